@@ -1,0 +1,37 @@
+// Looking after the store on disk: what `kiln cache` does.
+//
+//   kiln::Cache cache;                          // the default directory
+//   for (auto& e : cache.explain("3fa9")) std::cout << e.key.explain();
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "kiln/store.hpp"
+
+namespace kiln {
+
+namespace cache {
+class Store;
+}
+
+/// Thread-safe; other processes may use the same directory at the same time.
+class Cache {
+ public:
+  explicit Cache(StoreOptions options = {});
+
+  StoreStatistics stats() const;
+  /// Reads every entry in full; changes nothing.
+  VerifyReport verify() const;
+  /// Removes every entry and returns how many files went. @throws EnvironmentError when it may not.
+  std::size_t clear() const;
+  /// The entries whose digest begins with these hexadecimal digits; all for none.
+  /// @throws UserError for anything else than hexadecimal digits.
+  std::vector<StoreEntry> explain(std::string_view hex_prefix) const;
+
+ private:
+  std::shared_ptr<cache::Store> store_;
+};
+
+}  // namespace kiln

@@ -1,0 +1,88 @@
+// A kernel described at run time: source text or file, named parameters, argument types. Typed
+// kernels (kernel.hpp) turn into this, too: there is one tuner, and this is what it knows of a
+// kernel.
+//
+//   kiln::KernelDefinition k;
+//   k.name = "scale";
+//   k.source.text = "__global__ void scale(float* x, float a, int n) { ... BLOCK ... }";
+//   k.entry = "scale";
+//   k.passing = kiln::Passing::constants;                  // constexpr int BLOCK = 256;
+//   k.arguments = {"float*", "float", "int"};
+//   k.space.parameter("BLOCK", {64, 128, 256}, 128);
+//   k.problem_fields = {"n"};
+//   k.geometry = [](auto config, auto problem) { return kiln::LaunchGeometry{...}; };
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/device.hpp"
+#include "kiln/space.hpp"
+#include "kiln/workload.hpp"
+
+namespace kiln {
+
+/// Where a template's source is.
+struct KernelSource {
+  std::filesystem::path file{};  ///< a file, or
+  std::string text{};            ///< the source itself (exactly one of the two)
+  std::vector<std::filesystem::path> include_dirs{};  ///< besides the file's own folder
+  std::vector<std::string> options{};                 ///< more compiler options
+};
+
+/// How the parameters' values reach the source.
+enum class Passing {
+  config_struct,       ///< `entry<Config{.block=256,...}, types...>`
+  template_arguments,  ///< `entry<256, 4, types...>`, in parameter order
+  constants,           ///< `constexpr int block = 256;` before the source
+  macros               ///< `#define block 256` before the source
+};
+
+/// How far an output may be from the reference: |got - want| <= absolute + relative * |want|, for
+/// integers |got - want| <= absolute (an index is not nearly right).
+struct Tolerance {
+  double relative = 1e-5;
+  double absolute = 1e-6;
+};
+
+struct KernelDefinition {
+  std::string name;  ///< letters, digits, '_'; names records and files
+  KernelSource source;
+  std::string entry;  ///< function or function template, qualified if in a namespace
+  Passing passing = Passing::template_arguments;
+  std::string config_type;         ///< for `config_struct`: the struct's name in the source
+  std::vector<std::string> types;  ///< type arguments after the config, as the source spells them
+  std::vector<std::string> arguments;  ///< argument types, as the source spells them
+  DynamicSpace space;
+
+  std::vector<std::string> problem_fields;
+  /// The problem that a problem is tuned for; empty: each problem for itself.
+  std::function<Values(std::span<const std::int64_t>)> bucket;
+  /// Both spans in field order.
+  std::function<LaunchGeometry(std::span<const std::int64_t> config,
+                               std::span<const std::int64_t> problem)>
+      geometry;
+  /// Fills in the arguments of a launch for a problem, in signature order.
+  std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
+  /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
+  /// an array's first element. Empty: candidates are compared with the default's output.
+  std::function<void(std::span<const std::int64_t> problem, std::span<void* const> args)> reference;
+  Tolerance tolerance;
+  std::function<double(std::span<const std::int64_t>)> flops;  ///< operations of a problem
+  std::function<double(std::span<const std::int64_t>)> bytes;  ///< least bytes moved for a problem
+
+  /// `void(float*, const float*, int)`.
+  std::string signature() const;
+  /// `n=1024`; for messages and tables.
+  std::string describe_problem(std::span<const std::int64_t> problem) const;
+  /// `{{"n", 1024}}` to field order. @throws UserError on an unknown or missing field.
+  Values problem(const std::map<std::string, std::int64_t>& named) const;
+  Values bucketed(std::span<const std::int64_t> problem) const;
+  /// @throws UserError naming the first field that is missing or contradicts another.
+  void validate() const;
+};
+
+}  // namespace kiln

@@ -1,0 +1,65 @@
+// What a constraint, a geometry or a log line may know about the device it runs on.
+//
+//   const kiln::DeviceInfo& d = runtime.device();   // d.name, d.target.arch,
+//   d.limits.multiprocessors
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kiln/key.hpp"
+#include "kiln/target.hpp"
+
+namespace kiln {
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  bool operator==(const Dim3&) const = default;
+};
+
+/// How one kernel is launched. A grid with a zero extent is an empty problem: nothing is launched.
+struct LaunchGeometry {
+  Dim3 grid;                  ///< blocks
+  Dim3 block;                 ///< threads
+  unsigned shared_bytes = 0;  ///< dynamic shared memory per block
+};
+
+/// A stream of the caller's: a CUstream on a CUDA device, where null is the default stream and work
+/// is asynchronous. The host device has no streams: work is done when the call returns.
+struct Stream {
+  void* handle = nullptr;
+};
+
+/// Hard limits, in threads, bytes and counts. The host device answers with its own.
+struct DeviceLimits {
+  int max_threads_per_block = 1024;
+  Dim3 max_block{1024, 1024, 64};
+  Dim3 max_grid{2147483647u, 65535, 65535};
+  int shared_per_block = 48 * 1024;        ///< bytes, without opting in
+  int shared_per_block_optin = 48 * 1024;  ///< bytes, the most dynamic shared memory of a block
+  int shared_per_multiprocessor = 48 * 1024;
+  int registers_per_block = 65536;
+  int registers_per_multiprocessor = 65536;
+  int max_threads_per_multiprocessor = 2048;
+  int max_blocks_per_multiprocessor = 32;
+  int multiprocessors = 1;  ///< host: hardware threads
+  int warp_size = 32;
+  std::int64_t l2_bytes = 0;   ///< host: last-level cache
+  int compute_capability = 0;  ///< 80, 90, 100, ...; host: 0
+};
+
+/// A device as seen by users and by record keys.
+struct DeviceInfo {
+  std::string id;    ///< `host`, `cuda:0`
+  std::string name;  ///< e.g. `NVIDIA H200`, or the CPU's model name
+  Target target;     ///< what is compiled for it
+  DeviceLimits limits;
+  std::int64_t memory_bytes = 0;
+  /// What makes measurements comparable: model, multiprocessors, memory, clock class, MIG slice.
+  std::vector<KeyField> fingerprint;
+  /// Versions kept in records: driver, operating system, ...
+  std::vector<KeyField> software;
+};
+
+}  // namespace kiln

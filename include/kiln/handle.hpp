@@ -1,0 +1,210 @@
+// What a program launches: a kernel whose config is chosen per problem, once, and then only looked
+// up.
+//
+//   auto add_tuned = runtime.tuned(add);
+//   add_tuned(stream, out, a, b, n);            // tunes this problem's bucket if it is new
+//   auto bound = add_tuned.at(Elementwise{n});  // no look-up at all
+//   bound(stream, out, a, b, n);
+//
+// Handles are values, safe to launch from several threads. A launch of a known problem takes no
+// lock and allocates nothing. On a CUDA device it is asynchronous on the stream; on the host it has
+// finished.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "kiln/kernel.hpp"
+#include "kiln/tune.hpp"
+
+namespace kiln {
+
+namespace detail {
+
+/// One bucket's kernel, loaded. Published once and never changed.
+struct ReadyKernel {
+  Values problem;  ///< bucketed
+  Values config;
+  const void* device = nullptr;
+  const void* loaded = nullptr;
+  std::shared_ptr<const void> owner;  ///< keeps both alive
+  void (*start)(const ReadyKernel&, const LaunchGeometry&, Stream, void** args) = nullptr;
+
+  void launch(const LaunchGeometry& geometry, Stream stream, void** args) const {
+    if (geometry.grid.x != 0 && geometry.grid.y != 0 && geometry.grid.z != 0)
+      start(*this, geometry, stream, args);
+  }
+};
+
+/// The part of a handle that does not depend on types. Implemented by the runtime.
+class HandleCore {
+ public:
+  virtual ~HandleCore() = default;
+  /// The kernel for a bucketed problem; null when it is not ready. Lock-free, allocation-free.
+  virtual const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept = 0;
+  /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
+  virtual const ReadyKernel& prepare(std::span<const std::int64_t> problem) = 0;
+  virtual const KernelDefinition& definition() const noexcept = 0;
+  virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
+  virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
+
+  const ReadyKernel& at(std::span<const std::int64_t> problem) {
+    if (const ReadyKernel* ready = find(problem)) return *ready;
+    return prepare(problem);
+  }
+};
+
+/// An argument may be passed where list-initialisation would accept it: no narrowing.
+template <class Expected, class Actual>
+concept PassableAs = requires(Actual&& actual) { Expected{std::forward<Actual>(actual)}; } ||
+                     (std::is_pointer_v<Expected> && std::is_convertible_v<Actual, Expected>);
+
+template <class... Expected>
+struct Arguments {
+  template <class... Actual>
+  static constexpr void check() {
+    static_assert(sizeof...(Actual) == sizeof...(Expected),
+                  "kiln: wrong number of arguments for this kernel's signature");
+    if constexpr (sizeof...(Actual) == sizeof...(Expected))
+      static_assert(
+          (PassableAs<Expected, Actual> && ...),
+          "kiln: an argument's type does not match this kernel's signature (pointers must "
+          "match, numbers must not narrow)");
+  }
+  template <class... Actual>
+  static constexpr bool kMatch = [] {
+    if constexpr (sizeof...(Actual) == sizeof...(Expected))
+      return (PassableAs<Expected, Actual> && ...);
+    return false;
+  }();
+};
+
+}  // namespace detail
+
+/// A kernel for one problem: config, geometry and code are fixed.
+template <class... Args>
+class Bound {
+ public:
+  Bound(std::shared_ptr<detail::HandleCore> core, const detail::ReadyKernel& ready,
+        LaunchGeometry geometry)
+      : core_(std::move(core)), ready_(&ready), geometry_(geometry) {}
+
+  /// @throws EnvironmentError when the device refuses the launch.
+  template <class... Actual>
+  void operator()(Stream stream, Actual&&... args) const {
+    detail::Arguments<Args...>::template check<Actual...>();
+    if constexpr (detail::Arguments<Args...>::template kMatch<Actual...>)
+      launch(stream, static_cast<Args>(args)...);
+  }
+  const LaunchGeometry& geometry() const noexcept { return geometry_; }
+
+ private:
+  void launch(Stream stream, Args... args) const {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+    ready_->launch(geometry_, stream, pointers);
+  }
+
+  std::shared_ptr<detail::HandleCore> core_;
+  const detail::ReadyKernel* ready_;
+  LaunchGeometry geometry_;
+};
+
+template <Reflected Config, Reflected Problem, class Signature>
+class Tuned;
+
+/// A typed kernel, tuned per problem. Copies share everything.
+template <Reflected Config, Reflected Problem, class... Args>
+class Tuned<Config, Problem, void(Args...)> {
+ public:
+  Tuned(std::shared_ptr<detail::HandleCore> core,
+        const Kernel<Config, Problem, void(Args...)>& kernel)
+      : core_(std::move(core)),
+        geometry_(kernel.geometry),
+        problem_(kernel.problem),
+        bucket_(kernel.bucket) {}
+
+  /// Launches with the best known config for the problem that the arguments describe.
+  /// @throws UserError, TuningFailedError, EnvironmentError when a new problem cannot be made
+  /// ready, or when the device refuses the launch.
+  template <class... Actual>
+  void operator()(Stream stream, Actual&&... args) const {
+    detail::Arguments<Args...>::template check<Actual...>();
+    if constexpr (detail::Arguments<Args...>::template kMatch<Actual...>)
+      launch(stream, static_cast<Args>(args)...);
+  }
+
+  /// The kernel for one problem, ready to launch without any look-up.
+  Bound<Args...> at(const Problem& problem) const {
+    const detail::ReadyKernel& ready = core_->at(values_of(problem));
+    return {core_, ready, geometry_(from_values<Config>(ready.config), problem)};
+  }
+
+  /// The config in use for a problem, which is made ready if it is not.
+  Config config(const Problem& problem) const {
+    return from_values<Config>(core_->at(values_of(problem)).config);
+  }
+
+  /// Tunes now (or reads the store) and says what was found; later launches use it.
+  TuneResult tune(const Problem& problem) const { return core_->tune(values_of(problem), nullptr); }
+  TuneResult tune(const Problem& problem, const TuneOptions& options) const {
+    return core_->tune(values_of(problem), &options);
+  }
+
+  /// As DynamicTuned::verify.
+  Verification verify(const Problem& problem, std::uint64_t seed = 2) const {
+    return core_->verify(to_values(problem), seed);
+  }
+
+ private:
+  auto values_of(const Problem& problem) const {
+    return to_values(bucket_ ? bucket_(problem) : problem);
+  }
+
+  void launch(Stream stream, Args... args) const {
+    const Problem problem = problem_(args...);
+    const detail::ReadyKernel& ready = core_->at(values_of(problem));
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+    ready.launch(geometry_(from_values<Config>(ready.config), problem), stream, pointers);
+  }
+
+  std::shared_ptr<detail::HandleCore> core_;
+  LaunchGeometry (*geometry_)(const Config&, const Problem&);
+  Problem (*problem_)(Args...);
+  Problem (*bucket_)(const Problem&);
+};
+
+/// A kernel described at run time. The problem is given with each launch; argument types are
+/// compared with the definition's.
+class DynamicTuned {
+ public:
+  explicit DynamicTuned(std::shared_ptr<detail::HandleCore> core) : core_(std::move(core)) {}
+
+  /// @throws UserError naming the argument whose type differs from the definition's, or the count.
+  template <class... Args>
+  void operator()(Stream stream, const Values& problem, Args... args) const {
+    static const std::vector<std::string> types{device_name<Args>()...};
+    check_arguments(types);
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
+    launch(stream, problem, pointers);
+  }
+
+  /// `args[i]` points to the i-th argument; nothing is checked but the problem's length.
+  void launch(Stream stream, const Values& problem, void** args) const;
+  TuneResult tune(const Values& problem) const;
+  TuneResult tune(const Values& problem, const TuneOptions& options) const;
+  /// Launches what is in use for this exact problem on data of its own and compares the outputs
+  /// with the reference. @throws UserError when the kernel has no workload or no reference.
+  Verification verify(const Values& problem, std::uint64_t seed = 2) const;
+  /// The config in use for a problem, in parameter order.
+  Values config(const Values& problem) const;
+
+ private:
+  void check_arguments(const std::vector<std::string>& types) const;
+
+  std::shared_ptr<detail::HandleCore> core_;
+};
+
+}  // namespace kiln

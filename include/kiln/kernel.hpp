@@ -1,0 +1,114 @@
+// A kernel whose config, problem and signature are C++ types: a wrong argument is a compile error.
+//
+//   const kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, const float*, int)> add{
+//       .name = "vector_add",
+//       .source = {.file = "vector_add.cuh"},
+//       .entry = "vector_add",
+//       .config_type = "VectorAdd",
+//       .types = {"float"},
+//       .space = space,
+//       .geometry = [](const VectorAdd& c, const Elementwise& p) { return c.launch(p); },
+//       .problem = [](float*, const float*, const float*, int n) { return Elementwise{n}; },
+//       .workload = [](const Elementwise& p, kiln::Workload& w) { ... },
+//       .reference = [](float* out, const float* a, const float* b, int n) { ... }};
+#pragma once
+
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kiln/config.hpp"
+#include "kiln/definition.hpp"
+#include "kiln/types.hpp"
+
+namespace kiln {
+
+template <Reflected Config, Reflected Problem, class Signature>
+struct Kernel {
+  static_assert(!std::is_same_v<Signature, Signature>,
+                "a kernel's signature has the form void(Arguments...)");
+};
+
+/// An aggregate: fill in what applies. Immutable once used; may be shared between threads.
+template <Reflected Config, Reflected Problem, class... Args>
+struct Kernel<Config, Problem, void(Args...)> {
+  static_assert((std::is_trivially_copyable_v<Args> && ...),
+                "kernel arguments are pointers or trivially copyable values");
+
+  using ConfigType = Config;
+  using ProblemType = Problem;
+
+  std::string name{};
+  KernelSource source{};
+  std::string entry{};
+  std::string config_type{};
+  std::vector<std::string> types{};
+  Space<Config, Problem> space;
+  LaunchGeometry (*geometry)(const Config&, const Problem&) = nullptr;
+  /// Reads the problem off a launch's arguments; must not touch device memory.
+  Problem (*problem)(Args...) = nullptr;
+  Problem (*bucket)(const Problem&) = nullptr;  ///< null: each problem is tuned for itself
+  std::function<void(const Problem&, Workload&)> workload{};
+  /// The kernel's equation on host arrays. Empty: candidates are compared with the default's
+  /// output.
+  std::function<void(Args...)> reference{};
+  Tolerance tolerance{};
+  std::function<double(const Problem&)> flops{};  ///< operations of a problem
+  std::function<double(const Problem&)> bytes{};  ///< least bytes moved for a problem
+
+  /// @throws UserError as KernelDefinition::validate and Space::dynamic do.
+  KernelDefinition definition() const;
+};
+
+namespace detail {
+
+/// Hosts pass arrays as pointers and scalars by address; this restores an argument's type.
+template <class T>
+T host_argument(void* address) {
+  if constexpr (std::is_pointer_v<T>)
+    return static_cast<T>(address);
+  else
+    return *static_cast<const T*>(address);
+}
+
+}  // namespace detail
+
+template <Reflected Config, Reflected Problem, class... Args>
+KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
+  using Span = std::span<const std::int64_t>;
+  KernelDefinition d;
+  d.name = name;
+  d.source = source;
+  d.entry = entry;
+  d.passing = Passing::config_struct;
+  d.config_type = config_type;
+  d.types = types;
+  d.arguments = {device_name<Args>()...};
+  d.space = space.dynamic();
+  for (const FieldInfo& field : field_infos<Problem>()) d.problem_fields.emplace_back(field.name);
+  if (bucket)
+    d.bucket = [f = bucket](Span p) {
+      const auto values = to_values(f(from_values<Problem>(p)));
+      return Values(values.begin(), values.end());
+    };
+  if (geometry)
+    d.geometry = [f = geometry](Span c, Span p) {
+      return f(from_values<Config>(c), from_values<Problem>(p));
+    };
+  if (workload) d.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };
+  if (reference)
+    d.reference = [f = reference](Span, std::span<void* const> args) {
+      [&]<std::size_t... I>(std::index_sequence<I...>) {
+        f(detail::host_argument<Args>(args[I])...);
+      }(std::index_sequence_for<Args...>{});
+    };
+  d.tolerance = tolerance;
+  if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
+  if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
+  d.validate();
+  return d;
+}
+
+}  // namespace kiln

@@ -1,0 +1,69 @@
+// The identity of a binary or a record: SHA-256 over typed, printable fields.
+//
+//   kiln::KeyBuilder b("binary", 1);
+//   b.add("target", "sm_90a").add("options", options_list).add("block", std::int64_t{256});
+//   kiln::Key key = b.finish();           // key.hex() names the file; key.fields explain a miss
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln {
+
+using Digest = std::array<std::byte, 32>;
+
+/// SHA-256 of some bytes.
+Digest sha256(std::span<const std::byte> bytes);
+Digest sha256(std::string_view text);
+
+/// Lower-case hexadecimal, 64 characters.
+std::string to_hex(const Digest& digest);
+
+/// One input of a key, in readable form.
+struct KeyField {
+  std::string name;
+  std::string value;
+  char type = 's';  ///< k kind, s text, i integer, l list of texts, d digest
+  bool operator==(const KeyField&) const = default;
+};
+
+/// Everything that determines a binary or a record, and the digest over all of it.
+struct Key {
+  Digest digest{};
+  std::vector<KeyField> fields;
+
+  std::string hex() const { return to_hex(digest); }
+  /// One `name = value` line per field, in the order they were added.
+  std::string explain() const;
+  bool operator==(const Key& other) const { return digest == other.digest; }
+};
+
+/// Collects fields. The digest covers kind, schema, and for each field its type, name and value,
+/// each length-prefixed, so that no two different lists of fields share an encoding.
+class KeyBuilder {
+ public:
+  KeyBuilder(std::string_view kind, std::int64_t schema);
+
+  KeyBuilder& add(std::string_view name, std::string_view value);
+  KeyBuilder& add(std::string_view name, const char* value) {
+    return add(name, std::string_view(value));
+  }
+  KeyBuilder& add(std::string_view name, std::int64_t value);
+  KeyBuilder& add(std::string_view name, std::span<const std::string> values);
+  KeyBuilder& add(std::string_view name, const Digest& value);
+
+  Key finish() const;
+
+ private:
+  void append(char type, std::string_view name, std::string_view encoded, std::string shown);
+
+  std::string encoded_;
+  std::vector<KeyField> fields_;
+};
+
+}  // namespace kiln

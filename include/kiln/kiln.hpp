@@ -1,0 +1,21 @@
+// All of Kiln's public API.
+#pragma once
+
+#include "kiln/cache.hpp"
+#include "kiln/config.hpp"
+#include "kiln/definition.hpp"
+#include "kiln/device.hpp"
+#include "kiln/doctor.hpp"
+#include "kiln/error.hpp"
+#include "kiln/handle.hpp"
+#include "kiln/kernel.hpp"
+#include "kiln/log.hpp"
+#include "kiln/paths.hpp"
+#include "kiln/registry.hpp"
+#include "kiln/runtime.hpp"
+#include "kiln/space.hpp"
+#include "kiln/store.hpp"
+#include "kiln/target.hpp"
+#include "kiln/tune.hpp"
+#include "kiln/types.hpp"
+#include "kiln/workload.hpp"

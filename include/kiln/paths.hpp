@@ -1,0 +1,18 @@
+// Where Kiln's own headers and templates are at run time.
+//
+//   .source = {.file = kiln::templates_dir() / "rmsnorm.cuh"}
+#pragma once
+
+#include <filesystem>
+
+namespace kiln {
+
+/// The folder that holds `kiln/config.hpp`: below $KILN_ROOT, else of the installation that this
+/// library belongs to, else of the source tree it was built from. Kernel sources may include from
+/// it.
+std::filesystem::path include_dir();
+
+/// The folder of the shipped templates; same order.
+std::filesystem::path templates_dir();
+
+}  // namespace kiln

@@ -1,0 +1,41 @@
+// Kernels by name, for the `kiln` command and for programs that choose at run time.
+//
+//   kiln::Registry registry;
+//   registry.add({"scale", "x *= a", {"f32"}, [](std::string_view) { return scale.definition();
+//   }});
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/definition.hpp"
+
+namespace kiln {
+
+/// A kernel family: one definition per element type.
+struct RegisteredKernel {
+  std::string name;
+  std::string summary;             ///< its equation, in one line
+  std::vector<std::string> types;  ///< e.g. f32, f16, bf16; the first is the default
+  std::function<KernelDefinition(std::string_view type)> make;
+};
+
+/// Not thread-safe while it is being filled.
+class Registry {
+ public:
+  /// @throws UserError on a name that is there already, or without types.
+  Registry& add(RegisteredKernel kernel);
+  const std::vector<RegisteredKernel>& kernels() const noexcept { return kernels_; }
+  /// @throws UserError listing the known names or types. An empty type means the first.
+  KernelDefinition make(std::string_view name, std::string_view type = {}) const;
+
+ private:
+  std::vector<RegisteredKernel> kernels_;
+};
+
+/// The kernels shipped with Kiln: vector_add, residual_add, rmsnorm, gemm.
+Registry shipped_kernels();
+
+}  // namespace kiln

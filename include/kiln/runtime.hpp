@@ -1,0 +1,137 @@
+// The entry to Kiln: one device, one store, and the handles made from them.
+//
+//   kiln::Runtime runtime;                               // the CUDA device if there is one, else
+//   the host auto add_tuned = runtime.tuned(add); auto out = runtime.array<float>(n); add_tuned({},
+//   out.data(), a.data(), b.data(), n); runtime.synchronize();
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/device.hpp"
+#include "kiln/handle.hpp"
+#include "kiln/log.hpp"
+#include "kiln/store.hpp"
+#include "kiln/tune.hpp"
+
+namespace kiln {
+
+/// What a launch of a problem without a record does.
+enum class Mode {
+  tune_now,  ///< tune it, then launch
+  untuned    ///< launch the default config; nothing is ever measured
+};
+
+struct RuntimeOptions {
+  std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`
+  StoreOptions store;
+  LogSink log;         ///< empty: silence
+  TuneOptions tuning;  ///< of launches that tune
+  Mode mode = Mode::tune_now;
+  unsigned compile_threads = 0;  ///< 0: one per hardware thread
+};
+
+class Runtime;
+
+/// Device memory for `count` elements of T. Move-only; keeps its device alive.
+template <class T>
+class Array;
+
+namespace detail {
+class Engine;
+
+/// Untyped device memory behind Array.
+class Buffer {
+ public:
+  Buffer(std::shared_ptr<Engine> engine, std::size_t bytes);
+  void* data() const noexcept;
+  std::size_t bytes() const noexcept;
+  void upload(const void* from, std::size_t bytes);
+  void download(void* to, std::size_t bytes) const;
+
+ private:
+  struct Memory;
+  std::shared_ptr<Memory> memory_;
+};
+}  // namespace detail
+
+template <class T>
+class Array {
+ public:
+  Array(std::shared_ptr<detail::Engine> engine, std::size_t count)
+      : buffer_(std::move(engine), count * sizeof(T)), count_(count) {}
+  Array(Array&&) noexcept = default;
+  Array& operator=(Array&&) noexcept = default;
+
+  T* data() const noexcept { return static_cast<T*>(buffer_.data()); }
+  std::size_t size() const noexcept { return count_; }
+  /// Copies the first `from.size()` elements in; waits until they are there.
+  void upload(std::span<const T> from) { buffer_.upload(from.data(), from.size_bytes()); }
+  /// Copies all elements out, after waiting for the device's default stream.
+  std::vector<T> download() const {
+    std::vector<T> out(count_);
+    buffer_.download(out.data(), count_ * sizeof(T));
+    return out;
+  }
+
+ private:
+  detail::Buffer buffer_;
+  std::size_t count_;
+};
+
+/// Counts since the runtime was made.
+struct RuntimeStatistics {
+  std::size_t compiled = 0;  ///< instances that a compiler was asked for
+  std::size_t tuned = 0;     ///< problems that were measured
+  StoreStatistics store;
+};
+
+/// Thread-safe. Handles and arrays keep what they need alive, so they may outlive it.
+class Runtime {
+ public:
+  /// @throws UserError on an unknown device name; EnvironmentError when that device is not there.
+  explicit Runtime(RuntimeOptions options = {});
+  /// Internal: on an engine that is there already.
+  explicit Runtime(std::shared_ptr<detail::Engine> engine);
+
+  const DeviceInfo& device() const noexcept;
+
+  /// A handle. Cheap: nothing is compiled or measured until a problem is known.
+  template <Reflected Config, Reflected Problem, class... Args>
+  Tuned<Config, Problem, void(Args...)> tuned(
+      const Kernel<Config, Problem, void(Args...)>& kernel) const {
+    if (!kernel.problem) throw UserError("kernel " + kernel.name + ": `problem` is missing");
+    return {core(kernel.definition()), kernel};
+  }
+  DynamicTuned tuned(const KernelDefinition& definition) const;
+
+  template <class T>
+  Array<T> array(std::size_t count) const {
+    return Array<T>(engine_, count);
+  }
+  template <class T>
+  Array<T> array(std::span<const T> elements) const {
+    Array<T> result(engine_, elements.size());
+    result.upload(elements);
+    return result;
+  }
+  template <class T>
+  Array<T> array(const std::vector<T>& elements) const {
+    return array(std::span<const T>(elements));
+  }
+
+  /// Waits for all work on `stream`. @throws EnvironmentError if that work failed.
+  void synchronize(Stream stream = {}) const;
+
+  RuntimeStatistics statistics() const;
+
+ private:
+  std::shared_ptr<detail::HandleCore> core(KernelDefinition definition) const;
+
+  std::shared_ptr<detail::Engine> engine_;
+};
+
+}  // namespace kiln

@@ -1,0 +1,94 @@
+// How tuning is asked for and what it found.
+//
+//   kiln::TuneResult r = runtime.tune(kernel, Elementwise{1 << 24});
+//   r.winner().seconds; r.speedup(); r.candidates[3].reason;
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kiln/key.hpp"
+#include "kiln/space.hpp"
+
+namespace kiln {
+
+struct TuneProgress {
+  enum class Phase { compile, verify, time };
+  Phase phase = Phase::compile;
+  std::size_t done = 0, total = 0;  ///< candidates of this phase
+};
+
+struct TuneOptions {
+  std::string strategy =
+      "exhaustive";                 ///< an unknown name is a UserError that lists the known ones
+  std::uint64_t seed = 1;           ///< of data and strategies
+  std::size_t max_evaluations = 0;  ///< candidates to try, the default included; 0: no limit
+  double max_seconds = 0;           ///< wall time; the best so far is kept; 0: no limit
+  bool retune = false;              ///< measure again even if the store has an answer
+  std::function<void(const TuneProgress&)> progress;  ///< called on the tuning thread
+};
+
+/// What became of a candidate. Only `measured` ones can win.
+enum class CandidateStatus {
+  measured,
+  violates_constraint,  ///< no compile was spent on it
+  exceeds_limits,       ///< geometry or resources over what the device offers
+  compile_failed,
+  launch_failed,
+  wrong_result,  ///< disqualified, however fast
+  not_tried      ///< the budget ended first
+};
+const char* to_string(CandidateStatus status) noexcept;
+
+/// What the compiler reported for a candidate.
+struct CandidateResources {
+  int registers = 0;     ///< per thread; 0 on the host
+  int spill_bytes = 0;   ///< per thread
+  int shared_bytes = 0;  ///< per block, static and dynamic
+};
+
+struct Candidate {
+  Values config;  ///< in the order of `TuneResult::parameters`
+  CandidateStatus status = CandidateStatus::not_tried;
+  std::string reason;           ///< why it is not `measured`
+  double seconds = 0;           ///< median per launch
+  std::vector<double> samples;  ///< seconds per launch, in the order taken
+  double max_error = 0;  ///< largest |got - want| / (absolute + relative * |want|); <= 1 passes
+  CandidateResources resources;
+};
+
+struct TuneResult {
+  std::string kernel;
+  std::vector<std::string> types;
+  std::vector<std::string> problem_fields;
+  Values problem;  ///< the bucketed problem that was measured
+  std::string device;
+  std::vector<std::string> parameters;
+  std::vector<Candidate> candidates;
+  std::size_t default_index = 0, winner_index = 0;  ///< into `candidates`
+  bool complete = false;                            ///< every allowed candidate was tried
+  bool from_store = false;                          ///< nothing was compiled or measured
+  double flops = 0, bytes = 0;                      ///< of the problem; 0: the kernel does not say
+  double wall_seconds = 0, compile_seconds = 0, verify_seconds = 0, time_seconds = 0;
+  std::size_t compiled = 0;        ///< instances compiled, not found in the store
+  std::vector<KeyField> versions;  ///< software and hardware behind the numbers
+
+  const Candidate& default_candidate() const { return candidates[default_index]; }
+  const Candidate& winner() const { return candidates[winner_index]; }
+  std::size_t count(CandidateStatus status) const noexcept;
+  /// Default's time over winner's; 1 when the default won or could not be measured.
+  double speedup() const noexcept;
+  /// `block=256,items=4`.
+  std::string describe(const Candidate& candidate) const;
+};
+
+/// A launch on random data, held against the reference.
+struct Verification {
+  bool right = false;
+  double max_error = 0;  ///< as Candidate::max_error
+  std::string why;       ///< when not right: the worst element
+};
+
+}  // namespace kiln
