@@ -1,0 +1,73 @@
+#include "cache/directory_guard.hpp"
+
+#include <cerrno>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::cache {
+namespace {
+
+std::optional<Failure> refusal(const struct stat& status, const std::string& path) {
+  if (status.st_uid != ::geteuid())
+    return Failure{
+        detail::format("{} belongs to uid {}, not to uid {}", path, status.st_uid, ::geteuid()),
+        "set KILN_CACHE_DIR to a directory of your own"};
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return Failure{
+        detail::format("{} may be written by others (mode {:04o})", path, status.st_mode & 07777),
+        "chmod go-w it once its contents are trusted, or set KILN_CACHE_DIR to a "
+        "directory of your own"};
+  return std::nullopt;
+}
+
+/// Makes the missing parents of an absolute path, private like the directory itself.
+int make_path(FileSystem& fs, const std::filesystem::path& path) {
+  if (fs.make_directory(AT_FDCWD, path.c_str()) == 0) return 0;
+  if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return -1;
+  if (make_path(fs, path.parent_path()) != 0 && errno != EEXIST) return -1;
+  return fs.make_directory(AT_FDCWD, path.c_str());
+}
+
+}  // namespace
+
+GuardedDirectory open_guarded(int parent, const std::string& name, const std::string& path) {
+  UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) {
+    const int code = errno;
+    if (code == ENOENT) return {};
+    if (code != ENOTDIR && code != ELOOP) return {{}, call_failure("open", path, code)};
+    struct stat status{};
+    const bool link = ::fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                      S_ISLNK(status.st_mode);
+    return {{},
+            link ? Failure{path + " is a symbolic link",
+                           "set KILN_CACHE_DIR to the directory itself", code}
+                 : Failure{path + " is not a directory",
+                           "remove it, or set KILN_CACHE_DIR to a directory", code}};
+  }
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) return {{}, call_failure("fstat", path, errno)};
+  if (auto failure = refusal(status, path)) return {{}, std::move(failure)};
+  return {std::move(fd), std::nullopt};
+}
+
+GuardedDirectory create_guarded(FileSystem& fs, int parent, const std::string& name,
+                                const std::string& path) {
+  GuardedDirectory directory = open_guarded(parent, name, path);
+  if (directory.fd || directory.failure) return directory;
+  const int made =
+      parent == AT_FDCWD ? make_path(fs, name) : fs.make_directory(parent, name.c_str());
+  if (made != 0 && errno != EEXIST) return {{}, call_failure("mkdir", path, errno)};
+  if (parent != AT_FDCWD && fs.sync(parent) != 0 && errno != EINVAL && errno != ENOTSUP)
+    return {{}, call_failure("fsync", path, errno)};
+  directory = open_guarded(parent, name, path);
+  if (!directory.fd && !directory.failure) directory.failure = call_failure("open", path, ENOENT);
+  return directory;
+}
+
+}  // namespace kiln::cache

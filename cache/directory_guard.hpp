@@ -1,0 +1,29 @@
+// Opening directories so that nobody else can have a hand in what is read from them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cache/file_system.hpp"
+#include "cache/unique_fd.hpp"
+
+namespace kiln::cache {
+
+/// A directory that is safe to use, or one that does not exist (neither fd nor failure), or why
+/// not.
+struct GuardedDirectory {
+  UniqueFd fd;
+  std::optional<Failure> failure;
+};
+
+/// Opens `name` relative to `parent` (AT_FDCWD: as it is). Refused: anything that is no directory,
+/// a symbolic link, another user's (also when running as root), writable by group or others.
+/// `path` is for messages only.
+GuardedDirectory open_guarded(int parent, const std::string& name, const std::string& path);
+
+/// As open_guarded, creating the directory where it does not exist (its parents too where `parent`
+/// is AT_FDCWD, which must then come with an absolute path).
+GuardedDirectory create_guarded(FileSystem& fs, int parent, const std::string& name,
+                                const std::string& path);
+
+}  // namespace kiln::cache

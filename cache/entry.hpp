@@ -1,0 +1,36 @@
+// The bytes of a binary's entry: grammar in cache/FORMAT.md. Pure functions, no files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/key.hpp"
+
+namespace kiln::cache {
+
+inline constexpr std::uint32_t kEntryVersion = 1;
+
+enum class DecodeStatus {
+  valid,
+  damaged,  ///< not whole, or never was an entry
+  older,    ///< whole, of a version no longer read
+  newer,    ///< whole, of a version this Kiln does not know
+};
+
+struct DecodedEntry {
+  DecodeStatus status = DecodeStatus::damaged;
+  std::string why;  ///< when not valid
+  Key key;          ///< when valid
+  std::size_t payload_offset = 0;
+  std::size_t payload_size = 0;
+};
+
+std::vector<std::byte> encode_entry(const Key& key, std::span<const std::byte> payload);
+
+/// Never throws on account of `file`, never reads past it.
+DecodedEntry decode_entry(std::span<const std::byte> file);
+
+}  // namespace kiln::cache

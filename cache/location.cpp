@@ -1,0 +1,51 @@
+#include "cache/location.hpp"
+
+#include <cstdlib>
+#include <system_error>
+#include <vector>
+
+#include <pwd.h>
+#include <unistd.h>
+
+namespace kiln::cache {
+namespace {
+
+std::filesystem::path from_environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::filesystem::path home_of_user() {
+  std::vector<char> buffer(16384);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
+      found == nullptr || found->pw_dir == nullptr)
+    return {};
+  return found->pw_dir;
+}
+
+Location normal(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  if (error) return {{}, path.string() + " is relative and there is no current directory"};
+  absolute = absolute.lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();  // a trailing slash
+  return {std::move(absolute), {}};
+}
+
+}  // namespace
+
+Location locate(const std::filesystem::path& named) {
+  if (!named.empty()) return normal(named);
+  if (auto path = from_environment("KILN_CACHE_DIR"); !path.empty()) return normal(path);
+  // The XDG specification has relative values ignored.
+  if (auto path = from_environment("XDG_CACHE_HOME"); path.is_absolute())
+    return normal(path / "kiln");
+  if (auto path = from_environment("HOME"); path.is_absolute())
+    return normal(path / ".cache" / "kiln");
+  if (auto path = home_of_user(); path.is_absolute()) return normal(path / ".cache" / "kiln");
+  return {{}, "HOME is not set and this user has no home directory"};
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,59 @@
+#include "cache/memory_level.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace kiln::cache {
+
+MemoryLevel::Bytes MemoryLevel::find(const Digest& digest) const {
+  std::shared_lock lock(mutex_);
+  const auto slot = slots_.find(digest);
+  if (slot == slots_.end()) return nullptr;
+  slot->second.used.store(clock_.fetch_add(1, std::memory_order_relaxed),
+                          std::memory_order_relaxed);
+  return slot->second.bytes;
+}
+
+void MemoryLevel::drop(const Digest& digest) {
+  const auto slot = slots_.find(digest);
+  if (slot == slots_.end()) return;
+  size_ -= slot->second.bytes->size();
+  slots_.erase(slot);
+}
+
+void MemoryLevel::put(const Key& key, std::vector<std::byte> bytes) {
+  auto shared = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  std::unique_lock lock(mutex_);
+  drop(key.digest);
+  if (shared->size() > capacity_) return;
+  while (size_ + shared->size() > capacity_) {
+    const auto oldest = std::min_element(slots_.begin(), slots_.end(), [](auto& a, auto& b) {
+      return a.second.used.load(std::memory_order_relaxed) <
+             b.second.used.load(std::memory_order_relaxed);
+    });
+    drop(Digest(oldest->first));
+  }
+  size_ += shared->size();
+  slots_.try_emplace(key.digest, key, std::move(shared), clock_.fetch_add(1));
+}
+
+void MemoryLevel::erase(const Digest& digest) {
+  std::unique_lock lock(mutex_);
+  drop(digest);
+}
+
+void MemoryLevel::clear() {
+  std::unique_lock lock(mutex_);
+  slots_.clear();
+  size_ = 0;
+}
+
+std::vector<std::pair<Key, MemoryLevel::Bytes>> MemoryLevel::snapshot() const {
+  std::vector<std::pair<Key, Bytes>> result;
+  std::shared_lock lock(mutex_);
+  for (const auto& [digest, slot] : slots_) result.emplace_back(slot.key, slot.bytes);
+  return result;
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,126 @@
+#include "cache/record.hpp"
+
+#include <array>
+#include <optional>
+#include <utility>
+
+namespace kiln::cache {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kFormat = "kiln record";
+constexpr std::string_view kBeforeChecksum = ",\n  \"sha256\": \"";
+constexpr std::string_view kAfterChecksum = "\"\n}\n";
+constexpr std::size_t kHexSize = 2 * sizeof(Digest);
+constexpr std::size_t kTrailer = kBeforeChecksum.size() + kHexSize + kAfterChecksum.size();
+
+constexpr std::array<std::pair<char, std::string_view>, 5> kTypeNames{
+    {{'k', "kind"}, {'s', "text"}, {'i', "integer"}, {'l', "list"}, {'d', "digest"}}};
+
+std::string dump(const json& value, int indent = -1) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+std::string_view type_name(char type) {
+  for (const auto& [letter, name] : kTypeNames)
+    if (letter == type) return name;
+  return "text";
+}
+
+std::optional<KeyField> read_field(const json& field) {
+  if (!field.is_array() || field.size() != 3) return std::nullopt;
+  for (const json& part : field)
+    if (!part.is_string()) return std::nullopt;
+  for (const auto& [letter, name] : kTypeNames)
+    if (field[0].get_ref<const std::string&>() == name)
+      return KeyField{field[1].get<std::string>(), field[2].get<std::string>(), letter};
+  return std::nullopt;
+}
+
+std::optional<Digest> read_digest(const json& value) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  if (!value.is_string()) return std::nullopt;
+  const auto& hex = value.get_ref<const std::string&>();
+  if (hex.size() != kHexSize) return std::nullopt;
+  Digest digest;
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const auto high = kDigits.find(hex[2 * i]), low = kDigits.find(hex[2 * i + 1]);
+    if (high == kDigits.npos || low == kDigits.npos) return std::nullopt;
+    digest[i] = static_cast<std::byte>(high << 4 | low);
+  }
+  return digest;
+}
+
+DecodedRecord not_valid(DecodeStatus status, std::string why) {
+  DecodedRecord record;
+  record.status = status;
+  record.why = std::move(why);
+  return record;
+}
+
+}  // namespace
+
+std::string encode_record(const Key& key, const json& record) {
+  std::string text = "{\n  \"format\": " + dump(kFormat) +
+                     ",\n  \"version\": " + std::to_string(kRecordVersion) +
+                     ",\n  \"digest\": " + dump(key.hex()) + ",\n  \"key\": [";
+  const char* separator = "\n    ";
+  for (const KeyField& field : key.fields) {
+    text += separator + dump(json::array({type_name(field.type), field.name, field.value}));
+    separator = ",\n    ";
+  }
+  text += "\n  ],\n  \"record\": ";
+  for (char c : dump(record, 2)) {  // line ends inside strings are escaped, these are layout
+    text += c;
+    if (c == '\n') text += "  ";
+  }
+  const std::string checksum = to_hex(sha256(std::string_view(text)));
+  text.append(kBeforeChecksum).append(checksum).append(kAfterChecksum);
+  return text;
+}
+
+DecodedRecord decode_record(std::string_view text) {
+  if (text.size() < kTrailer) return not_valid(DecodeStatus::damaged, "shorter than any record");
+  const std::string_view body = text.substr(0, text.size() - kTrailer);
+  std::string_view trailer = text.substr(body.size());
+  if (!trailer.starts_with(kBeforeChecksum) || !trailer.ends_with(kAfterChecksum))
+    return not_valid(DecodeStatus::damaged, "does not end like a record");
+  if (trailer.substr(kBeforeChecksum.size(), kHexSize) != to_hex(sha256(body)))
+    return not_valid(DecodeStatus::damaged, "checksum differs");
+
+  const json file = json::parse(text, nullptr, false);
+  if (!file.is_object() || file.value("format", json()) != kFormat)
+    return not_valid(DecodeStatus::damaged, "not a record");
+  const json version = file.value("version", json());
+  if (!version.is_number_unsigned()) return not_valid(DecodeStatus::damaged, "no format version");
+  if (version != kRecordVersion)
+    return not_valid(
+        version > kRecordVersion ? DecodeStatus::newer : DecodeStatus::older,
+        "format version " + version.dump() + ", this Kiln reads " + std::to_string(kRecordVersion));
+
+  DecodedRecord decoded;
+  const std::optional<Digest> digest = read_digest(file.value("digest", json()));
+  const json fields = file.value("key", json());
+  if (!digest || !fields.is_array() || !file.contains("record"))
+    return not_valid(DecodeStatus::damaged, "key or record is missing");
+  decoded.key.digest = *digest;
+  for (const json& field : fields) {
+    std::optional<KeyField> read = read_field(field);
+    if (!read) return not_valid(DecodeStatus::damaged, "malformed key field");
+    decoded.key.fields.push_back(*std::move(read));
+  }
+  decoded.record = file["record"];
+  decoded.status = DecodeStatus::valid;
+  return decoded;
+}
+
+Key printable(const Key& key) {
+  Key result{key.digest, {}};
+  for (const KeyField& field : key.fields)
+    result.fields.push_back({json::parse(dump(field.name)).get<std::string>(),
+                             json::parse(dump(field.value)).get<std::string>(), field.type});
+  return result;
+}
+
+}  // namespace kiln::cache

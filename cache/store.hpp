@@ -1,0 +1,94 @@
+// The store: binaries and records by key, in memory and on disk.
+//
+//   Store store(options);
+//   if (auto bytes = store.find(key)) return load(*bytes);
+//   store.put(key, compile());
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cache/disk_level.hpp"
+#include "cache/location.hpp"
+#include "cache/memory_level.hpp"
+#include "kiln/store.hpp"
+
+namespace kiln::cache {
+
+/// Safe from any number of threads, and of processes on one directory. Holds no lock while it reads
+/// or writes files. Look-ups and puts do not throw (but std::bad_alloc): what is wrong with the
+/// disk becomes a miss or a value kept in memory, is counted, and is said once to the log sink.
+class Store {
+ public:
+  /// Touches no file. `fs`: for tests; null: the system's.
+  explicit Store(StoreOptions options = {}, std::shared_ptr<FileSystem> fs = nullptr);
+
+  /// The bytes put under exactly this key (digest and fields), from memory, else from disk.
+  std::optional<std::vector<std::byte>> find(const Key& key);
+  /// Keeps `binary` in memory and on disk, replacing what was there. A whole entry of a newer
+  /// format is left alone.
+  void put(const Key& key, std::span<const std::byte> binary);
+
+  /// As find and put. A record is always read from disk, so that other processes' later ones are
+  /// seen, unless the last put of it could not be written. Non-finite numbers read back as null.
+  std::optional<nlohmann::json> find_record(const Key& key);
+  void put_record(const Key& key, const nlohmann::json& record);
+  /// Every whole record, those that could not be written included; order is not defined.
+  void each_record(const std::function<void(const Key&, const nlohmann::json&)>& visit);
+
+  /// The whole entries on disk whose digest begins with these hexadecimal digits.
+  /// Throws UserError for anything else than hexadecimal digits.
+  std::vector<StoreEntry> explain(std::string_view hex_prefix);
+  std::vector<StoreEntry> list() { return explain(""); }
+  StoreStatistics stats();
+  /// Reads every entry in full; changes nothing, and does not count as look-ups.
+  VerifyReport verify();
+  /// Removes every entry, damaged and newer ones too, and every temporary file; no link, FIFO,
+  /// directory or file of another name. Returns how many files went. Throws EnvironmentError when
+  /// the directory may not be used or a file could not be removed (having removed the others).
+  std::size_t clear();
+
+ private:
+  struct Counters {
+    std::atomic<std::uint64_t> memory_hits{0}, disk_hits{0}, misses{0}, damaged{0}, repaired{0},
+        writes{0}, failed_writes{0};
+  };
+  /// What a look-up on disk came to.
+  struct Judgement {
+    enum class Finding { whole, absent, failed, damaged, older, newer } finding;
+    Failure failure;  ///< what is wrong and what to do, when there is something wrong
+  };
+
+  template <class Decoded>
+  static Judgement judge(const ReadFile& file, const Decoded& decoded, EntryKind kind,
+                         const Key& key);
+  bool count(const Judgement& judgement);
+  bool publish(const Key& key, EntryKind kind, std::span<const std::byte> file);
+  void write_failed(const Failure& failure);
+  void log(LogLevel level, const std::string& text) const;
+  void warn_once(const Failure& failure);
+
+  Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location location);
+
+  const StoreOptions options_;
+  const std::string no_directory_;  ///< why no directory could be determined
+  DiskLevel disk_;
+  MemoryLevel binaries_;
+  MemoryLevel unwritten_;  ///< records that the disk would not take, as JSON text
+  Counters counters_;
+  std::atomic<bool> warned_{false};
+  std::mutex failure_mutex_;
+  std::string write_failure_;  ///< of the last put, if it failed
+};
+
+}  // namespace kiln::cache

@@ -1,0 +1,173 @@
+// What the store's tests share: a directory of their own, keys, a log, and a file system that fails
+// on demand.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cache/file_system.hpp"
+#include "kiln/key.hpp"
+#include "kiln/store.hpp"
+
+namespace kiln::test {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<std::byte>;
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string name = (fs::temp_directory_path() / "kiln-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
+    path_ = name;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+inline Key make_key(const std::string& name, const char* kind = "binary") {
+  const std::vector<std::string> options{"-O3", "-std=c++20"};
+  return KeyBuilder(kind, 1)
+      .add("source", sha256(name))
+      .add("entry", name)
+      .add("options", options)
+      .add("threads", std::int64_t{256})
+      .finish();
+}
+
+inline Bytes make_bytes(std::size_t size, unsigned seed = 1) {
+  Bytes bytes(size);
+  for (std::byte& b : bytes)
+    b = static_cast<std::byte>((seed = seed * 1664525u + 1013904223u) >> 24);
+  return bytes;
+}
+
+inline Bytes read_bytes(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Replaces a file's contents, keeping its mode.
+inline void write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+
+inline fs::path binary_path(const fs::path& root, const Key& key) {
+  return root / "v1" / "binaries" / key.hex().substr(0, 2) / (key.hex() + ".kiln");
+}
+inline fs::path record_path(const fs::path& root, const Key& key) {
+  return root / "v1" / "records" / key.hex().substr(0, 2) / (key.hex() + ".json");
+}
+
+/// Everything below `root`, for "nothing was created" and "no temporary file is left".
+inline std::vector<fs::path> files_below(const fs::path& root) {
+  std::vector<fs::path> files;
+  if (!fs::exists(root)) return files;
+  for (const auto& item : fs::recursive_directory_iterator(root))
+    if (!item.is_directory()) files.push_back(item.path());
+  return files;
+}
+
+class Log {
+ public:
+  LogSink sink() {
+    return [this](LogLevel level, std::string_view text) {
+      std::lock_guard lock(mutex_);
+      messages_.emplace_back(level, text);
+    };
+  }
+  std::vector<std::string> at(LogLevel level) const {
+    std::lock_guard lock(mutex_);
+    std::vector<std::string> texts;
+    for (const auto& [l, text] : messages_)
+      if (l == level) texts.push_back(text);
+    return texts;
+  }
+  std::vector<std::string> warnings() const { return at(LogLevel::warning); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::pair<LogLevel, std::string>> messages_;
+};
+
+enum class Call { make_directory, create, read, write, sync, rename };
+
+/// Asks `fault` before each call: an errno to fail with, or 0 to go on.
+class FaultyFileSystem : public cache::FileSystem {
+ public:
+  std::function<int(Call, int nth)> fault = [](Call, int) { return 0; };
+  bool short_writes = false;  ///< write half of what is asked, to meet the loop around it
+  std::atomic<int> calls{0};  ///< that change the disk
+
+  int make_directory(int parent, const char* name) override {
+    return fails(Call::make_directory) ? -1 : FileSystem::make_directory(parent, name);
+  }
+  int create(int directory, const char* name) override {
+    return fails(Call::create) ? -1 : FileSystem::create(directory, name);
+  }
+  ssize_t read(int fd, void* data, std::size_t size) override {
+    if (const int code = fault(Call::read, 0); code != 0) return errno = code, -1;
+    return FileSystem::read(fd, data, size);
+  }
+  ssize_t write(int fd, const void* data, std::size_t size) override {
+    if (fails(Call::write)) return -1;
+    return FileSystem::write(fd, data, short_writes ? (size + 1) / 2 : size);
+  }
+  int sync(int) override { return fails(Call::sync) ? -1 : 0; }  // tests lose no power
+  int rename(int directory, const char* from, const char* to) override {
+    return fails(Call::rename) ? -1 : FileSystem::rename(directory, from, to);
+  }
+
+ private:
+  bool fails(Call call) {
+    const int code = fault(call, calls++);
+    if (code != 0) errno = code;
+    return code != 0;
+  }
+};
+
+/// Runs `body` in a forked child; its exit status, or minus the signal that ended it.
+inline int in_child(const std::function<int()>& body) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    int code = 125;
+    try {
+      code = body();
+    } catch (...) {
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  if (pid < 0 || ::waitpid(pid, &status, 0) != pid) throw std::runtime_error("fork or waitpid");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+}  // namespace kiln::test

@@ -1,0 +1,108 @@
+#include <limits>
+
+#include "cache/record.hpp"
+#include "kiln_test.hpp"
+#include "store_fixture.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+using cache::DecodeStatus;
+using nlohmann::json;
+
+namespace {
+
+json sample() {
+  return {{"complete", true},
+          {"candidates", {{{"block", 128}, {"ms", 0.1}}, {{"block", 256}, {"ms", 1e-300}}}},
+          {"note", "line\nbreak \"quoted\" \u00e9"},
+          {"big", std::numeric_limits<std::uint64_t>::max()},
+          {"small", std::numeric_limits<std::int64_t>::min()}};
+}
+
+std::string sealed(std::string text) {
+  const std::size_t end = text.rfind(",\n  \"sha256\"");
+  const std::string checksum = to_hex(sha256(std::string_view(text).substr(0, end)));
+  return text.replace(end + 15, 64, checksum);
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("a record reads back as it was written", "[cache][record]") {
+  const Key key = make_key("gemm", "record");
+  for (const json& record : {sample(), json(), json(3.5), json::array(), json("x")}) {
+    const auto decoded = cache::decode_record(cache::encode_record(key, record));
+    REQUIRE(decoded.status == DecodeStatus::valid);
+    CHECK(decoded.record == record);
+    CHECK(decoded.key == key);
+    CHECK(decoded.key.fields == key.fields);
+  }
+}
+
+TEST_CASE("a record is JSON that shows its key and value", "[cache][record]") {
+  const Key key = make_key("gemm", "record");
+  const json file = json::parse(cache::encode_record(key, sample()));
+  CHECK(file["digest"] == key.hex());
+  CHECK(file["key"][3] == json({"text", "entry", "gemm"}));
+  CHECK(file["record"] == sample());
+}
+
+TEST_CASE("numbers that JSON lacks and bytes that are not UTF-8 are replaced", "[cache][record]") {
+  const Key key = KeyBuilder("record", 1).add("name", "a\xff").finish();
+  const json record = {{"ms", std::numeric_limits<double>::infinity()}, {"text", "b\xfe"}};
+  const auto decoded = cache::decode_record(cache::encode_record(key, record));
+  REQUIRE(decoded.status == DecodeStatus::valid);
+  CHECK(decoded.record == json{{"ms", nullptr}, {"text", "b\ufffd"}});
+  CHECK(decoded.key.fields == cache::printable(key).fields);
+  CHECK(decoded.key.fields.back().value == "a\ufffd");
+}
+
+TEST_CASE("a record cut anywhere or with one flipped bit is damaged", "[cache][record]") {
+  std::string text = cache::encode_record(make_key("gemm", "record"), sample());
+  std::size_t accepted = 0;
+  for (std::size_t size = 0; size < text.size(); ++size)
+    accepted += cache::decode_record(text.substr(0, size)).status != DecodeStatus::damaged;
+  for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    const char saved = text[bit / 8];
+    text[bit / 8] = static_cast<char>(saved ^ (1 << (bit % 8)));
+    accepted += cache::decode_record(text).status != DecodeStatus::damaged;
+    text[bit / 8] = saved;
+  }
+  CHECK(accepted == 0);
+  CHECK(cache::decode_record(text + "\n").status == DecodeStatus::damaged);
+  CHECK(cache::decode_record(text).status == DecodeStatus::valid);
+}
+
+TEST_CASE("only a whole record of another version is older or newer", "[cache][record]") {
+  const std::string text = cache::encode_record(make_key("gemm", "record"), sample());
+  REQUIRE(sealed(text) == text);
+  const std::string newer = replaced(text, "\"version\": 1", "\"version\": 2");
+  CHECK(cache::decode_record(newer).status == DecodeStatus::damaged);
+  CHECK(cache::decode_record(sealed(newer)).status == DecodeStatus::newer);
+  const std::string older = replaced(text, "\"version\": 1", "\"version\": 0");
+  CHECK(cache::decode_record(sealed(older)).status == DecodeStatus::older);
+}
+
+TEST_CASE("what is malformed behind a fitting checksum is damaged", "[cache][record]") {
+  const std::string text = cache::encode_record(make_key("gemm", "record"), json(1));
+  const std::pair<const char*, const char*> lies[] = {
+      {"\"format\"", "\"farmat\""},
+      {"\"version\": 1", "\"version\": \"1\""},
+      {"\"version\": 1", "\"version\": -1"},
+      {"\"version\": 1", "\"version\": 1.5"},
+      {"\"digest\": \"", "\"digest\": \"0"},
+      {"\"key\": [", "\"key\": [7, "},
+      {"\"key\": [", "\"key\": [[1,2,3], "},
+      {"\"key\": [", "\"key\": [[\"text\",\"a\"], "},
+      {"[\"kind\",", "[\"sort\","},
+      {"\"record\": ", "\"recall\": "},
+      {"{", "["},
+  };
+  for (const auto& [from, to] : lies) {
+    INFO(from << " -> " << to);
+    CHECK(cache::decode_record(sealed(replaced(text, from, to))).status == DecodeStatus::damaged);
+  }
+}
