@@ -1,0 +1,98 @@
+#include "kiln/definition.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln {
+
+using detail::format;
+
+namespace {
+
+bool is_identifier(const std::string& text) {
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0]))) return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return (c < 128 && std::isalnum(c)) || c == '_'; });
+}
+
+}  // namespace
+
+std::string KernelDefinition::signature() const {
+  std::string text = "void(";
+  for (std::size_t i = 0; i < arguments.size(); ++i) text += (i ? ", " : "") + arguments[i];
+  return text + ")";
+}
+
+std::string KernelDefinition::describe_problem(std::span<const std::int64_t> values) const {
+  std::string text;
+  for (std::size_t i = 0; i < problem_fields.size(); ++i)
+    text += format("{}{}={}", i ? "," : "", problem_fields[i], values[i]);
+  return text;
+}
+
+Values KernelDefinition::problem(const std::map<std::string, std::int64_t>& named) const {
+  for (const auto& [field, value] : named)
+    if (std::find(problem_fields.begin(), problem_fields.end(), field) == problem_fields.end()) {
+      std::string known;
+      for (const std::string& f : problem_fields) known += (known.empty() ? "" : ", ") + f;
+      throw UserError(
+          format("kernel {}: unknown problem field '{}' (known: {})", name, field, known));
+    }
+  Values values;
+  for (const std::string& field : problem_fields) {
+    const auto found = named.find(field);
+    if (found == named.end())
+      throw UserError(format("kernel {}: problem field '{}' is missing", name, field));
+    if (found->second < 0)
+      throw UserError(
+          format("kernel {}: problem field '{}' is negative ({})", name, field, found->second));
+    values.push_back(found->second);
+  }
+  return values;
+}
+
+Values KernelDefinition::bucketed(std::span<const std::int64_t> problem_values) const {
+  if (problem_values.size() != problem_fields.size())
+    throw UserError(format("kernel {}: a problem has {} fields, but {} values were given", name,
+                           problem_fields.size(), problem_values.size()));
+  if (!bucket) return Values(problem_values.begin(), problem_values.end());
+  Values values = bucket(problem_values);
+  if (values.size() != problem_fields.size())
+    throw UserError(format("kernel {}: `bucket` returned {} values for {} problem fields", name,
+                           values.size(), problem_fields.size()));
+  return values;
+}
+
+void KernelDefinition::validate() const {
+  auto fail = [&](const std::string& what) {
+    throw UserError(format("kernel '{}': {}", name, what));
+  };
+  if (!is_identifier(name))
+    fail("`name` must be letters, digits and '_', not starting with a digit");
+  if (source.file.empty() == source.text.empty())
+    fail(source.file.empty() ? "`source` has neither a file nor text"
+                             : "`source` has both a file and text");
+  if (entry.empty()) fail("`entry` is empty");
+  if (passing == Passing::config_struct && config_type.empty())
+    fail("`config_type` is empty, but parameters are passed as a config struct");
+  if (!geometry) fail("`geometry` is missing");
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].empty()) fail(format("`arguments[{}]` is empty", i));
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (types[i].empty()) fail(format("`types[{}]` is empty", i));
+  for (std::size_t i = 0; i < problem_fields.size(); ++i) {
+    if (problem_fields[i].empty()) fail(format("`problem_fields[{}]` is empty", i));
+    if (std::count(problem_fields.begin(), problem_fields.end(), problem_fields[i]) > 1)
+      fail(format("problem field '{}' is given twice", problem_fields[i]));
+  }
+  for (const Parameter& p : space.parameters())
+    if (passing != Passing::template_arguments && !is_identifier(p.name))
+      fail(format("parameter '{}' is not an identifier", p.name));
+  if (!(tolerance.relative >= 0) || !(tolerance.absolute >= 0))
+    fail("`tolerance` is negative or not a number");
+}
+
+}  // namespace kiln

@@ -1,0 +1,137 @@
+#include "codegen/instance.hpp"
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/paths.hpp"
+
+namespace kiln::codegen {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Raised when the key's meaning changes: other fields, or other rules for them.
+constexpr std::int64_t kBinarySchema = 1;
+
+std::string read_template(const KernelDefinition& kernel) {
+  std::error_code error;
+  std::ifstream in(kernel.source.file, std::ios::binary);
+  if (!in || std::filesystem::is_directory(kernel.source.file, error))  // which opens, too
+    throw UserError(format("kernel {}: the template {} cannot be read", kernel.name,
+                           kernel.source.file.string()));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string literal(const Parameter& parameter, const std::string& type_of, std::int64_t value) {
+  switch (parameter.kind) {
+    case FieldKind::boolean:
+      return value ? "true" : "false";
+    case FieldKind::enumeration:
+      if (!type_of.empty()) return format("static_cast<decltype({})>({})", type_of, value);
+      break;
+    case FieldKind::integer:
+      break;
+  }
+  return std::to_string(value);
+}
+
+std::string entry_expression(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  std::string arguments;
+  const auto& parameters = kernel.space.parameters();
+  auto append = [&](const std::string& text) {
+    arguments += (arguments.empty() ? "" : ", ") + text;
+  };
+  if (kernel.passing == Passing::config_struct) {
+    std::string fields;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Parameter& p = parameters[i];
+      fields += format("{}.{}={}", i ? ", " : "", p.name,
+                       literal(p, kernel.config_type + "::" + p.name, config[i]));
+    }
+    append(format("{}{{{}}}", kernel.config_type, fields));
+  } else if (kernel.passing == Passing::template_arguments) {
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      append(literal(parameters[i], "", config[i]));
+  }
+  for (const std::string& type : kernel.types) append(type);
+  return arguments.empty() ? kernel.entry : format("{}<{}>", kernel.entry, arguments);
+}
+
+/// Parameters that reach the source as definitions before it.
+std::string preamble(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  std::string text;
+  const auto& parameters = kernel.space.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    const std::string value = literal(p, "", config[i]);
+    const char* type = p.kind == FieldKind::boolean    ? "bool"
+                       : std::in_range<int>(config[i]) ? "int"
+                                                       : "long long";
+    if (kernel.passing == Passing::constants)
+      text += format("constexpr {} {} = {};\n", type, p.name, value);
+    else if (kernel.passing == Passing::macros)
+      text += format("#define {} {}\n", p.name, config[i] < 0 ? "(" + value + ")" : value);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe_instance(const KernelDefinition& kernel,
+                              std::span<const std::int64_t> config) {
+  std::string types;
+  for (const std::string& type : kernel.types) types += (types.empty() ? "" : ", ") + type;
+  return kernel.name + (types.empty() ? "" : "<" + types + ">") + "{" +
+         kernel.space.describe(config) + "}";
+}
+
+Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                   const Target& target, const Compiler& compiler, IncludeCache& cache) {
+  Source source;
+  const bool from_file = !kernel.source.file.empty();
+  // Messages and keys name the file, not its folder: a moved tree keeps its entries.
+  source.path = from_file ? kernel.source.file.filename().string() : kernel.name + ".cu";
+  source.text = preamble(kernel, config);
+  if (!source.text.empty()) source.text += format("#line 1 \"{}\"\n", source.path);
+  source.text += from_file ? read_template(kernel) : kernel.source.text;
+  source.entry = entry_expression(kernel, config);
+  if (!kernel.arguments.empty()) source.signature = kernel.signature();
+  source.label = describe_instance(kernel, config);
+  source.options = kernel.source.options;
+  if (from_file) {
+    const auto folder = kernel.source.file.parent_path();
+    source.include_dirs.push_back(folder.empty() ? "." : folder.string());
+  }
+  for (const auto& dir : kernel.source.include_dirs) source.include_dirs.push_back(dir.string());
+  source.include_dirs.push_back(include_dir().string());
+
+  IncludeContext context = compiler.includes(target);
+  context.path = from_file ? kernel.source.file.string() : source.path;
+  apply_options(source.options, context);
+  context.include_dirs.insert(context.include_dirs.begin(), source.include_dirs.begin(),
+                              source.include_dirs.end());
+  const IncludeClosure closure = include_closure(source.text, context, cache);
+  source.closure = closure.digest;
+  source.cacheable = closure.complete;
+  return source;
+}
+
+Key binary_key(const Source& source, const Target& target, const Compiler& compiler) {
+  const CompilerIdentity identity = compiler.identity();
+  return KeyBuilder("binary", kBinarySchema)
+      .add("entry", source.entry)
+      .add("signature", source.signature)
+      .add("path", source.path)
+      .add("source", source.closure)
+      .add("target", target.arch)
+      .add("options", compiler.options(source, target))
+      .add("compiler", identity.name)
+      .add("compiler version", identity.version)
+      .add("compiler build", identity.build)
+      .finish();
+}
+
+}  // namespace kiln::codegen

@@ -1,0 +1,113 @@
+#include "codegen/llvm_plugin.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include <dlfcn.h>
+
+#include "codegen/dynamic_library.hpp"
+#include "codegen/llvm/host_options.hpp"
+#include "kiln_llvm_identity.hpp"
+
+namespace kiln::codegen {
+namespace {
+
+constexpr const char* kPluginName = "libkiln_llvm.so";
+
+std::string folder_of_this_library() {
+  Dl_info info{};
+  if (!::dladdr(reinterpret_cast<const void*>(&has_llvm), &info) || !info.dli_fname) return {};
+  const std::string path = info.dli_fname;
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> paths;
+  if (const char* named = std::getenv("KILN_LLVM_PLUGIN"); named && *named) return {named};
+  if (const std::string folder = folder_of_this_library(); !folder.empty()) {
+    paths.push_back(folder + kPluginName);
+  }
+#ifdef KILN_LLVM_BUILD_DIR
+  paths.push_back(std::string(KILN_LLVM_BUILD_DIR "/") + kPluginName);
+#endif
+  paths.push_back(kPluginName);
+  return paths;
+}
+
+class LazyHostCompiler final : public Compiler {
+ public:
+  CompilerIdentity identity() const override {
+    return {"clang", KILN_LLVM_VERSION, KILN_LLVM_BUILD};
+  }
+  IncludeContext includes(const Target&) const override { return llvm_host::host_includes(); }
+  std::vector<std::string> options(const Source& source, const Target& target) const override {
+    return llvm_host::host_options(source, target);
+  }
+  CompileResult compile(const Source& source, const Target& target) override {
+    return open().compile(source, target);
+  }
+
+  /// The plugin's compiler; opens it at the first call.
+  Compiler& open() {
+    const std::lock_guard lock(mutex_);
+    if (compiler_) return *compiler_;
+    if (!has_llvm()) {
+      throw EnvironmentError(
+          "this build of Kiln has no host compiler: it was configured without LLVM 19; install "
+          "the Clang, LLVM and LLD 19 development packages and configure with -Dllvm=enabled");
+    }
+    std::string tried;
+    for (const std::string& path : candidates()) {
+      auto [library, error] = DynamicLibrary::open(path, DynamicLibrary::Lifetime::process);
+      if (!library) {
+        tried += "\n  " + error;
+        continue;
+      }
+      const auto build =
+          reinterpret_cast<const char* (*)()>(library.symbol("kiln_llvm_plugin_build"));
+      const auto create =
+          reinterpret_cast<Compiler* (*)()>(library.symbol("kiln_llvm_create_compiler"));
+      if (!build || !create || std::strcmp(build(), KILN_LLVM_BUILD) != 0) {
+        tried += "\n  " + path + ": belongs to another build of Kiln";
+        continue;
+      }
+      library_ = std::move(library);
+      compiler_.reset(create());
+      return *compiler_;
+    }
+    throw EnvironmentError(
+        "the host compiler could not be opened; install Kiln's LLVM plugin with the Clang and LLVM "
+        "19 libraries, or name it in KILN_LLVM_PLUGIN. Tried:" +
+        tried);
+  }
+
+ private:
+  std::mutex mutex_;
+  DynamicLibrary library_;
+  std::unique_ptr<Compiler> compiler_;
+};
+
+}  // namespace
+
+bool has_llvm() noexcept {
+#ifdef KILN_HAS_LLVM
+  return true;
+#else
+  return false;
+#endif
+}
+
+std::string host_compiler_problem() {
+  try {
+    LazyHostCompiler().open();
+    return {};
+  } catch (const EnvironmentError& error) {
+    return error.what();
+  }
+}
+
+std::unique_ptr<Compiler> make_host_compiler() { return std::make_unique<LazyHostCompiler>(); }
+
+}  // namespace kiln::codegen

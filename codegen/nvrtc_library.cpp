@@ -1,0 +1,196 @@
+#include "codegen/nvrtc_library.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <sys/stat.h>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::codegen {
+namespace {
+
+constexpr const char* kLibraryNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+
+// Below a root: toolkit, distribution, and the layouts of NVIDIA's Python wheels with site-packages
+// or its `nvidia` folder as the root.
+constexpr const char* kLibraryFolders[] = {"lib64",
+                                           "lib",
+                                           "targets/x86_64-linux/lib",
+                                           "targets/sbsa-linux/lib",
+                                           "nvidia/cu13/lib",
+                                           "nvidia/cuda_nvrtc/lib",
+                                           "cu13/lib",
+                                           "cuda_nvrtc/lib"};
+constexpr const char* kHeaderFolders[] = {"include",
+                                          "targets/x86_64-linux/include",
+                                          "targets/sbsa-linux/include",
+                                          "nvidia/cu13/include",
+                                          "nvidia/cuda_runtime/include",
+                                          "cu13/include",
+                                          "cuda_runtime/include"};
+constexpr const char* kDefaultRoot = "/usr/local/cuda";
+
+bool exists(const std::string& path) {
+  struct stat s;
+  return ::stat(path.c_str(), &s) == 0;
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos || slash == 0 ? std::string() : path.substr(0, slash);
+}
+
+DynamicLibrary open_library(const NvrtcOptions& options, std::string& tried) {
+  std::vector<std::string> candidates;
+  if (!options.library.empty()) {
+    candidates.push_back(options.library);  // a wish is not replaced by something else
+  } else {
+    for (const std::string& root : options.cuda_roots) {
+      // The default root comes after what the loader finds.
+      if (root == kDefaultRoot)
+        candidates.insert(candidates.end(), std::begin(kLibraryNames), std::end(kLibraryNames));
+      for (const char* folder : kLibraryFolders) {
+        for (const char* name : kLibraryNames) {
+          const std::string path = root + "/" + folder + "/" + name;
+          if (exists(path)) candidates.push_back(path);
+        }
+      }
+    }
+    candidates.insert(candidates.end(), std::begin(kLibraryNames), std::end(kLibraryNames));
+  }
+  for (const std::string& candidate : candidates) {
+    // NVRTC keeps state of its own that other users of it in the process rely on.
+    auto opened = DynamicLibrary::open(candidate, DynamicLibrary::Lifetime::process);
+    if (opened.library) return std::move(opened.library);
+    if (tried.find(opened.error) == std::string::npos) tried += "\n  " + opened.error;
+  }
+  return {};
+}
+
+template <class F>
+void load(const DynamicLibrary& library, const char* name, F& function, std::string& missing) {
+  function = reinterpret_cast<F>(library.symbol(name));
+  if (!function) missing += std::string(missing.empty() ? "" : ", ") + name;
+}
+
+std::string load_table(const DynamicLibrary& library, NvrtcTable& table) {
+  std::string missing;
+  load(library, "nvrtcVersion", table.Version, missing);
+  load(library, "nvrtcGetErrorString", table.GetErrorString, missing);
+  load(library, "nvrtcGetNumSupportedArchs", table.GetNumSupportedArchs, missing);
+  load(library, "nvrtcGetSupportedArchs", table.GetSupportedArchs, missing);
+  load(library, "nvrtcCreateProgram", table.CreateProgram, missing);
+  load(library, "nvrtcDestroyProgram", table.DestroyProgram, missing);
+  load(library, "nvrtcCompileProgram", table.CompileProgram, missing);
+  load(library, "nvrtcGetCUBINSize", table.GetCUBINSize, missing);
+  load(library, "nvrtcGetCUBIN", table.GetCUBIN, missing);
+  load(library, "nvrtcGetProgramLogSize", table.GetProgramLogSize, missing);
+  load(library, "nvrtcGetProgramLog", table.GetProgramLog, missing);
+  load(library, "nvrtcAddNameExpression", table.AddNameExpression, missing);
+  load(library, "nvrtcGetLoweredName", table.GetLoweredName, missing);
+  return missing;
+}
+
+std::vector<std::string> find_headers(const NvrtcOptions& options, const std::string& library) {
+  std::vector<std::string> candidates;
+  const auto add_root = [&](const std::string& root) {
+    for (const char* folder : kHeaderFolders) candidates.push_back(root + "/" + folder);
+  };
+  // What was asked for, what belongs to the library, then the usual places.
+  const auto& roots = options.cuda_roots;
+  const auto usual = std::find(roots.begin(), roots.end(), kDefaultRoot);
+  std::for_each(roots.begin(), usual, add_root);
+  const std::string toolkit = parent_of(parent_of(library));  // or nvidia/cuda_nvrtc
+  if (!toolkit.empty()) add_root(toolkit);
+  if (!parent_of(toolkit).empty()) add_root(parent_of(toolkit));
+  std::for_each(usual, roots.end(), add_root);
+  for (const std::string& dir : candidates) {
+    if (!exists(dir + "/cuda_fp16.h")) continue;
+    std::vector<std::string> found = {dir};
+    if (exists(dir + "/cccl/cuda/std/version")) found.push_back(dir + "/cccl");  // libcu++ since 13
+    return found;
+  }
+  return {};
+}
+
+const char* advice(nvrtcResult result) {
+  switch (result) {
+    case NVRTC_ERROR_OUT_OF_MEMORY:
+      return "compile fewer kernels at once: each takes some hundred MB";
+    case NVRTC_ERROR_BUILTIN_OPERATION_FAILURE:
+    case NVRTC_ERROR_PROGRAM_CREATION_FAILURE:
+      return "check that libnvrtc-builtins of the same version lies beside libnvrtc";
+    default:
+      return "check the installation of NVRTC, or choose another with KILN_NVRTC";
+  }
+}
+
+}  // namespace
+
+NvrtcOptions NvrtcOptions::from_environment() {
+  NvrtcOptions options;
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string(text ? text : "");
+  };
+  options.library = value("KILN_NVRTC");
+  for (const char* name : {"KILN_CUDA_ROOT", "CUDA_HOME", "CUDA_PATH"}) {
+    const std::string root = value(name);
+    if (!root.empty()) options.cuda_roots.push_back(root);
+  }
+  options.cuda_roots.push_back(kDefaultRoot);
+  options.cuda_roots.push_back(KILN_TOOLKIT_ROOT);  // the one Kiln was built with
+  return options;
+}
+
+void NvrtcTable::check(nvrtcResult result, const char* call) const {
+  if (result == NVRTC_SUCCESS) return;
+  throw EnvironmentError(detail::format("{} failed: {} ({}). {}.", call, GetErrorString(result),
+                                        static_cast<int>(result), advice(result)));
+}
+
+std::unique_ptr<NvrtcLibrary> open_nvrtc(const NvrtcOptions& options, std::string& reason) {
+  auto nvrtc = std::make_unique<NvrtcLibrary>();
+  std::string tried;
+  nvrtc->library = open_library(options, tried);
+  if (!nvrtc->library) {
+    reason =
+        "NVRTC cannot be opened; install CUDA's NVRTC 12 or newer, or name the library in "
+        "KILN_NVRTC or its toolkit in KILN_CUDA_ROOT. Tried:" +
+        tried;
+    return nullptr;
+  }
+  nvrtc->path = nvrtc->library.path();
+  const std::string missing = load_table(nvrtc->library, nvrtc->table);
+  if (!missing.empty()) {
+    reason = detail::format("{} has no {}; NVRTC 12 or newer is needed", nvrtc->path, missing);
+    return nullptr;
+  }
+  const NvrtcTable& f = nvrtc->table;
+  int count = 0;
+  if (f.Version(&nvrtc->major, &nvrtc->minor) != NVRTC_SUCCESS || nvrtc->major < 12) {
+    reason = detail::format("{} is version {}.{}; NVRTC 12 or newer is needed", nvrtc->path,
+                            nvrtc->major, nvrtc->minor);
+    return nullptr;
+  }
+  // NVRTC opens its built-in functions by bare name, which the loader finds only in folders that it
+  // knows: those beside a library opened by path have to be loaded already.
+  const std::string builtins = detail::format("{}/libnvrtc-builtins.so.{}.{}",
+                                              parent_of(nvrtc->path), nvrtc->major, nvrtc->minor);
+  if (exists(builtins)) DynamicLibrary::open(builtins, DynamicLibrary::Lifetime::process);
+  if (f.GetNumSupportedArchs(&count) == NVRTC_SUCCESS && count > 0) {
+    nvrtc->archs.resize(static_cast<std::size_t>(count));
+    if (f.GetSupportedArchs(nvrtc->archs.data()) != NVRTC_SUCCESS) nvrtc->archs.clear();
+  }
+  nvrtc->build = nvrtc->library.build_id();
+  struct stat file;
+  if (nvrtc->build.empty() && ::stat(nvrtc->path.c_str(), &file) == 0) {
+    nvrtc->build = detail::format("{} bytes", file.st_size);
+  }
+  nvrtc->include_dirs = find_headers(options, nvrtc->path);
+  return nvrtc;
+}
+
+}  // namespace kiln::codegen

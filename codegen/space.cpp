@@ -1,0 +1,91 @@
+#include "kiln/space.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln {
+
+using detail::format;
+
+DynamicSpace& DynamicSpace::parameter(std::string name, std::vector<std::int64_t> values,
+                                      std::int64_t default_value, FieldKind kind) {
+  if (name.empty()) throw UserError("space: a parameter has an empty name");
+  for (const Parameter& p : parameters_)
+    if (p.name == name) throw UserError(format("space: parameter '{}' is given twice", name));
+  if (values.empty())
+    throw UserError(format("space: parameter '{}' has an empty list of values", name));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (values[i] == values[j])
+        throw UserError(format("space: parameter '{}' lists the value {} twice", name, values[i]));
+  if (std::find(values.begin(), values.end(), default_value) == values.end())
+    throw UserError(format("space: the default {} of parameter '{}' is not among its values",
+                           default_value, name));
+  parameters_.push_back({std::move(name), kind, std::move(values)});
+  for (Values& config : defaults_) config.push_back(default_value);
+  return *this;
+}
+
+DynamicSpace& DynamicSpace::where(std::string reason, Predicate holds) {
+  if (reason.empty()) throw UserError("space: a constraint has no reason");
+  if (!holds) throw UserError(format("space: the constraint '{}' has no predicate", reason));
+  constraints_.push_back({std::move(reason), std::move(holds)});
+  return *this;
+}
+
+DynamicSpace& DynamicSpace::default_on(Target::Kind kind, Values config) {
+  if (config.size() != parameters_.size())
+    throw UserError(format("space: a default has {} values for {} parameters", config.size(),
+                           parameters_.size()));
+  for (std::size_t i = 0; i < config.size(); ++i) {
+    const auto& values = parameters_[i].values;
+    if (std::find(values.begin(), values.end(), config[i]) == values.end())
+      throw UserError(format("space: the default {} of parameter '{}' is not among its values",
+                             config[i], parameters_[i].name));
+  }
+  defaults_[static_cast<std::size_t>(kind)] = std::move(config);
+  return *this;
+}
+
+double DynamicSpace::combinations() const noexcept {
+  double count = 1;
+  for (const Parameter& p : parameters_) count *= static_cast<double>(p.values.size());
+  return std::min(count, 0x1p53);
+}
+
+const Constraint* DynamicSpace::violated(std::span<const std::int64_t> config,
+                                         std::span<const std::int64_t> problem,
+                                         const DeviceLimits& limits) const {
+  for (const Constraint& c : constraints_)
+    if (!c.holds(config, problem, limits)) return &c;
+  return nullptr;
+}
+
+Values DynamicSpace::config(const std::map<std::string, std::int64_t>& named) const {
+  Values config = defaults_[0];
+  for (const auto& [name, value] : named) {
+    const auto p = std::find_if(parameters_.begin(), parameters_.end(),
+                                [&](const Parameter& q) { return q.name == name; });
+    if (p == parameters_.end()) {
+      std::string known;
+      for (const Parameter& q : parameters_) known += (known.empty() ? "" : ", ") + q.name;
+      throw UserError(format("config: unknown parameter '{}' (known: {})", name, known));
+    }
+    if (std::find(p->values.begin(), p->values.end(), value) == p->values.end())
+      throw UserError(format("config: {} is not among the values of parameter '{}'", value, name));
+    config[static_cast<std::size_t>(p - parameters_.begin())] = value;
+  }
+  return config;
+}
+
+std::string DynamicSpace::describe(std::span<const std::int64_t> config) const {
+  std::string text;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    text += format("{}{}={}", i ? "," : "", parameters_[i].name, config[i]);
+  return text;
+}
+
+}  // namespace kiln

@@ -1,0 +1,103 @@
+#include <cmath>
+#include <functional>
+
+#include "kiln/definition.hpp"
+#include "kiln_test.hpp"
+
+using namespace kiln;
+
+namespace {
+
+KernelDefinition good() {
+  KernelDefinition k;
+  k.name = "scale";
+  k.source.text = "__global__ void scale(float* x, float a, int n) {}";
+  k.entry = "scale";
+  k.arguments = {"float*", "float", "int"};
+  k.space.parameter("block", {64, 128}, 64);
+  k.problem_fields = {"n", "m"};
+  k.geometry = [](auto, auto) { return LaunchGeometry{}; };
+  return k;
+}
+
+/// What validate() says after a change; empty when it accepts.
+std::string after(const std::function<void(KernelDefinition&)>& change) {
+  KernelDefinition k = good();
+  change(k);
+  try {
+    k.validate();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool names(const std::string& text, const std::string& field) {
+  return text.find(field) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a definition that is complete", "[codegen][definition]") {
+  CHECK(after([](auto&) {}).empty());
+  CHECK(after([](auto& k) { k.name = "_2nd_kernel"; }).empty());
+  CHECK(after([](auto& k) { k.problem_fields.clear(); }).empty());
+  CHECK(after([](auto& k) { k.tolerance = {0, 0}; }).empty());
+  CHECK(after([](auto& k) { k.space = {}; }).empty());
+}
+
+TEST_CASE("each field that is missing or makes no sense is named", "[codegen][definition]") {
+  for (const char* name : {"", "two words", "9lives", "a-b", "../x", "name\n", "n\xc3\xa4me"})
+    CHECK(names(after([=](auto& k) { k.name = name; }), "`name`"));
+  CHECK(names(after([](auto& k) { k.source = {}; }), "neither a file nor text"));
+  CHECK(names(after([](auto& k) { k.source.file = "scale.cuh"; }), "both a file and text"));
+  CHECK(names(after([](auto& k) { k.entry.clear(); }), "`entry`"));
+  CHECK(names(after([](auto& k) { k.passing = Passing::config_struct; }), "`config_type`"));
+  CHECK(names(after([](auto& k) { k.geometry = nullptr; }), "`geometry`"));
+  CHECK(names(after([](auto& k) { k.arguments[1].clear(); }), "`arguments[1]`"));
+  CHECK(names(after([](auto& k) { k.types = {"float", ""}; }), "`types[1]`"));
+  CHECK(names(after([](auto& k) { k.problem_fields[1].clear(); }), "`problem_fields[1]`"));
+  CHECK(names(after([](auto& k) { k.problem_fields[1] = "n"; }), "'n' is given twice"));
+  for (double bad : {-1.0, std::nan("")}) {
+    CHECK(names(after([=](auto& k) { k.tolerance.relative = bad; }), "`tolerance`"));
+    CHECK(names(after([=](auto& k) { k.tolerance.absolute = bad; }), "`tolerance`"));
+  }
+  for (auto passing : {Passing::macros, Passing::constants})
+    CHECK(names(after([=](auto& k) {
+                  k.passing = passing;
+                  k.space.parameter("block size", {1}, 1);
+                }),
+                "'block size'"));
+  // Everything else about it is said with the kernel's name.
+  CHECK(names(after([](auto& k) { k.entry.clear(); }), "kernel 'scale'"));
+}
+
+TEST_CASE("problems by name", "[codegen][definition]") {
+  const KernelDefinition k = good();
+  CHECK(k.problem({{"m", 2}, {"n", 1}}) == Values{1, 2});
+  const auto message = [&](const std::map<std::string, std::int64_t>& named) -> std::string {
+    try {
+      k.problem(named);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(names(message({{"n", 1}}), "'m' is missing"));
+  CHECK(names(message({{"n", 1}, {"m", 1}, {"k", 1}}), "'k' (known: n, m)"));
+  CHECK(names(message({{"n", -1}, {"m", 1}}), "'n' is negative (-1)"));
+  CHECK(message({{"n", 0}, {"m", 0}}).empty());
+  CHECK(k.describe_problem(Values{1, 2}) == "n=1,m=2");
+  CHECK(k.signature() == "void(float*, float, int)");
+}
+
+TEST_CASE("buckets", "[codegen][definition]") {
+  KernelDefinition k = good();
+  CHECK(k.bucketed(Values{5, 6}) == Values{5, 6});
+  CHECK_THROWS_AS(k.bucketed(Values{5}), UserError);
+  CHECK_THROWS_AS(k.bucketed(Values{5, 6, 7}), UserError);
+  k.bucket = [](auto p) { return Values{p[0] * 2, 0}; };
+  CHECK(k.bucketed(Values{5, 6}) == Values{10, 0});
+  k.bucket = [](auto) { return Values{1}; };
+  CHECK_THROWS_AS(k.bucketed(Values{5, 6}), UserError);
+}
