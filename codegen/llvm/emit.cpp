@@ -1,0 +1,113 @@
+#include "codegen/llvm/emit.hpp"
+
+#include <mutex>
+#include <string>
+
+#include <lld/Common/Driver.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/MemoryBuffer.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/TargetParser/Host.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "codegen/llvm/host_options.hpp"
+#include "kiln/error.hpp"
+
+LLD_HAS_DRIVER(elf)
+
+namespace kiln::codegen::llvm_host {
+namespace {
+
+// A file in memory that has a path, for a linker that knows only paths.
+class MemoryFile {
+ public:
+  explicit MemoryFile(const char* name) : descriptor_(::memfd_create(name, MFD_CLOEXEC)) {
+    if (descriptor_ < 0)
+      throw EnvironmentError("memfd_create failed; the host target needs Linux 3.17");
+  }
+  ~MemoryFile() { ::close(descriptor_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+  void write(llvm::ArrayRef<char> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+      if (n <= 0) throw EnvironmentError("writing an object to memory failed");
+      bytes = bytes.drop_front(static_cast<std::size_t>(n));
+    }
+  }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+std::unique_ptr<llvm::TargetMachine> make_target_machine(const Target& target) {
+  const std::string triple = llvm::sys::getProcessTriple();
+  std::string error;
+  const llvm::Target* known = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!known) throw EnvironmentError("LLVM has no code generator for " + triple + ": " + error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
+  std::unique_ptr<llvm::TargetMachine> machine(
+      known->createTargetMachine(triple, cpu_of(target), "", options, llvm::Reloc::PIC_,
+                                 std::nullopt, llvm::CodeGenOptLevel::Default));
+  if (!machine) throw EnvironmentError("LLVM cannot create a code generator for " + triple);
+  return machine;
+}
+
+llvm::SmallVector<char, 0> emit_object(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::SmallVector<char, 0> object;
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager passes;
+  if (machine.addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+    throw EnvironmentError("LLVM's code generator cannot emit object files for this CPU");
+  }
+  passes.run(module);
+  return object;
+}
+
+std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
+  MemoryFile input("kiln-object");
+  input.write(object);
+  const std::string input_path = input.path();
+  std::string out, errors;
+  llvm::raw_string_ostream out_stream(out), error_stream(errors);
+  static std::mutex linker;  // LLD keeps its state in globals
+  const std::lock_guard lock(linker);
+  // LLD replaces its output by rename, so the output needs a name in a directory.
+  char name[] = "/tmp/kiln-link-XXXXXX";
+  const int reserved = ::mkstemp(name);
+  if (reserved < 0) throw EnvironmentError("cannot create a temporary file in /tmp for the linker");
+  ::close(reserved);
+  const char* arguments[] = {"ld.lld",
+                             "-shared",
+                             "--build-id=none",
+                             "--hash-style=gnu",
+                             "-z",
+                             "now",
+                             "--threads=1",
+                             "-O0",
+                             "-s",
+                             "-o",
+                             name,
+                             input_path.c_str()};
+  const lld::Result result =
+      lld::lldMain(arguments, out_stream, error_stream, {{lld::Gnu, &lld::elf::link}});
+  std::vector<std::byte> bytes;
+  if (auto buffer = llvm::MemoryBuffer::getFile(name, false, false);
+      result.retCode == 0 && buffer) {
+    const auto* data = reinterpret_cast<const std::byte*>((*buffer)->getBufferStart());
+    bytes.assign(data, data + (*buffer)->getBufferSize());
+  }
+  ::unlink(name);
+  if (bytes.empty()) throw EnvironmentError("lld failed to link a host kernel: " + errors);
+  return bytes;
+}
+
+}  // namespace kiln::codegen::llvm_host

@@ -1,0 +1,136 @@
+// The plugin: what libkiln_llvm.so exports, and the compiler behind it.
+#include <cstdlib>
+#include <mutex>
+
+#include <llvm/IR/Verifier.h>
+#include <llvm/Support/FileSystem.h>
+#include <llvm/Support/Format.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <time.h>
+
+#include "codegen/compiler.hpp"
+#include "codegen/llvm/emit.hpp"
+#include "codegen/llvm/frontend.hpp"
+#include "codegen/llvm/host_options.hpp"
+#include "codegen/llvm/passes.hpp"
+#include "kiln_llvm_identity.hpp"
+
+namespace kiln::codegen::llvm_host {
+namespace {
+
+// For whoever works on the passes: $KILN_LLVM_DUMP/<step>.ll is the IR after a step, and `times`
+// there gets a line of CPU milliseconds per step.
+class Trace {
+ public:
+  Trace() : directory_(std::getenv("KILN_LLVM_DUMP")), last_(processor_ms()) {}
+
+  void step(const char* name, const llvm::Module* module) {
+    if (!directory_) return;
+    const double spent = processor_ms() - last_;
+    std::error_code error;
+    llvm::raw_fd_ostream times(std::string(directory_) + "/times", error, llvm::sys::fs::OF_Append);
+    if (!error) times << name << ' ' << llvm::format("%.3f", spent) << '\n';
+    if (module) {
+      llvm::raw_fd_ostream out(std::string(directory_) + "/" + name + ".ll", error);
+      if (!error) module->print(out, nullptr);
+    }
+    last_ = processor_ms();
+  }
+
+ private:
+  static double processor_ms() {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+  }
+
+  const char* directory_;
+  double last_;
+};
+
+class HostCompiler final : public Compiler {
+ public:
+  HostCompiler() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      llvm::InitializeNativeTarget();
+      llvm::InitializeNativeTargetAsmPrinter();
+      llvm::InitializeNativeTargetAsmParser();
+    });
+  }
+
+  CompilerIdentity identity() const override {
+    return {"clang", KILN_LLVM_VERSION, KILN_LLVM_BUILD};
+  }
+
+  std::vector<std::string> options(const Source& source, const Target& target) const override {
+    return host_options(source, target);
+  }
+
+  IncludeContext includes(const Target&) const override { return host_includes(); }
+
+  CompileResult compile(const Source& source, const Target& target) override {
+    if (target.kind != Target::Kind::host) {
+      throw UserError("the host compiler was asked for target " + target.arch);
+    }
+    Trace trace;
+    std::unique_ptr<llvm::TargetMachine> machine = make_target_machine(target);
+    llvm::LLVMContext context;
+    FrontendResult front = run_frontend(source, target, context);
+    if (!front.module) return failure(source, target, std::move(front.log));
+    llvm::Module& module = *front.module;
+    trace.step("frontend", &module);
+    module.setDataLayout(machine->createDataLayout());
+    KernelInfo info;
+    try {
+      info = read_kernel_info(module);
+      inline_calls(module);
+      lower_shared_memory(module, info);
+      simplify_kernel(module, *machine);
+      trace.step("simplified", &module);
+      form_regions(module, info);
+    } catch (const LoweringError& error) {
+      return failure(source, target, front.log + source.path + ": error: " + error.what() + "\n");
+    }
+    std::string broken;
+    llvm::raw_string_ostream words(broken);
+    if (llvm::verifyModule(module, &words)) {
+      throw InternalError("the lowering of " + source.label + " produced invalid IR: " + broken);
+    }
+    trace.step("regions", &module);
+    optimize_regions(module, *machine);
+    trace.step("optimized", &module);
+    const llvm::SmallVector<char, 0> object = emit_object(module, *machine);
+    trace.step("object", nullptr);
+    Binary binary;
+    binary.target = target;
+    binary.symbol = info.symbol;
+    binary.resources.static_shared = static_cast<int>(info.static_shared);
+    binary.resources.max_threads = static_cast<int>(info.max_threads);
+    binary.log = std::move(front.log);
+    binary.code = link_shared_object(object);
+    trace.step("link", nullptr);
+    return binary;
+  }
+
+ private:
+  CompileFailure failure(const Source& source, const Target& target, std::string log) const {
+    return {source.label, std::string("clang ") + KILN_LLVM_VERSION, options(source, target),
+            std::move(log)};
+  }
+};
+
+}  // namespace
+}  // namespace kiln::codegen::llvm_host
+
+extern "C" {
+
+__attribute__((visibility("default"))) const char* kiln_llvm_plugin_build() {
+  return KILN_LLVM_BUILD;
+}
+
+__attribute__((visibility("default"))) kiln::codegen::Compiler* kiln_llvm_create_compiler() {
+  return new kiln::codegen::llvm_host::HostCompiler;
+}
+}

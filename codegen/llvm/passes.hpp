@@ -1,0 +1,60 @@
+// Kiln's own IR passes: from a kernel as Clang emits it to regions over the threads of a block.
+// They run in the order of this file; ARCHITECTURE.md shows a kernel after each of them.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <llvm/IR/Module.h>
+
+#include "codegen/host_abi.hpp"
+
+namespace llvm {
+class TargetMachine;
+}
+
+namespace kiln::codegen::llvm_host {
+
+/// The kernel uses something the host target cannot run. Becomes a CompileFailure.
+struct LoweringError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// What is learnt about a kernel on the way.
+struct KernelInfo {
+  std::string symbol;  ///< mangled name of the instance
+  std::vector<std::uint32_t> parameter_bytes;
+  std::uint32_t static_shared = 0;
+  std::uint32_t max_threads = 0;
+};
+
+/// A point where a thread of the block waits for others. `id` counts from 1.
+struct Suspension {
+  SuspendKind kind;
+  bool full_mask;            ///< a warp suspension that names all lanes
+  llvm::BasicBlock* block;   ///< holds the suspend call and a branch, nothing else
+  llvm::BasicBlock* resume;  ///< where the thread goes on
+};
+
+/// Reads names, parameter sizes and launch bounds, and removes everything but the kernel.
+KernelInfo read_kernel_info(llvm::Module& module);
+/// Leaves one function: the entry with all device functions inlined.
+/// @throws LoweringError for recursion that needs the block's state.
+void inline_calls(llvm::Module& module);
+/// Gives `__shared__` variables their place in the block's arena.
+void lower_shared_memory(llvm::Module& module, KernelInfo& info);
+/// SSA form, simplification and unrolling, with suspensions as barriers to code motion.
+void simplify_kernel(llvm::Module& module, llvm::TargetMachine& machine);
+
+/// Cuts the kernel at its suspensions.
+std::vector<Suspension> split_at_suspensions(llvm::Function& kernel);
+
+/// Turns the kernel into region functions and exports the descriptor.
+void form_regions(llvm::Module& module, const KernelInfo& info);
+
+/// Vectorises the regions and cleans up.
+void optimize_regions(llvm::Module& module, llvm::TargetMachine& machine);
+
+}  // namespace kiln::codegen::llvm_host

@@ -1,0 +1,57 @@
+// The steps of form_regions, shared by its files.
+#pragma once
+
+#include <vector>
+
+#include <llvm/ADT/BitVector.h>
+#include <llvm/ADT/DenseMap.h>
+#include <llvm/ADT/SetVector.h>
+#include <llvm/IR/Function.h>
+#include <llvm/IR/IRBuilder.h>
+
+#include "codegen/llvm/passes.hpp"
+
+namespace kiln::codegen::llvm_host {
+
+/// The blocks a thread can run from `entry` until it stops at a suspension or exits.
+struct Region {
+  llvm::BasicBlock* entry;
+  llvm::SetVector<llvm::BasicBlock*> blocks;  ///< suspension blocks included, `entry` first
+};
+
+/// A value that lives across suspensions, kept in an alloca of the kernel so far; each region loads
+/// and stores its own copy.
+struct Slot {
+  llvm::AllocaInst* variable;
+  llvm::BitVector live;  ///< by region: holds a value that the region may read
+  /// By region: equal for all threads that run the region together, so one load serves them all.
+  llvm::BitVector uniform;
+  std::uint32_t offset;  ///< bytes per thread before it
+};
+
+/// A kernel taken apart, ready to be rebuilt as regions.
+struct CutKernel {
+  llvm::Function* function;
+  llvm::BasicBlock* prologue;  ///< invariant computations, repeated at the start of every region
+  std::vector<Suspension> suspensions;
+  std::vector<Region> regions;  ///< suspensions.size() + 1
+  std::vector<Slot> slots;
+  std::uint32_t slot_bytes = 0;
+};
+
+/// Region 0 and one region per suspension.
+std::vector<Region> find_regions(llvm::Function& kernel,
+                                 const std::vector<Suspension>& suspensions);
+
+/// Moves what each region can compute itself into the prologue and everything else that lives
+/// across a suspension into slots.
+CutKernel cut_kernel(llvm::Function& kernel);
+
+/// Builds the function of region `index`; returns the suspension at which all its threads stop,
+/// kExited, or kMixedExit.
+llvm::Function* build_region(const CutKernel& kernel, std::size_t index, std::uint32_t& exit);
+
+/// The builtin a call refers to, without its `__kiln_` prefix; empty for anything else.
+llvm::StringRef builtin_name(const llvm::Instruction& instruction);
+
+}  // namespace kiln::codegen::llvm_host

@@ -1,0 +1,53 @@
+// Runs the blocks of a host kernel: exact block semantics on one CPU thread per block.
+//
+// A thread of a block that suspends waits until the scheduler resolves what it waits for: a block
+// barrier when all threads that have not exited are there, a warp suspension when all lanes of its
+// mask that have not exited are there with the same mask. When nothing can be resolved and threads
+// still wait, the barrier is divergent, which is an error, not a hang.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "codegen/host_abi.hpp"
+
+namespace kiln::runtime {
+
+struct Extent {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint64_t count() const { return std::uint64_t{x} * y * z; }
+};
+
+/// One launch, without the block it is at.
+struct BlockLaunch {
+  const codegen::HostKernel* kernel;
+  Extent grid, block;
+  std::uint32_t dynamic_shared;  ///< bytes
+  void* const* arguments;
+};
+
+/// Memory for one block in flight. Grows to what the largest block needed and is reused from block
+/// to block and launch to launch; for one CPU thread at a time.
+class BlockScratch {
+ public:
+  /// Fits the launch; allocates only if no earlier launch needed as much.
+  /// @throws std::bad_alloc
+  void prepare(const BlockLaunch& launch);
+  codegen::HostFrame& frame() { return frame_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept;
+  };
+  std::unique_ptr<std::byte[], Free> memory_;
+  std::size_t capacity_ = 0;
+  codegen::HostFrame frame_{};
+};
+
+/// Runs block `index` (linear, x fastest) of a launch that `scratch` was prepared for.
+/// Returns an empty text, or what went wrong in it: a divergent barrier, a failed assert.
+std::string run_block(const BlockLaunch& launch, std::uint64_t index, BlockScratch& scratch);
+
+}  // namespace kiln::runtime

@@ -1,0 +1,120 @@
+#include "runtime/host/host_device.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <thread>
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/host/host_module.hpp"
+
+namespace kiln::runtime {
+
+namespace {
+
+/// As wide as any vector access and any slot array needs, and what cudaMalloc guarantees.
+constexpr std::align_val_t kAlignment{256};
+
+std::string cpu_model() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind("model name", 0) == 0)
+      if (const auto colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return "unknown CPU";
+}
+
+class HostKernel final : public LoadedKernel {
+ public:
+  HostKernel(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers)
+      : module(HostModule::load(binary, std::move(workers))), resources_(binary.resources) {}
+  const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
+
+  HostModule module;
+
+ private:
+  codegen::ResourceUsage resources_;
+};
+
+class HostDevice final : public Device {
+ public:
+  const DeviceInfo& info() const noexcept override { return info_; }
+
+  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
+                                     unsigned max_dynamic_shared) override {
+    if (max_dynamic_shared > static_cast<unsigned>(info_.limits.shared_per_block_optin))
+      throw UserError(detail::format("{} bytes of dynamic shared memory, the host device has {}",
+                                     max_dynamic_shared, info_.limits.shared_per_block_optin));
+    return std::make_shared<HostKernel>(binary, workers_);
+  }
+
+  void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream,
+              void** args) const override {
+    static_cast<const HostKernel&>(kernel).module.launch(
+        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+  }
+
+  int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
+
+  void* allocate(std::size_t bytes) override { return ::operator new(bytes, kAlignment); }
+  void release(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  void copy_to_device(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override {
+    std::memcpy(to, from, bytes);
+  }
+  void fill(void* memory, std::byte value, std::size_t bytes, Stream) override {
+    std::memset(memory, std::to_integer<int>(value), bytes);
+  }
+  void synchronize(Stream) override {}
+  Stream tuning_stream() override { return {}; }
+
+  double time(Stream, const std::function<void()>& enqueue) override {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    enqueue();
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  bool shares_cpu() const noexcept override { return true; }
+
+ private:
+  const DeviceInfo info_ = host_info();
+  const std::shared_ptr<HostWorkers> workers_ = HostWorkers::create();
+};
+
+}  // namespace
+
+DeviceInfo host_info() {
+  DeviceInfo info;
+  info.id = "host";
+  info.name = cpu_model();
+  info.target = Target::this_host();
+  info.limits.multiprocessors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  info.limits.max_threads_per_block = kHostMaxThreads;
+  info.limits.shared_per_block_optin = kHostMaxShared;
+  info.limits.shared_per_multiprocessor = kHostMaxShared;
+  info.limits.max_threads_per_multiprocessor = kHostMaxThreads;
+  info.limits.max_blocks_per_multiprocessor = 1;
+  info.limits.l2_bytes = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+  info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.fingerprint = {{"cpu", info.name},
+                      {"level", info.target.arch},
+                      {"threads", std::to_string(info.limits.multiprocessors)}};
+  utsname os{};
+  if (uname(&os) == 0) info.software = {{"os", std::string(os.sysname) + " " + os.release}};
+  return info;
+}
+
+std::shared_ptr<Device> make_host_device() { return std::make_shared<HostDevice>(); }
+
+}  // namespace kiln::runtime

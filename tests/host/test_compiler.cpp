@@ -1,0 +1,211 @@
+// The compiler as the rest of Kiln sees it: failures as data, options, threads, no LLVM when run.
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host_test.hpp"
+
+using namespace host_test;
+
+namespace {
+
+bool llvm_is_loaded() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    if (line.find("libLLVM") != std::string::npos || line.find("libkiln_llvm") != std::string::npos)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a compile error is data: the compiler's words, the options, the instance",
+          "[host][compiler]") {
+  Source source = source_of(
+      "template <int n> __global__ void k(int* p) {\n  static_assert(n % 32 == 0, \"n: whole "
+      "warps\");\n  p[0] = undefined_name;\n}",
+      "k<33>");
+  source.label = "k{n=33}";
+  source.options = {"-DSOMETHING=1"};
+  auto result = compiler().compile(source, kiln::Target::this_host());
+  const auto& failure = std::get<kiln::CompileFailure>(result);
+  CHECK(failure.kernel == "k{n=33}");
+  CHECK(failure.compiler.find("clang 19") == 0);
+  CHECK(std::count(failure.options.begin(), failure.options.end(), "-DSOMETHING=1") == 1);
+  CHECK_THAT(failure.log,
+             contains("test.cu:3:") && contains("undefined_name") && contains("whole warps"));
+}
+
+TEST_CASE("refused sources", "[host][compiler]") {
+  CHECK_THAT(refusal(source_of("#include \"nowhere/missing.hpp\"\n__global__ void k() {}", "k")),
+             contains("nowhere/missing.hpp"));
+  CHECK_THAT(refusal(source_of("__global__ void k() {}", "other")), contains("other"));
+  CHECK_THAT(refusal(source_of("__global__ void k();", "k")), contains("k"));
+  CHECK_THAT(
+      refusal(source_of("__global__ void k(int* p) { __shared__ int s = 3; p[0] = s; }", "k")),
+      contains("initialis"));
+  CHECK_THAT(
+      refusal(source_of("__device__ int f(int n) { __syncthreads(); return n ? f(n - 1) : 0; }\n"
+                        "__global__ void k(int* p) { p[0] = f(p[1]); }",
+                        "k")),
+      contains("recursive"));
+  CHECK_THAT(refusal(source_of("__global__ void k(int& p) { p = 0; }", "k")), contains("by value"));
+  Source source = source_of("__global__ void k(float* p, int n) { p[n] = 0; }", "k");
+  source.signature = "void(float*, long)";
+  CHECK_THAT(refusal(source), contains("void(float*, long)"));
+  source.signature = "void(float*, int)";
+  CHECK(std::holds_alternative<Binary>(compiler().compile(source, kiln::Target::this_host())));
+  source.options = {"--no-such-option"};
+  CHECK_THAT(refusal(source), contains("no-such-option"));
+}
+
+TEST_CASE("pure recursion is allowed", "[host][compiler]") {
+  Kernel k(
+      "__device__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }\n"
+      "__global__ void k(int* p) { p[threadIdx.x] = fib(threadIdx.x); }",
+      "k");
+  std::vector<int> out(12);
+  k({1}, {12}, 0, out.data());
+  CHECK(out == std::vector<int>{0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89});
+}
+
+TEST_CASE("a target that is not for the host is the caller's mistake", "[host][compiler]") {
+  CHECK_THROWS_AS(
+      compiler().compile(source_of("__global__ void k() {}", "k"), kiln::Target::parse("sm_80")),
+      kiln::UserError);
+}
+
+TEST_CASE("options, defines and include folders reach the compiler", "[host][compiler]") {
+  char folder[] = "/tmp/kiln-host-test-XXXXXX";
+  REQUIRE(::mkdtemp(folder));
+  std::ofstream(std::string(folder) + "/mine.hpp") << "#pragma once\nconstexpr int kMine = 17;\n";
+  Source source =
+      source_of("#include <mine.hpp>\n__global__ void k(int* p) { p[0] = kMine + VALUE; }", "k");
+  source.include_dirs = {folder};
+  source.options = {"--define-macro=VALUE=5", "--device-as-default-execution-space", "-lineinfo"};
+  auto result = compiler().compile(source, kiln::Target::this_host());
+  REQUIRE(std::holds_alternative<Binary>(result));
+  const HostModule module =
+      HostModule::load(std::get<Binary>(result), kiln::runtime::HostWorkers::create());
+  int out = 0, *p = &out;
+  void* arguments[] = {&p};
+  module.launch({1}, {1}, 0, arguments);
+  CHECK(out == 22);
+  ::unlink((std::string(folder) + "/mine.hpp").c_str());
+  ::rmdir(folder);
+}
+
+TEST_CASE("compilations run concurrently", "[host][compiler]") {
+  std::vector<int> results(16, -1);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 4; ++worker) {
+    threads.emplace_back([&results, worker] {
+      for (int i = 0; i < 4; ++i) {
+        const int n = worker * 4 + i;
+        Kernel k(
+            "template <int n> __global__ void k(int* p) { __shared__ int s[64]; s[threadIdx.x] = "
+            "n; "
+            "__syncthreads(); if (threadIdx.x == 0) p[0] = s[63] * 2; }",
+            "k<" + std::to_string(n) + ">");
+        k({1}, {64}, 0, &results[n]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int n = 0; n < 16; ++n) CHECK(results[n] == 2 * n);
+}
+
+TEST_CASE("equal sources give equal bytes", "[host][compiler]") {
+  const std::string text =
+      "__global__ void k(float* p) { __shared__ float s[8]; s[threadIdx.x] = p[threadIdx.x]; "
+      "__syncthreads(); p[threadIdx.x] = s[7 - threadIdx.x]; }";
+  CHECK(compile(text, "k").code == compile(text, "k").code);
+}
+
+// argv[0] again, in a process that has not compiled anything: see "[runs_without_llvm]" below.
+TEST_CASE("a stored binary runs in a process without LLVM", "[host][compiler]") {
+  const Binary binary = compile(
+      "__global__ void k(int* p, int n) { __shared__ int s[64]; s[threadIdx.x] = n; "
+      "__syncthreads(); "
+      "p[threadIdx.x] = s[63 - threadIdx.x] + threadIdx.x; }",
+      "k");
+  CHECK(llvm_is_loaded());
+  char path[] = "/tmp/kiln-host-binary-XXXXXX";
+  const int file = ::mkstemp(path);
+  REQUIRE(file >= 0);
+  REQUIRE(::write(file, binary.code.data(), binary.code.size()) == ssize_t(binary.code.size()));
+  ::close(file);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("KILN_HOST_TEST_BINARY", path, 1);
+    ::execl("/proc/self/exe", "host_tests", "[runs_without_llvm]", static_cast<char*>(nullptr));
+    ::_exit(99);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  ::unlink(path);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("child of the test above", "[.][runs_without_llvm]") {
+  const char* path = std::getenv("KILN_HOST_TEST_BINARY");
+  REQUIRE(path);
+  std::ifstream in(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  Binary binary;
+  binary.target = kiln::Target::this_host();
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  binary.code.assign(data, data + bytes.size());
+  const HostModule module = HostModule::load(binary, kiln::runtime::HostWorkers::create());
+  std::vector<int> out(64);
+  int* p = out.data();
+  int n = 7;
+  void* arguments[] = {&p, &n};
+  module.launch({1}, {64}, 0, arguments);
+  for (int i = 0; i < 64; ++i) REQUIRE(out[i] == 7 + i);
+  REQUIRE_FALSE(llvm_is_loaded());
+}
+
+TEST_CASE("damaged bytes are refused, not run", "[host][module]") {
+  Binary binary = compile("__global__ void k(int* p) { p[0] = 1; }", "k");
+  const auto workers = kiln::runtime::HostWorkers::create();
+  Binary empty = binary;
+  empty.code.clear();
+  CHECK_THROWS_AS(HostModule::load(empty, workers), kiln::EnvironmentError);
+  Binary cut = binary;
+  cut.code.resize(40);
+  CHECK_THROWS_AS(HostModule::load(cut, workers), kiln::EnvironmentError);
+  Binary foreign = binary;
+  foreign.target = kiln::Target::parse("sm_80");
+  CHECK_THROWS_AS(HostModule::load(foreign, workers), kiln::UserError);
+}
+
+TEST_CASE("identity names every input without opening the plugin", "[host][compiler]") {
+  const auto fresh = kiln::codegen::make_host_compiler();
+  const auto identity = fresh->identity();
+  CHECK(identity.name == "clang");
+  CHECK(identity.version.substr(0, 3) == "19.");
+  CHECK(identity.build.size() == 64);
+  const auto headers = fresh->includes(kiln::Target::this_host()).builtin_headers;
+  CHECK(std::count(headers.begin(), headers.end(), "cuda_bf16.h") == 1);
+  CHECK(std::count(headers.begin(), headers.end(), "stdint.h") == 1);
+}
+
+TEST_CASE("modules outlive nothing they should not, and many can be loaded", "[host][module]") {
+  const Binary binary = compile("__global__ void k(int* p) { p[threadIdx.x] += 1; }", "k");
+  const auto workers = kiln::runtime::HostWorkers::create();
+  std::vector<HostModule> modules;
+  for (int i = 0; i < 100; ++i) modules.push_back(HostModule::load(binary, workers));
+  std::vector<int> out(8);
+  int* p = out.data();
+  void* arguments[] = {&p};
+  for (int i = 0; i < 100; i += 3) modules.erase(modules.begin() + i % 50);
+  for (const HostModule& module : modules) module.launch({1}, {8}, 0, arguments);
+  CHECK(out == std::vector<int>(8, int(modules.size())));
+}
