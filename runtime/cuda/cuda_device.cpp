@@ -1,0 +1,296 @@
+#include "runtime/cuda/cuda_device.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/cuda/cuda_objects.hpp"
+
+namespace kiln::runtime {
+namespace {
+
+std::string version_text(int version) {
+  return detail::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// Reads a device's properties.
+class Properties {
+ public:
+  explicit Properties(const CudaContext& context)
+      : driver_(context.driver()), device_(context.device()) {}
+
+  int operator[](CUdevice_attribute attribute) const {
+    int value = 0;
+    driver_.check(driver_.DeviceGetAttribute(&value, attribute, device_), "cuDeviceGetAttribute");
+    return value;
+  }
+  unsigned dimension(CUdevice_attribute attribute) const {
+    return static_cast<unsigned>((*this)[attribute]);
+  }
+  std::string name() const {
+    std::array<char, 256> text{};
+    driver_.check(driver_.DeviceGetName(text.data(), static_cast<int>(text.size()) - 1, device_),
+                  "cuDeviceGetName");
+    return text.data();
+  }
+  std::size_t memory() const {
+    std::size_t bytes = 0;
+    driver_.check(driver_.DeviceTotalMem(&bytes, device_), "cuDeviceTotalMem");
+    return bytes;
+  }
+  int driver_version() const {
+    int version = 0;
+    driver_.check(driver_.DriverGetVersion(&version), "cuDriverGetVersion");
+    return version;
+  }
+
+ private:
+  const DriverTable& driver_;
+  CUdevice device_;
+};
+
+// From Hopper on only the `a` targets have all of the chip's instructions.
+Target exact_target(int capability) {
+  return {Target::Kind::cuda, detail::format("sm_{}{}", capability, capability >= 90 ? "a" : "")};
+}
+
+DeviceLimits read_limits(const Properties& p) {
+  DeviceLimits l;
+  l.max_threads_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+  l.max_block = {p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+                 p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+                 p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)};
+  l.max_grid = {p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+                p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+                p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)};
+  l.shared_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK];
+  l.shared_per_block_optin = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
+  l.shared_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR];
+  l.registers_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
+  l.registers_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR];
+  l.max_threads_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+  l.max_blocks_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR];
+  l.multiprocessors = p[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+  l.warp_size = p[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+  l.l2_bytes = p[CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE];
+  l.compute_capability = 10 * p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
+                         p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
+  return l;
+}
+
+DeviceInfo read_info(const CudaContext& context, int ordinal) {
+  const Properties p(context);
+  DeviceInfo info;
+  info.id = detail::format("cuda:{}", ordinal);
+  info.name = p.name();
+  info.limits = read_limits(p);
+  info.target = exact_target(info.limits.compute_capability);
+  info.memory_bytes = static_cast<std::int64_t>(p.memory());
+  const auto megahertz = [&](CUdevice_attribute kilohertz) {
+    return std::to_string(p[kilohertz] / 1000);
+  };
+  // No serial number or UUID: equal models share records. The driver names a MIG slice in the
+  // device's name, and slices differ in multiprocessors and memory. The last GiB digit of memory
+  // depends on the driver, so it is rounded.
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  info.fingerprint = {
+      {"name", info.name},
+      {"compute_capability", std::to_string(info.limits.compute_capability)},
+      {"multiprocessors", std::to_string(info.limits.multiprocessors)},
+      {"memory_gib", std::to_string((info.memory_bytes + kGiB / 2) / kGiB)},
+      {"l2_bytes", std::to_string(info.limits.l2_bytes)},
+      {"clock_mhz", megahertz(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)},
+      {"memory_clock_mhz", megahertz(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)},
+      {"memory_bus_bits", std::to_string(p[CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH])},
+  };
+  info.software = {{"cuda_driver", version_text(p.driver_version())}};
+  return info;
+}
+
+class CudaKernel final : public LoadedKernel {
+ public:
+  CudaKernel(CudaModule module, CUfunction function, codegen::ResourceUsage resources)
+      : module_(std::move(module)), function_(function), resources_(resources) {}
+
+  const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
+  CUfunction function() const noexcept { return function_; }
+
+ private:
+  CudaModule module_;
+  CUfunction function_;
+  codegen::ResourceUsage resources_;
+};
+
+CUstream native(Stream stream) { return static_cast<CUstream>(stream.handle); }
+CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+CUfunction function_of(const LoadedKernel& kernel) {
+  return static_cast<const CudaKernel&>(kernel).function();
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::shared_ptr<const DriverTable> driver, int ordinal)
+      : context_(std::make_shared<const CudaContext>(std::move(driver), ordinal)),
+        driver_(context_->driver()),
+        info_(read_info(*context_, ordinal)),
+        tuning_stream_(create_stream(context_)) {}
+
+  const DeviceInfo& info() const noexcept override { return info_; }
+
+  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
+                                     unsigned max_dynamic_shared) override {
+    if (binary.target.kind != Target::Kind::cuda) {
+      throw UserError(detail::format("a binary for {} cannot be loaded on {} ({})",
+                                     binary.target.arch, info_.id, info_.target.arch));
+    }
+    const WorkingContext working(*context_);
+    CudaModule module = load_module(context_, binary.code);
+    CUfunction function = nullptr;
+    driver_.check(driver_.ModuleGetFunction(&function, module.get(), binary.symbol.c_str()),
+                  "cuModuleGetFunction");
+    // Loading is lazy by default; a first launch should not pay for it.
+    if (driver_.FuncLoad) driver_.check(driver_.FuncLoad(function), "cuFuncLoad");
+
+    codegen::ResourceUsage usage = binary.resources;  // spills are known to the compiler alone
+    usage.registers = attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS);
+    usage.stack = attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+    usage.static_shared = attribute(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+    usage.max_threads = attribute(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    allow_shared(binary, function, usage.static_shared, max_dynamic_shared);
+    return std::make_shared<CudaKernel>(std::move(module), function, usage);
+  }
+
+  void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream stream,
+              void** args) const override {
+    if (g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0) return;
+    const CurrentContext current(*context_);
+    driver_.check(
+        driver_.LaunchKernel(function_of(kernel), g.grid.x, g.grid.y, g.grid.z, g.block.x,
+                             g.block.y, g.block.z, g.shared_bytes, native(stream), args, nullptr),
+        "cuLaunchKernel");
+  }
+
+  int occupancy(const LoadedKernel& kernel, int threads, unsigned shared_bytes) const override {
+    const CurrentContext current(*context_);
+    int blocks = 0;
+    const CUresult result = driver_.OccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, function_of(kernel), threads, shared_bytes);
+    if (result == CUDA_ERROR_INVALID_VALUE) return 0;  // more threads than a block can have
+    driver_.check(result, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    return blocks;
+  }
+
+  void* allocate(std::size_t bytes) override {
+    return reinterpret_cast<void*>(allocate_memory(context_, bytes).release());
+  }
+  void release(void* memory) noexcept override { CudaMemory(context_, address(memory)); }
+
+  void copy_to_device(void* to, const void* from, std::size_t bytes) override {
+    const WorkingContext working(*context_);
+    driver_.check(driver_.MemcpyHtoDAsync(address(to), from, bytes, tuning_stream_.get()),
+                  "cuMemcpyHtoDAsync");
+    wait(tuning_stream_.get());
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override {
+    const WorkingContext working(*context_);
+    driver_.check(driver_.MemcpyDtoHAsync(to, address(from), bytes, tuning_stream_.get()),
+                  "cuMemcpyDtoHAsync");
+    wait(tuning_stream_.get());
+  }
+  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    const CurrentContext current(*context_);
+    driver_.check(driver_.MemcpyDtoDAsync(address(to), address(from), bytes, native(stream)),
+                  "cuMemcpyDtoDAsync");
+  }
+  void fill(void* memory, std::byte value, std::size_t bytes, Stream stream) override {
+    const CurrentContext current(*context_);
+    driver_.check(driver_.MemsetD8Async(address(memory), std::to_integer<unsigned char>(value),
+                                        bytes, native(stream)),
+                  "cuMemsetD8Async");
+  }
+
+  void synchronize(Stream stream) override {
+    const WorkingContext working(*context_);
+    wait(native(stream));
+  }
+
+  Stream tuning_stream() override { return view(tuning_stream_); }
+
+  double time(Stream stream, const std::function<void()>& enqueue) override {
+    const WorkingContext working(*context_);
+    const CudaEvent start = create_timing_event(context_);
+    const CudaEvent stop = create_timing_event(context_);
+    driver_.check(driver_.EventRecord(start.get(), native(stream)), "cuEventRecord");
+    enqueue();
+    driver_.check(driver_.EventRecord(stop.get(), native(stream)), "cuEventRecord");
+    driver_.check(driver_.EventSynchronize(stop.get()), "cuEventSynchronize");
+    float milliseconds = 0;
+    driver_.check(driver_.EventElapsedTime(&milliseconds, start.get(), stop.get()),
+                  "cuEventElapsedTime");
+    return milliseconds * 1e-3;
+  }
+
+  bool shares_cpu() const noexcept override { return false; }
+
+ private:
+  int attribute(CUfunction function, CUfunction_attribute which) const {
+    int value = 0;
+    driver_.check(driver_.FuncGetAttribute(&value, which, function), "cuFuncGetAttribute");
+    return value;
+  }
+
+  void wait(CUstream stream) const {
+    driver_.check(driver_.StreamSynchronize(stream), "cuStreamSynchronize");
+  }
+
+  // Static and dynamic shared memory share one limit; above the default it must be asked for.
+  void allow_shared(const codegen::Binary& binary, CUfunction function, int fixed,
+                    unsigned dynamic) const {
+    const std::int64_t total = std::int64_t{fixed} + dynamic;
+    if (total > info_.limits.shared_per_block_optin) {
+      throw UserError(detail::format(
+          "{} needs {} bytes of shared memory per block ({} static, {} dynamic); {} has {}",
+          binary.symbol, total, fixed, dynamic, info_.name, info_.limits.shared_per_block_optin));
+    }
+    if (total > info_.limits.shared_per_block) {
+      driver_.check(
+          driver_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   static_cast<int>(dynamic)),
+          "cuFuncSetAttribute");
+    }
+  }
+
+  std::shared_ptr<const CudaContext> context_;
+  const DriverTable& driver_;
+  DeviceInfo info_;
+  CudaStream tuning_stream_;
+};
+
+}  // namespace
+
+CudaProbe probe_cuda() {
+  CudaProbe probe;
+  DriverProbe opened = open_driver();
+  probe.driver = std::move(opened.driver);
+  probe.reason = std::move(opened.reason);
+  if (!probe.driver) return probe;
+  const DriverTable& driver = *probe.driver;
+  int version = 0;
+  if (driver.DriverGetVersion(&version) == CUDA_SUCCESS)
+    probe.driver_version = version_text(version);
+  const CUresult result = driver.DeviceGetCount(&probe.devices);
+  if (result != CUDA_SUCCESS) {
+    probe.devices = 0;
+    probe.reason = driver.describe(result, "cuDeviceGetCount");
+  } else if (probe.devices == 0) {
+    probe.reason = "the driver shows no device: check nvidia-smi and CUDA_VISIBLE_DEVICES";
+  }
+  return probe;
+}
+
+std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal) {
+  return std::make_shared<CudaDevice>(std::move(driver), ordinal);
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,76 @@
+// Internal: the CUDA driver's functions, found at run time. Includes cuda.h; nothing of it is
+// linked.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <cuda.h>
+
+namespace kiln::runtime {
+
+/// The functions used, under their names without `cu`. Filled by `open_driver`, or by a test.
+/// Immutable once shared; safe to use from several threads.
+struct DriverTable {
+  decltype(&::cuGetErrorName) GetErrorName = nullptr;
+  decltype(&::cuGetErrorString) GetErrorString = nullptr;
+  decltype(&::cuInit) Init = nullptr;
+  decltype(&::cuDriverGetVersion) DriverGetVersion = nullptr;
+  decltype(&::cuDeviceGetCount) DeviceGetCount = nullptr;
+  decltype(&::cuDeviceGet) DeviceGet = nullptr;
+  decltype(&::cuDeviceGetName) DeviceGetName = nullptr;
+  decltype(&::cuDeviceGetAttribute) DeviceGetAttribute = nullptr;
+  decltype(&::cuDeviceTotalMem) DeviceTotalMem = nullptr;
+  decltype(&::cuDevicePrimaryCtxRetain) DevicePrimaryCtxRetain = nullptr;
+  decltype(&::cuDevicePrimaryCtxRelease) DevicePrimaryCtxRelease = nullptr;
+  decltype(&::cuCtxGetCurrent) CtxGetCurrent = nullptr;
+  decltype(&::cuCtxGetDevice) CtxGetDevice = nullptr;
+  decltype(&::cuCtxPushCurrent) CtxPushCurrent = nullptr;
+  decltype(&::cuCtxPopCurrent) CtxPopCurrent = nullptr;
+  decltype(&::cuThreadExchangeStreamCaptureMode) ThreadExchangeStreamCaptureMode = nullptr;
+  decltype(&::cuStreamCreate) StreamCreate = nullptr;
+  decltype(&::cuStreamDestroy) StreamDestroy = nullptr;
+  decltype(&::cuStreamSynchronize) StreamSynchronize = nullptr;
+  decltype(&::cuEventCreate) EventCreate = nullptr;
+  decltype(&::cuEventDestroy) EventDestroy = nullptr;
+  decltype(&::cuEventRecord) EventRecord = nullptr;
+  decltype(&::cuEventSynchronize) EventSynchronize = nullptr;
+  decltype(&::cuEventElapsedTime) EventElapsedTime = nullptr;
+  decltype(&::cuModuleLoadData) ModuleLoadData = nullptr;
+  decltype(&::cuModuleUnload) ModuleUnload = nullptr;
+  decltype(&::cuModuleGetFunction) ModuleGetFunction = nullptr;
+  decltype(&::cuFuncGetAttribute) FuncGetAttribute = nullptr;
+  decltype(&::cuFuncSetAttribute) FuncSetAttribute = nullptr;
+  decltype(&::cuOccupancyMaxActiveBlocksPerMultiprocessor)
+      OccupancyMaxActiveBlocksPerMultiprocessor = nullptr;
+  decltype(&::cuMemAlloc) MemAlloc = nullptr;
+  decltype(&::cuMemFree) MemFree = nullptr;
+  decltype(&::cuMemcpyHtoDAsync) MemcpyHtoDAsync = nullptr;
+  decltype(&::cuMemcpyDtoHAsync) MemcpyDtoHAsync = nullptr;
+  decltype(&::cuMemcpyDtoDAsync) MemcpyDtoDAsync = nullptr;
+  decltype(&::cuMemsetD8Async) MemsetD8Async = nullptr;
+  decltype(&::cuLaunchKernel) LaunchKernel = nullptr;
+  /// Loads a function ahead of its first launch; null before CUDA 12.4.
+  decltype(&::cuFuncLoad) FuncLoad = nullptr;
+
+  /// @throws EnvironmentError naming `call`, the code, the driver's description and what to do,
+  /// unless `result` is success.
+  void check(CUresult result, const char* call) const {
+    if (result != CUDA_SUCCESS) fail(result, call);
+  }
+  /// The message of such an error.
+  std::string describe(CUresult result, const char* call) const;
+
+ private:
+  [[noreturn]] void fail(CUresult result, const char* call) const;
+};
+
+struct DriverProbe {
+  std::shared_ptr<const DriverTable> driver;  ///< initialised; null when there is none
+  std::string reason;                         ///< why there is none, and what to do
+};
+
+/// Opens the driver's library and initialises it. Its absence is an ordinary outcome.
+DriverProbe open_driver(const std::string& library = "libcuda.so.1");
+
+}  // namespace kiln::runtime

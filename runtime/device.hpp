@@ -1,0 +1,99 @@
+// The one interface through which everything else sees hardware. CUDA, host and recorded devices
+// implement it; the tuner and the handles know nothing else.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "codegen/binary.hpp"
+#include "kiln/device.hpp"
+
+namespace kiln::runtime {
+
+/// The stage after Binary: code loaded on a device, entry resolved, ready to launch. Keeps its
+/// module alive. Immutable after load; safe to launch from several threads.
+class LoadedKernel {
+ public:
+  virtual ~LoadedKernel() = default;
+  /// As the device reports them; falls back to the compiler's report.
+  virtual const codegen::ResourceUsage& resources() const noexcept = 0;
+};
+
+/// All functions are safe to call from several threads. Failures of the device are
+/// EnvironmentErrors.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const noexcept = 0;
+
+  /// @param max_dynamic_shared bytes per block that launches may ask for (opted into if above 48
+  /// KB).
+  /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
+  virtual std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
+                                             unsigned max_dynamic_shared) = 0;
+
+  /// Asynchronous on `stream` where the device has streams. `args[i]` points to the i-th argument,
+  /// read before the call returns. Takes no lock and allocates nothing.
+  virtual void launch(const LoadedKernel& kernel, const LaunchGeometry& geometry, Stream stream,
+                      void** args) const = 0;
+
+  /// Blocks of `threads` threads that fit a multiprocessor at once; 0: it cannot be launched.
+  virtual int occupancy(const LoadedKernel& kernel, int threads, unsigned shared_bytes) const = 0;
+
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+  virtual void copy_to_device(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  virtual void fill(void* memory, std::byte value, std::size_t bytes, Stream stream) = 0;
+
+  /// Waits for all work submitted to `stream`; reports a failure of that work.
+  virtual void synchronize(Stream stream) = 0;
+
+  /// A stream of the device's own for measuring; lives as long as the device.
+  virtual Stream tuning_stream() = 0;
+
+  /// Seconds from just before to just after the work that `enqueue` puts on `stream`, by the
+  /// device's own clock (events; host: steady clock). Waits for it.
+  virtual double time(Stream stream, const std::function<void()>& enqueue) = 0;
+
+  /// True when compiling on the CPU disturbs what is timed here.
+  virtual bool shares_cpu() const noexcept = 0;
+};
+
+/// Owner of device memory. Move-only; keeps its device alive.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(std::shared_ptr<Device> device, std::size_t bytes)
+      : device_(std::move(device)),
+        data_(bytes ? device_->allocate(bytes) : nullptr),
+        bytes_(bytes) {}
+  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    DeviceMemory(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~DeviceMemory() {
+    if (data_) device_->release(data_);
+  }
+
+  void* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  const std::shared_ptr<Device>& device() const noexcept { return device_; }
+  void swap(DeviceMemory& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,21 @@
+// Names to devices and target kinds to compilers: the only place that knows which there are.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "codegen/compiler.hpp"
+#include "kiln/log.hpp"
+#include "runtime/device.hpp"
+
+namespace kiln::runtime {
+
+/// `auto`: the first CUDA device if it can be used, else the host. `host`, `cuda` (= `cuda:0`),
+/// `cuda:N`.
+/// @throws UserError on any other name; EnvironmentError when that device is not there.
+std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log);
+
+/// @throws EnvironmentError when the compiler's library is missing, saying what to install.
+std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind);
+
+}  // namespace kiln::runtime

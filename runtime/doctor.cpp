@@ -1,0 +1,94 @@
+#include "kiln/doctor.hpp"
+
+#include "cache/store.hpp"
+#include "codegen/llvm_plugin.hpp"
+#include "codegen/nvrtc.hpp"
+#include "kiln/error.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/host/host_device.hpp"
+
+namespace kiln {
+
+namespace {
+
+Component driver() {
+  const runtime::CudaProbe cuda = runtime::probe_cuda();
+  Component c{.name = "driver", .available = cuda.devices > 0};
+  if (c.available) {
+    c.version = cuda.driver_version;
+    c.detail = std::to_string(cuda.devices) + " device(s)";
+  } else {
+    c.problem = cuda.reason;
+  }
+  return c;
+}
+
+Component nvrtc() {
+  const codegen::NvrtcProbe probe =
+      codegen::NvrtcCompiler::find(codegen::NvrtcOptions::from_environment());
+  Component c{.name = "nvrtc", .available = probe.compiler != nullptr};
+  if (!c.available) {
+    c.problem = probe.reason;
+    return c;
+  }
+  c.version = probe.compiler->identity().version;
+  c.detail = probe.compiler->library_path();
+  if (probe.compiler->cuda_include_dirs().empty()) c.detail += " (without CUDA headers)";
+  return c;
+}
+
+Component llvm() {
+  Component c{.name = "llvm"};
+  const auto compiler = codegen::make_host_compiler();
+  c.problem = codegen::host_compiler_problem();
+  c.available = c.problem.empty();
+  if (c.available) c.version = compiler->identity().version;
+  return c;
+}
+
+Component store(const StoreOptions& options) {
+  const StoreStatistics stats = cache::Store(options).stats();
+  Component c{.name = "store", .available = !stats.memory_only};
+  c.detail = stats.directory.string();
+  c.problem = stats.reason;
+  if (c.available)
+    c.version =
+        std::to_string(stats.binaries) + " binaries, " + std::to_string(stats.records) + " records";
+  return c;
+}
+
+template <class Look>
+void add(std::vector<Component>& components, const char* name, Look look) {
+  try {
+    components.push_back(look());
+  } catch (const Error& error) {
+    components.push_back({.name = name, .available = false, .problem = error.what()});
+  }
+}
+
+}  // namespace
+
+std::vector<Component> diagnose(const StoreOptions& options) {
+  std::vector<Component> components;
+  add(components, "driver", driver);
+  add(components, "nvrtc", nvrtc);
+  add(components, "llvm", llvm);
+  add(components, "store", [&] { return store(options); });
+  return components;
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> found;
+  const runtime::CudaProbe cuda = runtime::probe_cuda();
+  for (int i = 0; i < cuda.devices; ++i) {
+    try {
+      found.push_back(runtime::make_cuda_device(cuda.driver, i)->info());
+    } catch (const Error&) {
+      // A device that cannot be opened cannot be named in RuntimeOptions either.
+    }
+  }
+  if (codegen::has_llvm()) found.push_back(runtime::host_info());
+  return found;
+}
+
+}  // namespace kiln

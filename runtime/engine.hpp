@@ -1,0 +1,56 @@
+// What a Runtime and its handles share: one device, one store, one builder.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kiln/runtime.hpp"
+#include "runtime/builder.hpp"
+#include "runtime/device.hpp"
+#include "runtime/problem_table.hpp"
+#include "runtime/record.hpp"
+
+namespace kiln::detail {
+
+/// Thread-safe.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
+         runtime::Builder::MakeCompiler make_compiler);
+
+  const RuntimeOptions& options() const noexcept { return options_; }
+  const std::shared_ptr<runtime::Device>& device() const noexcept { return device_; }
+  RuntimeStatistics statistics();
+
+  /// What the store remembers of this problem.
+  std::optional<runtime::Recall> recall(const KernelDefinition& kernel,
+                                        std::span<const std::int64_t> problem);
+  /// From the store if that answers the request, else measured and remembered. A launch is content
+  /// with an unfinished search.
+  TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                  const TuneOptions& options, bool for_launch = false);
+  /// Builds and loads one instance. @throws CompileError when its template does not compile.
+  ReadyKernel make_ready(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                         std::span<const std::int64_t> config);
+
+  void log(LogLevel level, const std::string& text) const {
+    if (options_.log) options_.log(level, text);
+  }
+
+ private:
+  Key key(const KernelDefinition& kernel, std::span<const std::int64_t> problem);
+  std::vector<runtime::Version> versions();
+
+  RuntimeOptions options_;
+  std::shared_ptr<cache::Store> store_;
+  std::shared_ptr<runtime::Device> device_;
+  runtime::Builder builder_;
+  std::mutex tuning_;  ///< one search at a time: two would disturb each other's clocks
+  std::atomic<std::size_t> tuned_{0};
+};
+
+}  // namespace kiln::detail

@@ -1,0 +1,182 @@
+#include "runtime/record.hpp"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::runtime {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kRecordSchema = 1;
+/// Samples kept per candidate; the median is over all of them.
+constexpr std::size_t kKeptSamples = 64;
+
+json named(const std::vector<std::string>& names, std::span<const std::int64_t> values) {
+  json object = json::object();
+  for (std::size_t i = 0; i < names.size(); ++i) object[names[i]] = values[i];
+  return object;
+}
+
+/// The parameter values of a space and the reasons of its constraints: what was searched.
+json describe_space(const DynamicSpace& space) {
+  json parameters = json::object(), constraints = json::array();
+  for (const Parameter& p : space.parameters()) parameters[p.name] = p.values;
+  for (const Constraint& c : space.constraints()) constraints.push_back(c.reason);
+  return {{"parameters", parameters}, {"constraints", constraints}};
+}
+
+std::optional<CandidateStatus> status_from(const std::string& text) {
+  for (int i = 0; i <= static_cast<int>(CandidateStatus::not_tried); ++i)
+    if (text == to_string(static_cast<CandidateStatus>(i))) return static_cast<CandidateStatus>(i);
+  return {};
+}
+
+json to_json(const Candidate& c, const std::vector<std::string>& parameters) {
+  json j{{"config", named(parameters, c.config)}, {"status", to_string(c.status)}};
+  if (c.status == CandidateStatus::measured) {
+    j["seconds"] = c.seconds;
+    j["samples"] = std::vector<double>(
+        c.samples.begin(),
+        c.samples.begin() + static_cast<std::ptrdiff_t>(std::min(c.samples.size(), kKeptSamples)));
+    j["max_error"] = c.max_error;
+  } else {
+    j["reason"] = c.reason;
+  }
+  if (c.resources.shared_bytes || c.resources.registers)
+    j["resources"] = {{"registers", c.resources.registers},
+                      {"spill_bytes", c.resources.spill_bytes},
+                      {"shared_bytes", c.resources.shared_bytes}};
+  return j;
+}
+
+/// The values of exactly these parameters; json's own conversion would round 64.5 down.
+Values values_from(const json& object, const std::vector<std::string>& parameters) {
+  Values values;
+  if (object.size() != parameters.size()) throw std::out_of_range("parameters");
+  for (const std::string& name : parameters) {
+    const json& value = object.at(name);
+    if (!value.is_number_integer()) throw std::out_of_range(name);
+    values.push_back(value.get<std::int64_t>());
+  }
+  return values;
+}
+
+Candidate candidate_from(const json& j, const std::vector<std::string>& parameters) {
+  Candidate c;
+  c.config = values_from(j.at("config"), parameters);
+  c.status = status_from(j.at("status")).value();
+  if (c.status == CandidateStatus::measured) {
+    c.seconds = j.at("seconds");
+    c.samples = j.at("samples").get<std::vector<double>>();
+    if (j.at("max_error").is_number()) c.max_error = j.at("max_error");
+    if (c.samples.empty()) throw std::out_of_range("samples");
+    for (double s : c.samples)
+      if (!(s > 0)) throw std::out_of_range("samples");
+    if (!(c.seconds > 0)) throw std::out_of_range("seconds");
+  } else {
+    c.reason = j.at("reason");
+  }
+  if (const auto r = j.find("resources"); r != j.end())
+    c.resources = {r->at("registers"), r->at("spill_bytes"), r->at("shared_bytes")};
+  return c;
+}
+
+bool in_space(const DynamicSpace& space, const Values& config) {
+  for (std::size_t i = 0; i < config.size(); ++i) {
+    const auto& values = space.parameters()[i].values;
+    if (std::find(values.begin(), values.end(), config[i]) == values.end()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+               const DeviceInfo& device, const Digest& source) {
+  KeyBuilder key("record", kRecordSchema);
+  key.add("kernel", kernel.name)
+      .add("entry", kernel.entry)
+      .add("types", std::span<const std::string>(kernel.types))
+      .add("options", std::span<const std::string>(kernel.source.options));
+  for (std::size_t i = 0; i < problem.size(); ++i)
+    key.add("problem." + kernel.problem_fields[i], problem[i]);
+  key.add("target", device.target.arch);
+  for (const KeyField& f : device.fingerprint) key.add("device." + f.name, f.value);
+  return key.add("source", source).finish();
+}
+
+json to_json(const TuneResult& result, const KernelDefinition& kernel,
+             std::span<const Version> versions) {
+  json candidates = json::array(), software = json::object();
+  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result.parameters));
+  for (const Version& v : versions)
+    software[v.name] = {{"value", v.value},
+                        {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
+  return {{"schema", kRecordSchema},
+          {"kernel", result.kernel},
+          {"types", result.types},
+          {"problem", named(result.problem_fields, result.problem)},
+          {"device", result.device},
+          {"space", describe_space(kernel.space)},
+          {"default", named(result.parameters, result.default_candidate().config)},
+          {"winner", named(result.parameters, result.winner().config)},
+          {"complete", result.complete},
+          {"versions", software},
+          {"candidates", candidates}};
+}
+
+std::optional<Recall> from_json(const json& record, const KernelDefinition& kernel,
+                                std::span<const std::int64_t> problem, const DeviceInfo& device,
+                                std::span<const Version> versions) try {
+  if (record.at("schema") != kRecordSchema || record.at("kernel") != kernel.name ||
+      record.at("types") != kernel.types ||
+      record.at("problem") != named(kernel.problem_fields, problem))
+    return {};
+  for (const Version& v : versions)
+    if (v.rule == Version::Rule::retune && record.at("versions").at(v.name).at("value") != v.value)
+      return {};
+  Recall recall;
+  TuneResult& result = recall.result;
+  result.kernel = kernel.name;
+  result.types = kernel.types;
+  result.problem_fields = kernel.problem_fields;
+  result.problem.assign(problem.begin(), problem.end());
+  result.device = device.id;
+  for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
+  if (kernel.flops) result.flops = kernel.flops(problem);
+  if (kernel.bytes) result.bytes = kernel.bytes(problem);
+  result.complete = record.at("complete");
+  result.from_store = true;
+  for (const auto& [name, version] : record.at("versions").items())
+    result.versions.push_back({name, version.at("value")});
+
+  const Values default_config = values_from(record.at("default"), result.parameters);
+  const Values winner = values_from(record.at("winner"), result.parameters);
+  if (default_config != kernel.space.default_config(device.target.kind)) return {};
+  bool default_found = false, winner_found = false;
+  for (const json& j : record.at("candidates")) {
+    Candidate c = candidate_from(j, result.parameters);
+    if (!in_space(kernel.space, c.config)) continue;
+    if (c.config == default_config) {
+      result.default_index = result.candidates.size();
+      default_found = true;
+    }
+    if (c.config == winner && c.status == CandidateStatus::measured) {
+      result.winner_index = result.candidates.size();
+      winner_found = true;
+    }
+    result.candidates.push_back(std::move(c));
+  }
+  if (!default_found || !winner_found) return {};
+  recall.same_space = record.at("space") == describe_space(kernel.space);
+  return recall;
+} catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
+  return {};
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,46 @@
+// A tuning result as it is remembered: JSON with names, so that a space may grow without losing it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "kiln/definition.hpp"
+#include "kiln/device.hpp"
+#include "kiln/key.hpp"
+#include "kiln/tune.hpp"
+
+namespace kiln::runtime {
+
+/// kernel (name, entry, types, options, digest of the source) + bucketed problem + device
+/// fingerprint.
+Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+               const DeviceInfo& device, const Digest& source);
+
+/// A version behind a record, and what it means when it is another one today.
+struct Version {
+  enum class Rule { ignore, retune };
+  std::string name, value;
+  Rule rule = Rule::ignore;
+};
+
+nlohmann::json to_json(const TuneResult& result, const KernelDefinition& kernel,
+                       std::span<const Version> versions);
+
+/// What a record says, in terms of today's space.
+struct Recall {
+  TuneResult result;
+  /// The space is still the one that was searched.
+  bool same_space = false;
+};
+
+/// Nothing when the record is not one of ours, when a version's rule says so, or when it names
+/// other parameters, another default, or a winner that is no longer in the space. Candidates that
+/// left the space are dropped. Never throws on account of the record's content.
+std::optional<Recall> from_json(const nlohmann::json& record, const KernelDefinition& kernel,
+                                std::span<const std::int64_t> problem, const DeviceInfo& device,
+                                std::span<const Version> versions);
+
+}  // namespace kiln::runtime

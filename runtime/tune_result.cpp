@@ -1,0 +1,45 @@
+#include <algorithm>
+
+#include "kiln/tune.hpp"
+
+namespace kiln {
+
+const char* to_string(CandidateStatus status) noexcept {
+  switch (status) {
+    case CandidateStatus::measured:
+      return "measured";
+    case CandidateStatus::violates_constraint:
+      return "violates_constraint";
+    case CandidateStatus::exceeds_limits:
+      return "exceeds_limits";
+    case CandidateStatus::compile_failed:
+      return "compile_failed";
+    case CandidateStatus::launch_failed:
+      return "launch_failed";
+    case CandidateStatus::wrong_result:
+      return "wrong_result";
+    case CandidateStatus::not_tried:
+      return "not_tried";
+  }
+  return "not_tried";
+}
+
+std::size_t TuneResult::count(CandidateStatus status) const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(candidates.begin(), candidates.end(),
+                    [&](const Candidate& c) { return c.status == status; }));
+}
+
+double TuneResult::speedup() const noexcept {
+  const Candidate& base = default_candidate();
+  return base.status == CandidateStatus::measured ? base.seconds / winner().seconds : 1.0;
+}
+
+std::string TuneResult::describe(const Candidate& candidate) const {
+  std::string text;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    text += (i ? "," : "") + parameters[i] + "=" + std::to_string(candidate.config[i]);
+  return text;
+}
+
+}  // namespace kiln

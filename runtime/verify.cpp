@@ -1,0 +1,185 @@
+#include "runtime/verify.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Calls `f` with a value of the element's C++ type.
+template <class F>
+auto with_type(DataType type, F&& f) {
+  switch (type) {
+    case DataType::i8:
+      return f(std::int8_t{});
+    case DataType::i16:
+      return f(std::int16_t{});
+    case DataType::u16:
+      return f(std::uint16_t{});
+    case DataType::i32:
+      return f(std::int32_t{});
+    case DataType::u32:
+      return f(std::uint32_t{});
+    case DataType::i64:
+      return f(std::int64_t{});
+    case DataType::u64:
+      return f(std::uint64_t{});
+    case DataType::f16:
+      return f(float16{});
+    case DataType::bf16:
+      return f(bfloat16{});
+    case DataType::f32:
+      return f(float{});
+    case DataType::f64:
+      return f(double{});
+    case DataType::boolean:
+    case DataType::u8:
+    case DataType::bytes:
+      break;
+  }
+  return f(std::uint8_t{});
+}
+
+template <class T>
+T element(std::span<const std::byte> bytes, std::size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+double error_of(T got, T want, const Tolerance& tolerance) {
+  if constexpr (std::is_integral_v<T>) {
+    // Subtracted as integers: doubles cannot tell 2^60 from 2^60 + 1.
+    const auto g = static_cast<std::uint64_t>(got), w = static_cast<std::uint64_t>(want);
+    if (got == want) return 0;
+    return static_cast<double>(got > want ? g - w : w - g) / tolerance.absolute;
+  } else {
+    const double g = got, w = want;
+    if (g == w || (std::isnan(g) && std::isnan(w))) return 0;
+    const double error = std::abs(g - w) / (tolerance.absolute + tolerance.relative * std::abs(w));
+    return std::isnan(error) || std::isinf(w) ? std::numeric_limits<double>::infinity() : error;
+  }
+}
+
+}  // namespace
+
+Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
+                   std::span<const std::byte> want, const Tolerance& tolerance) {
+  const bool bytes = argument.type == DataType::bytes;
+  const Tolerance exact{0, 0};
+  return with_type(argument.type, [&]<class T>(T) {
+    Comparison result;
+    const std::size_t count = bytes ? want.size() : argument.count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double error =
+          error_of(element<T>(got, i), element<T>(want, i), bytes ? exact : tolerance);
+      if (error > 1) ++result.mismatches;
+      if (error > result.max_error) {
+        result.max_error = error;
+        result.worst = i;
+      }
+    }
+    return result;
+  });
+}
+
+std::string describe(const Comparison& comparison, std::size_t argument_index,
+                     const Workload::Argument& argument, std::span<const std::byte> got,
+                     std::span<const std::byte> want) {
+  return with_type(argument.type, [&]<class T>(T) {
+    // Plus: 8-bit integers print as numbers, and the 16-bit types become floats.
+    return format("{} {} of argument {} is {}, expected {} ({} of {} differ)",
+                  argument.type == DataType::bytes ? "byte" : "element", comparison.worst,
+                  argument_index, +element<T>(got, comparison.worst),
+                  +element<T>(want, comparison.worst), comparison.mismatches,
+                  want.size() / sizeof(T));
+  });
+}
+
+void run_reference(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                   Workload& workload) {
+  std::vector<void*> args;
+  for (Workload::Argument& argument : workload.arguments()) args.push_back(argument.bytes.data());
+  kernel.reference(problem, args);
+}
+
+void check_workload(const KernelDefinition& kernel, const Workload& workload) {
+  const auto& given = workload.arguments();
+  if (given.size() != kernel.arguments.size())
+    throw UserError(format("kernel {}: `workload` makes {} arguments, the signature has {}",
+                           kernel.name, given.size(), kernel.arguments.size()));
+  auto names = [](DataType type) -> std::string {
+    switch (type) {
+      case DataType::boolean:
+        return "bool";
+      case DataType::i8:
+        return "signed char|char";
+      case DataType::u8:
+        return "unsigned char";
+      case DataType::i16:
+        return "short";
+      case DataType::u16:
+        return "unsigned short";
+      case DataType::i32:
+        return "int";
+      case DataType::u32:
+        return "unsigned int|unsigned";
+      case DataType::i64:
+        return "long|long long";
+      case DataType::u64:
+        return "unsigned long|unsigned long long|size_t";
+      case DataType::f16:
+        return "__half|half";
+      case DataType::bf16:
+        return "__nv_bfloat16";
+      case DataType::f32:
+        return "float";
+      case DataType::f64:
+        return "double";
+      case DataType::bytes:
+        break;
+    }
+    return "";
+  };
+  bool writes = false;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    std::string type = kernel.arguments[i];
+    const bool pointer = type.find('*') != std::string::npos;
+    const bool read_only = type.rfind("const ", 0) == 0;
+    if (pointer != given[i].pointer)
+      throw UserError(format("kernel {}: `workload` makes argument {} {}, the signature has `{}`",
+                             kernel.name, i, given[i].pointer ? "an array" : "a value", type));
+    if (pointer && read_only && given[i].direction != Direction::in)
+      throw UserError(
+          format("kernel {}: `workload` has the kernel write argument {}, which is `{}`",
+                 kernel.name, i, type));
+    writes = writes || (pointer && given[i].direction != Direction::in);
+    if (read_only) type.erase(0, 6);
+    if (pointer) type.erase(type.find('*'));
+    while (!type.empty() && type.back() == ' ') type.pop_back();
+    const std::string accepted = format("|{}|", names(given[i].type));
+    const bool known = std::string(
+                           "|bool|char|signed char|unsigned char|short|unsigned short|int|"
+                           "unsigned int|unsigned|long|long long|unsigned long|unsigned long "
+                           "long|size_t|__half|half|__nv_bfloat16|float|double|")
+                           .find("|" + type + "|") != std::string::npos;
+    if (known && accepted.find("|" + type + "|") == std::string::npos)
+      throw UserError(
+          format("kernel {}: `workload` makes argument {} of {}, the signature has `{}`",
+                 kernel.name, i, to_string(given[i].type), kernel.arguments[i]));
+  }
+  if (!writes)
+    throw UserError(
+        format("kernel {}: `workload` has no output; nothing could be verified", kernel.name));
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,40 @@
+// Is an output what the reference says it is?
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "kiln/definition.hpp"
+#include "kiln/workload.hpp"
+
+namespace kiln::runtime {
+
+/// How far `got` is from `want`.
+struct Comparison {
+  /// Largest |got - want| / (absolute + relative * |want|); infinite where exactly one is NaN, or
+  /// where infinities differ. At most 1 passes.
+  double max_error = 0;
+  std::size_t worst = 0;       ///< index of `max_error`: of the element, or of the byte
+  std::size_t mismatches = 0;  ///< elements (or bytes) over 1
+
+  bool passes() const noexcept { return mismatches == 0; }
+};
+
+/// Both spans hold `argument.count` elements of `argument.type`. Integers may differ by the
+/// absolute tolerance only; elements of other types than numbers must be equal byte by byte.
+Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
+                   std::span<const std::byte> want, const Tolerance& tolerance);
+
+/// `element 17 of argument 0 is 1.5, expected 2 (3 of 1024 differ)`.
+std::string describe(const Comparison& comparison, std::size_t argument_index,
+                     const Workload::Argument& argument, std::span<const std::byte> got,
+                     std::span<const std::byte> want);
+
+/// Runs the kernel's reference on the workload's host arrays, which then hold the expected outputs.
+void run_reference(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                   Workload& workload);
+
+/// @throws UserError when the workload's arguments do not fit the kernel's signature.
+void check_workload(const KernelDefinition& kernel, const Workload& workload);
+
+}  // namespace kiln::runtime

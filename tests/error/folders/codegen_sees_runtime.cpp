@@ -1,0 +1,8 @@
+// Code generation knows nothing of devices.
+// like: codegen/instance.cpp
+// expect: runtime/device.hpp
+#ifdef MISTAKE
+#include "runtime/device.hpp"
+#else
+#include "codegen/compiler.hpp"
+#endif

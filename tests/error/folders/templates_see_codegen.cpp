@@ -1,0 +1,8 @@
+// Templates are a client of the public API.
+// like: templates/vector_add.cpp
+// expect: codegen/source.hpp
+#ifdef MISTAKE
+#include "codegen/source.hpp"
+#else
+#include "kiln/kiln.hpp"
+#endif

@@ -1,0 +1,68 @@
+"""Compiles one case twice: with MISTAKE defined it must be refused with the expected words, without it
+it must be accepted, so that a case cannot pass for another reason.
+
+  must_not_compile.py CASE BUILD_ROOT INCLUDE_DIR... -- COMPILER...
+
+A case says in its first lines:
+  // expect: words that the compiler's message contains (all of these lines)
+  // like: cache/store.cpp      compile with that file's include folders, not with INCLUDE_DIR
+"""
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+
+COMMON = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-x", "c++"]
+
+
+def include_folders_of(source, build_root):
+    """The -I and -isystem options that the build compiles a file with, as absolute paths."""
+    for entry in json.loads((build_root / "compile_commands.json").read_text()):
+        folder = pathlib.Path(entry["directory"])
+        if (folder / entry["file"]).resolve() != source:
+            continue
+        options, words = [], iter(shlex.split(entry["command"]))
+        for word in words:
+            if word == "-isystem":
+                options += [word, str(folder / next(words))]
+            elif word.startswith("-I"):
+                options.append("-I" + str(folder / word[2:]))
+        return options
+    sys.exit(f"{source} is not part of the build in {build_root}")
+
+
+def main():
+    split = sys.argv.index("--")
+    case, build_root, *folders = [pathlib.Path(a) for a in sys.argv[1:split]]
+    compiler = [c for c in sys.argv[split + 1:] if pathlib.Path(c).name != "ccache"]
+    head = {"expect": [], "like": []}
+    for line in case.read_text().splitlines():
+        for word, values in head.items():
+            if line.startswith(f"// {word}: "):
+                values.append(line.removeprefix(f"// {word}: ").strip())
+    if not head["expect"]:
+        sys.exit(f"{case} does not say what to expect")
+    if head["like"]:
+        source_root = pathlib.Path(__file__).resolve().parents[2]
+        options = include_folders_of(source_root / head["like"][0], build_root)
+    else:
+        options = [f"-I{folder}" for folder in folders]
+
+    def compile_it(*more):
+        return subprocess.run([*compiler, *COMMON, *options, *more, str(case)], text=True,
+                              capture_output=True)
+
+    right = compile_it()
+    if right.returncode != 0:
+        sys.exit(f"{case.name}: refused without the mistake:\n{right.stderr}")
+    wrong = compile_it("-DMISTAKE")
+    if wrong.returncode == 0:
+        sys.exit(f"{case.name}: the mistake was accepted")
+    missing = [words for words in head["expect"] if words not in wrong.stderr]
+    if missing:
+        sys.exit(f"{case.name}: the message lacks {missing}:\n{wrong.stderr}")
+    print(f"{case.name}: refused as expected")
+
+
+main()

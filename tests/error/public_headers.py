@@ -1,0 +1,75 @@
+"""Every public header compiles alone, and reaches nothing but Kiln, the standard library and Boost.Hana.
+
+  public_headers.py INCLUDE_DIR -- COMPILER...
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+STANDARD = """algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv
+chrono cinttypes climits clocale cmath codecvt compare complex concepts condition_variable coroutine
+csetjmp csignal cstdarg cstddef cstdint cstdio cstdlib cstring ctime cuchar cwchar cwctype deque
+exception execution expected filesystem format forward_list fstream functional future
+initializer_list iomanip ios iosfwd iostream istream iterator latch limits list locale map memory
+memory_resource mutex new numbers numeric optional ostream queue random ranges ratio regex
+scoped_allocator semaphore set shared_mutex source_location span sstream stack stdexcept stop_token
+streambuf string string_view syncstream system_error thread tuple type_traits typeindex typeinfo
+unordered_map unordered_set utility valarray variant vector version""".split()
+
+
+class Checker:
+    def __init__(self, include, compiler):
+        self.include = include
+        self.compiler = [c for c in compiler if pathlib.Path(c).name != "ccache"]
+        self.standard = self.reached("".join(
+            f"#if __has_include(<{h}>)\n#include <{h}>\n#endif\n" for h in STANDARD))
+
+    def run(self, text, *options):
+        with tempfile.NamedTemporaryFile("w", suffix=".cpp") as source:
+            source.write(text)
+            source.flush()
+            return subprocess.run([*self.compiler, "-std=c++20", f"-I{self.include}", *options,
+                                   source.name], text=True, capture_output=True)
+
+    def reached(self, text):
+        """The files that a source includes, directly or not."""
+        result = self.run(text, "-M")
+        if result.returncode != 0:
+            sys.exit(f"{text}\ncannot be read:\n{result.stderr}")
+        files = re.split(r"(?<!\\)\s+", result.stdout.replace("\\\n", " ").strip())[2:]
+        return {str(pathlib.Path(f).resolve()) for f in files}
+
+    def strangers(self, text):
+        """Those that a public header may not reach."""
+        kiln = str((self.include / "kiln").resolve())
+        return sorted(f for f in self.reached(text) - self.standard
+                      if not (f.startswith(kiln) and not f.startswith(kiln + "/detail"))
+                      and "/boost/hana/" not in f)
+
+
+def main():
+    split = sys.argv.index("--")
+    include = pathlib.Path(sys.argv[1])
+    checker = Checker(include, sys.argv[split + 1:])
+    # A stranger is seen when there is one.
+    for stranger in ("sys/mman.h", "kiln/detail/format.hpp"):
+        if not checker.strangers(f"#include <{stranger}>\n"):
+            sys.exit(f"the check does not mind <{stranger}>")
+    failures = []
+    headers = sorted((include / "kiln").glob("*.hpp"))
+    for header in headers:
+        text = f"#include <kiln/{header.name}>\n"
+        # Twice, because of guards.
+        result = checker.run(text + text, "-fsyntax-only", "-Wall", "-Wextra", "-Werror")
+        if result.returncode != 0:
+            failures.append(f"{header.name} does not compile alone:\n{result.stderr}")
+            continue
+        failures += [f"{header.name} reaches {s}" for s in checker.strangers(text)]
+    if len(headers) < 15 or failures:
+        sys.exit("\n".join(failures) or f"only {len(headers)} headers in {include}")
+    print(f"{len(headers)} public headers stand alone")
+
+
+main()

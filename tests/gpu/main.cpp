@@ -1,0 +1,27 @@
+// The suite's own entry: without a GPU or without NVRTC it says so and skips.
+#define CATCH_CONFIG_RUNNER
+#include <cstdio>
+
+#include "codegen/nvrtc.hpp"
+#include "kiln_test.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+
+namespace {
+
+constexpr int kSkipped = 77;
+
+int skip(const std::string& reason) {
+  std::printf("skipped: %s\n", reason.c_str());
+  return kSkipped;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const kiln::runtime::CudaProbe cuda = kiln::runtime::probe_cuda();
+  if (cuda.devices == 0) return skip(cuda.reason);
+  const auto nvrtc =
+      kiln::codegen::NvrtcCompiler::find(kiln::codegen::NvrtcOptions::from_environment());
+  if (!nvrtc.compiler) return skip(nvrtc.reason);
+  return Catch::Session().run(argc, argv);
+}

@@ -1,0 +1,230 @@
+// The CUDA device and NVRTC on real hardware.
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "codegen/nvrtc.hpp"
+#include "kiln/error.hpp"
+#include "kiln_test.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/cuda/cuda_objects.hpp"
+
+using namespace kiln;
+using namespace kiln::runtime;
+
+namespace {
+
+codegen::NvrtcCompiler& nvrtc() {
+  static const codegen::NvrtcProbe probe =
+      codegen::NvrtcCompiler::find(codegen::NvrtcOptions::from_environment());
+  return *probe.compiler;
+}
+
+std::shared_ptr<Device> open() { return make_cuda_device(probe_cuda().driver, 0); }
+
+codegen::Binary compile(const Device& device, const char* text, const char* entry,
+                        const char* signature) {
+  codegen::Source source;
+  source.text = text;
+  source.entry = entry;
+  source.signature = signature;
+  source.label = entry;
+  auto result = nvrtc().compile(source, device.info().target);
+  if (auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
+  return std::get<codegen::Binary>(std::move(result));
+}
+
+constexpr const char* kAdd = R"(
+struct Add { int block; int items; };
+template <Add c, class T>
+__global__ void __launch_bounds__(c.block) add(T* out, const T* a, const T* b, int n) {
+  for (int i = 0; i < c.items; ++i) {
+    const int at = (blockIdx.x * c.items + i) * c.block + threadIdx.x;
+    if (at < n) out[at] = a[at] + b[at];
+  }
+})";
+constexpr const char* kAddEntry = "add<Add{.block = 128, .items = 4}, float>";
+constexpr const char* kAddSignature = "void(float*, const float*, const float*, int)";
+
+// Vector addition on one device, checked.
+struct Addition {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<LoadedKernel> kernel;
+  std::vector<float> a, b;
+  DeviceMemory device_a, device_b, device_out;
+
+  Addition(std::shared_ptr<Device> on, int n)
+      : device(std::move(on)),
+        kernel(device->load(compile(*device, kAdd, kAddEntry, kAddSignature), 0)),
+        a(static_cast<std::size_t>(n)),
+        b(a.size()),
+        device_a(device, a.size() * sizeof(float)),
+        device_b(device, a.size() * sizeof(float)),
+        device_out(device, a.size() * sizeof(float)) {
+    std::iota(a.begin(), a.end(), 1.0f);
+    std::iota(b.begin(), b.end(), -0.5f);
+    device->copy_to_device(device_a.data(), a.data(), device_a.bytes());
+    device->copy_to_device(device_b.data(), b.data(), device_b.bytes());
+  }
+
+  void launch(Stream stream, void* out) const {
+    int n = static_cast<int>(a.size());
+    void* x = device_a.data();
+    void* y = device_b.data();
+    void* args[] = {&out, &x, &y, &n};
+    const LaunchGeometry g{{(static_cast<unsigned>(n) + 511) / 512}, {128}, 0};
+    device->launch(*kernel, g, stream, args);
+  }
+
+  int wrong(const void* out) const {
+    std::vector<float> host(a.size());
+    device->copy_to_host(host.data(), out, device_out.bytes());
+    int count = 0;
+    for (std::size_t i = 0; i < host.size(); ++i) count += host[i] != a[i] + b[i];
+    return count;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the device describes itself", "[gpu]") {
+  const auto device = open();
+  const DeviceInfo& info = device->info();
+  WARN(info.name << ", " << info.target.arch << ", " << info.limits.multiprocessors
+                 << " multiprocessors");
+  CHECK(info.limits.compute_capability >= 75);
+  CHECK(info.limits.warp_size == 32);
+  CHECK(info.limits.shared_per_block >= 48 * 1024);
+  CHECK(info.limits.shared_per_block_optin >= info.limits.shared_per_block);
+  CHECK(info.memory_bytes > (std::int64_t{1} << 30));
+  CHECK(open()->info().fingerprint == info.fingerprint);
+}
+
+TEST_CASE("vectors are added", "[gpu]") {
+  for (int n : {1, 511, 512, 513, 1 << 20}) {
+    CAPTURE(n);
+    Addition add(open(), n);
+    add.device->fill(add.device_out.data(), std::byte{0xff}, add.device_out.bytes(),
+                     add.device->tuning_stream());
+    add.launch(add.device->tuning_stream(), add.device_out.data());
+    add.device->synchronize(add.device->tuning_stream());
+    CHECK(add.wrong(add.device_out.data()) == 0);
+  }
+}
+
+TEST_CASE("the driver's resources agree with the compiler's", "[gpu]") {
+  const auto device = open();
+  const codegen::Binary binary = compile(*device, kAdd, kAddEntry, kAddSignature);
+  const auto kernel = device->load(binary, 0);
+  CHECK(kernel->resources().registers == binary.resources.registers);
+  CHECK(kernel->resources().static_shared == binary.resources.static_shared);
+  CHECK(kernel->resources().max_threads == binary.resources.max_threads);
+  CHECK(device->occupancy(*kernel, 128, 0) > 0);
+  CHECK(device->occupancy(*kernel, 4096, 0) == 0);
+}
+
+TEST_CASE("64 KB of dynamic shared memory work when opted into", "[gpu]") {
+  const auto device = open();
+  constexpr unsigned kBytes = 64 * 1024;
+  const codegen::Binary binary = compile(*device, R"(
+    __global__ void reverse(int* data, int n) {
+      extern __shared__ int tile[];
+      for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = data[i];
+      __syncthreads();
+      for (int i = threadIdx.x; i < n; i += blockDim.x) data[i] = tile[n - 1 - i];
+    })",
+                                         "reverse", "void(int*, int)");
+  int n = kBytes / sizeof(int);
+  std::vector<int> data(static_cast<std::size_t>(n));
+  std::iota(data.begin(), data.end(), 0);
+  DeviceMemory memory(device, kBytes);
+  device->copy_to_device(memory.data(), data.data(), kBytes);
+  void* pointer = memory.data();
+  void* args[] = {&pointer, &n};
+  const LaunchGeometry g{{1}, {256}, kBytes};
+
+  const auto timid = device->load(binary, 0);
+  CHECK_THROWS_AS(device->launch(*timid, g, device->tuning_stream(), args), EnvironmentError);
+  const auto bold = device->load(binary, kBytes);
+  device->launch(*bold, g, device->tuning_stream(), args);
+  device->synchronize(device->tuning_stream());
+  device->copy_to_host(data.data(), memory.data(), kBytes);
+  bool reversed = true;
+  for (int i = 0; i < n; ++i) reversed = reversed && data[static_cast<std::size_t>(i)] == n - 1 - i;
+  CHECK(reversed);
+  CHECK_THROWS_AS(device->load(binary, 4u << 20), UserError);
+}
+
+TEST_CASE("events time the work between them", "[gpu]") {
+  const auto device = open();
+  // A kernel that waits for a given number of nanoseconds, by the device's clock.
+  const codegen::Binary binary = compile(*device, R"(
+    __global__ void wait(long long ns) {
+      long long start, now;
+      asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+      do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while (now - start < ns);
+    })",
+                                         "wait", "void(long long)");
+  const auto kernel = device->load(binary, 0);
+  const auto timed = [&](long long ns) {
+    void* args[] = {&ns};
+    return device->time(device->tuning_stream(), [&] {
+      device->launch(*kernel, {{1}, {1}, 0}, device->tuning_stream(), args);
+    });
+  };
+  timed(1000);
+  const double longer = timed(20'000'000);
+  CHECK(longer >= 0.019);
+  CHECK(timed(1'000'000) < longer);
+}
+
+TEST_CASE("a context that is current is used and stays current", "[gpu]") {
+  const auto driver = probe_cuda().driver;
+  const auto primary = std::make_shared<const CudaContext>(driver, 0);
+  REQUIRE_FALSE(primary->borrowed());
+  const CurrentContext current(*primary);
+  const CudaContext second(driver, 0);
+  CHECK(second.borrowed());
+  CHECK(second.get() == primary->get());
+  {
+    Addition add(open(), 1000);
+    const CudaStream stream = create_stream(primary);  // an engine's own stream
+    add.launch(view(stream), add.device_out.data());
+    add.device->synchronize(view(stream));
+    CHECK(add.wrong(add.device_out.data()) == 0);
+  }
+  CUcontext now = nullptr;
+  driver->check(driver->CtxGetCurrent(&now), "cuCtxGetCurrent");
+  CHECK(now == primary->get());
+}
+
+TEST_CASE("several threads launch one kernel", "[gpu]") {
+  Addition add(open(), 1 << 16);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      const DeviceMemory out(add.device, add.device_out.bytes());
+      for (int i = 0; i < 50; ++i) add.launch(add.device->tuning_stream(), out.data());
+      add.device->synchronize(add.device->tuning_stream());
+      wrong += add.wrong(out.data());
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("what the driver refuses is an environment error", "[gpu]") {
+  const auto device = open();
+  codegen::Binary binary = compile(*device, kAdd, kAddEntry, kAddSignature);
+  binary.code.assign(binary.code.size(), std::byte{0x55});
+  CHECK_THROWS_AS(device->load(binary, 0), EnvironmentError);
+  CHECK_THROWS_AS(device->allocate(std::size_t{1} << 60), EnvironmentError);
+  CHECK_THROWS_AS(make_cuda_device(probe_cuda().driver, 4096), EnvironmentError);
+  // The device still works.
+  Addition add(device, 100);
+  add.launch(device->tuning_stream(), add.device_out.data());
+  device->synchronize(device->tuning_stream());
+  CHECK(add.wrong(add.device_out.data()) == 0);
+}

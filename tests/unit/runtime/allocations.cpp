@@ -1,0 +1,32 @@
+#include "allocations.hpp"
+
+#include <cstdlib>
+#include <new>
+
+namespace {
+thread_local std::size_t count = 0;
+}
+
+namespace kiln::test {
+std::size_t allocations() noexcept { return count; }
+}  // namespace kiln::test
+
+// Every form but the aligned ones, so that none meets the other half of another library's pair.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  ++count;
+  return std::malloc(size ? size : 1);
+}
+void* operator new(std::size_t size) {
+  if (void* memory = operator new(size, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new[](std::size_t size) { return operator new(size); }
+void* operator new[](std::size_t size, const std::nothrow_t& n) noexcept {
+  return operator new(size, n);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

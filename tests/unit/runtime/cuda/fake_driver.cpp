@@ -1,0 +1,292 @@
+#include "fake_driver.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace {
+
+FakeDriver* fake = nullptr;
+
+using Lock = std::lock_guard<std::mutex>;
+
+// Opens each function: what was asked for, and whether it is refused.
+#define ENTER(name)             \
+  const Lock lock(fake->mutex); \
+  if (const CUresult refused = fake->enter(name); refused != CUDA_SUCCESS) return refused
+
+template <class Set, class Handle>
+CUresult destroy(Set& alive, Handle handle, const char* call) {
+  const Lock lock(fake->mutex);
+  const CUresult result = fake->enter(call);
+  // Refused or not, the owner tried: that is what leaks() is to find out.
+  if (alive.erase(handle) != 1) fake->misuse.push_back(std::string(call) + " of a dead handle");
+  return result;
+}
+
+template <class Set>
+void* create(Set& alive, const char* call) {
+  fake->require_context(call);
+  void* handle = fake->next_handle();
+  alive.insert(handle);
+  return handle;
+}
+
+kiln::runtime::DriverTable make_table() {
+  kiln::runtime::DriverTable t;
+  t.GetErrorName = [](CUresult r, const char** s) {
+    *s = r == CUDA_ERROR_UNKNOWN             ? "CUDA_ERROR_UNKNOWN"
+         : r == CUDA_ERROR_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+         : r == CUDA_ERROR_NO_BINARY_FOR_GPU ? "CUDA_ERROR_NO_BINARY_FOR_GPU"
+                                             : nullptr;
+    return *s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  t.GetErrorString = [](CUresult r, const char** s) {
+    *s = r == CUDA_ERROR_UNKNOWN ? "an unknown thing happened" : "described";
+    return CUDA_SUCCESS;
+  };
+  t.Init = [](unsigned) {
+    ENTER("cuInit");
+    return CUDA_SUCCESS;
+  };
+  t.DriverGetVersion = [](int* v) {
+    ENTER("cuDriverGetVersion");
+    *v = 13000;
+    return CUDA_SUCCESS;
+  };
+  t.DeviceGetCount = [](int* n) {
+    ENTER("cuDeviceGetCount");
+    *n = 2;
+    return CUDA_SUCCESS;
+  };
+  t.DeviceGet = [](CUdevice* d, int i) {
+    ENTER("cuDeviceGet");
+    *d = i;
+    return CUDA_SUCCESS;
+  };
+  t.DeviceGetName = [](char* s, int n, CUdevice) {
+    ENTER("cuDeviceGetName");
+    std::strncpy(s, fake->name.c_str(), static_cast<std::size_t>(n));
+    return CUDA_SUCCESS;
+  };
+  t.DeviceGetAttribute = [](int* v, CUdevice_attribute a, CUdevice) {
+    ENTER("cuDeviceGetAttribute");
+    const auto found = fake->attributes.find(a);
+    *v = found == fake->attributes.end() ? 1 : found->second;
+    return CUDA_SUCCESS;
+  };
+  t.DeviceTotalMem = [](std::size_t* n, CUdevice) {
+    ENTER("cuDeviceTotalMem");
+    *n = (std::size_t{141} << 30) - 12345678;
+    return CUDA_SUCCESS;
+  };
+  t.DevicePrimaryCtxRetain = [](CUcontext* c, CUdevice d) {
+    ENTER("cuDevicePrimaryCtxRetain");
+    ++fake->primary_retained;
+    *c = fake->primary();
+    fake->devices_of[*c] = d;
+    return CUDA_SUCCESS;
+  };
+  t.DevicePrimaryCtxRelease = [](CUdevice) {
+    const Lock lock(fake->mutex);
+    ++fake->primary_released;
+    return fake->enter("cuDevicePrimaryCtxRelease");
+  };
+  t.CtxGetCurrent = [](CUcontext* c) {
+    ENTER("cuCtxGetCurrent");
+    const auto& stack = fake->stacks[std::this_thread::get_id()];
+    *c = stack.empty() ? nullptr : stack.back();
+    return CUDA_SUCCESS;
+  };
+  t.CtxGetDevice = [](CUdevice* d) {
+    ENTER("cuCtxGetDevice");
+    const auto& stack = fake->stacks[std::this_thread::get_id()];
+    if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    *d = fake->devices_of[stack.back()];
+    return CUDA_SUCCESS;
+  };
+  t.CtxPushCurrent = [](CUcontext c) {
+    ENTER("cuCtxPushCurrent");
+    fake->stacks[std::this_thread::get_id()].push_back(c);
+    return CUDA_SUCCESS;
+  };
+  t.CtxPopCurrent = [](CUcontext* c) {
+    const Lock lock(fake->mutex);
+    const CUresult result = fake->enter("cuCtxPopCurrent");
+    auto& stack = fake->stacks[std::this_thread::get_id()];
+    if (stack.empty()) {
+      fake->misuse.push_back("pop of an empty stack");
+    } else {
+      *c = stack.back();
+      stack.pop_back();
+    }
+    return result;
+  };
+  t.ThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* m) {
+    const Lock lock(fake->mutex);
+    const CUresult result = fake->enter("cuThreadExchangeStreamCaptureMode");
+    if (result != CUDA_SUCCESS && *m == CU_STREAM_CAPTURE_MODE_RELAXED) return result;
+    std::swap(*m, fake->modes.try_emplace(std::this_thread::get_id(), CU_STREAM_CAPTURE_MODE_GLOBAL)
+                      .first->second);
+    return result;
+  };
+  t.StreamCreate = [](CUstream* s, unsigned flags) {
+    ENTER("cuStreamCreate");
+    if (flags != CU_STREAM_NON_BLOCKING) fake->misuse.push_back("blocking stream");
+    *s = static_cast<CUstream>(create(fake->streams, "cuStreamCreate"));
+    return CUDA_SUCCESS;
+  };
+  t.StreamDestroy = [](CUstream s) { return destroy(fake->streams, s, "cuStreamDestroy"); };
+  t.StreamSynchronize = [](CUstream) {
+    ENTER("cuStreamSynchronize");
+    return CUDA_SUCCESS;
+  };
+  t.EventCreate = [](CUevent* e, unsigned) {
+    ENTER("cuEventCreate");
+    *e = static_cast<CUevent>(create(fake->events, "cuEventCreate"));
+    return CUDA_SUCCESS;
+  };
+  t.EventDestroy = [](CUevent e) { return destroy(fake->events, e, "cuEventDestroy"); };
+  t.EventRecord = [](CUevent, CUstream) {
+    ENTER("cuEventRecord");
+    return CUDA_SUCCESS;
+  };
+  t.EventSynchronize = [](CUevent) {
+    ENTER("cuEventSynchronize");
+    return CUDA_SUCCESS;
+  };
+  t.EventElapsedTime = [](float* ms, CUevent, CUevent) {
+    ENTER("cuEventElapsedTime");
+    *ms = 2.5f;
+    return CUDA_SUCCESS;
+  };
+  t.ModuleLoadData = [](CUmodule* m, const void*) {
+    ENTER("cuModuleLoadData");
+    *m = static_cast<CUmodule>(create(fake->modules, "cuModuleLoadData"));
+    return CUDA_SUCCESS;
+  };
+  t.ModuleUnload = [](CUmodule m) { return destroy(fake->modules, m, "cuModuleUnload"); };
+  t.ModuleGetFunction = [](CUfunction* f, CUmodule, const char* name) {
+    ENTER("cuModuleGetFunction");
+    if (std::strcmp(name, "kernel") != 0) return CUDA_ERROR_NOT_FOUND;
+    *f = static_cast<CUfunction>(fake->next_handle());
+    return CUDA_SUCCESS;
+  };
+  t.FuncLoad = [](CUfunction) {
+    ENTER("cuFuncLoad");
+    return CUDA_SUCCESS;
+  };
+  t.FuncGetAttribute = [](int* v, CUfunction_attribute a, CUfunction) {
+    ENTER("cuFuncGetAttribute");
+    *v = fake->function_attributes[a];
+    return CUDA_SUCCESS;
+  };
+  t.FuncSetAttribute = [](CUfunction, CUfunction_attribute a, int v) {
+    ENTER("cuFuncSetAttribute");
+    fake->set_attributes[a] = v;
+    return CUDA_SUCCESS;
+  };
+  t.OccupancyMaxActiveBlocksPerMultiprocessor = [](int* n, CUfunction, int threads, std::size_t) {
+    ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    if (threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+    *n = 2048 / threads;
+    return CUDA_SUCCESS;
+  };
+  t.MemAlloc = [](CUdeviceptr* p, std::size_t) {
+    ENTER("cuMemAlloc");
+    fake->require_context("cuMemAlloc");
+    *p = reinterpret_cast<CUdeviceptr>(fake->next_handle());
+    fake->memory.insert(*p);
+    return CUDA_SUCCESS;
+  };
+  t.MemFree = [](CUdeviceptr p) { return destroy(fake->memory, p, "cuMemFree"); };
+  t.MemcpyHtoDAsync = [](CUdeviceptr, const void*, std::size_t, CUstream) {
+    ENTER("cuMemcpyHtoDAsync");
+    fake->require_context("cuMemcpyHtoDAsync");
+    return CUDA_SUCCESS;
+  };
+  t.MemcpyDtoHAsync = [](void*, CUdeviceptr, std::size_t, CUstream) {
+    ENTER("cuMemcpyDtoHAsync");
+    fake->require_context("cuMemcpyDtoHAsync");
+    return CUDA_SUCCESS;
+  };
+  t.MemcpyDtoDAsync = [](CUdeviceptr, CUdeviceptr, std::size_t, CUstream) {
+    ENTER("cuMemcpyDtoDAsync");
+    fake->require_context("cuMemcpyDtoDAsync");
+    return CUDA_SUCCESS;
+  };
+  t.MemsetD8Async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) {
+    ENTER("cuMemsetD8Async");
+    fake->require_context("cuMemsetD8Async");
+    return CUDA_SUCCESS;
+  };
+  t.LaunchKernel = [](CUfunction, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                      unsigned bz, unsigned shared, CUstream stream, void** args, void**) {
+    ENTER("cuLaunchKernel");
+    fake->require_context("cuLaunchKernel");
+    fake->launches.push_back({{gx, gy, gz}, {bx, by, bz}, shared, stream, fake->current(), args});
+    return CUDA_SUCCESS;
+  };
+  return t;
+}
+
+}  // namespace
+
+FakeDriver::FakeDriver() : table_(std::make_shared<kiln::runtime::DriverTable>(make_table())) {
+  fake = this;
+  attributes = {{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+                {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+                {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+                {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
+                {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
+                {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132},
+                {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+                {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 62914560},
+                {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1980000}};
+  function_attributes = {{CU_FUNC_ATTRIBUTE_NUM_REGS, 40},
+                         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1024},
+                         {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 16},
+                         {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 512}};
+}
+
+FakeDriver::~FakeDriver() { fake = nullptr; }
+
+CUresult FakeDriver::enter(const char* call) {
+  calls.emplace_back(call);
+  if (shut_down) return CUDA_ERROR_DEINITIALIZED;
+  if (index_++ == fail_at || fail_call == call) {
+    failed_call = call;
+    return code;
+  }
+  return CUDA_SUCCESS;
+}
+
+void FakeDriver::require_context(const char* call) {
+  const auto& stack = stacks[std::this_thread::get_id()];
+  if (stack.empty()) misuse.push_back(std::string(call) + " without a context");
+}
+
+int FakeDriver::count(const std::string& call) const {
+  return static_cast<int>(std::count(calls.begin(), calls.end(), call));
+}
+int FakeDriver::position(const std::string& call) const {
+  const auto found = std::find(calls.begin(), calls.end(), call);
+  return found == calls.end() ? -1 : static_cast<int>(found - calls.begin());
+}
+
+void FakeDriver::push_foreign(CUcontext context, CUdevice device) {
+  devices_of[context] = device;
+  stacks[std::this_thread::get_id()].push_back(context);
+}
+CUcontext FakeDriver::current() const {
+  const auto found = stacks.find(std::this_thread::get_id());
+  return found == stacks.end() || found->second.empty() ? nullptr : found->second.back();
+}
+std::size_t FakeDriver::depth() const {
+  const auto found = stacks.find(std::this_thread::get_id());
+  return found == stacks.end() ? 0 : found->second.size();
+}
+void FakeDriver::clear_thread() { stacks.erase(std::this_thread::get_id()); }
+CUstreamCaptureMode FakeDriver::capture_mode() const {
+  const auto found = modes.find(std::this_thread::get_id());
+  return found == modes.end() ? CU_STREAM_CAPTURE_MODE_GLOBAL : found->second;
+}

@@ -1,0 +1,253 @@
+// A device, a compiler and a kernel without hardware. The fake compiler's code is the source's
+// entry text, so that a launch knows its config and can compute, cheat, or throw as a test says.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/compiler.hpp"
+#include "kiln/definition.hpp"
+#include "kiln/error.hpp"
+#include "runtime/builder.hpp"
+#include "runtime/device.hpp"
+
+namespace kiln::test {
+
+/// What an instance does. `x` is the value of the fake kernel's first parameter.
+struct Behaviour {
+  double seconds = 1e-3;                 ///< per launch, by the fake clock
+  std::function<void(void** args)> run;  ///< empty: computes the right result
+  std::string compile_log;               ///< not empty: does not compile
+  std::string load_error, launch_error;  ///< not empty: thrown
+  int fails_after = 0;                   ///< launches that work before `launch_error`
+  codegen::ResourceUsage resources;
+  int occupancy = 1;
+};
+
+/// Entry text to behaviour; shared by the compiler and the device of one test.
+class Script {
+ public:
+  Behaviour& operator[](const std::string& entry) {
+    std::lock_guard lock(mutex_);
+    return behaviours_[entry];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Behaviour> behaviours_;
+};
+
+class FakeKernel final : public runtime::LoadedKernel {
+ public:
+  FakeKernel(std::string text, Behaviour& does, std::atomic<int>& live)
+      : entry(std::move(text)), behaviour(does), live_(live) {
+    ++live_;
+  }
+  ~FakeKernel() override { --live_; }
+  const codegen::ResourceUsage& resources() const noexcept override { return behaviour.resources; }
+
+  const std::string entry;
+  Behaviour& behaviour;
+  mutable std::atomic<int> launches{0};
+
+ private:
+  std::atomic<int>& live_;
+};
+
+/// Device memory is the host's. The clock counts what the script says launches take.
+class FakeDevice final : public runtime::Device {
+ public:
+  explicit FakeDevice(std::shared_ptr<Script> what) : script(std::move(what)) {
+    info_.id = "fake";
+    info_.name = "Fake 1000";
+    info_.target = {Target::Kind::host, "generic"};
+    info_.limits.max_block = {1024, 1024, 64};
+    info_.limits.max_grid = {1u << 20, 65535, 65535};
+    info_.fingerprint = {{"model", "Fake 1000"}};
+    info_.software = {{"driver", "1.0"}};
+  }
+
+  const DeviceInfo& info() const noexcept override { return info_; }
+  DeviceInfo& info() noexcept { return info_; }
+
+  std::shared_ptr<runtime::LoadedKernel> load(const codegen::Binary& binary, unsigned) override {
+    const std::string entry(reinterpret_cast<const char*>(binary.code.data()), binary.code.size());
+    Behaviour& behaviour = (*script)[entry];
+    if (!behaviour.load_error.empty()) throw EnvironmentError(behaviour.load_error);
+    ++loads;
+    return std::make_shared<FakeKernel>(entry, behaviour, live_kernels);
+  }
+
+  void launch(const runtime::LoadedKernel& loaded, const LaunchGeometry& geometry, Stream,
+              void** args) const override {
+    const auto& kernel = static_cast<const FakeKernel&>(loaded);
+    const Behaviour& b = kernel.behaviour;
+    launches.fetch_add(1, std::memory_order_relaxed);
+    if (geometry.grid.x == 0 || geometry.grid.y == 0 || geometry.grid.z == 0)
+      throw EnvironmentError("launch of an empty grid");
+    if (!b.launch_error.empty() && kernel.launches++ >= b.fails_after)
+      throw EnvironmentError(b.launch_error);
+    if (on_launch) on_launch(kernel.entry, args);
+    if (b.run)
+      b.run(args);
+    else if (compute)
+      compute(args);
+    now_.fetch_add(b.seconds * pace, std::memory_order_relaxed);
+  }
+
+  int occupancy(const runtime::LoadedKernel& loaded, int, unsigned) const override {
+    return static_cast<const FakeKernel&>(loaded).behaviour.occupancy;
+  }
+
+  void* allocate(std::size_t bytes) override {
+    if (bytes > memory) throw EnvironmentError("out of device memory");
+    ++live_allocations;
+    return std::malloc(bytes);
+  }
+  void release(void* address) noexcept override {
+    --live_allocations;
+    std::free(address);
+  }
+  void copy_to_device(void* to, const void* from, std::size_t n) override {
+    std::memcpy(to, from, n);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t n) override {
+    std::memcpy(to, from, n);
+  }
+  void copy_on_device(void* to, const void* from, std::size_t n, Stream) override {
+    std::memcpy(to, from, n);
+  }
+  void fill(void* at, std::byte value, std::size_t n, Stream) override {
+    std::memset(at, static_cast<int>(value), n);
+  }
+  void synchronize(Stream) override {}
+  Stream tuning_stream() override { return {}; }
+  double time(Stream, const std::function<void()>& enqueue) override {
+    ++timings;
+    now_ = 0;
+    enqueue();
+    return clock ? clock(now_.load()) : now_.load();
+  }
+  bool shares_cpu() const noexcept override { return false; }
+
+  std::shared_ptr<Script> script;
+  std::function<void(void** args)> compute;  ///< what a right instance does
+  std::function<void(const std::string& entry, void** args)> on_launch;
+  std::function<double(double)> clock;  ///< what the clock shows for this many seconds
+  double pace = 1;                      ///< of the whole machine
+  std::size_t memory = std::size_t{1} << 30;
+  std::atomic<int> live_kernels{0}, live_allocations{0}, loads{0}, timings{0};
+  mutable std::atomic<int> launches{0};
+
+ private:
+  DeviceInfo info_;
+  mutable std::atomic<double> now_{0};
+};
+
+class FakeCompiler final : public codegen::Compiler {
+ public:
+  explicit FakeCompiler(std::shared_ptr<Script> script) : script_(std::move(script)) {}
+
+  codegen::CompilerIdentity identity() const override { return {"fake", version, "b1"}; }
+  codegen::IncludeContext includes(const Target&) const override { return {}; }
+  std::vector<std::string> options(const codegen::Source& source, const Target&) const override {
+    return source.options;
+  }
+  codegen::CompileResult compile(const codegen::Source& source, const Target& target) override {
+    ++compiles;
+    if (on_compile) on_compile(source);
+    {
+      std::lock_guard lock(mutex_);
+      entries.push_back(source.entry);
+    }
+    const Behaviour& behaviour = (*script_)[source.entry];
+    if (!behaviour.compile_log.empty())
+      return CompileFailure{source.label, "fake " + version, source.options, behaviour.compile_log};
+    codegen::Binary binary;
+    binary.target = target;
+    binary.symbol = "k";
+    binary.resources = behaviour.resources;
+    const auto code = std::as_bytes(std::span(source.entry));
+    binary.code.assign(code.begin(), code.end());
+    return binary;
+  }
+
+  std::string version = "1";
+  std::function<void(const codegen::Source&)> on_compile;
+  std::atomic<int> compiles{0};
+  std::vector<std::string> entries;  ///< in the order compiled; read when no build is running
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<Script> script_;
+};
+
+/// y[i] = 2 * x[i] for n elements, with parameters `a` (block size) and `b`.
+inline KernelDefinition doubling(std::vector<std::int64_t> a = {1, 2, 4, 8},
+                                 std::int64_t default_a = 2, std::vector<std::int64_t> b = {0}) {
+  KernelDefinition k;
+  k.name = "doubling";
+  k.source.text = "template <int a, int b> __global__ void k(float* y, const float* x, int n);";
+  k.entry = "k";
+  k.arguments = {"float*", "const float*", "int"};
+  k.space.parameter("a", std::move(a), default_a);
+  const std::int64_t default_b = b.front();
+  k.space.parameter("b", std::move(b), default_b);
+  k.problem_fields = {"n"};
+  k.geometry = [](std::span<const std::int64_t> c, std::span<const std::int64_t> p) {
+    const auto block = static_cast<unsigned>(c[0]);
+    return LaunchGeometry{{(static_cast<unsigned>(p[0]) + block - 1) / block}, {block}, 0};
+  };
+  k.workload = [](std::span<const std::int64_t> p, Workload& w) {
+    const auto n = static_cast<std::size_t>(p[0]);
+    w.output<float>(n).input<float>(n).scalar<int>(static_cast<int>(n));
+  };
+  k.reference = [](std::span<const std::int64_t>, std::span<void* const> args) {
+    auto* y = static_cast<float*>(args[0]);
+    const auto* x = static_cast<const float*>(args[1]);
+    for (int i = 0; i < *static_cast<int*>(args[2]); ++i) y[i] = 2 * x[i];
+  };
+  return k;
+}
+
+/// What a right instance of doubling() does with launch arguments.
+inline void compute_doubling(void** args) {
+  auto* y = *static_cast<float**>(args[0]);
+  const auto* x = *static_cast<const float**>(args[1]);
+  for (int i = 0; i < *static_cast<int*>(args[2]); ++i) y[i] = 2 * x[i];
+}
+
+/// A device, a compiler for it, and a builder on a store in memory.
+struct Bench {
+  std::shared_ptr<Script> script = std::make_shared<Script>();
+  std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(script);
+  std::shared_ptr<FakeCompiler> compiler = std::make_shared<FakeCompiler>(script);
+  std::shared_ptr<cache::Store> store;
+  runtime::Builder builder;
+
+  Bench()
+      : store(std::make_shared<cache::Store>([] {
+          StoreOptions options;
+          options.disk = false;
+          return options;
+        }())),
+        builder(store, [this](Target::Kind) { return compiler; }, {}, 4) {
+    device->compute = compute_doubling;
+  }
+
+  /// `a` of doubling() takes this long.
+  void seconds(int a, double s, int b = 0) { of(a, b).seconds = s; }
+  Behaviour& of(int a, int b = 0) {
+    return (*script)["k<" + std::to_string(a) + ", " + std::to_string(b) + ">"];
+  }
+};
+
+}  // namespace kiln::test

@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "fake_device.hpp"
+#include "kiln_test.hpp"
+
+using namespace kiln;
+using kiln::test::Bench;
+using kiln::test::doubling;
+
+namespace {
+
+const Target kTarget{Target::Kind::host, "generic"};
+
+std::vector<Values> configs(int count) {
+  std::vector<Values> all;
+  for (int i = 0; i < count; ++i) all.push_back({i + 1, 0});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("builds come back in order, from several threads", "[runtime][builder]") {
+  Bench bench;
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::atomic<int> inside{0};
+  bench.compiler->on_compile = [&](const codegen::Source&) {
+    // The first four wait for each other: they can only be met by four threads at once.
+    ++inside;
+    while (inside < 4) std::this_thread::yield();
+    std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  };
+  std::vector<std::size_t> said;
+  bool foreign = false;
+  const auto here = std::this_thread::get_id();
+  const auto all = configs(40);
+  const auto builds = bench.builder.build_all(doubling(), all, kTarget, [&](std::size_t done) {
+    said.push_back(done);
+    foreign = foreign || std::this_thread::get_id() != here;
+  });
+  REQUIRE(builds.size() == 40);
+  for (std::size_t i = 0; i < builds.size(); ++i) {
+    REQUIRE(builds[i].binary());
+    const auto& code = builds[i].binary()->code;
+    CHECK(std::string(reinterpret_cast<const char*>(code.data()), code.size()) ==
+          "k<" + std::to_string(i + 1) + ", 0>");
+    CHECK_FALSE(builds[i].from_store);
+  }
+  CHECK(threads.size() >= 4);
+  CHECK(threads.count(here) == 0);
+  CHECK_FALSE(foreign);
+  REQUIRE_FALSE(said.empty());
+  CHECK(said.back() == 40);
+  CHECK(std::is_sorted(said.begin(), said.end()));
+  CHECK(bench.builder.compiled() == 40);
+
+  SECTION("and the second time from the store") {
+    const auto again = bench.builder.build_all(doubling(), all, kTarget, {});
+    for (const auto& b : again) CHECK(b.from_store);
+    CHECK(bench.compiler->compiles == 40);
+  }
+}
+
+TEST_CASE("no progress function, nothing to build", "[runtime][builder]") {
+  Bench bench;
+  const auto all = configs(20);
+  CHECK(bench.builder.build_all(doubling(), all, kTarget, {}).size() == 20);
+  CHECK(bench.builder.build_all(doubling(), {}, kTarget, {}).empty());
+}
+
+TEST_CASE("a refused source is a value and is not kept", "[runtime][builder]") {
+  Bench bench;
+  bench.of(2).compile_log = "error: no";
+  const auto all = configs(3);
+  for (int round = 0; round < 2; ++round) {
+    const auto builds = bench.builder.build_all(doubling(), all, kTarget, {});
+    CHECK(builds[0].binary());
+    CHECK_FALSE(builds[1].binary());
+    const auto& failure = std::get<CompileFailure>(builds[1].outcome);
+    CHECK(failure.log == "error: no");
+    CHECK(failure.kernel == "doubling{a=2,b=0}");
+    CHECK(builds[2].binary());
+  }
+  CHECK(bench.compiler->compiles == 4);
+}
+
+TEST_CASE("an exception in one build stops the rest and reaches the caller", "[runtime][builder]") {
+  Bench bench;
+  bench.compiler->on_compile = [](const codegen::Source& source) {
+    if (source.entry == "k<3, 0>") throw EnvironmentError("the compiler died");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto all = configs(2000);
+  CHECK_THROWS_AS(bench.builder.build_all(doubling(), all, kTarget, {}), EnvironmentError);
+  CHECK(bench.compiler->compiles < 2000);
+}
+
+TEST_CASE("a caller who gives up stops the rest", "[runtime][builder]") {
+  Bench bench;
+  bench.compiler->on_compile = [](const codegen::Source&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto all = configs(2000);
+  CHECK_THROWS_WITH(bench.builder.build_all(doubling(), all, kTarget,
+                                            [](std::size_t) { throw std::runtime_error("stop"); }),
+                    "stop");
+  CHECK(bench.compiler->compiles < 2000);
+}
+
+TEST_CASE("what is in a key, and what is not", "[runtime][builder]") {
+  Bench bench;
+  const Values config{2, 0};
+  bench.builder.build(doubling(), config, kTarget);
+  const auto hit = [&](const KernelDefinition& k) {
+    return bench.builder.build(k, config, kTarget).from_store;
+  };
+  CHECK(hit(doubling()));
+  KernelDefinition k = doubling();
+  SECTION("the space is not") {
+    k = doubling({2, 4}, 4);
+    CHECK(hit(k));
+  }
+  SECTION("nor the name of the record") {
+    k.name = "other";
+    k.reference = nullptr;
+    // The file's name is in messages and in __FILE__: a text's is the kernel's.
+    CHECK_FALSE(hit(k));
+  }
+  SECTION("the source is") {
+    k.source.text += " ";
+    CHECK_FALSE(hit(k));
+  }
+  SECTION("the signature is") {
+    k.arguments[2] = "long";
+    CHECK_FALSE(hit(k));
+  }
+  SECTION("options are") {
+    k.source.options = {"-DX=1"};
+    CHECK_FALSE(hit(k));
+  }
+  SECTION("the compiler's version is") {
+    bench.compiler->version = "2";
+    CHECK_FALSE(hit(k));
+  }
+  SECTION("the target is") {
+    CHECK_FALSE(bench.builder.build(k, config, {Target::Kind::host, "x86-64-v3"}).from_store);
+  }
+}
+
+TEST_CASE("the source's digest follows the source alone", "[runtime][builder]") {
+  Bench bench;
+  const Digest digest = bench.builder.source_digest(doubling(), kTarget);
+  CHECK(bench.builder.source_digest(doubling({2, 64}, 64), kTarget) == digest);
+  KernelDefinition k = doubling();
+  k.passing = Passing::macros;
+  CHECK(bench.builder.source_digest(k, kTarget) == digest);
+  k.source.text += "\n// edited";
+  CHECK(bench.builder.source_digest(k, kTarget) != digest);
+  CHECK(bench.compiler->compiles == 0);
+}
+
+TEST_CASE("a compiler is made once, and its absence is told", "[runtime][builder]") {
+  Bench bench;
+  int made = 0;
+  runtime::Builder builder(
+      bench.store,
+      [&](Target::Kind) -> std::shared_ptr<codegen::Compiler> {
+        if (++made == 1) throw EnvironmentError("libnvrtc is missing");
+        return bench.compiler;
+      },
+      {}, 2);
+  const Values config{2, 0};
+  CHECK_THROWS_AS(builder.build(doubling(), config, kTarget), EnvironmentError);
+  CHECK(builder.build(doubling(), config, kTarget).binary());
+  CHECK(builder.build(doubling(), config, kTarget).binary());
+  CHECK(made == 2);
+}

@@ -1,0 +1,605 @@
+#include <cmath>
+#include <limits>
+
+#include "fake_device.hpp"
+#include "kiln_test.hpp"
+#include "runtime/tuner.hpp"
+
+using namespace kiln;
+using kiln::test::Bench;
+using kiln::test::doubling;
+
+namespace {
+
+constexpr double kMs = 1e-3;
+
+TuneResult tune(Bench& bench, const KernelDefinition& kernel, const TuneOptions& options = {},
+                const TuneResult* prior = nullptr, std::int64_t n = 100, const LogSink& log = {}) {
+  const Values problem{n};
+  return runtime::tune(kernel, problem, bench.device, bench.builder, options, prior, log);
+}
+
+const Candidate& find(const TuneResult& result, const Values& config) {
+  for (const Candidate& c : result.candidates)
+    if (c.config == config) return c;
+  throw std::runtime_error("no such candidate");
+}
+
+std::string message(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a clear winner wins, and every candidate is accounted for", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(8, 0.5 * kMs);
+  const TuneResult r = tune(bench, doubling());
+  CHECK(r.winner().config == Values{8, 0});
+  CHECK(r.winner().seconds == Approx(0.5 * kMs));
+  CHECK(r.speedup() == Approx(2));
+  CHECK(r.default_candidate().config == Values{2, 0});
+  CHECK(r.default_index == 0);
+  CHECK(r.count(CandidateStatus::measured) == 4);
+  CHECK(r.complete);
+  CHECK_FALSE(r.from_store);
+  CHECK(r.compiled == 4);
+  CHECK(r.problem == Values{100});
+  CHECK(r.describe(r.winner()) == "a=8,b=0");
+  // Everybody near the front is timed often, not once.
+  CHECK(r.winner().samples.size() > 4);
+  CHECK(r.default_candidate().samples.size() > 4);
+}
+
+TEST_CASE("candidates near the leader stay in the race", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(2, kMs);
+  for (int a : {1, 4, 8}) bench.seconds(a, 0.95 * kMs);
+  const TuneResult r = tune(bench, doubling());
+  for (const Candidate& c : r.candidates) CHECK(c.samples.size() > 10);
+}
+
+TEST_CASE("a hopeless candidate is dropped early, the default less so", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(2, 100 * kMs);
+  bench.seconds(1, 50 * kMs);
+  bench.seconds(4, kMs);
+  const TuneResult r = tune(bench, doubling());
+  CHECK(find(r, {1, 0}).status == CandidateStatus::measured);
+  CHECK(find(r, {1, 0}).samples.size() <= 2);
+  CHECK(r.default_candidate().samples.size() == 3);
+}
+
+TEST_CASE("the default is kept within the noise", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(2, kMs);
+  bench.seconds(8, 0.995 * kMs);
+  CHECK(tune(bench, doubling()).winner_index == 0);
+
+  SECTION("whichever of the two is noisy") {
+    bench.seconds(8, 0.97 * kMs);
+    int sample = 0;
+    bench.device->clock = [&](double s) {
+      const bool default_ran = std::fmod(s / kMs, 1.0) < 1e-6 || std::fmod(s / kMs, 1.0) > 1 - 1e-6;
+      return default_ran ? s * (0.9 + 0.1 * (++sample % 3)) : s;
+    };
+    const TuneResult r = tune(bench, doubling({2, 8}));
+    CHECK(r.winner_index == 0);
+  }
+  SECTION("but not beyond it") {
+    bench.seconds(8, 0.97 * kMs);
+    CHECK(tune(bench, doubling()).winner().config == Values{8, 0});
+  }
+}
+
+TEST_CASE("the default is that of the device's kind of target", "[runtime][tuner]") {
+  Bench bench;  // a host
+  KernelDefinition kernel = doubling();
+  kernel.space.default_on(Target::Kind::host, {4, 0});
+  CHECK(tune(bench, kernel).default_candidate().config == Values{4, 0});
+  bench.device->info().target = {Target::Kind::cuda, "sm_90a"};
+  const TuneResult r = tune(bench, kernel);
+  CHECK(r.default_candidate().config == Values{2, 0});
+  CHECK(r.winner_index == 0);
+  CHECK(r.candidates.size() == 4);
+}
+
+TEST_CASE("ties go to the first in the order of the space", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(2, 2 * kMs);
+  bench.seconds(4, 1.002 * kMs);
+  bench.seconds(1, 1.004 * kMs);
+  bench.seconds(8, kMs);
+  CHECK(tune(bench, doubling()).winner().config == Values{1, 0});
+  CHECK(tune(bench, doubling({8, 4, 2, 1})).winner().config == Values{8, 0});
+}
+
+TEST_CASE("wrong and fast is disqualified, and its element named", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(8, 1e-6);
+  bench.of(8).run = [](void** args) {
+    test::compute_doubling(args);
+    (*static_cast<float**>(args[0]))[17] += 1;
+  };
+  const TuneResult r = tune(bench, doubling());
+  CHECK(r.winner_index == 0);
+  const Candidate& wrong = find(r, {8, 0});
+  CHECK(wrong.status == CandidateStatus::wrong_result);
+  CHECK(contains(wrong.reason, "element 17 of argument 0"));
+  CHECK(contains(wrong.reason, "(1 of 100 differ)"));
+  CHECK(wrong.max_error > 1);
+  CHECK(wrong.samples.empty());
+}
+
+TEST_CASE("an element that is not written is caught", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  const auto write_none = [](void**) {};
+
+  SECTION("of floats") {}
+  SECTION("of integers, where the poison itself would be right") {
+    kernel.arguments = {"int*", "int"};
+    kernel.workload = [](std::span<const std::int64_t> p, Workload& w) {
+      w.output<int>(static_cast<std::size_t>(p[0])).scalar<int>(static_cast<int>(p[0]));
+    };
+    kernel.reference = [](std::span<const std::int64_t> p, std::span<void* const> args) {
+      for (int i = 0; i < p[0]; ++i) static_cast<int*>(args[0])[i] = -1;
+    };
+    bench.device->compute = [](void** args) {
+      for (int i = 0; i < *static_cast<int*>(args[1]); ++i) (*static_cast<int**>(args[0]))[i] = -1;
+    };
+  }
+  SECTION("where NaNs are expected") {
+    kernel.reference = [](std::span<const std::int64_t> p, std::span<void* const> args) {
+      for (int i = 0; i < p[0]; ++i)
+        static_cast<float*>(args[0])[i] = std::numeric_limits<float>::quiet_NaN();
+    };
+    bench.device->compute = [](void** args) {
+      for (int i = 0; i < *static_cast<int*>(args[2]); ++i)
+        (*static_cast<float**>(args[0]))[i] = std::numeric_limits<float>::quiet_NaN();
+    };
+  }
+  SECTION("by the default of a kernel without a reference") { kernel.reference = nullptr; }
+
+  bench.of(2).run = write_none;
+  bench.of(2).seconds = 1e-6;
+  const TuneResult r = tune(bench, kernel);
+  CHECK(r.default_candidate().status == CandidateStatus::wrong_result);
+  CHECK(r.count(CandidateStatus::measured) == 3);
+  CHECK(r.winner_index != 0);
+}
+
+TEST_CASE("without a reference candidates are held against the default", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  kernel.reference = nullptr;
+  bench.seconds(8, 1e-6);
+  bench.of(8).run = [](void** args) {
+    for (int i = 0; i < 100; ++i) (*static_cast<float**>(args[0]))[i] = 0;
+  };
+  const TuneResult r = tune(bench, kernel);
+  CHECK(find(r, {8, 0}).status == CandidateStatus::wrong_result);
+  CHECK(r.count(CandidateStatus::measured) == 3);
+}
+
+TEST_CASE("in/out arguments are as new at every launch", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  kernel.arguments = {"float*", "int"};
+  kernel.workload = [](std::span<const std::int64_t> p, Workload& w) {
+    w.in_out<float>(static_cast<std::size_t>(p[0])).scalar<int>(static_cast<int>(p[0]));
+  };
+  kernel.reference = [](std::span<const std::int64_t> p, std::span<void* const> args) {
+    for (int i = 0; i < p[0]; ++i) static_cast<float*>(args[0])[i] *= 2;
+  };
+  std::vector<float> first;
+  int launches = 0, stale = 0;
+  bench.device->compute = [&](void** args) {
+    float* x = *static_cast<float**>(args[0]);
+    if (first.empty()) first.assign(x, x + 100);
+    ++launches;
+    stale += !std::equal(first.begin(), first.end(), x);
+    for (int i = 0; i < 100; ++i) x[i] *= 2;
+  };
+  const TuneResult r = tune(bench, kernel);
+  CHECK(r.count(CandidateStatus::measured) == 4);
+  CHECK(launches > 40);
+  CHECK(stale == 0);
+}
+
+TEST_CASE("one candidate's failure leaves the others going", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(4, 0.5 * kMs);
+  SECTION("compiling: the log is the reason") {
+    bench.of(8).compile_log = "k.cu(3): error: tile too large";
+    const TuneResult r = tune(bench, doubling());
+    CHECK(find(r, {8, 0}).status == CandidateStatus::compile_failed);
+    CHECK(contains(find(r, {8, 0}).reason, "tile too large"));
+    CHECK(r.winner().config == Values{4, 0});
+  }
+  SECTION("loading") {
+    bench.of(8).load_error = "no room for the module";
+    const TuneResult r = tune(bench, doubling());
+    CHECK(find(r, {8, 0}).status == CandidateStatus::launch_failed);
+    CHECK(find(r, {8, 0}).reason == "no room for the module");
+    CHECK(r.winner().config == Values{4, 0});
+  }
+  SECTION("launching") {
+    for (int works : {0, 1, 2, 5}) {
+      Bench fresh;
+      fresh.seconds(4, 0.5 * kMs);
+      fresh.of(8).launch_error = "illegal instruction";
+      fresh.of(8).fails_after = works;
+      fresh.of(8).seconds = 1e-9;
+      const TuneResult r = tune(fresh, doubling());
+      CHECK(find(r, {8, 0}).status == CandidateStatus::launch_failed);
+      CHECK(find(r, {8, 0}).reason == "illegal instruction");
+      CHECK(r.winner().config == Values{4, 0});
+    }
+  }
+  SECTION("the default itself: something else wins, and a warning says so") {
+    std::vector<std::string> warnings;
+    bench.of(2).compile_log = "no";
+    const TuneResult r =
+        tune(bench, doubling(), {}, nullptr, 100, [&](LogLevel level, std::string_view text) {
+          if (level == LogLevel::warning) warnings.emplace_back(text);
+        });
+    CHECK(r.default_candidate().config == Values{2, 0});
+    CHECK(r.winner().config == Values{4, 0});
+    CHECK(r.speedup() == 1.0);
+    REQUIRE(warnings.size() == 1);
+    CHECK(contains(warnings[0], "a=2,b=0"));
+  }
+}
+
+TEST_CASE("nothing usable is an error with every reason", "[runtime][tuner]") {
+  Bench bench;
+  bench.of(1).compile_log = "bad template";
+  bench.of(2).launch_error = "fault";
+  bench.of(4).run = [](void**) {};
+  KernelDefinition kernel = doubling();
+  kernel.space.where("a is not 8", [](auto c, auto, const DeviceLimits&) { return c[0] != 8; });
+  try {
+    tune(bench, kernel);
+    FAIL("nothing was thrown");
+  } catch (const TuningFailedError& error) {
+    REQUIRE(error.reasons().size() == 4);
+    std::map<std::string, std::string> reasons;
+    for (const auto& r : error.reasons()) reasons[r.config] = r.reason;
+    CHECK(contains(reasons["a=1,b=0"], "compile_failed: bad template"));
+    CHECK(contains(reasons["a=2,b=0"], "launch_failed: fault"));
+    CHECK(contains(reasons["a=4,b=0"], "wrong_result"));
+    CHECK(contains(reasons["a=8,b=0"], "violates_constraint: a is not 8"));
+    CHECK(contains(error.what(), "doubling"));
+    CHECK(contains(error.what(), "n=100"));
+  }
+  CHECK(bench.device->live_kernels == 0);
+  CHECK(bench.device->live_allocations == 0);
+}
+
+TEST_CASE("constraints cost no compile", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  kernel.space.where("at most 2", [](auto c, auto, const DeviceLimits&) { return c[0] <= 2; });
+  const TuneResult r = tune(bench, kernel);
+  CHECK(bench.compiler->compiles == 2);
+  CHECK(r.count(CandidateStatus::violates_constraint) == 2);
+  CHECK(find(r, {8, 0}).reason == "at most 2");
+  CHECK(r.complete);
+
+  SECTION("one that rejects everything is named") {
+    KernelDefinition none = doubling();
+    none.space.where("pigs fly", [](auto, auto, const DeviceLimits&) { return false; });
+    const int before = bench.compiler->compiles;
+    const std::string text = message([&] { tune(bench, none); });
+    CHECK(contains(text, "4 x violates_constraint: pigs fly"));
+    CHECK(bench.compiler->compiles == before);
+  }
+  SECTION("a violating default is replaced") {
+    KernelDefinition other = doubling();
+    other.space.where("not 2", [](auto c, auto, const DeviceLimits&) { return c[0] != 2; });
+    const TuneResult without = tune(bench, other);
+    CHECK(without.winner_index != 0);
+    CHECK(without.default_candidate().status == CandidateStatus::violates_constraint);
+  }
+  SECTION("constraints see the problem and the device") {
+    KernelDefinition sees = doubling();
+    sees.space.where("sees", [](auto, auto p, const DeviceLimits& limits) {
+      return p[0] == 77 && limits.warp_size == 32;
+    });
+    CHECK(tune(bench, sees, {}, nullptr, 77).count(CandidateStatus::measured) == 4);
+  }
+}
+
+TEST_CASE("over the device's limits: rejected without a compile", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  LaunchGeometry bad;
+  std::string expected;
+  SECTION("threads") {
+    bad.block = {1025};
+    expected = "1025 threads";
+  }
+  SECTION("block extent") {
+    bad.block = {1, 1, 65};
+    expected = "1x1x65";
+  }
+  SECTION("no threads") {
+    bad.block = {0};
+    expected = "no threads";
+  }
+  SECTION("threads that wrap around") {
+    bad.block = {1u << 31, 1u << 31, 4};
+    expected = "no threads";
+  }
+  SECTION("grid") {
+    bad.grid = {1, 65536};
+    expected = "1x65536x1";
+  }
+  SECTION("shared memory") {
+    bad.shared_bytes = 48 * 1024 + 1;
+    expected = "49153 bytes of dynamic shared memory";
+  }
+  SECTION("shared memory, as large as it gets") {
+    bad.shared_bytes = 0xffffffffu;
+    expected = "4294967295 bytes";
+  }
+  kernel.geometry = [bad](auto c, auto) { return c[0] == 8 ? bad : LaunchGeometry{}; };
+  const TuneResult r = tune(bench, kernel);
+  CHECK(find(r, {8, 0}).status == CandidateStatus::exceeds_limits);
+  CHECK(contains(find(r, {8, 0}).reason, expected));
+  CHECK(bench.compiler->compiles == 3);
+}
+
+TEST_CASE("compiled resources over the device's limits are never launched", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  kernel.geometry = [](auto, auto) { return LaunchGeometry{{1}, {512}, 1024}; };
+  std::string expected;
+  SECTION("registers") {
+    bench.of(8).resources.registers = 200;
+    expected = "200 registers for 512 threads";
+  }
+  SECTION("launch bounds") {
+    bench.of(8).resources.max_threads = 256;
+    expected = "__launch_bounds__ allows 256";
+  }
+  SECTION("static and dynamic shared memory together") {
+    bench.of(8).resources.static_shared = 48 * 1024 - 1023;
+    expected = "49153 bytes of shared memory";
+  }
+  SECTION("occupancy") {
+    bench.of(8).occupancy = 0;
+    expected = "not one block";
+  }
+  bench.of(8).launch_error = "must not be launched";
+  const TuneResult r = tune(bench, kernel);
+  CHECK(find(r, {8, 0}).status == CandidateStatus::exceeds_limits);
+  CHECK(contains(find(r, {8, 0}).reason, expected));
+}
+
+TEST_CASE("a clock that lies never wins and never hangs", "[runtime][tuner]") {
+  const double lie = GENERATE(0.0, -1.0, std::numeric_limits<double>::quiet_NaN(),
+                              std::numeric_limits<double>::infinity());
+  Bench bench;
+  bench.seconds(8, 0.125 * kMs);
+  int honest = 0;
+  SECTION("about one candidate") {
+    SECTION("from the start") {}
+    SECTION("after a while") { honest = 4; }
+    bench.device->clock = [&](double s) {
+      const bool is8 = std::fabs(std::remainder(s, 0.125 * kMs)) < 1e-12 &&
+                       std::fabs(std::remainder(s, kMs)) > 1e-12;
+      return is8 && honest-- <= 0 ? lie : s;
+    };
+    const TuneResult r = tune(bench, doubling());
+    CHECK(r.winner_index == 0);
+    CHECK(find(r, {8, 0}).status == CandidateStatus::launch_failed);
+    CHECK(contains(find(r, {8, 0}).reason, "clock"));
+  }
+  SECTION("about all") {
+    bench.device->clock = [&](double) { return lie; };
+    CHECK_THROWS_AS(tune(bench, doubling()), TuningFailedError);
+  }
+}
+
+TEST_CASE("a budget of evaluations", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(8, 0.5 * kMs);
+  TuneOptions one;
+  one.max_evaluations = 1;
+  const TuneResult first = tune(bench, doubling(), one);
+  CHECK(first.winner_index == 0);
+  CHECK(first.candidates.size() == 1);
+  CHECK_FALSE(first.complete);
+  CHECK(bench.compiler->compiles == 1);
+
+  TuneOptions three;
+  three.max_evaluations = 3;
+  const TuneResult second = tune(bench, doubling(), three, &first);
+  CHECK(second.count(CandidateStatus::measured) == 3);
+  CHECK_FALSE(second.complete);
+
+  const TuneResult third = tune(bench, doubling(), {}, &second);
+  CHECK(third.complete);
+  CHECK(third.winner().config == Values{8, 0});
+  CHECK(third.candidates.size() == 4);
+  CHECK(bench.compiler->compiles == 4);  // none twice
+
+  SECTION("just enough is complete") {
+    TuneOptions four;
+    four.max_evaluations = 4;
+    CHECK(tune(bench, doubling(), four).complete);
+  }
+  SECTION("rejected candidates cost nothing") {
+    KernelDefinition kernel = doubling({1, 2, 4, 8, 16, 32}, 32);
+    kernel.space.where("at least 16", [](auto c, auto, const auto&) { return c[0] >= 16; });
+    TuneOptions two;
+    two.max_evaluations = 2;
+    const TuneResult r = tune(bench, kernel, two);
+    CHECK(r.count(CandidateStatus::measured) == 2);
+    CHECK(r.count(CandidateStatus::violates_constraint) == 4);
+    CHECK(r.complete);
+  }
+  SECTION("what is known is not lost by a small budget") {
+    const TuneResult r = tune(bench, doubling({16, 32, 64, 1, 2, 4, 8}), three, &third);
+    CHECK(find(r, {8, 0}).status == CandidateStatus::measured);
+    CHECK(find(r, {1, 0}).status == CandidateStatus::measured);
+    CHECK(r.winner().config == Values{8, 0});
+    CHECK_FALSE(r.complete);
+  }
+}
+
+TEST_CASE("a budget of seconds", "[runtime][tuner]") {
+  Bench bench;
+  std::vector<std::int64_t> many(100);
+  for (int i = 0; i < 100; ++i) many[static_cast<std::size_t>(i)] = i + 1;
+  TuneOptions hurry;
+  hurry.max_seconds = 1e-9;
+  const TuneResult r = tune(bench, doubling(many), hurry);
+  CHECK(r.default_candidate().status == CandidateStatus::measured);
+  CHECK_FALSE(r.complete);
+  CHECK(r.candidates.size() < 20);
+  const int before = bench.compiler->compiles;
+  const TuneResult rest = tune(bench, doubling(many), {}, &r);
+  CHECK(rest.complete);
+  CHECK(rest.count(CandidateStatus::measured) == 100);
+  CHECK(bench.compiler->compiles == 100);
+  CHECK(before < 20);
+
+  for (double odd : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    hurry.max_seconds = odd;
+    CHECK(tune(bench, doubling(), hurry).complete);
+  }
+}
+
+TEST_CASE("a new value costs only the new candidates", "[runtime][tuner]") {
+  Bench bench;
+  const TuneResult before = tune(bench, doubling());
+  Bench second;
+  second.seconds(16, 0.5 * kMs);
+  const TuneResult after = tune(second, doubling({1, 2, 4, 8, 16}), {}, &before);
+  CHECK(after.winner().config == Values{16, 0});
+  CHECK(after.count(CandidateStatus::measured) == 5);
+  CHECK(second.compiler->compiles == 2);  // the default, which runs beside, and the new one
+}
+
+TEST_CASE("what is remembered is held against today's constraints", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(8, 0.5 * kMs);
+  const TuneResult before = tune(bench, doubling());
+  REQUIRE(before.winner().config == Values{8, 0});
+  KernelDefinition stricter = doubling();
+  stricter.space.where("not 8", [](auto c, auto, const DeviceLimits&) { return c[0] != 8; });
+  const TuneResult strict = tune(bench, stricter, {}, &before);
+  CHECK(strict.winner().config != Values{8, 0});
+  CHECK(find(strict, {8, 0}).status == CandidateStatus::violates_constraint);
+  const TuneResult loose = tune(bench, doubling(), {}, &strict);
+  CHECK(loose.winner().config == Values{8, 0});
+  CHECK(loose.count(CandidateStatus::measured) == 4);
+}
+
+TEST_CASE("batches: anchors are timed beside each", "[runtime][tuner]") {
+  Bench bench;
+  std::vector<std::int64_t> many(150);
+  for (int i = 0; i < 150; ++i) many[static_cast<std::size_t>(i)] = i + 1;
+  bench.seconds(10, 0.8 * kMs);
+  bench.seconds(140, 0.5 * kMs);
+  const TuneResult r = tune(bench, doubling(many, 70));
+  CHECK(r.complete);
+  CHECK(r.count(CandidateStatus::measured) == 150);
+  CHECK(r.winner().config == Values{140, 0});
+  CHECK(bench.device->live_kernels == 0);
+
+  SECTION("and each batch gives them their full time") {
+    Bench slow;
+    for (int i = 1; i <= 100; ++i) slow.seconds(i, 0.03);
+    const TuneResult s = tune(slow, doubling({many.begin(), many.begin() + 100}, 70));
+    CHECK(s.default_candidate().samples.size() == 17);
+  }
+}
+
+TEST_CASE("mistakes of the caller", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  SECTION("an unknown strategy lists the known ones") {
+    TuneOptions options;
+    options.strategy = "guess";
+    const std::string text = message([&] { tune(bench, kernel, options); });
+    CHECK(contains(text, "'guess'"));
+    CHECK(contains(text, "exhaustive"));
+  }
+  SECTION("no workload") {
+    kernel.workload = nullptr;
+    CHECK(contains(message([&] { tune(bench, kernel); }), "`workload` is missing"));
+  }
+  SECTION("an empty problem") {
+    CHECK(contains(message([&] { tune(bench, kernel, {}, nullptr, 0); }), "n=0"));
+  }
+  SECTION("too few arguments") {
+    kernel.workload = [](auto, Workload& w) { w.output<float>(4); };
+    CHECK(
+        contains(message([&] { tune(bench, kernel); }), "makes 1 arguments, the signature has 3"));
+  }
+  SECTION("a value for an array") {
+    kernel.workload = [](auto, Workload& w) { w.output<float>(4).scalar(1.0f).scalar(4); };
+    const std::string text = message([&] { tune(bench, kernel); });
+    CHECK(contains(text, "argument 1 a value"));
+    CHECK(contains(text, "`const float*`"));
+  }
+  SECTION("another element type") {
+    kernel.workload = [](auto, Workload& w) { w.output<double>(4).input<float>(4).scalar(4); };
+    CHECK(contains(message([&] { tune(bench, kernel); }), "argument 0 of f64"));
+  }
+  SECTION("a struct for a number") {
+    struct Pair {
+      int a, b;
+    };
+    kernel.workload = [](auto, Workload& w) {
+      w.output<float>(4).input<float>(4).scalar(Pair{1, 2});
+    };
+    CHECK(contains(message([&] { tune(bench, kernel); }), "argument 2 of bytes"));
+  }
+  SECTION("an output that is const") {
+    kernel.workload = [](auto, Workload& w) { w.output<float>(4).output<float>(4).scalar(4); };
+    CHECK(contains(message([&] { tune(bench, kernel); }), "argument 1"));
+  }
+  SECTION("no output") {
+    kernel.workload = [](auto, Workload& w) { w.input<float>(4).input<float>(4).scalar(4); };
+    CHECK(contains(message([&] { tune(bench, kernel); }), "no output"));
+  }
+  CHECK(bench.compiler->compiles == 0);
+}
+
+TEST_CASE("data that does not fit the device is the environment's failure", "[runtime][tuner]") {
+  Bench bench;
+  bench.device->memory = 100;
+  CHECK_THROWS_AS(tune(bench, doubling()), EnvironmentError);
+  CHECK(bench.device->live_allocations == 0);
+}
+
+TEST_CASE("progress is told in order, and may give up", "[runtime][tuner]") {
+  Bench bench;
+  TuneOptions options;
+  std::vector<TuneProgress> seen;
+  options.progress = [&](const TuneProgress& p) { seen.push_back(p); };
+  tune(bench, doubling(), options);
+  REQUIRE_FALSE(seen.empty());
+  CHECK(seen.front().phase == TuneProgress::Phase::compile);
+  CHECK(seen.back().phase == TuneProgress::Phase::time);
+  for (const TuneProgress& p : seen) CHECK(p.done <= p.total);
+
+  options.progress = [](const TuneProgress&) { throw std::runtime_error("enough"); };
+  CHECK_THROWS_WITH(tune(bench, doubling(), options), "enough");
+  CHECK(bench.device->live_kernels == 0);
+  CHECK(bench.device->live_allocations == 0);
+}
