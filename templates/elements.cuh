@@ -1,0 +1,75 @@
+// What the kernels share: element types as float, and accesses of several elements at once.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace kiln::templates {
+
+#ifdef KILN_HOST_TARGET
+inline constexpr bool kHostTarget = true;
+#else
+inline constexpr bool kHostTarget = false;
+#endif
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__half x) { return __half2float(x); }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+/// Rounds to nearest even.
+template <class T>
+__device__ T from_float(float x);
+template <>
+__device__ inline float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ inline __half from_float<__half>(float x) {
+  return __float2half_rn(x);
+}
+template <>
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+
+template <class T>
+inline constexpr bool kIsHalf = false;
+template <>
+inline constexpr bool kIsHalf<__half> = true;
+template <class T>
+inline constexpr bool kIsBfloat16 = false;
+template <>
+inline constexpr bool kIsBfloat16<__nv_bfloat16> = true;
+
+/// `N` elements moved by one access; its address is a multiple of its size in bytes.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  static_assert((N & (N - 1)) == 0, "a pack holds a power of two of elements");
+  T value[N];
+};
+
+template <int N, class T>
+__device__ inline Pack<T, N> load_pack(const T* address) {
+  return *reinterpret_cast<const Pack<T, N>*>(address);
+}
+
+template <int N, class T>
+__device__ inline void store_pack(T* address, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(address) = pack;
+}
+
+/// True when each pointer is a multiple of `bytes`, a power of two.
+template <class... T>
+__device__ inline bool aligned(unsigned bytes, const T*... pointers) {
+  return ((reinterpret_cast<unsigned long long>(pointers) | ...) & (bytes - 1)) == 0;
+}
+
+/// The largest power of two that divides `items`, at most as many elements as 16 bytes hold.
+template <class T>
+constexpr int pack_width(int items) {
+  int width = 1;
+  while (items % (2 * width) == 0 && 2 * width * sizeof(T) <= 16) width *= 2;
+  return width;
+}
+
+}  // namespace kiln::templates

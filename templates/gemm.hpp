@@ -1,0 +1,64 @@
+// C[i][j] = sum_l A[i][l] * B[j][l], 0 <= i < m, 0 <= j < n, 0 <= l < k.
+//
+// A: [m][k], B: [n][k] (a linear layer's weights as they are stored), C: [m][n]; row-major without
+// gaps, all of T = float, __half or __nv_bfloat16. Products are summed in float; C rounds once.
+// m, n and k need not be multiples of anything. Operands move `vector` elements per access where A
+// and B are aligned to that many bytes and `vector` divides k; else element by element.
+//
+// A block computes block_m x block_n of C. It walks k in slices of block_k, each copied into one of
+// `stages` buffers in shared memory, and multiplies them with one of two bodies:
+//   simt  a thread computes tile_m x tile_n elements as dot products. Any T, any target.
+//   mma   a warp computes tile_m x tile_n elements with tensor cores (mma.sync). 2-byte T, sm_80
+//   on.
+#pragma once
+
+#include "kiln/config.hpp"
+
+namespace kiln::templates {
+
+enum class GemmBody { simt, mma };
+
+struct GemmProblem {
+  int m, n, k;  // elements
+};
+
+struct Gemm {
+  GemmBody body;
+  int block_m, block_n;  // rows and columns of C per block
+  int block_k;           // k elements per slice
+  int stages;            // buffers; 1: copying and multiplying take turns
+  int tile_m, tile_n;    // rows and columns of C per thread (simt) or warp (mma)
+  int vector;            // k elements per access of an operand
+  int group_m;  // block rows that share the blocks' columns while those are in the L2 cache
+
+  constexpr int units_m() const { return block_m / tile_m; }  // threads or warps along m
+  constexpr int units_n() const { return block_n / tile_n; }
+  constexpr int threads() const { return units_m() * units_n() * (body == GemmBody::mma ? 32 : 1); }
+  /// True when threads and accesses share the block's tiles evenly.
+  constexpr bool divides() const {
+    return block_m % tile_m == 0 && block_n % tile_n == 0 && block_k % vector == 0 &&
+           (body == GemmBody::simt || (tile_m % 16 == 0 && tile_n % 16 == 0 && block_k % 16 == 0));
+  }
+
+  /// Elements from one row of a slice to the next: padded by one access, so that the same column of
+  /// neighbouring rows lies in different banks.
+  constexpr int row_stride() const { return block_k + vector; }
+  constexpr int stage_elements() const { return (block_m + block_n) * row_stride(); }
+  constexpr unsigned shared_bytes(unsigned element_bytes) const {
+    return static_cast<unsigned>(stages * stage_elements()) * element_bytes;
+  }
+
+  constexpr unsigned tiles_m(int m) const {
+    return static_cast<unsigned>((static_cast<long long>(m) + block_m - 1) / block_m);
+  }
+  constexpr unsigned tiles_n(int n) const {
+    return static_cast<unsigned>((static_cast<long long>(n) + block_n - 1) / block_n);
+  }
+  constexpr unsigned grid(const GemmProblem& p) const { return tiles_m(p.m) * tiles_n(p.n); }
+};
+
+}  // namespace kiln::templates
+
+KILN_CONFIG(kiln::templates::Gemm, body, block_m, block_n, block_k, stages, tile_m, tile_n, vector,
+            group_m)
+KILN_PROBLEM(kiln::templates::GemmProblem, m, n, k)

@@ -1,0 +1,105 @@
+// vector_add, residual_add and rmsnorm on the host target.
+#include <cmath>
+
+#include "template_test.hpp"
+
+using namespace kiln::templates;
+using template_test::Array;
+using template_test::HostInstance;
+
+namespace {
+
+template <class T>
+void check_add(const VectorAdd& config) {
+  const HostInstance<VectorAddKernel<T>> add(vector_add_kernel<T>(), config);
+  const HostInstance<ResidualAddKernel<T>> add_rows(residual_add_kernel<T>(), config);
+  const int tile = config.tile();
+  for (int n : {1, tile - 1, tile, tile + 1, 3 * tile + 5})
+    for (std::size_t offset : {0, 1, 3}) {
+      if (n < 1) continue;
+      INFO("n=" << n << " offset=" << offset);
+      Array<T> out(n, offset), a(n, offset), b(n, offset);
+      a.reals(1);
+      b.reals(2);
+      const T* x = a.data();
+      const T* y = b.data();
+      auto wrong = [&](float scale) {
+        int count = out.margins_intact() ? 0 : n + 1;
+        for (int i = 0; i < n; ++i) {
+          const float first =
+              scale == 1.0f
+                  ? static_cast<float>(a[i])
+                  : static_cast<float>(T(static_cast<float>(a[i]) + static_cast<float>(b[i])));
+          if (static_cast<float>(out[i]) != static_cast<float>(T(first + static_cast<float>(b[i]))))
+            ++count;
+        }
+        return count;
+      };
+      add({n}, out.data(), x, y, n);
+      CHECK(wrong(1.0f) == 0);
+      add_rows({n, 1}, out.data(), static_cast<const T*>(out.data()), y, n, 1);  // in place
+      CHECK(wrong(2.0f) == 0);
+    }
+}
+
+template <class T>
+void check_rmsnorm(const RmsNorm& config) {
+  const auto kernel = rmsnorm_kernel<T>();
+  const HostInstance<RmsNormKernel<T>> norm(kernel, config);
+  for (const RmsNormProblem& p :
+       std::vector<RmsNormProblem>{{1, 1}, {3, 512}, {5, 4096}, {7, 37}, {9, 1000}, {2, 9999}})
+    for (std::size_t offset : {0, 3}) {
+      INFO("rows=" << p.rows << " hidden=" << p.hidden << " offset=" << offset);
+      const auto hidden = static_cast<std::size_t>(p.hidden), n = p.rows * hidden;
+      Array<T> y(n, offset), x(n, offset), w(hidden, offset);
+      x.reals(3);
+      w.reals(4);
+      norm(p, y.data(), static_cast<const T*>(x.data()), static_cast<const T*>(w.data()), p.rows,
+           p.hidden, 1e-5f);
+      std::size_t wrong = y.margins_intact() ? 0 : n + 1;
+      for (std::size_t r = 0; r < static_cast<std::size_t>(p.rows); ++r) {
+        double sum = 0;
+        for (std::size_t h = 0; h < hidden; ++h) {
+          const double value = static_cast<float>(x[r * hidden + h]);
+          sum += value * value;
+        }
+        for (std::size_t h = 0; h < hidden; ++h) {
+          const double want = static_cast<double>(static_cast<float>(x[r * hidden + h])) *
+                              static_cast<double>(static_cast<float>(w[h])) /
+                              std::sqrt(sum / p.hidden + 1e-5);
+          const double got = static_cast<float>(y[r * hidden + h]);
+          if (!(std::abs(got - want) <=
+                kernel.tolerance.absolute + kernel.tolerance.relative * std::abs(want)))
+            ++wrong;
+        }
+      }
+      CHECK(wrong == 0);
+    }
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("vector_add and residual_add: exact, ragged, unaligned, in place",
+                   "[templates][host]", float, kiln::float16, kiln::bfloat16) {
+  if (!kiln::codegen::has_llvm()) {
+    WARN("skipped: built without LLVM");
+    return;
+  }
+  check_add<TestType>({256, 8});
+  check_add<TestType>({32, 3});
+  check_add<TestType>({1, 1});
+}
+
+TEMPLATE_TEST_CASE("rmsnorm: all rows, widths and alignments", "[templates][host]", float,
+                   kiln::float16, kiln::bfloat16) {
+  if (!kiln::codegen::has_llvm()) {
+    WARN("skipped: built without LLVM");
+    return;
+  }
+  constexpr int kWidest = 16 / sizeof(TestType);
+  check_rmsnorm<TestType>({128, 1, kWidest, 2});
+  check_rmsnorm<TestType>({128, 4, kWidest, 0});
+  check_rmsnorm<TestType>({32, 1, 1, 4});
+  check_rmsnorm<TestType>({256, 8, 2, 3});
+  check_rmsnorm<TestType>(rmsnorm_kernel<TestType>().space.default_config());
+}

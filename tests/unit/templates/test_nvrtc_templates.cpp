@@ -1,0 +1,96 @@
+// Every default, and a sample of each space, through NVRTC: compiles, spills nothing, and is
+// bounded to the threads it is launched with.
+#include <random>
+
+#include "codegen/nvrtc.hpp"
+#include "kiln/registry.hpp"
+#include "template_test.hpp"
+
+using namespace kiln;
+using namespace kiln::codegen;
+
+namespace {
+
+NvrtcCompiler* nvrtc() {
+  static const NvrtcProbe probe = NvrtcCompiler::find(NvrtcOptions::from_environment());
+  if (!probe.compiler) WARN("skipped: " << probe.reason);
+  return probe.compiler.get();
+}
+
+DeviceLimits limits(int compute_capability) {
+  DeviceLimits d;
+  d.compute_capability = compute_capability;
+  d.shared_per_block_optin = 163 * 1024;
+  return d;
+}
+
+Binary must_compile(const KernelDefinition& kernel, const Values& config, const char* arch) {
+  static IncludeCache cache;
+  const Target target = Target::parse(arch);
+  const Source source = make_source(kernel, config, target, *nvrtc(), cache);
+  CHECK(source.cacheable);
+  CompileResult result = nvrtc()->compile(source, target);
+  if (auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
+  return std::get<Binary>(std::move(result));
+}
+
+constexpr const char* kArchs[] = {"sm_80", "sm_90a", "sm_100a"};
+constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
+
+}  // namespace
+
+TEST_CASE("defaults compile for all GPUs and types, without spills or warnings", "[templates]") {
+  if (!nvrtc()) return;
+  const Registry registry = shipped_kernels();
+  for (const RegisteredKernel& family : registry.kernels())
+    for (const char* type : kTypes)
+      for (const char* arch : kArchs) {
+        const KernelDefinition k = registry.make(family.name, type);
+        const Values& config = k.space.default_config();
+        INFO(describe_instance(k, config) << " " << arch);
+        const Binary binary = must_compile(k, config, arch);
+        const Values problem(k.problem_fields.size(), 64);
+        CHECK(binary.log == "");
+        CHECK(binary.resources.registers > 0);
+        CHECK(binary.resources.spill_stores == 0);
+        CHECK(binary.resources.spill_loads == 0);
+        CHECK(binary.resources.stack == 0);
+        CHECK(binary.resources.max_threads ==
+              static_cast<int>(k.geometry(config, problem).block.x));
+      }
+}
+
+TEST_CASE("a sample of each space compiles", "[templates]") {
+  if (!nvrtc()) return;
+  const Registry registry = shipped_kernels();
+  std::mt19937 random(11);
+  for (const RegisteredKernel& family : registry.kernels())
+    for (const char* type : kTypes) {
+      const KernelDefinition k = registry.make(family.name, type);
+      const Values problem(k.problem_fields.size(), 4096);
+      for (int compiled = 0; compiled < 3;) {
+        Values config;
+        for (const Parameter& p : k.space.parameters())
+          config.push_back(p.values[random() % p.values.size()]);
+        if (k.space.violated(config, problem, limits(80))) continue;
+        ++compiled;
+        INFO(describe_instance(k, config));
+        const Binary binary = must_compile(k, config, "sm_80");
+        CHECK(binary.resources.max_threads ==
+              static_cast<int>(k.geometry(config, problem).block.x));
+      }
+    }
+}
+
+TEST_CASE("a config outside the template's rules is refused in its words", "[templates]") {
+  if (!nvrtc()) return;
+  const KernelDefinition k = shipped_kernels().make("gemm", "f32");
+  // body mma on 4-byte elements
+  static IncludeCache cache;
+  const Target target = Target::parse("sm_80");
+  const Values config{1, 64, 64, 32, 2, 32, 32, 8, 8};
+  const CompileResult result =
+      nvrtc()->compile(make_source(k, config, target, *nvrtc(), cache), target);
+  REQUIRE(std::holds_alternative<CompileFailure>(result));
+  CHECK(std::get<CompileFailure>(result).log.find("T has 2 bytes") != std::string::npos);
+}

@@ -1,0 +1,112 @@
+// Spaces against the limits of real devices: defaults are allowed, and so is enough around them;
+// whatever constraints allow can be launched.
+#include <random>
+#include <set>
+
+#include "kiln/registry.hpp"
+#include "template_test.hpp"
+
+using namespace kiln;
+
+namespace {
+
+DeviceLimits gpu(int compute_capability, int shared_kib) {
+  DeviceLimits d;
+  d.compute_capability = compute_capability;
+  d.shared_per_block_optin = shared_kib * 1024 - 1024;
+  d.multiprocessors = 108;
+  return d;
+}
+
+DeviceLimits host() {
+  DeviceLimits d;
+  d.shared_per_block_optin = 227 * 1024;
+  d.multiprocessors = 2;
+  return d;
+}
+
+struct Case {
+  const char* name;
+  std::vector<Values> problems;
+};
+const std::vector<Case> kCases{{"vector_add", {{1}, {1 << 20}}},
+                               {"residual_add", {{1, 4096}, {2048, 8192}}},
+                               {"rmsnorm", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+                               {"gemm", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}}};
+
+}  // namespace
+
+TEST_CASE("every default is allowed wherever its kernel runs", "[templates]") {
+  const Registry registry = shipped_kernels();
+  for (const Case& c : kCases)
+    for (const char* type : {"f32", "f16", "bf16"})
+      for (const DeviceLimits& d :
+           {gpu(80, 164), gpu(86, 100), gpu(90, 228), gpu(100, 228), host()})
+        for (const Values& problem : c.problems) {
+          const KernelDefinition k = registry.make(c.name, type);
+          INFO(c.name << " " << type << " cc " << d.compute_capability << " "
+                      << k.describe_problem(problem));
+          const Constraint* violated =
+              k.space.violated(k.space.default_config(d.compute_capability ? Target::Kind::cuda
+                                                                           : Target::Kind::host),
+                               problem, d);
+          INFO((violated ? violated->reason : ""));
+          CHECK(violated == nullptr);
+        }
+}
+
+TEST_CASE("allowed configs launch within the device's limits", "[templates]") {
+  const Registry registry = shipped_kernels();
+  std::mt19937 random(3);
+  for (const Case& c : kCases)
+    for (const char* type : {"f32", "bf16"})
+      for (const DeviceLimits& d : {gpu(80, 164), host()}) {
+        const KernelDefinition k = registry.make(c.name, type);
+        std::set<Values> allowed;
+        int wrong = 0;
+        for (int i = 0; i < 40000; ++i) {
+          Values config;
+          for (const Parameter& p : k.space.parameters())
+            config.push_back(p.values[random() % p.values.size()]);
+          const Values& problem = c.problems[random() % c.problems.size()];
+          if (k.space.violated(config, problem, d)) continue;
+          allowed.insert(config);
+          const LaunchGeometry g = k.geometry(config, problem);
+          if (g.block.x < 1 || g.block.x > 1024u || g.grid.x < 1 || g.block.y * g.block.z != 1 ||
+              g.shared_bytes > static_cast<unsigned>(d.shared_per_block_optin))
+            ++wrong;
+        }
+        INFO(c.name << " " << type << " cc " << d.compute_capability);
+        CHECK(wrong == 0);
+        CHECK(allowed.size() >= 20);
+      }
+}
+
+TEST_CASE("tensor cores are left out where there are none", "[templates]") {
+  const KernelDefinition k = shipped_kernels().make("gemm", "f16");
+  const Values problem{64, 64, 64};
+  const Constraint* violated = k.space.violated(k.space.default_config(), problem, gpu(75, 164));
+  REQUIRE(violated);
+  CHECK(violated->reason.find("sm_80") != std::string::npos);
+}
+
+TEST_CASE("buckets hold their problems, and are their own bucket", "[templates]") {
+  const Registry registry = shipped_kernels();
+  for (const Case& c : kCases) {
+    const KernelDefinition k = registry.make(c.name, "f32");
+    for (std::int64_t count : {1, 2, 3, 5, 1000, 1024, 1025, (1 << 30) + 1}) {
+      Values problem = c.problems.back();
+      problem[0] = count;
+      const Values bucket = k.bucketed(problem);
+      INFO(c.name << " " << count);
+      CHECK(bucket[0] >= count);
+      CHECK((bucket[0] < 2 * count || count == 1));
+      CHECK(k.bucketed(bucket) == bucket);
+      for (std::size_t i = 1; i < problem.size(); ++i) CHECK(bucket[i] == problem[i]);
+    }
+  }
+}
+
+TEST_CASE("an unknown element type is the caller's mistake", "[templates]") {
+  CHECK_THROWS_AS(shipped_kernels().make("gemm", "f8"), UserError);
+}
