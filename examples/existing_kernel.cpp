@@ -1,0 +1,43 @@
+// A kernel that somebody already has, unchanged: its parameters reach it as constexpr definitions.
+#include <cstdio>
+#include <vector>
+
+#include <kiln/kiln.hpp>
+
+constexpr const char* kSource = R"(
+extern "C" __global__ void reverse(float* out, const float* in, int n) {
+  const int first = (blockIdx.x * BLOCK + threadIdx.x) * ITEMS;
+  for (int i = first; i < first + ITEMS && i < n; ++i) out[i] = in[n - 1 - i];
+})";
+
+int main() {
+  kiln::KernelDefinition reverse;
+  reverse.name = "reverse";
+  reverse.source.text = kSource;
+  reverse.entry = "reverse";
+  reverse.passing = kiln::Passing::constants;
+  reverse.arguments = {"float*", "const float*", "int"};
+  reverse.space.parameter("BLOCK", {64, 128, 256}, 128).parameter("ITEMS", {1, 2, 4}, 1);
+  reverse.problem_fields = {"n"};
+  reverse.geometry = [](auto config, auto problem) {
+    const std::int64_t tile = config[0] * config[1];
+    return kiln::LaunchGeometry{.grid = {unsigned((problem[0] + tile - 1) / tile)},
+                                .block = {unsigned(config[0])}};
+  };
+  reverse.workload = [](auto problem, kiln::Workload& w) {
+    w.output<float>(problem[0]).template input<float>(problem[0]).scalar(int(problem[0]));
+  };
+
+  kiln::Runtime runtime;
+  auto tuned = runtime.tuned(reverse);
+  const int n = 1000;
+  std::vector<float> values(n);
+  for (int i = 0; i < n; ++i) values[i] = float(i);
+  auto in = runtime.array(values), out = runtime.array<float>(n);
+  tuned(kiln::Stream{}, {n}, out.data(), in.data(), n);
+  runtime.synchronize();
+
+  const std::vector<float> got = out.download();
+  std::printf("first %g, last %g\n", got.front(), got.back());
+  return got.front() == 999.0f && got.back() == 0.0f ? 0 : 1;
+}

@@ -1,0 +1,69 @@
+#include "kiln/doctor.hpp"
+
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/commands.hpp"
+
+namespace kiln::tools {
+
+using nlohmann::json;
+
+namespace {
+
+json to_json(const DeviceInfo& device) {
+  json fingerprint = json::object(), software = json::object();
+  for (const KeyField& f : device.fingerprint) fingerprint[f.name] = f.value;
+  for (const KeyField& f : device.software) software[f.name] = f.value;
+  return {{"id", device.id},
+          {"name", device.name},
+          {"target", device.target.arch},
+          {"multiprocessors", device.limits.multiprocessors},
+          {"memory_bytes", device.memory_bytes},
+          {"shared_bytes_per_block", device.limits.shared_per_block_optin},
+          {"fingerprint", fingerprint},
+          {"software", software}};
+}
+
+int run(const Context& context) {
+  const std::vector<Component> components = diagnose(context.store);
+  const std::vector<DeviceInfo> found = devices();
+  if (context.json) {
+    json list = json::object(), device_list = json::array();
+    for (const Component& c : components)
+      list[c.name] = {{"available", c.available},
+                      {"version", c.version},
+                      {"detail", c.detail},
+                      {"problem", c.problem}};
+    for (const DeviceInfo& d : found) device_list.push_back(to_json(d));
+    std::puts(json{{"kiln", KILN_VERSION}, {"components", list}, {"devices", device_list}}
+                  .dump(2)
+                  .c_str());
+    return kDone;
+  }
+  std::printf("%-8s %s\n", "kiln", KILN_VERSION);
+  for (const Component& c : components) {
+    if (c.available)
+      std::printf("%-8s %s%s%s\n", c.name.c_str(), c.version.c_str(), c.detail.empty() ? "" : "  ",
+                  c.detail.c_str());
+    else
+      std::printf("%-8s missing: %s\n", c.name.c_str(), c.problem.c_str());
+  }
+  for (const DeviceInfo& d : found)
+    std::printf("%-8s %s, %s, %d multiprocessors, %.1f GiB\n", d.id.c_str(), d.name.c_str(),
+                d.target.arch.c_str(), d.limits.multiprocessors,
+                static_cast<double>(d.memory_bytes) / (1 << 30));
+  if (found.empty()) std::puts("no device: kernels can be compiled, but not tuned or launched");
+  return kDone;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  auto* doctor = app.add_subcommand("doctor", "Say what of this machine Kiln can use");
+  doctor->add_flag("--json", context.json, "Print JSON");
+  doctor->callback([&context] { context.run = [&context] { return run(context); }; });
+}
+
+}  // namespace kiln::tools

@@ -1,0 +1,30 @@
+// Progress on a terminal, and nothing of it anywhere else.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "kiln/tune.hpp"
+
+namespace kiln::tools {
+
+/// One line to standard error, after removing a progress bar that may stand there.
+void say_error(const std::string& text);
+
+/// A bar on standard error while something is tuned; silent when that is not a terminal.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string title);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void show(const TuneProgress& progress);
+
+ private:
+  std::string title_;
+  bool terminal_;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+}  // namespace kiln::tools

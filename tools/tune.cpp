@@ -1,0 +1,199 @@
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "tools/commands.hpp"
+#include "tools/report.hpp"
+#include "tools/terminal.hpp"
+
+namespace kiln::tools {
+
+using kiln::detail::format;
+using nlohmann::json;
+
+namespace {
+
+/// One kernel and one problem of it.
+struct Job {
+  KernelDefinition kernel;
+  Values problem;
+};
+
+struct Request {
+  std::string kernel, problem, problems_file, types, device = "auto";
+  TuneOptions tuning;
+};
+
+std::int64_t parse_integer(const std::string& name, const std::string& text) {
+  std::size_t end = 0;
+  std::int64_t value = 0;
+  try {
+    value = std::stoll(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  if (text.empty() || end != text.size())
+    throw UserError(format("--problem: '{}' of field '{}' is not an integer", text, name));
+  return value;
+}
+
+/// `rows=512,hidden=4096`.
+std::map<std::string, std::int64_t> parse_problem(const std::string& text) {
+  std::map<std::string, std::int64_t> problem;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UserError(format("--problem: '{}' is not of the form field=value", item));
+    const std::string name = item.substr(0, equals);
+    if (!problem.emplace(name, parse_integer(name, item.substr(equals + 1))).second)
+      throw UserError(format("--problem: field '{}' is given twice", name));
+    begin = end + 1;
+  }
+  return problem;
+}
+
+Job make_job(const Registry& registry, const std::string& kernel, const std::string& types,
+             const std::map<std::string, std::int64_t>& problem) {
+  Job job{registry.make(kernel, types), {}};
+  job.problem = job.kernel.problem(problem);
+  return job;
+}
+
+/// A list of {"kernel", "types", "problem", and optionally "devices": ["host", "cuda"]}.
+std::vector<Job> read_jobs(const std::string& file, const Registry& registry,
+                           const DeviceInfo& device) {
+  std::ifstream in(file);
+  if (!in) throw UserError(format("--problems: {} cannot be read", file));
+  const char* kind = device.target.kind == Target::Kind::cuda ? "cuda" : "host";
+  std::vector<Job> jobs;
+  try {
+    for (const json& item : json::parse(in)) {
+      if (const auto on = item.find("devices"); on != item.end()) {
+        const auto list = on->get<std::vector<std::string>>();
+        if (std::find(list.begin(), list.end(), kind) == list.end()) continue;
+      }
+      jobs.push_back(make_job(registry, item.at("kernel"), item.value("types", ""),
+                              item.at("problem").get<std::map<std::string, std::int64_t>>()));
+    }
+  } catch (const json::exception& error) {
+    throw UserError(format("--problems: {}: {}", file, error.what()));
+  }
+  if (jobs.empty()) throw UserError(format("--problems: {} has nothing for this device", file));
+  return jobs;
+}
+
+class Tuning {
+ public:
+  Tuning(Context& context, const Request& request) : context_(context), request_(request) {
+    RuntimeOptions options;
+    options.device = request.device;
+    options.store = context.store;
+    options.log = context.log();
+    runtime_ = std::make_unique<Runtime>(options);
+  }
+
+  int run() {
+    const auto start = std::chrono::steady_clock::now();
+    const bool single = request_.problems_file.empty();
+    if (!single && !request_.kernel.empty())
+      throw UserError("give either a kernel or --problems FILE, not both");
+    if (single && request_.kernel.empty()) throw UserError("give a kernel, or --problems FILE");
+    const Registry& registry = context_.registry;
+    std::vector<Job> jobs;
+    if (single)
+      jobs.push_back(
+          make_job(registry, request_.kernel, request_.types, parse_problem(request_.problem)));
+    else
+      jobs = read_jobs(request_.problems_file, registry, runtime_->device());
+    if (!context_.json)
+      std::printf("device: %s (%s, %s)\n", runtime_->device().id.c_str(),
+                  runtime_->device().name.c_str(), runtime_->device().target.arch.c_str());
+
+    json results = json::array();
+    std::size_t stored = 0, wrong = 0;
+    for (const Job& job : jobs) {
+      json result = tune(job);
+      stored += result["from_store"].get<bool>() ? 1 : 0;
+      wrong += result["launch"].value("right", true) ? 0 : 1;
+      results.push_back(std::move(result));
+    }
+    const double wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const std::size_t compiled = runtime_->statistics().compiled;
+    if (context_.json && single)
+      std::puts(results[0].dump(2).c_str());
+    else if (context_.json)
+      std::puts(
+          json{{"results", results}, {"compiled", compiled}, {"wall_s", wall}}.dump(2).c_str());
+    else
+      std::printf("%zu problems, %zu from the store, %zu instances compiled, %s%s\n", jobs.size(),
+                  stored, compiled, show_time(wall).c_str(),
+                  stored == jobs.size() && compiled == 0 ? ": everything came from the store" : "");
+    return wrong == 0 ? kDone : kInternalError;
+  }
+
+ private:
+  json tune(const Job& job) {
+    const auto& [kernel, problem] = job;
+    const DynamicTuned tuned = runtime_->tuned(kernel);
+    TuneOptions options = request_.tuning;
+    TuneResult result;
+    {
+      ProgressBar bar(kernel.name + " " + kernel.describe_problem(problem));
+      options.progress = [&](const TuneProgress& p) { bar.show(p); };
+      result = tuned.tune(problem, options);
+    }
+    if (!context_.json) {
+      std::fputs(describe(result).c_str(), stdout);
+      std::fflush(stdout);
+    }
+    json out = to_json(result);
+    const Verification launch = tuned.verify(problem);
+    out["launch"] = {{"right", launch.right}, {"max_error", launch.max_error}, {"why", launch.why}};
+    if (!context_.json)
+      std::printf("  launched on fresh data: %s (error %.2g of the tolerance)\n",
+                  launch.right ? "right" : launch.why.c_str(), launch.max_error);
+    return out;
+  }
+
+  Context& context_;
+  const Request& request_;
+  std::unique_ptr<Runtime> runtime_;
+};
+
+}  // namespace
+
+void add_tune(CLI::App& app, Context& context) {
+  auto* tune =
+      app.add_subcommand("tune", "Tune, verify and launch kernels, and remember the winners");
+  const auto request = std::make_shared<Request>();
+  tune->add_option("kernel", request->kernel, "Its name (see `kiln list`)");
+  tune->add_option("--problem", request->problem, "field=value,...");
+  tune->add_option("--problems", request->problems_file, "JSON file with many of them");
+  tune->add_option("--types", request->types, "Element type, e.g. bf16");
+  tune->add_option("--device", request->device, "auto, host, cuda or cuda:N")
+      ->capture_default_str();
+  tune->add_option("--strategy", request->tuning.strategy, "How to search")->capture_default_str();
+  tune->add_option("--evaluations", request->tuning.max_evaluations, "Candidates to try; 0: all")
+      ->capture_default_str();
+  tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend; 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  tune->add_option("--seed", request->tuning.seed, "Of data and strategies")->capture_default_str();
+  tune->add_flag("--retune", request->tuning.retune,
+                 "Measure again even if the store has an answer");
+  tune->add_flag("--json", context.json, "Print JSON");
+  tune->callback([&context, request] {
+    context.run = [&context, request] { return Tuning(context, *request).run(); };
+  });
+}
+
+}  // namespace kiln::tools
