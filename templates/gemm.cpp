@@ -68,8 +68,12 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
              [](const Gemm& c, P, D d) { return !on_host(d) || c.stages == 1; })
       .where("slices are at most 64 elements of k on a GPU, at least 256 on the host",
              [](const Gemm& c, P, D d) { return on_host(d) == (c.block_k >= 256); })
-      .where("a host thread's tile is at least 4 x 2, for the sake of its loads",
-             [](const Gemm& c, P, D d) { return !on_host(d) || c.tile_m >= 4; })
+      .where("a host thread's 8 to 16 sums are vector registers",
+             [](const Gemm& c, P, D d) {
+               return !on_host(d) || (c.tile_m * c.tile_n >= 8 && c.tile_m * c.tile_n <= 16);
+             })
+      .where("a host block's slices stay in its core's cache: at most 64 columns",
+             [](const Gemm& c, P, D d) { return !on_host(d) || c.block_n <= 64; })
       .where("the grid fits the device",
              [](const Gemm& c, P p, D d) {
                return 1.0 * c.tiles_m(p.m) * c.tiles_n(p.n) <= d.max_grid.x;

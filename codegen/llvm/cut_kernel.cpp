@@ -127,7 +127,6 @@ llvm::BitVector live_regions(Instruction& value,
 }
 
 // --- private arrays
-// --------------------------------------------------------------------------------
 
 // All instructions that may hold an address derived from `variable`; false if it escapes.
 bool collect_users(llvm::AllocaInst& variable, llvm::SmallPtrSetImpl<Instruction*>& users) {

@@ -74,7 +74,6 @@ class LaneGroups {
 
  private:
   // --- what is there
-  // -------------------------------------------------------------------------------
 
   bool may_run() {
     for (Instruction& instruction : function_.getEntryBlock()) {
@@ -88,6 +87,10 @@ class LaneGroups {
         if (llvm::isa<llvm::UnreachableInst>(instruction)) return false;
         if (!inside) continue;
         if (instruction.isAtomic() || instruction.isVolatile()) return false;
+        // A thread that computes on vectors already fills the machine's: sixteen of them in step
+        // would only spill.
+        if (instruction.getType()->isFPOrFPVectorTy() && instruction.getType()->isVectorTy())
+          return false;
         auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
         if (call && !llvm::isa<llvm::IntrinsicInst>(call) && call->mayWriteToMemory()) return false;
       }
@@ -229,7 +232,6 @@ class LaneGroups {
   }
 
   // --- pieces
-  // ----------------------------------------------------------------------------------------
 
   void make_pieces() {
     for (const Cut& cut : cuts_) {
@@ -300,7 +302,6 @@ class LaneGroups {
   }
 
   // --- building
-  // --------------------------------------------------------------------------------------
 
   BasicBlock* new_block(const char* name) {
     return BasicBlock::Create(context_, name, &function_, thread_.header);

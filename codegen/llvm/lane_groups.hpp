@@ -33,8 +33,8 @@ struct ThreadLoop {
 
 /// Does nothing where it cannot help or may not: no inner loops, rows that do not
 /// start at a multiple of kLanes, atomics in them (a lane could wait
-/// for another of its group), arrays on the stack. Threads left over by whole groups still run
-/// through the loop as it was.
+/// for another of its group), vectors of the kernel's own, arrays on the stack. Threads left over
+/// by whole groups still run through the loop as it was.
 void run_in_lane_groups(const ThreadLoop& loop);
 
 }  // namespace kiln::codegen::llvm_host

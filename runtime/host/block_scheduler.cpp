@@ -42,7 +42,6 @@ class BlockRun {
   const HostRegion& region(std::uint32_t id) const { return kernel_.regions[id]; }
 
   // --- kernels with block barriers only
-  // ------------------------------------------------------------
 
   // Runs all threads together as long as they stay together. Returns kExited, or kMixedExit.
   std::uint32_t run_uniform(std::uint32_t id) {
@@ -121,7 +120,6 @@ class BlockRun {
   }
 
   // --- kernels with warp suspensions
-  // ---------------------------------------------------------------
 
   bool run_warps() {
     states_known_ = true;

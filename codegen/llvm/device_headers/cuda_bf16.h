@@ -42,10 +42,18 @@ __kiln_inline int __bfloat162int_rn(__nv_bfloat16 v) { return __float2int_rn((fl
 __kiln_inline int __bfloat162int_rz(__nv_bfloat16 v) { return __float2int_rz((float)v); }
 __kiln_inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 v) { return v.__x; }
 __kiln_inline short __bfloat16_as_short(__nv_bfloat16 v) { return (short)v.__x; }
-__kiln_inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short v) { return __nv_bfloat16::__from_bits(v); }
-__kiln_inline __nv_bfloat16 __short_as_bfloat16(short v) { return __nv_bfloat16::__from_bits((unsigned short)v); }
-__kiln_inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__nv_bfloat16(x), __nv_bfloat16(y)}; }
-__kiln_inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return __floats2bfloat162_rn(v.x, v.y); }
+__kiln_inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short v) {
+  return __nv_bfloat16::__from_bits(v);
+}
+__kiln_inline __nv_bfloat16 __short_as_bfloat16(short v) {
+  return __nv_bfloat16::__from_bits((unsigned short)v);
+}
+__kiln_inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+  return {__nv_bfloat16(x), __nv_bfloat16(y)};
+}
+__kiln_inline __nv_bfloat162 __float22bfloat162_rn(float2 v) {
+  return __floats2bfloat162_rn(v.x, v.y);
+}
 __kiln_inline __nv_bfloat162 __float2bfloat162_rn(float v) { return __floats2bfloat162_rn(v, v); }
 __kiln_inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {(float)v.x, (float)v.y}; }
 __kiln_inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 v) { return {v, v}; }

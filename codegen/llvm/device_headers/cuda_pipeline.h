@@ -3,7 +3,8 @@
 
 #include "cuda_runtime.h"
 
-__kiln_inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros = 0) {
+__kiln_inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes,
+                                           size_t zeros = 0) {
   __builtin_memcpy(to, from, bytes - zeros);
   if (zeros) __builtin_memset((char*)to + (bytes - zeros), 0, zeros);
 }

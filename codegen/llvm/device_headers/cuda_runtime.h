@@ -1,8 +1,8 @@
 // What every kernel sees without including anything, as with NVRTC.
 #pragma once
 
-#include "kiln_device.h"
-#include "kiln_warp.h"
 #include "kiln_atomics.h"
-#include "kiln_memory.h"
+#include "kiln_device.h"
 #include "kiln_math.h"
+#include "kiln_memory.h"
+#include "kiln_warp.h"

@@ -17,7 +17,8 @@ typedef __PTRDIFF_TYPE__ ptrdiff_t;
 #define __launch_bounds__(...) __attribute__((annotate("kiln.launch_bounds", __VA_ARGS__)))
 #define __maxnreg__(...)
 #define __cluster_dims__(...)
-// One instance per block: thread-local storage is what the compiler later maps to the block's arena.
+// One instance per block: thread-local storage is what the compiler later maps to the block's
+// arena.
 #define __shared__ thread_local
 
 #define __kiln_inline static inline __attribute__((always_inline))
@@ -50,17 +51,17 @@ enum : unsigned {
 
 #include "kiln_vector_types.h"
 
-#define __KILN_INDEX(name, function)                                            \
-  struct __kiln_##name##_t {                                                    \
-    __declspec(property(get = __get_x)) unsigned x;                             \
-    __declspec(property(get = __get_y)) unsigned y;                             \
-    __declspec(property(get = __get_z)) unsigned z;                             \
-    __attribute__((always_inline)) unsigned __get_x() const { return function(0); } \
-    __attribute__((always_inline)) unsigned __get_y() const { return function(1); } \
-    __attribute__((always_inline)) unsigned __get_z() const { return function(2); } \
-    __attribute__((always_inline)) operator dim3() const { return dim3(x, y, z); }  \
+#define __KILN_INDEX(name, function)                                                 \
+  struct __kiln_##name##_t {                                                         \
+    __declspec(property(get = __get_x)) unsigned x;                                  \
+    __declspec(property(get = __get_y)) unsigned y;                                  \
+    __declspec(property(get = __get_z)) unsigned z;                                  \
+    __attribute__((always_inline)) unsigned __get_x() const { return function(0); }  \
+    __attribute__((always_inline)) unsigned __get_y() const { return function(1); }  \
+    __attribute__((always_inline)) unsigned __get_z() const { return function(2); }  \
+    __attribute__((always_inline)) operator dim3() const { return dim3(x, y, z); }   \
     __attribute__((always_inline)) operator uint3() const { return uint3{x, y, z}; } \
-  };                                                                            \
+  };                                                                                 \
   static constexpr __kiln_##name##_t name {}
 __KILN_INDEX(threadIdx, __kiln_thread_index);
 __KILN_INDEX(blockIdx, __kiln_block_index);
@@ -94,6 +95,8 @@ extern "C" int printf(const char*, ...) __attribute__((format(printf, 1, 2)));
 #ifdef NDEBUG
 #define assert(c) ((void)0)
 #else
-#define assert(c) \
-  (__builtin_expect(!!(c), 1) ? (void)0 : __kiln_fault(__FILE__ ":" __KILN_TEXT(__LINE__) ": assertion failed: " #c))
+#define assert(c)             \
+  (__builtin_expect(!!(c), 1) \
+       ? (void)0              \
+       : __kiln_fault(__FILE__ ":" __KILN_TEXT(__LINE__) ": assertion failed: " #c))
 #endif

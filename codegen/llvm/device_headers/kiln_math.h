@@ -13,11 +13,15 @@ __kiln_inline double __longlong_as_double(long long v) { return __builtin_bit_ca
 __kiln_inline int __popc(unsigned v) { return __builtin_popcount(v); }
 __kiln_inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 __kiln_inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz((unsigned)v); }
-__kiln_inline int __clzll(long long v) { return v == 0 ? 64 : __builtin_clzll((unsigned long long)v); }
+__kiln_inline int __clzll(long long v) {
+  return v == 0 ? 64 : __builtin_clzll((unsigned long long)v);
+}
 __kiln_inline int __ffs(int v) { return __builtin_ffs(v); }
 __kiln_inline int __ffsll(long long v) { return __builtin_ffsll(v); }
 __kiln_inline unsigned __brev(unsigned v) { return __builtin_bitreverse32(v); }
-__kiln_inline unsigned long long __brevll(unsigned long long v) { return __builtin_bitreverse64(v); }
+__kiln_inline unsigned long long __brevll(unsigned long long v) {
+  return __builtin_bitreverse64(v);
+}
 __kiln_inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
   const unsigned long long both = ((unsigned long long)b << 32) | a;
   unsigned out = 0;
@@ -35,16 +39,25 @@ __kiln_inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned s) {
 __kiln_inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned s) {
   return (unsigned)(((unsigned long long)hi << 32 | lo) >> (s & 31u));
 }
-__kiln_inline int __mul24(int a, int b) { return (int)((unsigned)((a << 8) >> 8) * (unsigned)((b << 8) >> 8)); }
+__kiln_inline int __mul24(int a, int b) {
+  return (int)((unsigned)((a << 8) >> 8) * (unsigned)((b << 8) >> 8));
+}
 __kiln_inline int __mulhi(int a, int b) { return (int)(((long long)a * b) >> 32); }
-__kiln_inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
-__kiln_inline long long __mul64hi(long long a, long long b) { return (long long)(((__int128)a * b) >> 64); }
+__kiln_inline unsigned __umulhi(unsigned a, unsigned b) {
+  return (unsigned)(((unsigned long long)a * b) >> 32);
+}
+__kiln_inline long long __mul64hi(long long a, long long b) {
+  return (long long)(((__int128)a * b) >> 64);
+}
 __kiln_inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
-__kiln_inline unsigned __sad(int a, int b, unsigned c) { return c + (unsigned)(a > b ? (unsigned)a - (unsigned)b : (unsigned)b - (unsigned)a); }
+__kiln_inline unsigned __sad(int a, int b, unsigned c) {
+  return c + (unsigned)(a > b ? (unsigned)a - (unsigned)b : (unsigned)b - (unsigned)a);
+}
 __kiln_inline int __dp4a(int a, int b, int c) {
-  for (int i = 0; i < 4; ++i) c += (int)(signed char)(a >> (8 * i)) * (int)(signed char)(b >> (8 * i));
+  for (int i = 0; i < 4; ++i)
+    c += (int)(signed char)(a >> (8 * i)) * (int)(signed char)(b >> (8 * i));
   return c;
 }
 __kiln_inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
@@ -86,30 +99,35 @@ __kiln_inline constexpr long long llabs(long long v) { return v < 0 ? -v : v; }
 __kiln_inline float abs(float v) { return __builtin_fabsf(v); }
 __kiln_inline double abs(double v) { return __builtin_fabs(v); }
 
-// --- one, two and three arguments, in float, double and overloaded form ----------------------------
-#define __KILN_FUNCTION1(name)                                                  \
-  __kiln_inline float name##f(float x) { return __builtin_##name##f(x); }       \
-  __kiln_inline double name(double x) { return __builtin_##name(x); }           \
+// --- one, two and three arguments, in float, double and overloaded form
+#define __KILN_FUNCTION1(name)                                            \
+  __kiln_inline float name##f(float x) { return __builtin_##name##f(x); } \
+  __kiln_inline double name(double x) { return __builtin_##name(x); }     \
   __kiln_inline float name(float x) { return name##f(x); }
-#define __KILN_FUNCTION2(name)                                                  \
+#define __KILN_FUNCTION2(name)                                                        \
   __kiln_inline float name##f(float x, float y) { return __builtin_##name##f(x, y); } \
-  __kiln_inline double name(double x, double y) { return __builtin_##name(x, y); } \
+  __kiln_inline double name(double x, double y) { return __builtin_##name(x, y); }    \
   __kiln_inline float name(float x, float y) { return name##f(x, y); }
 // The same, where the float form is written below.
-#define __KILN_OWN_FUNCTION1(name)                                              \
-  __kiln_inline double name(double x) { return __builtin_##name(x); }           \
+#define __KILN_OWN_FUNCTION1(name)                                    \
+  __kiln_inline double name(double x) { return __builtin_##name(x); } \
   __kiln_inline float name(float x) { return name##f(x); }
 
+// clang-format off
 __KILN_FUNCTION1(fabs) __KILN_FUNCTION1(sqrt) __KILN_FUNCTION1(floor) __KILN_FUNCTION1(ceil)
 __KILN_FUNCTION1(trunc) __KILN_FUNCTION1(round) __KILN_FUNCTION1(rint) __KILN_FUNCTION1(nearbyint)
 __KILN_FUNCTION1(expm1) __KILN_FUNCTION1(log1p) __KILN_FUNCTION1(cbrt) __KILN_FUNCTION1(sin)
 __KILN_FUNCTION1(cos) __KILN_FUNCTION1(tan) __KILN_FUNCTION1(asin) __KILN_FUNCTION1(acos)
 __KILN_FUNCTION1(atan) __KILN_FUNCTION1(sinh) __KILN_FUNCTION1(cosh) __KILN_FUNCTION1(asinh)
 __KILN_FUNCTION1(acosh) __KILN_FUNCTION1(atanh) __KILN_FUNCTION1(erf) __KILN_FUNCTION1(erfc)
-__KILN_FUNCTION1(tgamma) __KILN_FUNCTION1(lgamma) __KILN_FUNCTION1(logb)
-__KILN_FUNCTION2(pow) __KILN_FUNCTION2(fmod) __KILN_FUNCTION2(atan2) __KILN_FUNCTION2(hypot)
-__KILN_FUNCTION2(copysign) __KILN_FUNCTION2(remainder) __KILN_FUNCTION2(fdim) __KILN_FUNCTION2(nextafter)
-__kiln_inline float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+__KILN_FUNCTION1(tgamma) __KILN_FUNCTION1(lgamma) __KILN_FUNCTION1(logb) __KILN_FUNCTION2(pow)
+__KILN_FUNCTION2(fmod) __KILN_FUNCTION2(atan2) __KILN_FUNCTION2(hypot) __KILN_FUNCTION2(copysign)
+__KILN_FUNCTION2(remainder) __KILN_FUNCTION2(fdim) __KILN_FUNCTION2(nextafter)
+    // clang-format on
+
+    __kiln_inline float fmaf(float x, float y, float z) {
+  return __builtin_fmaf(x, y, z);
+}
 __kiln_inline double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
 __kiln_inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 __kiln_inline float ldexpf(float x, int e) { return __builtin_ldexpf(x, e); }
@@ -122,8 +140,14 @@ __kiln_inline long lrintf(float x) { return __builtin_lrintf(x); }
 __kiln_inline long lround(double x) { return __builtin_lround(x); }
 __kiln_inline long lround(float x) { return __builtin_lroundf(x); }
 __kiln_inline long lroundf(float x) { return __builtin_lroundf(x); }
-__kiln_inline void sincosf(float x, float* s, float* c) { *s = sinf(x); *c = cosf(x); }
-__kiln_inline void sincos(double x, double* s, double* c) { *s = sin(x); *c = cos(x); }
+__kiln_inline void sincosf(float x, float* s, float* c) {
+  *s = sinf(x);
+  *c = cosf(x);
+}
+__kiln_inline void sincos(double x, double* s, double* c) {
+  *s = sin(x);
+  *c = cos(x);
+}
 __kiln_inline bool isnan(float x) { return __builtin_isnan(x); }
 __kiln_inline bool isnan(double x) { return __builtin_isnan(x); }
 __kiln_inline bool isinf(float x) { return __builtin_isinf(x); }
@@ -139,7 +163,7 @@ __kiln_inline float __kiln_scale(float v, int n) {
   return v * __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
 }
 
-// exp: x = n ln 2 + r with |r| <= ln 2 / 2, then a polynomial in r. Within 1 ulp.
+// exp: x = n ln 2 + r with |r| <= ln 2 / 2, then a polynomial in r.
 __kiln_inline float expf(float x) {
   const float clamped = __builtin_fminf(__builtin_fmaxf(x, -104.0f), 89.0f);
   const float n = __builtin_rintf(clamped * 1.44269504f);
@@ -185,19 +209,24 @@ __kiln_inline float tanhf(float x) {
   const float small = __builtin_fmaf(p * s, a, a);
   return __builtin_copysignf(a < 0.625f ? small : large, x);
 }
+// clang-format off
 __KILN_OWN_FUNCTION1(exp) __KILN_OWN_FUNCTION1(exp2) __KILN_OWN_FUNCTION1(log)
 __KILN_OWN_FUNCTION1(log2) __KILN_OWN_FUNCTION1(log10) __KILN_OWN_FUNCTION1(tanh)
+// clang-format on
+
 #undef __KILN_FUNCTION1
 #undef __KILN_FUNCTION2
 #undef __KILN_OWN_FUNCTION1
-__kiln_inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
+        __kiln_inline float rsqrtf(float x) {
+  return 1.0f / __builtin_sqrtf(x);
+}
 __kiln_inline double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 __kiln_inline float rsqrt(float x) { return rsqrtf(x); }
 __kiln_inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 __kiln_inline float normcdff(float x) { return 0.5f * erfcf(x * -0.707106781f); }
 __kiln_inline float __saturatef(float x) { return x > 0.0f ? __builtin_fminf(x, 1.0f) : 0.0f; }
 
-// --- the fast forms: the accurate ones are fast enough -----------------------------------------------
+// --- the fast forms: the accurate ones are fast enough
 __kiln_inline float __expf(float x) { return expf(x); }
 __kiln_inline float __exp10f(float x) { return exp10f(x); }
 __kiln_inline float __logf(float x) { return logf(x); }
@@ -211,31 +240,30 @@ __kiln_inline float __powf(float x, float y) { return powf(x, y); }
 __kiln_inline float __fdividef(float x, float y) { return x / y; }
 __kiln_inline float fdividef(float x, float y) { return x / y; }
 
-// --- with a named rounding: to nearest even is what the CPU does; never contracted -------------------
+// --- with a named rounding: to nearest even is what the CPU does; never contracted
 #define __KILN_EXACT(name, parameters, expression) \
-  __kiln_inline auto name parameters {             \
-    _Pragma("clang fp contract(off)") return expression; \
-  }
+  __kiln_inline auto name parameters { _Pragma("clang fp contract(off)") return expression; }
 __KILN_EXACT(__fadd_rn, (float x, float y), x + y)
 __KILN_EXACT(__fsub_rn, (float x, float y), x - y)
-__KILN_EXACT(__fmul_rn, (float x, float y), x * y)
+__KILN_EXACT(__fmul_rn, (float x, float y), x* y)
 __KILN_EXACT(__fdiv_rn, (float x, float y), x / y)
 __KILN_EXACT(__frcp_rn, (float x), 1.0f / x)
 __KILN_EXACT(__fsqrt_rn, (float x), __builtin_sqrtf(x))
 __KILN_EXACT(__frsqrt_rn, (float x), (float)(1.0 / __builtin_sqrt((double)x)))
 __KILN_EXACT(__fmaf_rn, (float x, float y, float z), __builtin_fmaf(x, y, z))
 __KILN_EXACT(__dadd_rn, (double x, double y), x + y)
-__KILN_EXACT(__dmul_rn, (double x, double y), x * y)
+__KILN_EXACT(__dmul_rn, (double x, double y), x* y)
 __KILN_EXACT(__ddiv_rn, (double x, double y), x / y)
 __KILN_EXACT(__fma_rn, (double x, double y, double z), __builtin_fma(x, y, z))
 #undef __KILN_EXACT
 
-// --- conversions -------------------------------------------------------------------------------------
-// As on the GPU, a value out of range saturates and NaN becomes 0.
+// --- conversions
+// ------------------------------------------------------------------------------------- As on the
+// GPU, a value out of range saturates and NaN becomes 0.
 template <class I, class F>
 __kiln_inline I __kiln_to_integer(F v) {
   constexpr bool is_signed = (I)-1 < (I)0;
-  constexpr I top = is_signed ? (I)((~0ull) >> (65 - 8 * sizeof(I))) : (I)~(I)0;
+  constexpr I top = is_signed ? (I)((~0ull) >> (65 - 8 * sizeof(I))) : (I) ~(I)0;
   constexpr I bottom = is_signed ? (I)(-top - 1) : (I)0;
   if (v != v) return 0;
   if (v >= (F)top) return top;
@@ -246,9 +274,15 @@ __kiln_inline int __float2int_rn(float v) { return __kiln_to_integer<int>(__buil
 __kiln_inline int __float2int_rz(float v) { return __kiln_to_integer<int>(__builtin_truncf(v)); }
 __kiln_inline int __float2int_rd(float v) { return __kiln_to_integer<int>(__builtin_floorf(v)); }
 __kiln_inline int __float2int_ru(float v) { return __kiln_to_integer<int>(__builtin_ceilf(v)); }
-__kiln_inline unsigned __float2uint_rn(float v) { return __kiln_to_integer<unsigned>(__builtin_rintf(v)); }
-__kiln_inline unsigned __float2uint_rz(float v) { return __kiln_to_integer<unsigned>(__builtin_truncf(v)); }
-__kiln_inline long long __float2ll_rn(float v) { return __kiln_to_integer<long long>(__builtin_rintf(v)); }
+__kiln_inline unsigned __float2uint_rn(float v) {
+  return __kiln_to_integer<unsigned>(__builtin_rintf(v));
+}
+__kiln_inline unsigned __float2uint_rz(float v) {
+  return __kiln_to_integer<unsigned>(__builtin_truncf(v));
+}
+__kiln_inline long long __float2ll_rn(float v) {
+  return __kiln_to_integer<long long>(__builtin_rintf(v));
+}
 __kiln_inline int __double2int_rn(double v) { return __kiln_to_integer<int>(__builtin_rint(v)); }
 __kiln_inline int __double2int_rz(double v) { return __kiln_to_integer<int>(__builtin_trunc(v)); }
 __kiln_inline float __double2float_rn(double v) { return (float)v; }

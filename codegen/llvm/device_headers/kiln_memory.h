@@ -3,9 +3,11 @@
 
 #include "kiln_device.h"
 
-#define __KILN_LOAD(name) \
-  template <class T>      \
-  __kiln_inline T name(const T* address) { return *address; }
+#define __KILN_LOAD(name)                  \
+  template <class T>                       \
+  __kiln_inline T name(const T* address) { \
+    return *address;                       \
+  }
 __KILN_LOAD(__ldg)
 __KILN_LOAD(__ldcg)
 __KILN_LOAD(__ldca)
@@ -14,10 +16,15 @@ __KILN_LOAD(__ldlu)
 __KILN_LOAD(__ldcv)
 #undef __KILN_LOAD
 
-template <class T> struct __kiln_same { using type = T; };
-#define __KILN_STORE(name) \
-  template <class T>       \
-  __kiln_inline void name(T* address, typename __kiln_same<T>::type value) { *address = value; }
+template <class T>
+struct __kiln_same {
+  using type = T;
+};
+#define __KILN_STORE(name)                                                   \
+  template <class T>                                                         \
+  __kiln_inline void name(T* address, typename __kiln_same<T>::type value) { \
+    *address = value;                                                        \
+  }
 __KILN_STORE(__stwb)
 __KILN_STORE(__stcg)
 __KILN_STORE(__stcs)

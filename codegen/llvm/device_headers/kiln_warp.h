@@ -6,7 +6,9 @@
 
 __kiln_inline unsigned __kiln_lane() { return __kiln_linear_thread() & 31u; }
 __kiln_inline unsigned __kiln_warp_base() { return __kiln_linear_thread() & ~31u; }
-__kiln_inline void __syncwarp(unsigned mask = 0xffffffffu) { __kiln_suspend(__kiln_warp_barrier, mask); }
+__kiln_inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  __kiln_suspend(__kiln_warp_barrier, mask);
+}
 
 template <class T>
 __kiln_inline T __kiln_exchange(unsigned mask, T value, unsigned lane) {
@@ -32,7 +34,8 @@ __kiln_inline T __kiln_exchange(unsigned mask, T value, unsigned lane) {
 template <class T>
 __kiln_inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const unsigned lane = __kiln_lane();
-  return __kiln_exchange(mask, value, (lane & ~(unsigned)(width - 1)) | ((unsigned)source & (unsigned)(width - 1)));
+  return __kiln_exchange(
+      mask, value, (lane & ~(unsigned)(width - 1)) | ((unsigned)source & (unsigned)(width - 1)));
 }
 template <class T>
 __kiln_inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
@@ -51,7 +54,8 @@ __kiln_inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width
   const unsigned lane = __kiln_lane();
   const unsigned source = lane ^ (unsigned)lane_mask;
   // A source in a later group keeps the own value; one in an earlier group is read, as on the GPU.
-  return __kiln_exchange(mask, value, source < (lane & ~(unsigned)(width - 1)) + (unsigned)width ? source : lane);
+  return __kiln_exchange(
+      mask, value, source < (lane & ~(unsigned)(width - 1)) + (unsigned)width ? source : lane);
 }
 
 __kiln_inline unsigned __ballot_sync(unsigned mask, int predicate) {
@@ -59,8 +63,12 @@ __kiln_inline unsigned __ballot_sync(unsigned mask, int predicate) {
   __kiln_suspend(__kiln_warp_ballot, mask);
   return __kiln_receive32(__kiln_linear_thread());
 }
-__kiln_inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-__kiln_inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+__kiln_inline int __any_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, predicate) != 0;
+}
+__kiln_inline int __all_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, !predicate) == 0;
+}
 __kiln_inline int __uni_sync(unsigned mask, int predicate) {
   const unsigned set = __ballot_sync(mask, predicate);
   return predicate ? __ballot_sync(mask, 1) == set : set == 0;
@@ -71,8 +79,9 @@ __kiln_inline unsigned __activemask() {
 }
 
 // The lanes that really took part: those of the mask that have not exited.
-#define __KILN_FOR_LANES(lane, set) \
-  for (unsigned __rest = (set), lane = 0; __rest && (lane = (unsigned)__builtin_ctz(__rest), true); __rest &= __rest - 1)
+#define __KILN_FOR_LANES(lane, set)       \
+  for (unsigned __rest = (set), lane = 0; \
+       __rest && (lane = (unsigned)__builtin_ctz(__rest), true); __rest &= __rest - 1)
 
 template <class T>
 __kiln_inline unsigned __match_any_sync(unsigned mask, T value) {
@@ -94,20 +103,20 @@ __kiln_inline unsigned __match_all_sync(unsigned mask, T value, int* predicate) 
   return *predicate ? present : 0;
 }
 
-#define __KILN_REDUCE(name, type, expression)                                   \
-  __kiln_inline type name(unsigned mask, type value) {                          \
-    const unsigned present = __ballot_sync(mask, 1);                            \
-    const unsigned base = __kiln_warp_base();                                   \
-    __kiln_send32((unsigned)value);                                             \
-    __kiln_suspend(__kiln_warp_exchange32, mask);                               \
-    bool first = true;                                                          \
-    type a = value;                                                             \
-    __KILN_FOR_LANES(lane, present) {                                           \
-      const type b = (type)__kiln_receive32(base + lane);                       \
-      a = first ? b : (expression);                                             \
-      first = false;                                                            \
-    }                                                                           \
-    return a;                                                                   \
+#define __KILN_REDUCE(name, type, expression)             \
+  __kiln_inline type name(unsigned mask, type value) {    \
+    const unsigned present = __ballot_sync(mask, 1);      \
+    const unsigned base = __kiln_warp_base();             \
+    __kiln_send32((unsigned)value);                       \
+    __kiln_suspend(__kiln_warp_exchange32, mask);         \
+    bool first = true;                                    \
+    type a = value;                                       \
+    __KILN_FOR_LANES(lane, present) {                     \
+      const type b = (type)__kiln_receive32(base + lane); \
+      a = first ? b : (expression);                       \
+      first = false;                                      \
+    }                                                     \
+    return a;                                             \
   }
 __KILN_REDUCE(__reduce_add_sync, unsigned, a + b)
 __KILN_REDUCE(__reduce_add_sync, int, (int)((unsigned)a + (unsigned)b))
@@ -115,7 +124,7 @@ __KILN_REDUCE(__reduce_min_sync, unsigned, b < a ? b : a)
 __KILN_REDUCE(__reduce_min_sync, int, b < a ? b : a)
 __KILN_REDUCE(__reduce_max_sync, unsigned, b > a ? b : a)
 __KILN_REDUCE(__reduce_max_sync, int, b > a ? b : a)
-__KILN_REDUCE(__reduce_and_sync, unsigned, a & b)
+__KILN_REDUCE(__reduce_and_sync, unsigned, a& b)
 __KILN_REDUCE(__reduce_or_sync, unsigned, a | b)
 __KILN_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 #undef __KILN_REDUCE

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Mistakes on the command line: one clear message, the documented exit code, nothing written.
+
+Usage: KILN"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+USER, ENVIRONMENT = 1, 2
+KILN = sys.argv[1]
+failures = []
+
+
+def run(arguments, cache, **environment):
+    return subprocess.run([KILN, *arguments], capture_output=True, text=True, timeout=120,
+                          env=dict(os.environ, KILN_CACHE_DIR=str(cache), **environment))
+
+
+def expect(code, words, *arguments):
+    """`kiln ARGUMENTS` exits with `code`, says all `words`, and leaves no store behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        cache = pathlib.Path(folder) / "store"
+        result = run(arguments, cache)
+        said = result.stdout + result.stderr
+        wrong = [w for w in words if w not in said]
+        if result.returncode != code or wrong or cache.exists():
+            failures.append(f"kiln {' '.join(arguments)}: exit {result.returncode} (expected {code}), "
+                            f"missing {wrong}, store {'written' if cache.exists() else 'untouched'}:\n{said}")
+
+
+PROBLEM = ["--problem", "rows=2,hidden=64", "--device", "host"]
+expect(USER, ["no_such_kernel", "rmsnorm", "gemm"], "tune", "no_such_kernel", *PROBLEM)
+expect(USER, ["rmsnorm", "f7", "bf16"], "tune", "rmsnorm", "--types", "f7", *PROBLEM)
+expect(USER, ["colums", "rows", "hidden"], "tune", "rmsnorm", "--problem", "rows=2,colums=4", "--device", "host")
+expect(USER, ["hidden", "missing"], "tune", "rmsnorm", "--problem", "rows=2", "--device", "host")
+expect(USER, ["hidden", "6x4"], "tune", "rmsnorm", "--problem", "rows=2,hidden=6x4", "--device", "host")
+expect(USER, ["rows", "twice"], "tune", "rmsnorm", "--problem", "rows=2,rows=3", "--device", "host")
+expect(USER, ["rows", "-2"], "tune", "rmsnorm", "--problem", "rows=-2,hidden=64", "--device", "host")
+expect(USER, ["rows"], "tune", "rmsnorm", "--problem", "rows", "--device", "host")
+expect(USER, ["abacus", "host", "cuda"], "tune", "rmsnorm", "--problem", "rows=2,hidden=64", "--device", "abacus")
+expect(USER, ["guesswork", "exhaustive"], "tune", "rmsnorm", *PROBLEM, "--strategy", "guesswork")
+expect(USER, ["kernel"], "tune", *PROBLEM)
+expect(USER, ["/no/such/file.json"], "tune", "--problems", "/no/such/file.json", "--device", "host")
+expect(USER, ["--frobnicate"], "tune", "rmsnorm", "--frobnicate")
+expect(USER, ["xyz"], "cache", "explain", "xyz")
+expect(USER, ["subcommand"], )
+expect(ENVIRONMENT, ["cuda:99"], "tune", "rmsnorm", "--problem", "rows=2,hidden=64", "--device", "cuda:99")
+
+# A file in the store's place: said once, and everything else works.
+with tempfile.TemporaryDirectory() as folder:
+    cache = pathlib.Path(folder) / "store"
+    cache.write_text("not a directory")
+    result = run(["cache", "stats", "--json"], cache)
+    stats = json.loads(result.stdout)
+    if not stats["memory_only"] or str(cache) not in stats["reason"] or cache.read_text() != "not a directory":
+        failures.append(f"a file as the store: {result.stdout}{result.stderr}")
+
+# JSON output stays JSON when something is wrong.
+with tempfile.TemporaryDirectory() as folder:
+    result = run(["tune", "no_such_kernel", *PROBLEM, "--json"], pathlib.Path(folder) / "store")
+    if json.loads(result.stdout)["error"]["kind"] != "user":
+        failures.append(f"--json: {result.stdout}")
+
+print("\n".join(failures))
+print(f"{len(failures)} mistakes were answered wrongly")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""The kiln command on the host device, end to end: doctor, list, tune, the store.
+
+Usage: KILN. Exits 77 (skipped) where the host device cannot compile."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+KILN = sys.argv[1]
+
+
+def kiln(*arguments, code=0):
+    result = subprocess.run([KILN, *arguments], capture_output=True, text=True, timeout=280)
+    assert result.returncode == code, f"kiln {arguments}: exit {result.returncode}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def main():
+    doctor = json.loads(kiln("doctor", "--json"))
+    assert set(doctor["components"]) == {"driver", "nvrtc", "llvm", "store"}, doctor
+    for name, component in doctor["components"].items():
+        said = component["version"] if component["available"] else component["problem"]
+        assert said, f"{name}: neither a version nor what is missing"
+    has_driver = doctor["components"]["driver"]["available"]
+    assert has_driver == any(d["id"].startswith("cuda") for d in doctor["devices"]), doctor
+    if not doctor["components"]["llvm"]["available"]:
+        print("skipped:", doctor["components"]["llvm"]["problem"])
+        return 77
+    assert any(d["id"] == "host" for d in doctor["devices"])
+
+    names = {k["name"] for k in json.loads(kiln("list", "--json"))}
+    assert names == {"vector_add", "residual_add", "rmsnorm", "gemm"}, names
+
+    tune = ("tune", "rmsnorm", "--problem", "rows=8,hidden=256", "--device", "host", "--json")
+    first = json.loads(kiln(*tune))
+    assert not first["from_store"] and first["complete"] and first["compiled"] > 0
+    statuses = [c["status"] for c in first["candidates"]]
+    assert statuses.count("measured") > 0 and statuses.count("violates_constraint") > 0
+    assert all("reason" in c for c in first["candidates"] if c["status"] != "measured")
+    measured = [c for c in first["candidates"] if c["status"] == "measured"]
+    assert all(c["time_ms"] > 0 and c["samples_ms"] and c["max_error"] <= 1 for c in measured)
+    assert first["default"]["config"] == first["candidates"][0]["config"]
+    assert first["winner"]["time_ms"] <= first["default"]["time_ms"]
+    assert first["launch"]["right"]
+
+    second = json.loads(kiln(*tune))
+    assert second["from_store"] and second["compiled"] == 0
+    assert second["winner"]["config"] == first["winner"]["config"]
+
+    stats = json.loads(kiln("cache", "stats", "--json"))
+    assert stats["records"] == 1 and stats["binaries"] == len(measured), stats
+    entries = json.loads(kiln("cache", "explain", "--json"))
+    fields = {f["name"] for e in entries for f in e["fields"]}
+    assert {"source", "options", "compiler version", "target", "problem.rows"} <= fields, fields
+
+    # One flipped bit is found, is a miss, and is repaired by the next run that needs the entry.
+    broken = pathlib.Path(next(e["path"] for e in entries if e["kind"] == "binary"))
+    content = bytearray(broken.read_bytes())
+    content[len(content) // 2] ^= 1
+    broken.write_bytes(content)
+    damaged = json.loads(kiln("cache", "verify", "--json", code=2))["damaged"]
+    assert [d["path"] for d in damaged] == [str(broken)], damaged
+    again = json.loads(kiln(*tune, "--retune"))
+    assert again["compiled"] == 1, again["compiled"]
+    assert json.loads(kiln("cache", "verify", "--json"))["damaged"] == []
+
+    assert json.loads(kiln("cache", "clear", "--json"))["removed"] == len(entries)
+    assert json.loads(kiln("cache", "stats", "--json"))["binaries"] == 0
+    print("doctor, list, tune, store: as documented")
+    return 0
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["KILN_CACHE_DIR"] = str(pathlib.Path(folder) / "store")
+        sys.exit(main())
