@@ -58,16 +58,17 @@ std::vector<Version> Engine::versions() {
 }
 
 std::optional<Recall> Engine::recall(const KernelDefinition& kernel,
-                                     std::span<const std::int64_t> problem) {
+                                     std::span<const std::int64_t> problem,
+                                     runtime::Detail detail) {
   const auto record = store_->find_record(key(kernel, problem));
   if (!record) return {};
-  return runtime::from_json(*record, kernel, problem, device_->info(), versions());
+  return runtime::from_json(*record, kernel, problem, device_->info(), versions(), detail);
 }
 
 TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                         const TuneOptions& options, bool for_launch) {
   std::lock_guard lock(tuning_);
-  const auto known = recall(kernel, problem);
+  const auto known = recall(kernel, problem, runtime::Detail::all);
   if (known && answers(*known, options, for_launch)) return known->result;
   const bool reuse = known && !options.retune;
   TuneResult result = runtime::tune(kernel, problem, device_, builder_, options,

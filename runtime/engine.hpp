@@ -28,7 +28,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// What the store remembers of this problem.
   std::optional<runtime::Recall> recall(const KernelDefinition& kernel,
-                                        std::span<const std::int64_t> problem);
+                                        std::span<const std::int64_t> problem,
+                                        runtime::Detail detail);
   /// From the store if that answers the request, else measured and remembered. A launch is content
   /// with an unfinished search.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

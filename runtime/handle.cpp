@@ -42,7 +42,7 @@ class KernelHandle final : public detail::HandleCore {
     const bool untuned = engine_->options().mode == Mode::untuned ||
                          runtime::empty(definition_.geometry(default_config, problem));
     TuneOptions tuning = engine_->options().tuning;
-    const auto known = engine_->recall(definition_, problem);
+    const auto known = engine_->recall(definition_, problem, runtime::Detail::launch);
     if (known && (known->same_space || untuned)) {
       try {
         return table_.publish(

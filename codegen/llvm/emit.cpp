@@ -4,9 +4,11 @@
 #include <string>
 
 #include <lld/Common/Driver.h>
+#include <llvm/ADT/SmallString.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/MemoryBuffer.h>
+#include <llvm/Support/Path.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/TargetParser/Host.h>
 #include <sys/mman.h>
@@ -81,22 +83,18 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
   static std::mutex linker;  // LLD keeps its state in globals
   const std::lock_guard lock(linker);
   // LLD replaces its output by rename, so the output needs a name in a directory.
-  char name[] = "/tmp/kiln-link-XXXXXX";
-  const int reserved = ::mkstemp(name);
-  if (reserved < 0) throw EnvironmentError("cannot create a temporary file in /tmp for the linker");
+  llvm::SmallString<128> name;
+  llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, name);
+  const std::string folder(name.str());
+  llvm::sys::path::append(name, "kiln-link-XXXXXX");
+  const int reserved = ::mkstemp(name.data());
+  if (reserved < 0)
+    throw EnvironmentError("cannot create a temporary file in " + folder +
+                           " for the linker; set TMPDIR to a folder that can be written");
   ::close(reserved);
-  const char* arguments[] = {"ld.lld",
-                             "-shared",
-                             "--build-id=none",
-                             "--hash-style=gnu",
-                             "-z",
-                             "now",
-                             "--threads=1",
-                             "-O0",
-                             "-s",
-                             "-o",
-                             name,
-                             input_path.c_str()};
+  const char* arguments[] = {"ld.lld", "-shared", "--build-id=none", "--hash-style=gnu",
+                             "-z",     "now",     "--threads=1",     "-O0",
+                             "-s",     "-o",      name.c_str(),      input_path.c_str()};
   const lld::Result result =
       lld::lldMain(arguments, out_stream, error_stream, {{lld::Gnu, &lld::elf::link}});
   std::vector<std::byte> bytes;
@@ -105,7 +103,7 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
     const auto* data = reinterpret_cast<const std::byte*>((*buffer)->getBufferStart());
     bytes.assign(data, data + (*buffer)->getBufferSize());
   }
-  ::unlink(name);
+  ::unlink(name.c_str());
   if (bytes.empty()) throw EnvironmentError("lld failed to link a host kernel: " + errors);
   return bytes;
 }

@@ -32,7 +32,7 @@ struct Made {
     record = to_json(result, kernel, kVersions);
   }
   std::optional<Recall> read(const json& j, const KernelDefinition& k) const {
-    return from_json(j, k, kProblem, bench.device->info(), kVersions);
+    return from_json(j, k, kProblem, bench.device->info(), kVersions, runtime::Detail::all);
   }
   std::optional<Recall> read(const json& j) const { return read(j, kernel); }
 };
@@ -160,7 +160,9 @@ TEST_CASE("versions: each by its rule", "[runtime][record]") {
   const auto with = [&](const char* compiler, const char* driver) {
     const std::vector<Version> today{{"compiler", compiler, Version::Rule::retune},
                                      {"driver", driver, Version::Rule::ignore}};
-    return from_json(m.record, m.kernel, kProblem, m.bench.device->info(), today).has_value();
+    return from_json(m.record, m.kernel, kProblem, m.bench.device->info(), today,
+                     runtime::Detail::all)
+        .has_value();
   };
   CHECK(with("nvrtc 13.0", "580.65"));
   CHECK(with("nvrtc 13.0", "590.01"));
@@ -168,9 +170,11 @@ TEST_CASE("versions: each by its rule", "[runtime][record]") {
   // A version that the record does not know of yet.
   std::vector<Version> more = kVersions;
   more.push_back({"toolkit", "13", Version::Rule::ignore});
-  CHECK(from_json(m.record, m.kernel, kProblem, m.bench.device->info(), more));
+  CHECK(
+      from_json(m.record, m.kernel, kProblem, m.bench.device->info(), more, runtime::Detail::all));
   more.back().rule = Version::Rule::retune;
-  CHECK_FALSE(from_json(m.record, m.kernel, kProblem, m.bench.device->info(), more));
+  CHECK_FALSE(
+      from_json(m.record, m.kernel, kProblem, m.bench.device->info(), more, runtime::Detail::all));
 }
 
 TEST_CASE("spaces change", "[runtime][record]") {
