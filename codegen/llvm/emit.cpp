@@ -83,13 +83,12 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
   static std::mutex linker;  // LLD keeps its state in globals
   const std::lock_guard lock(linker);
   // LLD replaces its output by rename, so the output needs a name in a directory.
-  llvm::SmallString<128> name;
-  llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, name);
-  const std::string folder(name.str());
-  llvm::sys::path::append(name, "kiln-link-XXXXXX");
+  llvm::SmallString<128> folder;
+  llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, folder);
+  std::string name = (folder.str() + "/kiln-link-XXXXXX").str();
   const int reserved = ::mkstemp(name.data());
   if (reserved < 0)
-    throw EnvironmentError("cannot create a temporary file in " + folder +
+    throw EnvironmentError("cannot create a temporary file in " + folder.str().str() +
                            " for the linker; set TMPDIR to a folder that can be written");
   ::close(reserved);
   const char* arguments[] = {"ld.lld", "-shared", "--build-id=none", "--hash-style=gnu",

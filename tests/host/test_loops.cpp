@@ -14,17 +14,18 @@ struct Program {
 
 }  // namespace
 
-#define PROGRAM(name, ...)                                                                    \
-  static void name([[maybe_unused]] int* out, [[maybe_unused]] const int* in, int t, int n) { \
-    __VA_ARGS__                                                                               \
-  }                                                                                           \
-  static const Program name##_program{                                                        \
-      #name,                                                                                  \
-      "__global__ void k(int* out, const int* in, int n) {"                                   \
-      " const int t = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;"        \
-      " run((t * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x, out, in, n); }",       \
-      name};                                                                                  \
-  static const std::string name##_body =                                                      \
+#define PROGRAM(name, ...)                                                              \
+  static void name([[maybe_unused]] int* out, [[maybe_unused]] const int* in,           \
+                   [[maybe_unused]] int t, [[maybe_unused]] int n) {                    \
+    __VA_ARGS__                                                                         \
+  }                                                                                     \
+  static const Program name##_program{                                                  \
+      #name,                                                                            \
+      "__global__ void k(int* out, const int* in, int n) {"                             \
+      " const int t = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;"  \
+      " run((t * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x, out, in, n); }", \
+      name};                                                                            \
+  static const std::string name##_body =                                                \
       "__device__ void run(int t, int* out, const int* in, int n) {" #__VA_ARGS__ "}\n";
 
 PROGRAM(uniform_trips, int s = t; for (int i = 0; i < n; ++i) s = s * 3 + in[(t + i) % 509];
