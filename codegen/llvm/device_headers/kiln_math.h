@@ -212,12 +212,12 @@ __kiln_inline float tanhf(float x) {
 // clang-format off
 __KILN_OWN_FUNCTION1(exp) __KILN_OWN_FUNCTION1(exp2) __KILN_OWN_FUNCTION1(log)
 __KILN_OWN_FUNCTION1(log2) __KILN_OWN_FUNCTION1(log10) __KILN_OWN_FUNCTION1(tanh)
-// clang-format on
-
 #undef __KILN_FUNCTION1
 #undef __KILN_FUNCTION2
 #undef __KILN_OWN_FUNCTION1
-        __kiln_inline float rsqrtf(float x) {
+    // clang-format on
+
+    __kiln_inline float rsqrtf(float x) {
   return 1.0f / __builtin_sqrtf(x);
 }
 __kiln_inline double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
