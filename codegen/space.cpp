@@ -10,6 +10,10 @@ namespace kiln {
 
 using detail::format;
 
+Values detail::copy(std::span<const std::int64_t> values) {
+  return Values(values.begin(), values.end());
+}
+
 DynamicSpace& DynamicSpace::parameter(std::string name, std::vector<std::int64_t> values,
                                       std::int64_t default_value, FieldKind kind) {
   if (name.empty()) throw UserError("space: a parameter has an empty name");
@@ -25,7 +29,8 @@ DynamicSpace& DynamicSpace::parameter(std::string name, std::vector<std::int64_t
     throw UserError(format("space: the default {} of parameter '{}' is not among its values",
                            default_value, name));
   parameters_.push_back({std::move(name), kind, std::move(values)});
-  for (Values& config : defaults_) config.push_back(default_value);
+  default_.push_back(default_value);
+  host_default_.push_back(default_value);
   return *this;
 }
 
@@ -46,7 +51,7 @@ DynamicSpace& DynamicSpace::default_on(Target::Kind kind, Values config) {
       throw UserError(format("space: the default {} of parameter '{}' is not among its values",
                              config[i], parameters_[i].name));
   }
-  defaults_[static_cast<std::size_t>(kind)] = std::move(config);
+  (kind == Target::Kind::host ? host_default_ : default_) = std::move(config);
   return *this;
 }
 
@@ -65,7 +70,7 @@ const Constraint* DynamicSpace::violated(std::span<const std::int64_t> config,
 }
 
 Values DynamicSpace::config(const std::map<std::string, std::int64_t>& named) const {
-  Values config = defaults_[0];
+  Values config = default_;
   for (const auto& [name, value] : named) {
     const auto p = std::find_if(parameters_.begin(), parameters_.end(),
                                 [&](const Parameter& q) { return q.name == name; });

@@ -17,6 +17,8 @@ std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
 
 }  // namespace
 
+Runtime::Runtime() : Runtime(RuntimeOptions{}) {}
+
 Runtime::Runtime(RuntimeOptions options) : Runtime(open(std::move(options))) {}
 
 Runtime::Runtime(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine)) {}

@@ -93,7 +93,8 @@ struct RuntimeStatistics {
 class Runtime {
  public:
   /// @throws UserError on an unknown device name; EnvironmentError when that device is not there.
-  explicit Runtime(RuntimeOptions options = {});
+  Runtime();
+  explicit Runtime(RuntimeOptions options);
   /// Internal: on an engine that is there already.
   explicit Runtime(std::shared_ptr<detail::Engine> engine);
 

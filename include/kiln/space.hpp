@@ -31,6 +31,11 @@ namespace kiln {
 /// Values of a config, or of a problem, in field order.
 using Values = std::vector<std::int64_t>;
 
+namespace detail {
+/// Out of line: inlined, GCC 12 warns of it without cause, in users' code.
+Values copy(std::span<const std::int64_t> values);
+}  // namespace detail
+
 /// One field of a space described at run time.
 struct Parameter {
   std::string name;
@@ -65,7 +70,7 @@ class DynamicSpace {
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
   const std::vector<Constraint>& constraints() const noexcept { return constraints_; }
   const Values& default_config(Target::Kind kind = Target::Kind::cuda) const noexcept {
-    return defaults_[static_cast<std::size_t>(kind)];
+    return kind == Target::Kind::host ? host_default_ : default_;
   }
 
   /// Combinations before constraints; saturates at the largest double-exact integer.
@@ -83,7 +88,7 @@ class DynamicSpace {
  private:
   std::vector<Parameter> parameters_;
   std::vector<Constraint> constraints_;
-  std::array<Values, 2> defaults_;  ///< by Target::Kind
+  Values default_, host_default_;
 };
 
 /// A space over a config struct. A literal type: keep it in a constexpr variable.
@@ -150,10 +155,11 @@ class Space {
     const auto infos = field_infos<Config>();
     const auto defaults = to_values(defaults_[0]);
     for (std::size_t f = 0; f < infos.size(); ++f) {
-      std::vector<std::int64_t> list(axes_[f].values.begin(),
-                                     axes_[f].values.begin() + axes_[f].count);
-      if (list.empty()) list.push_back(defaults[f]);
-      space.parameter(std::string(infos[f].name), std::move(list), defaults[f], infos[f].kind);
+      const Axis& axis = axes_[f];
+      const std::int64_t* listed = axis.count ? axis.values.data() : &defaults[f];
+      space.parameter(std::string(infos[f].name),
+                      detail::copy({listed, axis.count ? axis.count : 1}), defaults[f],
+                      infos[f].kind);
     }
     for (std::size_t i = 0; i < constraint_count_; ++i)
       space.where(
@@ -163,7 +169,7 @@ class Space {
             return check(from_values<Config>(config), from_values<Problem>(problem), limits);
           });
     const auto on_host = to_values(default_config(Target::Kind::host));
-    space.default_on(Target::Kind::host, Values(on_host.begin(), on_host.end()));
+    space.default_on(Target::Kind::host, detail::copy(on_host));
     return space;
   }
 
