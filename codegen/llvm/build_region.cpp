@@ -7,7 +7,6 @@
 #include <llvm/Transforms/Utils/Cloning.h>
 #include <llvm/Transforms/Utils/PromoteMemToReg.h>
 
-#include "codegen/llvm/lane_groups.hpp"
 #include "codegen/llvm/regions.hpp"
 
 namespace kiln::codegen::llvm_host {
@@ -35,10 +34,7 @@ class RegionBuilder {
     mark_global_indices();
     finish_latch(exit);
     promote_registers();
-    llvm::MDNode* accesses = mark_parallel();
-    run_in_lane_groups({row_, body_, latch_, row_latch_, step_, llvm::cast<Instruction>(thread_),
-                        llvm::cast<Instruction>(index_of_[0]), first_thread_, first_x_, count_,
-                        accesses});
+    mark_parallel();
     return function_;
   }
 
@@ -255,7 +251,9 @@ class RegionBuilder {
       const Suspension& suspension = kernel_.suspensions[i];
       if (!region_.blocks.contains(suspension.block)) continue;
       auto* block = llvm::cast<BasicBlock>(map_[suspension.block]);
-      auto* call = llvm::cast<llvm::CallInst>(&block->front());
+      // A mask that lives across suspensions is read back in front of the call.
+      auto* call = llvm::cast<llvm::CallInst>(&*llvm::find_if(
+          *block, [](Instruction& instruction) { return builtin_name(instruction) == "suspend"; }));
       Value* mask = call->getArgOperand(1);
       forget(call);
       forget(block->getTerminator());

@@ -143,6 +143,18 @@ PROGRAM(
       s += 1;
     } out[t] = s;)
 
+PROGRAM(
+    guarded_nest, int b = t * 7; int d = 3; if (((5u >> (b & 31)) & 3) == 0) {
+      for (int i = 0; i < n; ++i) {
+        if ((b & 3) == 0) d ^= in[i];
+        int k = 0;
+        do {
+          ++k;
+        } while (k < 9 && (b & 1) == 0);
+        d ^= k << 8;
+      }
+    } out[t] = d;)
+
 TEST_CASE("loops in threads agree with one thread at a time", "[host][loops]") {
   const std::pair<const Program*, const std::string*> programs[] = {
 #define ENTRY(name) {&name##_program, &name##_body},
@@ -150,7 +162,7 @@ TEST_CASE("loops in threads agree with one thread at a time", "[host][loops]") {
           ENTRY(continues) ENTRY(returns) ENTRY(guarded) ENTRY(nested) ENTRY(nested_own)
               ENTRY(nested_exit) ENTRY(two_loops) ENTRY(loops_in_branches) ENTRY(swaps)
                   ENTRY(stores) ENTRY(wide) ENTRY(arrays) ENTRY(whiles) ENTRY(do_while)
-                      ENTRY(switches)
+                      ENTRY(switches) ENTRY(guarded_nest)
 #undef ENTRY
   };
   std::vector<int> in(1024);

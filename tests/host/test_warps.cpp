@@ -217,3 +217,36 @@ TEST_CASE("a mask without the calling lane is an error", "[host][warp]") {
   int out = 0;
   CHECK_THROWS_WITH(k({1}, {32}, 0, &out), contains("a shuffle"));
 }
+
+TEST_CASE("a mask that a vote made lives across suspensions", "[host][warp]") {
+  Kernel k(R"(
+    __global__ void k(unsigned* out, const unsigned* in) {
+      const unsigned t = threadIdx.x;
+      unsigned r = in[t];
+      const unsigned m = __ballot_sync(~0u, r & 1);
+      if (r & 1) {
+        const unsigned leader = __ffs(m) - 1;
+        for (int i = 0; i < 3; ++i) r += __shfl_sync(m, r, leader);
+        __syncwarp(m);
+        __syncwarp(m);
+      }
+      out[t] = r;
+    })",
+           "k");
+  std::vector<unsigned> in(64), out(64);
+  for (unsigned i = 0; i < 64; ++i) in[i] = i * 2654435761u >> 7;
+  k({1}, {64}, 0, out.data(), in.data());
+  for (unsigned warp = 0; warp < 64; warp += 32) {
+    std::vector<unsigned> want(in.begin() + warp, in.begin() + warp + 32);
+    unsigned leader = 0;
+    while ((want[leader] & 1) == 0) ++leader;
+    std::vector<unsigned> odd;
+    for (unsigned l = 0; l < 32; ++l)
+      if (in[warp + l] & 1) odd.push_back(l);
+    for (int i = 0; i < 3; ++i) {
+      const unsigned sent = want[leader];
+      for (unsigned l : odd) want[l] += sent;
+    }
+    for (unsigned l = 0; l < 32; ++l) CHECK(out[warp + l] == want[l]);
+  }
+}
