@@ -1,5 +1,7 @@
 #include "kiln/handle.hpp"
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "kiln/detail/format.hpp"
@@ -120,12 +122,25 @@ void DynamicTuned::launch(Stream stream, const Values& problem, void** args) con
   ready.launch(d.geometry(ready.config, problem), stream, args);
 }
 
+namespace {
+
+/// The bucket of a problem that has something to do.
+Values bucket_to_tune(const KernelDefinition& d, const Values& problem) {
+  Values bucket = d.bucketed(problem);
+  if (runtime::empty(d.geometry(d.space.default_config(), problem)))
+    throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune", d.name,
+                           d.describe_problem(problem)));
+  return bucket;
+}
+
+}  // namespace
+
 TuneResult DynamicTuned::tune(const Values& problem) const {
-  return core_->tune(core_->definition().bucketed(problem), nullptr);
+  return core_->tune(bucket_to_tune(core_->definition(), problem), nullptr);
 }
 
 TuneResult DynamicTuned::tune(const Values& problem, const TuneOptions& options) const {
-  return core_->tune(core_->definition().bucketed(problem), &options);
+  return core_->tune(bucket_to_tune(core_->definition(), problem), &options);
 }
 
 Values DynamicTuned::config(const Values& problem) const {

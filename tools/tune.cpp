@@ -106,6 +106,14 @@ class Tuning {
     if (!single && !request_.kernel.empty())
       throw UserError("give either a kernel or --problems FILE, not both");
     if (single && request_.kernel.empty()) throw UserError("give a kernel, or --problems FILE");
+    if (single && request_.problem.empty()) {
+      const KernelDefinition kernel = context_.registry.make(request_.kernel, request_.types);
+      std::string fields;
+      for (const std::string& f : kernel.problem_fields)
+        fields += (fields.empty() ? "" : ",") + f + "=N";
+      throw UserError("--problem is missing; kernel " + kernel.name + " wants " + fields);
+    }
+    if (!(request_.tuning.max_seconds >= 0)) throw UserError("--seconds: not a time");
     const Registry& registry = context_.registry;
     std::vector<Job> jobs;
     if (single)
@@ -183,6 +191,7 @@ void add_tune(CLI::App& app, Context& context) {
       ->capture_default_str();
   tune->add_option("--strategy", request->tuning.strategy, "How to search")->capture_default_str();
   tune->add_option("--evaluations", request->tuning.max_evaluations, "Candidates to try; 0: all")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend; 0: no limit")
       ->check(CLI::NonNegativeNumber)

@@ -135,7 +135,6 @@ class RegionBuilder {
     Value* in_row = builder_.CreateNUWSub(block_dim_[0], x);
     Value* left = builder_.CreateNUWSub(end, thread);
     first_thread_ = thread;
-    first_x_ = x;
     count_ = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, in_row, left);
     row_ = row;
     builder_.CreateBr(body_);
@@ -411,7 +410,7 @@ class RegionBuilder {
 
   // Between two suspensions the threads of a block are unordered, so no iteration of the thread
   // loop depends on another through memory, except through what the iterations share on this stack.
-  llvm::MDNode* mark_parallel() {
+  void mark_parallel() {
     llvm::MDNode* group = llvm::MDNode::getDistinct(context_, {});
     for (BasicBlock& block : *function_) {
       if (&block == entry_block_ || &block == row_ || &block == row_latch_) continue;
@@ -430,7 +429,6 @@ class RegionBuilder {
     llvm::MDNode* loop = llvm::MDNode::getDistinct(context_, {nullptr, accesses});
     loop->replaceOperandWith(0, loop);
     loop_branch_->setMetadata(llvm::LLVMContext::MD_loop, loop);
-    return group;
   }
 
   void promote_registers() {
@@ -462,7 +460,7 @@ class RegionBuilder {
   Value* frame_ = nullptr;
   Value *arguments_, *shared_, *slots_, *next_, *mask_, *send32_, *send64_, *receive32_,
       *receive64_;
-  Value *stride_, *count_, *thread_, *first_thread_, *first_x_;
+  Value *stride_, *count_, *thread_, *first_thread_;
   Value *block_index_[3], *block_dim_[3], *grid_dim_[3], *index_of_[3];
   BasicBlock *entry_block_, *row_, *body_, *latch_, *row_latch_;
   llvm::PHINode* step_ = nullptr;
