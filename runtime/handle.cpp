@@ -1,7 +1,5 @@
 #include "kiln/handle.hpp"
 
-#include <algorithm>
-#include <map>
 #include <mutex>
 
 #include "kiln/detail/format.hpp"
@@ -9,6 +7,7 @@
 #include "runtime/engine.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/tuner.hpp"
+#include "runtime/type_names.hpp"
 
 namespace kiln {
 
@@ -153,7 +152,8 @@ void DynamicTuned::check_arguments(const std::vector<std::string>& types) const 
     throw UserError(format("kernel {}: {} arguments given, the signature {} has {}", d.name,
                            types.size(), d.signature(), d.arguments.size()));
   for (std::size_t i = 0; i < types.size(); ++i) {
-    if (!accepts(d.arguments[i], types[i]))
+    if (!accepts(d.arguments[i], types[i]) &&
+        !accepts(runtime::canonical_type(d.arguments[i]), runtime::canonical_type(types[i])))
       throw UserError(format("kernel {}: argument {} is `{}`, the signature has `{}`", d.name, i,
                              types[i], d.arguments[i]));
   }

@@ -7,6 +7,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/type_names.hpp"
 
 namespace kiln::runtime {
 
@@ -152,7 +153,7 @@ void check_workload(const KernelDefinition& kernel, const Workload& workload) {
   };
   bool writes = false;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    std::string type = kernel.arguments[i];
+    std::string type = canonical_type(kernel.arguments[i]);
     const bool pointer = type.find('*') != std::string::npos;
     const bool read_only = type.rfind("const ", 0) == 0;
     if (pointer != given[i].pointer)

@@ -171,6 +171,18 @@ TEST_CASE("arguments of run-time kernels are checked", "[runtime][handle]") {
   CHECK_THROWS_AS(handle({}, Values{}, b.y.data(), b.x.data(), 8), UserError);
 }
 
+TEST_CASE("argument types may be spelled as sources spell them", "[runtime][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  KernelDefinition kernel = doubling();
+  kernel.arguments = {"float *", "float const* __restrict__", "int32_t"};
+  const auto handle = process.runtime().tuned(kernel);
+  Buffers b(8);
+  handle({}, Values{8}, b.y.data(), b.x.data(), 8);
+  CHECK(b.doubled());
+  CHECK_THROWS_AS(handle({}, Values{8}, b.y.data(), b.x.data(), 8u), UserError);
+}
+
 TEST_CASE("verify launches what is in use on data of its own", "[runtime][handle]") {
   Directory directory;
   Process process(directory.path());

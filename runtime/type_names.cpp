@@ -1,0 +1,40 @@
+#include "runtime/type_names.hpp"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace kiln::runtime {
+
+std::string canonical_type(const std::string& type) {
+  std::vector<std::string> words;
+  const std::size_t stars = static_cast<std::size_t>(std::count(type.begin(), type.end(), '*'));
+  for (std::size_t i = 0; i < type.size();) {
+    const std::size_t end = std::min(type.find_first_of(" *", i), type.size());
+    if (end > i) words.push_back(type.substr(i, end - i));
+    i = end + 1;
+  }
+  const bool read_only = std::erase(words, "const") != 0;
+  std::erase(words, "__restrict__");
+  std::string name;
+  for (const std::string& word : words) name += (name.empty() ? "" : " ") + word;
+  static const std::map<std::string, std::string> kSpellings{
+      {"unsigned", "unsigned int"},
+      {"half", "__half"},
+      {"nv_bfloat16", "__nv_bfloat16"},
+      {"size_t", "unsigned long"},
+      {"int8_t", "signed char"},
+      {"uint8_t", "unsigned char"},
+      {"int16_t", "short"},
+      {"uint16_t", "unsigned short"},
+      {"int32_t", "int"},
+      {"uint32_t", "unsigned int"},
+      {"int64_t", "long"},
+      {"uint64_t", "unsigned long"},
+      {"long long", "long"},
+      {"unsigned long long", "unsigned long"}};
+  if (const auto known = kSpellings.find(name); known != kSpellings.end()) name = known->second;
+  return (read_only ? "const " : "") + name + std::string(stars, '*');
+}
+
+}  // namespace kiln::runtime
