@@ -61,14 +61,14 @@ void gemm_reference(T* out, const T* a, const T* b, int m, int n, int k) {
   const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n),
              depth = static_cast<std::size_t>(k), padded = rounded_up(depth, kLanes);
   std::vector<float> wide_a(rounded_up(rows, kRows) * padded);
-  for (std::size_t i = 0; i < rows; ++i) widen(&wide_a[i * padded], a + i * depth, depth);
+  for (std::size_t i = 0; i < rows; ++i) widen(wide_a.data() + i * padded, a + i * depth, depth);
 
   constexpr std::size_t kColumns = 16;  // a task's rows of B: small enough for the L2 cache
   tbb::parallel_for(std::size_t{0}, (columns + kColumns - 1) / kColumns, [&](std::size_t task) {
     const std::size_t first = task * kColumns, count = std::min(kColumns, columns - first);
     std::vector<float> wide_b(count * padded);
     for (std::size_t j = 0; j < count; ++j)
-      widen(&wide_b[j * padded], b + (first + j) * depth, depth);
+      widen(wide_b.data() + j * padded, b + (first + j) * depth, depth);
     for (std::size_t i = 0; i < rows; i += kRows)
       for (std::size_t j = 0; j < count; ++j) {
         double totals[kRows];

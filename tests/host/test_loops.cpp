@@ -28,21 +28,21 @@ struct Program {
   static const std::string name##_body =                                                \
       "__device__ void run(int t, int* out, const int* in, int n) {" #__VA_ARGS__ "}\n";
 
-PROGRAM(uniform_trips, int s = t; for (int i = 0; i < n; ++i) s = s * 3 + in[(t + i) % 509];
+PROGRAM(uniform_trips, unsigned s = t; for (int i = 0; i < n; ++i) s = s * 3 + in[(t + i) % 509];
         out[t] = s;)
-PROGRAM(own_trips, int s = 1;
+PROGRAM(own_trips, unsigned s = 1;
         for (int i = 0; i < (in[t] & 15); ++i) s = s * 5 + in[(t * 7 + i) % 509] - i; out[t] = s;)
-PROGRAM(strided, int s = 0; for (int i = t % 37; i < n * 40; i += 37) s += in[i % 509] ^ i;
+PROGRAM(strided, unsigned s = 0; for (int i = t % 37; i < n * 40; i += 37) s += in[i % 509] ^ i;
         out[t] = s;)
-PROGRAM(descending, int s = 0; for (int i = n + t % 5; i > 0; i -= 2) s = s * 2 + in[i];
+PROGRAM(descending, unsigned s = 0; for (int i = n + t % 5; i > 0; i -= 2) s = s * 2 + in[i];
         out[t] = s;)
 PROGRAM(
-    breaks, int s = 0; int i = 0; for (; i < n; ++i) {
+    breaks, unsigned s = 0; int i = 0; for (; i < n; ++i) {
       if ((in[(t + i) % 509] & 7) == 3) break;
       s += in[i] * (t & 3);
     } out[t] = s * 100 + i;)
 PROGRAM(
-    continues, int s = 7; for (int i = 0; i < n; ++i) {
+    continues, unsigned s = 7; for (int i = 0; i < n; ++i) {
       if ((in[(t + i) % 509] & 3) == 1) continue;
       s = s * 3 + i;
     } out[t] = s;)
@@ -58,21 +58,21 @@ PROGRAM(
     if (t % 3 == 0) {
       out[t] = 5;
       return;
-    } int s = 0;
+    } unsigned s = 0;
     for (int i = 0; i < n; ++i) s += in[i] * t; out[t] = s;)
 PROGRAM(
-    nested, int s = 0; for (int i = 0; i < n; ++i) {
+    nested, unsigned s = 0; for (int i = 0; i < n; ++i) {
       int p = i;
       for (int j = 0; j <= i % 4; ++j) p = p * 2 + in[(t + j) % 509];
       s ^= p + i;
     } out[t] = s;)
 PROGRAM(
-    nested_own, int s = t; for (int i = 0; i < (in[t] & 7); ++i) {
+    nested_own, unsigned s = t; for (int i = 0; i < (in[t] & 7); ++i) {
       for (int j = i; j < (in[(t + i) % 509] & 7); ++j) s = s * 3 + j;
       s -= i;
     } out[t] = s;)
 PROGRAM(
-    nested_exit, int s = 0; for (int i = 0; i < n; ++i) {
+    nested_exit, unsigned s = 0; for (int i = 0; i < n; ++i) {
       for (int j = 0; j < n; ++j) {
         s += in[(i * 5 + j + t) % 509] & 15;
         if (s > 200) goto done;
@@ -87,7 +87,7 @@ PROGRAM(
       a ^= j;
     } out[t] = a + b * 7;)
 PROGRAM(
-    loops_in_branches, int s = t; if (in[t] & 1) {
+    loops_in_branches, unsigned s = t; if (in[t] & 1) {
       for (int i = 0; i < n; ++i) s = s * 3 + i;
     } else {
       for (int i = n; i > 0; --i) s ^= in[i] << (i & 3);
@@ -111,7 +111,7 @@ PROGRAM(
       c += in[(i + t) % 509];
     } out[t] = int(s >> 13) + int(d) + c;)
 PROGRAM(arrays, int cells[5]; for (int i = 0; i < 5; ++i) cells[i] = t + i;
-        for (int i = 0; i < n; ++i) cells[in[(t + i) % 509] % 5] += i; int s = 0;
+        for (int i = 0; i < n; ++i) cells[in[(t + i) % 509] % 5] += i; unsigned s = 0;
         for (int i = 0; i < 5; ++i) s = s * 31 + cells[i]; out[t] = s;)
 PROGRAM(
     whiles, unsigned v = unsigned(in[t]) + 1u; int steps = 0; while (v != 1u && steps < 200) {
@@ -119,13 +119,13 @@ PROGRAM(
       ++steps;
     } out[t] = steps;)
 PROGRAM(
-    do_while, int s = 0; int i = t % 4; do {
+    do_while, unsigned s = 0; int i = t % 4; do {
       s += in[i];
       i += 3;
     } while (s < 600 && i < 400);
     out[t] = s - i;)
 PROGRAM(
-    switches, int s = 0; for (int i = 0; i < n; ++i) {
+    switches, unsigned s = 0; for (int i = 0; i < n; ++i) {
       switch (in[(t + i) % 509] & 3) {
         case 0:
           s += i;
