@@ -1,5 +1,6 @@
 #include "codegen/llvm/emit.hpp"
 
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -9,8 +10,10 @@
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/Path.h>
+#include <llvm/Support/Signals.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/TargetParser/Host.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -74,6 +77,29 @@ llvm::SmallVector<char, 0> emit_object(llvm::Module& module, llvm::TargetMachine
   return object;
 }
 
+// LLD registers its output for removal on signals, and with that LLVM's handlers and an alternate
+// stack. The process and this thread get theirs back.
+class SignalGuard {
+ public:
+  SignalGuard() {
+    stack_t ours{};
+    ours.ss_sp = memory_.get();
+    ours.ss_size = kBytes;
+    ::sigaltstack(&ours, &theirs_);  // large enough for LLVM, which then makes none of its own
+  }
+  ~SignalGuard() {
+    llvm::sys::unregisterHandlers();
+    ::sigaltstack(&theirs_, nullptr);
+  }
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
+
+ private:
+  static constexpr std::size_t kBytes = 256 << 10;
+  std::unique_ptr<std::byte[]> memory_ = std::make_unique<std::byte[]>(kBytes);
+  stack_t theirs_{};
+};
+
 std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
   MemoryFile input("kiln-object");
   input.write(object);
@@ -94,6 +120,7 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
   const char* arguments[] = {"ld.lld", "-shared", "--build-id=none", "--hash-style=gnu",
                              "-z",     "now",     "--threads=1",     "-O0",
                              "-s",     "-o",      name.c_str(),      input_path.c_str()};
+  const SignalGuard guard;
   const lld::Result result =
       lld::lldMain(arguments, out_stream, error_stream, {{lld::Gnu, &lld::elf::link}});
   std::vector<std::byte> bytes;

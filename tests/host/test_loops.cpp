@@ -62,7 +62,7 @@ PROGRAM(
     for (int i = 0; i < n; ++i) s += in[i] * t; out[t] = s;)
 PROGRAM(
     nested, unsigned s = 0; for (int i = 0; i < n; ++i) {
-      int p = i;
+      unsigned p = i;
       for (int j = 0; j <= i % 4; ++j) p = p * 2 + in[(t + j) % 509];
       s ^= p + i;
     } out[t] = s;)
@@ -81,8 +81,8 @@ PROGRAM(
       s += 2;
     } done : out[t] = s;)
 PROGRAM(
-    two_loops, int a = 0; int b = 1; int i = 0; for (; i < (in[t] & 15); ++i) a += in[i] - t;
-    for (int j = i; j < n + 3; ++j) {
+    two_loops, unsigned a = 0; unsigned b = 1; int i = 0;
+    for (; i < (in[t] & 15); ++i) a += in[i] - t; for (int j = i; j < n + 3; ++j) {
       b = b * 3 + a + i;
       a ^= j;
     } out[t] = a + b * 7;)
@@ -91,11 +91,12 @@ PROGRAM(
       for (int i = 0; i < n; ++i) s = s * 3 + i;
     } else {
       for (int i = n; i > 0; --i) s ^= in[i] << (i & 3);
-    } for (int i = 0; i < 3 + (s & 3); ++i) s += i * i;
+    } for (int i = 0; i < 3 + int(s & 3); ++i) s += i * i;
     out[t] = s;)
 PROGRAM(
-    swaps, int a = t; int b = 1; bool flip = false; for (int i = 0; i < n + (t & 1); ++i) {
-      const int c = a;
+    swaps, unsigned a = t; unsigned b = 1; bool flip = false;
+    for (int i = 0; i < n + (t & 1); ++i) {
+      const unsigned c = a;
       a = b + in[i];
       b = c;
       flip = !flip ^ (a > b);
@@ -105,7 +106,7 @@ PROGRAM(
       if (((i + t) & 1) == 0) out[t] = in[(i * t) % 509] + out[t] / 2;
     })
 PROGRAM(
-    wide, long long s = t; double d = 0; unsigned char c = 0; for (int i = 0; i < n; ++i) {
+    wide, unsigned long long s = t; double d = 0; unsigned char c = 0; for (int i = 0; i < n; ++i) {
       s = s * 1000003 + in[i];
       d += s % 7 * 0.5;
       c += in[(i + t) % 509];
