@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 from run_example import no_device
+import boost_path  # noqa: F401
 
 
 def main():

@@ -13,6 +13,9 @@ import shlex
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import boost_path  # noqa: E402,F401
+
 COMMON = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-x", "c++"]
 
 
