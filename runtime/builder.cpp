@@ -109,7 +109,7 @@ std::vector<Build> Builder::build_all(const KernelDefinition& kernel,
       ++running;
       workers.emplace_back(work);
     }
-    for (std::size_t seen = 0; running != 0;) {
+    for (std::size_t seen = 0; running != 0 || done != seen;) {
       finished.wait(lock, [&] { return running == 0 || done != seen; });
       if (done == seen) continue;
       seen = done;
