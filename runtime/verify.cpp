@@ -118,42 +118,9 @@ void check_workload(const KernelDefinition& kernel, const Workload& workload) {
   if (given.size() != kernel.arguments.size())
     throw UserError(format("kernel {}: `workload` makes {} arguments, the signature has {}",
                            kernel.name, given.size(), kernel.arguments.size()));
-  auto names = [](DataType type) -> std::string {
-    switch (type) {
-      case DataType::boolean:
-        return "bool";
-      case DataType::i8:
-        return "signed char|char";
-      case DataType::u8:
-        return "unsigned char";
-      case DataType::i16:
-        return "short";
-      case DataType::u16:
-        return "unsigned short";
-      case DataType::i32:
-        return "int";
-      case DataType::u32:
-        return "unsigned int|unsigned";
-      case DataType::i64:
-        return "long|long long";
-      case DataType::u64:
-        return "unsigned long|unsigned long long|size_t";
-      case DataType::f16:
-        return "__half|half";
-      case DataType::bf16:
-        return "__nv_bfloat16";
-      case DataType::f32:
-        return "float";
-      case DataType::f64:
-        return "double";
-      case DataType::bytes:
-        break;
-    }
-    return "";
-  };
   bool writes = false;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    std::string type = canonical_type(kernel.arguments[i]);
+    const std::string type = canonical_type(kernel.arguments[i]);
     const bool pointer = type.find('*') != std::string::npos;
     const bool read_only = type.rfind("const ", 0) == 0;
     if (pointer != given[i].pointer)
@@ -164,16 +131,8 @@ void check_workload(const KernelDefinition& kernel, const Workload& workload) {
           format("kernel {}: `workload` has the kernel write argument {}, which is `{}`",
                  kernel.name, i, type));
     writes = writes || (pointer && given[i].direction != Direction::in);
-    if (read_only) type.erase(0, 6);
-    if (pointer) type.erase(type.find('*'));
-    while (!type.empty() && type.back() == ' ') type.pop_back();
-    const std::string accepted = format("|{}|", names(given[i].type));
-    const bool known = std::string(
-                           "|bool|char|signed char|unsigned char|short|unsigned short|int|"
-                           "unsigned int|unsigned|long|long long|unsigned long|unsigned long "
-                           "long|size_t|__half|half|__nv_bfloat16|float|double|")
-                           .find("|" + type + "|") != std::string::npos;
-    if (known && accepted.find("|" + type + "|") == std::string::npos)
+    const std::optional<DataType> element = element_type(type);
+    if (element && *element != given[i].type)
       throw UserError(
           format("kernel {}: `workload` makes argument {} of {}, the signature has `{}`",
                  kernel.name, i, to_string(given[i].type), kernel.arguments[i]));
