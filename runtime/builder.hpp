@@ -52,6 +52,7 @@ class Builder {
   Digest source_digest(const KernelDefinition& kernel, const Target& target);
 
   codegen::Compiler& compiler(Target::Kind kind);
+  unsigned threads() const noexcept { return threads_; }
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 
  private:

@@ -21,6 +21,15 @@ class LoadedKernel {
   virtual const codegen::ResourceUsage& resources() const noexcept = 0;
 };
 
+/// A recorded sequence of launches. Keeps its device's context alive, but neither the kernels nor
+/// the memory that the launches name. Not thread-safe.
+class Replay {
+ public:
+  virtual ~Replay() = default;
+  /// Puts the whole sequence on `stream`. @throws EnvironmentError when the device refuses.
+  virtual void run(Stream stream) = 0;
+};
+
 /// All functions are safe to call from several threads. Failures of the device are
 /// EnvironmentErrors.
 class Device {
@@ -59,6 +68,14 @@ class Device {
   /// Seconds from just before to just after the work that `enqueue` puts on `stream`, by the
   /// device's own clock (events; host: steady clock). Waits for it.
   virtual double time(Stream stream, const std::function<void()>& enqueue) = 0;
+
+  /// Records what `enqueue` puts on `stream`, without running it. Null where the device cannot,
+  /// where the driver refuses, where `enqueue` throws a std::exception (it would throw again when
+  /// it is called plainly) or puts nothing there: then plain launches are the way.
+  virtual std::unique_ptr<Replay> capture(Stream /*stream*/,
+                                          const std::function<void()>& /*enqueue*/) {
+    return nullptr;
+  }
 
   /// True when compiling on the CPU disturbs what is timed here.
   virtual bool shares_cpu() const noexcept = 0;

@@ -1,8 +1,24 @@
 #include "runtime/device_workload.hpp"
 
 #include <algorithm>
+#include <exception>
 
 namespace kiln::runtime {
+
+namespace {
+
+/// Copies are this many times the cache: with replacement at random, little of a copy survives.
+constexpr std::size_t kOverCache = 3;
+/// The scratch that is filled instead is this many times the cache.
+constexpr std::size_t kFlushOverCache = 2;
+constexpr std::size_t kMostCopies = 4096;
+/// Copies are aligned as allocations of their own would be.
+constexpr std::size_t rounded_up(std::size_t bytes) {
+  const std::size_t alignment = bytes >= 4096 ? 4096 : 512;
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
 
 DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem,
@@ -18,8 +34,9 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
       addresses_.push_back(a.bytes.data());
       continue;
     }
-    arrays_.push_back({i, DeviceMemory(device_, a.bytes.size()), {}, nullptr});
-    Array& array = arrays_.back();
+    Array& array = arrays_.emplace_back();
+    array.argument = i;
+    array.memory = DeviceMemory(device_, a.bytes.size());
     array.address = array.memory.data();
     addresses_.push_back(&array.address);
     if (a.direction == Direction::out || a.bytes.empty()) continue;
@@ -30,6 +47,7 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
       device_->copy_to_device(array.pristine.data(), a.bytes.data(), a.bytes.size());
     }
   }
+  used_.resize(1);
   if (kernel.reference) {
     run_reference(kernel, problem, host_);
     expected_known_ = true;
@@ -55,10 +73,13 @@ void DeviceWorkload::choose_poison() {
   }
 }
 
-void DeviceWorkload::restore(Stream stream) {
+void DeviceWorkload::restore(Stream stream) { restore(stream, 0); }
+
+void DeviceWorkload::restore(Stream stream, std::size_t copy) {
   for (Array& array : arrays_)
     if (array.pristine.bytes())
-      device_->copy_on_device(array.address, array.pristine.data(), array.pristine.bytes(), stream);
+      device_->copy_on_device(array.copy(copy), array.pristine.data(), array.pristine.bytes(),
+                              stream);
 }
 
 void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
@@ -66,6 +87,7 @@ void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
     if (host_.arguments()[array.argument].direction == Direction::out && array.memory.bytes())
       device_->fill(array.address, array.poison, array.memory.bytes(), stream);
   restore(stream);
+  if (has_in_out_) used_[0] = true;
   launch();
   device_->synchronize(stream);
 }
@@ -102,6 +124,111 @@ DeviceWorkload::Verdict DeviceWorkload::judge() {
     }
   }
   return verdict;
+}
+
+void** DeviceWorkload::arguments(std::size_t index) noexcept {
+  const std::size_t copy = index % copies_;
+  return copy == 0 ? addresses_.data() : turned_.data() + (copy - 1) * addresses_.size();
+}
+
+std::size_t DeviceWorkload::wanted_copies() const noexcept {
+  std::size_t set = 0;
+  for (const Array& array : arrays_) set += rounded_up(array.memory.bytes());
+  const DeviceInfo& info = device_->info();
+  const std::size_t wanted =
+      kOverCache * static_cast<std::size_t>(std::max<std::int64_t>(0, info.limits.l2_bytes));
+  if (set == 0 || set >= wanted) return 1;
+  std::size_t most = wanted + set;
+  if (info.memory_bytes > 0) most = std::min(most, static_cast<std::size_t>(info.memory_bytes) / 8);
+  if (device_->shares_cpu()) most = std::min(most, kHostCopyBytes);
+  return std::clamp<std::size_t>(std::min((wanted + set - 1) / set, most / set), 1, kMostCopies);
+}
+
+void DeviceWorkload::make_copies() {
+  tried_copies_ = true;
+  const std::size_t count = wanted_copies();
+  const Stream stream = device_->tuning_stream();
+  if (count > 1) try {
+      for (Array& array : arrays_) {
+        array.stride = rounded_up(array.memory.bytes());
+        array.copies = DeviceMemory(device_, (count - 1) * array.stride);
+      }
+      // Equal in contents: in/out arrays as they were, the others as they are. Each step doubles
+      // what is there.
+      restore(stream, 0);
+      for (Array& array : arrays_) {
+        if (array.memory.bytes() == 0) continue;
+        auto* const to = static_cast<std::byte*>(array.copies.data());
+        device_->copy_on_device(to, array.address, array.memory.bytes(), stream);
+        for (std::size_t made = 1; made < count - 1; made *= 2)
+          device_->copy_on_device(to + made * array.stride, to,
+                                  std::min(made, count - 1 - made) * array.stride, stream);
+      }
+      device_->synchronize(stream);
+      made_copies_ = count;
+    } catch (const std::exception&) {
+      // Less memory is there than the device said: one copy does, with a flush.
+      for (Array& array : arrays_) array.copies = {};
+    }
+  used_.assign(made_copies_, false);
+  for (std::size_t copy = 1; copy < made_copies_; ++copy)
+    for (const Array& array : arrays_) places_.push_back(array.copy(copy));
+  for (std::size_t copy = 1; copy < made_copies_; ++copy) {
+    turned_.insert(turned_.end(), addresses_.begin(), addresses_.end());
+    for (std::size_t a = 0; a < arrays_.size(); ++a)
+      turned_[(copy - 1) * addresses_.size() + arrays_[a].argument] =
+          &places_[(copy - 1) * arrays_.size() + a];
+  }
+}
+
+void DeviceWorkload::keep_cold(bool cold) {
+  const auto cache =
+      static_cast<std::size_t>(std::max<std::int64_t>(0, device_->info().limits.l2_bytes));
+  cold_ = cold && cache > 0 && !arrays_.empty();
+  if (cold_ && !tried_copies_) make_copies();
+  copies_ = cold_ ? made_copies_ : 1;
+  next_ = 0;
+  std::size_t set = 0;
+  for (const Array& array : arrays_) set += array.memory.bytes();
+  covering_ = !cold_ || copies_ * set >= kOverCache * cache;
+  if (!cold_ || device_->shares_cpu()) {
+    flush_ = {};
+  } else if (!flush_.bytes()) {
+    try {
+      std::size_t bytes = kFlushOverCache * cache;
+      if (const std::int64_t memory = device_->info().memory_bytes; memory > 0)
+        bytes = std::min(bytes, static_cast<std::size_t>(memory) / 8);
+      flush_ = DeviceMemory(device_, bytes);
+    } catch (const std::exception&) {
+      // Then as cold as the copies make it.
+    }
+  }
+}
+
+std::size_t DeviceWorkload::most_launches() const noexcept {
+  constexpr std::size_t kMost = 1000;
+  const bool each_once = has_in_out_ || (flush_.bytes() && !covering_);
+  return each_once ? std::min(copies_, kMost) : kMost;
+}
+
+std::size_t DeviceWorkload::take(std::size_t launches) noexcept {
+  const std::size_t first = next_;
+  next_ = (next_ + launches) % copies_;
+  return first;
+}
+
+void DeviceWorkload::prepare(Stream stream, std::size_t first, std::size_t launches) {
+  if (has_in_out_) {
+    // Restored here are the copies that samples before have used, long before their next turn.
+    for (std::size_t copy = 0; copy < used_.size(); ++copy)
+      if (used_[copy]) restore(stream, copy);
+    used_.assign(used_.size(), false);
+    for (std::size_t i = 0; i < launches; ++i) used_[(first + i) % copies_] = true;
+  }
+  if (!flush_.bytes()) return;
+  // Another value each time, lest somebody find out that nothing changes.
+  flush_value_ = static_cast<std::byte>(std::to_integer<unsigned>(flush_value_) + 1);
+  device_->fill(flush_.data(), flush_value_, flush_.bytes(), stream);
 }
 
 }  // namespace kiln::runtime

@@ -1,6 +1,8 @@
-// A workload on a device: the arguments of tuning launches, and whether their outputs are right.
+// A workload on a device: the arguments of tuning launches, copies of them that keep the cache
+// cold, and whether outputs are right.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -21,11 +23,13 @@ class DeviceWorkload {
   DeviceWorkload(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                  std::shared_ptr<Device> device, std::uint64_t seed);
 
-  /// Argument addresses, as Device::launch takes them.
+  /// Argument addresses, as Device::launch takes them: those of the first copy, or of copy
+  /// `index % copies()`.
   void** arguments() noexcept { return addresses_.data(); }
+  void** arguments(std::size_t index) noexcept;
   bool has_in_out() const noexcept { return has_in_out_; }
 
-  /// Restores in/out arrays: what a measured launch needs before it.
+  /// Restores the first copy's in/out arrays.
   void restore(Stream stream);
 
   struct Verdict {
@@ -35,21 +39,51 @@ class DeviceWorkload {
   };
   /// Poisons the outputs, has `launch` enqueue the kernel on `stream`, and compares what it wrote
   /// with what it should. Without a reference the first kernel whose outputs are all written
-  /// defines that, by two launches. Waits for the device.
+  /// defines that, by two launches. Waits for the device. Uses the first copy alone.
   Verdict verify(Stream stream, const std::function<void()>& launch);
+
+  /// Sees to it that launches which go from copy to copy find nothing of their data in the device's
+  /// last-level cache (`cold`), or that they find what the launch before left (not `cold`). Makes
+  /// the copies at the first call that wants them.
+  ///
+  /// Copies together fill the cache a few times over. Data that do so by themselves need none: one
+  /// launch leaves little that the next could find. Copies never take more than an eighth of the
+  /// memory, and on the host kHostCopyBytes. Where they are too few, and on devices with a stream
+  /// in any case, prepare() fills the cache with something else; not on the host, where that would
+  /// cost more than what is timed, and where data so small are in a cache in real life, too.
+  void keep_cold(bool cold);
+  std::size_t copies() const noexcept { return copies_; }
+  /// Launches between two prepare() calls that find what they should: cold data, restored arrays.
+  std::size_t most_launches() const noexcept;
+  /// The next `launches` copies in turn: index of the first.
+  std::size_t take(std::size_t launches) noexcept;
+  /// What a sample of `launches` from copy `first` on needs before it, outside the timed region:
+  /// in/out arrays restored, the cache filled with something else. Enqueues on `stream`.
+  void prepare(Stream stream, std::size_t first, std::size_t launches);
+
+  static constexpr std::size_t kHostCopyBytes = std::size_t{256} << 20;
 
  private:
   struct Array {
     std::size_t argument = 0;
     DeviceMemory memory;
     DeviceMemory pristine;  ///< of in/out arrays
+    DeviceMemory copies;    ///< all but the first, one behind the other
+    std::size_t stride = 0;
     void* address = nullptr;
     std::byte poison{0xff};
+
+    void* copy(std::size_t index) const noexcept {
+      return index == 0 ? address : static_cast<std::byte*>(copies.data()) + (index - 1) * stride;
+    }
   };
 
   void run(Stream stream, const std::function<void()>& launch);
   void choose_poison();
   Verdict judge();
+  void restore(Stream stream, std::size_t copy);
+  std::size_t wanted_copies() const noexcept;
+  void make_copies();
 
   const KernelDefinition& kernel_;
   std::shared_ptr<Device> device_;
@@ -58,6 +92,18 @@ class DeviceWorkload {
   bool has_in_out_ = false;
   std::vector<Array> arrays_;
   std::vector<void*> addresses_;
+
+  bool tried_copies_ = false;
+  bool cold_ = false;
+  bool covering_ = true;         ///< going round the copies is enough to find the cache cold
+  std::size_t made_copies_ = 1;  ///< the first included
+  std::size_t copies_ = 1;       ///< of them in use
+  std::size_t next_ = 0;         ///< copy that take() gives next
+  std::vector<void*> places_;    ///< array addresses of all copies, copy by copy
+  std::vector<void*> turned_;    ///< argument addresses of all copies, copy by copy
+  std::vector<bool> used_;       ///< copies whose in/out arrays were written
+  DeviceMemory flush_;
+  std::byte flush_value_{0};
 };
 
 }  // namespace kiln::runtime

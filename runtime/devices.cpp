@@ -7,6 +7,7 @@
 #include "kiln/error.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 #include "runtime/host/host_device.hpp"
+#include "runtime/recorded/recorded_device.hpp"
 
 namespace kiln::runtime {
 
@@ -32,9 +33,11 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log)
     if (log) log(LogLevel::info, "using the host: " + cuda.reason);
     return make_host_device();
   }
+  if (name.starts_with("recorded:")) return make_recorded_device(name.substr(9));
   const int ordinal = cuda_ordinal(name);
   if (ordinal < 0)
-    throw UserError("unknown device '" + name + "' (known: auto, host, cuda, cuda:N)");
+    throw UserError("unknown device '" + name +
+                    "' (known: auto, host, cuda, cuda:N, recorded:FILE)");
   const CudaProbe cuda = probe_cuda();
   if (ordinal >= cuda.devices)
     throw EnvironmentError("device " + name + " is not there: " +
@@ -42,6 +45,12 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log)
                                               : "the driver shows " + std::to_string(cuda.devices) +
                                                     " device(s), numbered from 0"));
   return make_cuda_device(cuda.driver, ordinal);
+}
+
+std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind, const Device& device) {
+  if (const auto* recorded = dynamic_cast<const RecordedDevice*>(&device))
+    return recorded->compiler();
+  return make_compiler(kind);
 }
 
 std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind) {

@@ -11,11 +11,13 @@
 namespace kiln::runtime {
 
 /// `auto`: the first CUDA device if it can be used, else the host. `host`, `cuda` (= `cuda:0`),
-/// `cuda:N`.
+/// `cuda:N`, `recorded:FILE` (a T4 results file).
 /// @throws UserError on any other name; EnvironmentError when that device is not there.
 std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log);
 
 /// @throws EnvironmentError when the compiler's library is missing, saying what to install.
 std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind);
+/// The same for what runs on `device`: a recorded one brings a compiler of its own.
+std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind, const Device& device);
 
 }  // namespace kiln::runtime

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/resource_check.hpp"
 #include "runtime/tuner.hpp"
 
 namespace kiln::detail {
@@ -17,13 +18,19 @@ RuntimeOptions completed(RuntimeOptions options) {
   return options;
 }
 
-/// A stored answer suffices when the search it came from is the one that is asked for.
+/// Other kernels' and devices' winners that a search tries first.
+constexpr std::size_t kStarts = 3;
+
+/// A stored answer suffices when it is what the search that is asked for would at best come to.
 bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) {
+  const TuneResult& known = recall.result;
   if (options.retune || !recall.same_space) return false;
-  if (recall.result.complete || for_launch) return true;
-  const std::size_t tried =
-      recall.result.candidates.size() - recall.result.count(CandidateStatus::violates_constraint);
-  return options.max_evaluations != 0 && tried >= options.max_evaluations;
+  if (for_launch) return true;
+  if (options.max_evaluations != 0 && known.candidates.size() >= options.max_evaluations)
+    return true;
+  if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
+  return known.complete && (options.strategy.empty() || options.strategy == known.strategy ||
+                            static_cast<double>(known.candidates.size()) >= known.space.allowed);
 }
 
 void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
@@ -38,7 +45,8 @@ Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
     : options_(completed(std::move(options))),
       store_(std::make_shared<cache::Store>(options_.store)),
       device_(std::move(device)),
-      builder_(store_, std::move(make_compiler), options_.log, options_.compile_threads) {}
+      builder_(store_, std::move(make_compiler), options_.log, options_.compile_threads),
+      starting_points_(store_) {}
 
 RuntimeStatistics Engine::statistics() { return {builder_.compiled(), tuned_, store_->stats()}; }
 
@@ -58,25 +66,37 @@ std::vector<Version> Engine::versions() {
 }
 
 std::optional<Recall> Engine::recall(const KernelDefinition& kernel,
-                                     std::span<const std::int64_t> problem,
-                                     runtime::Detail detail) {
+                                     std::span<const std::int64_t> problem) {
   const auto record = store_->find_record(key(kernel, problem));
   if (!record) return {};
-  return runtime::from_json(*record, kernel, problem, device_->info(), versions(), detail);
+  return runtime::from_json(*record, kernel, problem, device_->info(), versions());
 }
 
 TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                         const TuneOptions& options, bool for_launch) {
   std::lock_guard lock(tuning_);
-  const auto known = recall(kernel, problem, runtime::Detail::all);
+  const auto known = recall(kernel, problem);
   if (known && answers(*known, options, for_launch)) return known->result;
-  const bool reuse = known && !options.retune;
-  TuneResult result = runtime::tune(kernel, problem, device_, builder_, options,
-                                    reuse ? &known->result : nullptr, options_.log);
+  const Key key = this->key(kernel, problem);
   const std::vector<Version> software = versions();
+  runtime::TuneContext context;
+  if (known && !options.retune) context.prior = &known->result;
+  if (known) context.incumbent = known->result.winner().config;
+  context.starts = starting_points_.nearest(kernel, problem, device_->info(), kStarts);
+  context.save = [&](const TuneResult& unfinished) {
+    store_->put_record(key, runtime::to_json(unfinished, kernel, software));
+  };
+  TuneResult result = runtime::tune(kernel, problem, device_, builder_, options, context);
   for (const Version& v : software) result.versions.push_back({v.name, v.value});
-  store_->put_record(key(kernel, problem), runtime::to_json(result, kernel, software));
+  if (result.winner().status != CandidateStatus::measured) return result;  // stopped too early
+  const nlohmann::json record = runtime::to_json(result, kernel, software);
+  store_->put_record(key, record);
+  starting_points_.add(key, record);
   ++tuned_;
+  // Whoever asked for a tuning reads its result; a launch has nobody else to tell.
+  if (for_launch)
+    for (const std::string& text : result.warnings)
+      log(LogLevel::warning, kernel.name + ": " + text);
   log(LogLevel::info, format("{} {}: {} ({:.3g} ms, {:.2f} times the default's speed)", kernel.name,
                              kernel.describe_problem(problem), result.describe(result.winner()),
                              result.winner().seconds * 1e3, result.speedup()));
@@ -87,7 +107,7 @@ ReadyKernel Engine::make_ready(const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem,
                                std::span<const std::int64_t> config) {
   const LaunchGeometry geometry = kernel.geometry(config, problem);
-  const std::string impossible = runtime::geometry_problem(geometry, device_->info().limits);
+  const std::string impossible = runtime::launch_problem(geometry, device_->info().limits);
   if (!impossible.empty())
     throw UserError(format("kernel {} with {} for {}: {}", kernel.name,
                            kernel.space.describe(config), kernel.describe_problem(problem),

@@ -13,6 +13,7 @@
 #include "runtime/device.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/record.hpp"
+#include "runtime/starting_points.hpp"
 
 namespace kiln::detail {
 
@@ -28,8 +29,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// What the store remembers of this problem.
   std::optional<runtime::Recall> recall(const KernelDefinition& kernel,
-                                        std::span<const std::int64_t> problem,
-                                        runtime::Detail detail);
+                                        std::span<const std::int64_t> problem);
   /// From the store if that answers the request, else measured and remembered. A launch is content
   /// with an unfinished search.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
@@ -50,6 +50,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<runtime::Device> device_;
   runtime::Builder builder_;
+  runtime::StartingPoints starting_points_;
   std::mutex tuning_;  ///< one search at a time: two would disturb each other's clocks
   std::atomic<std::size_t> tuned_{0};
 };

@@ -43,7 +43,7 @@ class KernelHandle final : public detail::HandleCore {
     const bool untuned = engine_->options().mode == Mode::untuned ||
                          runtime::empty(definition_.geometry(default_config, problem));
     TuneOptions tuning = engine_->options().tuning;
-    const auto known = engine_->recall(definition_, problem, runtime::Detail::launch);
+    const auto known = engine_->recall(definition_, problem);
     if (known && (known->same_space || untuned)) {
       try {
         return table_.publish(
@@ -68,6 +68,12 @@ class KernelHandle final : public detail::HandleCore {
         engine_->tune(definition_, problem, options ? *options : engine_->options().tuning);
     use(problem, result);
     return result;
+  }
+
+  std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
+    auto recall = engine_->recall(definition_, problem);
+    if (!recall || !recall->same_space) return {};
+    return std::move(recall->result);
   }
 
   Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) override {
@@ -140,6 +146,10 @@ TuneResult DynamicTuned::tune(const Values& problem) const {
 
 TuneResult DynamicTuned::tune(const Values& problem, const TuneOptions& options) const {
   return core_->tune(bucket_to_tune(core_->definition(), problem), &options);
+}
+
+std::optional<TuneResult> DynamicTuned::known(const Values& problem) const {
+  return core_->known(core_->definition().bucketed(problem));
 }
 
 Values DynamicTuned::config(const Values& problem) const {

@@ -4,128 +4,155 @@
 #include <cmath>
 #include <limits>
 
-#include "kiln/error.hpp"
+#include "runtime/sampler.hpp"
+#include "runtime/search/random.hpp"
 
 namespace kiln::runtime {
 
-double median(std::vector<double> values) {
-  if (values.empty()) return std::numeric_limits<double>::infinity();
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
-double relative_deviation(const std::vector<double>& values) {
-  if (values.size() < 2) return 0;
-  const double center = median(values);
-  std::vector<double> distances;
-  for (double v : values) distances.push_back(std::abs(v - center));
-  return median(std::move(distances)) / center;
-}
-
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Of the logarithm of a ratio of times: less is not believed of so few samples.
+constexpr double kLeastDeviation = 2e-3;
+/// What a bound needs.
+constexpr std::size_t kFew = 3;
+
+bool timed_well(const Contestant& c) { return c.failure.empty() && !c.samples.empty(); }
+
+/// The fastest of those still in the race; null when there is none.
+const Contestant* leader_of(const std::vector<Contestant>& contestants) {
+  const Contestant* leader = nullptr;
+  double best = kInfinity;
+  for (const Contestant& c : contestants) {
+    if (!c.active || !timed_well(c)) continue;
+    if (const double middle = median(c.samples); middle < best) {
+      best = middle;
+      leader = &c;
+    }
+  }
+  return leader;
+}
+
+/// How much slower `c` is than `leader`, round by round: what slows the machine down meets both.
+std::vector<double> ratios(const Contestant& c, const Contestant& leader) {
+  const std::size_t rounds = std::min(c.samples.size(), leader.samples.size());
+  std::vector<double> result;
+  for (std::size_t i = 0; i < rounds; ++i) result.push_back(c.samples[i] / leader.samples[i]);
+  return result;
+}
+
+bool certainly_slower(const std::vector<double>& ratios, double confidence) {
+  if (ratios.size() < kFew) return false;
+  std::vector<double> logs;
+  for (double r : ratios) logs.push_back(std::log(r));
+  return student_interval(logs, confidence, kLeastDeviation).low > 0;
+}
 
 class Race {
  public:
-  Race(Device& device, DeviceWorkload& workload, const MeasureOptions& options)
-      : device_(device), workload_(workload), options_(options), stream_(device.tuning_stream()) {}
+  Race(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
+       const MeasureOptions& options, const std::function<bool(std::size_t)>& keeps)
+      : options_(options),
+        contestants_(contestants),
+        keeps_(keeps),
+        sampler_(device, workload, options) {}
 
-  /// Warms up and settles how many launches make a sample.
   void start(Contestant& c) {
-    double once = sample(c, 1);
-    // The first launch warms caches and clocks up and is not counted, unless it is so long that
-    // this cannot matter.
-    if (once < options_.warm_up_below) once = sample(c, 1);
-    if (!c.failure.empty()) return;
-    c.samples.push_back(once);
-    // An in/out argument is restored before each launch, so a sample is one launch.
-    if (!workload_.has_in_out())
-      c.launches = static_cast<std::size_t>(
-          std::clamp(std::ceil(options_.sample_seconds / once), 1.0, 1000.0));
-    // The single launch was timed alone; samples of several launches are another measure.
-    if (c.launches > 1) c.samples = {sample(c, c.launches)};
+    if (!c.active) return;
+    if (keeps_(c.candidate)) return sampler_.start(c, {});
+    sampler_.start(c, [&](double seconds) { return hopeless(c, seconds); });
   }
 
-  void round(Contestant& c) {
-    const double seconds = sample(c, c.launches);
-    if (c.failure.empty()) c.samples.push_back(seconds);
+  void sample(Contestant& c) {
+    if (c.active) sampler_.sample(c);
+  }
+
+  /// Out: who is far behind, who is certainly behind, and who has had its time; nobody before a few
+  /// samples.
+  void drop(double factor) {
+    const Contestant* leader = leader_of(contestants_);
+    if (!leader) return;
+    for (Contestant& c : contestants_) {
+      if (!c.active || &c == leader) continue;
+      if (c.samples.size() < kFew) continue;  // a mood of the machine may outlast two
+      const std::vector<double> slower = ratios(c, *leader);
+      // Not the median: as long as some rounds say otherwise, the others were disturbed.
+      if (quantile(slower, 0.25) > factor ||
+          (!keeps_(c.candidate) && certainly_slower(slower, options_.confidence)))
+        c.active = false;
+    }
+    for (Contestant& c : contestants_)
+      if (c.spent > options_.contestant_seconds && c.samples.size() >= kFew) c.active = false;
   }
 
  private:
-  double sample(Contestant& c, std::size_t launches) {
-    if (!c.failure.empty()) return 0;
-    try {
-      workload_.restore(stream_);
-      const double seconds = device_.time(stream_, [&] {
-        for (std::size_t i = 0; i < launches; ++i)
-          device_.launch(*c.kernel, c.geometry, stream_, workload_.arguments());
-      });
-      c.spent += seconds;
-      if (seconds > 0 && std::isfinite(seconds)) return seconds / static_cast<double>(launches);
-      c.failure = "the device's clock did not advance over a launch";
-    } catch (const Error& error) {
-      c.failure = error.what();
-    }
-    c.active = false;
-    return 0;
+  /// Against what the leader takes at this moment, in case the machine is slow just now; and once
+  /// more after that, in case it was before. Where nothing can be mistaken, once is enough.
+  bool hopeless(Contestant& c, double seconds) {
+    const Contestant* leader = leader_of(contestants_);
+    const double factor = options_.give_up_factor;
+    if (!leader || seconds <= factor * median(leader->samples)) return false;
+    const double now = sampler_.probe(contestant_at(leader));
+    if (seconds <= factor * now) return false;
+    constexpr double kBeyondDisturbance = 4;
+    return seconds > kBeyondDisturbance * factor * now || sampler_.probe(c) > factor * now;
+  }
+  Contestant& contestant_at(const Contestant* c) {
+    return contestants_[static_cast<std::size_t>(c - contestants_.data())];
   }
 
-  Device& device_;
-  DeviceWorkload& workload_;
   const MeasureOptions& options_;
-  Stream stream_;
+  std::vector<Contestant>& contestants_;
+  const std::function<bool(std::size_t)>& keeps_;
+  Sampler sampler_;
 };
-
-double leader(const std::vector<Contestant>& contestants) {
-  double best = std::numeric_limits<double>::infinity();
-  for (const Contestant& c : contestants)
-    if (c.failure.empty() && !c.samples.empty()) best = std::min(best, median(c.samples));
-  return best;
-}
 
 }  // namespace
 
-void measure(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
-             const MeasureOptions& options, const std::function<bool(std::size_t)>& keeps,
-             const std::function<void(std::size_t, std::size_t)>& progress) {
-  Race race(device, workload, options);
+MeasureReport measure(Device& device, DeviceWorkload& workload,
+                      std::vector<Contestant>& contestants, const MeasureOptions& options,
+                      const std::function<bool(std::size_t)>& keeps,
+                      const std::function<void(std::size_t, std::size_t)>& progress) {
+  MeasureReport report;
+  if (contestants.empty()) return report;
+  Race race(device, workload, contestants, options, keeps);
   std::size_t done = 0;
-  std::size_t total = contestants.size() * static_cast<std::size_t>(options.rounds);
-  auto said = [&] {
+  const std::size_t total = contestants.size() * static_cast<std::size_t>(options.rounds);
+  const auto said = [&] {
     ++done;
     if (progress) progress(std::min(done, total), total);
   };
-  // Out: who is far behind, and who has had its time. Those to be kept give three samples before.
-  auto drop_slower_than = [&](double factor) {
-    const double limit = leader(contestants) * factor;
-    for (Contestant& c : contestants) {
-      if (!c.active || c.samples.empty()) continue;
-      const bool few = c.samples.size() < 3;
-      if ((median(c.samples) > limit && !(few && keeps(c.candidate))) ||
-          (c.spent > options.contestant_seconds && !few))
-        c.active = false;
-    }
-  };
-
   for (Contestant& c : contestants) {
     race.start(c);
     said();
-    drop_slower_than(options.give_up_factor);
   }
-  for (int round = 1; round < options.rounds; ++round) {
-    for (Contestant& c : contestants) {
-      if (c.active) race.round(c);
-      said();
+  // In another order each time: nobody is always the earlier one of a pair.
+  std::vector<Contestant*> order;
+  for (Contestant& c : contestants) order.push_back(&c);
+  Random random(1);
+  for (int round = 1; round < options.rounds + options.final_rounds; ++round) {
+    const bool last_rounds = round >= options.rounds;
+    if (round == options.rounds) race.drop(options.final_factor);
+    random.shuffle(order);
+    for (Contestant* c : order) {
+      race.sample(*c);
+      if (!last_rounds) said();
     }
-    drop_slower_than(options.give_up_factor);
+    race.drop(last_rounds ? options.final_factor : options.give_up_factor);
   }
-  drop_slower_than(options.final_factor);
-  for (int round = 0; round < options.final_rounds; ++round) {
-    for (Contestant& c : contestants)
-      if (c.active) race.round(c);
-    drop_slower_than(options.final_factor);
-  }
+
+  // Who was there to the end has seen whatever the machine did.
+  const Contestant* anchor = nullptr;
+  for (const Contestant& c : contestants)
+    if (timed_well(c) && (!anchor || c.samples.size() > anchor->samples.size() ||
+                          (c.samples.size() == anchor->samples.size() && keeps(c.candidate) &&
+                           !keeps(anchor->candidate))))
+      anchor = &c;
+  if (anchor)
+    if (const auto drift = find_drift(anchor->samples))
+      report.warnings.push_back(
+          describe(*drift, keeps(anchor->candidate) ? "the default config" : "the fastest config"));
+  return report;
 }
 
 }  // namespace kiln::runtime

@@ -1,8 +1,6 @@
 #include "runtime/record.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -14,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t kRecordSchema = 1;
+constexpr std::int64_t kRecordSchema = 2;
 /// Samples kept per candidate; the median is over all of them.
 constexpr std::size_t kKeptSamples = 64;
 
@@ -96,40 +94,26 @@ bool in_space(const DynamicSpace& space, const Values& config) {
   return true;
 }
 
-/// Candidates that broke a constraint, by reason: `1,2,3;1,2,4` in the order of `parameters`. They
-/// can be thousands, and a launch does not need them.
-json rejected_to_json(const TuneResult& result) {
-  std::map<std::string, std::string> rejected;
-  for (std::size_t i = 0; i < result.candidates.size(); ++i) {
-    const Candidate& c = result.candidates[i];
-    if (c.status != CandidateStatus::violates_constraint || i == result.default_index) continue;
-    std::string& text = rejected[c.reason];
-    for (std::size_t v = 0; v < c.config.size(); ++v)
-      text += (v ? "," : text.empty() ? "" : ";") + std::to_string(c.config[v]);
-  }
-  return rejected;
+json to_json(const SpaceCount& count) {
+  json rejected = json::object();
+  for (const auto& r : count.rejected) rejected[r.reason] = r.count;
+  return {{"combinations", count.combinations},
+          {"allowed", count.allowed},
+          {"exact", count.exact},
+          {"rejected", rejected}};
 }
 
-void add_rejected(const json& rejected, const DynamicSpace& space, TuneResult& result) {
-  const std::size_t count = space.parameters().size();
-  for (const auto& [reason, list] : rejected.items()) {
-    const auto& text = list.get_ref<const std::string&>();
-    const char *at = text.data(), *end = at + text.size();
-    while (at < end) {
-      Candidate c;
-      c.status = CandidateStatus::violates_constraint;
-      c.reason = reason;
-      for (std::size_t i = 0; i < count; ++i) {
-        const auto [stop, error] = std::from_chars(at, end, c.config.emplace_back());
-        const bool last = i + 1 == count;
-        if (error != std::errc{} || (stop == end ? !last : *stop != (last ? ';' : ',')))
-          throw std::out_of_range("rejected");
-        at = stop == end ? end : stop + 1;
-      }
-      if (c.config.empty()) throw std::out_of_range("rejected");
-      if (in_space(space, c.config)) result.candidates.push_back(std::move(c));
-    }
-  }
+SpaceCount count_from(const json& j) {
+  SpaceCount count{j.at("combinations"), j.at("allowed"), j.at("exact"), {}};
+  for (const auto& [reason, refused] : j.at("rejected").items())
+    count.rejected.push_back({reason, refused});
+  return count;
+}
+
+std::optional<SearchEnd> end_from(const std::string& text) {
+  for (int i = 0; i <= static_cast<int>(SearchEnd::stopped); ++i)
+    if (text == to_string(static_cast<SearchEnd>(i))) return static_cast<SearchEnd>(i);
+  return {};
 }
 
 }  // namespace
@@ -151,11 +135,7 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
 json to_json(const TuneResult& result, const KernelDefinition& kernel,
              std::span<const Version> versions) {
   json candidates = json::array(), software = json::object();
-  for (std::size_t i = 0; i < result.candidates.size(); ++i) {
-    const Candidate& c = result.candidates[i];
-    if (c.status != CandidateStatus::violates_constraint || i == result.default_index)
-      candidates.push_back(to_json(c, result.parameters));
-  }
+  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result.parameters));
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
                         {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
@@ -170,13 +150,15 @@ json to_json(const TuneResult& result, const KernelDefinition& kernel,
           {"complete", result.complete},
           {"versions", software},
           {"parameters", result.parameters},
-          {"candidates", candidates},
-          {"rejected", rejected_to_json(result)}};
+          {"strategy", result.strategy},
+          {"end", to_string(result.end)},
+          {"count", to_json(result.space)},
+          {"candidates", candidates}};
 }
 
 std::optional<Recall> from_json(const json& record, const KernelDefinition& kernel,
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
-                                std::span<const Version> versions, Detail detail) try {
+                                std::span<const Version> versions) try {
   if (record.at("schema") != kRecordSchema || record.at("kernel") != kernel.name ||
       record.at("types") != kernel.types ||
       record.at("problem") != named(kernel.problem_fields, problem))
@@ -195,6 +177,9 @@ std::optional<Recall> from_json(const json& record, const KernelDefinition& kern
   if (kernel.flops) result.flops = kernel.flops(problem);
   if (kernel.bytes) result.bytes = kernel.bytes(problem);
   result.complete = record.at("complete");
+  result.strategy = record.at("strategy");
+  result.end = end_from(record.at("end")).value();
+  result.space = count_from(record.at("count"));
   result.from_store = true;
   for (const auto& [name, version] : record.at("versions").items())
     result.versions.push_back({name, version.at("value")});
@@ -217,8 +202,6 @@ std::optional<Recall> from_json(const json& record, const KernelDefinition& kern
     result.candidates.push_back(std::move(c));
   }
   if (!default_found || !winner_found) return {};
-  if (detail == Detail::all && record.at("parameters") == result.parameters)
-    add_rejected(record.at("rejected"), kernel.space, result);
   recall.same_space = record.at("space") == describe_space(kernel.space);
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere

@@ -29,9 +29,6 @@ struct Version {
 nlohmann::json to_json(const TuneResult& result, const KernelDefinition& kernel,
                        std::span<const Version> versions);
 
-/// How much of a record is wanted: what a launch needs, or the rejected candidates, too.
-enum class Detail { launch, all };
-
 /// What a record says, in terms of today's space.
 struct Recall {
   TuneResult result;
@@ -44,6 +41,6 @@ struct Recall {
 /// left the space are dropped. Never throws on account of the record's content.
 std::optional<Recall> from_json(const nlohmann::json& record, const KernelDefinition& kernel,
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
-                                std::span<const Version> versions, Detail detail);
+                                std::span<const Version> versions);
 
 }  // namespace kiln::runtime

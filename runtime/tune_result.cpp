@@ -24,6 +24,22 @@ const char* to_string(CandidateStatus status) noexcept {
   return "not_tried";
 }
 
+const char* to_string(SearchEnd end) noexcept {
+  switch (end) {
+    case SearchEnd::finished:
+      return "finished";
+    case SearchEnd::evaluations:
+      return "evaluations";
+    case SearchEnd::seconds:
+      return "seconds";
+    case SearchEnd::target:
+      return "target";
+    case SearchEnd::stopped:
+      return "stopped";
+  }
+  return "finished";
+}
+
 std::size_t TuneResult::count(CandidateStatus status) const noexcept {
   return static_cast<std::size_t>(
       std::count_if(candidates.begin(), candidates.end(),

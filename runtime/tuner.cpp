@@ -1,15 +1,17 @@
 #include "runtime/tuner.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
+#include <deque>
 #include <limits>
-#include <map>
-#include <set>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/device_workload.hpp"
-#include "runtime/measure.hpp"
-#include "runtime/strategy.hpp"
+#include "runtime/build_queue.hpp"
+#include "runtime/candidates.hpp"
+#include "runtime/cost_model.hpp"
+#include "runtime/measuring_lane.hpp"
+#include "runtime/resource_check.hpp"
+#include "runtime/search/strategy.hpp"
 
 namespace kiln::runtime {
 
@@ -17,24 +19,70 @@ using kiln::detail::format;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Loaded modules and their samples are kept for one batch at a time.
-constexpr std::size_t kBatch = 64;
-/// Under a time limit the clock is looked at more often.
-constexpr std::size_t kTimedBatch = 8;
-/// A winner must beat the default by this much at least, whatever the samples' own deviation.
-constexpr double kLeastGain = 0.01;
+/// Candidates that are measured together. Small, so that a strategy soon hears of its proposals.
+constexpr std::size_t kLeastGroup = 4;
+/// Seconds between two calls of `save`.
+constexpr double kSaveEvery = 0.25;
+/// Who is this much slower than the best at most goes to the final, and how many do.
+constexpr double kFinalBand = 0.05;
+/// The default and the config in use need no final against one that is so much faster, when each of
+/// their launches takes so many seconds; else they get one: they may have been disturbed.
+constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
+constexpr std::size_t kMaxFinalists = 12;
+constexpr std::size_t kMaxWarnings = 5;
+/// The part of a time limit that is kept for the final.
+constexpr double kFinalsShare = 0.15;
+/// Configs that the cost model looks at for a starting point.
+constexpr std::size_t kModelled = 2048;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+/// Other outcomes cost nothing to find again, and depend on code that no key covers.
+bool was_built(const Candidate& c) {
+  return c.status == CandidateStatus::measured || c.status == CandidateStatus::compile_failed ||
+         c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result;
+}
+
+/// The config that the cost model likes best among some; empty when it likes none.
+Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed) {
+  std::vector<Point> points;
+  if (const auto all = space.enumerate(); !all.empty()) {
+    const std::size_t step = (all.size() + kModelled - 1) / kModelled;
+    for (std::size_t i = 0; i < all.size(); i += step) points.push_back(all[i]);
+  } else {
+    Random random(seed);
+    for (std::size_t i = 0; i < kModelled / 8; ++i)
+      if (auto point = space.sample(random)) points.push_back(std::move(*point));
+  }
+  Values best;
+  double least = kInfinity;
+  for (const Point& point : points) {
+    Values config = space.values(point);
+    const double seconds = model.seconds(config);
+    if (seconds < least) {
+      least = seconds;
+      best = std::move(config);
+    }
+  }
+  return best;
+}
+
+/// Leaves out the candidates that were planned, but not reached.
+void drop_untried(TuneResult& result) {
+  const Values winner = result.winner().config;
+  std::size_t index = 0;
+  std::erase_if(result.candidates, [&](const Candidate& c) {
+    return index++ != result.default_index && c.status == CandidateStatus::not_tried;
+  });
+  const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
+                                  [&](const Candidate& c) { return c.config == winner; });
+  result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
 }
 
 class TuningRun {
  public:
   TuningRun(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
             std::shared_ptr<Device> device, Builder& builder, const TuneOptions& options,
-            const TuneResult* prior, const LogSink& log)
+            const TuneContext& context)
       : kernel_(kernel),
         problem_(problem),
         device_(std::move(device)),
@@ -42,7 +90,10 @@ class TuningRun {
         default_(kernel.space.default_config(device_->info().target.kind)),
         builder_(builder),
         options_(options),
-        log_(log) {
+        context_(context),
+        candidates_(result_, kernel.space),
+        group_(options.max_seconds > 0 ? builder.threads()
+                                       : std::max<std::size_t>(kLeastGroup, builder.threads())) {
     result_.kernel = kernel.name;
     result_.types = kernel.types;
     result_.problem_fields = kernel.problem_fields;
@@ -51,342 +102,262 @@ class TuningRun {
     for (const Parameter& p : kernel.space.parameters()) result_.parameters.push_back(p.name);
     if (kernel.flops) result_.flops = kernel.flops(problem);
     if (kernel.bytes) result_.bytes = kernel.bytes(problem);
-    if (prior && prior->parameters == result_.parameters)
-      for (const Candidate& c : prior->candidates)
-        if (was_built(c) && !rejection(c.config)) prior_.emplace(c.config, &c);
-    if (prior && prior_.count(prior->winner().config)) prior_winner_ = prior->winner().config;
   }
 
   TuneResult run() {
-    const auto start = Clock::now();
-    const SearchProblem search{kernel_.space, default_, problem_, limits_, options_.seed};
-    const auto strategy = make_strategy(options_.strategy, search);
+    check_request();
+    const SearchSpace space(kernel_.space, problem_, limits_, [this](auto config) {
+      return launch_problem(kernel_.geometry(config, problem_), limits_).empty();
+    });
+    const CostModel model(kernel_, problem_, device_->info());
+    start_search(space, model);
+    {
+      const auto begin = Clock::now();
+      lane_.emplace(kernel_, problem_, device_, options_, result_, candidates_, trace_,
+                    [this](auto phase, std::size_t done, std::size_t total) {
+                      progress(phase, done, total);
+                    });
+      result_.verify_seconds += trace_.add("data", "tuner", "", begin);
+    }
+    if (earlier_leader_) lane_->set_leader(*earlier_leader_);
+    search();
+    hold_finals();
+    conclude();
+    return std::move(result_);
+  }
+
+ private:
+  void check_request() const {
+    for (const double limit : {options_.max_seconds, options_.target_seconds})
+      if (!(limit >= 0) || std::isinf(limit))
+        throw UserError(format("tuning: {} is not a number of seconds to tune by", limit));
     if (!kernel_.workload)
       throw UserError(
           format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
     if (empty(kernel_.geometry(default_, problem_)))
       throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
                              kernel_.name, kernel_.describe_problem(problem_)));
-    {
-      const auto made = Clock::now();
-      workload_.emplace(kernel_, problem_, device_, options_.seed);
-      result_.verify_seconds += seconds_since(made);
-    }
-
-    // The default and an earlier winner lead the first batch; the strategy's choices follow.
-    std::vector<Values> batch{default_};
-    if (!prior_winner_.empty() && prior_winner_ != batch[0] && options_.max_evaluations != 1)
-      batch.push_back(prior_winner_);
-    for (const Values& config : batch) {
-      prior_.erase(config);
-      add(config);
-    }
-    std::vector<Values> more = next_batch(*strategy, batch.size());
-    batch.insert(batch.end(), more.begin(), more.end());
-    while (!batch.empty()) {
-      evaluate(batch);
-      for (const Values& config : batch) strategy->observe(config, seconds_of(config));
-      if (out_of_budget(start)) break;
-      batch = next_batch(*strategy, 0);
-    }
-    result_.complete = nothing_left(*strategy);
-    // What is known and was not proposed again in this budget is not forgotten.
-    for (const auto& [config, known] : prior_)
-      if (index_.emplace(config, result_.candidates.size()).second)
-        result_.candidates.push_back(*known);
-    const Candidate& base = result_.candidates[0];
-    if (base.status != CandidateStatus::measured)
-      say(LogLevel::warning, format("{}: the default config {} cannot be used: {}", kernel_.name,
-                                    result_.describe(base), base.reason));
-    decide();
-    result_.wall_seconds = seconds_since(start);
-    return std::move(result_);
   }
 
- private:
-  bool out_of_budget(Clock::time_point start) const {
-    return (options_.max_evaluations && evaluated_ >= options_.max_evaluations) ||
-           (options_.max_seconds > 0 && seconds_since(start) >= options_.max_seconds);
+  void start_search(const SearchSpace& space, const CostModel& model) {
+    const auto begin = Clock::now();
+    adopt_prior();
+    result_.strategy = options_.strategy.empty() ? default_strategy() : options_.strategy;
+    strategy_ = make_strategy(
+        result_.strategy,
+        {.space = space,
+         .seed = options_.seed,
+         .budget = options_.max_evaluations - std::min(options_.max_evaluations, evaluated_),
+         .predicted = [&model](auto config) { return model.seconds(config); }});
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      if (was_built(candidates_[i])) strategy_->observe(candidates_[i].config, score(i));
+    result_.space = space.count();
+    choose_starts(space, model);
+    result_.search_seconds += trace_.add("search", "tuner", "start", begin);
   }
 
-  /// Configs to evaluate next, `planned` others being sure already. Known ones are taken over.
-  std::vector<Values> next_batch(Strategy& strategy, std::size_t planned) {
-    for (;;) {
-      std::size_t count = options_.max_seconds > 0 ? kTimedBatch : kBatch;
-      if (options_.max_evaluations)
-        count = std::min(count, options_.max_evaluations -
-                                    std::min(options_.max_evaluations, evaluated_ + planned));
-      if (count == 0) return {};
-      std::vector<Values> fresh;
-      std::set<Values> seen;
-      const std::vector<Values> proposals = strategy.propose(count);
-      if (proposals.empty()) return {};
-      for (const Values& config : proposals) {
-        if (index_.count(config) || !seen.insert(config).second) continue;
-        if (const auto known = prior_.find(config); known != prior_.end()) {
-          index_.emplace(config, result_.candidates.size());
-          result_.candidates.push_back(*known->second);
-          strategy.observe(config, seconds_of(config));
-        } else {
-          fresh.push_back(config);
-        }
+  /// The default leads the candidates, whatever is known of it.
+  void adopt_prior() {
+    candidates_.add(default_);
+    if (!context_.prior || context_.prior->parameters != result_.parameters) return;
+    for (const Candidate& c : context_.prior->candidates)
+      if (was_built(c) && !rejection(c.config)) candidates_.adopt(c);
+    const auto winner = candidates_.find(context_.prior->winner().config);
+    if (winner && score(*winner) < kInfinity) earlier_leader_ = winner;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) evaluated_ += was_built(candidates_[i]);
+  }
+
+  /// The default, then what others suggest; the strategy's own proposals follow.
+  void choose_starts(const SearchSpace& space, const CostModel& model) {
+    std::vector<Values> starts = context_.starts;
+    if (!context_.incumbent.empty()) starts.insert(starts.begin(), context_.incumbent);
+    starts.push_back(best_guess(space, model, options_.seed));
+    first_.push_back(default_);
+    // A leader from an earlier run sets the pace by which this run's times are compared.
+    if (earlier_leader_ && *earlier_leader_ != 0)
+      first_.push_back(candidates_[*earlier_leader_].config);
+    for (Values& config : starts) {
+      const auto point = space.point(config);
+      if (point && space.allowed(*point) && !candidates_.known(config))
+        first_.push_back(std::move(config));
+    }
+  }
+
+  void search() {
+    BuildQueue queue(builder_, kernel_, device_->info().target, trace_);
+    result_.end = SearchEnd::stopped;
+    while (!options_.stop.stop_requested()) {
+      // Where compiling would disturb the clock, nothing compiles while something is measured.
+      if (!device_->shares_cpu() || queue.in_flight() == 0) refill(queue);
+      if (queue.in_flight() == 0) {
+        result_.end = searched_ ? SearchEnd::finished : SearchEnd::evaluations;
+        break;
       }
-      if (!fresh.empty()) return fresh;
-    }
-  }
-
-  /// Whether the strategy has no config left that could be tried; those that cannot are noted.
-  bool nothing_left(Strategy& strategy) {
-    for (;;) {
-      const std::vector<Values> proposals = strategy.propose(kBatch);
-      if (proposals.empty()) return true;
-      for (const Values& config : proposals) {
-        if (index_.count(config) || prior_.count(config)) continue;
-        auto rejected = rejection(config);
-        if (!rejected) return false;
-        reject(result_.candidates[add(config)], rejected->first, std::move(rejected->second));
+      progress(TuneProgress::Phase::compile, 0, queue.in_flight());
+      const auto begin = Clock::now();
+      const std::vector<BuildQueue::Finished> group = queue.take(group_, options_.stop);
+      result_.compile_seconds += trace_.add("wait for compilers", "tuner", "", begin);
+      measure_group(group);
+      if (const auto end = limit_reached()) {
+        result_.end = *end;
+        break;
       }
+      save();
     }
+    result_.complete = result_.end == SearchEnd::finished;
   }
 
-  /// Index of a config's candidate, new or not.
-  std::size_t add(const Values& config) {
-    const auto [place, added] = index_.emplace(config, result_.candidates.size());
-    if (added) result_.candidates.emplace_back().config = config;
-    return place->second;
-  }
-
-  double seconds_of(const Values& config) const {
-    const auto found = index_.find(config);
-    if (found == index_.end()) return kInfinity;
-    const Candidate& c = result_.candidates[found->second];
-    return c.status == CandidateStatus::measured ? c.seconds : kInfinity;
-  }
-
-  static void reject(Candidate& candidate, CandidateStatus status, std::string reason) {
-    candidate.status = status;
-    candidate.reason = std::move(reason);
-  }
-
-  void evaluate(const std::vector<Values>& batch) {
-    std::vector<std::size_t> pending = check(batch);
-    std::vector<Contestant> contestants = compile_and_load(pending);
-    verify(contestants);
-    time(contestants);
-  }
-
-  /// Rejections that cost no compile.
-  std::vector<std::size_t> check(const std::vector<Values>& batch) {
-    std::vector<std::size_t> pending;
-    for (const Values& config : batch) {
-      const std::size_t index = add(config);
-      Candidate& candidate = result_.candidates[index];
-      if (auto rejected = rejection(config)) {
-        reject(candidate, rejected->first, std::move(rejected->second));
-        continue;
+  void refill(BuildQueue& queue) {
+    const std::size_t ahead = device_->shares_cpu() ? group_ : 2 * group_;
+    while (queue.in_flight() < ahead && !first_.empty()) {
+      const Values config = std::move(first_.front());
+      first_.pop_front();
+      // The default runs in any case, an earlier leader costs no evaluation.
+      const bool leads = config == default_ || (earlier_leader_ && candidates_.known(config));
+      if (leads || (!candidates_.known(config) && left(queue.in_flight()) > 0))
+        submit(queue, config);
+    }
+    while (queue.in_flight() < ahead && !searched_) {
+      const std::size_t count = std::min(ahead - queue.in_flight(), left(queue.in_flight()));
+      if (count == 0) {
+        // Whether anything is left to try is worth knowing: a search that is complete is not
+        // asked for again.
+        if (queue.in_flight() == 0) searched_ = strategy_->propose(1).empty();
+        return;
       }
-      ++evaluated_;
-      pending.push_back(index);
+      const auto begin = Clock::now();
+      const std::vector<Values> proposals = strategy_->propose(count);
+      result_.search_seconds += trace_.add("search", "tuner", "", begin);
+      searched_ = proposals.empty();
+      for (const Values& config : proposals)
+        if (!candidates_.known(config)) submit(queue, config);  // else it will hear of it
     }
-    return pending;
+  }
+
+  /// Nothing that costs no compile to refuse is compiled.
+  void submit(BuildQueue& queue, const Values& config) {
+    const std::size_t index = candidates_.add(config);
+    if (auto refused = rejection(config)) {
+      candidates_.reject(index, refused->first, std::move(refused->second));
+      strategy_->observe(config, kInfinity);
+    } else {
+      queue.submit(index, config);
+    }
+  }
+
+  void measure_group(std::span<const BuildQueue::Finished> group) {
+    std::vector<std::size_t> fresh;
+    for (const BuildQueue::Finished& finished : group)
+      if (!was_built(candidates_[finished.id])) fresh.push_back(finished.id);
+    lane_->measure_group(group);
+    for (const std::size_t index : fresh)
+      strategy_->observe(candidates_[index].config, score(index));
+    evaluated_ += fresh.size();
+    result_.evaluated += fresh.size();
+  }
+
+  /// Evaluations that may still be planned.
+  std::size_t left(std::size_t planned) const {
+    if (options_.max_evaluations == 0) return std::numeric_limits<std::size_t>::max();
+    return options_.max_evaluations - std::min(options_.max_evaluations, evaluated_ + planned);
+  }
+
+  std::optional<SearchEnd> limit_reached() const {
+    if (options_.stop.stop_requested()) return SearchEnd::stopped;
+    if (const auto best = lane_->leader();
+        best && options_.target_seconds > 0 && score(*best) <= options_.target_seconds)
+      return SearchEnd::target;
+    if (options_.max_seconds > 0 &&
+        seconds_since(start_) >= options_.max_seconds * (1 - kFinalsShare))
+      return SearchEnd::seconds;
+    return {};
   }
 
   std::optional<std::pair<CandidateStatus, std::string>> rejection(const Values& config) const {
     if (const Constraint* broken = kernel_.space.violated(config, problem_, limits_))
       return {{CandidateStatus::violates_constraint, broken->reason}};
-    std::string impossible = geometry_problem(kernel_.geometry(config, problem_), limits_);
+    std::string impossible = launch_problem(kernel_.geometry(config, problem_), limits_);
     if (!impossible.empty()) return {{CandidateStatus::exceeds_limits, std::move(impossible)}};
     return {};
   }
 
-  /// Other outcomes cost nothing to find again, and depend on code that no key covers.
-  static bool was_built(const Candidate& c) {
-    return c.status == CandidateStatus::measured || c.status == CandidateStatus::compile_failed ||
-           c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result;
-  }
-
-  std::vector<Contestant> compile_and_load(const std::vector<std::size_t>& pending) {
-    const auto start = Clock::now();
-    std::vector<Values> configs;
-    for (std::size_t i : pending) configs.push_back(result_.candidates[i].config);
-    const std::vector<Build> builds = builder_.build_all(
-        kernel_, configs, device_->info().target,
-        [&](std::size_t done) { progress(TuneProgress::Phase::compile, done, pending.size()); });
-    result_.compile_seconds += seconds_since(start);
-
-    std::vector<Contestant> contestants;
-    for (std::size_t b = 0; b < builds.size(); ++b) {
-      Candidate& candidate = result_.candidates[pending[b]];
-      if (!builds[b].from_store) ++result_.compiled;
-      if (const auto* failure = std::get_if<CompileFailure>(&builds[b].outcome)) {
-        reject(candidate, CandidateStatus::compile_failed, failure->log);
-        continue;
-      }
-      load(candidate, pending[b], *builds[b].binary(), contestants);
+  /// Those near the best meet the default and the config in use, in the order of preference.
+  void hold_finals() {
+    const std::vector<std::size_t> ranked = candidates_.ranked();
+    if (ranked.size() < 2 || result_.end == SearchEnd::stopped) return;
+    std::vector<std::size_t> leading, others;
+    for (const auto index : {std::optional<std::size_t>(0), candidates_.find(context_.incumbent)})
+      if (index && score(*index) < kInfinity &&
+          (score(*index) <= score(ranked.front()) * kHopeless ||
+           score(*index) < kHopelessSeconds) &&
+          std::find(leading.begin(), leading.end(), *index) == leading.end())
+        leading.push_back(*index);
+    for (const std::size_t i : ranked) {
+      if (score(i) > score(ranked.front()) * (1 + kFinalBand) || others.size() == kMaxFinalists)
+        break;
+      if (std::find(leading.begin(), leading.end(), i) == leading.end()) others.push_back(i);
     }
-    return contestants;
-  }
-
-  void load(Candidate& candidate, std::size_t index, const codegen::Binary& binary,
-            std::vector<Contestant>& contestants) {
-    Contestant contestant;
-    contestant.candidate = index;
-    contestant.geometry = kernel_.geometry(candidate.config, problem_);
-    const LaunchGeometry& g = contestant.geometry;
-    const auto& r = binary.resources;
-    const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
-    candidate.resources = {r.registers, r.spill_stores + r.spill_loads,
-                           r.static_shared + static_cast<int>(g.shared_bytes)};
-    std::string problem;
-    if (r.max_threads > 0 && threads > r.max_threads)
-      problem =
-          format("{} threads per block, but __launch_bounds__ allows {}", threads, r.max_threads);
-    else if (std::int64_t{r.registers} * threads > limits_.registers_per_block)
-      problem = format("{} registers for {} threads, the device has {} per block", r.registers,
-                       threads, limits_.registers_per_block);
-    else if (candidate.resources.shared_bytes > limits_.shared_per_block_optin)
-      problem = format("{} bytes of shared memory per block, the device has {}",
-                       candidate.resources.shared_bytes, limits_.shared_per_block_optin);
-    if (!problem.empty()) return reject(candidate, CandidateStatus::exceeds_limits, problem);
-    try {
-      contestant.kernel = device_->load(binary, g.shared_bytes);
-      if (device_->occupancy(*contestant.kernel, threads, g.shared_bytes) == 0)
-        return reject(candidate, CandidateStatus::exceeds_limits,
-                      "not one block fits a multiprocessor");
-    } catch (const Error& error) {
-      return reject(candidate, CandidateStatus::launch_failed, error.what());
-    }
-    contestants.push_back(std::move(contestant));
-  }
-
-  /// Only candidates with right outputs stay.
-  void verify(std::vector<Contestant>& contestants) {
-    const auto start = Clock::now();
-    const Stream stream = device_->tuning_stream();
-    std::size_t done = 0;
-    std::erase_if(contestants, [&](Contestant& c) {
-      Candidate& candidate = result_.candidates[c.candidate];
-      progress(TuneProgress::Phase::verify, ++done, contestants.size());
-      try {
-        const DeviceWorkload::Verdict verdict = workload_->verify(stream, [&] {
-          device_->launch(*c.kernel, c.geometry, stream, workload_->arguments());
-        });
-        candidate.max_error = verdict.max_error;
-        if (verdict.right) return false;
-        reject(candidate, CandidateStatus::wrong_result, verdict.why);
-      } catch (const Error& error) {
-        reject(candidate, CandidateStatus::launch_failed, error.what());
-      }
-      return true;
+    std::sort(others.begin(), others.end(),
+              [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
+    double seconds = kInfinity;
+    if (options_.max_seconds > 0)
+      seconds = std::max(0.0, options_.max_seconds - seconds_since(start_));
+    winner_ = lane_->hold_finals(leading, others, seconds, [this](const Values& config) {
+      return builder_.build(kernel_, config, device_->info().target);
     });
-    result_.verify_seconds += seconds_since(start);
   }
 
-  /// The default and the best so far run again beside every batch: times from different minutes are
-  /// not compared.
-  void time(std::vector<Contestant>& contestants) {
-    if (contestants.empty()) return;
-    const auto start = Clock::now();
-    for (const Contestant& anchor : anchors_) {
-      contestants.push_back(anchor);
-      contestants.back().samples.clear();
-      contestants.back().spent = 0;
-      contestants.back().active = true;
-    }
-    MeasureOptions measure_options;
-    if (device_->shares_cpu()) measure_options.sample_seconds = 2e-4;
-    measure(
-        *device_, *workload_, contestants, measure_options,
-        [&](std::size_t candidate) { return candidate == 0; },
-        [&](std::size_t done, std::size_t total) {
-          progress(TuneProgress::Phase::time, done, total);
-        });
-    for (Contestant& c : contestants) {
-      Candidate& candidate = result_.candidates[c.candidate];
-      if (!c.failure.empty()) {
-        reject(candidate, CandidateStatus::launch_failed, c.failure);
-        continue;
-      }
-      candidate.status = CandidateStatus::measured;
-      candidate.samples = c.samples;
-      candidate.seconds = median(c.samples);
-    }
-    keep_anchors(contestants);
-    result_.time_seconds += seconds_since(start);
+  void conclude() {
+    Candidate& base = candidates_[0];
+    if (base.status == CandidateStatus::not_tried)
+      base.reason = "the run was stopped before";
+    else if (base.status != CandidateStatus::measured)
+      result_.warnings.push_back(
+          format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
+    if (!winner_) winner_ = candidates_.decide();
+    if (!winner_ && result_.end != SearchEnd::stopped)
+      candidates_.fail(format("kernel {} for {}: not one of {} candidates can be used",
+                              kernel_.name, kernel_.describe_problem(problem_),
+                              candidates_.size()));
+    result_.winner_index = winner_.value_or(0);
+    drop_untried(result_);
+    limit_warnings();
+    result_.spans = trace_.take();
+    result_.wall_seconds = seconds_since(start_);
   }
 
-  void keep_anchors(std::vector<Contestant>& contestants) {
-    const Contestant* best = nullptr;
-    const Contestant* base = nullptr;
-    for (const Contestant& c : contestants) {
-      if (!c.failure.empty()) continue;
-      if (c.candidate == 0) base = &c;
-      if (!best || median(c.samples) < median(best->samples)) best = &c;
-    }
-    std::vector<Contestant> kept;
-    if (base) kept.push_back(*base);
-    if (best && best != base) kept.push_back(*best);
-    anchors_ = std::move(kept);
+  /// On a disturbed machine every group has something to say.
+  void limit_warnings() {
+    std::vector<std::string>& warnings = result_.warnings;
+    if (warnings.size() <= kMaxWarnings) return;
+    const std::size_t more = warnings.size() - kMaxWarnings;
+    warnings.resize(kMaxWarnings);
+    warnings.push_back(format("and {} more of the kind", more));
   }
 
-  void decide() {
-    auto& all = result_.candidates;
-    const Candidate* best = nullptr;
-    for (const Candidate& c : all)
-      if (c.status == CandidateStatus::measured && (!best || c.seconds < best->seconds)) best = &c;
-    if (!best) fail();
-    result_.default_index = 0;
-    // Within the noise the default stays; among others the first in the order of the space wins, so
-    // that fresh processes agree.
-    const double band = std::max(
-        {kLeastGain, relative_deviation(best->samples), relative_deviation(all[0].samples)});
-    const double limit = best->seconds * (1 + band);
-    if (all[0].status == CandidateStatus::measured && all[0].seconds <= limit) {
-      result_.winner_index = 0;
-      return;
-    }
-    const Candidate* winner = best;
-    for (const Candidate& c : all)
-      if (c.status == CandidateStatus::measured && c.seconds <= limit && c.samples.size() > 1 &&
-          order(c.config) < order(winner->config))
-        winner = &c;
-    result_.winner_index = static_cast<std::size_t>(winner - all.data());
+  void save() {
+    if (!context_.save || seconds_since(saved_) < kSaveEvery) return;
+    const auto winner = candidates_.decide();
+    if (!winner) return;
+    const auto begin = Clock::now();
+    TuneResult so_far = result_;
+    so_far.winner_index = *winner;
+    so_far.end = SearchEnd::stopped;  // as far as the saved record can know
+    drop_untried(so_far);
+    context_.save(so_far);
+    saved_ = Clock::now();
+    trace_.add("save", "tuner", "", begin);
   }
 
-  /// Position of a config in its space: the places of its values in their lists.
-  std::vector<std::size_t> order(const Values& config) const {
-    std::vector<std::size_t> places;
-    for (std::size_t i = 0; i < config.size(); ++i) {
-      const auto& values = kernel_.space.parameters()[i].values;
-      places.push_back(static_cast<std::size_t>(std::find(values.begin(), values.end(), config[i]) -
-                                                values.begin()));
-    }
-    return places;
-  }
-
-  [[noreturn]] void fail() const {
-    std::vector<TuningFailedError::Reason> reasons;
-    std::string text =
-        format("kernel {} for {}: not one of {} candidates can be used", kernel_.name,
-               kernel_.describe_problem(problem_), result_.candidates.size());
-    std::map<std::string, std::pair<std::size_t, std::string>> grouped;
-    for (const Candidate& c : result_.candidates) {
-      reasons.push_back({result_.describe(c), std::string(to_string(c.status)) + ": " + c.reason});
-      auto& [count, example] = grouped[reasons.back().reason];
-      if (count++ == 0) example = reasons.back().config;
-    }
-    for (const auto& [reason, seen] : grouped)
-      text += format("\n  {} x {} (e.g. {})", seen.first, reason, seen.second);
-    throw TuningFailedError(text, std::move(reasons));
-  }
-
+  double score(std::size_t index) const { return candidates_.score(index); }
   void progress(TuneProgress::Phase phase, std::size_t done, std::size_t total) const {
-    if (options_.progress) options_.progress({phase, done, total});
-  }
-  void say(LogLevel level, const std::string& text) const {
-    if (log_) log_(level, text);
+    if (!options_.progress) return;
+    const auto best = lane_ ? lane_->leader() : std::nullopt;
+    const double seconds = best ? score(*best) : 0;
+    options_.progress({phase, done, total, evaluated_, seconds < kInfinity ? seconds : 0});
   }
 
+  const Clock::time_point start_ = Clock::now();
   const KernelDefinition& kernel_;
   std::span<const std::int64_t> problem_;
   std::shared_ptr<Device> device_;
@@ -394,15 +365,19 @@ class TuningRun {
   const Values& default_;
   Builder& builder_;
   const TuneOptions& options_;
-  const LogSink& log_;
+  const TuneContext& context_;
 
   TuneResult result_;
-  std::map<Values, std::size_t> index_;  ///< config to candidate
-  std::map<Values, const Candidate*> prior_;
-  Values prior_winner_;
-  std::optional<DeviceWorkload> workload_;
-  std::vector<Contestant> anchors_;
-  std::size_t evaluated_ = 0;
+  Candidates candidates_;
+  TraceLog trace_;
+  std::unique_ptr<Strategy> strategy_;
+  std::deque<Values> first_;  ///< to be tried before the strategy's proposals
+  std::optional<MeasuringLane> lane_;
+  std::optional<std::size_t> earlier_leader_, winner_;
+  const std::size_t group_;
+  std::size_t evaluated_ = 0;  ///< earlier runs' included
+  bool searched_ = false;      ///< the strategy has no more
+  Clock::time_point saved_{};
 };
 
 }  // namespace
@@ -411,29 +386,10 @@ bool empty(const LaunchGeometry& g) noexcept {
   return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0;
 }
 
-std::string geometry_problem(const LaunchGeometry& g, const DeviceLimits& limits) {
-  const auto threads = std::uint64_t{g.block.x} * g.block.y * g.block.z;
-  if (threads == 0) return "a block has no threads";
-  if (threads > static_cast<std::uint64_t>(limits.max_threads_per_block))
-    return format("{} threads per block, the device allows {}", threads,
-                  limits.max_threads_per_block);
-  if (g.block.x > limits.max_block.x || g.block.y > limits.max_block.y ||
-      g.block.z > limits.max_block.z)
-    return format("a block of {}x{}x{}, the device allows {}x{}x{}", g.block.x, g.block.y,
-                  g.block.z, limits.max_block.x, limits.max_block.y, limits.max_block.z);
-  if (g.grid.x > limits.max_grid.x || g.grid.y > limits.max_grid.y || g.grid.z > limits.max_grid.z)
-    return format("a grid of {}x{}x{}, the device allows {}x{}x{}", g.grid.x, g.grid.y, g.grid.z,
-                  limits.max_grid.x, limits.max_grid.y, limits.max_grid.z);
-  if (g.shared_bytes > static_cast<unsigned>(limits.shared_per_block_optin))
-    return format("{} bytes of dynamic shared memory per block, the device has {}", g.shared_bytes,
-                  limits.shared_per_block_optin);
-  return {};
-}
-
 TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                 const std::shared_ptr<Device>& device, Builder& builder, const TuneOptions& options,
-                const TuneResult* prior, const LogSink& log) {
-  return TuningRun(kernel, problem, device, builder, options, prior, log).run();
+                const TuneContext& context) {
+  return TuningRun(kernel, problem, device, builder, options, context).run();
 }
 
 }  // namespace kiln::runtime

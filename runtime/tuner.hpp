@@ -7,7 +7,6 @@
 #include <span>
 
 #include "kiln/definition.hpp"
-#include "kiln/log.hpp"
 #include "kiln/tune.hpp"
 #include "runtime/builder.hpp"
 #include "runtime/device.hpp"
@@ -17,15 +16,24 @@ namespace kiln::runtime {
 /// A problem with nothing to do.
 bool empty(const LaunchGeometry& geometry) noexcept;
 
-/// Why a launch with this geometry cannot work on the device; empty when it can.
-std::string geometry_problem(const LaunchGeometry& geometry, const DeviceLimits& limits);
+/// What a tuning run may start from and whom it tells.
+struct TuneContext {
+  /// An earlier result whose candidates are taken over and not tried again; or null.
+  const TuneResult* prior = nullptr;
+  /// Configs to try right after the default, best guess first: winners of neighbouring problems and
+  /// of similar devices. Those outside the space are passed over.
+  std::vector<Values> starts;
+  /// The config in use until now, if any: replaced only by one that is faster beyond the noise.
+  Values incumbent;
+  /// Called now and then, with a result that is whole, but unfinished.
+  std::function<void(const TuneResult&)> save;
+};
 
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
-/// `prior`, if any, is an earlier result whose candidates need not be tried again.
 /// @throws UserError on a space or workload that makes no sense, TuningFailedError when no
 /// candidate can be used, EnvironmentError when the device or compiler fails as a whole.
 TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                 const std::shared_ptr<Device>& device, Builder& builder, const TuneOptions& options,
-                const TuneResult* prior, const LogSink& log);
+                const TuneContext& context);
 
 }  // namespace kiln::runtime

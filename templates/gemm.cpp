@@ -1,6 +1,7 @@
 // Host half of gemm.hpp: space, launch, reference. The space lives here and not in the header, so
 // that a new value leaves the kernel's source, and with it every compiled binary, as it is.
 #include "kiln/paths.hpp"
+#include "templates/gemm_cost.hpp"
 #include "templates/gemm_reference.hpp"
 #include "templates/kernels.hpp"
 
@@ -22,10 +23,10 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
   using P = const GemmProblem&;
   using D = const DeviceLimits&;
   return space.values(&Gemm::block_m, {16, 32, 64, 128, 256})
-      .values(&Gemm::block_n, {32, 64, 128, 256})
-      .values(&Gemm::block_k, {32, 64, 256, 512})
-      .values(&Gemm::stages, {1, 2, 3, 4})
-      .values(&Gemm::group_m, {8})
+      .values(&Gemm::block_n, {16, 32, 64, 128, 256})
+      .values(&Gemm::block_k, {32, 64, 128, 256, 512, 1024})
+      .values(&Gemm::stages, {1, 2, 3, 4, 5})
+      .values(&Gemm::group_m, {1, 4, 8, 16})
       .where("tiles divide blocks, and vector divides block_k",
              [](const Gemm& c, P, D) { return c.divides(); })
       .where("threads per block fit the device, and are whole warps on a GPU",
@@ -66,14 +67,19 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
           [](const Gemm& c, P, D) { return c.body == GemmBody::mma || c.tile_m * c.tile_n <= 64; })
       .where("the host copies at once: more than 1 stage only takes memory",
              [](const Gemm& c, P, D d) { return !on_host(d) || c.stages == 1; })
-      .where("slices are at most 64 elements of k on a GPU, at least 256 on the host",
-             [](const Gemm& c, P, D d) { return on_host(d) == (c.block_k >= 256); })
-      .where("a host thread's 8 to 16 sums are vector registers",
+      .where("slices are at most 64 elements of k on a GPU, at least 128 on the host",
+             [](const Gemm& c, P, D d) { return on_host(d) == (c.block_k >= 128); })
+      .where("a host thread's 4 to 32 sums are vector registers",
              [](const Gemm& c, P, D d) {
-               return !on_host(d) || (c.tile_m * c.tile_n >= 8 && c.tile_m * c.tile_n <= 16);
+               return !on_host(d) || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
              })
-      .where("a host block's slices stay in its core's cache: at most 64 columns",
-             [](const Gemm& c, P, D d) { return !on_host(d) || c.block_n <= 64; })
+      .where("a host block's slices stay in its core's cache: at most 128 columns",
+             [](const Gemm& c, P, D d) { return !on_host(d) || c.block_n <= 128; })
+      .where("groups of block rows differ: 8, or fewer than there are, or more of more than 8",
+             [](const Gemm& c, P p, D) {
+               return c.group_m == 8 ||
+                      c.tiles_m(p.m) > static_cast<unsigned>(c.group_m < 8 ? c.group_m : 8);
+             })
       .where("the grid fits the device",
              [](const Gemm& c, P p, D d) {
                return 1.0 * c.tiles_m(p.m) * c.tiles_n(p.n) <= d.max_grid.x;
@@ -121,8 +127,8 @@ constexpr Space<Gemm, GemmProblem> space() {
                                                     .group_m = 8}}
                               .default_on(Target::Kind::host, kHostDefault)
                               .values(&Gemm::body, {GemmBody::simt})
-                              .values(&Gemm::tile_m, {2, 4, 8})
-                              .values(&Gemm::tile_n, {2, 4, 8})
+                              .values(&Gemm::tile_m, {1, 2, 4, 8})
+                              .values(&Gemm::tile_n, {1, 2, 4, 8})
                               .values(&Gemm::vector, {4, 8, 16}));
 }
 
@@ -166,7 +172,9 @@ GemmKernel<T> gemm_kernel() {
           [](const GemmProblem& p) {
             return (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) *
                    static_cast<double>(sizeof(T));
-          }};
+          },
+      .cost = [](const Gemm& c, const GemmProblem& p,
+                 const DeviceLimits& d) { return gemm_cost(c, p, sizeof(T), registers(c), d); }};
 }
 
 template GemmKernel<float> gemm_kernel();

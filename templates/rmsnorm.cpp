@@ -1,5 +1,6 @@
 // Host half of rmsnorm.hpp.
 #include <cmath>
+#include <limits>
 
 #include <tbb/parallel_for.h>
 
@@ -39,6 +40,19 @@ constexpr Space<RmsNorm, RmsNormProblem> space() {
                return c.kept <= 1 || (c.kept - 1) * c.step() < p.hidden;
              })
       .checked();
+}
+
+/// On the host: nanoseconds of one core. Threads take turns between barriers and shuffles, so a
+/// thread costs more than the elements that it saves another, and what it keeps across them is
+/// stored and loaded. A GPU is left to the general model.
+double cost(const RmsNorm& c, const RmsNormProblem& p, std::size_t element_bytes,
+            const DeviceLimits& d) {
+  if (d.compute_capability != 0) return std::numeric_limits<double>::quiet_NaN();
+  const double conversion = element_bytes == 2 ? 2 : 1;
+  const double elements = p.hidden * (0.25 + 2.2 * conversion / c.vector);
+  const double turns = c.warps_per_row() > 1 ? 8 + 0.5 * c.warps_per_row() : 5;
+  const double kept = 0.4 * c.kept * c.vector;
+  return p.rows * (elements + c.threads_per_row() * (turns + kept));
 }
 
 template <class T>
@@ -101,7 +115,9 @@ RmsNormKernel<T> rmsnorm_kernel() {
       .bytes =
           [](const RmsNormProblem& p) {
             return (2.0 * p.rows + 1) * p.hidden * static_cast<double>(sizeof(T));
-          }};
+          },
+      .cost = [](const RmsNorm& c, const RmsNormProblem& p,
+                 const DeviceLimits& d) { return cost(c, p, sizeof(T), d); }};
 }
 
 template RmsNormKernel<float> rmsnorm_kernel();

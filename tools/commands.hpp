@@ -12,7 +12,13 @@
 
 namespace kiln::tools {
 
-enum ExitCode { kDone = 0, kUserError = 1, kEnvironmentError = 2, kInternalError = 3 };
+enum ExitCode {
+  kDone = 0,
+  kUserError = 1,
+  kEnvironmentError = 2,
+  kInternalError = 3,
+  kInterrupted = 130
+};
 
 /// What all subcommands share.
 struct Context {
@@ -30,5 +36,7 @@ void add_doctor(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_tune(CLI::App& app, Context& context);
 void add_cache(CLI::App& app, Context& context);
+void add_replay(CLI::App& app, Context& context);
+void add_roofline(CLI::App& app, Context& context);
 
 }  // namespace kiln::tools

@@ -69,7 +69,9 @@ int run(int argc, char** argv) {
     context.registry = shipped_kernels();
     CLI::App app("Kiln: fires CUDA kernel templates into tuned kernels");
     app.require_subcommand(1);
-    app.footer("Exit codes: 0 done, 1 your mistake, 2 the environment, 3 a bug in Kiln.");
+    app.footer(
+        "Exit codes: 0 done, 1 your mistake, 2 the environment, 3 a bug in Kiln, "
+        "130 interrupted (what was measured is kept).");
     app.set_version_flag("--version", "kiln " KILN_VERSION);
     app.add_flag("-v,--verbose", context.verbose, "Log everything to standard error");
     std::string directory;
@@ -82,6 +84,8 @@ int run(int argc, char** argv) {
     add_list(app, context);
     add_tune(app, context);
     add_cache(app, context);
+    add_replay(app, context);
+    add_roofline(app, context);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -5,16 +5,22 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "kiln/metrics.hpp"
+#include "kiln/roofline.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln::tools {
 
-/// Several lines: what was considered, why candidates fell out, default against winner.
-std::string describe(const TuneResult& result);
+/// Several lines: what was considered, why candidates fell out, where the time went, default
+/// against winner; with a roofline also how far they are from it.
+std::string describe(const TuneResult& result, const Roofline* roofline = nullptr);
 
-nlohmann::json to_json(const TuneResult& result);
+nlohmann::json to_json(const TuneResult& result, const Roofline* roofline = nullptr);
+nlohmann::json to_json(const Roofline& roofline);
 
 /// `1.23 ms`, `45.6 us`.
 std::string show_time(double seconds);
+/// `35.1 GFLOP/s`, `1.23 TFLOP/s`: three digits, and the prefix that suits them.
+std::string show_rate(double per_second, const char* unit);
 
 }  // namespace kiln::tools

@@ -1,14 +1,19 @@
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "kiln/recorded.hpp"
+#include "kiln/roofline.hpp"
 #include "tools/commands.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/report.hpp"
 #include "tools/terminal.hpp"
 
@@ -26,7 +31,8 @@ struct Job {
 };
 
 struct Request {
-  std::string kernel, problem, problems_file, types, device = "auto";
+  std::string kernel, problem, problems_file, types, device = "auto", exported, trace;
+  bool roofline = false;
   TuneOptions tuning;
 };
 
@@ -113,7 +119,11 @@ class Tuning {
         fields += (fields.empty() ? "" : ",") + f + "=N";
       throw UserError("--problem is missing; kernel " + kernel.name + " wants " + fields);
     }
-    if (!(request_.tuning.max_seconds >= 0)) throw UserError("--seconds: not a time");
+    for (const auto& [name, value] : {std::pair{"--seconds", request_.tuning.max_seconds},
+                                      std::pair{"--target", request_.tuning.target_seconds}})
+      if (!std::isfinite(value)) throw UserError(format("{}: {} is not a time", name, value));
+    if (!request_.exported.empty() && (!single || !request_.exported.starts_with("t4:")))
+      throw UserError("--export takes t4:FILE, and one problem");
     const Registry& registry = context_.registry;
     std::vector<Job> jobs;
     if (single)
@@ -125,9 +135,16 @@ class Tuning {
       std::printf("device: %s (%s, %s)\n", runtime_->device().id.c_str(),
                   runtime_->device().name.c_str(), runtime_->device().target.arch.c_str());
 
+    roofline_ = known_roofline(*runtime_);
+    if (!roofline_ && request_.roofline && interrupt_.signal() == 0) {
+      ProgressBar bar("roofline");
+      roofline_ = roofline(*runtime_, {.stop = interrupt_.token(),
+                                       .progress = [&](const TuneProgress& p) { bar.show(p); }});
+    }
     json results = json::array();
     std::size_t stored = 0, wrong = 0;
     for (const Job& job : jobs) {
+      if (interrupt_.signal() != 0) break;
       json result = tune(job);
       stored += result["from_store"].get<bool>() ? 1 : 0;
       wrong += result["launch"].value("right", true) ? 0 : 1;
@@ -136,15 +153,17 @@ class Tuning {
     const double wall =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const std::size_t compiled = runtime_->statistics().compiled;
+    if (!request_.trace.empty()) write_chrome_trace(request_.trace, traced_);
     if (context_.json && single)
       std::puts(results[0].dump(2).c_str());
     else if (context_.json)
       std::puts(
           json{{"results", results}, {"compiled", compiled}, {"wall_s", wall}}.dump(2).c_str());
     else
-      std::printf("%zu problems, %zu from the store, %zu instances compiled, %s%s\n", jobs.size(),
-                  stored, compiled, show_time(wall).c_str(),
+      std::printf("%zu problems, %zu from the store, %zu instances compiled, %s%s\n",
+                  results.size(), stored, compiled, show_time(wall).c_str(),
                   stored == jobs.size() && compiled == 0 ? ": everything came from the store" : "");
+    if (interrupt_.signal() != 0) return kInterrupted;
     return wrong == 0 ? kDone : kInternalError;
   }
 
@@ -157,13 +176,18 @@ class Tuning {
     {
       ProgressBar bar(kernel.name + " " + kernel.describe_problem(problem));
       options.progress = [&](const TuneProgress& p) { bar.show(p); };
+      options.stop = interrupt_.token();
       result = tuned.tune(problem, options);
     }
     if (!context_.json) {
-      std::fputs(describe(result).c_str(), stdout);
+      std::fputs(describe(result, roof()).c_str(), stdout);
       std::fflush(stdout);
     }
-    json out = to_json(result);
+    if (!request_.exported.empty()) write_t4(result, request_.exported.substr(3));
+    json out = to_json(result, roof());
+    if (!request_.trace.empty()) traced_.push_back(result);
+    out["launch"] = json::object();
+    if (result.end == SearchEnd::stopped && !result.from_store) return out;
     const Verification launch = tuned.verify(problem);
     out["launch"] = {{"right", launch.right}, {"max_error", launch.max_error}, {"why", launch.why}};
     if (!context_.json)
@@ -172,9 +196,15 @@ class Tuning {
     return out;
   }
 
+  /// The device's, if it was measured, or is to be.
+  const Roofline* roof() const { return roofline_ ? &*roofline_ : nullptr; }
+
   Context& context_;
   const Request& request_;
+  std::optional<Roofline> roofline_;
+  const Interrupt interrupt_;
   std::unique_ptr<Runtime> runtime_;
+  std::vector<TuneResult> traced_;
 };
 
 }  // namespace
@@ -187,15 +217,24 @@ void add_tune(CLI::App& app, Context& context) {
   tune->add_option("--problem", request->problem, "field=value,...");
   tune->add_option("--problems", request->problems_file, "JSON file with many of them");
   tune->add_option("--types", request->types, "Element type, e.g. bf16");
-  tune->add_option("--device", request->device, "auto, host, cuda or cuda:N")
+  tune->add_option("--device", request->device, "auto, host, cuda, cuda:N or recorded:FILE")
       ->capture_default_str();
-  tune->add_option("--strategy", request->tuning.strategy, "How to search")->capture_default_str();
-  tune->add_option("--evaluations", request->tuning.max_evaluations, "Candidates to try; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  tune->add_option("--strategy", request->tuning.strategy,
+                   "How to search (default: the one that wins on measured spaces)");
+  tune->add_option("--evaluations", request->tuning.max_evaluations,
+                   "Candidates to try, those of earlier runs included")
+      ->check(CLI::PositiveNumber);
+  tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend")
+      ->check(CLI::PositiveNumber);
+  tune->add_option("--target", request->tuning.target_seconds,
+                   "Seconds per launch that are good enough")
+      ->check(CLI::PositiveNumber);
+  tune->add_flag("!--warm-cache", request->tuning.cold_cache,
+                 "Let launches find their data in the last-level cache");
+  tune->add_flag("--roofline", request->roofline,
+                 "Measure the device's roofline first, if it is not known, to compare with");
+  tune->add_option("--export", request->exported, "t4:FILE: write all results in the T4 format");
+  tune->add_option("--trace", request->trace, "Write a Chrome trace of where the time went");
   tune->add_option("--seed", request->tuning.seed, "Of data and strategies")->capture_default_str();
   tune->add_flag("--retune", request->tuning.retune,
                  "Measure again even if the store has an answer");

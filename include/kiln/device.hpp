@@ -39,6 +39,7 @@ struct DeviceLimits {
   int shared_per_block = 48 * 1024;        ///< bytes, without opting in
   int shared_per_block_optin = 48 * 1024;  ///< bytes, the most dynamic shared memory of a block
   int shared_per_multiprocessor = 48 * 1024;
+  int reserved_shared_per_block = 0;  ///< bytes of the driver's own in every block; 0: the usual
   int registers_per_block = 65536;
   int registers_per_multiprocessor = 65536;
   int max_threads_per_multiprocessor = 2048;

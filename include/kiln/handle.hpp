@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -49,6 +50,7 @@ class HandleCore {
   virtual const ReadyKernel& prepare(std::span<const std::int64_t> problem) = 0;
   virtual const KernelDefinition& definition() const noexcept = 0;
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
+  virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
 
   const ReadyKernel& at(std::span<const std::int64_t> problem) {
@@ -152,6 +154,10 @@ class Tuned<Config, Problem, void(Args...)> {
   TuneResult tune(const Problem& problem, const TuneOptions& options) const {
     return core_->tune(values_of(problem), &options);
   }
+  /// As DynamicTuned::known.
+  std::optional<TuneResult> known(const Problem& problem) const {
+    return core_->known(values_of(problem));
+  }
 
   /// As DynamicTuned::verify.
   Verification verify(const Problem& problem, std::uint64_t seed = 2) const {
@@ -195,6 +201,9 @@ class DynamicTuned {
   void launch(Stream stream, const Values& problem, void** args) const;
   TuneResult tune(const Values& problem) const;
   TuneResult tune(const Values& problem, const TuneOptions& options) const;
+  /// What the store remembers of this problem; nothing is compiled or measured. Nothing when it has
+  /// no record, or one of another space.
+  std::optional<TuneResult> known(const Values& problem) const;
   /// Launches what is in use for this exact problem on data of its own and compares the outputs
   /// with the reference. @throws UserError when the kernel has no workload or no reference.
   Verification verify(const Values& problem, std::uint64_t seed = 2) const;

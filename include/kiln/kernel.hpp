@@ -57,6 +57,8 @@ struct Kernel<Config, Problem, void(Args...)> {
   Tolerance tolerance{};
   std::function<double(const Problem&)> flops{};  ///< operations of a problem
   std::function<double(const Problem&)> bytes{};  ///< least bytes moved for a problem
+  /// As KernelDefinition::cost.
+  std::function<double(const Config&, const Problem&, const DeviceLimits&)> cost{};
 
   /// @throws UserError as KernelDefinition::validate and Space::dynamic do.
   KernelDefinition definition() const;
@@ -107,6 +109,10 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   d.tolerance = tolerance;
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
+  if (cost)
+    d.cost = [f = cost](Span c, Span p, const DeviceLimits& limits) {
+      return f(from_values<Config>(c), from_values<Problem>(p), limits);
+    };
   d.validate();
   return d;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,7 +27,7 @@ enum class Mode {
 };
 
 struct RuntimeOptions {
-  std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`
+  std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`, `recorded:FILE`
   StoreOptions store;
   LogSink log;         ///< empty: silence
   TuneOptions tuning;  ///< of launches that tune
@@ -35,6 +36,8 @@ struct RuntimeOptions {
 };
 
 class Runtime;
+struct MeasureOptions;
+struct Timing;
 
 /// Device memory for `count` elements of T. Move-only; keeps its device alive.
 template <class T>
@@ -128,6 +131,10 @@ class Runtime {
   void synchronize(Stream stream = {}) const;
 
   RuntimeStatistics statistics() const;
+
+  /// Times any work; see measure.hpp.
+  friend Timing measure(const Runtime& runtime, const std::function<void(Stream)>& work,
+                        const MeasureOptions& options);
 
  private:
   std::shared_ptr<detail::HandleCore> core(KernelDefinition definition) const;

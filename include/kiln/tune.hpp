@@ -6,29 +6,45 @@
 
 #include <cstdint>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "kiln/key.hpp"
 #include "kiln/space.hpp"
+#include "kiln/space_query.hpp"
+#include "kiln/trace.hpp"
 
 namespace kiln {
 
 struct TuneProgress {
-  enum class Phase { compile, verify, time };
+  enum class Phase { compile, verify, time, finals };
   Phase phase = Phase::compile;
-  std::size_t done = 0, total = 0;  ///< candidates of this phase
+  std::size_t done = 0, total = 0;  ///< candidates (finals: rounds) of this phase
+  std::size_t evaluated = 0;        ///< candidates finished so far, earlier runs' included
+  double best_seconds = 0;          ///< 0: none yet
 };
 
+/// A run ends when the search has nothing more to try, or at the first limit that is reached; its
+/// answer is the best so far. Whatever was measured is kept, and the next run goes on from there.
 struct TuneOptions {
-  std::string strategy =
-      "exhaustive";                 ///< an unknown name is a UserError that lists the known ones
+  /// Empty: the strategy that wins on measured spaces. An unknown name is a UserError that lists
+  /// the known ones.
+  std::string strategy;
   std::uint64_t seed = 1;           ///< of data and strategies
-  std::size_t max_evaluations = 0;  ///< candidates to try, the default included; 0: no limit
-  double max_seconds = 0;           ///< wall time; the best so far is kept; 0: no limit
+  std::size_t max_evaluations = 0;  ///< candidates tried, the default and those of earlier runs
+                                    ///< included; 0: no limit
+  double max_seconds = 0;           ///< wall time; 0: no limit
+  double target_seconds = 0;        ///< per launch: good enough; 0: none
+  bool cold_cache = true;           ///< no launch finds its data in the device's last-level cache
   bool retune = false;              ///< measure again even if the store has an answer
+  std::stop_token stop;             ///< ends the run early, from any thread
   std::function<void(const TuneProgress&)> progress;  ///< called on the tuning thread
 };
+
+/// Why a search ended.
+enum class SearchEnd { finished, evaluations, seconds, target, stopped };
+const char* to_string(SearchEnd end) noexcept;
 
 /// What became of a candidate. Only `measured` ones can win.
 enum class CandidateStatus {
@@ -66,12 +82,21 @@ struct TuneResult {
   Values problem;  ///< the bucketed problem that was measured
   std::string device;
   std::vector<std::string> parameters;
-  std::vector<Candidate> candidates;
+  std::vector<Candidate> candidates;                ///< those tried; the default first
   std::size_t default_index = 0, winner_index = 0;  ///< into `candidates`
-  bool complete = false;                            ///< every allowed candidate was tried
-  bool from_store = false;                          ///< nothing was compiled or measured
-  double flops = 0, bytes = 0;                      ///< of the problem; 0: the kernel does not say
-  double wall_seconds = 0, compile_seconds = 0, verify_seconds = 0, time_seconds = 0;
+  SpaceCount space;      ///< how large the space is, and what its constraints refuse
+  std::string strategy;  ///< that searched last
+  SearchEnd end = SearchEnd::finished;
+  bool complete = false;              ///< the search ended by itself: nothing was left worth trying
+  bool from_store = false;            ///< nothing was compiled or measured
+  std::size_t evaluated = 0;          ///< candidates tried by this run
+  std::vector<std::string> warnings;  ///< drift, throttling, noise, a default that cannot run
+  double flops = 0, bytes = 0;        ///< of the problem; 0: the kernel does not say
+  /// Wall time, and its parts on the tuning thread: waiting for compilers, verifying, timing
+  /// (finals included), searching.
+  double wall_seconds = 0, compile_seconds = 0, verify_seconds = 0, time_seconds = 0,
+         search_seconds = 0;
+  std::vector<TraceSpan> spans;    ///< of this run; see trace.hpp
   std::size_t compiled = 0;        ///< instances compiled, not found in the store
   std::vector<KeyField> versions;  ///< software and hardware behind the numbers
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -67,6 +69,7 @@ DeviceLimits read_limits(const Properties& p) {
   l.shared_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK];
   l.shared_per_block_optin = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
   l.shared_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR];
+  l.reserved_shared_per_block = p[CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK];
   l.registers_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
   l.registers_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR];
   l.max_threads_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
@@ -120,6 +123,56 @@ class CudaKernel final : public LoadedKernel {
   CudaModule module_;
   CUfunction function_;
   codegen::ResourceUsage resources_;
+};
+
+class CudaReplay final : public Replay {
+ public:
+  explicit CudaReplay(CudaGraphExec exec) : exec_(std::move(exec)) {}
+
+  void run(Stream stream) override {
+    const CudaContext& context = *exec_.context();
+    const CurrentContext current(context);
+    context.driver().check(
+        context.driver().GraphLaunch(exec_.get(), static_cast<CUstream>(stream.handle)),
+        "cuGraphLaunch");
+  }
+
+ private:
+  CudaGraphExec exec_;
+};
+
+/// Ends a stream's capture, whatever happens in between.
+class StreamCapture {
+ public:
+  StreamCapture(const DriverTable& driver, CUstream stream) : driver_(driver), stream_(stream) {
+    // Of this thread alone: other threads may go on allocating and loading.
+    capturing_ =
+        driver_.StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS;
+  }
+  ~StreamCapture() {
+    end();
+    if (graph_) driver_.GraphDestroy(graph_);
+  }
+  StreamCapture(const StreamCapture&) = delete;
+  StreamCapture& operator=(const StreamCapture&) = delete;
+
+  explicit operator bool() const noexcept { return capturing_; }
+  /// Null when the capture failed on the way.
+  CUgraph take() noexcept {
+    end();
+    return std::exchange(graph_, nullptr);
+  }
+
+ private:
+  void end() noexcept {
+    if (!std::exchange(capturing_, false)) return;
+    if (driver_.StreamEndCapture(stream_, &graph_) != CUDA_SUCCESS) graph_ = nullptr;
+  }
+
+  const DriverTable& driver_;
+  CUstream stream_;
+  CUgraph graph_ = nullptr;
+  bool capturing_ = false;
 };
 
 CUstream native(Stream stream) { return static_cast<CUstream>(stream.handle); }
@@ -229,6 +282,30 @@ class CudaDevice final : public Device {
     driver_.check(driver_.EventElapsedTime(&milliseconds, start.get(), stop.get()),
                   "cuEventElapsedTime");
     return milliseconds * 1e-3;
+  }
+
+  std::unique_ptr<Replay> capture(Stream stream, const std::function<void()>& enqueue) override {
+    if (!driver_.has_graphs()) return nullptr;
+    const WorkingContext working(*context_);
+    CudaGraph graph;
+    {
+      StreamCapture capture(driver_, native(stream));
+      if (!capture) return nullptr;
+      bool enqueued = false;
+      try {
+        enqueue();
+        enqueued = true;
+      } catch (const std::exception&) {
+      }
+      graph = CudaGraph(context_, capture.take());
+      if (!enqueued || !graph) return nullptr;
+    }
+    std::size_t nodes = 0;
+    CUgraphExec exec = nullptr;
+    if (driver_.GraphGetNodes(graph.get(), nullptr, &nodes) != CUDA_SUCCESS || nodes == 0 ||
+        driver_.GraphInstantiateWithFlags(&exec, graph.get(), 0) != CUDA_SUCCESS)
+      return nullptr;
+    return std::make_unique<CudaReplay>(CudaGraphExec(context_, exec));
   }
 
   bool shares_cpu() const noexcept override { return false; }

@@ -144,6 +144,8 @@ using CudaStream = CudaOwner<CUstream, &DriverTable::StreamDestroy>;
 using CudaEvent = CudaOwner<CUevent, &DriverTable::EventDestroy>;
 using CudaModule = CudaOwner<CUmodule, &DriverTable::ModuleUnload>;
 using CudaMemory = CudaOwner<CUdeviceptr, &DriverTable::MemFree>;
+using CudaGraph = CudaOwner<CUgraph, &DriverTable::GraphDestroy>;
+using CudaGraphExec = CudaOwner<CUgraphExec, &DriverTable::GraphExecDestroy>;
 
 inline Stream view(const CudaStream& stream) noexcept { return {stream.get()}; }
 

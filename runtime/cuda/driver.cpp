@@ -82,6 +82,13 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.required("cuMemsetD8Async", t.MemsetD8Async);
   loader.required("cuLaunchKernel", t.LaunchKernel);
   loader.optional("cuFuncLoad", kFuncLoadInterface, t.FuncLoad);
+  loader.optional("cuStreamBeginCapture", kInterface, t.StreamBeginCapture);
+  loader.optional("cuStreamEndCapture", kInterface, t.StreamEndCapture);
+  loader.optional("cuGraphGetNodes", kInterface, t.GraphGetNodes);
+  loader.optional("cuGraphInstantiateWithFlags", kInterface, t.GraphInstantiateWithFlags);
+  loader.optional("cuGraphLaunch", kInterface, t.GraphLaunch);
+  loader.optional("cuGraphExecDestroy", kInterface, t.GraphExecDestroy);
+  loader.optional("cuGraphDestroy", kInterface, t.GraphDestroy);
   return loader.missing();
 }
 

@@ -52,6 +52,19 @@ struct DriverTable {
   decltype(&::cuLaunchKernel) LaunchKernel = nullptr;
   /// Loads a function ahead of its first launch; null before CUDA 12.4.
   decltype(&::cuFuncLoad) FuncLoad = nullptr;
+  // Graphs; without all of them launches are not replayed.
+  decltype(&::cuStreamBeginCapture) StreamBeginCapture = nullptr;
+  decltype(&::cuStreamEndCapture) StreamEndCapture = nullptr;
+  decltype(&::cuGraphGetNodes) GraphGetNodes = nullptr;
+  decltype(&::cuGraphInstantiateWithFlags) GraphInstantiateWithFlags = nullptr;
+  decltype(&::cuGraphLaunch) GraphLaunch = nullptr;
+  decltype(&::cuGraphExecDestroy) GraphExecDestroy = nullptr;
+  decltype(&::cuGraphDestroy) GraphDestroy = nullptr;
+
+  bool has_graphs() const noexcept {
+    return StreamBeginCapture && StreamEndCapture && GraphGetNodes && GraphInstantiateWithFlags &&
+           GraphLaunch && GraphExecDestroy && GraphDestroy;
+  }
 
   /// @throws EnvironmentError naming `call`, the code, the driver's description and what to do,
   /// unless `result` is success.

@@ -51,6 +51,9 @@ expect(USER, ["rows=0", "nothing to tune"], "tune", "rmsnorm", "--problem", "row
 expect(USER, ["/no/such/file.json"], "tune", "--problems", "/no/such/file.json", "--device", "host")
 expect(USER, ["--frobnicate"], "tune", "rmsnorm", "--frobnicate")
 expect(USER, ["xyz"], "cache", "explain", "xyz")
+expect(USER, ["abacus", "host", "cuda"], "roofline", "--device", "abacus")
+expect(ENVIRONMENT, ["cuda:99"], "roofline", "--device", "cuda:99")
+expect(USER, ["--device"], "roofline", "--device")
 expect(USER, ["subcommand"], )
 expect(ENVIRONMENT, ["cuda:99"], "tune", "rmsnorm", "--problem", "rows=2,hidden=64", "--device", "cuda:99")
 

@@ -179,6 +179,33 @@ TEST_CASE("events time the work between them", "[gpu]") {
   CHECK(timed(1'000'000) < longer);
 }
 
+TEST_CASE("launches are recorded and replayed", "[gpu]") {
+  Addition add(open(), 1 << 12);
+  const Stream stream = add.device->tuning_stream();
+  void* const out = add.device_out.data();
+  const auto clear = [&] {
+    add.device->fill(out, std::byte{0xff}, add.device_out.bytes(), stream);
+    add.device->synchronize(stream);
+  };
+  clear();
+  const auto replay = add.device->capture(stream, [&] {
+    for (int i = 0; i < 20; ++i) add.launch(stream, out);
+  });
+  REQUIRE(replay);
+  CHECK(add.wrong(out) == 1 << 12);  // recorded, not run
+  CHECK(add.device->time(stream, [&] { replay->run(stream); }) > 0);
+  CHECK(add.wrong(out) == 0);
+  clear();
+  replay->run(stream);
+  add.device->synchronize(stream);
+  CHECK(add.wrong(out) == 0);
+  // What a capture cannot hold, and nothing at all, are not recorded, and the stream is usable.
+  CHECK_FALSE(add.device->capture(stream, [&] { add.device->synchronize(stream); }));
+  CHECK_FALSE(add.device->capture(stream, [] {}));
+  add.launch(stream, out);
+  add.device->synchronize(stream);
+}
+
 TEST_CASE("a context that is current is used and stays current", "[gpu]") {
   const auto driver = probe_cuda().driver;
   const auto primary = std::make_shared<const CudaContext>(driver, 0);

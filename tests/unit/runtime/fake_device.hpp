@@ -62,6 +62,15 @@ class FakeKernel final : public runtime::LoadedKernel {
   std::atomic<int>& live_;
 };
 
+/// Launches written down, to be made later.
+class FakeReplay final : public runtime::Replay {
+ public:
+  std::vector<std::function<void()>> launches;
+  void run(Stream) override {
+    for (const auto& launch : launches) launch();
+  }
+};
+
 /// Device memory is the host's. The clock counts what the script says launches take.
 class FakeDevice final : public runtime::Device {
  public:
@@ -89,6 +98,11 @@ class FakeDevice final : public runtime::Device {
   void launch(const runtime::LoadedKernel& loaded, const LaunchGeometry& geometry, Stream,
               void** args) const override {
     const auto& kernel = static_cast<const FakeKernel&>(loaded);
+    if (recording_) {
+      recording_->launches.push_back(
+          [this, &loaded, geometry, args] { launch(loaded, geometry, {}, args); });
+      return;
+    }
     const Behaviour& b = kernel.behaviour;
     launches.fetch_add(1, std::memory_order_relaxed);
     if (geometry.grid.x == 0 || geometry.grid.y == 0 || geometry.grid.z == 0)
@@ -110,6 +124,7 @@ class FakeDevice final : public runtime::Device {
   void* allocate(std::size_t bytes) override {
     if (bytes > memory) throw EnvironmentError("out of device memory");
     ++live_allocations;
+    allocated += bytes;
     return std::malloc(bytes);
   }
   void release(void* address) noexcept override {
@@ -126,6 +141,7 @@ class FakeDevice final : public runtime::Device {
     std::memcpy(to, from, n);
   }
   void fill(void* at, std::byte value, std::size_t n, Stream) override {
+    if (on_fill) on_fill(at, n);
     std::memset(at, static_cast<int>(value), n);
   }
   void synchronize(Stream) override {}
@@ -133,12 +149,34 @@ class FakeDevice final : public runtime::Device {
   double time(Stream, const std::function<void()>& enqueue) override {
     ++timings;
     now_ = 0;
-    enqueue();
+    timing = true;
+    try {
+      enqueue();
+    } catch (...) {
+      timing = false;
+      throw;
+    }
+    timing = false;
     return clock ? clock(now_.load()) : now_.load();
   }
-  bool shares_cpu() const noexcept override { return false; }
+  std::unique_ptr<runtime::Replay> capture(Stream, const std::function<void()>& enqueue) override {
+    if (!records) return nullptr;
+    auto replay = std::make_unique<FakeReplay>();
+    recording_ = replay.get();
+    enqueue();
+    recording_ = nullptr;
+    ++captures;
+    return replay;
+  }
+  bool shares_cpu() const noexcept override { return host; }
 
   std::shared_ptr<Script> script;
+  bool records = false;  ///< can capture()
+  bool host = false;     ///< shares the CPU
+  std::function<void(void* at, std::size_t bytes)> on_fill;
+  std::atomic<bool> timing = false;        ///< inside time()
+  std::atomic<std::size_t> allocated = 0;  ///< bytes, over all allocations ever
+  std::atomic<int> captures = 0;
   std::function<void(void** args)> compute;  ///< what a right instance does
   std::function<void(const std::string& entry, void** args)> on_launch;
   std::function<double(double)> clock;  ///< what the clock shows for this many seconds
@@ -149,6 +187,7 @@ class FakeDevice final : public runtime::Device {
 
  private:
   DeviceInfo info_;
+  FakeReplay* recording_ = nullptr;
   mutable std::atomic<double> now_{0};
 };
 

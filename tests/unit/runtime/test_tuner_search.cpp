@@ -42,7 +42,7 @@ TEST_CASE("a budget of evaluations", "[runtime][tuner]") {
     two.max_evaluations = 2;
     const TuneResult r = tune(bench, kernel, two);
     CHECK(r.count(CandidateStatus::measured) == 2);
-    CHECK(r.count(CandidateStatus::violates_constraint) == 4);
+    CHECK(r.candidates.size() == 2);
     CHECK(r.complete);
   }
   SECTION("what is known is not lost by a small budget") {
@@ -71,9 +71,10 @@ TEST_CASE("a budget of seconds", "[runtime][tuner]") {
   CHECK(bench.compiler->compiles == 100);
   CHECK(before < 20);
 
-  for (double odd : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+  for (double odd :
+       {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     hurry.max_seconds = odd;
-    CHECK(tune(bench, doubling(), hurry).complete);
+    CHECK_THROWS_AS(tune(bench, doubling(), hurry), UserError);
   }
 }
 
@@ -97,7 +98,7 @@ TEST_CASE("what is remembered is held against today's constraints", "[runtime][t
   stricter.space.where("not 8", [](auto c, auto, const DeviceLimits&) { return c[0] != 8; });
   const TuneResult strict = tune(bench, stricter, {}, &before);
   CHECK(strict.winner().config != Values{8, 0});
-  CHECK(find(strict, {8, 0}).status == CandidateStatus::violates_constraint);
+  CHECK(strict.candidates.size() == 3);
   const TuneResult loose = tune(bench, doubling(), {}, &strict);
   CHECK(loose.winner().config == Values{8, 0});
   CHECK(loose.count(CandidateStatus::measured) == 4);
@@ -119,7 +120,7 @@ TEST_CASE("batches: anchors are timed beside each", "[runtime][tuner]") {
     Bench slow;
     for (int i = 1; i <= 100; ++i) slow.seconds(i, 0.03);
     const TuneResult s = tune(slow, doubling({many.begin(), many.begin() + 100}, 70));
-    CHECK(s.default_candidate().samples.size() == 17);
+    CHECK(s.default_candidate().samples.size() >= 7);
   }
 }
 
@@ -190,7 +191,9 @@ TEST_CASE("progress is told in order, and may give up", "[runtime][tuner]") {
   tune(bench, doubling(), options);
   REQUIRE_FALSE(seen.empty());
   CHECK(seen.front().phase == TuneProgress::Phase::compile);
-  CHECK(seen.back().phase == TuneProgress::Phase::time);
+  CHECK(seen.back().phase == TuneProgress::Phase::finals);
+  CHECK(seen.back().evaluated == 4);
+  CHECK(seen.back().best_seconds == Approx(kMs));
   for (const TuneProgress& p : seen) CHECK(p.done <= p.total);
 
   options.progress = [](const TuneProgress&) { throw std::runtime_error("enough"); };

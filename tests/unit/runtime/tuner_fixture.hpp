@@ -15,9 +15,11 @@ inline constexpr double kMs = 1e-3;
 
 inline TuneResult tune(Bench& bench, const KernelDefinition& kernel,
                        const TuneOptions& options = {}, const TuneResult* prior = nullptr,
-                       std::int64_t n = 100, const LogSink& log = {}) {
+                       std::int64_t n = 100) {
   const Values problem{n};
-  return runtime::tune(kernel, problem, bench.device, bench.builder, options, prior, log);
+  runtime::TuneContext context;
+  context.prior = prior;
+  return runtime::tune(kernel, problem, bench.device, bench.builder, options, context);
 }
 
 inline const Candidate& find(const TuneResult& result, const Values& config) {

@@ -136,8 +136,9 @@ kiln::runtime::DriverTable make_table() {
     return CUDA_SUCCESS;
   };
   t.StreamDestroy = [](CUstream s) { return destroy(fake->streams, s, "cuStreamDestroy"); };
-  t.StreamSynchronize = [](CUstream) {
+  t.StreamSynchronize = [](CUstream s) {
     ENTER("cuStreamSynchronize");
+    if (fake->capturing.count(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return CUDA_SUCCESS;
   };
   t.EventCreate = [](CUevent* e, unsigned) {
@@ -223,8 +224,52 @@ kiln::runtime::DriverTable make_table() {
                       unsigned bz, unsigned shared, CUstream stream, void** args, void**) {
     ENTER("cuLaunchKernel");
     fake->require_context("cuLaunchKernel");
+    if (const auto capture = fake->capturing.find(stream); capture != fake->capturing.end()) {
+      ++capture->second;
+      return CUDA_SUCCESS;
+    }
     fake->launches.push_back({{gx, gy, gz}, {bx, by, bz}, shared, stream, fake->current(), args});
     return CUDA_SUCCESS;
+  };
+  t.StreamBeginCapture = [](CUstream s, CUstreamCaptureMode mode) {
+    ENTER("cuStreamBeginCapture");
+    fake->require_context("cuStreamBeginCapture");
+    if (mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) fake->misuse.push_back("capture of all");
+    fake->capturing[s] = 0;
+    return CUDA_SUCCESS;
+  };
+  t.StreamEndCapture = [](CUstream s, CUgraph* g) {
+    const Lock lock(fake->mutex);
+    const CUresult result = fake->enter("cuStreamEndCapture");
+    if (!fake->capturing.count(s)) fake->misuse.push_back("end of no capture");
+    const std::size_t launches = fake->capturing[s];
+    fake->capturing.erase(s);  // refused or not, the stream is free again
+    *g = nullptr;
+    if (result != CUDA_SUCCESS) return result;
+    *g = static_cast<CUgraph>(create(fake->graphs, "cuStreamEndCapture"));
+    fake->recorded[*g] = launches;
+    return CUDA_SUCCESS;
+  };
+  t.GraphGetNodes = [](CUgraph g, CUgraphNode*, std::size_t* n) {
+    ENTER("cuGraphGetNodes");
+    *n = fake->recorded[g];
+    return CUDA_SUCCESS;
+  };
+  t.GraphInstantiateWithFlags = [](CUgraphExec* e, CUgraph g, unsigned long long) {
+    ENTER("cuGraphInstantiateWithFlags");
+    *e = static_cast<CUgraphExec>(create(fake->graph_execs, "cuGraphInstantiateWithFlags"));
+    fake->recorded[*e] = fake->recorded[g];
+    return CUDA_SUCCESS;
+  };
+  t.GraphLaunch = [](CUgraphExec e, CUstream) {
+    ENTER("cuGraphLaunch");
+    fake->require_context("cuGraphLaunch");
+    fake->replays.push_back(fake->recorded[e]);
+    return CUDA_SUCCESS;
+  };
+  t.GraphDestroy = [](CUgraph g) { return destroy(fake->graphs, g, "cuGraphDestroy"); };
+  t.GraphExecDestroy = [](CUgraphExec e) {
+    return destroy(fake->graph_execs, e, "cuGraphExecDestroy");
   };
   return t;
 }
@@ -239,6 +284,7 @@ FakeDriver::FakeDriver() : table_(std::make_shared<kiln::runtime::DriverTable>(m
                 {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
                 {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
                 {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132},
+                {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
                 {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
                 {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 62914560},
                 {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1980000}};

@@ -22,6 +22,8 @@ class FakeDriver {
   FakeDriver& operator=(const FakeDriver&) = delete;
 
   std::shared_ptr<const kiln::runtime::DriverTable> table() const { return table_; }
+  /// To take functions away that a driver may lack.
+  kiln::runtime::DriverTable& functions() { return *table_; }
 
   // What to refuse.
   int fail_at = -1;       ///< the index of the call, over all
@@ -38,7 +40,7 @@ class FakeDriver {
   std::vector<std::string> calls;
   std::string failed_call;
   int primary_retained = 0, primary_released = 0;
-  std::set<void*> streams, events, modules;
+  std::set<void*> streams, events, modules, graphs, graph_execs;
   std::set<CUdeviceptr> memory;
   std::map<CUfunction_attribute, int> set_attributes;
   struct Launch {
@@ -47,12 +49,16 @@ class FakeDriver {
     CUcontext context;
     void** args;
   };
-  std::vector<Launch> launches;
-  std::vector<std::string> misuse;  ///< double frees, work without the right context
+  std::vector<Launch> launches;               ///< those that ran
+  std::map<CUstream, std::size_t> capturing;  ///< launches recorded so far
+  std::map<void*, std::size_t> recorded;      ///< launches in a graph, and in what came of it
+  std::vector<std::size_t> replays;           ///< launches of each graph that ran
+  std::vector<std::string> misuse;            ///< double frees, work without the right context
 
   bool leaks() const {
     return primary_retained != primary_released || !streams.empty() || !events.empty() ||
-           !modules.empty() || !memory.empty();
+           !modules.empty() || !memory.empty() || !graphs.empty() || !graph_execs.empty() ||
+           !capturing.empty();
   }
   int count(const std::string& call) const;
   /// Position of the first such call; -1 when there is none.

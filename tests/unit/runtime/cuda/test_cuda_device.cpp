@@ -43,8 +43,22 @@ void use(const FakeDriver& fake) {
   device->occupancy(*kernel, 128, 0);
   device->time(device->tuning_stream(),
                [&] { device->launch(*kernel, {{4}, {128}, 0}, device->tuning_stream(), nullptr); });
+  const auto launch = [&] {
+    device->launch(*kernel, {{4}, {128}, 0}, device->tuning_stream(), nullptr);
+  };
+  const auto replay = device->capture(device->tuning_stream(), launch);
+  if (replay)
+    replay->run(device->tuning_stream());
+  else
+    launch();
   device->synchronize(device->tuning_stream());
   device->copy_to_host(host, b.data(), sizeof host);
+}
+
+// Calls whose refusal makes launches plain ones, which is no failure.
+bool only_replays(const std::string& call) {
+  return contains(call, "Capture") ? !contains(call, "Exchange")
+                                   : contains(call, "Graph") && call != "cuGraphLaunch";
 }
 
 }  // namespace
@@ -61,6 +75,7 @@ TEST_CASE("a device says what it is", "[runtime][cuda]") {
   CHECK(info.limits.shared_per_block == 49152);
   CHECK(info.limits.shared_per_block_optin == 232448);
   CHECK(info.limits.l2_bytes == 62914560);
+  CHECK(info.limits.reserved_shared_per_block == 1024);
   CHECK(info.memory_bytes == (std::int64_t{141} << 30) - 12345678);
   const auto has = [&](const KeyField& f) {
     return std::find(info.fingerprint.begin(), info.fingerprint.end(), f) != info.fingerprint.end();
@@ -206,6 +221,86 @@ TEST_CASE("time is the events', in seconds, around the work", "[runtime][cuda]")
   CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+TEST_CASE("launches are recorded, not run, and replayed as one", "[runtime][cuda]") {
+  FakeDriver fake;
+  {
+    const auto device = make_cuda_device(fake.table(), 0);
+    const auto kernel = device->load(binary(), 0);
+    const Stream stream = device->tuning_stream();
+    const auto replay = device->capture(stream, [&] {
+      for (int i = 0; i < 3; ++i) device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr);
+    });
+    REQUIRE(replay);
+    CHECK(fake.launches.empty());
+    CHECK(fake.graphs.empty());
+    CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    device->time(stream, [&] { replay->run(stream); });
+    replay->run(stream);
+    CHECK(fake.replays == std::vector<std::size_t>{3, 3});
+    CHECK(fake.depth() == 0);
+  }
+  CHECK_FALSE(fake.leaks());
+  CHECK(fake.misuse.empty());
+}
+
+TEST_CASE("a replay outlives its device's handle", "[runtime][cuda]") {
+  FakeDriver fake;
+  std::unique_ptr<Replay> replay;
+  {
+    const auto device = make_cuda_device(fake.table(), 0);
+    const auto kernel = device->load(binary(), 0);
+    const Stream stream = device->tuning_stream();
+    replay =
+        device->capture(stream, [&] { device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr); });
+  }
+  CHECK(fake.primary_released == 0);
+  REQUIRE(replay);
+  replay.reset();
+  CHECK_FALSE(fake.leaks());
+}
+
+TEST_CASE("what cannot be recorded is launched plainly", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  const Stream stream = device->tuning_stream();
+  const auto launch = [&] { device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr); };
+  // Nothing was put on the stream: a replay of nothing would be the fastest of all.
+  CHECK_FALSE(device->capture(stream, [] {}));
+  CHECK_FALSE(device->capture(stream, [&] {
+    launch();
+    device->synchronize(stream);  // not possible in a capture
+  }));
+  CHECK_FALSE(device->capture(stream, [&] {
+    launch();
+    throw std::runtime_error("mine");
+  }));
+  CHECK_THROWS_AS(device->capture(stream, [] { throw 1; }), int);
+  CHECK(fake.capturing.empty());
+  CHECK(fake.graphs.empty());
+  CHECK(fake.graph_execs.empty());
+  CHECK(fake.depth() == 0);
+  launch();
+  CHECK(fake.launches.size() == 1);
+}
+
+TEST_CASE("a driver without graphs is none the worse", "[runtime][cuda]") {
+  for (const auto take_away : std::vector<void (*)(DriverTable&)>{
+           [](DriverTable& t) { t.StreamBeginCapture = nullptr; },
+           [](DriverTable& t) { t.StreamEndCapture = nullptr; },
+           [](DriverTable& t) { t.GraphGetNodes = nullptr; },
+           [](DriverTable& t) { t.GraphInstantiateWithFlags = nullptr; },
+           [](DriverTable& t) { t.GraphLaunch = nullptr; },
+           [](DriverTable& t) { t.GraphExecDestroy = nullptr; },
+           [](DriverTable& t) { t.GraphDestroy = nullptr; }}) {
+    FakeDriver older;
+    take_away(older.functions());
+    const auto without = make_cuda_device(older.table(), 0);
+    CHECK_FALSE(without->capture(without->tuning_stream(), [] { FAIL("called"); }));
+    CHECK(older.count("cuStreamBeginCapture") == 0);
+  }
+}
+
 TEST_CASE("occupancy of what cannot run is zero", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
@@ -269,7 +364,9 @@ TEST_CASE("whichever call is refused, it is named and nothing leaks", "[runtime]
       // Only within a destructor may a refusal stay without consequence.
       const bool restores =
           contains(fake.failed_call, "Ctx") || contains(fake.failed_call, "Exchange");
-      CHECK((cleans_up(fake.failed_call) || restores));
+      // A launch that cannot be recorded was made plainly instead.
+      const bool instead = fake.failed_call == "cuLaunchKernel" && fake.launches.size() == 2;
+      CHECK((cleans_up(fake.failed_call) || restores || only_replays(fake.failed_call) || instead));
     } else {
       CHECK(contains(message, "CUDA_ERROR_UNKNOWN (999): an unknown thing happened"));
       const bool current = contains(fake.failed_call, "cuCtx");
@@ -290,7 +387,7 @@ TEST_CASE("each kind of call, always refused", "[runtime][cuda]") {
     FakeDriver fake;
     fake.fail_call = call;
     fake.code = CUDA_ERROR_OUT_OF_MEMORY;
-    if (cleans_up(call)) {
+    if (cleans_up(call) || only_replays(call)) {
       CHECK_NOTHROW(use(fake));
     } else {
       CHECK_THROWS_AS(use(fake), EnvironmentError);

@@ -1,0 +1,100 @@
+#include "runtime/candidates.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/measure.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// A winner must beat the default by this much at least, whatever the samples' own deviation.
+constexpr double kLeastGain = 0.01;
+
+}  // namespace
+
+std::optional<std::size_t> Candidates::find(const Values& config) const {
+  const auto found = index_.find(config);
+  return found == index_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::size_t Candidates::add(const Values& config) {
+  const auto [place, added] = index_.emplace(config, size());
+  if (!added) return place->second;
+  result_.candidates.emplace_back().config = config;
+  scores_.push_back(kInfinity);
+  std::vector<std::size_t>& places = places_.emplace_back();
+  for (std::size_t i = 0; i < config.size(); ++i) {
+    const auto& values = space_.parameters()[i].values;
+    places.push_back(static_cast<std::size_t>(std::find(values.begin(), values.end(), config[i]) -
+                                              values.begin()));
+  }
+  return place->second;
+}
+
+std::size_t Candidates::adopt(const Candidate& candidate) {
+  const std::size_t index = add(candidate.config);
+  result_.candidates[index] = candidate;
+  if (candidate.status == CandidateStatus::measured)
+    scores_[index] = quantile(candidate.samples, 0.2);
+  return index;
+}
+
+void Candidates::reject(std::size_t index, CandidateStatus status, std::string reason) {
+  Candidate& candidate = result_.candidates[index];
+  candidate.status = status;
+  candidate.reason = std::move(reason);
+  scores_[index] = kInfinity;
+}
+
+std::vector<std::size_t> Candidates::ranked() const {
+  std::vector<std::size_t> ranked;
+  for (std::size_t i = 0; i < size(); ++i)
+    if (scores_[i] < kInfinity) ranked.push_back(i);
+  std::sort(ranked.begin(), ranked.end(), [&](std::size_t a, std::size_t b) {
+    return scores_[a] != scores_[b] ? scores_[a] < scores_[b] : before(a, b);
+  });
+  return ranked;
+}
+
+std::optional<std::size_t> Candidates::decide() const {
+  const std::vector<std::size_t> order = ranked();
+  if (order.empty()) return {};
+  const std::size_t best = order.front();
+  const double band = std::max({kLeastGain, relative_deviation(result_.candidates[best].samples),
+                                relative_deviation(result_.candidates[0].samples)});
+  const double limit = scores_[best] * (1 + band);
+  if (scores_[0] <= limit) return 0;
+  std::size_t winner = best;
+  for (const std::size_t i : order)
+    if (scores_[i] <= limit && result_.candidates[i].samples.size() > 1 && before(i, winner))
+      winner = i;
+  return winner;
+}
+
+void Candidates::fail(const std::string& what) const {
+  std::vector<TuningFailedError::Reason> reasons;
+  std::string text = what;
+  std::map<std::string, std::pair<std::size_t, std::string>> grouped;
+  for (const Candidate& c : result_.candidates) {
+    reasons.push_back({result_.describe(c), std::string(to_string(c.status)) + ": " + c.reason});
+    auto& [count, example] = grouped[reasons.back().reason];
+    if (count++ == 0) example = reasons.back().config;
+  }
+  for (const auto& [reason, seen] : grouped)
+    text += format("\n  {} x {} (e.g. {})", seen.first, reason, seen.second);
+  for (const auto& refused : result_.space.rejected)
+    if (refused.count > 0)
+      text +=
+          format("\n  {}{:.0f} configs refused beforehand: {}", result_.space.exact ? "" : "about ",
+                 static_cast<double>(refused.count), refused.reason);
+  throw TuningFailedError(text, std::move(reasons));
+}
+
+}  // namespace kiln::runtime

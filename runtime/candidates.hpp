@@ -1,0 +1,53 @@
+// The candidates of one tuning run: what became of each, found by config.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/tune.hpp"
+
+namespace kiln::runtime {
+
+/// Not thread-safe. Candidate 0 is the default.
+class Candidates {
+ public:
+  Candidates(TuneResult& result, const DynamicSpace& space) : result_(result), space_(space) {}
+
+  Candidate& operator[](std::size_t index) { return result_.candidates[index]; }
+  const Candidate& operator[](std::size_t index) const { return result_.candidates[index]; }
+  std::size_t size() const noexcept { return result_.candidates.size(); }
+  bool known(const Values& config) const { return index_.count(config) != 0; }
+  std::optional<std::size_t> find(const Values& config) const;
+  /// Index of a config's candidate, new or not.
+  std::size_t add(const Values& config);
+  std::size_t adopt(const Candidate& candidate);
+  void reject(std::size_t index, CandidateStatus status, std::string reason);
+
+  /// What the search goes by: seconds per launch at the pace of the first measurement, infinite for
+  /// what cannot be used.
+  double score(std::size_t index) const { return scores_[index]; }
+  void set_score(std::size_t index, double seconds) { scores_[index] = seconds; }
+  /// Measured ones, best score first; ties in the order of the space.
+  std::vector<std::size_t> ranked() const;
+  /// True when a comes before b in the order of the parameters and their values.
+  bool before(std::size_t a, std::size_t b) const { return places_[a] < places_[b]; }
+
+  /// The best by what was measured so far: the default unless it is beaten by more than the noise
+  /// (and at least by 1 %), else the first in the order of the space within that band. Nothing when
+  /// none was measured.
+  std::optional<std::size_t> decide() const;
+  /// @throws TuningFailedError with the reason of every candidate.
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  TuneResult& result_;
+  const DynamicSpace& space_;
+  std::map<Values, std::size_t> index_;
+  std::vector<double> scores_;
+  std::vector<std::vector<std::size_t>> places_;  ///< of values in their parameters' lists
+};
+
+}  // namespace kiln::runtime

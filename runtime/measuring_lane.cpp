@@ -1,0 +1,214 @@
+#include "runtime/measuring_lane.hpp"
+
+#include <algorithm>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/measure.hpp"
+#include "runtime/resource_check.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+using Phase = TuneProgress::Phase;
+
+namespace {
+
+/// Modules of so many of the best stay loaded.
+constexpr std::size_t kKept = 16;
+/// A thread pool's start and the clock's own noise need a longer sample than a GPU's events.
+constexpr double kHostSampleSeconds = 2e-4;
+
+/// A disturbance only ever adds time: what is compared is the time of the quieter samples.
+double undisturbed(const std::vector<double>& samples) { return quantile(samples, 0.2); }
+
+/// The same candidate, not timed yet.
+Contestant again(const Contestant& c) {
+  Contestant fresh;
+  fresh.candidate = c.candidate;
+  fresh.kernel = c.kernel;
+  fresh.geometry = c.geometry;
+  return fresh;
+}
+
+}  // namespace
+
+MeasuringLane::MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                             std::shared_ptr<Device> device, const TuneOptions& options,
+                             TuneResult& result, Candidates& candidates, TraceLog& trace,
+                             Progress progress)
+    : kernel_(kernel),
+      problem_(problem),
+      device_(std::move(device)),
+      options_(options),
+      result_(result),
+      candidates_(candidates),
+      trace_(trace),
+      progress_(std::move(progress)),
+      workload_(kernel, problem, device_, options.seed) {}
+
+void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group) {
+  std::vector<Contestant> contestants;
+  std::size_t done = 0;
+  for (const BuildQueue::Finished& finished : group) {
+    if (!finished.build.from_store) ++result_.compiled;
+    progress_(Phase::verify, ++done, group.size());
+    if (auto contestant = load(finished.id, finished.build); contestant && verify(*contestant))
+      contestants.push_back(std::move(*contestant));
+  }
+  time(contestants);
+}
+
+std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& build) {
+  const auto begin = Clock::now();
+  const auto refuse = [&](CandidateStatus status, std::string reason) {
+    candidates_.reject(index, status, std::move(reason));
+    return std::nullopt;
+  };
+  Candidate& candidate = candidates_[index];
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    return refuse(CandidateStatus::compile_failed, failure->log);
+  Contestant contestant;
+  contestant.candidate = index;
+  contestant.geometry = kernel_.geometry(candidate.config, problem_);
+  const LaunchGeometry& g = contestant.geometry;
+  const auto& r = build.binary()->resources;
+  candidate.resources = {r.registers, r.spill_stores + r.spill_loads,
+                         r.static_shared + static_cast<int>(g.shared_bytes)};
+  if (std::string problem = resource_problem(r, g, device_->info().limits); !problem.empty())
+    return refuse(CandidateStatus::exceeds_limits, std::move(problem));
+  try {
+    contestant.kernel = device_->load(*build.binary(), g.shared_bytes);
+    const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
+    if (device_->occupancy(*contestant.kernel, threads, g.shared_bytes) == 0)
+      return refuse(CandidateStatus::exceeds_limits, "not one block fits a multiprocessor");
+  } catch (const Error& error) {
+    return refuse(CandidateStatus::launch_failed, error.what());
+  }
+  result_.verify_seconds += trace_.add("load", "tuner", describe(index), begin);
+  return contestant;
+}
+
+/// True when its outputs are right.
+bool MeasuringLane::verify(const Contestant& c) {
+  const auto begin = Clock::now();
+  const Stream stream = device_->tuning_stream();
+  bool right = false;
+  try {
+    const DeviceWorkload::Verdict verdict = workload_.verify(
+        stream, [&] { device_->launch(*c.kernel, c.geometry, stream, workload_.arguments()); });
+    candidates_[c.candidate].max_error = verdict.max_error;
+    right = verdict.right;
+    if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
+  } catch (const Error& error) {
+    candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());
+  }
+  result_.verify_seconds += trace_.add("verify", "tuner", describe(c.candidate), begin);
+  return right;
+}
+
+/// The best so far runs again beside every group: times from different minutes are not compared,
+/// but scaled by how its own time changed.
+void MeasuringLane::time(std::vector<Contestant>& contestants) {
+  if (contestants.empty()) return;
+  const auto begin = Clock::now();
+  const auto is_leader = [&](const Contestant& c) { return c.candidate == leader_; };
+  if (leader_ && std::none_of(contestants.begin(), contestants.end(), is_leader))
+    if (const auto loaded = loaded_.find(*leader_); loaded != loaded_.end())
+      contestants.push_back(again(loaded->second));
+  MeasureOptions options;
+  options.cold_cache = options_.cold_cache;
+  if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
+  const MeasureReport report = measure(
+      *device_, workload_, contestants, options,
+      [](std::size_t candidate) { return candidate == 0; },
+      [&](std::size_t done, std::size_t total) { progress_(Phase::time, done, total); });
+  warn(report.warnings);
+  double pace = 1;
+  if (const auto leader = std::find_if(contestants.begin(), contestants.end(), is_leader);
+      leader != contestants.end() && leader->failure.empty())
+    pace = undisturbed(leader->samples) / candidates_.score(*leader_);
+  for (Contestant& c : contestants) {
+    if (!c.failure.empty()) {
+      candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
+      loaded_.erase(c.candidate);
+      continue;
+    }
+    Candidate& candidate = candidates_[c.candidate];
+    candidate.status = CandidateStatus::measured;
+    candidate.reason.clear();
+    candidate.samples = c.samples;
+    candidate.seconds = median(c.samples);
+    candidates_.set_score(c.candidate, undisturbed(c.samples) / pace);
+    loaded_[c.candidate] = std::move(c);
+  }
+  keep_the_best();
+  result_.time_seconds +=
+      trace_.add("time", "tuner", format("{} candidates", contestants.size()), begin);
+}
+
+void MeasuringLane::keep_the_best() {
+  const std::vector<std::size_t> ranked = candidates_.ranked();
+  leader_.reset();
+  if (!ranked.empty()) leader_ = ranked.front();
+  const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(std::min(ranked.size(), kKept));
+  std::erase_if(loaded_, [&](const auto& loaded) {
+    return loaded.first != 0 && std::find(ranked.begin(), end, loaded.first) == end;
+  });
+}
+
+std::optional<std::size_t> MeasuringLane::hold_finals(
+    std::span<const std::size_t> leading, std::span<const std::size_t> others, double seconds,
+    const std::function<Build(const Values&)>& build) {
+  std::vector<Contestant> finalists;
+  FinalsOptions options;
+  options.must_beat = 0;
+  options.cold_cache = options_.cold_cache;
+  options.seconds = std::min(seconds, options.seconds);
+  for (const std::size_t i : leading)
+    if (auto contestant = enter(i, build)) {
+      finalists.push_back(std::move(*contestant));
+      ++options.must_beat;
+    }
+  for (const std::size_t i : others)
+    if (auto contestant = enter(i, build)) finalists.push_back(std::move(*contestant));
+  if (finalists.size() < 2) return {};
+  const auto begin = Clock::now();
+  progress_(Phase::finals, 0, finalists.size());
+  const FinalsResult final = finals(*device_, workload_, finalists, options,
+                                    [this] { return options_.stop.stop_requested(); });
+  warn(final.warnings);
+  for (const Contestant& c : finalists) {
+    if (!c.failure.empty()) {
+      candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
+    } else if (!c.samples.empty()) {
+      candidates_[c.candidate].samples = c.samples;
+      candidates_[c.candidate].seconds = median(c.samples);
+    }
+  }
+  result_.time_seconds +=
+      trace_.add("finals", "tuner", format("{} candidates", finalists.size()), begin);
+  if (!finalists[final.winner].failure.empty()) return {};
+  return finalists[final.winner].candidate;
+}
+
+/// A candidate that is not loaded any more, or is known from an earlier run, is loaded again.
+std::optional<Contestant> MeasuringLane::enter(std::size_t index,
+                                               const std::function<Build(const Values&)>& build) {
+  if (const auto loaded = loaded_.find(index); loaded != loaded_.end())
+    return again(loaded->second);
+  const Build built = build(candidates_[index].config);
+  if (!built.from_store) ++result_.compiled;
+  auto contestant = load(index, built);
+  if (contestant && !verify(*contestant)) contestant.reset();
+  return contestant;
+}
+
+void MeasuringLane::warn(const std::vector<std::string>& texts) {
+  result_.warnings.insert(result_.warnings.end(), texts.begin(), texts.end());
+}
+
+std::string MeasuringLane::describe(std::size_t index) const {
+  return kernel_.space.describe(candidates_[index].config);
+}
+
+}  // namespace kiln::runtime

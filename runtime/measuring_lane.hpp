@@ -1,0 +1,71 @@
+// From a binary to a time: the one lane of a tuning run in which candidates are loaded, verified
+// and timed.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "kiln/definition.hpp"
+#include "kiln/tune.hpp"
+#include "runtime/build_queue.hpp"
+#include "runtime/candidates.hpp"
+#include "runtime/device.hpp"
+#include "runtime/device_workload.hpp"
+#include "runtime/finals.hpp"
+#include "runtime/trace.hpp"
+
+namespace kiln::runtime {
+
+/// Not thread-safe. Everything that it is given must outlive it.
+class MeasuringLane {
+ public:
+  using Progress = std::function<void(TuneProgress::Phase, std::size_t done, std::size_t total)>;
+
+  MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                std::shared_ptr<Device> device, const TuneOptions& options, TuneResult& result,
+                Candidates& candidates, TraceLog& trace, Progress progress);
+
+  /// The best candidate of an earlier run: its time is the pace by which this run's are scaled.
+  void set_leader(std::size_t candidate) { leader_ = candidate; }
+  /// The best by score; nothing while there is none.
+  std::optional<std::size_t> leader() const noexcept { return leader_; }
+
+  /// Loads, verifies and times; every candidate of the group has its status afterwards.
+  void measure_group(std::span<const BuildQueue::Finished> group);
+
+  /// Times candidates once more, side by side: `leading` ones are replaced only when one is
+  /// certainly faster. `build` gets a binary again. The winner; nothing when fewer than two can be
+  /// loaded or all fail.
+  std::optional<std::size_t> hold_finals(std::span<const std::size_t> leading,
+                                         std::span<const std::size_t> others, double seconds,
+                                         const std::function<Build(const Values&)>& build);
+
+ private:
+  std::optional<Contestant> load(std::size_t index, const Build& build);
+  bool verify(const Contestant& contestant);
+  void time(std::vector<Contestant>& contestants);
+  void keep_the_best();
+  std::optional<Contestant> enter(std::size_t index,
+                                  const std::function<Build(const Values&)>& build);
+  void warn(const std::vector<std::string>& texts);
+  std::string describe(std::size_t index) const;
+
+  const KernelDefinition& kernel_;
+  std::span<const std::int64_t> problem_;
+  std::shared_ptr<Device> device_;
+  const TuneOptions& options_;
+  TuneResult& result_;
+  Candidates& candidates_;
+  TraceLog& trace_;
+  Progress progress_;
+  DeviceWorkload workload_;
+  std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
+  std::optional<std::size_t> leader_;
+};
+
+}  // namespace kiln::runtime

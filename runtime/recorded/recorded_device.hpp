@@ -1,0 +1,61 @@
+// A measured space in the place of hardware: a compiler that refuses what did not compile, and a
+// device whose launches take one of the config's own raw repeats. Nothing waits: time is virtual.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/compiler.hpp"
+#include "kiln/recorded.hpp"
+#include "runtime/device.hpp"
+
+namespace kiln::runtime {
+
+/// Seconds that would have passed. Thread-safe.
+struct VirtualClock {
+  std::atomic<double> compiling{0};  ///< all compiles, one after the other
+  std::atomic<double> running{0};    ///< all launches
+};
+
+/// Knows the instances of `recorded_kernel(space)`, and no others. Device memory is the host's.
+class RecordedDevice final : public Device {
+ public:
+  /// Which repeat a config's n-th launch takes depends on `seed`, the config and n alone.
+  RecordedDevice(RecordedSpace space, std::uint64_t seed);
+
+  const RecordedSpace& space() const noexcept { return space_; }
+  const VirtualClock& clock() const noexcept { return *clock_; }
+  /// Charges each compile to the same clock.
+  std::shared_ptr<codegen::Compiler> compiler() const { return compiler_; }
+
+  const DeviceInfo& info() const noexcept override { return info_; }
+  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary, unsigned) override;
+  void launch(const LoadedKernel& kernel, const LaunchGeometry&, Stream,
+              void** args) const override;
+  int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
+  void* allocate(std::size_t bytes) override;
+  void release(void* memory) noexcept override;
+  void copy_to_device(void* to, const void* from, std::size_t bytes) override;
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override;
+  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override;
+  void fill(void* memory, std::byte value, std::size_t bytes, Stream) override;
+  void synchronize(Stream) override {}
+  Stream tuning_stream() override { return {}; }
+  double time(Stream, const std::function<void()>& enqueue) override;
+  bool shares_cpu() const noexcept override { return false; }
+
+ private:
+  RecordedSpace space_;
+  std::uint64_t seed_;
+  std::shared_ptr<VirtualClock> clock_;
+  std::shared_ptr<codegen::Compiler> compiler_;
+  mutable std::vector<std::atomic<std::uint32_t>> launches_;  ///< by config
+  DeviceInfo info_;
+};
+
+/// The device `recorded:FILE`. @throws UserError as RecordedSpace does.
+std::shared_ptr<RecordedDevice> make_recorded_device(const std::string& file);
+
+}  // namespace kiln::runtime

@@ -1,0 +1,164 @@
+#include "kiln/replay.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/search/strategy.hpp"
+
+namespace kiln {
+
+using detail::format;
+using runtime::SearchSpace;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Evaluations at which a curve has a point.
+std::vector<std::size_t> checkpoints(std::size_t budget) {
+  std::vector<std::size_t> at;
+  for (std::size_t n = 1; n < budget; n += n < 200 ? 1 : n / 100) at.push_back(n);
+  at.push_back(budget);
+  return at;
+}
+
+struct Search {
+  std::vector<double> fractions;  ///< by checkpoint
+  std::size_t used = 0;
+  double device_seconds = 0;
+};
+
+}  // namespace
+
+struct SearchReplay::Impl {
+  explicit Impl(RecordedSpace recorded)
+      : space(std::move(recorded)), dynamic(space.dynamic()), points(dynamic, {}, limits) {}
+
+  Search search(const ReplayOptions& options, std::size_t repeat,
+                const std::vector<std::size_t>& curve) const;
+
+  RecordedSpace space;
+  DynamicSpace dynamic;
+  DeviceLimits limits;
+  SearchSpace points;
+};
+
+Search SearchReplay::Impl::search(const ReplayOptions& options, std::size_t repeat,
+                                  const std::vector<std::size_t>& curve) const {
+  const std::uint64_t seed = options.seed + repeat;
+  const auto strategy =
+      runtime::make_strategy(options.strategy, {points, seed, options.budget, {}});
+  runtime::Random noise(seed ^ 0x6e6f697365);  // another stream than the strategy's
+  Search result;
+  std::vector<bool> evaluated(space.size());
+  double best_told = kInfinity, fraction = 0;
+  for (const std::size_t checkpoint : curve) {
+    while (result.used < checkpoint) {
+      const std::vector<Values> proposals = strategy->propose(1);
+      if (proposals.empty()) break;
+      const auto index = space.find(proposals[0]);
+      if (proposals.size() > 1 || !index || evaluated[*index])
+        throw InternalError(format("strategy {} proposed {} with seed {}", options.strategy,
+                                   proposals.size() > 1 ? "more than it was asked for"
+                                   : !index             ? "a config that is not allowed"
+                                                        : "a config again",
+                                   seed));
+      evaluated[*index] = true;
+      ++result.used;
+      const auto samples = space.samples(*index);
+      double told = space.seconds(*index);
+      if (options.noise && !samples.empty()) told = samples[noise.below(samples.size())];
+      result.device_seconds += space.compile_seconds(*index);
+      for (double sample : samples) result.device_seconds += sample;
+      strategy->observe(proposals[0], told);
+      if (told < best_told) {
+        best_told = told;
+        fraction = space.optimum() / space.seconds(*index);
+      }
+    }
+    result.fractions.push_back(fraction);
+  }
+  return result;
+}
+
+SearchReplay::SearchReplay(RecordedSpace space) : impl_(std::make_unique<Impl>(std::move(space))) {}
+SearchReplay::~SearchReplay() = default;
+SearchReplay::SearchReplay(SearchReplay&&) noexcept = default;
+SearchReplay& SearchReplay::operator=(SearchReplay&&) noexcept = default;
+
+const RecordedSpace& SearchReplay::space() const noexcept { return impl_->space; }
+
+ReplayResult SearchReplay::run(const ReplayOptions& wanted) const {
+  const auto start = std::chrono::steady_clock::now();
+  ReplayOptions options = wanted;
+  if (options.strategy.empty()) options.strategy = runtime::default_strategy();
+  if (options.budget == 0) throw UserError("replay: a budget of 0 evaluations finds nothing");
+  if (options.repeats == 0) throw UserError("replay: 0 repeats show nothing");
+  // An unknown name is the caller's mistake, said before any thread starts.
+  runtime::make_strategy(options.strategy, {impl_->points, options.seed, options.budget, {}});
+
+  const std::vector<std::size_t> curve = checkpoints(options.budget);
+  std::vector<Search> searches(options.repeats);
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  {
+    const unsigned threads =
+        options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::jthread> workers;
+    for (std::size_t t = 0; t < std::min<std::size_t>(threads, options.repeats); ++t)
+      workers.emplace_back([&] {
+        for (std::size_t i; (i = next.fetch_add(1)) < options.repeats;) try {
+            searches[i] = impl_->search(options, i, curve);
+          } catch (...) {
+            std::lock_guard lock(mutex);
+            if (!failure) failure = std::current_exception();
+            next = options.repeats;
+          }
+      });
+  }
+  if (failure) std::rethrow_exception(failure);
+
+  ReplayResult result;
+  result.strategy = options.strategy;
+  result.evaluations = options.budget;
+  result.repeats = options.repeats;
+  result.optimum = impl_->space.optimum();
+  const auto count = static_cast<double>(searches.size());
+  for (std::size_t c = 0; c < curve.size(); ++c) {
+    ReplayPoint& point = result.curve.emplace_back(ReplayPoint{curve[c], 0, kInfinity});
+    for (const Search& s : searches) {
+      point.mean += s.fractions[c];
+      point.min = std::min(point.min, s.fractions[c]);
+    }
+    point.mean /= count;
+  }
+  for (const Search& s : searches) {
+    result.used += static_cast<double>(s.used) / count;
+    result.device_seconds += s.device_seconds / count;
+  }
+  result.mean = result.curve.back().mean;
+  result.min = result.curve.back().min;
+  result.wall_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+const ReplayPoint& ReplayResult::at(std::size_t count) const {
+  const auto after = std::ranges::upper_bound(curve, count, {}, &ReplayPoint::evaluations);
+  if (after == curve.begin())
+    throw UserError(format("replay: the curve has no point at {} evaluations", count));
+  return *(after - 1);
+}
+
+std::vector<std::string> search_strategies() { return runtime::strategy_names(); }
+std::string default_search_strategy() { return runtime::default_strategy(); }
+
+}  // namespace kiln

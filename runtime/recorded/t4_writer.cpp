@@ -1,0 +1,131 @@
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "kiln/error.hpp"
+#include "kiln/recorded.hpp"
+
+namespace kiln {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// Text that appears under its name once it is complete; compressed if the name ends in .gz.
+class Output {
+ public:
+  explicit Output(const std::filesystem::path& file)
+      : file_(file), temporary_(file.string() + "." + std::to_string(::getpid()) + ".part") {
+    errno = 0;
+    gz_ = gzopen(temporary_.c_str(), file.extension() == ".gz" ? "wb" : "wbT");
+    if (!gz_) fail("open", errno);
+  }
+  ~Output() {
+    if (gz_) gzclose_w(gz_);
+    std::error_code ignored;
+    if (!complete_) std::filesystem::remove(temporary_, ignored);
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  void write(const std::string& text) {
+    errno = 0;
+    if (gzwrite(gz_, text.data(), static_cast<unsigned>(text.size())) !=
+        static_cast<int>(text.size()))
+      fail("write", errno);
+  }
+  void commit() {
+    errno = 0;
+    const int code = gzclose_w(std::exchange(gz_, nullptr));
+    if (code != Z_OK) fail("close", errno);
+    std::error_code error;
+    std::filesystem::rename(temporary_, file_, error);
+    if (error) fail("rename", error.value());
+    complete_ = true;
+  }
+
+ private:
+  [[noreturn]] void fail(const char* call, int code) const {
+    throw EnvironmentError(std::string(call) + " of " + file_.string() +
+                           " failed: " + (code ? std::strerror(code) : "the data did not fit"));
+  }
+
+  std::filesystem::path file_, temporary_;
+  gzFile gz_ = nullptr;
+  bool complete_ = false;
+};
+
+/// Null: the candidate says nothing about the kernel.
+const char* invalidity(CandidateStatus status) {
+  switch (status) {
+    case CandidateStatus::measured:
+      return "correct";
+    case CandidateStatus::exceeds_limits:
+      return "constraints";
+    case CandidateStatus::compile_failed:
+      return "compile";
+    case CandidateStatus::launch_failed:
+      return "runtime";
+    case CandidateStatus::wrong_result:
+      return "correctness";
+    case CandidateStatus::violates_constraint:
+    case CandidateStatus::not_tried:
+      break;
+  }
+  return nullptr;
+}
+
+template <class T>
+json named(const std::vector<std::string>& names, const T& values) {
+  json object = json::object();
+  for (std::size_t i = 0; i < names.size() && i < values.size(); ++i) object[names[i]] = values[i];
+  return object;
+}
+
+json entry(const TuneResult& result, const Candidate& candidate, const char* word) {
+  const bool measured = candidate.status == CandidateStatus::measured;
+  json runtimes = json::array(), measurements = json::array();
+  if (measured) {
+    for (double s : candidate.samples) runtimes.push_back(s * 1e3);
+    measurements.push_back(
+        {{"name", "time"}, {"value", candidate.seconds * 1e3}, {"unit", "milliseconds"}});
+  }
+  return {{"configuration", named(result.parameters, candidate.config)},
+          {"times", {{"runtimes", runtimes}}},
+          {"invalidity", word},
+          {"correctness", candidate.status == CandidateStatus::wrong_result ? 0 : 1},
+          {"measurements", measurements},
+          {"objectives", {"time"}}};
+}
+
+}  // namespace
+
+void write_t4(const TuneResult& result, const std::filesystem::path& file) {
+  if (result.count(CandidateStatus::measured) == 0)
+    throw UserError("T4 for " + file.string() + ": not one candidate was measured");
+  json metadata{{"timeunit", "milliseconds"},
+                {"kernel", result.kernel},
+                {"types", result.types},
+                {"problem", named(result.problem_fields, result.problem)},
+                {"device", result.device}};
+  const auto text = [](const json& value) {
+    return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  Output out(file);
+  out.write("{\"schema_version\":\"1.0.0\",\"metadata\":" + text(metadata) + ",\"results\":[");
+  const char* separator = "\n";
+  for (const Candidate& candidate : result.candidates) {
+    const char* word = invalidity(candidate.status);
+    if (!word) continue;
+    out.write(separator + text(entry(result, candidate, word)));
+    separator = ",\n";
+  }
+  out.write("\n]}\n");
+  out.commit();
+}
+
+}  // namespace kiln

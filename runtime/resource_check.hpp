@@ -1,0 +1,35 @@
+// Why a launch cannot work, found without launching: by its geometry alone, and by what the
+// compiler reports.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "codegen/binary.hpp"
+#include "kiln/device.hpp"
+#include "kiln/occupancy.hpp"
+
+namespace kiln::runtime {
+
+/// Why no kernel can be launched with this geometry on the device; empty when it may be. An empty
+/// grid is no problem: there is nothing to launch.
+std::string launch_problem(const LaunchGeometry& geometry, const DeviceLimits& limits);
+
+struct ResourceRules {
+  /// Bytes per thread, stores and loads. Spilling is slow, not wrong: it is refused only on
+  /// request.
+  std::int64_t max_spill_bytes = std::numeric_limits<std::int64_t>::max();
+};
+
+/// Why this compiled kernel cannot be launched with this geometry, or may not by the rules: too
+/// many spills, threads over __launch_bounds__, registers or shared memory over what a block can
+/// have, no block that fits a multiprocessor. Empty when it can be. Includes `launch_problem`.
+std::string resource_problem(const codegen::ResourceUsage& usage, const LaunchGeometry& geometry,
+                             const DeviceLimits& limits, const ResourceRules& rules = {});
+
+/// Of a launch that `resource_problem` has nothing against; also for resources yet unknown (0).
+Occupancy occupancy(const codegen::ResourceUsage& usage, const LaunchGeometry& geometry,
+                    const DeviceLimits& limits) noexcept;
+
+}  // namespace kiln::runtime

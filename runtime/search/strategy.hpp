@@ -1,0 +1,46 @@
+// How a search looks to the tuner: it proposes configs and is told what became of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/search/search_space.hpp"
+
+namespace kiln::runtime {
+
+/// Not thread-safe; lives for one search.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  /// Up to `count` (> 0) allowed configs that were neither proposed nor observed before; fewer
+  /// where the strategy wants to hear of earlier ones first, but at least one unless the search is
+  /// over. Empty: it is over, and stays so.
+  virtual std::vector<Values> propose(std::size_t count) = 0;
+  /// Seconds per launch; infinite for a candidate that cannot be used. In any order, at any time
+  /// after the proposal; also of configs that it did not propose (the default, earlier runs').
+  virtual void observe(std::span<const std::int64_t> config, double seconds) = 0;
+};
+
+/// What a strategy may know.
+struct SearchProblem {
+  const SearchSpace& space;
+  std::uint64_t seed = 1;
+  /// Evaluations that will be paid for; 0: nobody has said. Then a strategy ends when more would
+  /// hardly help (or, where it knows no such thing, when every allowed config was proposed).
+  std::size_t budget = 0;
+  /// A cost model's guess in seconds, right at best in its order; empty: there is none.
+  std::function<double(std::span<const std::int64_t> config)> predicted = {};
+};
+
+/// `default_strategy()` or a name of `strategy_names()`. @throws UserError on an unknown name; the
+/// message lists the known ones.
+std::unique_ptr<Strategy> make_strategy(const std::string& name, const SearchProblem& search);
+std::vector<std::string> strategy_names();
+/// The name of the one that wins on measured spaces.
+const std::string& default_strategy();
+
+}  // namespace kiln::runtime

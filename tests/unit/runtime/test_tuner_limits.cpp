@@ -1,0 +1,186 @@
+// Ends before the search is over, what a run starts from, and what it leaves behind.
+#include <algorithm>
+#include <atomic>
+#include <set>
+
+#include "tuner_fixture.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+std::vector<std::int64_t> up_to(int n) {
+  std::vector<std::int64_t> values;
+  for (int i = 1; i <= n; ++i) values.push_back(i);
+  return values;
+}
+
+TuneResult run(Bench& bench, const KernelDefinition& kernel, const TuneOptions& options,
+               const runtime::TuneContext& context) {
+  const Values problem{100};
+  return runtime::tune(kernel, problem, bench.device, bench.builder, options, context);
+}
+
+std::vector<Values> tried(const TuneResult& result) {
+  std::vector<Values> configs;
+  for (const Candidate& c : result.candidates) configs.push_back(c.config);
+  return configs;
+}
+
+}  // namespace
+
+TEST_CASE("a target time is enough", "[runtime][tuner]") {
+  Bench bench;
+  const KernelDefinition kernel = doubling(up_to(200), 100);
+  for (int a = 1; a <= 200; ++a) bench.seconds(a, (1 + 0.01 * std::abs(a - 50)) * kMs);
+  TuneOptions options;
+  options.target_seconds = 1.25 * kMs;
+  const TuneResult r = tune(bench, kernel, options);
+  CHECK(r.end == SearchEnd::target);
+  CHECK_FALSE(r.complete);
+  CHECK(r.winner().seconds <= 1.25 * kMs);
+  CHECK(r.candidates.size() < 100);
+  SECTION("of which the default may be the first") {
+    options.target_seconds = 1;
+    const TuneResult first = tune(bench, kernel, options);
+    CHECK(first.candidates.size() <= 8);  // one group
+  }
+}
+
+TEST_CASE("a request to stop leaves the best so far", "[runtime][tuner]") {
+  Bench bench;
+  const KernelDefinition kernel = doubling(up_to(500), 1);
+  bench.seconds(1, 2 * kMs);
+  TuneOptions options;
+  options.strategy = "random";
+  std::stop_source source;
+  options.stop = source.get_token();
+
+  SECTION("in the middle") {
+    options.progress = [&](const TuneProgress& p) {
+      if (p.evaluated >= 20) source.request_stop();
+    };
+    const TuneResult r = tune(bench, kernel, options);
+    CHECK(r.end == SearchEnd::stopped);
+    CHECK_FALSE(r.complete);
+    CHECK(r.candidates.size() >= 20);
+    CHECK(r.candidates.size() < 60);
+    CHECK(r.winner().seconds == Approx(kMs));
+
+    // The next run tries none of them again.
+    const int before = bench.compiler->compiles;
+    options.stop = {};
+    options.progress = nullptr;
+    options.max_evaluations = r.candidates.size() + 10;
+    const TuneResult more = tune(bench, kernel, options, &r);
+    CHECK(more.end == SearchEnd::evaluations);
+    CHECK(more.evaluated == 10);
+    CHECK(bench.compiler->compiles <= before + 10);
+    const std::vector<Values> all = tried(more);
+    CHECK(std::set<Values>(all.begin(), all.end()).size() == all.size());
+    for (const Values& config : tried(r))
+      CHECK(std::find(all.begin(), all.end(), config) != all.end());
+  }
+  SECTION("before anything was measured") {
+    source.request_stop();
+    const TuneResult r = tune(bench, kernel, options);
+    CHECK(r.end == SearchEnd::stopped);
+    CHECK(r.winner_index == 0);
+    CHECK(r.winner().config == Values{1, 0});
+  }
+  CHECK(bench.device->live_kernels == 0);
+  CHECK(bench.device->live_allocations == 0);
+}
+
+TEST_CASE("a run starts with what others found", "[runtime][tuner]") {
+  Bench bench;
+  const KernelDefinition kernel = doubling(up_to(300), 5);
+  runtime::TuneContext context;
+  context.starts = {{77, 0}, {12345, 0}, {5, 0}, {77, 0}, {1}, {200, 0}};
+  TuneOptions options;
+  options.max_evaluations = 3;
+  const TuneResult r = run(bench, kernel, options, context);
+  REQUIRE(r.candidates.size() == 3);
+  CHECK(r.candidates[0].config == Values{5, 0});
+  CHECK(r.candidates[1].config == Values{77, 0});
+  CHECK(r.candidates[2].config == Values{200, 0});
+
+  SECTION("unless the budget is for the default alone") {
+    options.max_evaluations = 1;
+    CHECK(run(bench, kernel, options, context).candidates.size() == 1);
+  }
+  SECTION("unless a constraint forbids it") {
+    KernelDefinition strict = kernel;
+    strict.space.where("not 77", [](auto c, auto, const auto&) { return c[0] != 77; });
+    CHECK(run(bench, strict, options, context).candidates[1].config == Values{200, 0});
+  }
+}
+
+TEST_CASE("the config in use stays within the noise", "[runtime][tuner]") {
+  Bench bench;
+  bench.seconds(1, 1.0 * kMs);
+  bench.seconds(2, 2.0 * kMs);  // the default
+  bench.seconds(8, 1.003 * kMs);
+  runtime::TuneContext context;
+  CHECK(run(bench, doubling(), {}, context).winner().config == Values{1, 0});
+  context.incumbent = {8, 0};
+  CHECK(run(bench, doubling(), {}, context).winner().config == Values{8, 0});
+  bench.seconds(8, 1.05 * kMs);
+  CHECK(run(bench, doubling(), {}, context).winner().config == Values{1, 0});
+}
+
+TEST_CASE("an unfinished run is saved as it goes", "[runtime][tuner]") {
+  Bench bench;
+  const KernelDefinition kernel = doubling(up_to(64), 2);
+  bench.seconds(9, 0.5 * kMs);
+  std::vector<TuneResult> saved;
+  runtime::TuneContext context;
+  context.save = [&](const TuneResult& r) { saved.push_back(r); };
+  TuneOptions options;
+  options.strategy = "exhaustive";
+  const TuneResult r = run(bench, kernel, options, context);
+  REQUIRE_FALSE(saved.empty());
+  for (const TuneResult& s : saved) {
+    CHECK_FALSE(s.complete);
+    CHECK(s.winner().status == CandidateStatus::measured);
+    CHECK(s.candidates.size() < r.candidates.size());
+  }
+  // What was saved can be gone on from.
+  Bench second;
+  const TuneResult rest = tune(second, kernel, options, &saved.front());
+  CHECK(rest.complete);
+  CHECK(rest.candidates.size() == 64);
+  CHECK(rest.evaluated == 64 - saved.front().candidates.size());
+}
+
+TEST_CASE("the parts of a run's time are told", "[runtime][tuner]") {
+  Bench bench;
+  const TuneResult r = tune(bench, doubling(up_to(20)));
+  CHECK(r.wall_seconds > 0);
+  CHECK(r.compile_seconds + r.verify_seconds + r.time_seconds + r.search_seconds <=
+        r.wall_seconds * 1.001);
+  std::set<std::string> names, lanes;
+  for (const TraceSpan& s : r.spans) {
+    names.insert(s.name);
+    lanes.insert(s.lane);
+    CHECK(s.seconds >= 0);
+  }
+  for (const char* name : {"compile", "verify", "time", "search", "finals"})
+    CHECK(names.count(name) == 1);
+  CHECK(lanes.count("tuner") == 1);
+  CHECK(lanes.count("compiler 0") == 1);
+}
+
+TEST_CASE("a machine that slows down does not make the later candidates lose", "[runtime][tuner]") {
+  Bench bench;
+  const KernelDefinition kernel = doubling(up_to(60), 1);
+  bench.seconds(60, 0.9 * kMs);
+  TuneOptions options;
+  options.strategy = "exhaustive";
+  options.progress = [&](const TuneProgress& p) {
+    bench.device->pace = 1 + 0.02 * static_cast<double>(p.evaluated);
+  };
+  // By the bare times the last one, at 2.2 times the first one's pace, would have no chance.
+  CHECK(tune(bench, kernel, options).winner().config == Values{60, 0});
+}

@@ -1,0 +1,137 @@
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln_test.hpp"
+#include "tools/report.hpp"
+
+using namespace kiln;
+using namespace kiln::tools;
+using nlohmann::json;
+
+namespace {
+
+/// 100 GB/s and 1 TFLOP/s.
+const Roofline kRoof{.bytes_per_second = 1e11, .flops_per_second = 1e12, .device = "Abacus"};
+
+Candidate candidate(Values config, CandidateStatus status, double seconds,
+                    std::string reason = {}) {
+  Candidate c;
+  c.config = std::move(config);
+  c.status = status;
+  c.seconds = seconds;
+  c.reason = std::move(reason);
+  if (status == CandidateStatus::measured) c.samples = {seconds, seconds};
+  return c;
+}
+
+TuneResult result() {
+  TuneResult r;
+  r.kernel = "scale";
+  r.types = {"float"};
+  r.problem_fields = {"n"};
+  r.problem = {1000};
+  r.device = "host";
+  r.parameters = {"block", "items"};
+  r.candidates = {
+      candidate({256, 1}, CandidateStatus::measured, 4e-3),
+      candidate({512, 1}, CandidateStatus::measured, 2e-3),
+      candidate({128, 1}, CandidateStatus::compile_failed, 0, "error: no\nmore of the log"),
+      candidate({64, 1}, CandidateStatus::wrong_result, 0, "element 3 differs"),
+      candidate({64, 2}, CandidateStatus::exceeds_limits, 0, "too many registers")};
+  r.winner_index = 1;
+  r.flops = 1e9;
+  r.bytes = 1e8;
+  r.strategy = "random";
+  r.space.combinations = 12;
+  r.space.allowed = 9;
+  r.space.rejected = {{"a tile fits", 3}};
+  r.end = SearchEnd::evaluations;
+  r.warnings = {"the clock drifted by 3 %"};
+  r.wall_seconds = 1;
+  r.compile_seconds = 0.5;
+  return r;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a report says what fell out and why", "[tools]") {
+  const std::string text = describe(result());
+  INFO(text);
+  CHECK(contains(text, "scale<float> n=1000 on host"));
+  CHECK(contains(text, "12 combinations, 9 allowed"));
+  CHECK(contains(text, "3 x a tile fits"));
+  CHECK(contains(text, "5 candidates of strategy random: 1 pruned, 2 failed, 2 verified"));
+  CHECK(contains(text, "1 x compile_failed: error: no\n"));
+  CHECK(!contains(text, "more of the log"));
+  CHECK(contains(text, "1 x wrong_result: element 3 differs"));
+  CHECK(contains(text, "1 x exceeds_limits: too many registers"));
+  CHECK(contains(text, "ended by: evaluations"));
+  CHECK(contains(text, "warning: the clock drifted"));
+  CHECK(contains(text, "2 ms  block=512,items=1, 500 GFLOP/s, 50 GB/s; 2.00x"));
+  CHECK(!contains(text, "roofline"));
+}
+
+TEST_CASE("with a roofline it says how far from it", "[tools]") {
+  const std::string text = describe(result(), &kRoof);
+  INFO(text);
+  CHECK(contains(text, "block=256,items=1, 250 GFLOP/s, 25 GB/s, 25 % of the roofline"));
+  CHECK(contains(text, "block=512,items=1, 500 GFLOP/s, 50 GB/s, 50 % of the roofline"));
+  const Roofline unknown;
+  CHECK(!contains(describe(result(), &unknown), "of the roofline"));
+}
+
+TEST_CASE("JSON has the same figures", "[tools]") {
+  const json plain = to_json(result());
+  CHECK(plain["winner"]["tflops"].get<double>() == Approx(0.5));
+  CHECK(plain["winner"]["gb_per_s"].get<double>() == Approx(50));
+  CHECK(!plain["winner"].contains("roofline_percent"));
+  CHECK(!plain.contains("roofline"));
+  CHECK(plain["counts"]["measured"] == 2);
+  CHECK(plain["counts"]["compile_failed"] == 1);
+  CHECK(plain["space"]["rejected"][0]["count"] == 3);
+  CHECK(plain["end"] == "evaluations");
+  CHECK(plain["warnings"].size() == 1);
+
+  const json held = to_json(result(), &kRoof);
+  CHECK(held["winner"]["roofline_percent"].get<double>() == Approx(50));
+  CHECK(held["winner"]["bound"] == "memory");
+  CHECK(held["default"]["roofline_percent"].get<double>() == Approx(25));
+  CHECK(!held["candidates"][2].contains("roofline_percent"));
+  CHECK(held["candidates"][2]["reason"].get<std::string>() == "error: no\nmore of the log");
+  CHECK(held["roofline"]["gb_per_s"].get<double>() == Approx(100));
+  CHECK(held["roofline"]["fma_gflops"].get<double>() == Approx(1000));
+  CHECK(!held["roofline"].contains("tensor_gflops"));
+}
+
+TEST_CASE("a kernel that does not say what it does has no rates", "[tools]") {
+  TuneResult r = result();
+  r.flops = 0;
+  r.bytes = 0;
+  CHECK(!contains(describe(r, &kRoof), "/s"));
+  const json j = to_json(r, &kRoof);
+  CHECK(!j["winner"].contains("tflops"));
+  CHECK(!j["winner"].contains("gb_per_s"));
+  CHECK(!j["winner"].contains("bound"));
+  // A default that failed has no time; numbers that JSON cannot hold do not get there.
+  r.candidates[0].status = CandidateStatus::launch_failed;
+  r.flops = std::numeric_limits<double>::infinity();
+  CHECK(contains(describe(r), "launch_failed"));
+  CHECK(!contains(to_json(r, &kRoof).dump(), "null"));
+}
+
+TEST_CASE("rates and times have three digits and a prefix", "[tools]") {
+  CHECK(show_rate(0, "B/s") == "0 B/s");
+  CHECK(show_rate(999, "B/s") == "999 B/s");
+  CHECK(show_rate(999.6, "B/s") == "1 KB/s");
+  CHECK(show_rate(1.234e9, "B/s") == "1.23 GB/s");
+  CHECK(show_rate(6.6e14, "FLOP/s") == "660 TFLOP/s");
+  CHECK(show_rate(5e18, "FLOP/s") == "5e+03 PFLOP/s");
+  CHECK(show_time(2.5) == "2.5 s");
+  CHECK(show_time(1.234e-3) == "1.23 ms");
+  CHECK(show_time(4.5e-8) == "0.045 us");
+}
