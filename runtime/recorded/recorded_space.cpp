@@ -89,7 +89,7 @@ std::string RecordedSpace::describe(std::size_t index) const {
   const auto point = data_->point(index);
   for (std::size_t i = 0; i < point.size(); ++i) {
     const RecordedParameter& p = data_->parameters[i];
-    text += (i ? "," : "") + p.name + "=" + p.texts[point[i]];
+    text.append(i ? "," : "").append(p.name).append("=").append(p.texts[point[i]]);
   }
   return text;
 }

@@ -34,7 +34,7 @@ std::vector<std::string> strategy_names() {
 }
 
 const std::string& default_strategy() {
-  static const std::string name = "simulated_annealing";
+  static const std::string name = "model";
   return name;
 }
 

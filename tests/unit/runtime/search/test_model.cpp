@@ -208,10 +208,10 @@ TEST_CASE("model: the latest result of a config counts", "[search]") {
   const SearchSpace space(dynamic, kProblem, kLimits);
   const auto strategy = make_strategy("model", {space, 1, 100, {}});
   const auto time = [](std::int64_t a) { return 1 + std::fabs(static_cast<double>(a) - 300) / 50; };
-  for (const std::int64_t a : {10, 60, 110, 160, 210, 260, 310, 360, 390})
-    strategy->observe(Values{a}, time(a));
-  strategy->observe(Values{10}, 0.01);  // would draw the search there
-  strategy->observe(Values{10}, time(10));
+  // First told the mirror image, which would draw the search to 99.
+  for (const bool mirrored : {true, false})
+    for (const std::int64_t a : {10, 60, 110, 160, 210, 260, 310, 360, 390})
+      strategy->observe(Values{a}, time(mirrored ? 399 - a : a));
   int near = 0;
   for (int i = 0; i < 6; ++i) {
     const Values config = strategy->propose(1).at(0);
