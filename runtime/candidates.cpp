@@ -29,7 +29,8 @@ std::size_t Candidates::add(const Values& config) {
   if (!added) return place->second;
   result_.candidates.emplace_back().config = config;
   scores_.push_back(kInfinity);
-  std::vector<std::size_t>& places = places_.emplace_back();
+  auto& [cost, places] = orders_.emplace_back();
+  if (cost_) cost = cost_(config);
   for (std::size_t i = 0; i < config.size(); ++i) {
     const auto& values = space_.parameters()[i].values;
     places.push_back(static_cast<std::size_t>(std::find(values.begin(), values.end(), config[i]) -

@@ -1,10 +1,12 @@
 // The candidates of one tuning run: what became of each, found by config.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/tune.hpp"
@@ -15,6 +17,10 @@ namespace kiln::runtime {
 class Candidates {
  public:
   Candidates(TuneResult& result, const DynamicSpace& space) : result_(result), space_(space) {}
+  /// A guess at a config's cost, the same in every process: among equals the least is preferred.
+  void prefer_by(std::function<double(std::span<const std::int64_t>)> cost) {
+    cost_ = std::move(cost);
+  }
 
   Candidate& operator[](std::size_t index) { return result_.candidates[index]; }
   const Candidate& operator[](std::size_t index) const { return result_.candidates[index]; }
@@ -30,14 +36,15 @@ class Candidates {
   /// what cannot be used.
   double score(std::size_t index) const { return scores_[index]; }
   void set_score(std::size_t index, double seconds) { scores_[index] = seconds; }
-  /// Measured ones, best score first; ties in the order of the space.
+  /// Measured ones, best score first.
   std::vector<std::size_t> ranked() const;
-  /// True when a comes before b in the order of the parameters and their values.
-  bool before(std::size_t a, std::size_t b) const { return places_[a] < places_[b]; }
+  /// True when a is preferred to b, were both as fast: the one of less cost by `prefer_by`, else
+  /// the first in the order of the parameters and their values.
+  bool before(std::size_t a, std::size_t b) const { return orders_[a] < orders_[b]; }
 
   /// The best by what was measured so far: the default unless it is beaten by more than the noise
-  /// (and at least by 1 %), else the first in the order of the space within that band. Nothing when
-  /// none was measured.
+  /// (and at least by 1 %), else the preferred one within that band. Nothing when none was
+  /// measured.
   std::optional<std::size_t> decide() const;
   /// @throws TuningFailedError with the reason of every candidate.
   [[noreturn]] void fail(const std::string& what) const;
@@ -47,7 +54,9 @@ class Candidates {
   const DynamicSpace& space_;
   std::map<Values, std::size_t> index_;
   std::vector<double> scores_;
-  std::vector<std::vector<std::size_t>> places_;  ///< of values in their parameters' lists
+  std::function<double(std::span<const std::int64_t>)> cost_;
+  /// Cost, and the places of values in their parameters' lists.
+  std::vector<std::pair<double, std::vector<std::size_t>>> orders_;
 };
 
 }  // namespace kiln::runtime

@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kKept = 16;
 /// A thread pool's start and the clock's own noise need a longer sample than a GPU's events.
 constexpr double kHostSampleSeconds = 2e-4;
+/// On a CPU that others use as well, more seconds say more than more samples.
+constexpr double kHostFinalSeconds = 3, kHostLeastFinalSeconds = 0.8;
 
 /// A disturbance only ever adds time: what is compared is the time of the quieter samples.
 double undisturbed(const std::vector<double>& samples) { return quantile(samples, 0.2); }
@@ -163,7 +165,12 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
   FinalsOptions options;
   options.must_beat = 0;
   options.cold_cache = options_.cold_cache;
+  if (device_->shares_cpu()) {
+    options.seconds = kHostFinalSeconds;
+    options.least_seconds = kHostLeastFinalSeconds;
+  }
   options.seconds = std::min(seconds, options.seconds);
+  options.least_seconds = std::min(seconds, options.least_seconds);
   for (const std::size_t i : leading)
     if (auto contestant = enter(i, build)) {
       finalists.push_back(std::move(*contestant));

@@ -24,12 +24,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kLeastGroup = 4;
 /// Seconds between two calls of `save`.
 constexpr double kSaveEvery = 0.25;
-/// Who is this much slower than the best at most goes to the final, and how many do.
+/// To the final go the best few, for their scores may be disturbed, and who is this much slower
+/// than the best at most.
 constexpr double kFinalBand = 0.05;
-/// The default and the config in use need no final against one that is so much faster, when each of
-/// their launches takes so many seconds; else they get one: they may have been disturbed.
+constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
+/// Nobody needs a final against one that is so much faster; but the default and the config in use
+/// get one, as they may have been disturbed, unless each launch takes so many seconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
-constexpr std::size_t kMaxFinalists = 12;
 constexpr std::size_t kMaxWarnings = 5;
 /// The part of a time limit that is kept for the final.
 constexpr double kFinalsShare = 0.15;
@@ -110,6 +111,7 @@ class TuningRun {
       return launch_problem(kernel_.geometry(config, problem_), limits_).empty();
     });
     const CostModel model(kernel_, problem_, device_->info());
+    candidates_.prefer_by([&model](auto config) { return model.seconds(config); });
     start_search(space, model);
     {
       const auto begin = Clock::now();
@@ -293,7 +295,9 @@ class TuningRun {
           std::find(leading.begin(), leading.end(), *index) == leading.end())
         leading.push_back(*index);
     for (const std::size_t i : ranked) {
-      if (score(i) > score(ranked.front()) * (1 + kFinalBand) || others.size() == kMaxFinalists)
+      const double behind = score(i) / score(ranked.front());
+      if (others.size() == kMaxFinalists || behind > kHopeless ||
+          (behind > 1 + kFinalBand && others.size() >= kFewestFinalists))
         break;
       if (std::find(leading.begin(), leading.end(), i) == leading.end()) others.push_back(i);
     }

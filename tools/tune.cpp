@@ -66,6 +66,8 @@ std::map<std::string, std::int64_t> parse_problem(const std::string& text) {
   return problem;
 }
 
+constexpr std::string_view kRecorded = "recorded:";
+
 Job make_job(const Registry& registry, const std::string& kernel, const std::string& types,
              const std::map<std::string, std::int64_t>& problem) {
   Job job{registry.make(kernel, types), {}};
@@ -108,11 +110,15 @@ class Tuning {
 
   int run() {
     const auto start = std::chrono::steady_clock::now();
+    const bool recorded = request_.device.starts_with(kRecorded);
     const bool single = request_.problems_file.empty();
+    if (recorded && !(single && request_.kernel.empty() && request_.problem.empty()))
+      throw UserError("a recorded device has one kernel and one problem: name neither");
     if (!single && !request_.kernel.empty())
       throw UserError("give either a kernel or --problems FILE, not both");
-    if (single && request_.kernel.empty()) throw UserError("give a kernel, or --problems FILE");
-    if (single && request_.problem.empty()) {
+    if (single && !recorded && request_.kernel.empty())
+      throw UserError("give a kernel, or --problems FILE");
+    if (single && !recorded && request_.problem.empty()) {
       const KernelDefinition kernel = context_.registry.make(request_.kernel, request_.types);
       std::string fields;
       for (const std::string& f : kernel.problem_fields)
@@ -126,7 +132,10 @@ class Tuning {
       throw UserError("--export takes t4:FILE, and one problem");
     const Registry& registry = context_.registry;
     std::vector<Job> jobs;
-    if (single)
+    if (recorded)
+      jobs.push_back(
+          {recorded_kernel(RecordedSpace(request_.device.substr(kRecorded.size()))), {}});
+    else if (single)
       jobs.push_back(
           make_job(registry, request_.kernel, request_.types, parse_problem(request_.problem)));
     else
@@ -135,8 +144,8 @@ class Tuning {
       std::printf("device: %s (%s, %s)\n", runtime_->device().id.c_str(),
                   runtime_->device().name.c_str(), runtime_->device().target.arch.c_str());
 
-    roofline_ = known_roofline(*runtime_);
-    if (!roofline_ && request_.roofline && interrupt_.signal() == 0) {
+    if (!recorded) roofline_ = known_roofline(*runtime_);
+    if (!recorded && !roofline_ && request_.roofline && interrupt_.signal() == 0) {
       ProgressBar bar("roofline");
       roofline_ = roofline(*runtime_, {.stop = interrupt_.token(),
                                        .progress = [&](const TuneProgress& p) { bar.show(p); }});

@@ -70,7 +70,23 @@ def main():
     assert again["compiled"] == 1, again["compiled"]
     assert json.loads(kiln("cache", "verify", "--json"))["damaged"] == []
 
-    assert json.loads(kiln("cache", "clear", "--json"))["removed"] == len(entries)
+    # What a tuning found can be searched again, and its time accounted for.
+    folder = pathlib.Path(os.environ["KILN_CACHE_DIR"]).parent
+    space, trace = folder / "rmsnorm.t4.json.gz", folder / "trace.json"
+    done = json.loads(kiln(*tune, "--retune", "--export", f"t4:{space}", "--trace", str(trace)))
+    replayed = json.loads(kiln("replay", str(space), "--strategy", "exhaustive", "--budget", "1000", "--json"))
+    assert replayed["fraction_of_optimum"]["mean"] == 1, replayed
+    assert abs(replayed["optimum_ms"] / min(
+        sum(c["samples_ms"]) / len(c["samples_ms"]) for c in done["candidates"] if "samples_ms" in c) - 1) < 1e-6
+    spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert {"find", "verify", "time", "finals"} <= {e["name"] for e in spans}, spans[:3]
+    parts = sum(done[p] for p in ("compile_s", "verify_s", "time_s", "search_s"))
+    assert 0.5 * done["wall_s"] < parts <= done["wall_s"], (parts, done["wall_s"])
+    again = json.loads(kiln("tune", "--device", f"recorded:{space}", "--json"))
+    assert again["complete"] and again["launch"]["right"], again["end"]
+    kiln(*tune, "--export", "csv:x", code=1)
+
+    assert json.loads(kiln("cache", "clear", "--json"))["removed"] >= len(entries)
     assert json.loads(kiln("cache", "stats", "--json"))["binaries"] == 0
     print("doctor, list, tune, store: as documented")
     return 0

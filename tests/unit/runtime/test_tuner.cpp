@@ -79,14 +79,23 @@ TEST_CASE("the default is that of the device's kind of target", "[runtime][tuner
   CHECK(r.candidates.size() == 4);
 }
 
-TEST_CASE("ties go to the first in the order of the space", "[runtime][tuner]") {
+TEST_CASE("ties go to the config of least expected cost, then to the order of the space",
+          "[runtime][tuner]") {
   Bench bench;
   bench.seconds(2, 2 * kMs);
   bench.seconds(4, 1.002 * kMs);
   bench.seconds(1, 1.004 * kMs);
   bench.seconds(8, kMs);
-  CHECK(tune(bench, doubling()).winner().config == Values{1, 0});
-  CHECK(tune(bench, doubling({8, 4, 2, 1})).winner().config == Values{8, 0});
+  const auto winner = [&](std::vector<std::int64_t> values, auto cost) {
+    KernelDefinition kernel = doubling(std::move(values));
+    kernel.cost = [cost](std::span<const std::int64_t> c, std::span<const std::int64_t>,
+                         const DeviceLimits&) { return cost(c[0]); };
+    return tune(bench, kernel).winner().config[0];
+  };
+  const auto same = [](std::int64_t) { return 1.0; };
+  CHECK(winner({1, 2, 4, 8}, same) == 1);
+  CHECK(winner({8, 4, 2, 1}, same) == 8);
+  CHECK(winner({1, 2, 4, 8}, [](std::int64_t a) { return a == 4 ? 1.0 : 2.0; }) == 4);
 }
 
 TEST_CASE("wrong and fast is disqualified, and its element named", "[runtime][tuner]") {

@@ -65,7 +65,9 @@ TEST_CASE("a budget of seconds", "[runtime][tuner]") {
   CHECK_FALSE(r.complete);
   CHECK(r.candidates.size() < 20);
   const int before = bench.compiler->compiles;
-  const TuneResult rest = tune(bench, doubling(many), {}, &r);
+  TuneOptions all;
+  all.strategy = "exhaustive";
+  const TuneResult rest = tune(bench, doubling(many), all, &r);
   CHECK(rest.complete);
   CHECK(rest.count(CandidateStatus::measured) == 100);
   CHECK(bench.compiler->compiles == 100);
@@ -110,7 +112,9 @@ TEST_CASE("batches: anchors are timed beside each", "[runtime][tuner]") {
   for (int i = 0; i < 150; ++i) many[static_cast<std::size_t>(i)] = i + 1;
   bench.seconds(10, 0.8 * kMs);
   bench.seconds(140, 0.5 * kMs);
-  const TuneResult r = tune(bench, doubling(many, 70));
+  TuneOptions all;
+  all.strategy = "exhaustive";
+  const TuneResult r = tune(bench, doubling(many, 70), all);
   CHECK(r.complete);
   CHECK(r.count(CandidateStatus::measured) == 150);
   CHECK(r.winner().config == Values{140, 0});

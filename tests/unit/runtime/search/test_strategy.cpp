@@ -1,3 +1,5 @@
+#include <set>
+
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
 #include "space_maker.hpp"
@@ -61,6 +63,24 @@ TEST_CASE("exhaustive does not list a huge space first", "[search]") {
   CHECK(strategy->propose(3) == std::vector<Values>{{0, 0, 0, 0}, {0, 0, 0, 2}, {0, 0, 0, 4}});
   CHECK(strategy->propose(1) == std::vector<Values>{{0, 0, 0, 6}});
   CHECK(asked < 20);
+}
+
+TEST_CASE("exhaustive: the rest of a sparse space is listed, not walked to", "[search]") {
+  DynamicSpace dynamic;
+  std::vector<std::int64_t> values(64);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i);
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"})
+    dynamic.parameter(name, values, 0);
+  for (std::size_t d = 0; d + 1 < 8; ++d)  // 64 of 2.8e14
+    dynamic.where("each is one more",
+                  [d](auto c, auto, const auto&) { return c[d + 1] == (c[d] + 1) % 64; });
+  const SearchSpace space(dynamic, kProblem, kLimits);
+  const auto strategy = make_strategy("exhaustive", {space});
+  strategy->observe(Values{5, 6, 7, 8, 9, 10, 11, 12}, 1.0);
+  const std::vector<Values> all = drain(*strategy, 10);
+  CHECK(all.size() == 63);
+  CHECK(std::set<Values>(all.begin(), all.end()).size() == 63);
+  for (const Values& config : all) CHECK_FALSE(dynamic.violated(config, kProblem, kLimits));
 }
 
 TEST_CASE("an unknown strategy: those that exist are listed", "[search]") {
