@@ -19,6 +19,11 @@ constexpr double kLeastGain = 0.01;
 
 }  // namespace
 
+bool was_built(const Candidate& c) noexcept {
+  return c.status == CandidateStatus::measured || c.status == CandidateStatus::compile_failed ||
+         c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result;
+}
+
 std::optional<std::size_t> Candidates::find(const Values& config) const {
   const auto found = index_.find(config);
   return found == index_.end() ? std::nullopt : std::optional(found->second);

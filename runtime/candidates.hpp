@@ -13,6 +13,10 @@
 
 namespace kiln::runtime {
 
+/// Whether this outcome cost a compile and is worth remembering. Others cost nothing to find again,
+/// and depend on code that no key covers.
+bool was_built(const Candidate& candidate) noexcept;
+
 /// Not thread-safe. Candidate 0 is the default.
 class Candidates {
  public:

@@ -1,8 +1,12 @@
 #include "runtime/engine.hpp"
 
+#include <algorithm>
+#include <set>
+
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/candidates.hpp"
 #include "runtime/resource_check.hpp"
 #include "runtime/tuner.hpp"
 
@@ -26,11 +30,21 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
   const TuneResult& known = recall.result;
   if (options.retune || !recall.same_space) return false;
   if (for_launch) return true;
-  if (options.max_evaluations != 0 && known.candidates.size() >= options.max_evaluations)
+  if (options.max_evaluations != 0 &&
+      static_cast<std::size_t>(std::count_if(known.candidates.begin(), known.candidates.end(),
+                                             runtime::was_built)) >= options.max_evaluations)
     return true;
   if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
   return known.complete && (options.strategy.empty() || options.strategy == known.strategy ||
                             static_cast<double>(known.candidates.size()) >= known.space.allowed);
+}
+
+/// Candidates of an earlier run that this one has not come to.
+void add_missing(TuneResult& result, const TuneResult& earlier) {
+  std::set<Values> there;
+  for (const Candidate& c : result.candidates) there.insert(c.config);
+  for (const Candidate& c : earlier.candidates)
+    if (runtime::was_built(c) && there.insert(c.config).second) result.candidates.push_back(c);
 }
 
 void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
@@ -74,6 +88,7 @@ std::optional<Recall> Engine::recall(const KernelDefinition& kernel,
 
 TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                         const TuneOptions& options, bool for_launch) {
+  runtime::check(options);
   std::lock_guard lock(tuning_);
   const auto known = recall(kernel, problem);
   if (known && answers(*known, options, for_launch)) return known->result;
@@ -83,12 +98,23 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
   if (known && !options.retune) context.prior = &known->result;
   if (known) context.incumbent = known->result.winner().config;
   context.starts = starting_points_.nearest(kernel, problem, device_->info(), kStarts);
-  context.save = [&](const TuneResult& unfinished) {
-    store_->put_record(key, runtime::to_json(unfinished, kernel, software));
+  // What was measured earlier is not lost before it is measured again.
+  const auto completed = [&](TuneResult result) {
+    if (known && options.retune) add_missing(result, known->result);
+    return result;
   };
-  TuneResult result = runtime::tune(kernel, problem, device_, builder_, options, context);
+  context.save = [&](const TuneResult& unfinished) {
+    store_->put_record(key, runtime::to_json(completed(unfinished), kernel, software));
+  };
+  TuneResult result =
+      completed(runtime::tune(kernel, problem, device_, builder_, options, context));
   for (const Version& v : software) result.versions.push_back({v.name, v.value});
-  if (result.winner().status != CandidateStatus::measured) return result;  // stopped too early
+  if (result.winner().status != CandidateStatus::measured) {  // stopped too early
+    if (!known) return result;
+    TuneResult stays = known->result;
+    stays.end = SearchEnd::stopped;
+    return stays;
+  }
   const nlohmann::json record = runtime::to_json(result, kernel, software);
   store_->put_record(key, record);
   starting_points_.add(key, record);

@@ -1,6 +1,7 @@
 #include "runtime/measuring_lane.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/measure.hpp"
@@ -184,12 +185,19 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
   const FinalsResult final = finals(*device_, workload_, finalists, options,
                                     [this] { return options_.stop.stop_requested(); });
   warn(final.warnings);
-  for (const Contestant& c : finalists) {
+  // Those who left early met other rounds than the winner did: their times are told by how they
+  // compare in the rounds that both were in.
+  const double winner = median(finalists[final.winner].samples);
+  for (std::size_t i = 0; i < finalists.size(); ++i) {
+    const Contestant& c = finalists[i];
     if (!c.failure.empty()) {
       candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
     } else if (!c.samples.empty()) {
+      const double behind = final.behind[i].estimate - final.behind[final.winner].estimate;
       candidates_[c.candidate].samples = c.samples;
-      candidates_[c.candidate].seconds = median(c.samples);
+      candidates_[c.candidate].seconds = std::isfinite(behind) && std::isfinite(winner)
+                                             ? winner * std::exp(behind)
+                                             : median(c.samples);
     }
   }
   result_.time_seconds +=

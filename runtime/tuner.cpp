@@ -37,12 +37,6 @@ constexpr double kFinalsShare = 0.15;
 /// Configs that the cost model looks at for a starting point.
 constexpr std::size_t kModelled = 2048;
 
-/// Other outcomes cost nothing to find again, and depend on code that no key covers.
-bool was_built(const Candidate& c) {
-  return c.status == CandidateStatus::measured || c.status == CandidateStatus::compile_failed ||
-         c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result;
-}
-
 /// The config that the cost model likes best among some; empty when it likes none.
 Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed) {
   std::vector<Point> points;
@@ -130,9 +124,7 @@ class TuningRun {
 
  private:
   void check_request() const {
-    for (const double limit : {options_.max_seconds, options_.target_seconds})
-      if (!(limit >= 0) || std::isinf(limit))
-        throw UserError(format("tuning: {} is not a number of seconds to tune by", limit));
+    check(options_);
     if (!kernel_.workload)
       throw UserError(
           format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
@@ -388,6 +380,13 @@ class TuningRun {
 
 bool empty(const LaunchGeometry& g) noexcept {
   return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0;
+}
+
+void check(const TuneOptions& options) {
+  for (const double limit : {options.max_seconds, options.target_seconds})
+    if (!(limit >= 0) || std::isinf(limit))
+      throw UserError(format("tuning: {} is not a number of seconds to tune by", limit));
+  check_strategy(options.strategy);
 }
 
 TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

@@ -16,6 +16,9 @@ namespace kiln::runtime {
 /// A problem with nothing to do.
 bool empty(const LaunchGeometry& geometry) noexcept;
 
+/// @throws UserError on a limit that is no number of seconds or a strategy that does not exist.
+void check(const TuneOptions& options);
+
 /// What a tuning run may start from and whom it tells.
 struct TuneContext {
   /// An earlier result whose candidates are taken over and not tried again; or null.

@@ -105,6 +105,9 @@ TuneResult measured(const Runtime& runtime, const Kernel& kernel,
   return runtime.tuned(kernel).tune(problem, options);
 }
 
+/// Per second; 0 when it could not be measured.
+double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
+
 /// What the device can do at best: disturbances only ever add time.
 double fastest(const TuneResult& result) {
   const Candidate& winner = result.winner();
@@ -233,14 +236,14 @@ std::optional<Roofline> combine(const Runtime& runtime, const Get& get) {
   const std::optional<TuneResult> copy = get(copy_kernel(), copy_problem(device));
   const std::optional<TuneResult> fma = get(fma_kernel(), fma_problem(device));
   if (!copy || !fma) return {};
-  Roofline roof{.bytes_per_second = copy->bytes / fastest(*copy),
-                .flops_per_second = fma->flops / fastest(*fma),
+  Roofline roof{.bytes_per_second = rate(copy->bytes, fastest(*copy)),
+                .flops_per_second = rate(fma->flops, fastest(*fma)),
                 .device = device.name,
                 .from_store = copy->from_store && fma->from_store};
   if (device.limits.compute_capability >= 80) {
     const std::optional<TuneResult> mma = get(mma_kernel(), mma_problem(device));
     if (!mma) return {};
-    roof.tensor_flops_per_second = mma->flops / fastest(*mma);
+    roof.tensor_flops_per_second = rate(mma->flops, fastest(*mma));
     roof.from_store = roof.from_store && mma->from_store;
   }
   return roof;

@@ -138,6 +138,7 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
                    rates(result, base, roofline));
   else
     text += format("  default {:>9}  {}\n", to_string(base.status), result.describe(base));
+  if (best.status != CandidateStatus::measured) return text + "  nothing was measured\n";
   text += format("  winner  {:>9}  {}{}; {:.2f}x the default's speed\n", show_time(best.seconds),
                  result.describe(best), rates(result, best, roofline), result.speedup());
   return text;

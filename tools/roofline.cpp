@@ -35,6 +35,8 @@ int run(const Context& context, const Request& request) {
     tuning.progress = [&](const TuneProgress& p) { bar.show(p); };
     roof = roofline(runtime, tuning);
   }
+  if (interrupt.signal() != 0 && (roof.bytes_per_second == 0 || roof.flops_per_second == 0))
+    return kInterrupted;
   if (context.json) {
     std::puts(to_json(roof).dump(2).c_str());
   } else {

@@ -147,8 +147,10 @@ class Tuning {
     if (!recorded) roofline_ = known_roofline(*runtime_);
     if (!recorded && !roofline_ && request_.roofline && interrupt_.signal() == 0) {
       ProgressBar bar("roofline");
-      roofline_ = roofline(*runtime_, {.stop = interrupt_.token(),
-                                       .progress = [&](const TuneProgress& p) { bar.show(p); }});
+      TuneOptions options;
+      options.stop = interrupt_.token();
+      options.progress = [&](const TuneProgress& p) { bar.show(p); };
+      roofline_ = roofline(*runtime_, options);
     }
     json results = json::array();
     std::size_t stored = 0, wrong = 0;
@@ -163,7 +165,9 @@ class Tuning {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const std::size_t compiled = runtime_->statistics().compiled;
     if (!request_.trace.empty()) write_chrome_trace(request_.trace, traced_);
-    if (context_.json && single)
+    if (context_.json && single && results.empty())
+      std::puts("{}");  // interrupted before it began
+    else if (context_.json && single)
       std::puts(results[0].dump(2).c_str());
     else if (context_.json)
       std::puts(

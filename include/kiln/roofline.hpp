@@ -35,7 +35,8 @@ struct Roofline {
 
 /// Measures with kernels of Kiln's own, tuned like any other and kept in the runtime's store, so
 /// that a device is measured once. Blocks meanwhile; thread-safe.
-/// @param options  `progress`, `stop` and `retune` apply.
+/// @param options  `progress`, `stop` and `retune` apply; what was stopped before it was measured
+/// is 0.
 /// @throws EnvironmentError when the device or its compiler fails.
 Roofline roofline(const Runtime& runtime, const TuneOptions& options = {});
 /// What was measured before and is in the runtime's store; nothing is measured.

@@ -69,7 +69,8 @@ struct Candidate {
   Values config;  ///< in the order of `TuneResult::parameters`
   CandidateStatus status = CandidateStatus::not_tried;
   std::string reason;           ///< why it is not `measured`
-  double seconds = 0;           ///< median per launch
+  double seconds = 0;           ///< median per launch; of those in the final the winner's median
+                                ///< and how they compared to it in common rounds
   std::vector<double> samples;  ///< seconds per launch, in the order taken
   double max_error = 0;  ///< largest |got - want| / (absolute + relative * |want|); <= 1 passes
   CandidateResources resources;

@@ -39,7 +39,25 @@ struct Search {
 
 struct SearchReplay::Impl {
   explicit Impl(RecordedSpace recorded)
-      : space(std::move(recorded)), dynamic(space.dynamic()), points(dynamic, {}, limits) {}
+      : space(std::move(recorded)),
+        dynamic(space.dynamic()),
+        points(dynamic, {}, limits, {}, listed()) {}
+
+  /// What is recorded need not be found again where there are too many combinations to walk.
+  std::vector<runtime::Point> listed() const {
+    std::vector<runtime::Point> points;
+    if (dynamic.combinations() <= SearchSpace::kEnumerable) return points;
+    for (std::size_t i = 0; i < space.size(); ++i) {
+      const Values config = space.config(i);
+      runtime::Point& point = points.emplace_back();
+      for (std::size_t d = 0; d < config.size(); ++d) {
+        const auto& values = dynamic.parameters()[d].values;
+        point.push_back(static_cast<std::uint16_t>(
+            std::lower_bound(values.begin(), values.end(), config[d]) - values.begin()));
+      }
+    }
+    return points;
+  }
 
   Search search(const ReplayOptions& options, std::size_t repeat,
                 const std::vector<std::size_t>& curve) const;

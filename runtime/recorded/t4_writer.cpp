@@ -20,6 +20,13 @@ class Output {
  public:
   explicit Output(const std::filesystem::path& file)
       : file_(file), temporary_(file.string() + "." + std::to_string(::getpid()) + ".part") {
+    std::error_code ignored;
+    // Replacing a device or a pipe would take it away from everybody; a link's target is meant.
+    if (std::filesystem::is_symlink(file_, ignored))
+      file_ = std::filesystem::weakly_canonical(file_, ignored);
+    if (file_.empty() || (std::filesystem::exists(file_, ignored) &&
+                          !std::filesystem::is_regular_file(file_, ignored)))
+      throw UserError("'" + file_.string() + "' is not a file that T4 can be written to");
     errno = 0;
     gz_ = gzopen(temporary_.c_str(), file.extension() == ".gz" ? "wb" : "wbT");
     if (!gz_) fail("open", errno);

@@ -166,7 +166,9 @@ class Model final : public Strategy {
     if (problem_.budget == 0 && converged()) return {};
     const auto works = static_cast<std::size_t>(
         std::count_if(results_.begin(), results_.end(), [](const Result& r) { return r.works(); }));
-    if (history_.points().size() < design_ || works < kFewest) return spread();
+    if (history_.points().size() < design_) return spread();
+    // Where hardly anything works, corners are no better than any other place.
+    if (works < kFewest) return history_.unseen(random_);
     if (const std::optional<Point> best = most_promising()) return best;
     return history_.unseen(random_);
   }
@@ -295,6 +297,9 @@ class Model final : public Strategy {
     } else if (!all.empty()) {
       for (std::size_t i = 0; i < kPool; ++i) join_pool(all[random_.below(all.size())]);
     } else {
+      // A part of the samples is new each time: what they miss is seen another time.
+      if (sampled_.size() == kSampledPool)
+        sampled_.erase(sampled_.begin(), sampled_.begin() + kSampledPool / 4);
       while (sampled_.size() < kSampledPool) {
         std::optional<Point> point = space_.sample(random_);
         if (!point) break;

@@ -17,6 +17,8 @@ constexpr std::size_t kPairs = 1 << 12;
 constexpr int kWalks = 16;
 constexpr int kStepsPerDimension = 32;
 constexpr std::uint64_t kCountingSeed = 1;
+/// Looks that an estimate is made of: a slow constraint may take a microsecond and more.
+constexpr double kCounted = 1 << 16;
 
 /// How uneven the steps between rising numbers are: deviation over mean.
 double unevenness(std::span<const double> rising) {
@@ -44,8 +46,14 @@ std::vector<double> scaled(const std::vector<std::int64_t>& rising) {
 }  // namespace
 
 SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
-                         const DeviceLimits& limits, Admissible admissible)
+                         const DeviceLimits& limits, Admissible admissible,
+                         std::vector<Point> listed)
     : space_(space), problem_(problem), limits_(limits), admissible_(std::move(admissible)) {
+  if (!listed.empty())
+    std::call_once(listing_, [&] {
+      std::sort(listed.begin(), listed.end());
+      list_ = std::move(listed);
+    });
   static_cast<void>(Cursor(space));  // refuses what does not fit a Point
   for (const Parameter& p : space.parameters()) {
     Axis& axis = axes_.emplace_back();
@@ -225,7 +233,7 @@ SpaceCount SearchSpace::count() const {
     while (cursor.advance());
   } else {
     Random random(kCountingSeed);
-    while (looked_at < kEnumerable) {
+    while (looked_at < kCounted) {
       cursor.jump(random);
       look(cursor.values());
     }

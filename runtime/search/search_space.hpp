@@ -35,8 +35,10 @@ class SearchSpace {
   using Admissible = std::function<bool(std::span<const std::int64_t> config)>;
 
   /// @throws UserError when a parameter has more than 65536 values.
+  /// @param listed  all allowed points, where somebody knows them; empty: found when needed.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
-              const DeviceLimits& limits, Admissible admissible = {});
+              const DeviceLimits& limits, Admissible admissible = {},
+              std::vector<Point> listed = {});
 
   const DynamicSpace& space() const noexcept { return space_; }
   std::size_t dimensions() const noexcept { return axes_.size(); }

@@ -38,6 +38,14 @@ const std::string& default_strategy() {
   return name;
 }
 
+void check_strategy(const std::string& name) {
+  if (name.empty()) return;
+  DynamicSpace space;
+  space.parameter("any", {0}, 0);
+  const DeviceLimits limits;
+  make_strategy(name, {SearchSpace(space, {}, limits)});
+}
+
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const SearchProblem& search) {
   StrategyOptions options(name);
   const std::string& wanted =

@@ -39,6 +39,8 @@ struct SearchProblem {
 /// `default_strategy()` or a name of `strategy_names()`. @throws UserError on an unknown name; the
 /// message lists the known ones.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const SearchProblem& search);
+/// Nothing is made. An empty name means the default. @throws as make_strategy does on a name.
+void check_strategy(const std::string& name);
 std::vector<std::string> strategy_names();
 /// The name of the one that wins on measured spaces.
 const std::string& default_strategy();

@@ -67,7 +67,7 @@ def main():
         assert problems == [[]], problems
         if run.returncode in (0, 130) and out:
             result = json.loads(out)
-            if result["end"] != "stopped" or result["winner"]["status"] == "measured":
+            if result and (result["end"] != "stopped" or result["winner"]["status"] == "measured"):
                 fresh = len(set(after) - set(before))
                 assert result["from_store"] or result["evaluated"] == fresh, (result["evaluated"], fresh)
         else:

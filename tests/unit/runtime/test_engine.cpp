@@ -255,3 +255,65 @@ TEST_CASE("eight threads launch while one of them tunes", "[runtime][engine]") {
   CHECK(runtime.statistics().tuned == 2);  // once, for four threads
   CHECK(handle.config({33}) == Values{8, 0});
 }
+
+TEST_CASE("what is asked for is checked before the store answers", "[runtime][engine]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto tuned = runtime.tuned(doubling());
+  REQUIRE(tuned.tune({50}).complete);
+  TuneOptions options;
+  options.strategy = "guess";
+  CHECK_THROWS_AS(tuned.tune({50}, options), UserError);
+  options.strategy = "random:radius=2";
+  CHECK_THROWS_AS(tuned.tune({50}, options), UserError);
+  options.strategy.clear();
+  options.target_seconds = -1;
+  CHECK_THROWS_AS(tuned.tune({50}, options), UserError);
+}
+
+TEST_CASE("a retune that is stopped loses nothing", "[runtime][engine]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  const Runtime runtime = process.runtime();
+  const auto tuned = runtime.tuned(doubling({1, 2, 4, 8, 16, 32, 64}));
+  REQUIRE(tuned.tune({50}).winner().config == Values{8, 0});
+  std::stop_source source;
+  TuneOptions again;
+  again.retune = true;
+  again.stop = source.get_token();
+
+  SECTION("before it began: the config in use stays") {
+    source.request_stop();
+    const TuneResult r = tuned.tune({50}, again);
+    CHECK(r.end == SearchEnd::stopped);
+    CHECK(r.winner().config == Values{8, 0});
+    CHECK(tuned.config({50}) == Values{8, 0});
+  }
+  SECTION("on the way: what it did not come to is known from before") {
+    again.progress = [&](const TuneProgress& p) {
+      if (p.phase == TuneProgress::Phase::time) source.request_stop();
+    };
+    const TuneResult r = tuned.tune({50}, again);
+    CHECK(r.end == SearchEnd::stopped);
+    CHECK(r.evaluated < 7);
+    CHECK(r.candidates.size() == 7);
+  }
+  const auto known = tuned.known({50});
+  REQUIRE(known);
+  CHECK(known->candidates.size() == 7);
+}
+
+TEST_CASE("the default counts as tried only if it was", "[runtime][engine]") {
+  Directory directory;
+  Process process(directory.path());
+  KernelDefinition kernel = doubling({1, 2, 4, 8, 16, 32, 64});
+  kernel.space.where("not 2", [](auto c, auto, const DeviceLimits&) { return c[0] != 2; });
+  const auto tuned = process.runtime().tuned(kernel);
+  TuneOptions options;
+  options.max_evaluations = 3;
+  CHECK(tuned.tune({50}, options).count(CandidateStatus::measured) == 3);
+  options.max_evaluations = 4;
+  CHECK(tuned.tune({50}, options).count(CandidateStatus::measured) == 4);
+}

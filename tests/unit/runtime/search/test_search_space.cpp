@@ -221,3 +221,19 @@ TEST_CASE("a parameter with more values than a search takes", "[search]") {
     CHECK(std::string(error.what()).find("'many' has 65537 values") != std::string::npos);
   }
 }
+
+TEST_CASE("a list that somebody has is used as it is", "[search]") {
+  DynamicSpace dynamic;
+  std::vector<std::int64_t> values(100);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i);
+  for (const char* name : {"a", "b", "c", "d"}) dynamic.parameter(name, values, 0);
+  const SearchSpace space(dynamic, kProblem, kLimits, {}, {{3, 2, 1, 0}, {0, 1, 2, 3}});
+  REQUIRE(space.enumerate().size() == 2);
+  CHECK(space.enumerate()[0] == Point{0, 1, 2, 3});
+  Random random(1);
+  for (int i = 0; i < 20; ++i) {
+    const auto point = space.sample(random);
+    REQUIRE(point);
+    CHECK((*point == Point{3, 2, 1, 0} || *point == Point{0, 1, 2, 3}));
+  }
+}
