@@ -45,18 +45,18 @@ struct SearchReplay::Impl {
 
   /// What is recorded need not be found again where there are too many combinations to walk.
   std::vector<runtime::Point> listed() const {
-    std::vector<runtime::Point> points;
-    if (dynamic.combinations() <= SearchSpace::kEnumerable) return points;
+    std::vector<runtime::Point> list;
+    if (dynamic.combinations() <= SearchSpace::kEnumerable) return list;
     for (std::size_t i = 0; i < space.size(); ++i) {
       const Values config = space.config(i);
-      runtime::Point& point = points.emplace_back();
+      runtime::Point& point = list.emplace_back();
       for (std::size_t d = 0; d < config.size(); ++d) {
         const auto& values = dynamic.parameters()[d].values;
         point.push_back(static_cast<std::uint16_t>(
             std::lower_bound(values.begin(), values.end(), config[d]) - values.begin()));
       }
     }
-    return points;
+    return list;
   }
 
   Search search(const ReplayOptions& options, std::size_t repeat,
