@@ -85,6 +85,15 @@ TEST_CASE("a tuned recorded space survives the round trip", "[runtime][recorded]
   }
 }
 
+TEST_CASE("T4 written to a link goes to where it leads", "[runtime][recorded]") {
+  const T4Files files;
+  write_text(files.path() / "target.json", "before");
+  fs::create_symlink("target.json", files.path() / "link.json");
+  write_t4(result(), files.path() / "link.json");
+  CHECK(fs::is_symlink(files.path() / "link.json"));
+  CHECK(RecordedSpace(files.path() / "target.json").size() > 0);
+}
+
 TEST_CASE("T4 that cannot be written is an error, and leaves nothing", "[runtime][recorded]") {
   const T4Files files;
   CHECK_THROWS_AS(write_t4(result(), files.path() / "none" / "x.json"), EnvironmentError);
@@ -94,7 +103,10 @@ TEST_CASE("T4 that cannot be written is an error, and leaves nothing", "[runtime
   CHECK_THROWS_AS(write_t4(nothing, files.path() / "x.json"), UserError);
   CHECK(read_text(files.path() / "x.json") == "before");
   fs::create_directory(files.path() / "folder.json");
-  CHECK_THROWS_AS(write_t4(result(), files.path() / "folder.json"), EnvironmentError);
+  CHECK_THROWS_AS(write_t4(result(), files.path() / "folder.json"), UserError);
+  CHECK_THROWS_AS(write_t4(result(), "/dev/null"), UserError);
+  CHECK(fs::is_character_file("/dev/null"));
+  CHECK_THROWS_AS(write_t4(result(), ""), UserError);
   for (const auto& item : fs::directory_iterator(files.path()))
     CHECK(item.path().extension() != ".part");
 }
