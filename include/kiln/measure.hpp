@@ -30,8 +30,8 @@ struct MeasureOptions {
   bool graph_replay = true;
   /// Called before each sample, outside the timed region, with the stream that `work` gets; a
   /// sample is then one call. Resets what the work changes.
-  std::function<void(Stream)> before;
-  std::optional<Stream> stream;  ///< nothing: one of the runtime's own
+  std::function<void(Stream)> before{};
+  std::optional<Stream> stream{};  ///< nothing: one of the runtime's own
 };
 
 /// Seconds per call.

@@ -24,7 +24,7 @@ struct Roofline {
   /// Multiply-adds of 2-byte elements on tensor cores (mma.sync), summed in float, two operations
   /// each; 0 where there are none.
   double tensor_flops_per_second = 0;
-  std::string device;       ///< as DeviceInfo::name
+  std::string device{};     ///< as DeviceInfo::name
   bool from_store = false;  ///< nothing was measured
 
   /// Operations per byte above which computing takes longer than moving; 0 when unknown.

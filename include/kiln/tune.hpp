@@ -30,7 +30,7 @@ struct TuneProgress {
 struct TuneOptions {
   /// Empty: the strategy that wins on measured spaces. An unknown name is a UserError that lists
   /// the known ones.
-  std::string strategy;
+  std::string strategy{};
   std::uint64_t seed = 1;           ///< of data and strategies
   std::size_t max_evaluations = 0;  ///< candidates tried, the default and those of earlier runs
                                     ///< included; 0: no limit
@@ -38,8 +38,8 @@ struct TuneOptions {
   double target_seconds = 0;        ///< per launch: good enough; 0: none
   bool cold_cache = true;           ///< no launch finds its data in the device's last-level cache
   bool retune = false;              ///< measure again even if the store has an answer
-  std::stop_token stop;             ///< ends the run early, from any thread
-  std::function<void(const TuneProgress&)> progress;  ///< called on the tuning thread
+  std::stop_token stop{};           ///< ends the run early, from any thread
+  std::function<void(const TuneProgress&)> progress{};  ///< called on the tuning thread
 };
 
 /// Why a search ended.
