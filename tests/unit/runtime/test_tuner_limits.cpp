@@ -171,7 +171,9 @@ TEST_CASE("the parts of a run's time are told", "[runtime][tuner]") {
   for (const char* name : {"compile", "verify", "time", "search", "finals"})
     CHECK(names.count(name) == 1);
   CHECK(lanes.count("tuner") == 1);
-  CHECK(lanes.count("compiler 0") == 1);
+  // Which of the compile workers come to do something is up to the machine.
+  CHECK(std::any_of(lanes.begin(), lanes.end(),
+                    [](const std::string& lane) { return lane.starts_with("compiler "); }));
 }
 
 TEST_CASE("a machine that slows down does not make the later candidates lose", "[runtime][tuner]") {
