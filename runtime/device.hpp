@@ -8,6 +8,7 @@
 #include <string>
 
 #include "codegen/binary.hpp"
+#include "codegen/compiler.hpp"
 #include "kiln/device.hpp"
 
 namespace kiln::runtime {
@@ -76,6 +77,9 @@ class Device {
                                           const std::function<void()>& /*enqueue*/) {
     return nullptr;
   }
+
+  /// What compiles for this device, where that is not what compiles for its target; else null.
+  virtual std::shared_ptr<codegen::Compiler> compiler() const { return nullptr; }
 
   /// True when compiling on the CPU disturbs what is timed here.
   virtual bool shares_cpu() const noexcept = 0;

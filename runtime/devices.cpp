@@ -47,12 +47,6 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log)
   return make_cuda_device(cuda.driver, ordinal);
 }
 
-std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind, const Device& device) {
-  if (const auto* recorded = dynamic_cast<const RecordedDevice*>(&device))
-    return recorded->compiler();
-  return make_compiler(kind);
-}
-
 std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind) {
   if (kind == Target::Kind::host) return codegen::make_host_compiler();
   codegen::NvrtcProbe nvrtc =

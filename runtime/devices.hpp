@@ -17,7 +17,5 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log)
 
 /// @throws EnvironmentError when the compiler's library is missing, saying what to install.
 std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind);
-/// The same for what runs on `device`: a recorded one brings a compiler of its own.
-std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind, const Device& device);
 
 }  // namespace kiln::runtime

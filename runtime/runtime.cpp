@@ -12,7 +12,8 @@ namespace {
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
   auto device = runtime::open_device(options.device, options.log);
   return std::make_shared<detail::Engine>(std::move(options), device, [device](Target::Kind kind) {
-    return runtime::make_compiler(kind, *device);
+    auto own = device->compiler();
+    return own ? own : runtime::make_compiler(kind);
   });
 }
 

@@ -28,7 +28,7 @@ class RecordedDevice final : public Device {
   const RecordedSpace& space() const noexcept { return space_; }
   const VirtualClock& clock() const noexcept { return *clock_; }
   /// Charges each compile to the same clock.
-  std::shared_ptr<codegen::Compiler> compiler() const { return compiler_; }
+  std::shared_ptr<codegen::Compiler> compiler() const override { return compiler_; }
 
   const DeviceInfo& info() const noexcept override { return info_; }
   std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary, unsigned) override;

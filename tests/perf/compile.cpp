@@ -33,8 +33,7 @@ std::vector<kiln::Values> some_configs(const kiln::KernelDefinition& kernel, std
 double build_seconds(const kiln::KernelDefinition& kernel, const std::vector<kiln::Values>& configs,
                      const Target& target, unsigned threads) {
   auto store = std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false});
-  Builder builder(
-      store, [](Target::Kind kind) { return kiln::runtime::make_compiler(kind); }, {}, threads);
+  Builder builder(store, kiln::runtime::make_compiler, {}, threads);
   return perf::seconds([&] { builder.build_all(kernel, configs, target, {}); });
 }
 
@@ -58,9 +57,8 @@ void measure(const char* name, const Target& target) try {
   std::vector<double> cold, warm;
   for (const auto& config : configs) {
     auto fresh = [&] {
-      return Builder(
-          std::make_shared<kiln::cache::Store>(on_disk),
-          [](Target::Kind kind) { return kiln::runtime::make_compiler(kind); }, {}, 1);
+      return Builder(std::make_shared<kiln::cache::Store>(on_disk), kiln::runtime::make_compiler,
+                     {}, 1);
     };
     Builder compiling = fresh(), reading = fresh();
     compiling.compiler(target.kind);

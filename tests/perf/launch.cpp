@@ -69,7 +69,7 @@ void launch_overhead(const std::string& device_name) {
   const auto device = kiln::runtime::open_device(device_name, {});
   kiln::runtime::Builder builder(
       std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false}),
-      [](kiln::Target::Kind kind) { return kiln::runtime::make_compiler(kind); }, {}, 1);
+      kiln::runtime::make_compiler, {}, 1);
   const auto build = builder.build(kernel().definition(), kiln::Values{32}, device->info().target);
   if (!build.binary()) throw kiln::InternalError("the empty kernel does not compile");
   const auto loaded = device->load(*build.binary(), 0);

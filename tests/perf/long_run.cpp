@@ -69,9 +69,7 @@ int main(int argc, char** argv) try {
   const Values problem = kernel.problem(fields);
   const double seconds = std::stod(argv[argc - 1]);
   const auto device = open_device("host", {});
-  Builder builder(
-      std::make_shared<cache::Store>(StoreOptions{}),
-      [](Target::Kind kind) { return make_compiler(kind); }, {}, 2);
+  Builder builder(std::make_shared<cache::Store>(StoreOptions{}), make_compiler, {}, 2);
 
   std::vector<Contestant> contestants;
   for (const auto& named : nlohmann::json::parse(std::cin)) {
