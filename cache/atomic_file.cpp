@@ -15,14 +15,6 @@ namespace {
 
 constexpr std::string_view kPrefix = ".kiln-", kSuffix = ".tmp";
 
-/// The pid is for people; the random part keeps apart processes of different hosts and namespaces.
-std::string temporary_name() {
-  std::uint64_t random = 0;
-  if (::getrandom(&random, sizeof random, 0) != sizeof random)
-    random = reinterpret_cast<std::uintptr_t>(&random);  // O_EXCL still keeps names apart
-  return detail::format("{}{}-{:016x}{}", kPrefix, ::getpid(), random, kSuffix);
-}
-
 bool unsupported(int code) { return code == EINVAL || code == ENOTSUP; }
 
 }  // namespace
@@ -41,7 +33,7 @@ AtomicFile::AtomicFile(FileSystem& fs, int directory, std::string name)
 }
 
 AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) ::unlinkat(directory_, temporary_.c_str(), 0);
+  if (!temporary_.empty()) fs_.remove(directory_, temporary_.c_str());
 }
 
 bool AtomicFile::fail(const char* call, int code) {
@@ -71,6 +63,14 @@ bool AtomicFile::commit() {
   temporary_.clear();
   if (fs_.sync(directory_) != 0 && !unsupported(errno)) return fail("fsync of directory", errno);
   return true;
+}
+
+/// The pid is for people; the random part keeps apart processes of different hosts and namespaces.
+std::string AtomicFile::temporary_name() {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random)
+    random = reinterpret_cast<std::uintptr_t>(&random);  // O_EXCL still keeps names apart
+  return detail::format("{}{}-{:016x}{}", kPrefix, ::getpid(), random, kSuffix);
 }
 
 bool AtomicFile::is_temporary(std::string_view name) {

@@ -35,6 +35,8 @@ class AtomicFile {
 
   /// Whether a file name is one that AtomicFile gives to its temporary files.
   static bool is_temporary(std::string_view name);
+  /// Such a name, unlike any other.
+  static std::string temporary_name();
 
  private:
   bool fail(const char* call, int code);

@@ -1,8 +1,10 @@
 #include "cache/directory_guard.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,8 +14,8 @@
 namespace kiln::cache {
 namespace {
 
-std::optional<Failure> refusal(const struct stat& status, const std::string& path) {
-  if (status.st_uid != ::geteuid())
+std::optional<Failure> refusal(const struct stat& status, const std::string& path, Owner owner) {
+  if (owner == Owner::self && status.st_uid != ::geteuid())
     return Failure{
         detail::format("{} belongs to uid {}, not to uid {}", path, status.st_uid, ::geteuid()),
         "set KILN_CACHE_DIR to a directory of your own"};
@@ -35,7 +37,8 @@ int make_path(FileSystem& fs, const std::filesystem::path& path) {
 
 }  // namespace
 
-GuardedDirectory open_guarded(int parent, const std::string& name, const std::string& path) {
+GuardedDirectory open_guarded(int parent, const std::string& name, const std::string& path,
+                              Owner owner) {
   UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) {
     const int code = errno;
@@ -52,7 +55,7 @@ GuardedDirectory open_guarded(int parent, const std::string& name, const std::st
   }
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return {{}, call_failure("fstat", path, errno)};
-  if (auto failure = refusal(status, path)) return {{}, std::move(failure)};
+  if (auto failure = refusal(status, path, owner)) return {{}, std::move(failure)};
   return {std::move(fd), std::nullopt};
 }
 
@@ -68,6 +71,19 @@ GuardedDirectory create_guarded(FileSystem& fs, int parent, const std::string& n
   directory = open_guarded(parent, name, path);
   if (!directory.fd && !directory.failure) directory.failure = call_failure("open", path, ENOENT);
   return directory;
+}
+
+std::optional<std::vector<std::string>> names_in(int directory) {
+  std::vector<std::string> names;
+  UniqueFd fd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return std::nullopt;
+  DIR* stream = ::fdopendir(fd.get());
+  if (stream == nullptr) return std::nullopt;
+  [[maybe_unused]] const int owned = fd.release();  // closedir closes it
+  while (const dirent* item = ::readdir(stream)) names.emplace_back(item->d_name);
+  ::closedir(stream);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace kiln::cache

@@ -6,25 +6,24 @@
 #include <new>
 #include <utility>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache/atomic_file.hpp"
+#include "cache/remove_if.hpp"
 #include "kiln/detail/format.hpp"
 
 namespace kiln::cache {
 namespace {
 
 constexpr const char* kVersionDirectory = "v1";
-constexpr time_t kAbandonedSeconds = 3600;
+constexpr std::array<const char*, 3> kInnerNames{"binaries", "records", "locks"};
+constexpr std::int64_t kNanoseconds = 1'000'000'000;
 
-const char* directory_name(EntryKind kind) {
-  return kind == EntryKind::binary ? "binaries" : "records";
-}
 const char* extension(EntryKind kind) { return kind == EntryKind::binary ? ".kiln" : ".json"; }
 std::size_t index(EntryKind kind) { return static_cast<std::size_t>(kind); }
+const char* directory_name(EntryKind kind) { return kInnerNames[index(kind)]; }
 
 std::string shard_of(const std::string& hex) { return hex.substr(0, 2); }
 
@@ -38,19 +37,6 @@ std::string entry_hex(EntryKind kind, const std::string& shard, const std::strin
   return is_entry ? hex : std::string();
 }
 
-std::vector<std::string> names_in(int directory) {
-  std::vector<std::string> names;
-  UniqueFd fd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return names;
-  DIR* stream = ::fdopendir(fd.get());
-  if (stream == nullptr) return names;
-  [[maybe_unused]] const int owned = fd.release();  // closedir closes it
-  while (const dirent* item = ::readdir(stream)) names.emplace_back(item->d_name);
-  ::closedir(stream);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 /// False when the directory was removed behind our back, and perhaps made anew.
 bool still_there(int directory) {
   struct stat status{};
@@ -58,46 +44,76 @@ bool still_there(int directory) {
 }
 
 ReadFile damaged(std::string what) {
-  return {ReadFile::Status::damaged, {}, {std::move(what), "the next write repairs it", 0}};
+  return {ReadFile::Status::damaged, {}, {}, {std::move(what), "the next write repairs it", 0}};
 }
 
-ReadFile failed(Failure failure) { return {ReadFile::Status::failed, {}, std::move(failure)}; }
+ReadFile failed(Failure failure) { return {ReadFile::Status::failed, {}, {}, std::move(failure)}; }
+
+/// Whether a stamp says too little of when the file was last used. One from the future does: some
+/// clock was set back.
+bool is_outdated(const Stamp& stamp) {
+  timespec now{};
+  if (::clock_gettime(CLOCK_REALTIME, &now) != 0) return false;
+  return std::abs(now.tv_sec - stamp.modified_ns / kNanoseconds) > DiskLevel::kUseSeconds;
+}
 
 }  // namespace
 
-DiskLevel::DiskLevel(std::filesystem::path directory, std::shared_ptr<FileSystem> fs)
-    : directory_(std::move(directory)), fs_(std::move(fs)) {}
+Stamp Stamp::of(const struct stat& status) {
+  return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
+          status.st_mtim.tv_sec * kNanoseconds + status.st_mtim.tv_nsec};
+}
+
+DiskLevel::DiskLevel(std::filesystem::path directory, std::shared_ptr<FileSystem> fs, Owner owner)
+    : directory_(std::move(directory)), fs_(std::move(fs)), owner_(owner) {}
 
 std::filesystem::path DiskLevel::path(EntryKind kind, const std::string& hex) const {
   return directory_ / kVersionDirectory / directory_name(kind) / shard_of(hex) /
          (hex + extension(kind));
 }
 
-DiskLevel::SharedFd DiskLevel::kind_directory(EntryKind kind, bool create,
-                                              std::optional<Failure>& failure) {
+DiskLevel::SharedFd DiskLevel::inner_directory(std::size_t index, bool create,
+                                               std::optional<Failure>& failure) {
   if (directory_.empty()) return nullptr;
   {
     std::shared_lock lock(mutex_);
-    const SharedFd& open = kinds_[index(kind)];
+    const SharedFd& open = inner_[index];
     if (open && still_there(open->get())) return open;
   }
   UniqueFd parent;
   std::filesystem::path path = directory_;
-  for (const char* name : {"", kVersionDirectory, directory_name(kind)}) {
+  for (const char* name : {"", kVersionDirectory, kInnerNames[index]}) {
     if (*name != '\0') path /= name;
     const int from = parent ? parent.get() : AT_FDCWD;
     const std::string relative = parent ? std::string(name) : path.string();
     GuardedDirectory next = create ? create_guarded(*fs_, from, relative, path.string())
-                                   : open_guarded(from, relative, path.string());
+                                   : open_guarded(from, relative, path.string(), owner_);
     failure = std::move(next.failure);
     if (!next.fd) return nullptr;
     parent = std::move(next.fd);
   }
   std::unique_lock lock(mutex_);
-  return kinds_[index(kind)] = std::make_shared<const UniqueFd>(std::move(parent));
+  return inner_[index] = std::make_shared<const UniqueFd>(std::move(parent));
 }
 
-ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::string& path) {
+DiskLevel::SharedFd DiskLevel::locks(bool create) {
+  std::optional<Failure> failure;
+  return inner_directory(kLocks, create, failure);
+}
+
+/// Sets `path` to the shard's, also where it is not there.
+GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name,
+                                  std::filesystem::path& path) {
+  path = directory_ / kVersionDirectory / directory_name(kind);
+  std::optional<Failure> failure;
+  const SharedFd parent = inner_directory(index(kind), false, failure);
+  if (!parent) return {{}, std::move(failure)};
+  path /= name;
+  return open_guarded(parent->get(), name, path.string(), owner_);
+}
+
+ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::string& path,
+                            std::size_t limit, bool use) {
   // O_NONBLOCK: a FIFO planted under an entry's name must not make anyone wait.
   UniqueFd fd(
       ::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -112,56 +128,79 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return failed(call_failure("fstat", path, errno));
   if (!S_ISREG(status.st_mode)) return damaged(path + " is not a regular file");
-  if (status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+  if ((owner_ == Owner::self && status.st_uid != ::geteuid()) ||
+      (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return damaged(path + " belongs to others or may be written by them");
   if (static_cast<std::uint64_t>(status.st_size) > kMaxFile)
     return damaged(path + " is larger than any entry");
 
-  ReadFile file{ReadFile::Status::read, {}, {}};
+  const auto size = std::min(static_cast<std::size_t>(status.st_size), limit);
+  std::shared_ptr<std::byte[]> buffer;
   try {
-    file.bytes.resize(static_cast<std::size_t>(status.st_size));
+    buffer = std::make_shared_for_overwrite<std::byte[]>(size);
   } catch (const std::bad_alloc&) {
     return failed(call_failure("read", path, ENOMEM));
   }
-  for (std::size_t done = 0; done < file.bytes.size();) {
-    const ssize_t got = fs_->read(fd.get(), file.bytes.data() + done, file.bytes.size() - done);
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t got = fs_->read(fd.get(), buffer.get() + done, size - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failed(call_failure("read", path, errno));
     if (got == 0) return damaged(path + " ends early");
     done += static_cast<std::size_t>(got);
   }
-  return file;
+  const Stamp stamp = Stamp::of(status);
+  // Where it may not be touched (a read-only file system), it is not evicted either.
+  if (use && is_outdated(stamp)) fs_->touch(fd.get());
+  const std::span<const std::byte> view(buffer.get(), size);
+  return {ReadFile::Status::read, Bytes(std::move(buffer), view), stamp, {}};
 }
 
-ReadFile DiskLevel::read(EntryKind kind, const std::string& hex) {
-  std::optional<Failure> failure;
-  const SharedFd parent = kind_directory(kind, false, failure);
-  if (failure) return failed(*std::move(failure));
-  if (!parent) return {};
-  const std::filesystem::path path = this->path(kind, hex);
-  GuardedDirectory shard = open_guarded(parent->get(), shard_of(hex), path.parent_path().string());
-  if (shard.failure) return failed(*std::move(shard.failure));
-  if (!shard.fd) return {};
-  return read_at(shard.fd.get(), hex + extension(kind), path.string());
+ReadFile DiskLevel::read_file(EntryKind kind, const std::string& hex, std::size_t limit, bool use) {
+  std::filesystem::path path;
+  GuardedDirectory directory = shard(kind, shard_of(hex), path);
+  if (directory.failure) return failed(*std::move(directory.failure));
+  if (!directory.fd) return {};
+  const std::string name = hex + extension(kind);
+  return read_at(directory.fd.get(), name, (path / name).string(), limit, use);
+}
+
+ReadFile DiskLevel::read(EntryKind kind, const std::string& hex, std::size_t limit) {
+  return read_file(kind, hex, limit, false);
+}
+
+ReadFile DiskLevel::use(EntryKind kind, const std::string& hex) {
+  return read_file(kind, hex, std::numeric_limits<std::size_t>::max(), true);
+}
+
+std::optional<Stamp> DiskLevel::stamp(EntryKind kind, const std::string& hex) {
+  std::filesystem::path path;
+  const GuardedDirectory directory = shard(kind, shard_of(hex), path);
+  struct stat status{};
+  if (!directory.fd || ::fstatat(directory.fd.get(), (hex + extension(kind)).c_str(), &status,
+                                 AT_SYMLINK_NOFOLLOW) != 0)
+    return std::nullopt;
+  return S_ISREG(status.st_mode) ? std::optional(Stamp::of(status)) : std::nullopt;
 }
 
 void DiskLevel::sweep(int directory) {
   struct stat status{};
   // The directory's own time stamp is of this moment, and by the file server's clock.
   if (::fstat(directory, &status) != 0) return;
-  const time_t now = status.st_mtime;
-  for (const std::string& name : names_in(directory)) {
+  const std::int64_t now = status.st_mtime;
+  const auto names = names_in(directory);
+  if (!names) return;
+  for (const std::string& name : *names) {
     if (!AtomicFile::is_temporary(name)) continue;
     if (::fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (S_ISREG(status.st_mode) && now - status.st_mtime > kAbandonedSeconds)
-      ::unlinkat(directory, name.c_str(), 0);
+      fs_->remove(directory, name.c_str());
   }
 }
 
 std::optional<Failure> DiskLevel::publish(EntryKind kind, const std::string& hex,
                                           std::span<const std::byte> bytes) {
   std::optional<Failure> failure;
-  const SharedFd parent = kind_directory(kind, true, failure);
+  const SharedFd parent = inner_directory(index(kind), true, failure);
   if (!parent) return failure;
   const std::filesystem::path path = this->path(kind, hex);
   const std::string shard_name = shard_of(hex);
@@ -185,39 +224,73 @@ std::optional<Failure> DiskLevel::refusal() const {
 }
 
 void DiskLevel::walk(const std::function<void(const Found&)>& visit) {
-  const std::string none;
   for (const EntryKind kind : {EntryKind::binary, EntryKind::record}) {
-    const auto refuse = [&](const std::filesystem::path& path, const Failure& failure) {
-      visit({Found::What::refused_directory, kind, {}, path, 0, false, failure.what, -1, none});
-    };
-    const auto base = directory_ / kVersionDirectory / directory_name(kind);
     std::optional<Failure> failure;
-    const SharedFd parent = kind_directory(kind, false, failure);
-    if (failure) refuse(base, *failure);
-    if (!parent) continue;
-    for (int number = 0; number < 256; ++number) {
-      const std::string shard_name = detail::format("{:02x}", number);
-      const auto path = base / shard_name;
-      const GuardedDirectory shard = open_guarded(parent->get(), shard_name, path.string());
-      if (shard.failure) refuse(path, *shard.failure);
-      if (!shard.fd) continue;
-      for (const std::string& name : names_in(shard.fd.get())) {
-        const std::string hex = entry_hex(kind, shard_name, name);
-        if (hex.empty() && !AtomicFile::is_temporary(name)) continue;
-        struct stat status{};
-        if (::fstatat(shard.fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
-        visit({hex.empty() ? Found::What::temporary : Found::What::entry,
-               kind,
-               hex,
-               path / name,
-               static_cast<std::uint64_t>(status.st_size),
-               S_ISREG(status.st_mode),
-               {},
-               shard.fd.get(),
-               name});
-      }
-    }
+    const SharedFd parent = inner_directory(index(kind), false, failure);
+    const auto path = directory_ / kVersionDirectory / directory_name(kind);
+    const std::string none;
+    if (failure)
+      visit({Found::What::refused_directory, kind, {}, path, {}, false, failure->what, -1, none});
+    for (unsigned number = 0; parent && number < kShards; ++number) walk_shard(kind, number, visit);
   }
+}
+
+std::optional<Stamp> DiskLevel::shard_stamp(EntryKind kind, unsigned number) {
+  std::optional<Failure> failure;
+  const SharedFd parent = inner_directory(index(kind), false, failure);
+  struct stat status{};
+  if (!parent || ::fstatat(parent->get(), detail::format("{:02x}", number).c_str(), &status,
+                           AT_SYMLINK_NOFOLLOW) != 0)
+    return std::nullopt;
+  return Stamp::of(status);
+}
+
+std::optional<Stamp> DiskLevel::walk_shard(EntryKind kind, unsigned number,
+                                           const std::function<void(const Found&)>& visit) {
+  const std::string shard_name = detail::format("{:02x}", number), none;
+  std::filesystem::path path;
+  const GuardedDirectory directory = shard(kind, shard_name, path);
+  const auto refuse = [&](const std::string& why) {
+    visit({Found::What::refused_directory, kind, {}, path, {}, false, why, -1, none});
+    return std::nullopt;
+  };
+  if (directory.failure) return refuse(directory.failure->what);
+  if (!directory.fd) return std::nullopt;
+  struct stat status{};
+  if (::fstat(directory.fd.get(), &status) != 0)
+    return refuse(call_failure("fstat", path.string(), errno).what);
+  const Stamp stamp = Stamp::of(status);
+  const auto names = names_in(directory.fd.get());
+  if (!names) return refuse(call_failure("readdir", path.string(), errno).what);
+  for (const std::string& name : *names) {
+    const std::string hex = entry_hex(kind, shard_name, name);
+    if (hex.empty() && !AtomicFile::is_temporary(name)) continue;
+    if (::fstatat(directory.fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    visit({hex.empty() ? Found::What::temporary : Found::What::entry,
+           kind,
+           hex,
+           path / name,
+           Stamp::of(status),
+           S_ISREG(status.st_mode),
+           {},
+           directory.fd.get(),
+           name});
+  }
+  return stamp;
+}
+
+bool DiskLevel::remove(int directory, const std::string& name, const Stamp& judged) {
+  return remove_if(*fs_, directory, name, [&](const std::string& file) {
+           struct stat status{};
+           return ::fstatat(directory, file.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                  Stamp::of(status) == judged;
+         }) == Removal::removed;
+}
+
+bool DiskLevel::remove(EntryKind kind, const std::string& hex, const Stamp& judged) {
+  std::filesystem::path path;
+  const GuardedDirectory directory = shard(kind, shard_of(hex), path);
+  return directory.fd && remove(directory.fd.get(), hex + extension(kind), judged);
 }
 
 }  // namespace kiln::cache

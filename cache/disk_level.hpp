@@ -1,8 +1,9 @@
-// The files of a cache directory: which file holds which entry, safely read, atomically replaced.
-// Knows nothing of what is in them.
+// The files of a cache directory: which file holds which entry, safely read, atomically replaced,
+// removed only if it is the one that was meant. Knows nothing of what is in them.
 //
 //   <directory>/v1/binaries/ab/ab12....kiln
 //   <directory>/v1/records/cd/cd34....json
+//   <directory>/v1/locks/...                  see work_lock.hpp
 #pragma once
 
 #include <array>
@@ -11,20 +12,34 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include <sys/stat.h>
 
 #include "cache/directory_guard.hpp"
 #include "cache/file_system.hpp"
 #include "cache/unique_fd.hpp"
+#include "kiln/bytes.hpp"
 #include "kiln/store.hpp"
 
 namespace kiln::cache {
+
+/// Tells one state of a file from another of the same name.
+struct Stamp {
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t modified_ns = 0;  ///< since the epoch, by the file server's clock
+
+  static Stamp of(const struct stat& status);
+  bool operator==(const Stamp&) const = default;
+};
 
 struct ReadFile {
   enum class Status {
@@ -34,7 +49,8 @@ struct ReadFile {
     failed,   ///< the directory or the disk refused; `failure` says why
   };
   Status status = Status::absent;
-  std::vector<std::byte> bytes;
+  Bytes bytes;  ///< when read: all of the file, or as much from its front as was asked for
+  Stamp stamp;  ///< when read
   Failure failure;
 };
 
@@ -43,12 +59,22 @@ struct ReadFile {
 class DiskLevel {
  public:
   /// `directory` must be absolute and without a trailing slash; empty: nothing is ever found or
-  /// written. Larger files than `kMaxFile` are neither read nor written.
-  DiskLevel(std::filesystem::path directory, std::shared_ptr<FileSystem> fs);
+  /// written. Larger files than `kMaxFile` are neither read nor written. With Owner::anyone it is
+  /// for reading only.
+  DiskLevel(std::filesystem::path directory, std::shared_ptr<FileSystem> fs,
+            Owner owner = Owner::self);
 
   static constexpr std::uint64_t kMaxFile = std::uint64_t{1} << 30;
+  static constexpr std::int64_t kUseSeconds = 3600;        ///< to which use of an entry is kept
+  static constexpr std::int64_t kAbandonedSeconds = 3600;  ///< age of files that nobody writes now
 
-  ReadFile read(EntryKind kind, const std::string& hex);
+  /// At most `limit` bytes from the front.
+  ReadFile read(EntryKind kind, const std::string& hex,
+                std::size_t limit = std::numeric_limits<std::size_t>::max());
+  /// As read, of all. Counts as use: a time stamp an hour off is set to now, if it may be.
+  ReadFile use(EntryKind kind, const std::string& hex);
+  /// Of a regular file; nothing if there is none.
+  std::optional<Stamp> stamp(EntryKind kind, const std::string& hex);
   /// Replaces the entry. A failure leaves the old one, or (of the last fsync) the new one.
   std::optional<Failure> publish(EntryKind kind, const std::string& hex,
                                  std::span<const std::byte> bytes);
@@ -62,7 +88,7 @@ class DiskLevel {
     EntryKind kind;
     std::string hex;  ///< of entries
     std::filesystem::path path;
-    std::uint64_t bytes;
+    Stamp stamp;
     bool regular;             ///< a plain file, not a link, FIFO, directory or device
     std::string why;          ///< of refused directories
     int directory;            ///< descriptor, valid during the visit
@@ -71,21 +97,43 @@ class DiskLevel {
   /// Visits every file that is named like one of Kiln's. Other files are passed over.
   void walk(const std::function<void(const Found&)>& visit);
 
+  static constexpr unsigned kShards = 256;
+  /// As walk, of one kind and one of the kShards parts that entries spread over evenly. The stamp
+  /// of the part's directory (nothing: it is not there) was taken before its names were read.
+  std::optional<Stamp> walk_shard(EntryKind kind, unsigned number,
+                                  const std::function<void(const Found&)>& visit);
+  /// That stamp alone.
+  std::optional<Stamp> shard_stamp(EntryKind kind, unsigned number);
+
+  /// Removes a file of the visited directory if it still is the one with this stamp, at whatever
+  /// moment others replace it. False: it is gone, another one, or cannot be removed.
+  bool remove(int directory, const std::string& name, const Stamp& judged);
+  bool remove(EntryKind kind, const std::string& hex, const Stamp& judged);
+
+  using SharedFd = std::shared_ptr<const UniqueFd>;
+  /// The directory of locks; null if it is not there or not to be used.
+  SharedFd locks(bool create);
+
   const std::filesystem::path& directory() const { return directory_; }
   std::filesystem::path path(EntryKind kind, const std::string& hex) const;
+  const std::shared_ptr<FileSystem>& file_system() const { return fs_; }
 
  private:
-  using SharedFd = std::shared_ptr<const UniqueFd>;
+  static constexpr std::size_t kLocks = 2;  // beside the kinds of entries
 
-  SharedFd kind_directory(EntryKind kind, bool create, std::optional<Failure>& failure);
-  ReadFile read_at(int directory, const std::string& name, const std::string& path);
+  SharedFd inner_directory(std::size_t index, bool create, std::optional<Failure>& failure);
+  GuardedDirectory shard(EntryKind kind, const std::string& name, std::filesystem::path& path);
+  ReadFile read_file(EntryKind kind, const std::string& hex, std::size_t limit, bool use);
+  ReadFile read_at(int directory, const std::string& name, const std::string& path,
+                   std::size_t limit, bool use);
   void sweep(int directory);
 
   const std::filesystem::path directory_;
   const std::shared_ptr<FileSystem> fs_;
+  const Owner owner_;
   std::shared_mutex mutex_;
-  std::array<SharedFd, 2> kinds_;                              // open once they exist
-  std::array<std::array<std::atomic<bool>, 256>, 2> swept_{};  // shards, each once per process
+  std::array<SharedFd, 3> inner_;                                  // open once they exist
+  std::array<std::array<std::atomic<bool>, kShards>, 2> swept_{};  // each once per process
 };
 
 }  // namespace kiln::cache

@@ -1,11 +1,11 @@
 #include "cache/entry.hpp"
 
 #include <algorithm>
-#include <concepts>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
+
+#include "cache/wire.hpp"
 
 namespace kiln::cache {
 namespace {
@@ -15,77 +15,38 @@ constexpr std::string_view kMagic("\x89KILN\r\n\x1a", 8);
 constexpr std::string_view kTypes = "ksild";
 constexpr std::size_t kFrame = kMagic.size() + sizeof(std::uint32_t) + sizeof(Digest);
 
-template <std::unsigned_integral T>
-void append(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(value >> (8 * i));
+bool begins_like_entry(std::span<const std::byte> file) {
+  return file.size() >= kMagic.size() &&
+         std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
 }
 
-void append_sized(std::string& out, std::string_view text) {
-  append(out, static_cast<std::uint32_t>(text.size()));
-  out += text;
+bool is_read(std::uint32_t version) {
+  return kOldestEntryVersion <= version && version <= kEntryVersion;
 }
 
-std::string encode_header(const Key& key, std::uint64_t payload_size) {
-  std::string header(kMagic);
-  append(header, kEntryVersion);
-  header.append(reinterpret_cast<const char*>(key.digest.data()), key.digest.size());
-  append(header, static_cast<std::uint32_t>(key.fields.size()));
-  for (const KeyField& field : key.fields) {
-    header += field.type;
-    append_sized(header, field.name);
-    append_sized(header, field.value);
-  }
-  append(header, payload_size);
-  return header;
+void write_key(WireWriter& out, const Key& key) {
+  out.put(key.digest).put(key.portable);
+  out.put(static_cast<std::uint32_t>(key.portable_fields));
+  out.put(static_cast<std::uint32_t>(key.fields.size()));
+  for (const KeyField& field : key.fields)
+    out.put(static_cast<std::uint8_t>(field.type)).put_sized(field.name).put_sized(field.value);
 }
 
-/// Takes from the front; every read is checked against what is left.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
-
-  template <std::unsigned_integral T>
-  bool read(T& value) {
-    if (rest_.size() < sizeof(T)) return false;
-    value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i)
-      value |= static_cast<T>(std::to_integer<T>(rest_[i]) << (8 * i));
-    rest_ = rest_.subspan(sizeof(T));
-    return true;
-  }
-
-  bool read(Digest& digest) {
-    if (rest_.size() < digest.size()) return false;
-    std::copy_n(rest_.begin(), digest.size(), digest.begin());
-    rest_ = rest_.subspan(digest.size());
-    return true;
-  }
-
-  bool read_sized(std::string& text) {
-    std::uint32_t size = 0;
-    if (!read(size) || size > rest_.size()) return false;
-    text.assign(reinterpret_cast<const char*>(rest_.data()), size);
-    rest_ = rest_.subspan(size);
-    return true;
-  }
-
-  std::size_t left() const { return rest_.size(); }
-
- private:
-  std::span<const std::byte> rest_;
-};
-
-std::optional<Key> read_key(Reader& reader) {
+std::optional<Key> read_key(WireReader& in, std::uint32_t version) {
   Key key;
-  std::uint32_t count = 0;
-  if (!reader.read(key.digest) || !reader.read(count)) return std::nullopt;
-  for (; count > 0; --count) {  // `count` is not trusted: memory grows only with bytes read
+  key.digest = in.take_array<sizeof(Digest)>();
+  if (version >= 2) {
+    key.portable = in.take_array<sizeof(Digest)>();
+    key.portable_fields = in.take<std::uint32_t>();
+  }
+  const auto count = in.take<std::uint32_t>();
+  if (!in.ok() || key.portable_fields > count) return std::nullopt;
+  for (std::uint32_t i = 0; i < count; ++i) {  // not trusted: memory grows only with bytes read
     KeyField field;
-    std::uint8_t type = 0;
-    if (!reader.read(type) || !reader.read_sized(field.name) || !reader.read_sized(field.value))
-      return std::nullopt;
-    field.type = static_cast<char>(type);
-    if (kTypes.find(field.type) == kTypes.npos) return std::nullopt;
+    field.type = static_cast<char>(in.take<std::uint8_t>());
+    field.name = in.take_sized();
+    field.value = in.take_sized();
+    if (!in.ok() || kTypes.find(field.type) == kTypes.npos) return std::nullopt;
     key.fields.push_back(std::move(field));
   }
   return key;
@@ -101,17 +62,23 @@ DecodedEntry not_valid(DecodeStatus status, std::string why) {
 }  // namespace
 
 std::vector<std::byte> encode_entry(const Key& key, std::span<const std::byte> payload) {
-  const std::string header = encode_header(key, payload.size());
-  std::vector<std::byte> file(header.size() + payload.size() + sizeof(Digest));
-  auto end = std::ranges::copy(std::as_bytes(std::span(header)), file.begin()).out;
-  end = std::ranges::copy(payload, end).out;
-  std::ranges::copy(sha256(std::span<const std::byte>(file.begin(), end)), end);
+  const auto magic = std::as_bytes(std::span(kMagic));
+  std::vector<std::byte> file(magic.begin(), magic.end());
+  WireWriter out(file);
+  out.put(kEntryVersion);
+  write_key(out, key);
+  out.put(static_cast<std::uint64_t>(payload.size()));
+  const std::size_t header = file.size(), body = header + payload.size();
+  file.resize(body + sizeof(Digest));
+  std::ranges::copy(payload, file.begin() + static_cast<std::ptrdiff_t>(header));
+  std::ranges::copy(sha256(std::span(file).first(body)),
+                    file.begin() + static_cast<std::ptrdiff_t>(body));
   return file;
 }
 
 DecodedEntry decode_entry(std::span<const std::byte> file) {
   if (file.size() < kFrame) return not_valid(DecodeStatus::damaged, "shorter than any entry");
-  if (std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0)
+  if (!begins_like_entry(file))
     return not_valid(DecodeStatus::damaged, "does not begin like an entry");
   const auto body = file.first(file.size() - sizeof(Digest));
   const Digest checksum = sha256(body);
@@ -119,16 +86,16 @@ DecodedEntry decode_entry(std::span<const std::byte> file) {
     return not_valid(DecodeStatus::damaged, "checksum differs");
 
   // Magic, version and checksum keep their places in every version: only a whole file is newer.
-  Reader reader(body.subspan(kMagic.size()));
-  std::uint32_t version = 0;
-  reader.read(version);
-  if (version != kEntryVersion)
+  WireReader in(body.subspan(kMagic.size()));
+  const auto version = in.take<std::uint32_t>();
+  if (!is_read(version))
     return not_valid(version > kEntryVersion ? DecodeStatus::newer : DecodeStatus::older,
                      "format version " + std::to_string(version) + ", this Kiln reads " +
+                         std::to_string(kOldestEntryVersion) + " to " +
                          std::to_string(kEntryVersion));
-  std::optional<Key> key = read_key(reader);
-  std::uint64_t size = 0;
-  if (!key || !reader.read(size) || size != reader.left())
+  std::optional<Key> key = read_key(in, version);
+  const auto size = in.take<std::uint64_t>();
+  if (!key || !in.ok() || size != in.left())
     return not_valid(DecodeStatus::damaged, "lengths do not add up");
 
   DecodedEntry entry;
@@ -137,6 +104,16 @@ DecodedEntry decode_entry(std::span<const std::byte> file) {
   entry.payload_size = static_cast<std::size_t>(size);
   entry.payload_offset = body.size() - entry.payload_size;
   return entry;
+}
+
+EntryFront decode_front(std::span<const std::byte> front) {
+  EntryFront result;
+  if (!begins_like_entry(front)) return result;
+  WireReader in(front.subspan(kMagic.size()));
+  result.version = in.take<std::uint32_t>();
+  if (is_read(result.version)) result.key = read_key(in, result.version);
+  result.cut = !in.ok();
+  return result;
 }
 
 }  // namespace kiln::cache

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,7 +12,8 @@
 
 namespace kiln::cache {
 
-inline constexpr std::uint32_t kEntryVersion = 1;
+inline constexpr std::uint32_t kEntryVersion = 2;        // written
+inline constexpr std::uint32_t kOldestEntryVersion = 1;  // still read
 
 enum class DecodeStatus {
   valid,
@@ -23,7 +25,7 @@ enum class DecodeStatus {
 struct DecodedEntry {
   DecodeStatus status = DecodeStatus::damaged;
   std::string why;  ///< when not valid
-  Key key;          ///< when valid
+  Key key;          ///< when valid; of version 1 without what is portable
   std::size_t payload_offset = 0;
   std::size_t payload_size = 0;
 };
@@ -32,5 +34,13 @@ std::vector<std::byte> encode_entry(const Key& key, std::span<const std::byte> p
 
 /// Never throws on account of `file`, never reads past it.
 DecodedEntry decode_entry(std::span<const std::byte> file);
+
+/// The first bytes of an entry, read without the rest: nothing vouches for them but the whole.
+struct EntryFront {
+  std::uint32_t version = 0;  ///< 0: not an entry
+  std::optional<Key> key;     ///< of the versions that are read, if all of it is there
+  bool cut = false;           ///< longer than what was given
+};
+EntryFront decode_front(std::span<const std::byte> front);
 
 }  // namespace kiln::cache

@@ -63,4 +63,17 @@ int FileSystem::rename(int directory, const char* from, const char* to) {
   return ::renameat(directory, from, directory, to);
 }
 
+int FileSystem::rename_new(int directory, const char* from, const char* to) {
+  if (::renameat2(directory, from, directory, to, RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return -1;
+  // NFS and others know no such rename; a link is as exclusive.
+  if (::linkat(directory, from, directory, to, 0) != 0) return -1;
+  ::unlinkat(directory, from, 0);
+  return 0;
+}
+
+int FileSystem::remove(int directory, const char* name) { return ::unlinkat(directory, name, 0); }
+
+int FileSystem::touch(int fd) { return ::futimens(fd, nullptr); }
+
 }  // namespace kiln::cache

@@ -32,6 +32,12 @@ class FileSystem {
   virtual ssize_t write(int fd, const void* data, std::size_t size);
   virtual int sync(int fd);
   virtual int rename(int directory, const char* from, const char* to);
+  /// rename that fails with EEXIST where `to` is there already.
+  virtual int rename_new(int directory, const char* from, const char* to);
+  /// unlinkat of a file.
+  virtual int remove(int directory, const char* name);
+  /// Sets a file's time stamps to now, by the clock of whoever keeps the file.
+  virtual int touch(int fd);
 };
 
 }  // namespace kiln::cache

@@ -85,6 +85,17 @@ KeyBuilder& KeyBuilder::add(std::string_view name, const Digest& value) {
   return *this;
 }
 
-Key KeyBuilder::finish() const { return Key{sha256(std::string_view(encoded_)), fields_}; }
+KeyBuilder& KeyBuilder::made_with() {
+  portable_size_ = encoded_.size();
+  portable_fields_ = fields_.size();
+  return *this;
+}
+
+Key KeyBuilder::finish() const {
+  const std::string_view all = encoded_;
+  const bool split = portable_fields_ != 0;
+  return Key{sha256(all), sha256(split ? all.substr(0, portable_size_) : all),
+             split ? portable_fields_ : fields_.size(), fields_};
+}
 
 }  // namespace kiln

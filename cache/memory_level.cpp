@@ -6,10 +6,10 @@
 
 namespace kiln::cache {
 
-MemoryLevel::Bytes MemoryLevel::find(const Digest& digest) const {
+std::optional<Bytes> MemoryLevel::find(const Digest& digest) const {
   std::shared_lock lock(mutex_);
   const auto slot = slots_.find(digest);
-  if (slot == slots_.end()) return nullptr;
+  if (slot == slots_.end()) return std::nullopt;
   slot->second.used.store(clock_.fetch_add(1, std::memory_order_relaxed),
                           std::memory_order_relaxed);
   return slot->second.bytes;
@@ -18,24 +18,23 @@ MemoryLevel::Bytes MemoryLevel::find(const Digest& digest) const {
 void MemoryLevel::drop(const Digest& digest) {
   const auto slot = slots_.find(digest);
   if (slot == slots_.end()) return;
-  size_ -= slot->second.bytes->size();
+  size_ -= slot->second.bytes.size();
   slots_.erase(slot);
 }
 
-void MemoryLevel::put(const Key& key, std::vector<std::byte> bytes) {
-  auto shared = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+void MemoryLevel::put(const Key& key, Bytes bytes) {
   std::unique_lock lock(mutex_);
   drop(key.digest);
-  if (shared->size() > capacity_) return;
-  while (size_ + shared->size() > capacity_) {
+  if (bytes.size() > capacity_) return;
+  while (size_ + bytes.size() > capacity_) {
     const auto oldest = std::min_element(slots_.begin(), slots_.end(), [](auto& a, auto& b) {
       return a.second.used.load(std::memory_order_relaxed) <
              b.second.used.load(std::memory_order_relaxed);
     });
     drop(Digest(oldest->first));
   }
-  size_ += shared->size();
-  slots_.try_emplace(key.digest, key, std::move(shared), clock_.fetch_add(1));
+  size_ += bytes.size();
+  slots_.try_emplace(key.digest, key, std::move(bytes), clock_.fetch_add(1));
 }
 
 void MemoryLevel::erase(const Digest& digest) {
@@ -49,8 +48,19 @@ void MemoryLevel::clear() {
   size_ = 0;
 }
 
-std::vector<std::pair<Key, MemoryLevel::Bytes>> MemoryLevel::snapshot() const {
-  std::vector<std::pair<Key, Bytes>> result;
+std::vector<MemoryLevel::Item> MemoryLevel::find_portable(const Digest& portable) const {
+  std::vector<Item> found;
+  {
+    std::shared_lock lock(mutex_);
+    for (const auto& [digest, slot] : slots_)
+      if (slot.key.portable == portable) found.emplace_back(slot.key, slot.bytes);
+  }
+  std::ranges::sort(found, {}, [](const Item& item) { return item.first.digest; });
+  return found;
+}
+
+std::vector<MemoryLevel::Item> MemoryLevel::snapshot() const {
+  std::vector<Item> result;
   std::shared_lock lock(mutex_);
   for (const auto& [digest, slot] : slots_) result.emplace_back(slot.key, slot.bytes);
   return result;

@@ -6,12 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <memory>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "kiln/bytes.hpp"
 #include "kiln/key.hpp"
 
 namespace kiln::cache {
@@ -19,18 +20,19 @@ namespace kiln::cache {
 /// Safe from any number of threads; finders do not wait for each other.
 class MemoryLevel {
  public:
-  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+  using Item = std::pair<Key, Bytes>;
 
   /// `capacity`: bytes of payload kept. A payload larger than it is not kept.
   explicit MemoryLevel(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Null when it is not here.
-  Bytes find(const Digest& digest) const;
-  void put(const Key& key, std::vector<std::byte> bytes);
+  std::optional<Bytes> find(const Digest& digest) const;
+  /// Everything of this Key::portable, by digest.
+  std::vector<Item> find_portable(const Digest& portable) const;
+  void put(const Key& key, Bytes bytes);
   void erase(const Digest& digest);
   void clear();
   /// A consistent copy of what is here, in no particular order.
-  std::vector<std::pair<Key, Bytes>> snapshot() const;
+  std::vector<Item> snapshot() const;
 
  private:
   struct Slot {

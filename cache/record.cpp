@@ -52,6 +52,26 @@ std::optional<Digest> read_digest(const json& value) {
   return digest;
 }
 
+/// Whether arrays and objects lie deeper within each other than any record's: the library that
+/// copies and prints them calls itself for each level.
+bool nested_too_deeply(std::string_view text) {
+  constexpr int kDeepest = 100;
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\')
+      ++i;
+    else if (c == '"')
+      in_string = !in_string;
+    else if (!in_string && (c == '[' || c == '{') && ++depth > kDeepest)
+      return true;
+    else if (!in_string && (c == ']' || c == '}'))
+      --depth;
+  }
+  return false;
+}
+
 DecodedRecord not_valid(DecodeStatus status, std::string why) {
   DecodedRecord record;
   record.status = status;
@@ -62,9 +82,10 @@ DecodedRecord not_valid(DecodeStatus status, std::string why) {
 }  // namespace
 
 std::string encode_record(const Key& key, const json& record) {
-  std::string text = "{\n  \"format\": " + dump(kFormat) +
-                     ",\n  \"version\": " + std::to_string(kRecordVersion) +
-                     ",\n  \"digest\": " + dump(key.hex()) + ",\n  \"key\": [";
+  std::string text =
+      "{\n  \"format\": " + dump(kFormat) + ",\n  \"version\": " + std::to_string(kRecordVersion) +
+      ",\n  \"digest\": " + dump(key.hex()) + ",\n  \"portable\": " + dump(to_hex(key.portable)) +
+      ",\n  \"portable_fields\": " + std::to_string(key.portable_fields) + ",\n  \"key\": [";
   const char* separator = "\n    ";
   for (const KeyField& field : key.fields) {
     text += separator + dump(json::array({type_name(field.type), field.name, field.value}));
@@ -89,15 +110,17 @@ DecodedRecord decode_record(std::string_view text) {
   if (trailer.substr(kBeforeChecksum.size(), kHexSize) != to_hex(sha256(body)))
     return not_valid(DecodeStatus::damaged, "checksum differs");
 
-  const json file = json::parse(text, nullptr, false);
+  if (nested_too_deeply(text)) return not_valid(DecodeStatus::damaged, "nested too deeply");
+  json file = json::parse(text, nullptr, false);
   if (!file.is_object() || file.value("format", json()) != kFormat)
     return not_valid(DecodeStatus::damaged, "not a record");
   const json version = file.value("version", json());
   if (!version.is_number_unsigned()) return not_valid(DecodeStatus::damaged, "no format version");
-  if (version != kRecordVersion)
-    return not_valid(
-        version > kRecordVersion ? DecodeStatus::newer : DecodeStatus::older,
-        "format version " + version.dump() + ", this Kiln reads " + std::to_string(kRecordVersion));
+  if (version < kOldestRecordVersion || version > kRecordVersion)
+    return not_valid(version > kRecordVersion ? DecodeStatus::newer : DecodeStatus::older,
+                     "format version " + version.dump() + ", this Kiln reads " +
+                         std::to_string(kOldestRecordVersion) + " to " +
+                         std::to_string(kRecordVersion));
 
   DecodedRecord decoded;
   const std::optional<Digest> digest = read_digest(file.value("digest", json()));
@@ -110,13 +133,23 @@ DecodedRecord decode_record(std::string_view text) {
     if (!read) return not_valid(DecodeStatus::damaged, "malformed key field");
     decoded.key.fields.push_back(*std::move(read));
   }
-  decoded.record = file["record"];
+  if (version >= 2u) {
+    const std::optional<Digest> portable = read_digest(file.value("portable", json()));
+    const json wanted = file.value("portable_fields", json());
+    if (!portable || !wanted.is_number_unsigned() || wanted > decoded.key.fields.size())
+      return not_valid(DecodeStatus::damaged, "what is portable is missing");
+    decoded.key.portable = *portable;
+    decoded.key.portable_fields = wanted.get<std::size_t>();
+  }
+  decoded.record = std::move(file["record"]);
   decoded.status = DecodeStatus::valid;
   return decoded;
 }
 
+std::string record_text(const json& record) { return dump(record); }
+
 Key printable(const Key& key) {
-  Key result{key.digest, {}};
+  Key result{key.digest, key.portable, key.portable_fields, {}};
   for (const KeyField& field : key.fields)
     result.fields.push_back({json::parse(dump(field.name)).get<std::string>(),
                              json::parse(dump(field.value)).get<std::string>(), field.type});

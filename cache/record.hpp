@@ -13,12 +13,13 @@
 
 namespace kiln::cache {
 
-inline constexpr std::uint32_t kRecordVersion = 1;
+inline constexpr std::uint32_t kRecordVersion = 2;        // written
+inline constexpr std::uint32_t kOldestRecordVersion = 1;  // still read
 
 struct DecodedRecord {
   DecodeStatus status = DecodeStatus::damaged;
   std::string why;        ///< when not valid
-  Key key;                ///< when valid
+  Key key;                ///< when valid; of version 1 without what is portable
   nlohmann::json record;  ///< when valid
 };
 
@@ -27,6 +28,9 @@ std::string encode_record(const Key& key, const nlohmann::json& record);
 
 /// Never throws on account of `text`.
 DecodedRecord decode_record(std::string_view text);
+
+/// A record as a payload: JSON text on one line, under encode_record's rules.
+std::string record_text(const nlohmann::json& record);
 
 /// `key` as it reads back from a record: with U+FFFD for what is not UTF-8.
 Key printable(const Key& key);

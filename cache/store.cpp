@@ -1,15 +1,16 @@
 #include "cache/store.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+#include <tuple>
 #include <utility>
 
-#include <unistd.h>
-
 #include "cache/entry.hpp"
+#include "cache/entry_file.hpp"
 #include "cache/record.hpp"
-#include "kiln/error.hpp"
+#include "cache/size.hpp"
 
 namespace kiln::cache {
 namespace {
@@ -17,36 +18,21 @@ namespace {
 using nlohmann::json;
 using What = DiskLevel::Found::What;
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+constexpr std::uint64_t kDefaultSize = std::uint64_t{5} << 30;
 
-std::vector<std::byte> bytes_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-
-/// Records replace what is not UTF-8 in a key's fields; the digest still tells such keys apart.
-bool same_key(EntryKind kind, const Key& found, const Key& wanted) {
-  return found.digest == wanted.digest &&
-         (found.fields == wanted.fields ||
-          (kind == EntryKind::record && found.fields == printable(wanted).fields));
-}
-
-/// Status, reason and key of a file of either kind, for those who need no payload.
-struct Summary {
-  DecodeStatus status;
-  std::string why;
-  Key key;
-};
-
-Summary summarize(EntryKind kind, std::span<const std::byte> file) {
-  if (kind == EntryKind::binary) {
-    DecodedEntry entry = decode_entry(file);
-    return {entry.status, std::move(entry.why), std::move(entry.key)};
-  }
-  DecodedRecord record = decode_record(text_of(file));
-  return {record.status, std::move(record.why), std::move(record.key)};
+/// How many of the fields that say what is wanted differ: other value, or there only once.
+std::size_t difference(const Key& wanted, const Key& other) {
+  const auto front = [](const Key& key) {
+    return std::span(key.fields).first(std::min(key.portable_fields, key.fields.size()));
+  };
+  const auto missing = [](auto fields, auto from) {
+    return std::ranges::count_if(fields, [&](const KeyField& field) {
+      return std::ranges::find(from, field) == from.end();
+    });
+  };
+  // A changed field is missing on both sides, under one name.
+  const auto here = front(wanted), there = front(other);
+  return static_cast<std::size_t>(std::max(missing(here, there), missing(there, here)));
 }
 
 }  // namespace
@@ -58,8 +44,22 @@ Store::Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location loca
     : options_(std::move(options)),
       no_directory_(std::move(location.reason)),
       disk_(std::move(location.directory), fs ? std::move(fs) : std::make_shared<FileSystem>()),
+      evictor_(disk_, size_limit(options_)),
+      index_(disk_),
+      roots_(options_),
       binaries_(options_.memory_bytes),
       unwritten_(options_.memory_bytes) {}
+
+std::uint64_t Store::size_limit(const StoreOptions& options) {
+  if (options.max_bytes != 0) return options.max_bytes;
+  const char* text = std::getenv("KILN_CACHE_SIZE");
+  if (text == nullptr || *text == '\0') return kDefaultSize;
+  const auto size = parse_size(text);
+  if (!size && options.log)
+    options.log(LogLevel::warning, "cache: KILN_CACHE_SIZE is '" + std::string(text) +
+                                       "', which is no size such as 500M or 5G; using 5G");
+  return size.value_or(kDefaultSize);
+}
 
 void Store::log(LogLevel level, const std::string& text) const {
   if (options_.log) options_.log(level, text);
@@ -101,19 +101,28 @@ Store::Judgement Store::judge(const ReadFile& file, const Decoded& decoded, Entr
   return {Finding::whole, {}};
 }
 
-bool Store::count(const Judgement& judgement) {
+bool Store::note(const Judgement& judgement) {
   using Finding = Judgement::Finding;
   if (judgement.finding == Finding::whole) {
     ++counters_.disk_hits;
     return true;
   }
-  ++counters_.misses;
   if (judgement.finding == Finding::damaged) ++counters_.damaged;
   if (judgement.finding == Finding::failed)
     warn_once(judgement.failure);
   else if (judgement.finding != Finding::absent)
     log(LogLevel::debug, judgement.failure.what + "; " + judgement.failure.advice);
   return false;
+}
+
+std::optional<RootEntry> Store::find_in_roots(EntryKind kind, const Key& key) {
+  for (const auto& root : roots_.usable())
+    if (auto entry = root->find(kind, key)) {
+      ++counters_.root_hits;
+      return entry;
+    }
+  ++counters_.misses;
+  return std::nullopt;
 }
 
 void Store::write_failed(const Failure& failure) {
@@ -130,7 +139,7 @@ bool Store::publish(const Key& key, EntryKind kind, std::span<const std::byte> f
     return false;
   }
   const std::string hex = key.hex();
-  const ReadFile old = disk_.read(kind, hex);
+  const ReadFile old = disk_.use(kind, hex);
   if (old.status == ReadFile::Status::read && std::ranges::equal(old.bytes, file)) return true;
   const auto finding = judge(old, summarize(kind, old.bytes), kind, key).finding;
   if (finding == Judgement::Finding::newer) return false;
@@ -144,31 +153,37 @@ bool Store::publish(const Key& key, EntryKind kind, std::span<const std::byte> f
   }
   ++counters_.writes;
   if (finding == Judgement::Finding::damaged) ++counters_.repaired;
-  std::lock_guard lock(failure_mutex_);
-  write_failure_.clear();
+  {
+    std::lock_guard lock(failure_mutex_);
+    write_failure_.clear();
+  }
+  evictor_.wrote(file.size());
   return true;
 }
 
-std::optional<std::vector<std::byte>> Store::find(const Key& key) {
-  if (const auto bytes = binaries_.find(key.digest)) {
+std::optional<Bytes> Store::find(const Key& key) {
+  if (auto bytes = binaries_.find(key.digest)) {
     ++counters_.memory_hits;
-    return *bytes;
+    return bytes;
   }
-  ReadFile file = disk_.read(EntryKind::binary, key.hex());
+  const ReadFile file = disk_.use(EntryKind::binary, key.hex());
   const DecodedEntry entry = decode_entry(file.bytes);
-  if (!count(judge(file, entry, EntryKind::binary, key))) return std::nullopt;
-  // Cut to the payload in place: a second buffer would cost as much as reading.
-  std::vector<std::byte> payload = std::move(file.bytes);
-  payload.resize(entry.payload_offset + entry.payload_size);
-  payload.erase(payload.begin(),
-                payload.begin() + static_cast<std::ptrdiff_t>(entry.payload_offset));
+  Bytes payload;
+  if (note(judge(file, entry, EntryKind::binary, key))) {
+    payload = file.bytes.part(entry.payload_offset, entry.payload_size);
+  } else if (auto found = find_in_roots(EntryKind::binary, key)) {
+    payload = std::move(found->payload);
+  } else {
+    return std::nullopt;
+  }
   if (options_.memory_bytes > 0) binaries_.put(key, payload);
   return payload;
 }
 
-void Store::put(const Key& key, std::span<const std::byte> binary) {
-  binaries_.put(key, {binary.begin(), binary.end()});
-  publish(key, EntryKind::binary, encode_entry(key, binary));
+void Store::put(const Key& key, Bytes binary) {
+  const std::vector<std::byte> file = encode_entry(key, binary);
+  binaries_.put(key, std::move(binary));
+  publish(key, EntryKind::binary, file);
 }
 
 std::optional<json> Store::find_record(const Key& key) {
@@ -176,123 +191,139 @@ std::optional<json> Store::find_record(const Key& key) {
     ++counters_.memory_hits;
     return json::parse(text_of(*text));
   }
-  const ReadFile file = disk_.read(EntryKind::record, key.hex());
+  const ReadFile file = disk_.use(EntryKind::record, key.hex());
   DecodedRecord record = decode_record(text_of(file.bytes));
-  if (!count(judge(file, record, EntryKind::record, key))) return std::nullopt;
-  return std::move(record.record);
+  if (note(judge(file, record, EntryKind::record, key))) return std::move(record.record);
+  const auto found = find_in_roots(EntryKind::record, key);
+  if (!found) return std::nullopt;
+  json parsed = json::parse(text_of(found->payload), nullptr, false);
+  return parsed.is_discarded() ? std::nullopt : std::optional(std::move(parsed));
 }
 
 void Store::put_record(const Key& key, const json& record) {
   if (publish(key, EntryKind::record, bytes_of(encode_record(key, record))))
     unwritten_.erase(key.digest);
   else
-    unwritten_.put(key, bytes_of(record.dump(-1, ' ', false, json::error_handler_t::replace)));
+    unwritten_.put(key, bytes_of(record_text(record)));
 }
 
+WorkLock::Outcome Store::lock(EntryKind kind, const Key& key, WorkLock& lock) {
+  using Outcome = WorkLock::Outcome;
+  if (disk_.directory().empty()) return Outcome::unusable;
+  const std::string hex = key.hex();
+  const auto before = disk_.stamp(kind, hex);
+  // Made by another process between the caller's look-up and now: nothing to wait for.
+  const auto is_whole = [&] {
+    const ReadFile file = disk_.read(kind, hex);
+    return file.status == ReadFile::Status::read &&
+           judge(file, summarize(kind, file.bytes), kind, key).finding == Judgement::Finding::whole;
+  };
+  // A record that is there may be what the caller wants to add to; only a later one is news.
+  const auto is_new = [&] {
+    const auto now = disk_.stamp(kind, hex);
+    return now && now != before;
+  };
+  LockTimes times;
+  times.deadline =
+      std::chrono::milliseconds(std::llround(std::clamp(options_.lock_deadline, 0.0, 1e9) * 1000));
+  if (times.deadline.count() > 0)
+    times.beat = std::clamp(times.deadline / 10, std::chrono::milliseconds(1), times.beat);
+  if (kind == EntryKind::binary && before && is_whole()) return Outcome::ready;
+  const Outcome outcome = lock.acquire(disk_, hex, times, is_new);
+  if (lock.waited()) ++counters_.waits;
+  if (outcome != Outcome::held || !is_new()) return outcome;
+  lock = {};
+  return Outcome::ready;
+}
+
+std::optional<RootEntry> Store::find_portable_here(EntryKind kind, const Digest& portable,
+                                                   const std::function<bool(const Key&)>& accept) {
+  const MemoryLevel& memory = kind == EntryKind::binary ? binaries_ : unwritten_;
+  for (auto& [key, payload] : memory.find_portable(portable))
+    if (accept(key)) {
+      ++counters_.memory_hits;
+      return RootEntry{key, payload};
+    }
+  if (disk_.directory().empty()) return std::nullopt;
+  do {
+    for (const std::string& hex : index_.find(kind, portable)) {
+      const auto key = read_key(disk_, kind, hex);
+      if (!key || key->portable != portable || !accept(*key)) continue;
+      auto entry = read_entry(disk_, kind, hex, true);
+      if (!entry || !same_key(kind, entry->key, *key)) continue;
+      ++counters_.disk_hits;
+      if (kind == EntryKind::binary && options_.memory_bytes > 0)
+        binaries_.put(entry->key, entry->payload);
+      return entry;
+    }
+  } while (index_.refresh(kind));  // what other processes have written since
+  return std::nullopt;
+}
+
+std::optional<RootEntry> Store::find_portable(EntryKind kind, const Digest& portable, bool own,
+                                              const std::function<bool(const Key&)>& accept) {
+  if (own)
+    if (auto entry = find_portable_here(kind, portable, accept)) return entry;
+  for (const auto& root : roots_.usable())
+    for (RootEntry& entry : root->find_portable(kind, portable))
+      if (accept(entry.key)) {
+        ++counters_.root_hits;
+        return std::move(entry);
+      }
+  if (own) ++counters_.misses;
+  return std::nullopt;
+}
+
+std::optional<Key> Store::closest(EntryKind kind, const Key& wanted) {
+  std::optional<Key> best;
+  std::size_t least = 0;
+  const auto consider = [&](const Key& key) {
+    const std::size_t differing = difference(wanted, key);
+    // Of equals the lowest digest, so that the answer does not depend on where it was found.
+    if (best && std::tie(least, best->digest) <= std::tie(differing, key.digest)) return;
+    best = key;
+    least = differing;
+  };
+  const MemoryLevel& memory = kind == EntryKind::binary ? binaries_ : unwritten_;
+  for (const auto& [key, payload] : memory.snapshot()) consider(key);
+  disk_.walk([&](const DiskLevel::Found& found) {
+    if (found.what != What::entry || found.kind != kind || !found.regular) return;
+    if (const auto key = read_key(disk_, kind, found.hex)) consider(*key);
+  });
+  for (const auto& root : roots_.usable())
+    root->each_key(kind, [&](const Key& key) {
+      consider(key);
+      return true;
+    });
+  return best;
+}
+
+bool Store::has_roots() const noexcept { return roots_.any(); }
+
+std::vector<std::string> Store::root_problems() { return roots_.problems(); }
+
 void Store::each_record(const std::function<void(const Key&, const json&)>& visit) {
-  for (const auto& [key, text] : unwritten_.snapshot()) visit(key, json::parse(text_of(*text)));
+  std::set<Digest> seen;
+  const auto visit_once = [&](const Key& key, const json& record) {
+    if (seen.insert(key.digest).second) visit(key, record);
+  };
+  for (const auto& [key, text] : unwritten_.snapshot()) visit_once(key, json::parse(text_of(text)));
   disk_.walk([&](const DiskLevel::Found& found) {
     if (found.what != What::entry || found.kind != EntryKind::record) return;
     const ReadFile file = disk_.read(found.kind, found.hex);
     const DecodedRecord record = decode_record(text_of(file.bytes));
-    if (record.status == DecodeStatus::valid && record.key.hex() == found.hex &&
-        !unwritten_.find(record.key.digest))
-      visit(record.key, record.record);
+    if (record.status == DecodeStatus::valid && record.key.hex() == found.hex)
+      visit_once(record.key, record.record);
   });
-}
-
-std::vector<StoreEntry> Store::explain(std::string_view hex_prefix) {
-  std::string prefix(hex_prefix);
-  for (char& c : prefix) {
-    if (!std::isxdigit(static_cast<unsigned char>(c)))
-      throw UserError("a key is named by hexadecimal digits, not by '" + prefix + "'");
-    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  std::vector<StoreEntry> entries;
-  disk_.walk([&](const DiskLevel::Found& found) {
-    if (found.what != What::entry || !found.hex.starts_with(prefix)) return;
-    const ReadFile file = disk_.read(found.kind, found.hex);
-    Summary summary = summarize(found.kind, file.bytes);
-    if (summary.status == DecodeStatus::valid && summary.key.hex() == found.hex)
-      entries.push_back({found.kind, std::move(summary.key), found.path, file.bytes.size()});
-  });
-  return entries;
-}
-
-StoreStatistics Store::stats() {
-  StoreStatistics stats;
-  stats.directory = disk_.directory();
-  stats.memory_hits = counters_.memory_hits;
-  stats.disk_hits = counters_.disk_hits;
-  stats.misses = counters_.misses;
-  stats.damaged = counters_.damaged;
-  stats.repaired = counters_.repaired;
-  stats.writes = counters_.writes;
-  stats.failed_writes = counters_.failed_writes;
-  disk_.walk([&](const DiskLevel::Found& found) {
-    if (found.what != What::entry || !found.regular) return;
-    ++(found.kind == EntryKind::binary ? stats.binaries : stats.records);
-    stats.bytes += found.bytes;
-  });
-
-  if (!options_.disk) {
-    stats.reason = "the options ask for no disk";
-  } else if (!no_directory_.empty()) {
-    stats.reason = no_directory_ + "; set KILN_CACHE_DIR";
-  } else if (const auto refusal = disk_.refusal()) {
-    stats.reason = refusal->what + "; " + refusal->advice;
-  } else {
-    std::lock_guard lock(failure_mutex_);
-    stats.reason = write_failure_;
-  }
-  stats.memory_only = !stats.reason.empty();
-  return stats;
-}
-
-VerifyReport Store::verify() {
-  VerifyReport report;
-  disk_.walk([&](const DiskLevel::Found& found) {
-    const auto problem = [&](std::string reason) {
-      report.problems.push_back({found.path, std::move(reason)});
-    };
-    if (found.what == What::refused_directory) return problem(found.why);
-    if (found.what == What::temporary) {
-      ++report.unfinished;
-      return;
-    }
-    const ReadFile file = disk_.read(found.kind, found.hex);
-    if (file.status == ReadFile::Status::absent) return;  // removed while we looked
-    ++report.checked;
-    if (file.status != ReadFile::Status::read) return problem(file.failure.what);
-    const Summary summary = summarize(found.kind, file.bytes);
-    if (summary.status == DecodeStatus::newer) ++report.newer;
-    if (summary.status == DecodeStatus::damaged || summary.status == DecodeStatus::older)
-      problem(summary.why);
-    if (summary.status == DecodeStatus::valid && summary.key.hex() != found.hex)
-      problem("holds another key, " + summary.key.hex());
-  });
-  return report;
-}
-
-std::size_t Store::clear() {
-  binaries_.clear();
-  unwritten_.clear();
-  std::size_t removed = 0;
-  std::string problem;
-  disk_.walk([&](const DiskLevel::Found& found) {
-    if (found.what == What::refused_directory) {
-      problem = found.why;
-    } else if (found.regular) {
-      if (::unlinkat(found.directory, found.name.c_str(), 0) == 0)
-        ++removed;
-      else if (errno != ENOENT)
-        problem = call_failure("unlink", found.path.string(), errno).what;
-    }
-  });
-  if (!problem.empty())
-    throw EnvironmentError("clearing the cache: " + problem + " (" + std::to_string(removed) +
-                           " files were removed)");
-  return removed;
+  for (const auto& root : roots_.usable())
+    root->each_key(EntryKind::record, [&](const Key& key) {
+      if (seen.contains(key.digest)) return true;
+      const auto entry = root->find(EntryKind::record, key);
+      const json record = entry ? json::parse(text_of(entry->payload), nullptr, false)
+                                : json(json::value_t::discarded);
+      if (!record.is_discarded()) visit_once(entry->key, record);
+      return true;
+    });
 }
 
 }  // namespace kiln::cache

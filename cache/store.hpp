@@ -19,8 +19,14 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "cache/disk_level.hpp"
+#include "cache/evictor.hpp"
+#include "cache/key_index.hpp"
 #include "cache/location.hpp"
 #include "cache/memory_level.hpp"
+#include "cache/root.hpp"
+#include "cache/roots.hpp"
+#include "cache/work_lock.hpp"
+#include "kiln/bytes.hpp"
 #include "kiln/store.hpp"
 
 namespace kiln::cache {
@@ -33,17 +39,37 @@ class Store {
   /// Touches no file. `fs`: for tests; null: the system's.
   explicit Store(StoreOptions options = {}, std::shared_ptr<FileSystem> fs = nullptr);
 
-  /// The bytes put under exactly this key (digest and fields), from memory, else from disk.
-  std::optional<std::vector<std::byte>> find(const Key& key);
+  /// The bytes put under exactly this key (digest and fields), from memory, else from disk, else
+  /// from a root.
+  std::optional<Bytes> find(const Key& key);
   /// Keeps `binary` in memory and on disk, replacing what was there. A whole entry of a newer
   /// format is left alone.
-  void put(const Key& key, std::span<const std::byte> binary);
+  void put(const Key& key, Bytes binary);
 
-  /// As find and put. A record is always read from disk, so that other processes' later ones are
-  /// seen, unless the last put of it could not be written. Non-finite numbers read back as null.
+  /// Takes the right to make the entry `key` (see WorkLock), or waits for another process that is
+  /// making it. After `ready` look again; after `held` of a record, too, for it may have been
+  /// replaced just before. Without a writable directory: `unusable`, at once.
+  WorkLock::Outcome lock(EntryKind kind, const Key& key, WorkLock& lock);
+
+  /// The first entry of what `portable` says is wanted whose whole key is accepted: from the roots,
+  /// and with `own` from memory and the writable store before them. For where the rest of the key
+  /// cannot be known. The payload of a record is its JSON text.
+  std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, bool own,
+                                         const std::function<bool(const Key&)>& accept);
+  /// Of all keys of a kind, here and in the roots, the one that differs from `wanted` in the fewest
+  /// of its portable fields. For error messages: it reads every key there is.
+  std::optional<Key> closest(EntryKind kind, const Key& wanted);
+  bool has_roots() const noexcept;
+  /// Why roots that were named are not used; empty if all are.
+  std::vector<std::string> root_problems();
+
+  /// As find and put. A record is always read from disk (else from a root), so that other
+  /// processes' later ones are seen, unless the last put of it could not be written. Non-finite
+  /// numbers read back as null.
   std::optional<nlohmann::json> find_record(const Key& key);
   void put_record(const Key& key, const nlohmann::json& record);
-  /// Every whole record, those that could not be written included; order is not defined.
+  /// Every whole record, those that could not be written and those of roots included, but one of
+  /// each key; order is not defined.
   void each_record(const std::function<void(const Key&, const nlohmann::json&)>& visit);
 
   /// The whole entries on disk whose digest begins with these hexadecimal digits.
@@ -53,6 +79,8 @@ class Store {
   StoreStatistics stats();
   /// Reads every entry in full; changes nothing, and does not count as look-ups.
   VerifyReport verify();
+  /// See kiln::Cache::trim.
+  TrimReport trim(std::uint64_t max_bytes);
   /// Removes every entry, damaged and newer ones too, and every temporary file; no link, FIFO,
   /// directory or file of another name. Returns how many files went. Throws EnvironmentError when
   /// the directory may not be used or a file could not be removed (having removed the others).
@@ -61,7 +89,7 @@ class Store {
  private:
   struct Counters {
     std::atomic<std::uint64_t> memory_hits{0}, disk_hits{0}, misses{0}, damaged{0}, repaired{0},
-        writes{0}, failed_writes{0};
+        writes{0}, failed_writes{0}, root_hits{0}, waits{0};
   };
   /// What a look-up on disk came to.
   struct Judgement {
@@ -72,7 +100,11 @@ class Store {
   template <class Decoded>
   static Judgement judge(const ReadFile& file, const Decoded& decoded, EntryKind kind,
                          const Key& key);
-  bool count(const Judgement& judgement);
+  /// Notes what the disk had to say about a look-up. True: the entry is whole.
+  bool note(const Judgement& judgement);
+  std::optional<RootEntry> find_in_roots(EntryKind kind, const Key& key);
+  std::optional<RootEntry> find_portable_here(EntryKind kind, const Digest& portable,
+                                              const std::function<bool(const Key&)>& accept);
   bool publish(const Key& key, EntryKind kind, std::span<const std::byte> file);
   void write_failed(const Failure& failure);
   void log(LogLevel level, const std::string& text) const;
@@ -80,9 +112,14 @@ class Store {
 
   Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location location);
 
+  static std::uint64_t size_limit(const StoreOptions& options);
+
   const StoreOptions options_;
   const std::string no_directory_;  ///< why no directory could be determined
   DiskLevel disk_;
+  Evictor evictor_;
+  KeyIndex index_;
+  Roots roots_;
   MemoryLevel binaries_;
   MemoryLevel unwritten_;  ///< records that the disk would not take, as JSON text
   Counters counters_;

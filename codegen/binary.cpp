@@ -11,12 +11,15 @@ namespace {
 // magic    ::= "KilnBin\n"
 // version  ::= u32                          // of this grammar
 // kind     ::= u32                          // 0: cuda, 1: host
-// arch, symbol, log, code ::= length bytes  // length: u64
+// arch, symbol, log ::= length bytes        // length: u64
+// code     ::= length zero* bytes           // the bytes begin at a multiple of 64
 // resources ::= i32 x 6                     // in the order of ResourceUsage's fields
 //
 // Integers are little-endian. Damage inside a field is the store's checksum to find.
 constexpr std::string_view kMagic = "KilnBin\n";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
+// Of the code within the bytes, so that a driver can take it where a bundle maps it.
+constexpr std::size_t kAlignment = 64;
 
 class Writer {
  public:
@@ -31,6 +34,7 @@ class Writer {
     integer(size, 8);
     raw(data, size);
   }
+  void align(std::size_t to) { out_.resize((out_.size() + to - 1) / to * to); }
   void field(std::string_view text) { field(text.data(), text.size()); }
   void reserve(std::size_t size) { out_.reserve(size); }
   std::vector<std::byte> finish() { return std::move(out_); }
@@ -42,7 +46,7 @@ class Writer {
 // Every read says whether it succeeded; after a failure the rest fail too.
 class Reader {
  public:
-  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes), size_(bytes.size()) {}
 
   std::uint64_t integer(int bytes) {
     const auto raw = take(static_cast<std::size_t>(bytes));
@@ -67,10 +71,18 @@ class Reader {
     rest_ = rest_.subspan(static_cast<std::size_t>(size));
     return taken;
   }
+  /// False unless what is passed over is zero.
+  bool align(std::size_t to) {
+    const std::size_t at = size_ - rest_.size();
+    for (std::byte b : take((at + to - 1) / to * to - at))
+      if (b != std::byte{0}) return false;
+    return true;
+  }
   bool finished() const { return ok_ && rest_.empty(); }
 
  private:
   std::span<const std::byte> rest_;
+  const std::size_t size_;
   bool ok_ = true;
 };
 
@@ -78,7 +90,7 @@ class Reader {
 
 std::vector<std::byte> serialize(const Binary& binary) {
   Writer w;
-  w.reserve(binary.code.size() + binary.log.size() + binary.symbol.size() + 128);
+  w.reserve(binary.code.size() + binary.log.size() + binary.symbol.size() + 192);
   w.raw(kMagic.data(), kMagic.size());
   w.integer(kVersion, 4);
   w.integer(binary.target.kind == Target::Kind::cuda ? 0 : 1, 4);
@@ -90,11 +102,13 @@ std::vector<std::byte> serialize(const Binary& binary) {
     w.integer(static_cast<std::uint32_t>(value), 4);
   }
   w.field(binary.log);
-  w.field(binary.code.data(), binary.code.size());
+  w.integer(binary.code.size(), 8);
+  w.align(kAlignment);
+  w.raw(binary.code.data(), binary.code.size());
   return w.finish();
 }
 
-std::optional<Binary> parse_binary(std::span<const std::byte> bytes) {
+std::optional<Binary> parse_binary(const Bytes& bytes) {
   Reader r(bytes);
   const auto magic = r.take(kMagic.size());
   if (magic.size() != kMagic.size() ||
@@ -116,9 +130,11 @@ std::optional<Binary> parse_binary(std::span<const std::byte> bytes) {
     if (*value < 0) return std::nullopt;
   }
   binary.log = r.text();
-  const auto code = r.field();
-  binary.code.assign(code.begin(), code.end());
+  const std::uint64_t size = r.integer(8);
+  if (!r.align(kAlignment)) return std::nullopt;
+  const auto code = r.take(size);
   if (!r.finished()) return std::nullopt;
+  binary.code = bytes.part(static_cast<std::size_t>(code.data() - bytes.data()), code.size());
   return binary;
 }
 

@@ -14,9 +14,10 @@ using kiln::detail::format;
 namespace {
 
 /// Raised when the key's meaning changes: other fields, or other rules for them.
-constexpr std::int64_t kBinarySchema = 1;
+constexpr std::int64_t kBinarySchema = 2;
 
-std::string read_template(const KernelDefinition& kernel) {
+std::string template_text(const KernelDefinition& kernel) {
+  if (kernel.source.file.empty()) return kernel.source.text;
   std::error_code error;
   std::ifstream in(kernel.source.file, std::ios::binary);
   if (!in || std::filesystem::is_directory(kernel.source.file, error))  // which opens, too
@@ -88,45 +89,96 @@ std::string describe_instance(const KernelDefinition& kernel,
          kernel.space.describe(config) + "}";
 }
 
-Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                   const Target& target, const Compiler& compiler, IncludeCache& cache) {
-  Source source;
-  const bool from_file = !kernel.source.file.empty();
-  // Messages and keys name the file, not its folder: a moved tree keeps its entries.
-  source.path = from_file ? kernel.source.file.filename().string() : kernel.name + ".cu";
-  source.text = preamble(kernel, config);
-  if (!source.text.empty()) source.text += format("#line 1 \"{}\"\n", source.path);
-  source.text += from_file ? read_template(kernel) : kernel.source.text;
-  source.entry = entry_expression(kernel, config);
-  if (!kernel.arguments.empty()) source.signature = kernel.signature();
-  source.label = describe_instance(kernel, config);
-  source.options = kernel.source.options;
-  if (from_file) {
-    const auto folder = kernel.source.file.parent_path();
-    source.include_dirs.push_back(folder.empty() ? "." : folder.string());
-  }
-  for (const auto& dir : kernel.source.include_dirs) source.include_dirs.push_back(dir.string());
-  source.include_dirs.push_back(include_dir().string());
+namespace {
 
-  IncludeContext context = compiler.includes(target);
-  context.path = from_file ? kernel.source.file.string() : source.path;
+std::vector<std::string> own_folders(const KernelDefinition& kernel) {
+  std::vector<std::string> dirs;
+  if (!kernel.source.file.empty()) {
+    const auto folder = kernel.source.file.parent_path();
+    dirs.push_back(folder.empty() ? "." : folder.string());
+  }
+  for (const auto& dir : kernel.source.include_dirs) dirs.push_back(dir.string());
+  return dirs;
+}
+
+/// Messages and keys name the file, not its folder: a moved tree keeps its entries.
+std::string shown_path(const KernelDefinition& kernel) {
+  return kernel.source.file.empty() ? kernel.name + ".cu" : kernel.source.file.filename().string();
+}
+
+IncludeContext own_context(const KernelDefinition& kernel, const Source& source,
+                           IncludeContext context) {
+  context.path = kernel.source.file.empty() ? source.path : kernel.source.file.string();
   apply_options(source.options, context);
   context.include_dirs.insert(context.include_dirs.begin(), source.include_dirs.begin(),
                               source.include_dirs.end());
-  const IncludeClosure closure = include_closure(source.text, context, cache);
+  return context;
+}
+
+KeyBuilder wanted_fields(const Source& source, const Target& target) {
+  KeyBuilder key("binary", kBinarySchema);
+  key.add("kernel", source.kernel)
+      .add("config", source.config)
+      .add("entry", source.entry)
+      .add("signature", source.signature)
+      .add("path", source.path)
+      .add("target", target.arch)
+      .add("kernel options", std::span<const std::string>(source.options));
+  return key;
+}
+
+/// Everything but what must be read.
+Source describe_source(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  Source source;
+  source.path = shown_path(kernel);
+  source.entry = entry_expression(kernel, config);
+  if (!kernel.arguments.empty()) source.signature = kernel.signature();
+  source.label = describe_instance(kernel, config);
+  source.kernel = kernel.name;
+  source.config = kernel.space.describe(config);
+  source.options = kernel.source.options;
+  source.include_dirs = own_folders(kernel);
+  source.include_dirs.push_back(include_dir().string());
+  return source;
+}
+
+}  // namespace
+
+Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                   const Target& target, const Compiler& compiler, IncludeCache& cache) {
+  Source source = describe_source(kernel, config);
+  source.text = preamble(kernel, config);
+  if (!source.text.empty()) source.text += format("#line 1 \"{}\"\n", source.path);
+  source.text += template_text(kernel);
+  const IncludeClosure closure =
+      include_closure(source.text, own_context(kernel, source, compiler.includes(target)), cache);
   source.closure = closure.digest;
   source.cacheable = closure.complete;
   return source;
 }
 
-Key binary_key(const Source& source, const Target& target, const Compiler& compiler) {
+std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache) try {
+  Source source;
+  source.path = shown_path(kernel);
+  source.options = kernel.source.options;
+  source.include_dirs = own_folders(kernel);
+  return include_closure(template_text(kernel), own_context(kernel, source, {}), cache).digest;
+} catch (const UserError&) {  // the template is not here
+  return std::nullopt;
+}
+
+Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+               const Target& target) {
+  return wanted_fields(describe_source(kernel, config), target).finish();
+}
+
+Key binary_key(const Source& source, const Target& target, const Compiler& compiler,
+               const std::optional<Digest>& kernel_source) {
   const CompilerIdentity identity = compiler.identity();
-  return KeyBuilder("binary", kBinarySchema)
-      .add("entry", source.entry)
-      .add("signature", source.signature)
-      .add("path", source.path)
-      .add("source", source.closure)
-      .add("target", target.arch)
+  KeyBuilder key = wanted_fields(source, target);
+  key.made_with();
+  if (kernel_source) key.add(kKernelSourceField, *kernel_source);
+  return key.add("source", source.closure)
       .add("options", compiler.options(source, target))
       .add("compiler", identity.name)
       .add("compiler version", identity.version)

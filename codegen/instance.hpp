@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "codegen/compiler.hpp"
@@ -17,7 +18,23 @@ Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t>
                    const Target& target, const Compiler& compiler, IncludeCache& cache);
 
 /// The key of the binary that `compiler` makes of `source`.
-Key binary_key(const Source& source, const Target& target, const Compiler& compiler);
+/// @param kernel_source as kernel_source() gives it.
+Key binary_key(const Source& source, const Target& target, const Compiler& compiler,
+               const std::optional<Digest>& kernel_source);
+
+/// What the key of any binary of this instance begins with: Key::portable of the one is the digest
+/// of the other. Reads no file and needs no compiler.
+Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+               const Target& target);
+
+/// Digest over the template and what it includes from the kernel's own folders, the same for every
+/// config, compiler and target: what tells an edited kernel apart where there is no compiler.
+/// Headers of the compiler and of Kiln are left out, as they need not be there. Nothing when the
+/// template cannot be read, as in a program that is shipped without its kernels' sources.
+std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache);
+
+/// The field of keys that holds kernel_source().
+inline constexpr const char* kKernelSourceField = "kernel source";
 
 /// Printable instance: `gemm<float>{block_m=128,...}`.
 std::string describe_instance(const KernelDefinition& kernel, std::span<const std::int64_t> config);

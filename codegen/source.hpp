@@ -19,6 +19,8 @@ struct Source {
   std::vector<std::string> include_dirs;
   std::vector<std::string> options;  ///< the kernel author's own compiler options
   std::string label;                 ///< printable instance, e.g. `gemm{block_m=128}<float>`
+  std::string kernel;                ///< the definition's name
+  std::string config;                ///< `block_m=128,...`
   /// Digest over `text` and every file it transitively includes (see include_closure.hpp).
   Digest closure{};
   /// False when some include could not be followed: the binary is then used, but never kept.

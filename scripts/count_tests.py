@@ -4,7 +4,8 @@
   count_tests.py OUTPUT STATUS     one program: what it printed and its exit status
 
 A Catch2 program counts with the cases of its closing lines; any other program, and one that ended
-without them, counts as one. A program that failed has at least one failure, whatever it printed.
+without them, counts as one. A program that failed has at least one failure, whatever it printed. The
+fault suite's own summary, "faults tried N, ...", is repeated before the count.
 """
 import json
 import re
@@ -12,6 +13,7 @@ import sys
 
 ALL_PASSED = re.compile(r"^All tests passed \(.*?in (\d+) test cases?\)", re.M)
 CASES = re.compile(r"^test cases: .*$", re.M)
+FAULTS = re.compile(r"^faults tried \d+, .*$", re.M)
 ALL_SKIPPED = 4  # exit status of Catch2 3 when it skipped every case
 PART = re.compile(r"(\d+) (passed|skipped|failed as expected|failed)")
 
@@ -54,7 +56,11 @@ def read(path, status=None):
 
 
 def main(*arguments):
-    results = [counts(test) for test in read(*arguments)]
+    tests = read(*arguments)
+    results = [counts(test) for test in tests]
+    for test in tests:
+        for summary in FAULTS.findall(test.get("stdout") or "")[-1:]:
+            print(summary)
     passed, failed, skipped = (sum(column) for column in zip(*results)) if results else (0, 0, 0)
     if passed + failed + skipped == 0:
         print("no test ran")

@@ -26,6 +26,10 @@ class Cache {
   VerifyReport verify() const;
   /// Removes every entry and returns how many files went. @throws EnvironmentError when it may not.
   std::size_t clear() const;
+  /// Removes the least recently used entries until at most `max_bytes` are left, and abandoned
+  /// temporary and lock files. Safe while others read and write. @throws EnvironmentError when the
+  /// directory may not be used.
+  TrimReport trim(std::uint64_t max_bytes) const;
   /// The entries whose digest begins with these hexadecimal digits; all for none.
   /// @throws UserError for anything else than hexadecimal digits.
   std::vector<StoreEntry> explain(std::string_view hex_prefix) const;

@@ -32,9 +32,13 @@ struct KeyField {
   bool operator==(const KeyField&) const = default;
 };
 
-/// Everything that determines a binary or a record, and the digest over all of it.
+/// Everything that determines a binary or a record, and the digest over all of it. The first fields
+/// say what is wanted and are known anywhere; those after KeyBuilder::made_with() say what it was
+/// made with (source, compiler), which a machine without sources or compilers cannot tell.
 struct Key {
   Digest digest{};
+  Digest portable{};  ///< over what is wanted alone; equal to `digest` if nothing else is there
+  std::size_t portable_fields = 0;  ///< how many of `fields`, from the first, say what is wanted
   std::vector<KeyField> fields;
 
   std::string hex() const { return to_hex(digest); }
@@ -56,6 +60,8 @@ class KeyBuilder {
   KeyBuilder& add(std::string_view name, std::int64_t value);
   KeyBuilder& add(std::string_view name, std::span<const std::string> values);
   KeyBuilder& add(std::string_view name, const Digest& value);
+  /// What is added from here on does not count for Key::portable.
+  KeyBuilder& made_with();
 
   Key finish() const;
 
@@ -63,6 +69,7 @@ class KeyBuilder {
   void append(char type, std::string_view name, std::string_view encoded, std::string shown);
 
   std::string encoded_;
+  std::size_t portable_size_ = 0, portable_fields_ = 0;  ///< 0: made_with() was not called
   std::vector<KeyField> fields_;
 };
 

@@ -6,6 +6,7 @@
 // No failure of the store ever fails a launch: what cannot be kept on disk is kept in memory.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -23,7 +24,20 @@ struct StoreOptions {
   /// Created with mode 0700 at the first write. It must belong to the process's effective user, be
   /// writable by nobody else, and not be a symbolic link (its parents may be).
   std::filesystem::path directory{};
-  bool disk = true;  ///< false: memory only, nothing is read or written
+  bool disk = true;  ///< false: no writable store; roots are still read
+  /// Read-only stores, asked in this order after the writable one: bundles and cache directories.
+  /// Empty: $KILN_ROOTS, separated by colons. They may belong to anyone, but must not be writable
+  /// by group or others.
+  std::vector<std::filesystem::path> roots{};
+  /// PEM file of an Ed25519 public key. If set, a bundle that it does not verify is not used, and
+  /// directories are no roots. Empty: $KILN_BUNDLE_KEY; none there: signatures are not required.
+  std::filesystem::path bundle_key{};
+  /// Bound of the writable store on disk; the least recently used entries go first, records after
+  /// all binaries. 0: $KILN_CACHE_SIZE (bytes, or with K, M, G, T), else 5 GiB.
+  std::uint64_t max_bytes = 0;
+  /// How long, in seconds, another process that is making an entry may give no sign of life before
+  /// nobody waits for it any more. 0: nobody ever waits.
+  double lock_deadline = 5;
   std::size_t memory_bytes = std::size_t{256} << 20;  ///< bound of the memory level; 0: none
   LogSink log{};  ///< one warning per store when the disk cannot be used; damage at debug level
 };
@@ -36,9 +50,10 @@ struct StoreStatistics {
   bool memory_only = false;         ///< what is put now does not outlive the process
   std::string reason;               ///< why memory_only, and what to do
 
-  std::uint64_t binaries = 0;  ///< entries on disk
-  std::uint64_t records = 0;   ///< entries on disk
-  std::uint64_t bytes = 0;     ///< of both
+  std::uint64_t binaries = 0;   ///< entries on disk
+  std::uint64_t records = 0;    ///< entries on disk
+  std::uint64_t bytes = 0;      ///< of both
+  std::uint64_t max_bytes = 0;  ///< what they may come to
 
   std::uint64_t memory_hits = 0;    ///< looked up and found in memory
   std::uint64_t disk_hits = 0;      ///< looked up and found on disk
@@ -47,6 +62,16 @@ struct StoreStatistics {
   std::uint64_t repaired = 0;       ///< damaged entries replaced by whole ones
   std::uint64_t writes = 0;         ///< entries published
   std::uint64_t failed_writes = 0;  ///< entries that stayed in memory only
+  std::uint64_t root_hits = 0;      ///< looked up and found in a read-only root
+  std::uint64_t waits = 0;          ///< times another process's work was waited for
+  std::uint64_t evicted = 0;        ///< entries removed to keep the size
+
+  struct Root {
+    std::filesystem::path path;
+    std::uint64_t binaries = 0, records = 0;
+    std::string problem;  ///< why it is not used; empty: it is
+  };
+  std::vector<Root> roots;
 };
 
 /// One entry on disk.
@@ -54,7 +79,16 @@ struct StoreEntry {
   EntryKind kind = EntryKind::binary;
   Key key;
   std::filesystem::path path;
-  std::uint64_t bytes = 0;  ///< size of the file
+  std::uint64_t bytes = 0;                       ///< size of the file
+  std::chrono::system_clock::time_point used{};  ///< last, to the hour
+};
+
+/// What `kiln cache trim` did.
+struct TrimReport {
+  std::uint64_t entries = 0;    ///< removed
+  std::uint64_t bytes = 0;      ///< removed
+  std::uint64_t abandoned = 0;  ///< temporary and lock files of processes that are gone
+  std::uint64_t left = 0;       ///< bytes of what stays
 };
 
 /// What `kiln cache verify` found. Nothing is changed by looking.

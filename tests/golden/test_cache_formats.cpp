@@ -45,12 +45,13 @@ std::string to_hex_lines(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// One field of each type.
+/// One field of each type, the first four of which say what is wanted.
 Key golden_key(const char* kind) {
   const std::vector<std::string> options{"-O3", "-std=c++20"};
   return KeyBuilder(kind, 1)
       .add("source", sha256(std::string_view("__global__ void k() {}")))
       .add("entry", "k<Config{128}>")
+      .made_with()
       .add("options", options)
       .add("threads", std::int64_t{-256})
       .finish();
@@ -70,27 +71,56 @@ json golden_record() {
           {"count", std::uint64_t{18446744073709551615u}}};
 }
 
-}  // namespace
+/// What version 1 told of it.
+Key without_portable(Key key) {
+  key.portable = {};
+  key.portable_fields = 0;
+  return key;
+}
 
-TEST_CASE("the bytes of a binary entry have not changed", "[golden][cache]") {
-  const std::string golden = read_text("binary_v1.hex");
-  CHECK(to_hex_lines(cache::encode_entry(golden_key("binary"), golden_payload())) == golden);
+void check_same(const Key& key, const Key& golden) {
+  CHECK(key.digest == golden.digest);
+  CHECK(key.portable == golden.portable);
+  CHECK(key.portable_fields == golden.portable_fields);
+  CHECK(key.fields == golden.fields);
+}
 
+void check_binary(const std::string& golden, const Key& key) {
   const auto file = from_hex(golden);
   const auto entry = cache::decode_entry(file);
   REQUIRE(entry.status == cache::DecodeStatus::valid);
-  CHECK(entry.key.digest == golden_key("binary").digest);
-  CHECK(entry.key.fields == golden_key("binary").fields);
+  check_same(entry.key, key);
   const auto payload = std::span(file).subspan(entry.payload_offset, entry.payload_size);
   CHECK(std::vector(payload.begin(), payload.end()) == golden_payload());
+  const auto front = cache::decode_front(file);
+  REQUIRE(front.key);
+  check_same(*front.key, key);
+}
+
+void check_record(const std::string& golden, const Key& key) {
+  const auto record = cache::decode_record(golden);
+  REQUIRE(record.status == cache::DecodeStatus::valid);
+  check_same(record.key, key);
+  CHECK(record.record == golden_record());
+}
+
+}  // namespace
+
+TEST_CASE("the bytes of a binary entry have not changed", "[golden][cache]") {
+  CHECK(cache::kEntryVersion == 2);  // with a new version, a new file here
+  const std::string golden = read_text("binary_v2.hex");
+  CHECK(to_hex_lines(cache::encode_entry(golden_key("binary"), golden_payload())) == golden);
+  check_binary(golden, golden_key("binary"));
 }
 
 TEST_CASE("the text of a record has not changed", "[golden][cache]") {
-  const std::string golden = read_text("record_v1.json");
+  CHECK(cache::kRecordVersion == 2);
+  const std::string golden = read_text("record_v2.json");
   CHECK(cache::encode_record(golden_key("record"), golden_record()) == golden);
+  check_record(golden, golden_key("record"));
+}
 
-  const auto record = cache::decode_record(golden);
-  REQUIRE(record.status == cache::DecodeStatus::valid);
-  CHECK(record.key.fields == golden_key("record").fields);
-  CHECK(record.record == golden_record());
+TEST_CASE("entries and records of version 1 are still read", "[golden][cache]") {
+  check_binary(read_text("binary_v1.hex"), without_portable(golden_key("binary")));
+  check_record(read_text("record_v1.json"), without_portable(golden_key("record")));
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +28,7 @@
 namespace kiln::test {
 
 namespace fs = std::filesystem;
-using Bytes = std::vector<std::byte>;
+using Buffer = std::vector<std::byte>;
 
 class TemporaryDirectory {
  public:
@@ -58,14 +59,14 @@ inline Key make_key(const std::string& name, const char* kind = "binary") {
       .finish();
 }
 
-inline Bytes make_bytes(std::size_t size, unsigned seed = 1) {
-  Bytes bytes(size);
+inline Buffer make_bytes(std::size_t size, unsigned seed = 1) {
+  Buffer bytes(size);
   for (std::byte& b : bytes)
     b = static_cast<std::byte>((seed = seed * 1664525u + 1013904223u) >> 24);
   return bytes;
 }
 
-inline Bytes read_bytes(const fs::path& path) {
+inline Buffer read_bytes(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto bytes = std::as_bytes(std::span(text));
@@ -118,7 +119,7 @@ class Log {
   std::vector<std::pair<LogLevel, std::string>> messages_;
 };
 
-enum class Call { make_directory, create, read, write, sync, rename };
+enum class Call { make_directory, create, read, write, sync, rename, remove, touch };
 
 /// Asks `fault` before each call: an errno to fail with, or 0 to go on.
 class FaultyFileSystem : public cache::FileSystem {
@@ -145,6 +146,17 @@ class FaultyFileSystem : public cache::FileSystem {
   int rename(int directory, const char* from, const char* to) override {
     return fails(Call::rename) ? -1 : FileSystem::rename(directory, from, to);
   }
+  int rename_new(int directory, const char* from, const char* to) override {
+    return fails(Call::rename) ? -1 : FileSystem::rename_new(directory, from, to);
+  }
+  int remove(int directory, const char* name) override {
+    if (const int code = fault(Call::remove, -1); code != 0) return errno = code, -1;
+    return FileSystem::remove(directory, name);
+  }
+  int touch(int fd) override {
+    if (const int code = fault(Call::touch, -1); code != 0) return errno = code, -1;
+    return FileSystem::touch(fd);
+  }
 
  private:
   bool fails(Call call) {
@@ -154,10 +166,12 @@ class FaultyFileSystem : public cache::FileSystem {
   }
 };
 
-/// Runs `body` in a forked child; its exit status, or minus the signal that ended it.
-inline int in_child(const std::function<int()>& body) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+/// A forked process that runs `body`; killed, if need be, when this goes.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& body) : pid_(::fork()) {
+    if (pid_ < 0) throw std::runtime_error("fork");
+    if (pid_ > 0) return;
     int code = 125;
     try {
       code = body();
@@ -165,9 +179,32 @@ inline int in_child(const std::function<int()>& body) {
     }
     ::_exit(code);
   }
-  int status = 0;
-  if (pid < 0 || ::waitpid(pid, &status, 0) != pid) throw std::runtime_error("fork or waitpid");
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
+  ~Child() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::kill(pid_, SIGCONT);
+    wait();
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const {
+    if (::kill(pid_, number) != 0) throw std::runtime_error("kill");
+  }
+  /// Its exit status, or minus the signal that ended it.
+  int wait() {
+    int status = 0;
+    const pid_t pid = std::exchange(pid_, -1);
+    if (::waitpid(pid, &status, 0) != pid) return 126;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+/// Runs `body` in a forked child; its exit status, or minus the signal that ended it.
+inline int in_child(const std::function<int()>& body) { return Child(body).wait(); }
 
 }  // namespace kiln::test

@@ -27,7 +27,7 @@ mode_t mode_of(const fs::path& path) {
 TEST_CASE("a file appears whole, at commit, and private", "[cache][atomic_file]") {
   const TemporaryDirectory directory;
   const UniqueFd fd = open_directory(directory.path());
-  const Bytes bytes = make_bytes(1000);
+  const Buffer bytes = make_bytes(1000);
   for (const mode_t mask : {0, 0777}) {
     const mode_t old = ::umask(mask);
     {

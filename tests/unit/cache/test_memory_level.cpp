@@ -51,10 +51,10 @@ TEST_CASE("threads find whole payloads while others replace them", "[cache][memo
     threads.emplace_back([&, t] {
       for (unsigned i = 0; i < 2000; ++i) {
         const Key& key = keys[(i + t) % keys.size()];
-        if (i % 3 == 0) level.put(key, Bytes(200, static_cast<std::byte>(i)));
+        if (i % 3 == 0) level.put(key, Buffer(200, static_cast<std::byte>(i)));
         if (const auto bytes = level.find(key.digest)) {
           ++found;
-          wrong += *bytes != Bytes(200, bytes->front());
+          wrong += *bytes != Buffer(200, *bytes->begin());
         }
       }
     });

@@ -79,10 +79,10 @@ TEST_CASE("a record cut anywhere or with one flipped bit is damaged", "[cache][r
 TEST_CASE("only a whole record of another version is older or newer", "[cache][record]") {
   const std::string text = cache::encode_record(make_key("gemm", "record"), sample());
   REQUIRE(sealed(text) == text);
-  const std::string newer = replaced(text, "\"version\": 1", "\"version\": 2");
+  const std::string newer = replaced(text, "\"version\": 2", "\"version\": 3");
   CHECK(cache::decode_record(newer).status == DecodeStatus::damaged);
   CHECK(cache::decode_record(sealed(newer)).status == DecodeStatus::newer);
-  const std::string older = replaced(text, "\"version\": 1", "\"version\": 0");
+  const std::string older = replaced(text, "\"version\": 2", "\"version\": 0");
   CHECK(cache::decode_record(sealed(older)).status == DecodeStatus::older);
 }
 
@@ -90,10 +90,16 @@ TEST_CASE("what is malformed behind a fitting checksum is damaged", "[cache][rec
   const std::string text = cache::encode_record(make_key("gemm", "record"), json(1));
   const std::pair<const char*, const char*> lies[] = {
       {"\"format\"", "\"farmat\""},
-      {"\"version\": 1", "\"version\": \"1\""},
-      {"\"version\": 1", "\"version\": -1"},
-      {"\"version\": 1", "\"version\": 1.5"},
+      {"\"version\": 2", "\"version\": \"1\""},
+      {"\"version\": 2", "\"version\": -1"},
+      {"\"version\": 2", "\"version\": 1.5"},
       {"\"digest\": \"", "\"digest\": \"0"},
+      {"\"portable\": \"", "\"portable\": \"0"},
+      {"\"portable\": ", "\"portables\": "},
+      {"\"portable_fields\": 6", "\"portable_fields\": 7"},  // more than there are
+      {"\"portable_fields\": 6", "\"portable_fields\": -1"},
+      {"\"portable_fields\": 6", "\"portable_fields\": \"6\""},
+      {"\"portable_fields\"", "\"portable_field\""},
       {"\"key\": [", "\"key\": [7, "},
       {"\"key\": [", "\"key\": [[1,2,3], "},
       {"\"key\": [", "\"key\": [[\"text\",\"a\"], "},
@@ -105,4 +111,17 @@ TEST_CASE("what is malformed behind a fitting checksum is damaged", "[cache][rec
     INFO(from << " -> " << to);
     CHECK(cache::decode_record(sealed(replaced(text, from, to))).status == DecodeStatus::damaged);
   }
+}
+
+TEST_CASE("a record nested beyond all measure is damaged, not a crash", "[cache][record]") {
+  const std::string text = cache::encode_record(make_key("deep"), json(1));
+  for (const char* open : {"[", "{\"a\":"}) {
+    std::string deep;
+    for (int i = 0; i < 300'000; ++i) deep += open;
+    CHECK(cache::decode_record(sealed(replaced(text, "\"record\": 1", "\"record\": " + deep)))
+              .status == DecodeStatus::damaged);
+  }
+  const std::string brackets(1000, '[');  // in a text they nest nothing
+  const json record{{"text", "\"\\" + brackets}};
+  CHECK(cache::decode_record(cache::encode_record(make_key("text"), record)).record == record);
 }

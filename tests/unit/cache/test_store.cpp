@@ -32,7 +32,7 @@ mode_t mode_of(const fs::path& path) {
 }
 
 /// The same bytes with a byte changed and a checksum that fits again.
-Bytes with_version(Bytes file, unsigned char version) {
+Buffer with_version(Buffer file, unsigned char version) {
   file[8] = std::byte{version};
   const Digest checksum = sha256(std::span(file).first(file.size() - sizeof(Digest)));
   std::copy(checksum.begin(), checksum.end(), file.end() - sizeof(Digest));
@@ -57,7 +57,7 @@ void check_repaired(const fs::path& directory, const Key& key) {
 TEST_CASE("a binary is found by this store, and by later ones", "[cache][store]") {
   const TemporaryDirectory root;
   const Key key = make_key("a");
-  const Bytes bytes = make_bytes(100'000);
+  const Buffer bytes = make_bytes(100'000);
   Store store(options_for(root.path() / "deep" / "er"));
   CHECK_FALSE(store.find(key));
   store.put(key, bytes);
@@ -79,7 +79,7 @@ TEST_CASE("a binary is found by this store, and by later ones", "[cache][store]"
   CHECK_FALSE(stats.memory_only);
 
   store.put(make_key("empty"), {});
-  CHECK(Store(options_for(root.path() / "deep" / "er")).find(make_key("empty")) == Bytes{});
+  CHECK(Store(options_for(root.path() / "deep" / "er")).find(make_key("empty")) == Buffer{});
 }
 
 TEST_CASE("a put replaces, and the same put again writes nothing", "[cache][store]") {
@@ -179,7 +179,7 @@ TEST_CASE("a record that cannot be read is a miss until the next put", "[cache][
   const Key key = make_key("gemm", "record");
   Store store(options_for(root.path()));
   store.put_record(key, {{"ms", 1.5}});
-  const Bytes whole = read_bytes(record_path(root.path(), key));
+  const Buffer whole = read_bytes(record_path(root.path(), key));
   for (std::size_t size = 0; size < whole.size(); size += 7) {
     write_bytes(record_path(root.path(), key), std::span(whole).first(size));
     CHECK_FALSE(store.find_record(key));
@@ -199,13 +199,13 @@ TEST_CASE("a binary cut or changed on disk is a miss until the next put", "[cach
   Store store(options);
   store.put(key, make_bytes(5000));
   const fs::path path = binary_path(root.path(), key);
-  const Bytes whole = read_bytes(path);
+  const Buffer whole = read_bytes(path);
   const std::size_t header = whole.size() - 5000 - 32;
   std::uint64_t damages = 0, accepted = 0;
   for (std::size_t at = 0; at < whole.size(); at += at < header ? 1 : 97) {
     write_bytes(path, std::span(whole).first(at));
     accepted += store.find(key).has_value();
-    Bytes flipped = whole;
+    Buffer flipped = whole;
     flipped[at] ^= std::byte{1} << (at % 8);
     write_bytes(path, flipped);
     accepted += store.find(key).has_value();
@@ -239,7 +239,7 @@ TEST_CASE("a newer entry is passed over and kept, an older one replaced", "[cach
   const Key key = make_key("a");
   Store(options_for(root.path())).put(key, make_bytes(10));
   const fs::path path = binary_path(root.path(), key);
-  const Bytes newer = with_version(read_bytes(path), 2), older = with_version(newer, 0);
+  const Buffer newer = with_version(read_bytes(path), 3), older = with_version(newer, 0);
 
   write_bytes(path, newer);
   Store store(options_for(root.path()));
@@ -268,7 +268,7 @@ TEST_CASE("what is planted under an entry's name is neither followed nor waited 
   Store(options_for(root.path())).put(key, make_bytes(10));
   const fs::path path = binary_path(root.path(), key), victim = elsewhere.path() / "victim";
   fs::copy_file(path, victim);  // whole and right, but reached by a link
-  const Bytes victim_bytes = read_bytes(victim);
+  const Buffer victim_bytes = read_bytes(victim);
   const auto replace_by = [&](const std::function<void()>& plant) {
     fs::remove_all(path);
     plant();

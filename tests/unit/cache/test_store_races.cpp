@@ -19,16 +19,17 @@ constexpr unsigned kKeys = 3, kRounds = 60;
 Key key_of(unsigned number) { return make_key("race" + std::to_string(number)); }
 
 /// A payload that proves itself: key, seed, and bytes that follow from both.
-Bytes payload_of(unsigned key, unsigned seed) {
-  Bytes bytes = make_bytes(2 + 3000 + 500 * seed % 7000, 1000 * key + seed);
+Buffer payload_of(unsigned key, unsigned seed) {
+  Buffer bytes = make_bytes(2 + 3000 + 500 * seed % 7000, 1000 * key + seed);
   bytes[0] = static_cast<std::byte>(key);
   bytes[1] = static_cast<std::byte>(seed);
   return bytes;
 }
 
 bool is_whole(unsigned key, const Bytes& bytes) {
-  return bytes.size() > 2 && bytes == payload_of(key, std::to_integer<unsigned>(bytes[1])) &&
-         bytes[0] == static_cast<std::byte>(key);
+  return bytes.size() > 2 &&
+         bytes == payload_of(key, std::to_integer<unsigned>(bytes.data()[1])) &&
+         bytes.data()[0] == static_cast<std::byte>(key);
 }
 
 json record_of(unsigned seed) {

@@ -39,7 +39,7 @@ Source source_of(const KernelDefinition& k, const Values& config = {64, 1}) {
 
 std::string key_of(const Source& source, const Target& target = kTarget,
                    const NoCompiler& compiler = {}) {
-  return binary_key(source, target, compiler).hex();
+  return binary_key(source, target, compiler, std::nullopt).hex();
 }
 
 }  // namespace
@@ -122,6 +122,79 @@ TEST_CASE("everything that changes the bytes changes the key", "[codegen][instan
   constants.passing = Passing::constants;
   macros.passing = Passing::macros;
   CHECK(key_of(source_of(constants)) != key_of(source_of(macros)));
+}
+
+TEST_CASE("what is wanted can be told without a compiler", "[codegen][instance]") {
+  IncludeCache cache;
+  const KernelDefinition k = scale();
+  const Key wanted = wanted_key(k, Values{64, 1}, kTarget);
+  const auto whole = [&](const KernelDefinition& kernel, const NoCompiler& compiler) {
+    const Source source = make_source(kernel, Values{64, 1}, kTarget, compiler, cache);
+    return binary_key(source, kTarget, compiler, kernel_source(kernel, cache));
+  };
+  const Key made = whole(k, {});
+  CHECK(made.portable == wanted.digest);
+  CHECK(wanted.portable == wanted.digest);
+  CHECK(made.digest != made.portable);
+  REQUIRE(made.portable_fields == wanted.fields.size());
+  CHECK(std::equal(wanted.fields.begin(), wanted.fields.end(), made.fields.begin()));
+
+  NoCompiler other;
+  other.id.version = "2";
+  CHECK(whole(k, other).portable == made.portable);
+  CHECK(whole(k, other).digest != made.digest);
+  KernelDefinition edited = k;
+  edited.source.text += "// edited";
+  CHECK(whole(edited, {}).portable == made.portable);
+  CHECK(whole(edited, {}).digest != made.digest);
+
+  const auto changed = [&](const std::function<void(KernelDefinition&)>& change) {
+    KernelDefinition c = scale();
+    change(c);
+    return wanted_key(c, Values{64, 1}, kTarget).digest != wanted.digest;
+  };
+  CHECK(changed([](auto& c) { c.types = {"double"}; }));
+  CHECK(changed([](auto& c) { c.arguments = {"double*"}; }));
+  CHECK(changed([](auto& c) { c.entry = "other"; }));
+  CHECK(changed([](auto& c) { c.source.options = {"-DX"}; }));
+  CHECK(wanted_key(k, Values{64, 0}, kTarget).digest != wanted.digest);
+  CHECK(wanted_key(k, Values{64, 1}, {Target::Kind::cuda, "sm_90"}).digest != wanted.digest);
+  // Where the values are not in the entry they still count.
+  KernelDefinition macros = scale();
+  macros.passing = Passing::macros;
+  CHECK(wanted_key(macros, Values{64, 0}, kTarget).digest !=
+        wanted_key(macros, Values{64, 1}, kTarget).digest);
+}
+
+TEST_CASE("a kernel's own source", "[codegen][instance]") {
+  const Scratch scratch;
+  scratch.write("a/k.cuh", "#include <cuda_bf16.h>\n#include \"part.hpp\"\nvoid k();");
+  scratch.write("a/part.hpp", "// one");
+  scratch.write("toolkit/cuda_bf16.h", "// of a compiler");
+  IncludeCache cache(0);
+  KernelDefinition k = scale();
+  k.source.text.clear();
+  k.source.file = scratch.path("a/k.cuh");
+  const auto first = kernel_source(k, cache);
+  REQUIRE(first);
+  CHECK(kernel_source(k, cache) == first);
+  k.passing = Passing::macros;  // the values are not part of it
+  CHECK(kernel_source(k, cache) == first);
+
+  SECTION("an edited include changes it") {
+    scratch.write("a/part.hpp", "// two!");
+    CHECK(kernel_source(k, cache) != first);
+  }
+  SECTION("where the tree lies does not") {
+    scratch.write("b/k.cuh", "#include <cuda_bf16.h>\n#include \"part.hpp\"\nvoid k();");
+    scratch.write("b/part.hpp", "// one");
+    k.source.file = scratch.path("b/k.cuh");
+    CHECK(kernel_source(k, cache) == first);
+  }
+  SECTION("nothing where it was not shipped") {
+    k.source.file = scratch.path("gone/k.cuh");
+    CHECK_FALSE(kernel_source(k, cache));
+  }
 }
 
 TEST_CASE("templates from files", "[codegen][instance]") {

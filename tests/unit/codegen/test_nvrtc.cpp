@@ -179,12 +179,12 @@ TEST_CASE("a damaged cubin is no crash", "[codegen][nvrtc]") {
   const Binary b = must_compile(vector_add(), "sm_90a");
   REQUIRE(read_cubin_resources(b.code, b.symbol));
   for (std::size_t n = 0; n < b.code.size(); n += 7) {
-    read_cubin_resources(std::span(b.code).first(n), b.symbol);
+    read_cubin_resources(b.code.view().first(n), b.symbol);
   }
   unsigned state = 7;
   int lost = 0;
   for (int round = 0; round < 20000; ++round) {
-    auto bytes = b.code;
+    std::vector<std::byte> bytes(b.code.begin(), b.code.end());
     for (int i = 0; i < 4; ++i) {
       state = state * 1664525u + 1013904223u;
       bytes[(state >> 8) % bytes.size()] = static_cast<std::byte>(state >> 24);

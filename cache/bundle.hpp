@@ -1,0 +1,81 @@
+// The bundle file: grammar in cache/FORMAT.md. A tree of hashes, so that opening reads a few KB
+// however large it is, and a hit checks one bucket of the index and one entry.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cache/root.hpp"
+#include "kiln/bundle.hpp"
+
+namespace kiln::cache {
+
+inline constexpr std::uint32_t kBundleVersion = 1;
+
+class PublicKey;
+
+/// A mapped bundle. Immutable: hits read no state but the file's. The map lives as long as the
+/// bundle or any payload from it. Replacing the file by rename is safe at any time; cutting it
+/// short in place kills its readers with SIGBUS, as it does for any mapped file.
+class Bundle final : public Root {
+ public:
+  /// Maps the file, checks its header, bucket tables and (if a key is given) signature. Anything
+  /// but a regular file that nobody but its owner may write is refused; links to one are followed.
+  static std::variant<std::unique_ptr<Bundle>, Failure> open(
+      const std::filesystem::path& path, const std::filesystem::path& public_key = {});
+
+  const std::filesystem::path& path() const override;
+  std::optional<RootEntry> find(EntryKind kind, const Key& key) override;
+  std::vector<RootEntry> find_portable(EntryKind kind, const Digest& portable) override;
+  void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) override;
+  std::uint64_t count(EntryKind kind) override;
+
+  /// Why it may not be trusted by those who trust `key`; nothing if it may.
+  std::optional<Failure> distrust(const PublicKey& key) const;
+  /// A Failure when the manifest is damaged.
+  std::variant<BundleInfo, Failure> info() const;
+  /// A Failure when a key is damaged.
+  std::variant<std::vector<StoreEntry>, Failure> entries() const;
+  /// Reads everything. A bundle without problems is whole to the last bit.
+  VerifyReport verify() const;
+  /// Every entry in the order of the file; ends at the first damaged one with a Failure.
+  std::optional<Failure> each_entry(
+      const std::function<void(EntryKind, RootEntry entry)>& visit) const;
+
+  ~Bundle() override;
+
+ private:
+  struct Impl;
+  explicit Bundle(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Collects entries and writes them as one file.
+class BundleWriter {
+ public:
+  /// Of equal keys and kinds the first stays. `payload` as RootEntry's.
+  void add(EntryKind kind, const Key& key, Bytes payload);
+
+  /// Temp file, fsync, rename; a link at `path` is replaced, not followed. Mode 0644, less the
+  /// umask. Entries in the order of their digests, so the same entries give the same bytes.
+  /// `private_key`: PEM file of an Ed25519 key; empty: unsigned.
+  std::optional<Failure> write(const std::filesystem::path& path, const std::string& made_by,
+                               const std::filesystem::path& private_key = {}) const;
+
+ private:
+  struct Item {
+    Key key;
+    Bytes payload;
+  };
+  std::map<std::pair<Digest, EntryKind>, Item> items_;  // in the order of the file
+};
+
+}  // namespace kiln::cache

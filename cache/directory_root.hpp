@@ -1,0 +1,17 @@
+// A cache directory as a read-only root: another user's, or one's own under another writable store.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <variant>
+
+#include "cache/root.hpp"
+
+namespace kiln::cache {
+
+/// A cache directory that is only read, and whose entries' time stamps are left alone. It may be
+/// anybody's; refused is what is no directory or may be written by group or others. A link to a
+/// directory is followed here, nowhere below.
+std::variant<std::unique_ptr<Root>, Failure> make_directory_root(const std::filesystem::path& path);
+
+}  // namespace kiln::cache

@@ -1,0 +1,46 @@
+// Entries of either kind as they lie in a cache directory: what the writable store and a directory
+// root have in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cache/disk_level.hpp"
+#include "cache/entry.hpp"
+#include "cache/root.hpp"
+#include "kiln/key.hpp"
+#include "kiln/store.hpp"
+
+namespace kiln::cache {
+
+/// Status, reason and key of a file of either kind, for those who need no payload.
+struct Summary {
+  DecodeStatus status = DecodeStatus::damaged;
+  std::string why;
+  Key key;
+};
+Summary summarize(EntryKind kind, std::span<const std::byte> file);
+
+/// Whether an entry that holds `found` answers a question for `wanted`. Records replace what is not
+/// UTF-8 in a key's fields, and version 1 does not tell what is portable; the digest still tells
+/// such keys apart.
+bool same_key(EntryKind kind, const Key& found, const Key& wanted);
+
+/// The key of a file, reading no more of a binary than its front: nothing vouches for it until the
+/// whole is read. Nothing for what is damaged or of another version, or under another name.
+std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex);
+
+/// The whole entry, if it is whole and lies under its own name. `use`: see DiskLevel::use.
+std::optional<RootEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
+                                    bool use);
+
+/// Whether it is whole and of a newer format, which only a newer Kiln may remove.
+bool is_newer(DiskLevel& disk, EntryKind kind, const std::string& hex);
+
+std::string_view text_of(std::span<const std::byte> bytes);
+Bytes bytes_of(std::string_view text);
+
+}  // namespace kiln::cache

@@ -1,0 +1,52 @@
+// Which entries of a cache directory are of what is wanted: names by Key::portable, since files are
+// named by the whole key.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/disk_level.hpp"
+#include "kiln/key.hpp"
+#include "kiln/store.hpp"
+
+namespace kiln::cache {
+
+/// Safe from any number of threads. What it says is a hint: entries come, go and are damaged.
+class KeyIndex {
+ public:
+  /// `disk` must outlive it.
+  explicit KeyIndex(DiskLevel& disk) : disk_(disk) {}
+
+  /// Names of the entries of a kind with this Key::portable, in order. The first call reads the
+  /// front of every entry.
+  std::vector<std::string> find(EntryKind kind, const Digest& portable);
+  /// Reads the fronts of the entries that have come since. True if anything is different now.
+  bool refresh(EntryKind kind);
+
+ private:
+  struct Shard {
+    std::int64_t settled_ns = 0;  ///< the directory's stamp, if nothing can have changed under it
+    std::map<std::string, Digest> portable;  ///< by hex
+  };
+  struct Hash {
+    std::size_t operator()(const Digest& digest) const noexcept;
+  };
+  struct Kind {
+    bool built = false;
+    std::array<Shard, DiskLevel::kShards> shards;
+    std::unordered_map<Digest, std::vector<std::string>, Hash> names;
+  };
+
+  bool refresh(Kind& index, EntryKind kind);
+
+  DiskLevel& disk_;
+  std::mutex mutex_;
+  std::array<Kind, 2> kinds_;
+};
+
+}  // namespace kiln::cache

@@ -1,0 +1,25 @@
+// Removing a file only if it is the one that is meant, while others may put another in its place.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "cache/file_system.hpp"
+
+namespace kiln::cache {
+
+enum class Removal {
+  removed,
+  other,   ///< what is there is not what was meant: it stays
+  absent,  ///< nothing is there
+  failed,  ///< errno says why
+};
+
+/// `is_meant(name)` is asked of the file under its own name, then once more under a temporary one,
+/// where nobody replaces it any more. What then turns out to be another file goes back to its name,
+/// or, if meanwhile a third has taken that, is removed as replaced. Nobody's file is lost, but for
+/// an instant it may not be found.
+Removal remove_if(FileSystem& fs, int directory, const std::string& name,
+                  const std::function<bool(const std::string& name)>& is_meant);
+
+}  // namespace kiln::cache

@@ -1,0 +1,46 @@
+// A read-only store under the writable one: a bundle, or another cache directory.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cache/file_system.hpp"
+#include "kiln/bytes.hpp"
+#include "kiln/key.hpp"
+#include "kiln/store.hpp"
+
+namespace kiln::cache {
+
+/// A whole entry: its key, and a binary's payload or a record's JSON text (the inner one, without
+/// frame).
+struct RootEntry {
+  Key key;
+  Bytes payload;
+};
+
+/// Safe from any number of threads. Damaged entries are not found; nothing throws, but bad_alloc.
+class Root {
+ public:
+  virtual ~Root() = default;
+
+  virtual const std::filesystem::path& path() const = 0;
+  virtual std::optional<RootEntry> find(EntryKind kind, const Key& key) = 0;
+  /// Every entry with this Key::portable, in a fixed order.
+  virtual std::vector<RootEntry> find_portable(EntryKind kind, const Digest& portable) = 0;
+  /// Every key, without reading payloads; false from `visit` ends it.
+  virtual void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) = 0;
+  /// Entries of a kind.
+  virtual std::uint64_t count(EntryKind kind) = 0;
+};
+
+/// `path`: a bundle, or a cache directory (then without a public key only). `public_key`: the PEM
+/// file that must verify a bundle; empty: none must. A Failure says why it may not be used.
+std::variant<std::unique_ptr<Root>, Failure> open_root(const std::filesystem::path& path,
+                                                       const std::filesystem::path& public_key);
+
+}  // namespace kiln::cache

@@ -1,0 +1,136 @@
+// What `kiln cache` asks of a store, apart from its daily work.
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "cache/entry_file.hpp"
+#include "cache/store.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::cache {
+namespace {
+
+using What = DiskLevel::Found::What;
+
+std::chrono::system_clock::time_point used(const Stamp& stamp) {
+  using std::chrono::system_clock;
+  return system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(
+      std::chrono::nanoseconds(stamp.modified_ns)));
+}
+
+}  // namespace
+
+std::vector<StoreEntry> Store::explain(std::string_view hex_prefix) {
+  std::string prefix(hex_prefix);
+  for (char& c : prefix) {
+    if (!std::isxdigit(static_cast<unsigned char>(c)))
+      throw UserError("a key is named by hexadecimal digits, not by '" + prefix + "'");
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  std::vector<StoreEntry> entries;
+  disk_.walk([&](const DiskLevel::Found& found) {
+    if (found.what != What::entry || !found.hex.starts_with(prefix)) return;
+    const ReadFile file = disk_.read(found.kind, found.hex);
+    Summary summary = summarize(found.kind, file.bytes);
+    if (summary.status == DecodeStatus::valid && summary.key.hex() == found.hex)
+      entries.push_back(
+          {found.kind, std::move(summary.key), found.path, file.bytes.size(), used(file.stamp)});
+  });
+  return entries;
+}
+
+StoreStatistics Store::stats() {
+  StoreStatistics stats;
+  stats.directory = disk_.directory();
+  stats.memory_hits = counters_.memory_hits;
+  stats.disk_hits = counters_.disk_hits;
+  stats.misses = counters_.misses;
+  stats.damaged = counters_.damaged;
+  stats.repaired = counters_.repaired;
+  stats.writes = counters_.writes;
+  stats.failed_writes = counters_.failed_writes;
+  stats.root_hits = counters_.root_hits;
+  stats.waits = counters_.waits;
+  stats.evicted = evictor_.evicted();
+  stats.max_bytes = evictor_.limit();
+  stats.roots = roots_.statistics();
+  disk_.walk([&](const DiskLevel::Found& found) {
+    if (found.what != What::entry || !found.regular) return;
+    ++(found.kind == EntryKind::binary ? stats.binaries : stats.records);
+    stats.bytes += found.stamp.bytes;
+  });
+
+  if (!options_.disk) {
+    stats.reason = "the options ask for no disk";
+  } else if (!no_directory_.empty()) {
+    stats.reason = no_directory_ + "; set KILN_CACHE_DIR";
+  } else if (const auto refusal = disk_.refusal()) {
+    stats.reason = refusal->what + "; " + refusal->advice;
+  } else {
+    std::lock_guard lock(failure_mutex_);
+    stats.reason = write_failure_;
+  }
+  stats.memory_only = !stats.reason.empty();
+  return stats;
+}
+
+VerifyReport Store::verify() {
+  VerifyReport report;
+  disk_.walk([&](const DiskLevel::Found& found) {
+    const auto problem = [&](std::string reason) {
+      report.problems.push_back({found.path, std::move(reason)});
+    };
+    if (found.what == What::refused_directory) return problem(found.why);
+    if (found.what == What::temporary) {
+      ++report.unfinished;
+      return;
+    }
+    const ReadFile file = disk_.read(found.kind, found.hex);
+    if (file.status == ReadFile::Status::absent) return;  // removed while we looked
+    ++report.checked;
+    if (file.status != ReadFile::Status::read) return problem(file.failure.what);
+    const Summary summary = summarize(found.kind, file.bytes);
+    if (summary.status == DecodeStatus::newer) ++report.newer;
+    if (summary.status == DecodeStatus::damaged || summary.status == DecodeStatus::older)
+      problem(summary.why);
+    if (summary.status == DecodeStatus::valid && summary.key.hex() != found.hex)
+      problem("holds another key, " + summary.key.hex());
+  });
+  return report;
+}
+
+TrimReport Store::trim(std::uint64_t max_bytes) {
+  if (const auto refusal = disk_.refusal())
+    throw EnvironmentError("trimming the cache: " + refusal->what + "; " + refusal->advice);
+  if (disk_.directory().empty()) return {};
+  std::string problem;
+  const TrimReport report = evictor_.trim(max_bytes, problem);
+  if (!problem.empty())
+    throw EnvironmentError("trimming the cache: " + problem + " (" +
+                           std::to_string(report.entries) + " entries were removed)");
+  return report;
+}
+
+std::size_t Store::clear() {
+  binaries_.clear();
+  unwritten_.clear();
+  std::size_t removed = 0;
+  std::string problem;
+  disk_.walk([&](const DiskLevel::Found& found) {
+    if (found.what == What::refused_directory) {
+      problem = found.why;
+    } else if (found.regular) {
+      if (disk_.file_system()->remove(found.directory, found.name.c_str()) == 0)
+        ++removed;
+      else if (errno != ENOENT)
+        problem = call_failure("unlink", found.path.string(), errno).what;
+    }
+  });
+  if (!problem.empty())
+    throw EnvironmentError("clearing the cache: " + problem + " (" + std::to_string(removed) +
+                           " files were removed)");
+  return removed;
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,68 @@
+// Who is making an entry, told to other processes by a file. It only saves work: no correctness
+// rests on it, and nobody who holds it can make others wait for longer than a deadline.
+//
+//   <directory>/v1/locks/<hex>.lock     text: host, process, a random word, a count of heartbeats
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cache/disk_level.hpp"
+#include "cache/process_identity.hpp"
+
+namespace kiln::cache {
+
+struct LockTimes {
+  std::chrono::milliseconds beat{500};  ///< between signs of life of a holder
+  /// Without a sign of life for this long, by the waiter's own steady clock, a holder counts as
+  /// gone. 0: nobody waits.
+  std::chrono::milliseconds deadline{5000};
+  /// However lively the holder is, nobody waits longer.
+  std::chrono::milliseconds longest{std::chrono::minutes(10)};
+};
+
+/// Held until destruction, beating meanwhile on a thread of its own. Move-only.
+class WorkLock {
+ public:
+  enum class Outcome {
+    held,      ///< ours: nobody else was at it, or the one who was is gone
+    ready,     ///< `ready` came true while we waited
+    released,  ///< the holder ended without making it: go on without a lock
+    unusable   ///< no lock to be had (disk, rights, planted file, waited too long): go on without
+  };
+
+  static constexpr const char* kExtension = ".lock";
+
+  WorkLock();
+  ~WorkLock();
+  WorkLock(WorkLock&&) noexcept;
+  WorkLock& operator=(WorkLock&&) noexcept;
+
+  /// Takes the lock named `hex`, or waits until `ready()` (asked now and then: whether the entry is
+  /// there) or the holder ends or is gone. Uses no lock of the file system, only creation that
+  /// fails if the file is there, so it works on NFS. A holder on this machine that has died is
+  /// known at once. Throws nothing, but bad_alloc.
+  Outcome acquire(DiskLevel& disk, const std::string& hex, const LockTimes& times,
+                  const std::function<bool()>& ready);
+
+  bool held() const noexcept { return held_ != nullptr; }
+  /// Whether acquire() had to wait.
+  bool waited() const noexcept { return waited_; }
+
+ private:
+  struct Held;
+
+  std::optional<Outcome> create(DiskLevel& disk, const DiskLevel::SharedFd& directory,
+                                const std::string& name, const ProcessIdentity& self,
+                                std::chrono::milliseconds beat);
+  void release() noexcept;
+
+  std::unique_ptr<Held> held_;
+  bool waited_ = false;
+};
+
+}  // namespace kiln::cache
