@@ -19,11 +19,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
-                 unsigned threads)
+                 unsigned threads, Access access)
     : store_(std::move(store)),
       make_compiler_(std::move(make_compiler)),
       log_(std::move(log)),
-      threads_(threads ? threads : std::max(1u, std::thread::hardware_concurrency())) {}
+      threads_(threads ? threads : std::max(1u, std::thread::hardware_concurrency())),
+      access_(access) {}
 
 codegen::Compiler& Builder::compiler(Target::Kind kind) {
   std::lock_guard lock(compilers_mutex_);
@@ -32,45 +33,108 @@ codegen::Compiler& Builder::compiler(Target::Kind kind) {
   return *slot;
 }
 
-Digest Builder::source_digest(const KernelDefinition& kernel, const Target& target) {
-  KernelDefinition bare = kernel;
-  // Neither names nor values of parameters: the record keeps those itself.
-  bare.passing = Passing::template_arguments;
-  return codegen::make_source(bare, kernel.space.default_config(), target, compiler(target.kind),
-                              includes_)
-      .closure;
+std::optional<Digest> Builder::kernel_source(const KernelDefinition& kernel) {
+  return codegen::kernel_source(kernel, includes_);
+}
+
+/// Fills in the build if the store has exactly this key.
+bool Builder::take(const Key& key, Build& build) {
+  auto bytes = store_->find(key);
+  if (!bytes) return false;
+  auto binary = codegen::parse_binary(*bytes);
+  if (!binary) return false;
+  build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
+  build.key = key;
+  build.bytes = *std::move(bytes);
+  build.from_store = true;
+  return true;
+}
+
+/// What any compiler made of this instance and kernel source; `own`: also of the writable store.
+Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                       const Target& target, bool own, const std::string& why) {
+  Key wanted = codegen::wanted_key(kernel, config, target);
+  const auto source = kernel_source(kernel);
+  const std::string source_hex = source ? to_hex(*source) : std::string();
+  if (source)  // so that an edited kernel is named as the difference
+    wanted.fields.push_back({codegen::kKernelSourceField, source_hex, 'd'});
+  const auto same_source = [&](const Key& found) {
+    if (!source) return true;
+    return std::any_of(found.fields.begin(), found.fields.end(), [&](const KeyField& f) {
+      return f.name == codegen::kKernelSourceField && f.value == source_hex;
+    });
+  };
+  Build build;
+  if (auto found = store_->find_portable(EntryKind::binary, wanted.portable, own, same_source))
+    if (auto binary = codegen::parse_binary(found->payload)) {
+      build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
+      build.key = std::move(found->key);
+      build.bytes = std::move(found->payload);
+      build.from_store = true;
+      return build;
+    }
+  Missing missing{codegen::describe_instance(kernel, config), wanted, {}, {}, why};
+  if (!why.empty()) {
+    missing.closest = store_->closest(EntryKind::binary, wanted);
+    if (missing.closest) missing.differences = differences(wanted, *missing.closest);
+  }
+  build.outcome = std::move(missing);
+  return build;
+}
+
+Build Builder::compile(const codegen::Source& source, const Target& target,
+                       codegen::Compiler& compiler, const Key& key) {
+  Build build;
+  build.key = key;
+  build.keepable = source.cacheable;
+  compiled_.fetch_add(1, std::memory_order_relaxed);
+  codegen::CompileResult result = compiler.compile(source, target);
+  if (auto* failure = std::get_if<CompileFailure>(&result)) {
+    build.outcome = std::move(*failure);
+    return build;
+  }
+  auto& binary = std::get<codegen::Binary>(result);
+  build.bytes = codegen::serialize(binary);
+  if (source.cacheable)
+    store_->put(key, build.bytes);
+  else if (log_)
+    log_(LogLevel::debug,
+         source.label + " includes files that cannot be told beforehand: not kept");
+  build.outcome = std::make_shared<const codegen::Binary>(std::move(binary));
+  return build;
 }
 
 Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                      const Target& target) {
   const auto start = std::chrono::steady_clock::now();
-  codegen::Compiler& compiler = this->compiler(target.kind);
-  const codegen::Source source = codegen::make_source(kernel, config, target, compiler, includes_);
-  const Key key = codegen::binary_key(source, target, compiler);
-  Build build;
-  if (source.cacheable)
-    if (const auto bytes = store_->find(key))
-      if (auto binary = codegen::parse_binary(*bytes)) {
-        build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
-        build.from_store = true;
-        build.seconds = seconds_since(start);
-        return build;
-      }
-  compiled_.fetch_add(1, std::memory_order_relaxed);
-  codegen::CompileResult result = compiler.compile(source, target);
-  if (auto* failure = std::get_if<CompileFailure>(&result)) {
-    build.outcome = std::move(*failure);
-  } else {
-    auto& binary = std::get<codegen::Binary>(result);
-    if (source.cacheable)
-      store_->put(key, codegen::serialize(binary));
-    else if (log_)
-      log_(LogLevel::debug,
-           source.label + " includes files that cannot be told beforehand: not kept");
-    build.outcome = std::make_shared<const codegen::Binary>(std::move(binary));
+  const auto timed = [&](Build build) {
+    build.seconds = seconds_since(start);
+    return build;
+  };
+  if (access_ == Access::look_up)
+    return timed(look_up(kernel, config, target, true, "this mode compiles nothing"));
+  codegen::Compiler* compiler = nullptr;
+  try {
+    compiler = &this->compiler(target.kind);
+  } catch (const EnvironmentError&) {
+    // A bundle does without.
+    Build build = look_up(kernel, config, target, true, {});
+    if (!build.binary()) throw;
+    return timed(std::move(build));
   }
-  build.seconds = seconds_since(start);
-  return build;
+  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
+  const Key key = codegen::binary_key(source, target, *compiler, kernel_source(kernel));
+  return timed(flights_.run(key.digest, [&] {
+    Build build;
+    if (!source.cacheable) return compile(source, target, *compiler, key);
+    if (take(key, build)) return build;
+    build = look_up(kernel, config, target, false, {});
+    if (build.binary()) return build;
+    cache::WorkLock lock;
+    const auto outcome = store_->lock(EntryKind::binary, key, lock);
+    if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;
+    return compile(source, target, *compiler, key);
+  }));
 }
 
 std::vector<Build> Builder::build_all(const KernelDefinition& kernel,

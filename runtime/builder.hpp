@@ -9,18 +9,24 @@
 #include <variant>
 #include <vector>
 
+#include "cache/single_flight.hpp"
 #include "cache/store.hpp"
 #include "codegen/compiler.hpp"
 #include "codegen/instance.hpp"
 #include "kiln/definition.hpp"
 #include "kiln/log.hpp"
+#include "kiln/missing.hpp"
 
 namespace kiln::runtime {
 
 /// One instance's binary, or why there is none.
 struct Build {
-  std::variant<std::shared_ptr<const codegen::Binary>, CompileFailure> outcome;
+  /// Missing only where nothing may be compiled.
+  std::variant<std::shared_ptr<const codegen::Binary>, CompileFailure, Missing> outcome;
+  Key key;      ///< of the binary
+  Bytes bytes;  ///< the binary as the store keeps it
   bool from_store = false;
+  bool keepable = true;  ///< false: it may depend on files that its key does not cover
   double seconds = 0;  ///< spent on it, by one thread
 
   const codegen::Binary* binary() const {
@@ -29,15 +35,23 @@ struct Build {
   }
 };
 
-/// Safe to use from several threads.
+/// Safe to use from several threads. One thread of one process compiles an instance; the others
+/// wait for it. Nobody waits for another instance.
 class Builder {
  public:
   /// Makes the compiler for a target kind, at the first time one is needed.
   using MakeCompiler = std::function<std::shared_ptr<codegen::Compiler>(Target::Kind)>;
 
-  Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
-          unsigned threads);
+  enum class Access {
+    compile,  ///< what is nowhere is compiled and kept
+    look_up   ///< nothing is compiled: what is nowhere is Missing
+  };
 
+  Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
+          unsigned threads, Access access = Access::compile);
+
+  /// From memory, the store, a read-only root (there also what another compiler made of the same
+  /// kernel source), else compiled.
   /// @throws UserError, EnvironmentError as make_source and Compiler::compile do.
   Build build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
               const Target& target);
@@ -48,21 +62,29 @@ class Builder {
                                const Target& target,
                                const std::function<void(std::size_t)>& progress);
 
-  /// Digest of the kernel's source and everything it includes; the same for every config.
-  Digest source_digest(const KernelDefinition& kernel, const Target& target);
+  /// As codegen::kernel_source.
+  std::optional<Digest> kernel_source(const KernelDefinition& kernel);
 
   codegen::Compiler& compiler(Target::Kind kind);
   unsigned threads() const noexcept { return threads_; }
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 
  private:
+  Build look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                const Target& target, bool own, const std::string& why);
+  Build compile(const codegen::Source& source, const Target& target, codegen::Compiler& compiler,
+                const Key& key);
+  bool take(const Key& key, Build& build);
+
   std::shared_ptr<cache::Store> store_;
   MakeCompiler make_compiler_;
   LogSink log_;
   unsigned threads_;
+  const Access access_;
   std::mutex compilers_mutex_;
   std::shared_ptr<codegen::Compiler> compilers_[2];
   codegen::IncludeCache includes_;
+  cache::SingleFlight<Digest, Build> flights_;
   std::atomic<std::size_t> compiled_{0};
 };
 

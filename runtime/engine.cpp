@@ -1,6 +1,7 @@
 #include "runtime/engine.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -19,11 +20,26 @@ namespace {
 
 RuntimeOptions completed(RuntimeOptions options) {
   if (!options.store.log) options.store.log = options.log;
+  if (options.mode == Mode::frozen) options.store.disk = false;
   return options;
+}
+
+/// A frozen runtime has nothing but its roots, so one that cannot be used is not a matter of speed.
+void check_roots(cache::Store& store, Mode mode) {
+  if (mode != Mode::frozen) return;
+  std::string problems;
+  for (const std::string& problem : store.root_problems()) problems += "\n  " + problem;
+  if (!problems.empty())
+    throw EnvironmentError("a frozen runtime cannot use all of its roots:" + problems);
+  if (!store.has_roots())
+    throw UserError(
+        "a frozen runtime needs a bundle: name it in StoreOptions::roots or KILN_ROOTS");
 }
 
 /// Other kernels' and devices' winners that a search tries first.
 constexpr std::size_t kStarts = 3;
+/// What a search gets whose budget went in waiting: enough for the default.
+constexpr double kLeastSeconds = 1e-3;
 
 /// A stored answer suffices when it is what the search that is asked for would at best come to.
 bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) {
@@ -37,6 +53,10 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
   if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
   return known.complete && (options.strategy.empty() || options.strategy == known.strategy ||
                             static_cast<double>(known.candidates.size()) >= known.space.allowed);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 /// Candidates of an earlier run that this one has not come to.
@@ -59,21 +79,30 @@ Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
     : options_(completed(std::move(options))),
       store_(std::make_shared<cache::Store>(options_.store)),
       device_(std::move(device)),
-      builder_(store_, std::move(make_compiler), options_.log, options_.compile_threads),
-      starting_points_(store_) {}
+      builder_(
+          store_, std::move(make_compiler), options_.log, options_.compile_threads,
+          may_compile() ? runtime::Builder::Access::compile : runtime::Builder::Access::look_up),
+      starting_points_(store_) {
+  check_roots(*store_, options_.mode);
+}
 
 RuntimeStatistics Engine::statistics() { return {builder_.compiled(), tuned_, store_->stats()}; }
 
-Key Engine::key(const KernelDefinition& kernel, std::span<const std::int64_t> problem) {
-  const DeviceInfo& info = device_->info();
-  return runtime::record_key(kernel, problem, info, builder_.source_digest(kernel, info.target));
+Key Engine::key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                const std::optional<Digest>& source) {
+  return runtime::record_key(kernel, problem, device_->info(), source);
 }
 
 std::vector<Version> Engine::versions() {
-  const codegen::CompilerIdentity id = builder_.compiler(device_->info().target.kind).identity();
-  std::vector<Version> versions{
-      {"kiln", KILN_VERSION, Version::Rule::ignore},
-      {"compiler", id.name + " " + id.version + " " + id.build, Version::Rule::retune}};
+  std::vector<Version> versions{{"kiln", KILN_VERSION, Version::Rule::ignore}};
+  if (may_compile()) try {
+      const codegen::CompilerIdentity id =
+          builder_.compiler(device_->info().target.kind).identity();
+      versions.push_back(
+          {"compiler", id.name + " " + id.version + " " + id.build, Version::Rule::retune});
+    } catch (const EnvironmentError&) {
+      // Without a compiler there is no better record to be had.
+    }
   for (const KeyField& f : device_->info().software)
     versions.push_back({f.name, f.value, Version::Rule::ignore});
   return versions;
@@ -81,18 +110,52 @@ std::vector<Version> Engine::versions() {
 
 std::optional<Recall> Engine::recall(const KernelDefinition& kernel,
                                      std::span<const std::int64_t> problem) {
-  const auto record = store_->find_record(key(kernel, problem));
-  if (!record) return {};
-  return runtime::from_json(*record, kernel, problem, device_->info(), versions());
+  const auto source = builder_.kernel_source(kernel);
+  const Key key = this->key(kernel, problem, source);
+  if (source)
+    if (const auto record = store_->find_record(key))
+      if (auto known = runtime::from_json(*record, kernel, problem, device_->info(), versions()))
+        return known;
+  // What was shipped with the program was tuned for it, whatever compiler is here.
+  const auto same_source = [&](const Key& found) { return !source || found == key; };
+  if (const auto found =
+          store_->find_portable(EntryKind::record, key.portable, !source, same_source)) {
+    const auto text = found->payload.view();
+    const auto record = nlohmann::json::parse(
+        std::string_view(reinterpret_cast<const char*>(text.data()), text.size()), nullptr, false);
+    return runtime::from_json(record, kernel, problem, device_->info(), {});
+  }
+  return {};
 }
 
 TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                         const TuneOptions& options, bool for_launch) {
   runtime::check(options);
+  auto known = recall(kernel, problem);
+  if (known && (answers(*known, options, for_launch) || !may_compile())) return known->result;
+  if (!may_compile())
+    throw UserError(
+        format("kernel {} {}: there is no record, and in the modes lookup_only and "
+               "frozen nothing is tuned",
+               kernel.name, kernel.describe_problem(problem)));
   std::lock_guard lock(tuning_);
-  const auto known = recall(kernel, problem);
-  if (known && answers(*known, options, for_launch)) return known->result;
-  const Key key = this->key(kernel, problem);
+  const Key key = this->key(kernel, problem, builder_.kernel_source(kernel));
+  // Another thread may have tuned it meanwhile, or another process may be at it: two searches would
+  // disturb each other's clocks. What the other has saved so far may do.
+  cache::WorkLock alone;
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    known = recall(kernel, problem);
+    if (known && answers(*known, options, for_launch)) return known->result;
+    if (alone.held() || options.stop.stop_requested() ||
+        (options.max_seconds > 0 && seconds_since(start) >= options.max_seconds))
+      break;
+    const auto outcome = store_->lock(EntryKind::record, key, alone);
+    if (outcome == cache::WorkLock::Outcome::unusable) break;
+  }
+  TuneOptions left = options;  // the wait is a part of the budget
+  if (left.max_seconds > 0)
+    left.max_seconds = std::max(left.max_seconds - seconds_since(start), kLeastSeconds);
   const std::vector<Version> software = versions();
   runtime::TuneContext context;
   if (known && !options.retune) context.prior = &known->result;
@@ -106,8 +169,7 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
   context.save = [&](const TuneResult& unfinished) {
     store_->put_record(key, runtime::to_json(completed(unfinished), kernel, software));
   };
-  TuneResult result =
-      completed(runtime::tune(kernel, problem, device_, builder_, options, context));
+  TuneResult result = completed(runtime::tune(kernel, problem, device_, builder_, left, context));
   for (const Version& v : software) result.versions.push_back({v.name, v.value});
   if (result.winner().status != CandidateStatus::measured) {  // stopped too early
     if (!known) return result;
@@ -129,9 +191,9 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
   return result;
 }
 
-ReadyKernel Engine::make_ready(const KernelDefinition& kernel,
-                               std::span<const std::int64_t> problem,
-                               std::span<const std::int64_t> config) {
+std::variant<ReadyKernel, Missing> Engine::make_ready(const KernelDefinition& kernel,
+                                                      std::span<const std::int64_t> problem,
+                                                      std::span<const std::int64_t> config) {
   const LaunchGeometry geometry = kernel.geometry(config, problem);
   const std::string impossible = runtime::launch_problem(geometry, device_->info().limits);
   if (!impossible.empty())
@@ -141,6 +203,10 @@ ReadyKernel Engine::make_ready(const KernelDefinition& kernel,
   runtime::Build build = builder_.build(kernel, config, device_->info().target);
   if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
     throw CompileError(std::move(*failure));
+  if (auto* missing = std::get_if<Missing>(&build.outcome)) {
+    want(kernel, problem, config);
+    return std::move(*missing);
+  }
   std::shared_ptr<const runtime::LoadedKernel> loaded =
       device_->load(*build.binary(), geometry.shared_bytes);
   ReadyKernel ready;
@@ -151,6 +217,23 @@ ReadyKernel Engine::make_ready(const KernelDefinition& kernel,
   ready.owner = loaded;
   ready.start = start;
   return ready;
+}
+
+void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                  std::span<const std::int64_t> config) {
+  WantedInstance wanted{kernel.name, kernel.types, device_->info().target.arch, {}, {}};
+  for (std::size_t i = 0; i < problem.size(); ++i)
+    wanted.problem[kernel.problem_fields[i]] = problem[i];
+  for (std::size_t i = 0; i < config.size(); ++i)
+    wanted.config[kernel.space.parameters()[i].name] = config[i];
+  std::lock_guard lock(wanted_mutex_);
+  if (std::find(wanted_.begin(), wanted_.end(), wanted) == wanted_.end())
+    wanted_.push_back(std::move(wanted));
+}
+
+Manifest Engine::wanted() const {
+  std::lock_guard lock(wanted_mutex_);
+  return {wanted_};
 }
 
 }  // namespace kiln::detail

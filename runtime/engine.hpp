@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "kiln/runtime.hpp"
@@ -34,16 +35,27 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// with an unfinished search.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   const TuneOptions& options, bool for_launch = false);
-  /// Builds and loads one instance. @throws CompileError when its template does not compile.
-  ReadyKernel make_ready(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                         std::span<const std::int64_t> config);
+  /// Builds and loads one instance, or says what is missing. @throws CompileError when its template
+  /// does not compile.
+  std::variant<ReadyKernel, Missing> make_ready(const KernelDefinition& kernel,
+                                                std::span<const std::int64_t> problem,
+                                                std::span<const std::int64_t> config);
+
+  /// Whether the mode allows to compile and to measure.
+  bool may_compile() const noexcept {
+    return options_.mode == Mode::tune_now || options_.mode == Mode::untuned;
+  }
+  Manifest wanted() const;
 
   void log(LogLevel level, const std::string& text) const {
     if (options_.log) options_.log(level, text);
   }
 
  private:
-  Key key(const KernelDefinition& kernel, std::span<const std::int64_t> problem);
+  void want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+            std::span<const std::int64_t> config);
+  Key key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+          const std::optional<Digest>& source);
   std::vector<runtime::Version> versions();
 
   RuntimeOptions options_;
@@ -53,6 +65,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::StartingPoints starting_points_;
   std::mutex tuning_;  ///< one search at a time: two would disturb each other's clocks
   std::atomic<std::size_t> tuned_{0};
+  mutable std::mutex wanted_mutex_;
+  std::vector<WantedInstance> wanted_;
 };
 
 }  // namespace kiln::detail

@@ -1,7 +1,10 @@
 #include "kiln/handle.hpp"
 
+#include <map>
 #include <mutex>
+#include <variant>
 
+#include "cache/single_flight.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/device_workload.hpp"
 #include "runtime/engine.hpp"
@@ -34,36 +37,36 @@ class KernelHandle final : public detail::HandleCore {
     return table_.find(problem);
   }
 
-  const ReadyKernel& prepare(std::span<const std::int64_t> problem) override {
-    std::lock_guard lock(mutex_);
-    if (const ReadyKernel* ready = table_.find(problem)) return *ready;
-    const Values& default_config =
-        definition_.space.default_config(engine_->device()->info().target.kind);
-    // An empty problem has nothing to be timed on; its bucket may still hold others.
-    const bool untuned = engine_->options().mode == Mode::untuned ||
-                         runtime::empty(definition_.geometry(default_config, problem));
-    TuneOptions tuning = engine_->options().tuning;
-    const auto known = engine_->recall(definition_, problem);
-    if (known && (known->same_space || untuned)) {
-      try {
-        return table_.publish(
-            engine_->make_ready(definition_, problem, known->result.winner().config));
-      } catch (const Error& error) {
-        // What was remembered cannot be used any more: find out anew.
-        engine_->log(LogLevel::warning,
-                     format("{} {}: the remembered winner cannot be used: {}", definition_.name,
-                            definition_.describe_problem(problem), error.what()));
-        tuning.retune = true;
-      }
+  const ReadyKernel& make_ready(std::span<const std::int64_t> problem) override {
+    const Values key(problem.begin(), problem.end());
+    {
+      std::lock_guard lock(missing_mutex_);
+      // What was missing a moment ago is not looked for at every launch.
+      if (const auto known = missing_.find(key); known != missing_.end())
+        throw MissingError(known->second);
     }
-    if (untuned) return table_.publish(engine_->make_ready(definition_, problem, default_config));
-    return use(problem, engine_->tune(definition_, problem, tuning, true));
+    const auto work = [&] { return obtain(problem); };
+    if (engine_->options().while_busy == WhileBusy::wait)
+      return ready_or_throw(flights_.run(key, work));
+    if (const auto outcome = flights_.try_run(key, work)) return ready_or_throw(*outcome);
+    if (const ReadyKernel* interim = interim_.find(problem)) return *interim;
+    return ready_or_throw(interim_flights_.run(key, [&]() -> Outcome {
+      if (const ReadyKernel* interim = interim_.find(problem)) return interim;
+      return published(interim_, engine_->make_ready(definition_, problem, default_config()));
+    }));
+  }
+
+  std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
+    if (table_.find(problem)) return {};
+    const Outcome outcome =
+        flights_.run(Values(problem.begin(), problem.end()), [&] { return obtain(problem); });
+    if (const auto* missing = std::get_if<Missing>(&outcome)) return *missing;
+    return {};
   }
 
   const KernelDefinition& definition() const noexcept override { return definition_; }
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
-    std::lock_guard lock(mutex_);
     TuneResult result =
         engine_->tune(definition_, problem, options ? *options : engine_->options().tuning);
     use(problem, result);
@@ -91,17 +94,76 @@ class KernelHandle final : public detail::HandleCore {
   }
 
  private:
+  /// What a problem came to. The kernel lives as long as this handle.
+  using Outcome = std::variant<const ReadyKernel*, Missing>;
+
+  const Values& default_config() const {
+    return definition_.space.default_config(engine_->device()->info().target.kind);
+  }
+
+  static const ReadyKernel& ready_or_throw(const Outcome& outcome) {
+    if (const auto* missing = std::get_if<Missing>(&outcome)) throw MissingError(*missing);
+    return *std::get<const ReadyKernel*>(outcome);
+  }
+
+  static Outcome published(runtime::ProblemTable& table, std::variant<ReadyKernel, Missing> made) {
+    if (auto* missing = std::get_if<Missing>(&made)) return std::move(*missing);
+    return &table.publish(std::get<ReadyKernel>(std::move(made)));
+  }
+
+  /// By one thread at a time for a problem.
+  Outcome obtain(std::span<const std::int64_t> problem) {
+    if (const ReadyKernel* ready = table_.find(problem)) return ready;
+    // An empty problem has nothing to be timed on; its bucket may still hold others.
+    const bool untuned = engine_->options().mode != Mode::tune_now ||
+                         runtime::empty(definition_.geometry(default_config(), problem));
+    TuneOptions tuning = engine_->options().tuning;
+    const auto known = engine_->recall(definition_, problem);
+    if (known && (known->same_space || untuned)) {
+      try {
+        Outcome winner = published(
+            table_, engine_->make_ready(definition_, problem, known->result.winner().config));
+        if (std::holds_alternative<const ReadyKernel*>(winner)) return winner;
+        engine_->log(LogLevel::warning,
+                     format("{} {}: the winner's binary is missing, the default is used: {}",
+                            definition_.name, definition_.describe_problem(problem),
+                            std::get<Missing>(winner).explain()));
+      } catch (const Error& error) {
+        // What was remembered cannot be used any more: find out anew.
+        engine_->log(LogLevel::warning,
+                     format("{} {}: the remembered winner cannot be used: {}", definition_.name,
+                            definition_.describe_problem(problem), error.what()));
+        tuning.retune = true;
+      }
+    }
+    if (!untuned) return &use(problem, engine_->tune(definition_, problem, tuning, true));
+    Outcome outcome =
+        published(table_, engine_->make_ready(definition_, problem, default_config()));
+    if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
+    return outcome;
+  }
+
+  void remember(std::span<const std::int64_t> problem, const Missing& missing) {
+    std::lock_guard lock(missing_mutex_);
+    const bool first =
+        missing_.insert_or_assign(Values(problem.begin(), problem.end()), missing).second;
+    if (first) engine_->log(LogLevel::warning, missing.explain());
+  }
+
   const ReadyKernel& use(std::span<const std::int64_t> problem, const TuneResult& result) {
     const Values& winner = result.winner().config;
     if (const ReadyKernel* ready = table_.find(problem); ready && ready->config == winner)
       return *ready;
-    return table_.publish(engine_->make_ready(definition_, problem, winner));
+    return ready_or_throw(published(table_, engine_->make_ready(definition_, problem, winner)));
   }
 
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition definition_;
   runtime::ProblemTable table_;
-  std::mutex mutex_;
+  runtime::ProblemTable interim_;  ///< defaults, for launches while a problem is made ready
+  cache::SingleFlight<Values, Outcome> flights_, interim_flights_;
+  std::mutex missing_mutex_;
+  std::map<Values, Missing> missing_;
 };
 
 }  // namespace
@@ -139,6 +201,10 @@ Values bucket_to_tune(const KernelDefinition& d, const Values& problem) {
 }
 
 }  // namespace
+
+std::optional<Missing> DynamicTuned::prepare(const Values& problem) const {
+  return core_->prepare(core_->definition().bucketed(problem));
+}
 
 TuneResult DynamicTuned::tune(const Values& problem) const {
   return core_->tune(bucket_to_tune(core_->definition(), problem), nullptr);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
 
 namespace kiln::runtime {
@@ -12,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t kRecordSchema = 2;
+constexpr std::int64_t kRecordSchema = 2, kKeySchema = 3;
 /// Samples kept per candidate; the median is over all of them.
 constexpr std::size_t kKeptSamples = 64;
 
@@ -119,8 +120,8 @@ std::optional<SearchEnd> end_from(const std::string& text) {
 }  // namespace
 
 Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const Digest& source) {
-  KeyBuilder key("record", kRecordSchema);
+               const DeviceInfo& device, const std::optional<Digest>& source) {
+  KeyBuilder key("record", kKeySchema);
   key.add("kernel", kernel.name)
       .add("entry", kernel.entry)
       .add("types", std::span<const std::string>(kernel.types))
@@ -129,7 +130,9 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
     key.add("problem." + kernel.problem_fields[i], problem[i]);
   key.add("target", device.target.arch);
   for (const KeyField& f : device.fingerprint) key.add("device." + f.name, f.value);
-  return key.add("source", source).finish();
+  key.made_with();
+  if (source) key.add(codegen::kKernelSourceField, *source);
+  return key.finish();
 }
 
 json to_json(const TuneResult& result, const KernelDefinition& kernel,

@@ -14,10 +14,10 @@
 
 namespace kiln::runtime {
 
-/// kernel (name, entry, types, options, digest of the source) + bucketed problem + device
-/// fingerprint.
+/// kernel (name, entry, types, options) + bucketed problem + device fingerprint; made with: digest
+/// of the kernel's source (codegen::kernel_source), if it can be read.
 Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const Digest& source);
+               const DeviceInfo& device, const std::optional<Digest>& source);
 
 /// A version behind a record, and what it means when it is another one today.
 struct Version {

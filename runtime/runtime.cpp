@@ -31,6 +31,8 @@ void Runtime::synchronize(Stream stream) const { engine_->device()->synchronize(
 
 RuntimeStatistics Runtime::statistics() const { return engine_->statistics(); }
 
+Manifest Runtime::wanted() const { return engine_->wanted(); }
+
 namespace detail {
 
 struct Buffer::Memory {
@@ -64,6 +66,7 @@ Cache::Cache(StoreOptions options) : store_(std::make_shared<cache::Store>(std::
 StoreStatistics Cache::stats() const { return store_->stats(); }
 VerifyReport Cache::verify() const { return store_->verify(); }
 std::size_t Cache::clear() const { return store_->clear(); }
+TrimReport Cache::trim(std::uint64_t max_bytes) const { return store_->trim(max_bytes); }
 std::vector<StoreEntry> Cache::explain(std::string_view hex_prefix) const {
   return store_->explain(hex_prefix);
 }

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "kiln/kernel.hpp"
+#include "kiln/missing.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln {
@@ -47,7 +48,10 @@ class HandleCore {
   /// The kernel for a bucketed problem; null when it is not ready. Lock-free, allocation-free.
   virtual const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept = 0;
   /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
-  virtual const ReadyKernel& prepare(std::span<const std::int64_t> problem) = 0;
+  /// @throws MissingError where nothing may be compiled.
+  virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;
+  /// The same, with what is missing as a value, and looked for anew.
+  virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
   virtual const KernelDefinition& definition() const noexcept = 0;
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
@@ -55,7 +59,7 @@ class HandleCore {
 
   const ReadyKernel& at(std::span<const std::int64_t> problem) {
     if (const ReadyKernel* ready = find(problem)) return *ready;
-    return prepare(problem);
+    return make_ready(problem);
   }
 };
 
@@ -129,13 +133,20 @@ class Tuned<Config, Problem, void(Args...)> {
         bucket_(kernel.bucket) {}
 
   /// Launches with the best known config for the problem that the arguments describe.
-  /// @throws UserError, TuningFailedError, EnvironmentError when a new problem cannot be made
-  /// ready, or when the device refuses the launch.
+  /// @throws UserError, TuningFailedError, EnvironmentError (MissingError) when a new problem
+  /// cannot be made ready, or when the device refuses the launch.
   template <class... Actual>
   void operator()(Stream stream, Actual&&... args) const {
     detail::Arguments<Args...>::template check<Actual...>();
     if constexpr (detail::Arguments<Args...>::template kMatch<Actual...>)
       launch(stream, static_cast<Args>(args)...);
+  }
+
+  /// Makes a problem ready without launching it. In the modes lookup_only and frozen: what is
+  /// missing, when neither the winner's nor the default's binary is there.
+  /// @throws what a launch throws, except MissingError.
+  std::optional<Missing> prepare(const Problem& problem) const {
+    return core_->prepare(values_of(problem));
   }
 
   /// The kernel for one problem, ready to launch without any look-up.
@@ -199,6 +210,8 @@ class DynamicTuned {
 
   /// `args[i]` points to the i-th argument; nothing is checked but the problem's length.
   void launch(Stream stream, const Values& problem, void** args) const;
+  /// As Tuned::prepare.
+  std::optional<Missing> prepare(const Values& problem) const;
   TuneResult tune(const Values& problem) const;
   TuneResult tune(const Values& problem, const TuneOptions& options) const;
   /// What the store remembers of this problem; nothing is compiled or measured. Nothing when it has

@@ -1,6 +1,8 @@
 // All of Kiln's public API.
 #pragma once
 
+#include "kiln/bundle.hpp"
+#include "kiln/bytes.hpp"
 #include "kiln/cache.hpp"
 #include "kiln/config.hpp"
 #include "kiln/definition.hpp"
@@ -9,11 +11,15 @@
 #include "kiln/error.hpp"
 #include "kiln/handle.hpp"
 #include "kiln/kernel.hpp"
+#include "kiln/key.hpp"
 #include "kiln/log.hpp"
+#include "kiln/manifest.hpp"
 #include "kiln/measure.hpp"
 #include "kiln/metrics.hpp"
+#include "kiln/missing.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/paths.hpp"
+#include "kiln/precompile.hpp"
 #include "kiln/recorded.hpp"
 #include "kiln/registry.hpp"
 #include "kiln/replay.hpp"

@@ -15,15 +15,26 @@
 #include "kiln/device.hpp"
 #include "kiln/handle.hpp"
 #include "kiln/log.hpp"
+#include "kiln/manifest.hpp"
 #include "kiln/store.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln {
 
-/// What a launch of a problem without a record does.
+/// What a launch of a problem without a record does. A record that is there is used in any mode.
 enum class Mode {
-  tune_now,  ///< tune it, then launch
-  untuned    ///< launch the default config; nothing is ever measured
+  tune_now,     ///< tune it, then launch
+  untuned,      ///< launch the default config; nothing is ever measured
+  lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
+                ///< bundle has is reported as Missing
+  frozen        ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
+                ///< read nor written
+};
+
+/// What a launch does while another thread makes the same problem ready.
+enum class WhileBusy {
+  wait,        ///< for that thread, and launches what it found
+  use_default  ///< launches the default config, until the other is ready
 };
 
 struct RuntimeOptions {
@@ -32,6 +43,7 @@ struct RuntimeOptions {
   LogSink log;         ///< empty: silence
   TuneOptions tuning;  ///< of launches that tune
   Mode mode = Mode::tune_now;
+  WhileBusy while_busy = WhileBusy::wait;
   unsigned compile_threads = 0;  ///< 0: one per hardware thread
 };
 
@@ -95,7 +107,8 @@ struct RuntimeStatistics {
 /// Thread-safe. Handles and arrays keep what they need alive, so they may outlive it.
 class Runtime {
  public:
-  /// @throws UserError on an unknown device name; EnvironmentError when that device is not there.
+  /// @throws UserError on an unknown device name, or for mode frozen without roots;
+  /// EnvironmentError when that device is not there, or a frozen runtime's root cannot be used.
   Runtime();
   explicit Runtime(RuntimeOptions options);
   /// Internal: on an engine that is there already.
@@ -131,6 +144,9 @@ class Runtime {
   void synchronize(Stream stream = {}) const;
 
   RuntimeStatistics statistics() const;
+
+  /// The instances that were Missing so far, each once: what `kiln precompile --manifest` takes.
+  Manifest wanted() const;
 
   /// Times any work; see measure.hpp.
   friend Timing measure(const Runtime& runtime, const std::function<void(Stream)>& work,

@@ -50,7 +50,7 @@ class RecordedCompiler final : public codegen::Compiler {
     binary.symbol = "recorded";
     const std::string code = std::to_string(*index);
     const auto bytes = std::as_bytes(std::span(code));
-    binary.code.assign(bytes.begin(), bytes.end());
+    binary.code = std::vector<std::byte>(bytes.begin(), bytes.end());
     return binary;
   }
 

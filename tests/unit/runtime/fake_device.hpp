@@ -215,7 +215,7 @@ class FakeCompiler final : public codegen::Compiler {
     binary.symbol = "k";
     binary.resources = behaviour.resources;
     const auto code = std::as_bytes(std::span(source.entry));
-    binary.code.assign(code.begin(), code.end());
+    binary.code = std::vector<std::byte>(code.begin(), code.end());
     return binary;
   }
 

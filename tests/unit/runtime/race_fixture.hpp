@@ -30,7 +30,7 @@ struct Race {
     codegen::Binary binary;
     const std::string entry = "k<" + std::to_string(a) + ", 0>";
     const auto code = std::as_bytes(std::span(entry));
-    binary.code.assign(code.begin(), code.end());
+    binary.code = std::vector<std::byte>(code.begin(), code.end());
     runtime::Contestant c;
     c.candidate = contestants.size();
     c.kernel = bench.device->load(binary, 0);

@@ -153,14 +153,67 @@ TEST_CASE("what is in a key, and what is not", "[runtime][builder]") {
 
 TEST_CASE("the source's digest follows the source alone", "[runtime][builder]") {
   Bench bench;
-  const Digest digest = bench.builder.source_digest(doubling(), kTarget);
-  CHECK(bench.builder.source_digest(doubling({2, 64}, 64), kTarget) == digest);
+  const auto digest = bench.builder.kernel_source(doubling());
+  REQUIRE(digest);
+  CHECK(bench.builder.kernel_source(doubling({2, 64}, 64)) == digest);
   KernelDefinition k = doubling();
   k.passing = Passing::macros;
-  CHECK(bench.builder.source_digest(k, kTarget) == digest);
+  CHECK(bench.builder.kernel_source(k) == digest);
   k.source.text += "\n// edited";
-  CHECK(bench.builder.source_digest(k, kTarget) != digest);
+  CHECK(bench.builder.kernel_source(k) != digest);
   CHECK(bench.compiler->compiles == 0);
+}
+
+TEST_CASE("threads that want one instance wait for one compile", "[runtime][builder]") {
+  Bench bench;
+  std::atomic<bool> go{false};
+  bench.compiler->on_compile = [&](const codegen::Source& source) {
+    // The first instance is held until another one has come through.
+    if (source.entry == "k<1, 0>")
+      while (!go) std::this_thread::yield();
+  };
+  std::vector<runtime::Build> builds(8);
+  std::vector<std::jthread> threads;
+  for (auto& build : builds)
+    threads.emplace_back([&] { build = bench.builder.build(doubling(), Values{1, 0}, kTarget); });
+  CHECK(bench.builder.build(doubling(), Values{2, 0}, kTarget).binary());
+  CHECK(bench.builder.build(doubling(), Values{2, 0}, kTarget).from_store);
+  go = true;
+  threads.clear();
+  CHECK(bench.compiler->compiles == 2);
+  for (const auto& build : builds) {
+    REQUIRE(build.binary());
+    CHECK(build.bytes == builds[0].bytes);
+    CHECK(build.key == builds[0].key);
+  }
+}
+
+TEST_CASE("threads that wait for a failed compile share the failure", "[runtime][builder]") {
+  Bench bench;
+  std::atomic<int> inside{0};
+  bench.of(1).compile_log = "error: no";
+  bench.compiler->on_compile = [&](const codegen::Source&) {
+    ++inside;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    throw EnvironmentError("the compiler died");
+  };
+  std::atomic<int> thrown{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        try {
+          bench.builder.build(doubling(), Values{1, 0}, kTarget);
+        } catch (const EnvironmentError&) {
+          ++thrown;
+        }
+      });
+  }
+  CHECK(thrown == 4);
+  // Nobody is left waiting for a flight that crashed.
+  bench.compiler->on_compile = nullptr;
+  CHECK(std::holds_alternative<CompileFailure>(
+      bench.builder.build(doubling(), Values{1, 0}, kTarget).outcome));
 }
 
 TEST_CASE("a compiler is made once, and its absence is told", "[runtime][builder]") {

@@ -223,6 +223,10 @@ TEST_CASE("what makes a record's key", "[runtime][record]") {
   CHECK(key(doubling({2, 4, 16}, 4), kProblem) == base);  // the record keeps the space itself
   CHECK(key(k, {101}) != base);
   CHECK(record_key(k, kProblem, device, sha256("edited")).hex() != base);
+  // Where the source cannot be read, the rest finds it.
+  const Key whole = record_key(k, kProblem, device, source);
+  CHECK(record_key(k, kProblem, device, {}).digest == whole.portable);
+  CHECK(record_key(k, kProblem, device, sha256("edited")).portable == whole.portable);
   KernelDefinition other = doubling();
   other.name = "tripling";
   CHECK(key(other, kProblem) != base);

@@ -24,7 +24,7 @@ struct Stopwatch {
     codegen::Binary binary;
     const std::string entry = "k<1, 0>";
     const auto code = std::as_bytes(std::span(entry));
-    binary.code.assign(code.begin(), code.end());
+    binary.code = std::vector<std::byte>(code.begin(), code.end());
     kernel = process.device->load(binary, 0);
   }
   std::function<void(Stream)> work() {

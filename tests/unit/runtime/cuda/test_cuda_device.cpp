@@ -17,7 +17,7 @@ codegen::Binary binary() {
   b.symbol = "kernel";
   b.resources.spill_stores = 7;
   b.resources.registers = 1;
-  b.code.resize(16);
+  b.code = std::vector<std::byte>(16);
   return b;
 }
 

@@ -109,8 +109,8 @@ TEST_CASE("recorded failures fail", "[runtime][recorded]") {
   CHECK_THROWS_AS(lab.device.load(foreign, 0), EnvironmentError);
   const std::string past = "5", text = "x";
   for (const std::string& code : {past, text}) {
-    foreign.code.assign(std::as_bytes(std::span(code)).begin(),
-                        std::as_bytes(std::span(code)).end());
+    const auto bytes = std::as_bytes(std::span(code));
+    foreign.code = std::vector<std::byte>(bytes.begin(), bytes.end());
     CHECK_THROWS_AS(lab.device.load(foreign, 0), EnvironmentError);
   }
 }

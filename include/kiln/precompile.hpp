@@ -1,0 +1,74 @@
+// Compiling ahead of time, for architectures that need not be here: many instances into one bundle.
+// Needs a compiler, no GPU and no driver.
+//
+//   std::vector<kiln::PrecompileJob> jobs{{kernel, problem, {kiln::Target::parse("sm_90a")}}};
+//   auto report = kiln::precompile(jobs, "kernels.kiln", options);
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <stop_token>
+#include <vector>
+
+#include "kiln/bundle.hpp"
+#include "kiln/definition.hpp"
+#include "kiln/error.hpp"
+#include "kiln/manifest.hpp"
+#include "kiln/registry.hpp"
+#include "kiln/store.hpp"
+#include "kiln/target.hpp"
+
+namespace kiln {
+
+/// One problem of one kernel.
+struct PrecompileJob {
+  KernelDefinition kernel;
+  Values problem;
+  std::vector<Target> targets;
+  /// Empty: every config that the space allows for the problem on each target.
+  std::vector<Values> configs{};
+};
+
+struct PrecompileOptions {
+  StoreOptions store{};  ///< what is there is not compiled again; what is compiled is kept there
+  /// Cache directories and bundles with tuning records. If any are given, only the winners that
+  /// they name for a job's kernel, problem and target are compiled, with the default; records go
+  /// into the bundle. A job without a record keeps all its configs.
+  std::vector<std::filesystem::path> records{};
+  std::filesystem::path private_key{};  ///< PEM, Ed25519: sign the bundle. Empty: unsigned
+  unsigned threads = 0;                 ///< 0: one per hardware thread
+  LogSink log{};
+  std::stop_token stop{};  ///< ends early without a bundle; what was compiled is in the store
+  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< on the calling thread
+};
+
+struct PrecompileReport {
+  std::size_t instances = 0;             ///< distinct ones, over all jobs and targets
+  std::size_t compiled = 0;              ///< of them, not found in the store
+  std::size_t records = 0;               ///< put into the bundle
+  std::vector<CompileFailure> failures;  ///< of instances that do not compile
+  double seconds = 0;                    ///< wall time
+  double busy_seconds = 0;               ///< sum over the threads, of the time spent on instances
+  unsigned threads = 0;
+  bool stopped = false;
+  BundleInfo bundle;  ///< empty when stopped
+};
+
+/// Failed instances are reported and left out. `output` is replaced as a whole; the same sources,
+/// compiler and jobs give the same bytes. @throws UserError for an empty job, a target that the
+/// compiler does not know or a bad key; EnvironmentError when a compiler is missing or the file
+/// cannot be written; both before anything is compiled where that can be known.
+PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
+                            const std::filesystem::path& output,
+                            const PrecompileOptions& options = {});
+
+/// The jobs that a manifest asks for, with kernels of this registry. @throws UserError naming the
+/// entry when a kernel, its types or a field is not known.
+std::vector<PrecompileJob> jobs_for(const Manifest& manifest, const Registry& registry);
+
+/// What constraints may know of a device that is not here: the figures of its architecture; of the
+/// host, this one's.
+DeviceLimits limits_of(const Target& target);
+
+}  // namespace kiln

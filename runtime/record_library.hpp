@@ -1,0 +1,39 @@
+// The tuning records of caches and bundles, by what they are about: which configs won.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/bytes.hpp"
+#include "kiln/definition.hpp"
+#include "kiln/key.hpp"
+
+namespace kiln::runtime {
+
+/// Immutable.
+class RecordLibrary {
+ public:
+  struct Entry {
+    Key key;
+    Bytes payload;  ///< the record's JSON text
+    std::map<std::string, std::int64_t> winner;
+  };
+
+  /// Reads every record of these cache directories and bundles; whole records of another form are
+  /// passed over. @throws UserError naming the path that cannot be used and why.
+  explicit RecordLibrary(std::span<const std::filesystem::path> paths);
+
+  bool empty() const noexcept { return entries_.empty(); }
+  /// Those of a bucketed problem of this kernel on devices of this target. They live as long as the
+  /// library.
+  std::vector<const Entry*> find(const KernelDefinition& kernel,
+                                 std::span<const std::int64_t> problem, const Target& target) const;
+
+ private:
+  std::multimap<std::string, Entry> entries_;
+};
+
+}  // namespace kiln::runtime
