@@ -26,7 +26,7 @@ def main():
         found = next((scratch / "root").rglob("include/kiln/kiln.hpp"))
         shutil.move(found.parents[2], prefix)
         library = next(prefix.rglob("libkiln.so")).parent
-        for pc in prefix.rglob("kiln.pc"):
+        for pc in prefix.rglob("kiln*.pc"):
             lines = pc.read_text().splitlines()
             pc.write_text("\n".join(f"prefix={prefix}" if l.startswith("prefix=") else l for l in lines))
         shutil.copytree(source, scratch / "outside")
@@ -36,6 +36,8 @@ def main():
         run("meson", "setup", scratch / "build", scratch / "outside", env=environment,
             stdout=subprocess.DEVNULL)
         run("ninja", "-C", scratch / "build", env=environment, stdout=subprocess.DEVNULL)
+        listed = subprocess.check_output([scratch / "build" / "command", "list"], env=environment, text=True)
+        assert "rmsnorm" in listed, listed
         if reason:
             print("built, not run:", reason)
             return 77

@@ -1,5 +1,5 @@
 // The subcommands. Each adds itself to the command line; the one that was named runs and returns
-// the exit code. Errors are thrown and turned into exit codes by main.
+// the exit code. Errors are thrown and turned into exit codes by cli_main.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ enum ExitCode {
 /// What all subcommands share.
 struct Context {
   Registry registry;
-  StoreOptions store;  ///< from --cache-dir, --no-cache
+  StoreOptions store;  ///< from --cache-dir, --no-cache, --root, --bundle-key
   bool json = false;
   bool verbose = false;
   std::function<int()> run;  ///< set by the subcommand that was named
@@ -35,6 +35,8 @@ struct Context {
 void add_doctor(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_tune(CLI::App& app, Context& context);
+void add_precompile(CLI::App& app, Context& context);
+void add_bundle(CLI::App& app, Context& context);
 void add_cache(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 void add_roofline(CLI::App& app, Context& context);

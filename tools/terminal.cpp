@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "kiln/detail/format.hpp"
 #include "tools/report.hpp"
 
 namespace kiln::tools {
@@ -36,23 +37,35 @@ ProgressBar::~ProgressBar() {
   if (terminal_) erase_line();
 }
 
-void ProgressBar::show(const TuneProgress& progress) {
+bool ProgressBar::due() {
   const auto now = std::chrono::steady_clock::now();
   // Drawing costs time that a host device would be measured with.
-  if (!terminal_ || progress.total == 0 || now - last_ < std::chrono::milliseconds(50)) return;
+  if (!terminal_ || now - last_ < std::chrono::milliseconds(50)) return false;
   last_ = now;
-  static constexpr const char* kNames[] = {"compile", "verify", "time", "finals"};
+  return true;
+}
+
+void ProgressBar::draw(std::string_view phase, std::size_t done, std::size_t total,
+                       const std::string& rest) const {
   constexpr std::size_t kWidth = 24;
-  const std::size_t filled = std::min(kWidth, kWidth * progress.done / progress.total);
-  std::string line = std::string(kNames[static_cast<int>(progress.phase)]);
-  line.resize(8, ' ');
-  line += "[" + std::string(filled, '=') + std::string(kWidth - filled, ' ') + "] " +
-          std::to_string(progress.done) + "/" + std::to_string(progress.total) + "  " + title_ +
-          ", " + std::to_string(progress.evaluated) + " tried" +
-          (progress.best_seconds > 0 ? ", best " + show_time(progress.best_seconds) : "");
+  const std::string filled(std::min(kWidth, kWidth * done / total), '=');
+  std::string line = kiln::detail::format("{:<8}[{:<{}}] {}/{}  {}{}", phase, filled, kWidth, done,
+                                          total, title_, rest);
   line.resize(std::min(line.size(), terminal_width() - 1));
   std::fprintf(stderr, "\r\033[K%s", line.c_str());
   std::fflush(stderr);
+}
+
+void ProgressBar::show(const TuneProgress& progress) {
+  if (progress.total == 0 || !due()) return;
+  static constexpr const char* kNames[] = {"compile", "verify", "time", "finals"};
+  draw(kNames[static_cast<int>(progress.phase)], progress.done, progress.total,
+       ", " + std::to_string(progress.evaluated) + " tried" +
+           (progress.best_seconds > 0 ? ", best " + show_time(progress.best_seconds) : ""));
+}
+
+void ProgressBar::show(const char* phase, std::size_t done, std::size_t total) {
+  if (total != 0 && due()) draw(phase, done, total, "");
 }
 
 }  // namespace kiln::tools

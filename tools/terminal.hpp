@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "kiln/tune.hpp"
 
@@ -11,7 +12,7 @@ namespace kiln::tools {
 /// One line to standard error, after removing a progress bar that may stand there.
 void say_error(const std::string& text);
 
-/// A bar on standard error while something is tuned; silent when that is not a terminal.
+/// A bar on standard error while something goes on; silent when that is not a terminal.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string title);
@@ -20,8 +21,14 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void show(const TuneProgress& progress);
+  /// `compile [===   ] 12/96  TITLE`.
+  void show(const char* phase, std::size_t done, std::size_t total);
 
  private:
+  bool due();
+  void draw(std::string_view phase, std::size_t done, std::size_t total,
+            const std::string& rest) const;
+
   std::string title_;
   bool terminal_;
   std::chrono::steady_clock::time_point last_{};

@@ -1,8 +1,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <map>
 #include <memory>
 #include <optional>
 
@@ -14,6 +12,7 @@
 #include "kiln/roofline.hpp"
 #include "tools/commands.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/problems.hpp"
 #include "tools/report.hpp"
 #include "tools/terminal.hpp"
 
@@ -24,76 +23,19 @@ using nlohmann::json;
 
 namespace {
 
-/// One kernel and one problem of it.
-struct Job {
-  KernelDefinition kernel;
-  Values problem;
-};
-
 struct Request {
   std::string kernel, problem, problems_file, types, device = "auto", exported, trace;
   bool roofline = false;
   TuneOptions tuning;
 };
 
-std::int64_t parse_integer(const std::string& name, const std::string& text) {
-  std::size_t end = 0;
-  std::int64_t value = 0;
-  try {
-    value = std::stoll(text, &end);
-  } catch (const std::exception&) {
-    end = 0;
-  }
-  if (text.empty() || end != text.size())
-    throw UserError(format("--problem: '{}' of field '{}' is not an integer", text, name));
-  return value;
-}
-
-/// `rows=512,hidden=4096`.
-std::map<std::string, std::int64_t> parse_problem(const std::string& text) {
-  std::map<std::string, std::int64_t> problem;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    const std::size_t equals = item.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw UserError(format("--problem: '{}' is not of the form field=value", item));
-    const std::string name = item.substr(0, equals);
-    if (!problem.emplace(name, parse_integer(name, item.substr(equals + 1))).second)
-      throw UserError(format("--problem: field '{}' is given twice", name));
-    begin = end + 1;
-  }
-  return problem;
-}
-
 constexpr std::string_view kRecorded = "recorded:";
 
-Job make_job(const Registry& registry, const std::string& kernel, const std::string& types,
-             const std::map<std::string, std::int64_t>& problem) {
-  Job job{registry.make(kernel, types), {}};
-  job.problem = job.kernel.problem(problem);
-  return job;
-}
-
-/// A list of {"kernel", "types", "problem", and optionally "devices": ["host", "cuda"]}.
-std::vector<Job> read_jobs(const std::string& file, const Registry& registry,
-                           const DeviceInfo& device) {
-  std::ifstream in(file);
-  if (!in) throw UserError(format("--problems: {} cannot be read", file));
-  const char* kind = device.target.kind == Target::Kind::cuda ? "cuda" : "host";
-  std::vector<Job> jobs;
-  try {
-    for (const json& item : json::parse(in)) {
-      if (const auto on = item.find("devices"); on != item.end()) {
-        const auto list = on->get<std::vector<std::string>>();
-        if (std::find(list.begin(), list.end(), kind) == list.end()) continue;
-      }
-      jobs.push_back(make_job(registry, item.at("kernel"), item.value("types", ""),
-                              item.at("problem").get<std::map<std::string, std::int64_t>>()));
-    }
-  } catch (const json::exception& error) {
-    throw UserError(format("--problems: {}: {}", file, error.what()));
-  }
+/// Those of the file that are meant for this device.
+std::vector<NamedProblem> read_jobs(const std::string& file, const Registry& registry,
+                                    const DeviceInfo& device) {
+  std::vector<NamedProblem> jobs = read_problems(file, registry);
+  std::erase_if(jobs, [&](const NamedProblem& p) { return !p.meant_for(device.target.kind); });
   if (jobs.empty()) throw UserError(format("--problems: {} has nothing for this device", file));
   return jobs;
 }
@@ -120,10 +62,8 @@ class Tuning {
       throw UserError("give a kernel, or --problems FILE");
     if (single && !recorded && request_.problem.empty()) {
       const KernelDefinition kernel = context_.registry.make(request_.kernel, request_.types);
-      std::string fields;
-      for (const std::string& f : kernel.problem_fields)
-        fields += (fields.empty() ? "" : ",") + f + "=N";
-      throw UserError("--problem is missing; kernel " + kernel.name + " wants " + fields);
+      throw UserError("--problem is missing; kernel " + kernel.name + " wants " +
+                      wanted_fields(kernel));
     }
     for (const auto& [name, value] : {std::pair{"--seconds", request_.tuning.max_seconds},
                                       std::pair{"--target", request_.tuning.target_seconds}})
@@ -131,13 +71,12 @@ class Tuning {
     if (!request_.exported.empty() && (!single || !request_.exported.starts_with("t4:")))
       throw UserError("--export takes t4:FILE, and one problem");
     const Registry& registry = context_.registry;
-    std::vector<Job> jobs;
+    std::vector<NamedProblem> jobs;
     if (recorded)
       jobs.push_back(
-          {recorded_kernel(RecordedSpace(request_.device.substr(kRecorded.size()))), {}});
+          {recorded_kernel(RecordedSpace(request_.device.substr(kRecorded.size()))), {}, {}});
     else if (single)
-      jobs.push_back(
-          make_job(registry, request_.kernel, request_.types, parse_problem(request_.problem)));
+      jobs.push_back(named_problem(registry, request_.kernel, request_.types, request_.problem));
     else
       jobs = read_jobs(request_.problems_file, registry, runtime_->device());
     if (!context_.json)
@@ -154,7 +93,7 @@ class Tuning {
     }
     json results = json::array();
     std::size_t stored = 0, wrong = 0;
-    for (const Job& job : jobs) {
+    for (const NamedProblem& job : jobs) {
       if (interrupt_.signal() != 0) break;
       json result = tune(job);
       stored += result["from_store"].get<bool>() ? 1 : 0;
@@ -181,8 +120,8 @@ class Tuning {
   }
 
  private:
-  json tune(const Job& job) {
-    const auto& [kernel, problem] = job;
+  json tune(const NamedProblem& job) {
+    const auto& [kernel, problem, devices] = job;
     const DynamicTuned tuned = runtime_->tuned(kernel);
     TuneOptions options = request_.tuning;
     TuneResult result;

@@ -245,7 +245,7 @@ TEST_CASE("several threads launch one kernel", "[gpu]") {
 TEST_CASE("what the driver refuses is an environment error", "[gpu]") {
   const auto device = open();
   codegen::Binary binary = compile(*device, kAdd, kAddEntry, kAddSignature);
-  binary.code.assign(binary.code.size(), std::byte{0x55});
+  binary.code = std::vector<std::byte>(binary.code.size(), std::byte{0x55});
   CHECK_THROWS_AS(device->load(binary, 0), EnvironmentError);
   CHECK_THROWS_AS(device->allocate(std::size_t{1} << 60), EnvironmentError);
   CHECK_THROWS_AS(make_cuda_device(probe_cuda().driver, 4096), EnvironmentError);

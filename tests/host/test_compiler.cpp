@@ -161,7 +161,7 @@ TEST_CASE("child of the test above", "[.][runs_without_llvm]") {
   Binary binary;
   binary.target = kiln::Target::this_host();
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
-  binary.code.assign(data, data + bytes.size());
+  binary.code = std::vector<std::byte>(data, data + bytes.size());
   const HostModule module = HostModule::load(binary, kiln::runtime::HostWorkers::create());
   std::vector<int> out(64);
   int* p = out.data();
@@ -176,10 +176,10 @@ TEST_CASE("damaged bytes are refused, not run", "[host][module]") {
   Binary binary = compile("__global__ void k(int* p) { p[0] = 1; }", "k");
   const auto workers = kiln::runtime::HostWorkers::create();
   Binary empty = binary;
-  empty.code.clear();
+  empty.code = {};
   CHECK_THROWS_AS(HostModule::load(empty, workers), kiln::EnvironmentError);
   Binary cut = binary;
-  cut.code.resize(40);
+  cut.code = cut.code.part(0, 40);
   CHECK_THROWS_AS(HostModule::load(cut, workers), kiln::EnvironmentError);
   Binary foreign = binary;
   foreign.target = kiln::Target::parse("sm_80");

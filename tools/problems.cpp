@@ -1,0 +1,102 @@
+#include "tools/problems.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::tools {
+
+using kiln::detail::format;
+using nlohmann::json;
+
+namespace {
+
+using Fields = std::map<std::string, std::int64_t>;
+
+std::int64_t parse_integer(const std::string& name, const std::string& text) {
+  std::size_t end = 0;
+  std::int64_t value = 0;
+  try {
+    value = std::stoll(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  if (text.empty() || end != text.size())
+    throw UserError(format("--problem: '{}' of field '{}' is not an integer", text, name));
+  return value;
+}
+
+Fields parse_fields(const std::string& text) {
+  Fields fields;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UserError(format("--problem: '{}' is not of the form field=value", item));
+    const std::string name = item.substr(0, equals);
+    if (!fields.emplace(name, parse_integer(name, item.substr(equals + 1))).second)
+      throw UserError(format("--problem: field '{}' is given twice", name));
+    begin = end + 1;
+  }
+  return fields;
+}
+
+NamedProblem make(const Registry& registry, const std::string& kernel, const std::string& types,
+                  const Fields& fields) {
+  NamedProblem named{registry.make(kernel, types), {}, {}};
+  named.problem = named.kernel.problem(fields);
+  return named;
+}
+
+}  // namespace
+
+bool NamedProblem::meant_for(Target::Kind kind) const {
+  const char* name = kind == Target::Kind::cuda ? "cuda" : "host";
+  return devices.empty() || std::find(devices.begin(), devices.end(), name) != devices.end();
+}
+
+NamedProblem named_problem(const Registry& registry, const std::string& kernel,
+                           const std::string& types, const std::string& text) {
+  return make(registry, kernel, types, parse_fields(text));
+}
+
+std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,
+                                        const std::vector<std::string>& only) {
+  std::ifstream in(file);
+  if (!in) throw UserError(format("--problems: {} cannot be read", file));
+  std::vector<NamedProblem> problems;
+  std::set<std::string> seen;
+  try {
+    for (const json& item : json::parse(in)) {
+      const std::string kernel = item.at("kernel");
+      if (!only.empty() && std::find(only.begin(), only.end(), kernel) == only.end()) continue;
+      seen.insert(kernel);
+      problems.push_back(
+          make(registry, kernel, item.value("types", ""), item.at("problem").get<Fields>()));
+      if (const auto on = item.find("devices"); on != item.end())
+        problems.back().devices = on->get<std::vector<std::string>>();
+    }
+  } catch (const json::exception& error) {
+    throw UserError(format("--problems: {}: {}", file, error.what()));
+  }
+  for (const std::string& kernel : only)
+    if (!seen.count(kernel))
+      throw UserError(format("--problems: {} has no problem of kernel {}", file, kernel));
+  return problems;
+}
+
+std::string wanted_fields(const KernelDefinition& kernel) {
+  std::string fields;
+  for (const std::string& f : kernel.problem_fields)
+    fields += (fields.empty() ? "" : ",") + f + "=N";
+  return fields;
+}
+
+}  // namespace kiln::tools

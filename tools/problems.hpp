@@ -1,0 +1,35 @@
+// Problems as they are named on the command line and in files.
+//
+//   --problem rows=512,hidden=4096
+//   --problems FILE: [{"kernel": "rmsnorm", "types": "bf16", "problem": {"rows": 512, ...},
+//                      "devices": ["host", "cuda"]}, ...]; types and devices may be left out
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kiln/registry.hpp"
+#include "kiln/target.hpp"
+
+namespace kiln::tools {
+
+/// One kernel and one problem of it.
+struct NamedProblem {
+  KernelDefinition kernel;
+  Values problem;
+  std::vector<std::string> devices;  ///< kinds, `host` or `cuda`; empty: any
+
+  bool meant_for(Target::Kind kind) const;
+};
+
+/// `text`: `rows=512,hidden=4096`. @throws UserError naming what is wrong in it.
+NamedProblem named_problem(const Registry& registry, const std::string& kernel,
+                           const std::string& types, const std::string& text);
+/// Those of the kernels in `only`; all if that is empty. @throws UserError naming the file and what
+/// is wrong in it, or a kernel in `only` that it does not have.
+std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,
+                                        const std::vector<std::string>& only = {});
+/// `rows=N,hidden=N`, for messages.
+std::string wanted_fields(const KernelDefinition& kernel);
+
+}  // namespace kiln::tools
