@@ -18,7 +18,8 @@ TYPES = {"float": "float32", "f32": "float32", "__half": "float16", "f16": "floa
 
 
 def seconds(work, copies):
-    """Median seconds of work(copy); many at once in a graph where they are short."""
+    """Median seconds of work(copy). Where there are several copies, a graph uses each once."""
+    scratch = torch.empty(2 * cache(), dtype=torch.uint8, device="cuda")
     for copy in range(copies):
         work(copy)
     torch.cuda.synchronize()
@@ -31,19 +32,26 @@ def seconds(work, copies):
         stop.synchronize()
         return start.elapsed_time(stop) * 1e-3
 
-    launches = min(200, max(1, int(2e-3 / timed(lambda: work(0)))))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for launch in range(launches):
-            work(launch % copies)
-    graph.replay()
-    torch.cuda.synchronize()
-    return statistics.median(timed(graph.replay) for _ in range(25)) / launches
+    run = lambda: work(0)
+    if copies > 1:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for copy in range(copies):
+                work(copy)
+        run = graph.replay
+    samples = []
+    for sample in range(30):
+        scratch.fill_(sample)  # nothing of the sample before is in the cache
+        samples.append(timed(run))
+    return statistics.median(samples[5:]) / copies
+
+
+def cache():
+    return torch.cuda.get_device_properties(0).L2_cache_size
 
 
 def copies_of(nbytes):
-    l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    return max(1, min(64, -(-3 * l2 // nbytes)))
+    return max(1, min(1000, -(-3 * cache() // nbytes)))
 
 
 def random(copies, *shape, dtype):

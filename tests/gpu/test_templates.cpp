@@ -185,6 +185,20 @@ TEMPLATE_TEST_CASE("gemm is exact with tensor cores", "[gpu][templates]", kiln::
                         {kMma, 128, 256, 32, 4, 64, 64, 8, 1}});
 }
 
+TEMPLATE_TEST_CASE("gemm is exact with Hopper's tensor cores", "[gpu][templates]", kiln::float16,
+                   kiln::bfloat16) {
+  if (device()->info().limits.compute_capability != 90) {
+    WARN("skipped: not a Hopper GPU");
+    return;
+  }
+  constexpr GemmBody kWgmma = GemmBody::wgmma;
+  check_gemm<TestType>({{kWgmma, 64, 64, 64, 3, 64, 64, 8, 1},
+                        {kWgmma, 64, 128, 64, 5, 64, 128, 8, 8},
+                        {kWgmma, 128, 128, 64, 4, 64, 64, 8, 4},
+                        {kWgmma, 128, 256, 64, 4, 64, 256, 8, 8},
+                        {kWgmma, 256, 128, 64, 4, 128, 128, 8, 4}});
+}
+
 TEMPLATE_TEST_CASE("gemm is exact without tensor cores", "[gpu][templates]", float, kiln::float16,
                    kiln::bfloat16) {
   constexpr GemmBody kSimt = GemmBody::simt;
@@ -278,7 +292,7 @@ TEST_CASE("a handle's launches become part of the caller's graph", "[gpu]") {
   CHECK(out.download() == std::vector<float>(n, 3.75f));
 }
 
-TEST_CASE("work is timed as graphs, or with a cold cache", "[gpu]") {
+TEST_CASE("work is timed as graphs, or with a cold cache", "[gpu][clock]") {
   kiln::RuntimeOptions options;
   options.device = "cuda";
   options.store.disk = false;

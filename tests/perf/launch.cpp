@@ -44,19 +44,14 @@ Kernel kernel() {
           .problem = [](float*, const float*, int n) { return Size{n}; }};
 }
 
-/// Nanoseconds per call, the least of several rounds: what the code costs when nothing disturbs it.
-/// A round's launches fit a GPU's queue: when it is full, a launch waits for the GPU.
-template <class Launch, class Wait>
-double nanoseconds(Launch launch, Wait wait) {
-  constexpr int kCalls = 400;
-  double best = 1e9;
-  for (int round = 0; round < 150; ++round) {
-    best = std::min(best, perf::seconds([&] {
-                            for (int i = 0; i < kCalls; ++i) launch();
-                          }) / kCalls);
-    wait();
-  }
-  return best * 1e9;
+/// Nanoseconds per call. A round's launches fit a GPU's queue: when it is full, they wait for it.
+template <class Launch>
+double nanoseconds(Launch launch) {
+  constexpr int kCalls = 200;
+  return perf::seconds([&] {
+           for (int i = 0; i < kCalls; ++i) launch();
+         }) /
+         kCalls * 1e9;
 }
 
 /// The driver's own launch of a binary, as a program without Kiln would call it.
@@ -114,27 +109,29 @@ void launch_overhead(const std::string& device_name) {
   std::optional<BareLaunch> driver;  // a CUDA context is current from here on
   const auto measure = [&](const char* where) {
     std::vector<double> bare, held, looked_up;
-    for (int i = 0; i < 7; ++i) {
-      bare.push_back(nanoseconds(
-          [&] {
-            if (driver)
-              (*driver)(geometry, stream, arguments);
-            else
-              device->launch(*loaded, geometry, stream, arguments);
-          },
-          wait));
-      held.push_back(nanoseconds([&] { bound(stream, out_pointer, in_pointer, n); }, wait));
-      looked_up.push_back(nanoseconds([&] { tuned(stream, out_pointer, in_pointer, n); }, wait));
+    // Side by side: what disturbs the machine meets all three.
+    for (int round = 0; round < 1000; ++round) {
+      const double least = nanoseconds([&] {
+        if (driver)
+          (*driver)(geometry, stream, arguments);
+        else
+          device->launch(*loaded, geometry, stream, arguments);
+      });
+      wait();
+      held.push_back(nanoseconds([&] { bound(stream, out_pointer, in_pointer, n); }) - least);
+      wait();
+      looked_up.push_back(nanoseconds([&] { tuned(stream, out_pointer, in_pointer, n); }) - least);
+      wait();
+      bare.push_back(least);
     }
     const auto report = [&](const char* what, double value, const char* goal = "") {
       char text[96];
       std::snprintf(text, sizeof text, "launch%s: %s", where, what);
       perf::report(text, value, "ns", goal);
     };
-    const double least = perf::median(bare);
-    report(driver ? "the driver's own" : "the device's own", least);
-    report("handle held, minus that", perf::median(held) - least, "goal <= 25");
-    report("with problem look-up, minus that", perf::median(looked_up) - least, "goal <= 60");
+    report(driver ? "the driver's own" : "the device's own", perf::median(bare));
+    report("handle held, minus that", perf::median(held), "goal <= 25");
+    report("with problem look-up, minus that", perf::median(looked_up), "goal <= 60");
   };
   measure("");
   if (device->info().target.kind != kiln::Target::Kind::cuda) return;
