@@ -139,6 +139,28 @@ void launch_overhead(const std::string& device_name) {
   measure(" in a current context");
 }
 
+/// Seconds in which the driver alone loads a binary and launches it once; 0: there is no driver.
+double loading(const std::string& device_name) {
+  const auto device = kiln::runtime::open_device(device_name, {});
+  if (device->info().target.kind != kiln::Target::Kind::cuda) return 0;
+  kiln::runtime::Builder builder(
+      std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false}),
+      kiln::runtime::make_compiler, {}, 1);
+  const auto build = builder.build(kernel().definition(), kiln::Values{32}, device->info().target);
+  if (!build.binary()) throw kiln::InternalError("the empty kernel does not compile");
+  float *out = nullptr, *in = nullptr;
+  int n = 1000;
+  void* arguments[] = {&out, &in, &n};
+  std::vector<double> times;
+  for (int i = 0; i < 7; ++i)
+    times.push_back(perf::seconds([&] {
+      const BareLaunch launch(*build.binary());
+      launch({.grid = {1}, .block = {32}}, device->tuning_stream(), arguments);
+      device->synchronize(device->tuning_stream());
+    }));
+  return perf::median(times);
+}
+
 void first_launch(const std::string& device_name) {
   std::vector<double> cold, warm;
   for (int i = 0; i < 7; ++i) {
@@ -157,8 +179,11 @@ void first_launch(const std::string& device_name) {
       }));
     }
   }
+  const double by_driver = loading(device_name);
   perf::report("first launch, compiled", perf::median(cold) * 1e3, "ms");
   perf::report("first launch, from the store", perf::median(warm) * 1e3, "ms");
+  if (by_driver > 0)
+    perf::report("first launch: of which the driver loads and launches", by_driver * 1e3, "ms");
   perf::report("first launch: store against cold compile", perf::median(cold) / perf::median(warm),
                "x", "goal >= 100");
 }
