@@ -239,7 +239,7 @@ TEST_CASE("a context that is current is used and stays current", "[gpu]") {
   CHECK(now == primary->get());
 }
 
-TEST_CASE("several threads launch one kernel", "[gpu]") {
+TEST_CASE("several threads launch one kernel", "[gpu][threads]") {
   Addition add(open(), 1 << 16);
   std::atomic<int> wrong = 0;
   std::vector<std::thread> threads;
