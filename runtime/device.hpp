@@ -10,6 +10,7 @@
 #include "codegen/binary.hpp"
 #include "codegen/compiler.hpp"
 #include "kiln/device.hpp"
+#include "kiln/error.hpp"
 
 namespace kiln::runtime {
 
@@ -29,6 +30,12 @@ class Replay {
   virtual ~Replay() = default;
   /// Puts the whole sequence on `stream`. @throws EnvironmentError when the device refuses.
   virtual void run(Stream stream) = 0;
+};
+
+/// A kernel faulted, and the device does no more work for this process.
+class DeviceLost : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
 };
 
 /// All functions are safe to call from several threads. Failures of the device are
@@ -80,6 +87,10 @@ class Device {
 
   /// What compiles for this device, where that is not what compiles for its target; else null.
   virtual std::shared_ptr<codegen::Compiler> compiler() const { return nullptr; }
+
+  /// True when whatever failed was no ordinary refusal: nothing works any more in this process.
+  /// Waits for the tuning stream.
+  virtual bool lost() noexcept { return false; }
 
   /// True when compiling on the CPU disturbs what is timed here.
   virtual bool shares_cpu() const noexcept = 0;

@@ -110,11 +110,11 @@ DeviceWorkload::Verdict DeviceWorkload::verify(Stream stream, const std::functio
 
 DeviceWorkload::Verdict DeviceWorkload::judge() {
   Verdict verdict;
-  std::vector<std::byte> got;
   for (Array& array : arrays_) {
     const Workload::Argument& argument = host_.arguments()[array.argument];
     if (argument.direction == Direction::in || argument.bytes.empty()) continue;
-    got.resize(argument.bytes.size());
+    got_.resize(std::max(got_.size(), argument.bytes.size()));
+    const std::span<std::byte> got(got_.data(), argument.bytes.size());
     device_->copy_to_host(got.data(), array.address, got.size());
     const Comparison comparison = compare(argument, got, argument.bytes, kernel_.tolerance);
     verdict.max_error = std::max(verdict.max_error, comparison.max_error);

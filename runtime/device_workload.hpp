@@ -101,6 +101,7 @@ class DeviceWorkload {
   std::size_t next_ = 0;         ///< copy that take() gives next
   std::vector<void*> places_;    ///< array addresses of all copies, copy by copy
   std::vector<void*> turned_;    ///< argument addresses of all copies, copy by copy
+  std::vector<std::byte> got_;   ///< an output, downloaded: kept, since new pages take long
   std::vector<bool> used_;       ///< copies whose in/out arrays were written
   DeviceMemory flush_;
   std::byte flush_value_{0};

@@ -103,10 +103,28 @@ bool MeasuringLane::verify(const Contestant& c) {
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
   } catch (const Error& error) {
+    if (device_->lost()) lose_device(c.candidate, error.what());
     candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());
   }
   result_.verify_seconds += trace_.add("verify", "tuner", describe(c.candidate), begin);
   return right;
+}
+
+void MeasuringLane::lose_device(std::size_t candidate, const std::string& why) {
+  candidates_.reject(candidate, CandidateStatus::launch_failed, why);
+  throw DeviceLost(format("kernel {} with {}: {}", kernel_.name, describe(candidate), why));
+}
+
+/// `work` times contestants.
+template <class Work>
+auto MeasuringLane::guarded(std::vector<Contestant>& contestants, const Work& work) {
+  try {
+    return work();
+  } catch (const DeviceLost& error) {
+    for (const Contestant& c : contestants)
+      if (c.failure == error.what()) lose_device(c.candidate, c.failure);
+    throw;
+  }
 }
 
 /// The best so far runs again beside every group: times from different minutes are not compared,
@@ -121,10 +139,12 @@ void MeasuringLane::time(std::vector<Contestant>& contestants) {
   MeasureOptions options;
   options.cold_cache = options_.cold_cache;
   if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
-  const MeasureReport report = measure(
-      *device_, workload_, contestants, options,
-      [](std::size_t candidate) { return candidate == 0; },
-      [&](std::size_t done, std::size_t total) { progress_(Phase::time, done, total); });
+  const MeasureReport report = guarded(contestants, [&] {
+    return measure(
+        *device_, workload_, contestants, options,
+        [](std::size_t candidate) { return candidate == 0; },
+        [&](std::size_t done, std::size_t total) { progress_(Phase::time, done, total); });
+  });
   warn(report.warnings);
   double pace = 1;
   if (const auto leader = std::find_if(contestants.begin(), contestants.end(), is_leader);
@@ -182,8 +202,10 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
   if (finalists.size() < 2) return {};
   const auto begin = Clock::now();
   progress_(Phase::finals, 0, finalists.size());
-  const FinalsResult final = finals(*device_, workload_, finalists, options,
-                                    [this] { return options_.stop.stop_requested(); });
+  const FinalsResult final = guarded(finalists, [&] {
+    return finals(*device_, workload_, finalists, options,
+                  [this] { return options_.stop.stop_requested(); });
+  });
   warn(final.warnings);
   // Those who left early met other rounds than the winner did: their times are told by how they
   // compare in the rounds that both were in.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "kiln/definition.hpp"
@@ -36,6 +37,7 @@ class MeasuringLane {
   std::optional<std::size_t> leader() const noexcept { return leader_; }
 
   /// Loads, verifies and times; every candidate of the group has its status afterwards.
+  /// @throws DeviceLost, as hold_finals() does: only the candidate that did it is rejected.
   void measure_group(std::span<const BuildQueue::Finished> group);
 
   /// Times candidates once more, side by side: `leading` ones are replaced only when one is
@@ -49,6 +51,10 @@ class MeasuringLane {
   std::optional<Contestant> load(std::size_t index, const Build& build);
   bool verify(const Contestant& contestant);
   void time(std::vector<Contestant>& contestants);
+  /// Says which candidate it was that lost the device.
+  [[noreturn]] void lose_device(std::size_t candidate, const std::string& why);
+  template <class Work>
+  auto guarded(std::vector<Contestant>& contestants, const Work& work);
   void keep_the_best();
   std::optional<Contestant> enter(std::size_t index,
                                   const std::function<Build(const Values&)>& build);

@@ -81,7 +81,8 @@ void Sampler::sample(Contestant& c) {
 double Sampler::probe(Contestant& c) {
   try {
     return take(c, c.launches);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (device_.lost()) fail(c, error.what());
     return std::numeric_limits<double>::infinity();
   }
 }
@@ -114,6 +115,8 @@ void Sampler::enqueue(const Contestant& c, std::size_t first, std::size_t launch
 void Sampler::fail(Contestant& c, const char* why) {
   c.failure = why;
   c.active = false;
+  if (device_.lost())
+    throw DeviceLost(why);  // the others would fail, too, through no fault of theirs
 }
 
 }  // namespace kiln::runtime

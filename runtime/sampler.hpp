@@ -46,7 +46,7 @@ class Sampler {
   double take(Contestant& contestant, std::size_t launches);
   void make_replay(Contestant& contestant);
   void enqueue(const Contestant& contestant, std::size_t first, std::size_t launches);
-  static void fail(Contestant& contestant, const char* why);
+  void fail(Contestant& contestant, const char* why);
 
   Device& device_;
   DeviceWorkload& workload_;

@@ -116,8 +116,16 @@ class TuningRun {
       result_.verify_seconds += trace_.add("data", "tuner", "", begin);
     }
     if (earlier_leader_) lane_->set_leader(*earlier_leader_);
-    search();
-    hold_finals();
+    try {
+      search();
+      hold_finals();
+    } catch (const DeviceLost&) {
+      // The next run goes on from here, without the config that did it.
+      result_.complete = false;
+      saved_ = {};
+      save();
+      throw;
+    }
     conclude();
     return std::move(result_);
   }
@@ -189,7 +197,9 @@ class TuningRun {
       }
       progress(TuneProgress::Phase::compile, 0, queue.in_flight());
       const auto begin = Clock::now();
-      const std::vector<BuildQueue::Finished> group = queue.take(group_, options_.stop);
+      // One measured config, and whatever happens later, there is something to keep.
+      const std::size_t count = lane_->leader() || device_->shares_cpu() ? group_ : 1;
+      const std::vector<BuildQueue::Finished> group = queue.take(count, options_.stop);
       result_.compile_seconds += trace_.add("wait for compilers", "tuner", "", begin);
       measure_group(group);
       if (const auto end = limit_reached()) {

@@ -5,6 +5,9 @@
 #include <limits>
 #include <type_traits>
 
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_reduce.h>
+
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/type_names.hpp"
@@ -78,18 +81,28 @@ Comparison compare(const Workload::Argument& argument, std::span<const std::byte
   const bool bytes = argument.type == DataType::bytes;
   const Tolerance exact{0, 0};
   return with_type(argument.type, [&]<class T>(T) {
-    Comparison result;
+    using Range = tbb::blocked_range<std::size_t>;
     const std::size_t count = bytes ? want.size() : argument.count;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double error =
-          error_of(element<T>(got, i), element<T>(want, i), bytes ? exact : tolerance);
-      if (error > 1) ++result.mismatches;
-      if (error > result.max_error) {
-        result.max_error = error;
-        result.worst = i;
+    const auto compared = [&](const Range& range, Comparison result) {
+      for (std::size_t i = range.begin(); i < range.end(); ++i) {
+        const double error =
+            error_of(element<T>(got, i), element<T>(want, i), bytes ? exact : tolerance);
+        if (error > 1) ++result.mismatches;
+        if (error > result.max_error) {
+          result.max_error = error;
+          result.worst = i;
+        }
       }
-    }
-    return result;
+      return result;
+    };
+    // The first of the worst, however the ranges are cut: `left` always comes before `right`.
+    const auto joined = [](const Comparison& left, const Comparison& right) {
+      Comparison both = right.max_error > left.max_error ? right : left;
+      both.mismatches = left.mismatches + right.mismatches;
+      return both;
+    };
+    constexpr std::size_t kGrain = 1 << 15;
+    return tbb::parallel_reduce(Range(0, count, kGrain), Comparison{}, compared, joined);
   });
 }
 

@@ -14,8 +14,15 @@ bool on_host(const DeviceLimits& d) { return d.compute_capability == 0; }
 /// Registers for a thread's sums, and an estimate of those for operands and addresses.
 constexpr int registers(const Gemm& c) {
   const int elements = c.tile_m * c.tile_n;
-  return c.body == GemmBody::mma ? elements / 32 + (c.tile_m + c.tile_n) / 4 + 40
-                                 : elements + (c.tile_m + 1) * c.vector + 40;
+  switch (c.body) {
+    case GemmBody::mma:
+      return elements / 32 + (c.tile_m + c.tile_n) / 4 + 40;
+    case GemmBody::wgmma:
+      return elements / 128 + 60;
+    case GemmBody::simt:
+      break;
+  }
+  return elements + (c.tile_m + 1) * c.vector + 40;
 }
 
 template <class T>
@@ -38,13 +45,18 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
              [](const Gemm& c, P, D d) {
                return c.shared_bytes(sizeof(T)) <= static_cast<unsigned>(d.shared_per_block_optin);
              })
-      .where("tensor cores are those of sm_80 or later, and take 8 elements per access",
-             [](const Gemm& c, P, D d) {
-               return c.body == GemmBody::simt || (c.vector == 8 && d.compute_capability >= 80);
-             })
+      .where(
+          "tensor cores are those of sm_80 or later, wgmma of sm_90, and take 8 elements per "
+          "access",
+          [](const Gemm& c, P, D d) {
+            const int capability = d.compute_capability;
+            return c.body == GemmBody::simt ||
+                   (c.vector == 8 &&
+                    (c.body == GemmBody::mma ? capability >= 80 : capability == 90));
+          })
       .where("a 2-byte GEMM uses the tensor cores where there are some",
              [](const Gemm& c, P, D d) {
-               return c.body == GemmBody::mma || sizeof(T) != 2 || d.compute_capability < 80;
+               return c.body != GemmBody::simt || sizeof(T) != 2 || d.compute_capability < 80;
              })
       .where("a block of more than 64 rows (host: 16) has rows of C for more than half of them",
              [](const Gemm& c, P p, D d) {
@@ -63,12 +75,23 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
                       (c.block_m + c.block_n) * (c.block_k / c.vector) <= 32 * c.threads();
              })
       .where(
-          "a thread has at most 64 sums in the simt body",
-          [](const Gemm& c, P, D) { return c.body == GemmBody::mma || c.tile_m * c.tile_n <= 64; })
+          "a thread has at most 64 sums (simt), a warp's tile is at most 64 wide, wgmma has 3 "
+          "stages",
+          [](const Gemm& c, P, D) {
+            switch (c.body) {
+              case GemmBody::simt:
+                return c.tile_m * c.tile_n <= 64;
+              case GemmBody::mma:
+                return c.tile_m <= 64 && c.tile_n <= 64;
+              case GemmBody::wgmma:
+                break;
+            }
+            return c.stages >= 3;
+          })
       .where("the host copies at once: more than 1 stage only takes memory",
              [](const Gemm& c, P, D d) { return !on_host(d) || c.stages == 1; })
-      .where("slices are at most 64 elements of k on a GPU, at least 128 on the host",
-             [](const Gemm& c, P, D d) { return on_host(d) == (c.block_k >= 128); })
+      .where("slices are at most 128 elements of k on a GPU, at least 128 on the host",
+             [](const Gemm& c, P, D d) { return on_host(d) ? c.block_k >= 128 : c.block_k <= 128; })
       .where("a host thread's 4 to 32 sums are vector registers",
              [](const Gemm& c, P, D d) {
                return !on_host(d) || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
@@ -111,9 +134,9 @@ constexpr Space<Gemm, GemmProblem> space() {
                                                     .vector = 8,
                                                     .group_m = 8}}
                               .default_on(Target::Kind::host, kHostDefault)
-                              .values(&Gemm::body, {GemmBody::simt, GemmBody::mma})
-                              .values(&Gemm::tile_m, {4, 8, 16, 32, 64})
-                              .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64})
+                              .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma})
+                              .values(&Gemm::tile_m, {4, 8, 16, 32, 64, 128})
+                              .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
                               .values(&Gemm::vector, {8, 16}));
   else
     return constrained<T>(Space<Gemm, GemmProblem>{{.body = GemmBody::simt,

@@ -6,6 +6,9 @@
 #include "elements.cuh"
 #include "gemm.hpp"
 #include "mma.cuh"
+#ifndef KILN_HOST_TARGET
+#include "wgmma.cuh"
+#endif
 
 namespace kiln::templates {
 
@@ -52,15 +55,15 @@ __device__ void copy_tile(Copies& copies, T* tile, const T* matrix, long long ro
       if (kPacks % c.threads() != 0 && r >= kRows) break;
       const int l = column + q * c.vector;
       const bool inside = row + r < rows && l < k;
-      copies.copy(tile + r * c.row_stride() + q * c.vector,
-                  inside ? matrix + (row + r) * k + l : matrix, inside);
+      copies.copy(tile + c.place(r, q * c.vector), inside ? matrix + (row + r) * k + l : matrix,
+                  inside);
     }
   } else {
 #pragma unroll 1
     for (int p = thread; p < kRows * c.block_k; p += c.threads()) {
       const long long r = row + p / c.block_k;
       const int l = column + p % c.block_k;
-      tile[p / c.block_k * c.row_stride() + p % c.block_k] =
+      tile[c.place(p / c.block_k, p % c.block_k)] =
           r < rows && l < k ? matrix[r * k + l] : from_float<T>(0.0f);
     }
   }
@@ -112,6 +115,28 @@ struct SimtBody {
   }
 };
 
+/// Writes a thread's sums of 16 rows: two neighbours in each 8 columns of `row` and of `row + 8`.
+template <int kTiles, class T>
+__device__ void store_sums(const float (&sums)[kTiles][4], T* out, int m, int n, long long row,
+                           long long column) {
+  const bool paired = n % 2 == 0 && aligned(2 * sizeof(T), out);
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const long long r = row + h * 8, s = column + j * 8;
+      if (r >= m || s >= n) continue;
+      T* to = out + r * n + s;
+      const T first = from_float<T>(sums[j][2 * h]), second = from_float<T>(sums[j][2 * h + 1]);
+      if (paired) {
+        store_pack(to, Pack<T, 2>{{first, second}});
+      } else {
+        to[0] = first;
+        if (s + 1 < n) to[1] = second;
+      }
+    }
+}
+
 /// A warp's tile_m x tile_n elements are 16x8 tensor-core tiles; layouts in mma.cuh.
 template <Gemm c, class T>
 struct MmaBody {
@@ -161,27 +186,65 @@ struct MmaBody {
   __device__ void store(T* out, int m, int n, long long row, long long column) const {
     row += warp_m() + lane() / 4;
     column += warp_n() + lane() % 4 * 2;
-    const bool paired = n % 2 == 0 && aligned(2 * sizeof(T), out);
 #pragma unroll
-    for (int i = 0; i < kTilesM; ++i)
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const long long r = row + i * 16 + h * 8, s = column + j * 8;
-          if (r >= m || s >= n) continue;
-          T* to = out + r * n + s;
-          const T first = from_float<T>(sums[i][j][2 * h]);
-          const T second = from_float<T>(sums[i][j][2 * h + 1]);
-          if (paired) {
-            store_pack(to, Pack<T, 2>{{first, second}});
-          } else {
-            to[0] = first;
-            if (s + 1 < n) to[1] = second;
-          }
-        }
+    for (int i = 0; i < kTilesM; ++i) store_sums(sums[i], out, m, n, row + i * 16, column);
   }
 };
+
+#ifndef KILN_HOST_TARGET
+
+/// The tensor cores work on their own: multiply() starts a slice, settle() waits for the one
+/// before.
+template <Gemm c, class T>
+struct WgmmaBody {
+  static_assert(sizeof(T) == 2, "body wgmma: T has 2 bytes");
+  static_assert(c.stages >= 3, "body wgmma: at least 3 stages, one of which is still being read");
+
+  static constexpr int kTilesM = c.tile_m / 64, kTilesN = c.tile_n / 8;
+  float sums[kTilesM][kTilesN][4];  // not set: only tensor cores may write it before all is settled
+  bool adding = false;
+
+  __device__ static int unit() { return static_cast<int>(threadIdx.x) / 128; }
+  __device__ static int unit_m() { return unit() / c.units_n() * c.tile_m; }
+  __device__ static int unit_n() { return unit() % c.units_n() * c.tile_n; }
+
+  __device__ void multiply(const T* a, const T* b, const T* /*ahead*/, int /*k*/) {
+    const unsigned long long rows = wgmma_descriptor(a + unit_m() * c.row_stride()),
+                             columns = wgmma_descriptor(b + unit_n() * c.row_stride());
+    wgmma_fence();
+#pragma unroll
+    for (int l = 0; l < c.block_k; l += 16)
+#pragma unroll
+      for (int i = 0; i < kTilesM; ++i)
+        wgmma_m64k16<T>(sums[i], wgmma_advance(rows, (i * 64 * c.row_stride() + l) * 2),
+                        wgmma_advance(columns, l * 2), adding || l > 0);
+    wgmma_commit();
+    adding = true;
+  }
+  template <int kPending>
+  __device__ void settle() {
+    wgmma_wait<kPending>();
+  }
+
+  __device__ void store(T* out, int m, int n, long long row, long long column) {
+    if (!adding) {  // no k at all
+#pragma unroll
+      for (int i = 0; i < kTilesM; ++i)
+#pragma unroll
+        for (int j = 0; j < kTilesN; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.0f;
+    }
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    row += unit_m() + warp * 16 + lane / 4;
+    column += unit_n() + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i) store_sums(sums[i], out, m, n, row + i * 64, column);
+  }
+};
+
+#endif
 
 template <GemmBody body, Gemm c, class T>
 struct Body;
@@ -202,6 +265,10 @@ constexpr Gemm shared_by_lanes(Gemm c) {
 template <Gemm c, class T>
 struct Body<GemmBody::mma, c, T> : SimtBody<shared_by_lanes(c), T> {};
 #endif
+#ifndef KILN_HOST_TARGET
+template <Gemm c, class T>
+struct Body<GemmBody::wgmma, c, T> : WgmmaBody<c, T> {};
+#endif
 
 /// Dynamic shared memory, c.shared_bytes(sizeof(T)) bytes: `stages` buffers, each block_m rows of A
 /// and then block_n rows of B, rows row_stride() elements apart.
@@ -215,7 +282,7 @@ __global__ void __launch_bounds__(c.threads())
                 "vector: 4, 8 or 16 bytes per access");
   static_assert(c.stages >= 1 && c.group_m >= 1, "stages and group_m: at least 1");
 
-  extern __shared__ __align__(128) unsigned char shared_memory[];
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
   T* const buffers = reinterpret_cast<T*>(shared_memory);
   constexpr int kAccess = c.vector * static_cast<int>(sizeof(T));  // bytes
   constexpr int kCopies =
@@ -239,20 +306,31 @@ __global__ void __launch_bounds__(c.threads())
   };
 
   Body<c.body, c, T> body;
-  for (int slice = 0; slice < c.stages - 1; ++slice) copy_slice(slice);
+  for (int slice = 0; slice < c.ahead(); ++slice) copy_slice(slice);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
     if constexpr (c.stages == 1) {
       if (slice > 0) __syncthreads();  // all have read the only buffer
       copy_slice(slice);
     }
-    copies.template wait<(c.stages > 1 ? c.stages - 2 : 0)>();
+    copies.template wait<(c.stages > 1 ? c.ahead() - 1 : 0)>();
+    if constexpr (c.body == GemmBody::wgmma) wgmma_publish();
     __syncthreads();  // all threads' copies of this slice are there, and all have read the last one
-    if constexpr (c.stages > 1) copy_slice(slice + c.stages - 1);
     const T* const buffer = buffers + slice % c.stages * c.stage_elements();
-    body.multiply(buffer, buffer + c.block_m * c.row_stride(),
-                  b + column * k + (slice + 1) * c.block_k, k);
+    const auto multiply = [&] {
+      body.multiply(buffer, buffer + c.block_m * c.row_stride(),
+                    b + column * k + (slice + 1) * c.block_k, k);
+    };
+    if constexpr (c.body == GemmBody::wgmma) {
+      multiply();
+      copy_slice(slice + c.ahead());
+      body.template settle<1>();
+    } else {
+      if constexpr (c.stages > 1) copy_slice(slice + c.ahead());
+      multiply();
+    }
   }
+  if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();
   body.store(out, m, n, row, column);
 }
 

@@ -10,13 +10,15 @@
 //   simt  a thread computes tile_m x tile_n elements as dot products. Any T, any target.
 //   mma   a warp computes tile_m x tile_n elements with tensor cores (mma.sync). 2-byte T, sm_80
 //   on.
+//   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores, which read shared
+//   memory on their own and while the warps go on (wgmma). 2-byte T, sm_90a alone.
 #pragma once
 
 #include "kiln/config.hpp"
 
 namespace kiln::templates {
 
-enum class GemmBody { simt, mma };
+enum class GemmBody { simt, mma, wgmma };
 
 struct GemmProblem {
   int m, n, k;  // elements
@@ -27,22 +29,35 @@ struct Gemm {
   int block_m, block_n;  // rows and columns of C per block
   int block_k;           // k elements per slice
   int stages;            // buffers; 1: copying and multiplying take turns
-  int tile_m, tile_n;    // rows and columns of C per thread (simt) or warp (mma)
-  int vector;            // k elements per access of an operand
-  int group_m;  // block rows that share the blocks' columns while those are in the L2 cache
+  int tile_m, tile_n;  // rows and columns of C per unit: thread (simt), warp (mma), 4 warps (wgmma)
+  int vector;          // k elements per access of an operand
+  int group_m;         // block rows that share the blocks' columns while those are in the L2 cache
 
-  constexpr int units_m() const { return block_m / tile_m; }  // threads or warps along m
+  constexpr int units_m() const { return block_m / tile_m; }  // along m
   constexpr int units_n() const { return block_n / tile_n; }
-  constexpr int threads() const { return units_m() * units_n() * (body == GemmBody::mma ? 32 : 1); }
+  constexpr int unit_threads() const {
+    return body == GemmBody::simt ? 1 : body == GemmBody::mma ? 32 : 128;
+  }
+  constexpr int threads() const { return units_m() * units_n() * unit_threads(); }
   /// True when threads and accesses share the block's tiles evenly.
   constexpr bool divides() const {
     return block_m % tile_m == 0 && block_n % tile_n == 0 && block_k % vector == 0 &&
-           (body == GemmBody::simt || (tile_m % 16 == 0 && tile_n % 16 == 0 && block_k % 16 == 0));
+           (body != GemmBody::mma || (tile_m % 16 == 0 && tile_n % 16 == 0 && block_k % 16 == 0)) &&
+           (body != GemmBody::wgmma || (tile_m % 64 == 0 && block_k == 64 && vector == 8 &&
+                                        (tile_n == 64 || tile_n == 128 || tile_n == 256)));
   }
 
   /// Elements from one row of a slice to the next: padded by one access, so that the same column of
-  /// neighbouring rows lies in different banks.
-  constexpr int row_stride() const { return block_k + vector; }
+  /// neighbouring rows lies in different banks. wgmma wants them swizzled instead.
+  constexpr int row_stride() const { return body == GemmBody::wgmma ? block_k : block_k + vector; }
+  /// Where an element of a slice lies. Swizzled: accesses change places within each row of 128
+  /// bytes, otherwise in each of eight rows.
+  constexpr int place(int row, int column) const {
+    return row * row_stride() +
+           (body == GemmBody::wgmma ? ((column / 8) ^ (row % 8)) * 8 + column % 8 : column);
+  }
+  /// Slices that are being copied while one is multiplied. wgmma still reads the one before it.
+  constexpr int ahead() const { return body == GemmBody::wgmma ? stages - 2 : stages - 1; }
   constexpr int stage_elements() const { return (block_m + block_n) * row_stride(); }
   constexpr unsigned shared_bytes(unsigned element_bytes) const {
     return static_cast<unsigned>(stages * stage_elements()) * element_bytes;

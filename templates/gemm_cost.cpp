@@ -41,18 +41,22 @@ double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const 
 /// alone a block waits for memory at every slice that its stages do not cover.
 double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int registers,
               const DeviceLimits& d) {
-  const bool mma = c.body == GemmBody::mma;
+  const bool mma = c.body == GemmBody::mma, wgmma = c.body == GemmBody::wgmma;
   const BlockWork w = work(c, p);
   const double warps = std::ceil(c.threads() / 32.0);
   // Multiply-adds per clock: half of the large chips' in those of 8.6 to 8.9 and 12.x.
   const bool large =
       d.compute_capability == 80 || (d.compute_capability >= 90 && d.compute_capability < 110);
-  const double rate = mma ? (large ? 1024 : 512) : (d.compute_capability == 80 ? 64 : 128);
+  const double rate = wgmma ? 4096
+                      : mma ? (large ? 1024 : 512)
+                            : (d.compute_capability == 80 ? 64 : 128);
   const double arithmetic = w.products / rate * std::max(1.0, 4 / warps);
 
-  // Rows and columns of a slice that a warp reads, once each, for its products.
-  const double lanes_n = mma ? 1 : std::min(32, c.units_n()), lanes_m = mma ? 1 : 32 / lanes_n;
-  const double rows = lanes_m * c.tile_m, columns = lanes_n * c.tile_n;
+  // Rows and columns of a slice that a warp (wgmma: four, 64 rows at a time) reads, once each, for
+  // its products.
+  const double lanes_n = mma || wgmma ? 1 : std::min(32, c.units_n());
+  const double lanes_m = mma || wgmma ? 1 : 32 / lanes_n;
+  const double rows = wgmma ? 64 : lanes_m * c.tile_m, columns = lanes_n * c.tile_n;
   const double shared = w.products * (rows + columns) / (rows * columns) * element_bytes / 128;
   const double l2 = w.copied * element_bytes / 48;
 

@@ -204,7 +204,8 @@ MmaKernel mma_kernel() {
 }
 
 CopyProblem copy_problem(const DeviceInfo& device) {
-  constexpr std::int64_t kLeast = 64 << 20, kMost = 256 << 20;  // bytes of each array
+  // Bytes of each array. A GPU moves the least of a host in less time than it takes to begin.
+  const std::int64_t kMost = 256 << 20, kLeast = on_host(device.limits) ? 64 << 20 : kMost;
   const std::int64_t wanted = std::clamp(2 * device.limits.l2_bytes, kLeast, kMost);
   auto bytes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
   while (bytes > device.memory_bytes / 16 && bytes > (1 << 20)) bytes /= 2;

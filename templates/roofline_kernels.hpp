@@ -16,8 +16,8 @@ FmaKernel fma_kernel();
 /// For compute capabilities from 8.0 on.
 MmaKernel mma_kernel();
 
-/// Both arrays together four times the last-level cache, from 128 to 512 MB, or what a small device
-/// can spare.
+/// Both arrays together four times the last-level cache, from 128 (a GPU: 512) to 512 MB, or what a
+/// small device can spare.
 CopyProblem copy_problem(const DeviceInfo& device);
 FmaProblem fma_problem(const DeviceInfo& device);
 MmaProblem mma_problem(const DeviceInfo& device);

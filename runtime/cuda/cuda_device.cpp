@@ -308,6 +308,12 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaReplay>(CudaGraphExec(context_, exec));
   }
 
+  // What a kernel broke is reported by every call from then on.
+  bool lost() noexcept override {
+    const WorkingContext working(*context_, std::nothrow);
+    return driver_.StreamSynchronize(tuning_stream_.get()) != CUDA_SUCCESS;
+  }
+
   bool shares_cpu() const noexcept override { return false; }
 
  private:

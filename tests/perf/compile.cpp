@@ -1,6 +1,7 @@
 // How much faster many candidates compile on all cores than on one, and how much faster an instance
 // comes from the store than from its compiler.
 #include <exception>
+#include <span>
 #include <thread>
 
 #include "kiln/registry.hpp"
@@ -14,18 +15,26 @@ namespace {
 using kiln::Target;
 using kiln::runtime::Builder;
 
+/// Of the configs allowed for a problem, `count` that are spread over the space, or all.
 std::vector<kiln::Values> some_configs(const kiln::KernelDefinition& kernel, std::size_t count) {
-  std::vector<kiln::Values> configs{kernel.space.default_config()};
+  const auto& parameters = kernel.space.parameters();
   const kiln::Values problem = kernel.problem({{"rows", 512}, {"hidden", 4096}});
   const kiln::DeviceLimits limits;
-  for (std::size_t field = 0; field < kernel.space.parameters().size(); ++field)
-    for (const std::int64_t value : kernel.space.parameters()[field].values) {
-      kiln::Values config = kernel.space.default_config();
-      config[field] = value;
-      if (configs.size() < count && config != configs[0] &&
-          !kernel.space.violated(config, problem, limits))
-        configs.push_back(config);
-    }
+  std::vector<kiln::Values> allowed;
+  std::vector<std::size_t> place(parameters.size());
+  for (std::size_t field = 0; field < parameters.size();) {
+    kiln::Values config;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      config.push_back(parameters[i].values[place[i]]);
+    if (!kernel.space.violated(config, problem, limits)) allowed.push_back(config);
+    for (field = 0; field < parameters.size() && ++place[field] == parameters[field].values.size();
+         ++field)
+      place[field] = 0;
+  }
+  std::vector<kiln::Values> configs;
+  for (std::size_t i = 0; i < allowed.size(); ++i)
+    if (i * count / allowed.size() != (i + 1) * count / allowed.size() || allowed.size() <= count)
+      configs.push_back(allowed[i]);
   return configs;
 }
 
@@ -39,9 +48,9 @@ double build_seconds(const kiln::KernelDefinition& kernel, const std::vector<kil
 
 void measure(const char* name, const Target& target) try {
   const kiln::KernelDefinition kernel = kiln::shipped_kernels().make("rmsnorm", "bf16");
-  const auto configs = some_configs(kernel, 8);
-  build_seconds(kernel, {configs[0]}, target, 1);  // libraries loaded, files in the page cache
   const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  const auto configs = some_configs(kernel, 2 * threads);
+  build_seconds(kernel, {configs[0]}, target, 1);  // libraries loaded, files in the page cache
   std::vector<double> ratios;
   for (int i = 0; i < 3; ++i)
     ratios.push_back(build_seconds(kernel, configs, target, 1) /
@@ -55,7 +64,7 @@ void measure(const char* name, const Target& target) try {
   perf::ScratchFolder folder;
   const kiln::StoreOptions on_disk{.directory = folder.path() / "store"};
   std::vector<double> cold, warm;
-  for (const auto& config : configs) {
+  for (const auto& config : std::span(configs).first(std::min<std::size_t>(8, configs.size()))) {
     auto fresh = [&] {
       return Builder(std::make_shared<kiln::cache::Store>(on_disk), kiln::runtime::make_compiler,
                      {}, 1);

@@ -108,7 +108,9 @@ class FakeDevice final : public runtime::Device {
     if (geometry.grid.x == 0 || geometry.grid.y == 0 || geometry.grid.z == 0)
       throw EnvironmentError("launch of an empty grid");
     if (!b.launch_error.empty() && kernel.launches++ >= b.fails_after)
-      throw EnvironmentError(b.launch_error);
+      is_lost |= b.launch_error == "device lost";
+    if (is_lost || (!b.launch_error.empty() && kernel.launches > b.fails_after))
+      throw EnvironmentError(is_lost ? "device lost" : b.launch_error);
     if (on_launch) on_launch(kernel.entry, args);
     if (b.run)
       b.run(args);
@@ -169,10 +171,12 @@ class FakeDevice final : public runtime::Device {
     return replay;
   }
   bool shares_cpu() const noexcept override { return host; }
+  bool lost() noexcept override { return is_lost; }
 
   std::shared_ptr<Script> script;
-  bool records = false;  ///< can capture()
-  bool host = false;     ///< shares the CPU
+  bool records = false;          ///< can capture()
+  bool host = false;             ///< shares the CPU
+  mutable bool is_lost = false;  ///< from a launch on that fails with "device lost"
   std::function<void(void* at, std::size_t bytes)> on_fill;
   std::atomic<bool> timing = false;        ///< inside time()
   std::atomic<std::size_t> allocated = 0;  ///< bytes, over all allocations ever

@@ -188,3 +188,36 @@ TEST_CASE("a machine that slows down does not make the later candidates lose", "
   // By the bare times the last one, at 2.2 times the first one's pace, would have no chance.
   CHECK(tune(bench, kernel, options).winner().config == Values{60, 0});
 }
+
+TEST_CASE("a kernel that loses the device ends the run, and is the only one blamed",
+          "[runtime][tuner]") {
+  // Lost while its results are checked, while it is timed, in the final.
+  const int launches = GENERATE(0, 1, 2, 40);
+  Bench bench;
+  const KernelDefinition kernel = doubling({1, 2, 4, 8, 16, 32});
+  bench.of(8).launch_error = "device lost";
+  bench.of(8).fails_after = launches;
+  std::vector<TuneResult> saved;
+  runtime::TuneContext context;
+  context.save = [&](const TuneResult& r) { saved.push_back(r); };
+  TuneOptions options;
+  options.strategy = "exhaustive";
+  const Values problem{100};
+  const auto run = [&] {
+    runtime::tune(kernel, problem, bench.device, bench.builder, options, context);
+  };
+  CHECK_THROWS_AS(run(), runtime::DeviceLost);
+  REQUIRE_FALSE(saved.empty());
+  const TuneResult& last = saved.back();
+  CHECK_FALSE(last.complete);
+  CHECK(find(last, {8, 0}).status == CandidateStatus::launch_failed);
+  CHECK(find(last, {8, 0}).reason == "device lost");
+  CHECK(last.winner().status == CandidateStatus::measured);
+  CHECK(last.count(CandidateStatus::launch_failed) == 1);
+  // The next process goes on without it.
+  Bench fresh;
+  const TuneResult rest = tune(fresh, kernel, options, &last);
+  CHECK(rest.complete);
+  CHECK(rest.count(CandidateStatus::measured) == 5);
+  CHECK(find(rest, {8, 0}).status == CandidateStatus::launch_failed);
+}

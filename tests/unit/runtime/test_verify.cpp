@@ -55,6 +55,15 @@ TEST_CASE("floats: what is equal and what is not", "[runtime][verify]") {
   CHECK_FALSE(compare<double>({huge}, {-huge}).passes());
 }
 
+TEST_CASE("of many elements the first of the worst is named", "[runtime][verify]") {
+  std::vector<float> want(300'000, 1.0f), got = want;
+  for (const std::size_t i : {70'000, 150'001, 299'999}) got[i] = 3;
+  got[200'000] = 2;
+  const Comparison comparison = compare(got, want);
+  CHECK(comparison.mismatches == 4);
+  CHECK(comparison.worst == 70'000);
+}
+
 TEST_CASE("the tolerance's edges", "[runtime][verify]") {
   const Tolerance t{0.25, 0.5};  // exact in binary: 4 allows 1.5
   CHECK(compare<float>({5.5f}, {4}, t).passes());

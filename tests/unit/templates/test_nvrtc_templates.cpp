@@ -20,7 +20,7 @@ NvrtcCompiler* nvrtc() {
 DeviceLimits limits(int compute_capability) {
   DeviceLimits d;
   d.compute_capability = compute_capability;
-  d.shared_per_block_optin = 163 * 1024;
+  d.shared_per_block_optin = (compute_capability == 90 ? 227 : 163) * 1024;
   return d;
 }
 
@@ -68,17 +68,35 @@ TEST_CASE("a sample of each space compiles", "[templates]") {
     for (const char* type : kTypes) {
       const KernelDefinition k = registry.make(family.name, type);
       const Values problem(k.problem_fields.size(), 4096);
-      for (int compiled = 0; compiled < 3;) {
+      for (int compiled = 0; compiled < 6;) {
+        const int capability = compiled < 3 ? 80 : 90;
         Values config;
         for (const Parameter& p : k.space.parameters())
           config.push_back(p.values[random() % p.values.size()]);
-        if (k.space.violated(config, problem, limits(80))) continue;
+        if (k.space.violated(config, problem, limits(capability))) continue;
         ++compiled;
         INFO(describe_instance(k, config));
-        const Binary binary = must_compile(k, config, "sm_80");
+        const Binary binary = must_compile(k, config, capability == 80 ? "sm_80" : "sm_90a");
         CHECK(binary.resources.max_threads ==
               static_cast<int>(k.geometry(config, problem).block.x));
       }
+    }
+}
+
+TEST_CASE("wgmma runs beside what follows it", "[templates]") {
+  if (!nvrtc()) return;
+  for (const char* type : {"f16", "bf16"})
+    for (const Values& config :
+         {Values{2, 128, 256, 64, 4, 64, 256, 8, 8}, Values{2, 128, 128, 64, 4, 128, 128, 8, 8},
+          Values{2, 64, 64, 64, 3, 64, 64, 8, 8}}) {
+      const KernelDefinition k = shipped_kernels().make("gemm", type);
+      INFO(describe_instance(k, config));
+      REQUIRE_FALSE(
+          k.space.violated(config, k.problem({{"m", 256}, {"n", 256}, {"k", 64}}), limits(90)));
+      const Binary binary = must_compile(k, config, "sm_90a");
+      CHECK(binary.log == "");  // the assembler says when it has to wait for each
+      CHECK(binary.resources.spill_stores == 0);
+      CHECK(binary.resources.stack == 0);
     }
 }
 

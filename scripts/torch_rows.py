@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""What PyTorch takes for the problems of `kiln tune --json`, timed as Kiln times: as graphs, over
+copies that no last-level cache holds. A comparison, not a goal. Exits 77 without PyTorch and a GPU.
+
+  torch_rows.py RESULTS...
+"""
+import json
+import statistics
+import sys
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+TYPES = {"float": "float32", "f32": "float32", "__half": "float16", "f16": "float16",
+         "__nv_bfloat16": "bfloat16", "bf16": "bfloat16"}
+
+
+def seconds(work, copies):
+    """Median seconds of work(copy). Where there are several copies, a graph uses each once."""
+    scratch = torch.empty(2 * cache(), dtype=torch.uint8, device="cuda")
+    for copy in range(copies):
+        work(copy)
+    torch.cuda.synchronize()
+
+    def timed(run):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop) * 1e-3
+
+    run = lambda: work(0)
+    if copies > 1:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for copy in range(copies):
+                work(copy)
+        run = graph.replay
+    samples = []
+    for sample in range(30):
+        scratch.fill_(sample)  # nothing of the sample before is in the cache
+        samples.append(timed(run))
+    return statistics.median(samples[5:]) / copies
+
+
+def cache():
+    return torch.cuda.get_device_properties(0).L2_cache_size
+
+
+def copies_of(nbytes):
+    return max(1, min(1000, -(-3 * cache() // nbytes)))
+
+
+def random(copies, *shape, dtype):
+    return [torch.randn(*shape, device="cuda", dtype=dtype) for _ in range(copies)]
+
+
+def prepare(kernel, p, dtype):
+    """A function of a copy's number, and how many copies there are."""
+    size = torch.empty((), dtype=dtype).element_size()
+    if kernel == "gemm":
+        copies = copies_of(size * (p["m"] * p["k"] + p["n"] * p["k"] + p["m"] * p["n"]))
+        a = random(copies, p["m"], p["k"], dtype=dtype)
+        b = random(copies, p["n"], p["k"], dtype=dtype)
+        out = random(copies, p["m"], p["n"], dtype=dtype)
+        return lambda i: torch.matmul(a[i], b[i].t(), out=out[i]), copies
+    if kernel == "rmsnorm":
+        shape = p["rows"], p["hidden"]
+        copies = copies_of(2 * size * shape[0] * shape[1])
+        x, w = random(copies, *shape, dtype=dtype), torch.randn(shape[1], device="cuda", dtype=dtype)
+        return lambda i: torch.nn.functional.rms_norm(x[i], shape[1:], w, 1e-5), copies
+    shape = (p["n"],) if kernel == "vector_add" else (p["rows"], p["hidden"])
+    count = p["n"] if kernel == "vector_add" else shape[0] * shape[1]
+    copies = copies_of(3 * size * count)
+    a, b, out = (random(copies, *shape, dtype=dtype) for _ in range(3))
+    return lambda i: torch.add(a[i], b[i], out=out[i]), copies
+
+
+def main(*paths):
+    if torch is None or not torch.cuda.is_available():
+        print("no PyTorch with a GPU here")
+        return 77
+    source = torch.randn(1 << 28, device="cuda")
+    target = torch.empty_like(source)
+    taken = seconds(lambda _: target.copy_(source), 1)
+    print(f"torch {torch.__version__}: copy of 1 GiB, {2 * source.nbytes / taken * 1e-9:.4g} GB/s")
+    del source, target
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            output = json.load(file)
+        for result in output.get("results", [output]):
+            problem = result["problem"]
+            dtype = getattr(torch, TYPES[result["types"][0]])
+            work, copies = prepare(result["kernel"], problem, dtype)
+            taken, kiln = seconds(work, copies), result["winner"]["time_ms"] * 1e-3
+            rate = f", {2e-12 * problem['m'] * problem['n'] * problem['k'] / taken:.4g} TFLOP/s" \
+                if result["kernel"] == "gemm" else ""
+            sizes = ",".join(f"{name}={value}" for name, value in problem.items())
+            print(f"{result['kernel']} {sizes}: torch {taken * 1e6:.4g} us{rate}; Kiln "
+                  f"{kiln * 1e6:.4g} us: {taken / kiln:.2f} times torch's speed")
+            del work
+            torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
