@@ -84,7 +84,9 @@ std::variant<std::unique_ptr<Bundle>, Failure> Bundle::open(
       new Impl{path, std::move(map), std::get<BundleReader>(std::move(read))})));
   if (!public_key.empty()) {
     const auto key = PublicKey::load(public_key);
-    if (const auto* failure = std::get_if<Failure>(&key)) return *failure;
+    if (const auto* failure = std::get_if<Failure>(&key))
+      return Failure{"the public key that bundles must be signed for: " + failure->what,
+                     failure->advice, failure->code};
     if (auto failure = bundle->distrust(std::get<PublicKey>(key))) return *std::move(failure);
   }
   return bundle;

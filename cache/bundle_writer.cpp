@@ -17,7 +17,7 @@ namespace kiln::cache {
 namespace {
 
 /// A bundle is a product, not part of a private cache: it gets the mode that any output file gets,
-/// though never one that its readers refuse. What lies at its name and is no file stays.
+/// though never one that its readers refuse. A directory made at its name meanwhile stays.
 class OutputFiles : public FileSystem {
  public:
   int create(int directory, const char* name) override {
@@ -68,6 +68,13 @@ void BundleWriter::add(EntryKind kind, const Key& key, Bytes payload) {
 std::optional<Failure> BundleWriter::write(const std::filesystem::path& path,
                                            const std::string& made_by,
                                            const std::filesystem::path& private_key) const {
+  // A rename would put a file in the place of a device.
+  std::error_code none;
+  const auto status = std::filesystem::symlink_status(path, none);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+      !std::filesystem::is_symlink(status) && !std::filesystem::is_directory(status))
+    return Failure{path.string() + " is a device, a FIFO or a socket", "name a file to write",
+                   EEXIST};
   std::optional<PrivateKey> signer;
   if (!private_key.empty()) {
     auto loaded = PrivateKey::load(private_key);

@@ -102,14 +102,14 @@ DiskLevel::SharedFd DiskLevel::locks(bool create) {
 }
 
 /// Sets `path` to the shard's, also where it is not there.
-GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name,
-                                  std::filesystem::path& path) {
-  path = directory_ / kVersionDirectory / directory_name(kind);
+GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name, std::string& path) {
+  // Text and not a path: taking paths apart would cost a hit as much as its system calls.
+  path = directory_.native() + '/' + kVersionDirectory + '/' + directory_name(kind);
   std::optional<Failure> failure;
   const SharedFd parent = inner_directory(index(kind), false, failure);
   if (!parent) return {{}, std::move(failure)};
-  path /= name;
-  return open_guarded(parent->get(), name, path.string(), owner_);
+  path += '/' + name;
+  return open_guarded(parent->get(), name, path, owner_);
 }
 
 ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::string& path,
@@ -156,12 +156,12 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
 }
 
 ReadFile DiskLevel::read_file(EntryKind kind, const std::string& hex, std::size_t limit, bool use) {
-  std::filesystem::path path;
+  std::string path;
   GuardedDirectory directory = shard(kind, shard_of(hex), path);
   if (directory.failure) return failed(*std::move(directory.failure));
   if (!directory.fd) return {};
   const std::string name = hex + extension(kind);
-  return read_at(directory.fd.get(), name, (path / name).string(), limit, use);
+  return read_at(directory.fd.get(), name, path + '/' + name, limit, use);
 }
 
 ReadFile DiskLevel::read(EntryKind kind, const std::string& hex, std::size_t limit) {
@@ -173,7 +173,7 @@ ReadFile DiskLevel::use(EntryKind kind, const std::string& hex) {
 }
 
 std::optional<Stamp> DiskLevel::stamp(EntryKind kind, const std::string& hex) {
-  std::filesystem::path path;
+  std::string path;
   const GuardedDirectory directory = shard(kind, shard_of(hex), path);
   struct stat status{};
   if (!directory.fd || ::fstatat(directory.fd.get(), (hex + extension(kind)).c_str(), &status,
@@ -199,6 +199,14 @@ void DiskLevel::sweep(int directory) {
 
 std::optional<Failure> DiskLevel::publish(EntryKind kind, const std::string& hex,
                                           std::span<const std::byte> bytes) {
+  auto failure = try_to_publish(kind, hex, bytes);
+  // Somebody cleared the cache, or removed its directory, under our hands.
+  if (failure && failure->code == ENOENT) failure = try_to_publish(kind, hex, bytes);
+  return failure;
+}
+
+std::optional<Failure> DiskLevel::try_to_publish(EntryKind kind, const std::string& hex,
+                                                 std::span<const std::byte> bytes) {
   std::optional<Failure> failure;
   const SharedFd parent = inner_directory(index(kind), true, failure);
   if (!parent) return failure;
@@ -248,7 +256,7 @@ std::optional<Stamp> DiskLevel::shard_stamp(EntryKind kind, unsigned number) {
 std::optional<Stamp> DiskLevel::walk_shard(EntryKind kind, unsigned number,
                                            const std::function<void(const Found&)>& visit) {
   const std::string shard_name = detail::format("{:02x}", number), none;
-  std::filesystem::path path;
+  std::string path;
   const GuardedDirectory directory = shard(kind, shard_name, path);
   const auto refuse = [&](const std::string& why) {
     visit({Found::What::refused_directory, kind, {}, path, {}, false, why, -1, none});
@@ -258,10 +266,10 @@ std::optional<Stamp> DiskLevel::walk_shard(EntryKind kind, unsigned number,
   if (!directory.fd) return std::nullopt;
   struct stat status{};
   if (::fstat(directory.fd.get(), &status) != 0)
-    return refuse(call_failure("fstat", path.string(), errno).what);
+    return refuse(call_failure("fstat", path, errno).what);
   const Stamp stamp = Stamp::of(status);
   const auto names = names_in(directory.fd.get());
-  if (!names) return refuse(call_failure("readdir", path.string(), errno).what);
+  if (!names) return refuse(call_failure("readdir", path, errno).what);
   for (const std::string& name : *names) {
     const std::string hex = entry_hex(kind, shard_name, name);
     if (hex.empty() && !AtomicFile::is_temporary(name)) continue;
@@ -269,7 +277,7 @@ std::optional<Stamp> DiskLevel::walk_shard(EntryKind kind, unsigned number,
     visit({hex.empty() ? Found::What::temporary : Found::What::entry,
            kind,
            hex,
-           path / name,
+           path + '/' + name,
            Stamp::of(status),
            S_ISREG(status.st_mode),
            {},
@@ -288,7 +296,7 @@ bool DiskLevel::remove(int directory, const std::string& name, const Stamp& judg
 }
 
 bool DiskLevel::remove(EntryKind kind, const std::string& hex, const Stamp& judged) {
-  std::filesystem::path path;
+  std::string path;
   const GuardedDirectory directory = shard(kind, shard_of(hex), path);
   return directory.fd && remove(directory.fd.get(), hex + extension(kind), judged);
 }

@@ -119,10 +119,12 @@ class DiskLevel {
   const std::shared_ptr<FileSystem>& file_system() const { return fs_; }
 
  private:
+  std::optional<Failure> try_to_publish(EntryKind kind, const std::string& hex,
+                                        std::span<const std::byte> bytes);
   static constexpr std::size_t kLocks = 2;  // beside the kinds of entries
 
   SharedFd inner_directory(std::size_t index, bool create, std::optional<Failure>& failure);
-  GuardedDirectory shard(EntryKind kind, const std::string& name, std::filesystem::path& path);
+  GuardedDirectory shard(EntryKind kind, const std::string& name, std::string& path);
   ReadFile read_file(EntryKind kind, const std::string& hex, std::size_t limit, bool use);
   ReadFile read_at(int directory, const std::string& name, const std::string& path,
                    std::size_t limit, bool use);

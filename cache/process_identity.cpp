@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <unistd.h>
@@ -20,7 +19,8 @@ struct ProcessState {
 
 ProcessState state_of(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::getline(file, text, '\0');  // an iterator would throw when the process goes while it is read
   // The program's name is in brackets and may hold anything, brackets too.
   const auto name_end = text.rfind(')');
   ProcessState result;

@@ -18,6 +18,9 @@ namespace {
 using nlohmann::json;
 using What = DiskLevel::Found::What;
 
+/// Keys that are looked at for an error message. In files, that may take a tenth of a millisecond
+/// each.
+constexpr std::size_t kMostConsidered = 10000;
 constexpr std::uint64_t kDefaultSize = std::uint64_t{5} << 30;
 
 /// How many of the fields that say what is wanted differ: other value, or there only once.
@@ -58,7 +61,7 @@ std::uint64_t Store::size_limit(const StoreOptions& options) {
   if (!size && options.log)
     options.log(LogLevel::warning, "cache: KILN_CACHE_SIZE is '" + std::string(text) +
                                        "', which is no size such as 500M or 5G; using 5G");
-  return size.value_or(kDefaultSize);
+  return size.value_or(0) != 0 ? *size : kDefaultSize;
 }
 
 void Store::log(LogLevel level, const std::string& text) const {
@@ -85,19 +88,21 @@ Store::Judgement Store::judge(const ReadFile& file, const Decoded& decoded, Entr
     case ReadFile::Status::read:
       break;
   }
-  const std::string entry = "entry " + key.hex() + ": ";
+  const auto finding = [&](Finding what, const std::string& why, const char* advice) {
+    return Judgement{what, {"entry " + key.hex() + ": " + why, advice}};
+  };
   switch (decoded.status) {
     case DecodeStatus::damaged:
-      return {Finding::damaged, {entry + decoded.why, "the next write repairs it"}};
+      return finding(Finding::damaged, decoded.why, "the next write repairs it");
     case DecodeStatus::older:
-      return {Finding::older, {entry + decoded.why, "the next write replaces it"}};
+      return finding(Finding::older, decoded.why, "the next write replaces it");
     case DecodeStatus::newer:
-      return {Finding::newer, {entry + decoded.why, "it is left alone"}};
+      return finding(Finding::newer, decoded.why, "it is left alone");
     case DecodeStatus::valid:
       break;
   }
   if (!same_key(kind, decoded.key, key))
-    return {Finding::damaged, {entry + "holds another key", "the next write repairs it"}};
+    return finding(Finding::damaged, "holds another key", "the next write repairs it");
   return {Finding::whole, {}};
 }
 
@@ -207,7 +212,8 @@ void Store::put_record(const Key& key, const json& record) {
     unwritten_.put(key, bytes_of(record_text(record)));
 }
 
-WorkLock::Outcome Store::lock(EntryKind kind, const Key& key, WorkLock& lock) {
+WorkLock::Outcome Store::lock(EntryKind kind, const Key& key, WorkLock& lock,
+                              const std::function<bool()>& give_up) {
   using Outcome = WorkLock::Outcome;
   if (disk_.directory().empty()) return Outcome::unusable;
   const std::string hex = key.hex();
@@ -229,7 +235,8 @@ WorkLock::Outcome Store::lock(EntryKind kind, const Key& key, WorkLock& lock) {
   if (times.deadline.count() > 0)
     times.beat = std::clamp(times.deadline / 10, std::chrono::milliseconds(1), times.beat);
   if (kind == EntryKind::binary && before && is_whole()) return Outcome::ready;
-  const Outcome outcome = lock.acquire(disk_, hex, times, is_new);
+  const Outcome outcome =
+      lock.acquire(disk_, hex, times, [&] { return is_new() || (give_up && give_up()); });
   if (lock.waited()) ++counters_.waits;
   if (outcome != Outcome::held || !is_new()) return outcome;
   lock = {};
@@ -277,7 +284,9 @@ std::optional<RootEntry> Store::find_portable(EntryKind kind, const Digest& port
 std::optional<Key> Store::closest(EntryKind kind, const Key& wanted) {
   std::optional<Key> best;
   std::size_t least = 0;
+  std::size_t considered = 0;
   const auto consider = [&](const Key& key) {
+    ++considered;
     const std::size_t differing = difference(wanted, key);
     // Of equals the lowest digest, so that the answer does not depend on where it was found.
     if (best && std::tie(least, best->digest) <= std::tie(differing, key.digest)) return;
@@ -287,13 +296,15 @@ std::optional<Key> Store::closest(EntryKind kind, const Key& wanted) {
   const MemoryLevel& memory = kind == EntryKind::binary ? binaries_ : unwritten_;
   for (const auto& [key, payload] : memory.snapshot()) consider(key);
   disk_.walk([&](const DiskLevel::Found& found) {
-    if (found.what != What::entry || found.kind != kind || !found.regular) return;
+    if (found.what != What::entry || found.kind != kind || !found.regular ||
+        considered >= kMostConsidered)
+      return;
     if (const auto key = read_key(disk_, kind, found.hex)) consider(*key);
   });
   for (const auto& root : roots_.usable())
     root->each_key(kind, [&](const Key& key) {
       consider(key);
-      return true;
+      return considered < kMostConsidered;
     });
   return best;
 }

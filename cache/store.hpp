@@ -49,7 +49,9 @@ class Store {
   /// Takes the right to make the entry `key` (see WorkLock), or waits for another process that is
   /// making it. After `ready` look again; after `held` of a record, too, for it may have been
   /// replaced just before. Without a writable directory: `unusable`, at once.
-  WorkLock::Outcome lock(EntryKind kind, const Key& key, WorkLock& lock);
+  /// `give_up`, asked now and then, ends the wait as if the entry were there.
+  WorkLock::Outcome lock(EntryKind kind, const Key& key, WorkLock& lock,
+                         const std::function<bool()>& give_up = {});
 
   /// The first entry of what `portable` says is wanted whose whole key is accepted: from the roots,
   /// and with `own` from memory and the writable store before them. For where the rest of the key
@@ -57,7 +59,8 @@ class Store {
   std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, bool own,
                                          const std::function<bool(const Key&)>& accept);
   /// Of all keys of a kind, here and in the roots, the one that differs from `wanted` in the fewest
-  /// of its portable fields. For error messages: it reads every key there is.
+  /// of its portable fields. For error messages: it reads every
+  /// key there is, up to ten thousand.
   std::optional<Key> closest(EntryKind kind, const Key& wanted);
   bool has_roots() const noexcept;
   /// Why roots that were named are not used; empty if all are.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <set>
 #include <thread>
 
 #include "kiln/detail/format.hpp"
@@ -65,7 +66,22 @@ Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int6
     });
   };
   Build build;
-  if (auto found = store_->find_portable(EntryKind::binary, wanted.portable, own, same_source))
+  std::string ambiguous;
+  if (!source) {
+    // Any may be stale then; of several at least all but one are.
+    std::set<std::string> sources;
+    store_->find_portable(EntryKind::binary, wanted.portable, own, [&](const Key& found) {
+      for (const KeyField& f : found.fields)
+        if (f.name == codegen::kKernelSourceField) sources.insert(f.value);
+      return false;
+    });
+    if (sources.size() > 1)
+      ambiguous = "it is there made of " + std::to_string(sources.size()) +
+                  " sources; which is meant cannot be told where the kernel's own is not readable";
+  }
+  if (auto found = ambiguous.empty()
+                       ? store_->find_portable(EntryKind::binary, wanted.portable, own, same_source)
+                       : std::nullopt)
     if (auto binary = codegen::parse_binary(found->payload)) {
       build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
       build.key = std::move(found->key);
@@ -73,13 +89,25 @@ Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int6
       build.from_store = true;
       return build;
     }
-  Missing missing{codegen::describe_instance(kernel, config), wanted, {}, {}, why};
+  Missing missing{codegen::describe_instance(kernel, config),
+                  wanted,
+                  {},
+                  {},
+                  ambiguous.empty() ? why : ambiguous};
   if (!why.empty()) {
-    missing.closest = store_->closest(EntryKind::binary, wanted);
+    missing.closest = closest(wanted);
     if (missing.closest) missing.differences = differences(wanted, *missing.closest);
   }
   build.outcome = std::move(missing);
   return build;
+}
+
+/// Looking through all there is takes long, and many problems lack one instance.
+std::optional<Key> Builder::closest(const Key& wanted) {
+  std::lock_guard lock(closest_mutex_);
+  const auto [place, first] = closest_.try_emplace(wanted.portable);
+  if (first) place->second = store_->closest(EntryKind::binary, wanted);
+  return place->second;
 }
 
 Build Builder::compile(const codegen::Source& source, const Target& target,

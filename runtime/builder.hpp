@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -27,7 +28,7 @@ struct Build {
   Bytes bytes;  ///< the binary as the store keeps it
   bool from_store = false;
   bool keepable = true;  ///< false: it may depend on files that its key does not cover
-  double seconds = 0;  ///< spent on it, by one thread
+  double seconds = 0;    ///< spent on it, by one thread
 
   const codegen::Binary* binary() const {
     const auto* b = std::get_if<std::shared_ptr<const codegen::Binary>>(&outcome);
@@ -75,6 +76,7 @@ class Builder {
   Build compile(const codegen::Source& source, const Target& target, codegen::Compiler& compiler,
                 const Key& key);
   bool take(const Key& key, Build& build);
+  std::optional<Key> closest(const Key& wanted);
 
   std::shared_ptr<cache::Store> store_;
   MakeCompiler make_compiler_;
@@ -84,6 +86,8 @@ class Builder {
   std::mutex compilers_mutex_;
   std::shared_ptr<codegen::Compiler> compilers_[2];
   codegen::IncludeCache includes_;
+  std::mutex closest_mutex_;
+  std::map<Digest, std::optional<Key>> closest_;  ///< by Key::portable of what was wanted
   cache::SingleFlight<Digest, Build> flights_;
   std::atomic<std::size_t> compiled_{0};
 };

@@ -150,7 +150,10 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
     if (alone.held() || options.stop.stop_requested() ||
         (options.max_seconds > 0 && seconds_since(start) >= options.max_seconds))
       break;
-    const auto outcome = store_->lock(EntryKind::record, key, alone);
+    const auto outcome = store_->lock(EntryKind::record, key, alone, [&] {
+      return options.stop.stop_requested() ||
+             (options.max_seconds > 0 && seconds_since(start) >= options.max_seconds);
+    });
     if (outcome == cache::WorkLock::Outcome::unusable) break;
   }
   TuneOptions left = options;  // the wait is a part of the budget
@@ -166,8 +169,21 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
     if (known && options.retune) add_missing(result, known->result);
     return result;
   };
+  // Whoever took this search for dead, or went on without the lock, may have written meanwhile.
+  const auto save = [&](TuneResult& result) {
+    const auto latest = recall(kernel, problem);
+    if (latest && latest->same_space && !options.retune) {
+      if (latest->result.complete && !result.complete) return false;
+      add_missing(result, latest->result);
+    }
+    const nlohmann::json record = runtime::to_json(result, kernel, software);
+    store_->put_record(key, record);
+    starting_points_.add(key, record);
+    return true;
+  };
   context.save = [&](const TuneResult& unfinished) {
-    store_->put_record(key, runtime::to_json(completed(unfinished), kernel, software));
+    TuneResult result = completed(unfinished);
+    save(result);
   };
   TuneResult result = completed(runtime::tune(kernel, problem, device_, builder_, left, context));
   for (const Version& v : software) result.versions.push_back({v.name, v.value});
@@ -177,9 +193,7 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
     stays.end = SearchEnd::stopped;
     return stays;
   }
-  const nlohmann::json record = runtime::to_json(result, kernel, software);
-  store_->put_record(key, record);
-  starting_points_.add(key, record);
+  save(result);
   ++tuned_;
   // Whoever asked for a tuning reads its result; a launch has nobody else to tell.
   if (for_launch)

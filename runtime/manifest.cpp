@@ -62,7 +62,10 @@ Manifest Manifest::read(const std::filesystem::path& file) {
   std::error_code error;
   if (!in || std::filesystem::is_directory(file, error))  // which opens, too
     throw UserError(detail::format("manifest {} cannot be read", file.string()));
-  const json document = json::parse(in, nullptr, false);
+  // What lies deeper is dropped unread: the library recurses when such values are copied.
+  constexpr int kDepth = 16;
+  const auto shallow = [](int depth, json::parse_event_t, json&) { return depth < kDepth; };
+  const json document = json::parse(in, shallow, false);
   if (!document.is_object() || document.value("format", json()) != kFormat)
     throw UserError(detail::format("{} is not a manifest of Kiln's", file.string()));
   if (document.value("version", json()) != kVersion)

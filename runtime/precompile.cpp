@@ -22,6 +22,7 @@
 #include "runtime/parallel.hpp"
 #include "runtime/record_library.hpp"
 #include "runtime/resource_check.hpp"
+#include "runtime/tuner.hpp"
 
 namespace kiln {
 
@@ -97,6 +98,11 @@ class Worklist {
     const KernelDefinition& kernel = job.kernel;
     const Values problem = kernel.bucketed(job.problem);
     const DeviceLimits limits = limits_of(target);
+    if (const LaunchGeometry geometry =
+            kernel.geometry(kernel.space.default_config(target.kind), problem);
+        runtime::empty(geometry))
+      throw UserError(format("precompile: kernel {} for {}: the grid is empty, nothing is launched",
+                             kernel.name, kernel.describe_problem(problem)));
     const Digest kernel_identity = identity(kernel, target);
     std::string refusal;
     bool any = false;

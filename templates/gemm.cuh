@@ -208,6 +208,7 @@ struct WgmmaBody {
   __device__ static int unit_m() { return unit() / c.units_n() * c.tile_m; }
   __device__ static int unit_n() { return unit() % c.units_n() * c.tile_n; }
 
+  __device__ void publish() { wgmma_publish(); }
   __device__ void multiply(const T* a, const T* b, const T* /*ahead*/, int /*k*/) {
     const unsigned long long rows = wgmma_descriptor(a + unit_m() * c.row_stride()),
                              columns = wgmma_descriptor(b + unit_n() * c.row_stride());
@@ -314,7 +315,7 @@ __global__ void __launch_bounds__(c.threads())
       copy_slice(slice);
     }
     copies.template wait<(c.stages > 1 ? c.ahead() - 1 : 0)>();
-    if constexpr (c.body == GemmBody::wgmma) wgmma_publish();
+    if constexpr (c.body == GemmBody::wgmma) body.publish();
     __syncthreads();  // all threads' copies of this slice are there, and all have read the last one
     const T* const buffer = buffers + slice % c.stages * c.stage_elements();
     const auto multiply = [&] {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
 #include "tools/commands.hpp"
 #include "tools/entries.hpp"
 #include "tools/output.hpp"
@@ -85,8 +86,16 @@ int trim(const Context& context, const std::string& max_size) {
   return kDone;
 }
 
+/// An empty list must not stand for a store that may not be looked into.
+std::vector<StoreEntry> entries_of(const Context& context, const std::string& prefix) {
+  const Cache cache(context.store);
+  if (const StoreStatistics s = cache.stats(); s.memory_only && context.store.disk)
+    throw EnvironmentError(s.reason);
+  return cache.explain(prefix);
+}
+
 int list(const Context& context) {
-  std::vector<StoreEntry> entries = Cache(context.store).explain("");
+  std::vector<StoreEntry> entries = entries_of(context, "");
   std::ranges::stable_sort(entries, std::greater(), &StoreEntry::used);
   json all = json::array();
   for (const StoreEntry& entry : entries) {
@@ -103,7 +112,7 @@ int list(const Context& context) {
 }
 
 int explain(const Context& context, const std::string& prefix) {
-  const std::vector<StoreEntry> entries = Cache(context.store).explain(prefix);
+  const std::vector<StoreEntry> entries = entries_of(context, prefix);
   if (entries.empty()) throw UserError("no entry's key begins with '" + prefix + "'");
   json all = json::array();
   for (const StoreEntry& e : entries) {

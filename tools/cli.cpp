@@ -87,7 +87,11 @@ int cli_main(int argc, char** argv, Registry registry) {
   Context context;
   context.registry = std::move(registry);
   try {
-    return run(argc, argv, context);
+    const int code = run(argc, argv, context);
+    // A list that was cut off must not look like a whole one.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+      throw EnvironmentError("standard output could not be written: is the disk full?");
+    return code;
   } catch (const UserError& error) {
     return fail(context, kUserError, "user", error.what());
   } catch (const EnvironmentError& error) {

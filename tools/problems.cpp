@@ -1,6 +1,8 @@
 #include "tools/problems.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -55,6 +57,24 @@ NamedProblem make(const Registry& registry, const std::string& kernel, const std
   return named;
 }
 
+/// A misspelt field would be taken for one that was left out.
+void check(const json& item) {
+  if (!item.is_object()) throw UserError("--problems: an entry is not an object: " + item.dump());
+  for (const auto& [name, value] : item.items())
+    if (name != "kernel" && name != "types" && name != "problem" && name != "devices")
+      throw UserError(
+          format("--problems: unknown field '{}' (known: kernel, types, problem, "
+                 "devices) in {}",
+                 name, item.dump()));
+  for (const auto& [name, value] : item.value("problem", json::object()).items())
+    if (!value.is_number_integer() ||
+        (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX))
+      throw UserError(format("--problems: {}={} is not an integer", name, value.dump()));
+  for (const json& device : item.value("devices", json::array()))
+    if (device != "cuda" && device != "host")
+      throw UserError(format("--problems: unknown device {} (known: cuda, host)", device.dump()));
+}
+
 }  // namespace
 
 bool NamedProblem::meant_for(Target::Kind kind) const {
@@ -69,12 +89,15 @@ NamedProblem named_problem(const Registry& registry, const std::string& kernel,
 
 std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,
                                         const std::vector<std::string>& only) {
-  std::ifstream in(file);
-  if (!in) throw UserError(format("--problems: {} cannot be read", file));
+  std::error_code error;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(file, error)) in.open(file);
+  if (!in.is_open()) throw UserError(format("--problems: {} is no file that can be read", file));
   std::vector<NamedProblem> problems;
   std::set<std::string> seen;
   try {
     for (const json& item : json::parse(in)) {
+      check(item);
       const std::string kernel = item.at("kernel");
       if (!only.empty() && std::find(only.begin(), only.end(), kernel) == only.end()) continue;
       seen.insert(kernel);

@@ -18,7 +18,7 @@ KILN, OWN, ENGINE = (str(pathlib.Path(p).resolve()) for p in sys.argv[1:4])
 
 
 def run(*arguments, code=DONE, **environment):
-    result = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=200,
+    result = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=600,
                             env=dict(os.environ, **environment))
     assert result.returncode == code, f"{arguments}: exit {result.returncode}, not {code}\n{result.stdout}{result.stderr}"
     return result
@@ -293,7 +293,7 @@ def check_interrupt(folder):
         time.sleep(0.02)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == INTERRUPTED, (process.returncode, out, err)
     report = json.loads(out)
     assert report["stopped"] and report["bundle"] is None and not bundle.exists(), report

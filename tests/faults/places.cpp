@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "cache/bundle.hpp"
 #include "cache/entry.hpp"
 #include "cache/record.hpp"
 #include "program.hpp"
@@ -418,15 +419,23 @@ void planted(Trial& trial) {
 
 void shared_root(Trial& trial) {
   if (!is_root()) trial.skip("taking two users' identities needs root");
-  for (const bool kept_private : {false, true}) {
-    trial.next(kept_private ? "the root is readable by its owner only" : "readable by all");
+  for (const std::string kind : {"directory", "bundle", "directory for its owner only"}) {
+    trial.next("two users, a " + kind);
     const TemporaryDirectory shared, own;
     ::chmod(shared.path().c_str(), 0755);
     ::chmod(own.path().c_str(), 01777);
-    const fs::path root = shared.path() / "root";
+    const fs::path root = shared.path() / "root", bundle = shared.path() / "shared.kiln";
     const Bystanders bystanders(root);
-    for (int i = 0; i < 5; ++i) Program(options_for(root)).runs(trial, i);
-    if (!kept_private) set_mode_below(root, 0755, 0644);
+    cache::BundleWriter writer;
+    for (int i = 0; i < 5; ++i) {
+      Program program(options_for(root));
+      program.runs(trial, i);
+      writer.add(EntryKind::binary, program.key(i), *program.store->find(program.key(i)));
+    }
+    if (kind == "bundle" && writer.write(bundle, "the fault suite"))
+      throw std::runtime_error("no bundle");
+    const bool readable = kind != "directory for its owner only";
+    if (kind == "directory") set_mode_below(root, 0755, 0644);
     const std::string before = snapshot(shared.path());
     Shared<std::atomic<int>> ready;
     Processes processes(trial);
@@ -436,11 +445,11 @@ void shared_root(Trial& trial) {
         ++*ready;
         await([&] { return *ready == 2; });
         StoreOptions options = options_for(own.path() / std::to_string(user));
-        options.roots = {root};
+        options.roots = {kind == "bundle" ? bundle : root};
         Program program(options);
         for (int i = 0; i < 10; ++i) program.runs(trial, i);
-        trial.right(program.compiles() == (kept_private ? 10 : 5), "the root was not used");
-        if (!kept_private) bystanders.whole_in(trial, options);
+        trial.right(program.compiles() == (readable ? 5 : 10), "the root was not used");
+        if (kind == "directory") bystanders.whole_in(trial, options);
         trial.right(program.store->verify().ok(), "a user's own store is damaged");
         options.disk = false;
         for (int i = 0; i < 5; ++i) Program(options).runs(trial, i);

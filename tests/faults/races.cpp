@@ -250,6 +250,32 @@ void lock_holder_gone(Trial& trial) {
     bystanders.whole(trial);
   }
 
+  trial.next("killed just as it is looked at", milliseconds(30'000));
+  {
+    const TemporaryDirectory root;
+    cache::DiskLevel disk(root.path() / "cache", std::make_shared<FaultyFileSystem>());
+    const std::string hex(64, 'a');
+    cache::LockTimes times;
+    times.deadline = std::chrono::minutes(10);
+    const auto never = [] { return false; };
+    Shared<std::atomic<int>> held;
+    for (int round = 1; round <= 300; ++round) {
+      Processes processes(trial);
+      const pid_t holder = processes.start([&] {
+        cache::WorkLock lock;
+        lock.acquire(disk, hex, times, never);
+        *held = round;
+        ::usleep(static_cast<useconds_t>(37 * (round % 50)));
+        ::_exit(0);  // without letting go
+      });
+      await([&] { return *held == round; });
+      cache::WorkLock lock;
+      trial.right(lock.acquire(disk, hex, times, never) == cache::WorkLock::Outcome::held,
+                  "a dead one's lock was not taken over");
+      processes.wait(holder);
+    }
+  }
+
   for (const double deadline : {0.0, 0.3, 1.0})
     for (const int waiters : {1, 4}) {
       trial.next("stopped, deadline " + std::to_string(deadline) + " s, " +

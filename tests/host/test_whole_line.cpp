@@ -31,6 +31,14 @@ class Scratch {
   fs::path path_;
 };
 
+std::size_t entries_below(const fs::path& store) {
+  std::size_t entries = 0;
+  std::error_code none;
+  for (const auto& item : fs::recursive_directory_iterator(store, none))
+    entries += item.is_regular_file() ? 1 : 0;
+  return entries;
+}
+
 kiln::KernelDefinition kernel(const std::string& name, const fs::path& file) {
   kiln::KernelDefinition k;
   k.name = name;
@@ -125,7 +133,7 @@ TEST_CASE("a template that does not compile shows its log and changes no record"
       CHECK_THAT(reason.reason, host_test::contains("compile_failed"));
     }
   }
-  CHECK_FALSE(fs::exists(scratch / "store"));
+  CHECK(entries_below(scratch / "store") == 0);
 }
 
 TEST_CASE("a missing header is named; a missing template is the caller's mistake", "[host][line]") {
@@ -137,7 +145,7 @@ TEST_CASE("a missing header is named; a missing template is the caller's mistake
                     host_test::contains("no_such_header.hpp"));
   CHECK_THROWS_WITH(launch(scratch, kernel("gone", scratch / "gone.cuh")),
                     host_test::contains("gone.cuh"));
-  CHECK_FALSE(fs::exists(scratch / "store"));
+  CHECK(entries_below(scratch / "store") == 0);
 }
 
 TEST_CASE("a definition whose arguments are not the template's is refused by name",

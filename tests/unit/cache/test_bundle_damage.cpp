@@ -374,6 +374,15 @@ TEST_CASE("a second index out of order is reported", "[cache][bundle][damage]") 
   write_bytes(path, swapped.bytes());
   CHECK(open_bundle(path)->verify().problems.size() == 1);
 
+  for (const std::uint64_t row : {std::uint64_t{2}, ~std::uint64_t{0}}) {
+    Forgery beyond = misplaced;  // behind one that is right
+    const Digest portable = beyond.portables[0].portable;
+    beyond.portables[1].row = row;
+    write_bytes(path, beyond.bytes());
+    CHECK(open_bundle(path)->find_portable(EntryKind::binary, portable).size() == 1);
+    CHECK(open_bundle(path)->verify().problems.size() == 1);
+  }
+
   const auto own = std::to_integer<std::size_t>(misplaced.portables[0].portable[0]);
   REQUIRE((own > 0 && own < 255));
   auto later = misplaced;
@@ -517,7 +526,7 @@ TEST_CASE("a signed bundle overwritten in place is not trusted anew", "[cache][b
 TEST_CASE("a reader of arbitrary bytes stays within them", "[cache][bundle][damage]") {
   Damage d;
   unsigned seed = 1;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     Forgery forgery(d.whole);
     for (int change = 0; change < 3; ++change) {
       seed = seed * 1664525u + 1013904223u;

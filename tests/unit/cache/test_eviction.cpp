@@ -203,7 +203,7 @@ TEST_CASE("trim of a directory that may not be used is an error", "[cache][evict
   CHECK(files_below(root.path()).size() == 1);
   REQUIRE(::chmod(root.path().c_str(), 0700) == 0);
   REQUIRE(::chmod((root.path() / "v1" / "binaries").c_str(), 0777) == 0);
-  CHECK_THROWS_AS(store.trim(0), EnvironmentError);
+  CHECK_THROWS_AS(Store(options_for(root.path())).trim(0), EnvironmentError);
   CHECK(files_below(root.path()).size() == 1);
   StoreOptions none;
   none.disk = false;
@@ -259,6 +259,7 @@ TEST_CASE("the limit comes from the options, else from the environment", "[cache
   constexpr std::uint64_t kDefault = std::uint64_t{5} << 30;
   CHECK(limit(nullptr) == kDefault);
   CHECK(limit("") == kDefault);
+  CHECK(limit("0") == kDefault);
   CHECK(limit("2M") == 2 << 20);
   Log log;
   CHECK(limit("much", &log) == kDefault);

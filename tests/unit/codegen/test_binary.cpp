@@ -46,9 +46,9 @@ TEST_CASE("the wire form has not moved", "[codegen][binary]") {
   b.resources.registers = 0x01020304;
   b.code = std::vector{std::byte{0xff}};
   // 74 bytes up to the code, which begins at the next multiple of 64.
-  unsigned char expected[129] = {'K', 'i', 'l', 'n', 'B', 'i', 'n', '\n', 2, 0, 0, 0, 1, 0, 0,
-                                 0,   1,   0,   0,   0,   0,   0,   0,    0, 'a', 1, 0, 0, 0, 0,
-                                 0,   0,   0,   's', 4,   3,   2,   1};
+  unsigned char expected[129] = {'K', 'i', 'l', 'n', 'B', 'i', 'n', '\n', 2, 0, 0, 0,   1,
+                                 0,   0,   0,   1,   0,   0,   0,   0,    0, 0, 0, 'a', 1,
+                                 0,   0,   0,   0,   0,   0,   0,   's',  4, 3, 2, 1};
   expected[66] = 1;  // length of the code
   expected[128] = 0xff;
   const auto bytes = serialize(b);

@@ -265,3 +265,68 @@ TEST_CASE("two processes do not tune one problem at the same time", "[runtime][m
   CHECK(second.device->timings == 0);
   CHECK(other.statistics().store.waits >= 1);
 }
+
+TEST_CASE("less does not replace more", "[runtime][modes]") {
+  Directory directory;
+  Process first(directory.path()), second(directory.path());
+  first.options.store.lock_deadline = second.options.store.lock_deadline = 0;
+  const Runtime one = first.runtime(), other = second.runtime();
+  TuneOptions little;
+  little.max_evaluations = 2;
+  bool between = false;
+  // While the first one works on its two candidates, the second one finishes all.
+  first.device->on_launch = [&](const std::string&, void**) {
+    if (std::exchange(between, true)) return;
+    CHECK(other.tuned(doubling()).tune({50}).complete);
+  };
+  const TuneResult told = one.tuned(doubling()).tune({50}, little);
+  CHECK(between);
+  CHECK_FALSE(told.complete);
+  const auto kept = other.tuned(doubling()).known({50});
+  REQUIRE(kept);
+  CHECK(kept->complete);
+  CHECK(kept->candidates.size() == 4);
+}
+
+TEST_CASE("who waits for another's tuning can be stopped", "[runtime][modes]") {
+  Directory directory;
+  Process first(directory.path()), second(directory.path());
+  std::atomic<bool> inside{false}, go{false};
+  first.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry != "k<2, 0>") return;  // the default: nothing is saved before it
+    inside = true;
+    while (!go) std::this_thread::yield();
+  };
+  const Runtime one = first.runtime(), other = second.runtime();
+  std::jthread tuning([&] { one.tuned(doubling()).tune({50}); });
+  while (!inside) std::this_thread::yield();
+  std::stop_source stop;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    stop.request_stop();
+  });
+  TuneOptions options;
+  options.stop = stop.get_token();
+  const TuneResult stopped = other.tuned(doubling({1, 2, 4, 8}, 4)).tune({50}, options);
+  CHECK(stopped.end == SearchEnd::stopped);
+  go = true;
+}
+
+TEST_CASE("of several sources none is guessed", "[runtime][modes]") {
+  Directory shipped, own;
+  const fs::path source = own.path() / "doubling.cuh";
+  KernelDefinition kernel = doubling();
+  const std::string text = std::exchange(kernel.source.text, {});
+  kernel.source.file = source;
+  for (const char* edit : {"", " // edited"}) {
+    write_text(source, text + edit);
+    tune_into(shipped.path(), 50, 8, kernel);
+  }
+  fs::remove(source);
+  Process process(own.path() / "store");
+  process.options.mode = Mode::frozen;
+  process.options.store.roots = {shipped.path()};
+  const auto missing = without_compiler(process).tuned(kernel).prepare({50});
+  REQUIRE(missing);
+  CHECK(missing->explain().find("2 sources") != std::string::npos);
+}
