@@ -271,8 +271,7 @@ TEST_CASE("a bundle that cannot be written leaves what was there", "[cache][bund
   CHECK(writer.write(folder.path() / "none" / "a", "")->code == ENOENT);
   CHECK(writer.write("", "")->code == 0);
   fs::create_directory(folder.path() / "empty");
-  CHECK(writer.write(folder.path() / "empty", "")->what.find("no regular file") !=
-        std::string::npos);
+  CHECK(writer.write(folder.path() / "empty", "")->code != 0);
   CHECK(fs::is_directory(folder.path() / "empty"));
   write_bundle(folder.path() / "a", small_contents());
   const auto before = read_bytes(folder.path() / "a");
@@ -296,18 +295,11 @@ TEST_CASE("a bundle that cannot be written leaves what was there", "[cache][bund
   REQUIRE(::mkfifo((folder.path() / "fifo").c_str(), 0600) == 0);
   CHECK(writer.write(folder.path() / "fifo", "")->code == EEXIST);
   CHECK(fs::is_fifo(folder.path() / "fifo"));
-  CHECK(writer.write("/dev/null", "")->what.find("no regular file") != std::string::npos);
-  // A link stays, whether what it names is there or not.
-  for (const char* name : {"a", "new"}) {
-    fs::create_symlink(name, folder.path() / "link");
-    write_bundle(folder.path() / "link", {});
-    CHECK(fs::is_symlink(folder.path() / "link"));
-    CHECK(open_bundle(folder.path() / name)->count(EntryKind::binary) == 0);
-    fs::remove(folder.path() / "link");
-  }
-});
-CHECK(fs::is_regular_file(fs::symlink_status(folder.path() / "link")));
-CHECK(read_bytes(folder.path() / "a") == before);
+  // A link is replaced: what it leads to may be an input.
+  fs::create_symlink("a", folder.path() / "link");
+  write_bundle(folder.path() / "link", {});
+  CHECK(fs::is_regular_file(fs::symlink_status(folder.path() / "link")));
+  CHECK(read_bytes(folder.path() / "a") == before);
 }
 
 TEST_CASE("an opened bundle keeps no file descriptor", "[cache][bundle]") {
