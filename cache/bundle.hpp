@@ -64,10 +64,9 @@ class BundleWriter {
   /// Of equal keys and kinds the first stays. `payload` as RootEntry's.
   void add(EntryKind kind, const Key& key, Bytes payload);
 
-  /// Temp file, fsync, rename. A link stays, and the file that it names is replaced; what is there
-  /// and is no regular file is refused. Mode 0644, less the umask. Entries in the order of their
-  /// digests, so the same entries give the same bytes. `private_key`: PEM file of an Ed25519 key;
-  /// empty: unsigned.
+  /// Temp file, fsync, rename. A link at `path` is replaced, not followed; a directory, device or
+  /// FIFO is refused. Mode 0644, less the umask. Entries in the order of their digests, so the same
+  /// entries give the same bytes. `private_key`: PEM file of an Ed25519 key; empty: unsigned.
   std::optional<Failure> write(const std::filesystem::path& path, const std::string& made_by,
                                const std::filesystem::path& private_key = {}) const;
 

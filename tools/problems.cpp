@@ -66,7 +66,8 @@ void check(const json& item) {
           format("--problems: unknown field '{}' (known: kernel, types, problem, "
                  "devices) in {}",
                  name, item.dump()));
-  for (const auto& [name, value] : item.value("problem", json::object()).items())
+  const json problem = item.value("problem", json::object());
+  for (const auto& [name, value] : problem.items())
     if (!value.is_number_integer() ||
         (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX))
       throw UserError(format("--problems: {}={} is not an integer", name, value.dump()));

@@ -67,6 +67,25 @@ expect(USER, ["--device"], "roofline", "--device")
 expect(USER, ["subcommand"], )
 expect(ENVIRONMENT, ["cuda:99"], "tune", "rmsnorm", "--problem", "rows=2,hidden=64", "--device", "cuda:99")
 
+# What is misspelt or rounded in a problem file is no other problem.
+with tempfile.TemporaryDirectory() as folder:
+    expect(USER, ["--problems", folder], "tune", "--problems", folder, "--device", "host")
+    expect(USER, ["--problems", folder], "precompile", "--problems", folder, "--arch", "host", "-o", "x.kiln")
+    good = {"kernel": "vector_add", "problem": {"n": 64}}
+    for change, words in [({"type": "bf16"}, ["'type'", "types"]), ({"problem": {"n": 64.5}}, ["n=64.5"]),
+                          ({"problem": {"n": 1e30}}, ["n="]), ({"devices": ["gpu"]}, ["gpu", "cuda"])]:
+        file = pathlib.Path(folder) / "problems.json"
+        file.write_text(json.dumps([{**good, **change}]))
+        expect(USER, words, "tune", "--problems", str(file), "--device", "host")
+    file.write_text("[7]")
+    expect(USER, ["7"], "tune", "--problems", str(file), "--device", "host")
+
+# A list that could not be written is not an empty one.
+with open("/dev/full", "w") as full:
+    listed = subprocess.run([KILN, "list"], stdout=full, stderr=subprocess.PIPE, text=True)
+    if listed.returncode != ENVIRONMENT or "standard output" not in listed.stderr:
+        failures.append(f"list to a full disk: exit {listed.returncode}, {listed.stderr}")
+
 # A file in the store's place: said once, and everything else works.
 with tempfile.TemporaryDirectory() as folder:
     cache = pathlib.Path(folder) / "store"

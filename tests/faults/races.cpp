@@ -250,7 +250,7 @@ void lock_holder_gone(Trial& trial) {
     bystanders.whole(trial);
   }
 
-  trial.next("killed just as it is looked at", milliseconds(30'000));
+  trial.next("killed just as it is looked at");
   {
     const TemporaryDirectory root;
     cache::DiskLevel disk(root.path() / "cache", std::make_shared<FaultyFileSystem>());
@@ -273,6 +273,7 @@ void lock_holder_gone(Trial& trial) {
       trial.right(lock.acquire(disk, hex, times, never) == cache::WorkLock::Outcome::held,
                   "a dead one's lock was not taken over");
       processes.wait(holder);
+      trial.progress();
     }
   }
 

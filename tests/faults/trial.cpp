@@ -56,10 +56,13 @@ Trial::Trial(int number, Tally& tally, double seconds)
 
 void Trial::next(const std::string& what, milliseconds deadline) {
   copy(tally_.at, what);
-  tally_.deadline =
-      now() + static_cast<std::int64_t>(static_cast<double>(deadline.count()) * timeout_factor());
+  tally_.allowed =
+      static_cast<std::int64_t>(static_cast<double>(deadline.count()) * timeout_factor());
+  progress();
   ++tally_.cases;
 }
+
+void Trial::progress() { tally_.deadline = now() + tally_.allowed; }
 
 void Trial::say(const char* what, const std::string& detail) const {
   constexpr std::uint64_t kShown = 8;  // one cause often shows in a thousand cases

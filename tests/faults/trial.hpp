@@ -47,6 +47,7 @@ class Shared {
 struct Tally {
   std::atomic<std::uint64_t> cases{0}, wrong{0}, lost{0}, hangs{0};
   std::atomic<std::int64_t> deadline{0};  ///< of the case at hand, in ms of the steady clock
+  std::atomic<std::int64_t> allowed{0};   ///< ms from its beginning to its deadline
   std::atomic<bool> skipped{false};
   char at[256] = {};     ///< the case at hand
   char notes[512] = {};  ///< why skipped, or what was left out
@@ -64,6 +65,10 @@ class Trial {
   /// Begins the next case. Whoever is not done with it, children included, after `deadline` (times
   /// $KILN_TIMEOUT_FACTOR) is killed and counts as a hang.
   void next(const std::string& what, milliseconds deadline = milliseconds(10'000));
+
+  /// Somebody got somewhere: the case's deadline begins anew. For long cases, so that a slow
+  /// machine is not taken for a hang.
+  void progress();
 
   bool right(bool holds, const std::string& what);
   bool kept(bool holds, const std::string& what);
