@@ -107,8 +107,8 @@ std::vector<NamedProblem> read_problems(const std::string& file, const Registry&
       if (const auto on = item.find("devices"); on != item.end())
         problems.back().devices = on->get<std::vector<std::string>>();
     }
-  } catch (const json::exception& error) {
-    throw UserError(format("--problems: {}: {}", file, error.what()));
+  } catch (const json::exception& unfit) {
+    throw UserError(format("--problems: {}: {}", file, unfit.what()));
   }
   for (const std::string& kernel : only)
     if (!seen.count(kernel))
