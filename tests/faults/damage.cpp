@@ -53,6 +53,7 @@ class Scene {
     test::write_bytes(path, file);
     Program program(options_for(directory_), system_);
     if (kind == EntryKind::binary) {
+      trial_.right(!program.store->find(binary_), "the damaged entry was found");
       program.runs(trial_, 1);
       trial_.right(program.compiles() == 1, "the damaged entry was used");
     } else {

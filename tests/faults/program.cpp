@@ -46,6 +46,19 @@ StoreOptions options_for(const fs::path& directory, std::size_t memory_bytes) {
   return options;
 }
 
+codegen::IncludeContext ReferenceCompiler::includes(const Target&) const {
+  codegen::IncludeContext context;
+  if (!own_headers.empty()) context.include_dirs = {own_headers};
+  return context;
+}
+
+std::vector<std::string> ReferenceCompiler::options(const codegen::Source& source,
+                                                    const Target&) const {
+  std::vector<std::string> all = source.options;
+  all.insert(all.end(), own_options.begin(), own_options.end());
+  return all;
+}
+
 codegen::CompileResult ReferenceCompiler::compile(const codegen::Source& source,
                                                   const Target& target) {
   ++compiles;
@@ -94,6 +107,8 @@ Raw Program::reference(int number) const {
   pure.name = compiler->name;
   pure.version = compiler->version;
   pure.build = compiler->build;
+  pure.own_options = compiler->own_options;
+  pure.own_headers = compiler->own_headers;
   pure.code_bytes = compiler->code_bytes;
   codegen::IncludeCache includes;
   const auto source = codegen::make_source(kernel, Values{number}, target, pure, includes);

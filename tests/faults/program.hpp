@@ -32,19 +32,19 @@ StoreOptions options_for(const fs::path& directory, std::size_t memory_bytes = 0
 class ReferenceCompiler final : public codegen::Compiler {
  public:
   codegen::CompilerIdentity identity() const override { return {name, version, build}; }
-  codegen::IncludeContext includes(const Target&) const override { return {}; }
-  std::vector<std::string> options(const codegen::Source& source, const Target&) const override {
-    return source.options;
-  }
+  codegen::IncludeContext includes(const Target&) const override;
+  std::vector<std::string> options(const codegen::Source& source, const Target&) const override;
   codegen::CompileResult compile(const codegen::Source& source, const Target& target) override;
 
   std::string name = "nvrtc", version = "13.0", build = "b1";
+  std::vector<std::string> own_options;  ///< besides the kernel's
+  std::string own_headers;               ///< a folder; empty: none
   std::size_t code_bytes = 400;
   std::atomic<int> compiles{0};
   std::function<void()> on_compile;
 };
 
-/// What a program wants. `header`: the content of a file that the kernel includes.
+/// What a program wants. `header_folder`: of shape.hpp, which the kernel then includes.
 KernelDefinition wanted_kernel(const std::string& header_folder = {});
 
 /// One process's runtime, as far as the store is concerned.
