@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -62,9 +63,14 @@ TEST_CASE("the first exception ends it, after what has begun", "[runtime][parall
   CHECK(begun == ended + 1);
   begun = 0;
   CHECK_THROWS_WITH(for_each_index(
-                        2, 100000, {}, [&](std::size_t) { ++begun; },
+                        2, 100000, {},
+                        [&](std::size_t) {
+                          ++begun;
+                          std::this_thread::sleep_for(std::chrono::microseconds(50));
+                        },
                         [](std::size_t) { throw std::runtime_error("enough"); }),
                     "enough");
+  CHECK(begun < 100000);
 }
 
 TEST_CASE("a stop request begins nothing more", "[runtime][parallel]") {

@@ -135,6 +135,14 @@ TEST_CASE("what the target could never launch is left out", "[runtime][precompil
   });
   CHECK(site.run({{k, {100}, {kThere}}}).instances == 2);
   CHECK(site.configs() == std::multiset<std::string>{"a=1,b=0", "a=64,b=0"});
+  KernelDefinition choosy = doubling({1, 2, 4}, 2);
+  choosy.space.where("4 is for Ampere, 1 for the host", [](auto c, auto, const DeviceLimits& d) {
+    return c[0] == 2 || (c[0] == 4 ? d.compute_capability == 80 : d.compute_capability == 0);
+  });
+  const Target ampere = Target::parse("sm_80");
+  CHECK(site.run({{choosy, {100}, {kThere, ampere, kHere}}}).instances == 5);
+  CHECK(site.configs() ==
+        std::multiset<std::string>{"a=1,b=0", "a=2,b=0", "a=2,b=0", "a=2,b=0", "a=4,b=0"});
   CHECK_THROWS_WITH(
       site.run({{doubling({2048}, 2048), {100}, {kThere}}}, "none.kiln"),
       Catch::Contains("2048x1x1") && Catch::Contains("sm_90a") && Catch::Contains("n=100"));
@@ -223,6 +231,14 @@ TEST_CASE("mistakes are told before anything is compiled", "[runtime][precompile
   };
   CHECK_THROWS_WITH(runtime::precompile(good, site.folder / "x.kiln", site.options, nobody),
                     "no compiler");
+  const auto only_here = [&](Target::Kind kind) -> std::shared_ptr<codegen::Compiler> {
+    if (kind == Target::Kind::cuda) throw EnvironmentError("no compiler for it");
+    return site.compiler;
+  };
+  CHECK_THROWS_WITH(runtime::precompile({{doubling(), {100}, {kHere, kThere}}},
+                                        site.folder / "x.kiln", site.options, only_here),
+                    "no compiler for it");
+  CHECK(site.compiler->compiles == 0);
   site.compiler->on_compile = [](const codegen::Source&) { throw EnvironmentError("it died"); };
   CHECK_THROWS_WITH(site.run(good), "it died");
   CHECK_FALSE(site.wrote());
