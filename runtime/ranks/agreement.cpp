@@ -118,6 +118,14 @@ std::optional<Time> Agreement::wakes() const noexcept {
 Agreement::Actions Agreement::completed(const Completed& e, Time now) {
   if (!deadline_ || phase_ == Phase::settle || e.sequence + 1 != sequence_) return {};
   deadline_.reset();
+  // What follows relies on this rank having what the others read that it has.
+  if (!sent_.empty()) {
+    const std::size_t mine = sent_.size() * static_cast<std::size_t>(in_.rank);
+    const bool intact =
+        e.bytes.size() == sent_.size() * static_cast<std::size_t>(in_.size) &&
+        std::equal(sent_.begin(), sent_.end(), e.bytes.begin() + static_cast<std::ptrdiff_t>(mine));
+    if (!intact) return give_up({RankFailure::Kind::system, {}, "a gather came back damaged"}, now);
+  }
   switch (phase_) {
     case Phase::digest:
       return read_digests(e.bytes, now);
@@ -147,8 +155,6 @@ Agreement::Actions Agreement::completed(const Completed& e, Time now) {
 
 Agreement::Actions Agreement::read_digests(std::span<const std::byte> bytes, Time now) {
   const auto size = static_cast<std::size_t>(in_.size);
-  if (bytes.size() != size * sizeof(DigestMessage))
-    return give_up({RankFailure::Kind::system, {}, "a gather of the wrong size"}, now);
   const RankStrategy strategy = in_.options.strategy;
   const Difference difference = find_difference(
       bytes, in_.size, strategy == RankStrategy::shard || strategy == RankStrategy::leader);
@@ -181,8 +187,6 @@ Agreement::Actions Agreement::read_digests(std::span<const std::byte> bytes, Tim
 Agreement::Actions Agreement::read_votes(std::span<const std::byte> bytes, Time now) {
   const auto size = static_cast<std::size_t>(in_.size);
   const std::size_t count = problems_.size();
-  if (bytes.size() != size * count * sizeof(VoteMessage))
-    return give_up({RankFailure::Kind::system, {}, "a gather of the wrong size"}, now);
   for (std::size_t p = 0; p < count; ++p) {
     Problem& problem = problems_[p];
     std::map<std::uint64_t, std::pair<std::size_t, int>> records;  // holders, lowest holder
@@ -276,8 +280,6 @@ Agreement::Actions Agreement::compare(Time now) {
 
 Agreement::Actions Agreement::read_plans(std::span<const std::byte> bytes, Time now) {
   const auto size = static_cast<std::size_t>(in_.size);
-  if (bytes.size() != size * sizeof(CompareMessage))
-    return give_up({RankFailure::Kind::system, {}, "a gather of the wrong size"}, now);
   bool all_equal = trouble_.empty();
   for (std::size_t r = 0; r < size && all_equal; ++r) {
     const auto m = decode<CompareMessage>(bytes, r);
@@ -290,7 +292,7 @@ Agreement::Actions Agreement::read_plans(std::span<const std::byte> bytes, Time 
 
 Agreement::Actions Agreement::read_confirmations(std::span<const std::byte> bytes, Time now) {
   const auto size = static_cast<std::size_t>(in_.size);
-  bool all = bytes.size() == size * sizeof(ConfirmMessage);
+  bool all = true;
   for (std::size_t r = 0; all && r < size; ++r)
     all = decode<ConfirmMessage>(bytes, r).confirmed == decode<std::uint64_t>(digest_);
   if (!all) return give_up({RankFailure::Kind::system, {}, "a confirmation was damaged"}, now);
@@ -375,11 +377,13 @@ Exchange Agreement::exchange(Phase phase, Exchange::Kind kind, Time deadline) {
   e.kind = kind;
   e.sequence = sequence_++;
   e.deadline = deadline;
+  sent_.clear();
   return e;
 }
 
 Exchange Agreement::gather(Phase phase, std::vector<std::byte> bytes, Time deadline) {
   Exchange e = exchange(phase, Exchange::Kind::gather, deadline);
+  sent_ = bytes;
   e.bytes = std::move(bytes);
   return e;
 }

@@ -34,9 +34,9 @@
 //        of the job fails on everyone. The gap is one gather of 8 bytes per rank, with nothing in
 //        between.
 //  4. Which exchange comes next depends on what gathers, broadcasts and maxima gave, which are the
-//     same everywhere, never on a mean, whose last bit may differ between ranks. As long as no exchange fails, every rank makes the same number of collectives of the same
-//     kinds and sizes, and the communicator is usable afterwards, also when the answer is
-//     "defaults".
+//     same everywhere, never on a mean, whose last bit may differ between ranks. As long as no
+//     exchange fails, every rank makes the same number of collectives of the same kinds and sizes,
+//     and the communicator is usable afterwards, also when the answer is "defaults".
 #pragma once
 
 #include <cstddef>
@@ -142,6 +142,7 @@ class Agreement {
   Phase phase_ = Phase::created;
   std::uint32_t sequence_ = 0;
   std::optional<Time> deadline_;
+  std::vector<std::byte> sent_;  ///< to the gather that is waited for
   std::vector<Problem> problems_;
   std::vector<Work::Item> items_;            ///< given out
   std::vector<std::uint64_t> stores_;        ///< of each rank

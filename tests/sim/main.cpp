@@ -15,10 +15,14 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     const long long value = std::atoll(argv[i + 1]);
-    if (option == "--seeds") seeds = static_cast<std::uint64_t>(value);
-    else if (option == "--first") first = static_cast<std::uint64_t>(value);
-    else if (option == "--most-ranks") limits.most_ranks = static_cast<int>(value);
-    else return std::fprintf(stderr, "unknown option %s\n", argv[i]), 2;
+    if (option == "--seeds")
+      seeds = static_cast<std::uint64_t>(value);
+    else if (option == "--first")
+      first = static_cast<std::uint64_t>(value);
+    else if (option == "--most-ranks")
+      limits.most_ranks = static_cast<int>(value);
+    else
+      return std::fprintf(stderr, "unknown option %s\n", argv[i]), 2;
   }
   std::uint64_t plans = 0, defaults = 0, mixed = 0, fenced = 0, faulted = 0, ranks = 0, broken = 0;
   std::size_t largest = 0, full = 0;
@@ -30,9 +34,12 @@ int main(int argc, char** argv) {
     largest = std::max(largest, scenario.ranks.size());
     full += scenario.ranks.size() == 4096;
     faulted += outcome.faulted;
-    if (outcome.divergent) (scenario.ranks[0].input.settles ? mixed : fenced) += 1;
-    else if (outcome.plans > 0) ++plans;
-    else ++defaults;
+    if (outcome.divergent)
+      (scenario.ranks[0].input.settles ? mixed : fenced) += 1;
+    else if (outcome.plans > 0)
+      ++plans;
+    else
+      ++defaults;
     for (const std::string& text : outcome.violations) std::printf("BROKEN: %s\n", text.c_str());
     broken += !outcome.violations.empty();
   }

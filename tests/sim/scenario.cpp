@@ -17,10 +17,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 int draw_size(Random& random, int most) {
   const double u = random.uniform();
   int low = 2, high = 8;
-  if (u > 0.992) low = 1025, high = 4096;
-  else if (u > 0.96) low = 257, high = 1024;
-  else if (u > 0.87) low = 34, high = 256;
-  else if (u > 0.6) low = 9, high = 33;
+  if (u > 0.992)
+    low = 1025, high = 4096;
+  else if (u > 0.96)
+    low = 257, high = 1024;
+  else if (u > 0.87)
+    low = 34, high = 256;
+  else if (u > 0.6)
+    low = 9, high = 33;
   if (u > 0.999) low = 4096;  // the full size, too
   const int size = low + random.below(high - low + 1);
   return std::min(size, most);
@@ -42,12 +46,13 @@ Network draw_network(Random& random, int size) {
 }
 
 /// Who has which record: nobody, all the same, some, or two that differ; some of them corrupt.
-void draw_caches(Random& random, std::vector<Rank>& all, const std::vector<std::vector<float>>& truth) {
+void draw_caches(Random& random, std::vector<Rank>& all,
+                 const std::vector<std::vector<float>>& truth) {
   const int mode = random.below(5);
   for (std::size_t p = 0; p < truth.size(); ++p) {
     ranks::Record one{truth[p], 0}, other;
-    one.winner = static_cast<std::size_t>(
-        std::min_element(one.times.begin(), one.times.end()) - one.times.begin());
+    one.winner = static_cast<std::size_t>(std::min_element(one.times.begin(), one.times.end()) -
+                                          one.times.begin());
     other = one;
     for (float& t : other.times) t *= 1.25F;
     const double have = mode == 1 ? 1.0 : random.uniform();
@@ -99,8 +104,8 @@ void make_odd(Random& random, Rank& rank) {
       in.problems.front().costs.clear();
       break;
     case 6:
-      in.options.reduction = in.options.reduction == RankReduction::max ? RankReduction::mean
-                                                                        : RankReduction::max;
+      in.options.reduction =
+          in.options.reduction == RankReduction::max ? RankReduction::mean : RankReduction::max;
       break;
     default:
       in.options.finalists += 1;
@@ -108,10 +113,9 @@ void make_odd(Random& random, Rank& rank) {
 }
 
 Fault draw_fault(Random& random, int size) {
-  static const char* const kPhases[] = {"start",   "digest", "vote",    "share",
-                                        "costs",   "tune",   "reduce",  "finals",
-                                        "build",   "ready",  "lockstep", "compare",
-                                        "confirm", "settle", "done",    "confirm"};
+  static const char* const kPhases[] = {
+      "start", "digest", "vote",     "share",   "costs",   "tune",   "reduce", "finals",
+      "build", "ready",  "lockstep", "compare", "confirm", "settle", "done",   "confirm"};
   Fault f;
   f.phase = kPhases[random.below(16)];
   f.sends = random.chance(0.5) ? 0 : random.below(size);
@@ -195,8 +199,7 @@ Scenario draw(std::uint64_t seed, const Limits& limits) {
       for (const float t : times) {
         const bool fails = all_fail || (some_fail && random.chance(0.1));
         builds.push_back(!(fails && random.chance(0.5)));
-        measured.push_back(fails ? kInfinity
-                                 : t * static_cast<float>(random.uniform(0.95, 1.1)));
+        measured.push_back(fails ? kInfinity : t * static_cast<float>(random.uniform(0.95, 1.1)));
       }
       rank.times.push_back(std::move(measured));
       rank.builds.push_back(std::move(builds));

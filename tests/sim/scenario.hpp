@@ -16,9 +16,9 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t bits();
-  double uniform();                              ///< [0, 1)
+  double uniform();  ///< [0, 1)
   double uniform(double low, double high);
-  int below(int count);                          ///< 0 .. count - 1
+  int below(int count);  ///< 0 .. count - 1
   bool chance(double p) { return uniform() < p; }
   double exponential(double mean);
 
@@ -27,32 +27,32 @@ class Random {
 };
 
 struct Network {
-  double delay = 1e-3, jitter = 1e-3;  ///< seconds: least, and mean of what is added
+  double delay = 1e-3, jitter = 1e-3;   ///< seconds: least, and mean of what is added
   double spike = 0, spike_seconds = 0;  ///< chance and mean length of a long delay
-  double loss = 0;                     ///< of one attempt; each retry waits twice as long
-  int attempts = 8;                    ///< then the link is given up
-  bool tree = false;                   ///< log2(n) rounds, else everyone to everyone
-  bool keeps_deadlines = true;         ///< else only the machine's own patience ends a wait
-  bool tells_aborts = true;            ///< else others wait for their deadlines
-  bool names_late = true;              ///< else a timeout names nobody
-  bool equal_sums = true;              ///< else a mean differs in its last bit between ranks
+  double loss = 0;                      ///< of one attempt; each retry waits twice as long
+  int attempts = 8;                     ///< then the link is given up
+  bool tree = false;                    ///< log2(n) rounds, else everyone to everyone
+  bool keeps_deadlines = true;          ///< else only the machine's own patience ends a wait
+  bool tells_aborts = true;             ///< else others wait for their deadlines
+  bool names_late = true;               ///< else a timeout names nobody
+  bool equal_sums = true;               ///< else a mean differs in its last bit between ranks
 };
 
 /// What befalls one rank.
 struct Fault {
   enum class Kind { none, crash, stall };
   Kind kind = Kind::none;
-  std::string phase;      ///< upon entering it,
-  int sends = 0;          ///< after so many more messages are sent
-  double seconds = 0;     ///< stall: for so long
+  std::string phase;   ///< upon entering it,
+  int sends = 0;       ///< after so many more messages are sent
+  double seconds = 0;  ///< stall: for so long
 };
 
 struct Rank {
-  double start = 0;                 ///< when it enters
-  double offset = 0, drift = 0;     ///< of its clock
-  double slowness = 1;              ///< of its work
+  double start = 0;              ///< when it enters
+  double offset = 0, drift = 0;  ///< of its clock
+  double slowness = 1;           ///< of its work
   Fault fault;
-  std::string trouble;              ///< not empty: its device cannot do any work
+  std::string trouble;                    ///< not empty: its device cannot do any work
   std::vector<std::vector<float>> times;  ///< what it would measure; infinite: the candidate fails
   std::vector<std::vector<bool>> builds;  ///< whether the candidate can be built
   ranks::AgreementInput input;
@@ -75,9 +75,9 @@ struct Scenario {
   std::vector<Rank> ranks;
   bool register_reachable = true;  ///< else one rank cannot reach it
   int out_of_reach = -1;
-  bool odd_rank = false;           ///< one rank asks for something else
+  bool odd_rank = false;  ///< one rank asks for something else
   int odd = -1;
-  bool faulty = false;             ///< crash or stall
+  bool faulty = false;  ///< crash or stall
   Sabotage sabotage = Sabotage::none;
 };
 

@@ -15,11 +15,11 @@
 namespace sim {
 
 struct Outcome {
-  std::vector<std::string> violations;  ///< empty: all that is promised held
+  std::vector<std::string> violations;       ///< empty: all that is promised held
   int plans = 0, defaults = 0, crashed = 0;  ///< ranks, at the end
-  bool divergent = false;   ///< survivors hold different choices (not promised against without a
-                            ///< register: then it is counted, and must be fenced)
-  bool faulted = false;     ///< an exchange failed somewhere
+  bool divergent = false;  ///< survivors hold different choices (not promised against without a
+                           ///< register: then it is counted, and must be fenced)
+  bool faulted = false;    ///< an exchange failed somewhere
   std::uint32_t exchanges = 0;
   std::uint64_t trace = 0;  ///< digest of everything that happened
   double seconds = 0;       ///< simulated
@@ -31,7 +31,18 @@ class World {
   Outcome run();
 
  private:
-  enum class What { begin, message, broken_link, deadline, tick, worked, ask, answer, aborted, wake };
+  enum class What {
+    begin,
+    message,
+    broken_link,
+    deadline,
+    tick,
+    worked,
+    ask,
+    answer,
+    aborted,
+    wake
+  };
   struct Happening {
     double time = 0;
     int urgency = 0;  ///< at the same time, data is seen before clocks
@@ -95,6 +106,7 @@ class World {
   std::vector<ranks::Times> measure(int rank, double until, double& takes);
   double local(int rank, double time) const;
   double global(int rank, double time) const;
+  bool decided(int rank) const;
   void check();
   void violation(std::string text);
 
