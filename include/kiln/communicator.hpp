@@ -94,8 +94,10 @@ class Communicator {
   /// One answer for all, whoever dies: the first proposal to arrive for a question is the answer
   /// to everyone who asks, then and later. Not a collective, and works on a broken end. Nothing:
   /// the place where answers are kept could not be reached before the deadline.
-  [[nodiscard]] virtual std::optional<bool> settle(const Digest& question, bool proposal,
-                                                   Deadline deadline);
+  [[nodiscard]] virtual std::optional<bool> settle(const Digest& /*question*/, bool /*proposal*/,
+                                                   Deadline /*deadline*/) {
+    return {};
+  }
 
   /// Collective. The ranks that name the same group, in the order of their ranks here, as a
   /// communicator of their own. Failure of one group does not break another.

@@ -43,6 +43,4 @@ std::string RankFailure::describe() const {
   return text.empty() ? said : said + ": " + text;
 }
 
-std::optional<bool> Communicator::settle(const Digest&, bool, Deadline) { return {}; }
-
 }  // namespace kiln
