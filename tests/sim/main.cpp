@@ -1,19 +1,72 @@
-// The long simulation:  rank_simulation [--seeds N] [--first SEED] [--most-ranks N]
-// Exit: 0 every promise held, 1 one was broken.
+// The long simulation:       rank_simulation [--seeds N] [--first SEED] [--most-ranks N]
+// Tuning time by ranks:      rank_simulation --model COSTS.csv
+// Exit: 0 every promise held, 1 one was broken, 2 wrong use.
+// COSTS.csv: a line `kernel,threads,overlap` and lines `compile seconds,run seconds`, per kernel.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <map>
+#include <fstream>
 #include <string>
+#include <vector>
 
+#include "runtime/ranks/tuning_model.hpp"
 #include "world.hpp"
+
+namespace {
+
+void print_model(const std::string& kernel, const std::vector<sim::ranks::Cost>& costs,
+                 sim::ranks::TuningModel model) {
+  std::printf("%s: %zu candidates, %d compile threads per rank\n", kernel.c_str(), costs.size(),
+              model.one_rank.compile_threads);
+  std::printf("%8s %12s %12s %12s %10s %10s\n", "ranks", "replicate s", "leader s", "shard s",
+              "speed-up", "of ideal");
+  for (int ranks = 1; ranks <= 4096; ranks *= 2) {
+    const sim::ranks::TuningTimes t = sim::ranks::tuning_times(costs, ranks, model);
+    const double gain = sim::ranks::tuning_times(costs, 1, model).shard / t.shard;
+    std::printf("%8d %12.3f %12.3f %12.3f %10.2f %9.0f%%\n", ranks, t.replicate, t.leader, t.shard,
+                gain, 100 * gain / ranks);
+  }
+}
+
+int print_models(const char* path) {
+  std::ifstream file(path);
+  if (!file) return std::fprintf(stderr, "%s cannot be read\n", path), 2;
+  std::string kernel, line;
+  std::vector<sim::ranks::Cost> costs;
+  sim::ranks::TuningModel model;
+  const auto flush = [&] {
+    if (!costs.empty()) print_model(kernel, costs, model);
+    costs.clear();
+  };
+  while (std::getline(file, line)) {
+    char name[64] = {};
+    int threads = 1, overlap = 0;
+    float compile = 0, run = 0;
+    if (line.empty() || line[0] == '#') continue;
+    if (std::sscanf(line.c_str(), "%f,%f", &compile, &run) == 2) {
+      costs.push_back({compile, run});
+    } else if (std::sscanf(line.c_str(), "%63[^,],%d,%d", name, &threads, &overlap) == 3) {
+      flush();
+      kernel = name;
+      model.one_rank.compile_threads = threads;
+      model.one_rank.overlap = overlap != 0;
+    } else {
+      return std::fprintf(stderr, "%s: `%s` is neither a kernel nor costs\n", path, line.c_str()),
+             2;
+    }
+  }
+  flush();
+  return 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::uint64_t seeds = 10000, first = 1;
   sim::Limits limits;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
+    if (option == "--model") return print_models(argv[i + 1]);
     const long long value = std::atoll(argv[i + 1]);
     if (option == "--seeds")
       seeds = static_cast<std::uint64_t>(value);
