@@ -54,14 +54,14 @@ enum class Reduction {
 /// result, when others may still be waiting for theirs.
 ///
 /// Failure. Each call has a deadline and returns at the latest shortly after it. A result that is
-/// there when the deadline has passed still counts; but who makes a call when its deadline has passed
-/// already should not make it: the others have given up on it. When one rank dies, stalls or aborts, every
-/// other rank's call that needs it fails, at once where the transport can tell, else at the
-/// deadline; the caller then aborts. After its first failure or abort an end is broken: each
-/// further call on it fails at once, so no other rank can finish one either. It is NOT promised
-/// that a call fails on all ranks or on none: the rank that dies in the middle of a call may have
-/// reached some and not others. What follows from that, and what `settle` is for, is said in
-/// runtime/ranks/agreement.hpp.
+/// there when the deadline has passed still counts; but a call that is made when its deadline has
+/// passed already (this process was stopped, say) joins nothing and fails: the others have given up
+/// on it. When one rank dies, stalls or aborts, every other rank's call that needs it fails, at
+/// once where the transport can tell, else at the deadline; the caller then aborts. After its first
+/// failure or abort an end is broken: each further call on it fails at once, so no other rank can
+/// finish one either. It is NOT promised that a call fails on all ranks or on none: the rank that
+/// dies in the middle of a call may have reached some and not others. What follows from that, and
+/// what `settle` is for, is said in runtime/ranks/agreement.hpp.
 ///
 /// Thread safety: one thread at a time, but `abort` from any.
 class Communicator {

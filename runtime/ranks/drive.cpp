@@ -54,13 +54,6 @@ class Driver {
   }
 
   void perform(const Exchange& e) {
-    // Who was away (stopped, swapped out) for so long does not come back into an exchange that the
-    // others have given up on.
-    if (now() >= e.deadline)
-      return handle(Failed{e.sequence,
-                           {RankFailure::Kind::timeout,
-                            {communicator_.rank()},
-                            "it did not get to the exchange in time"}});
     std::vector<std::byte> bytes = e.bytes;
     std::vector<float> values = e.values;
     Communicator::Failure failure;

@@ -136,6 +136,8 @@ class ThreadCommunicator : public Communicator {
     std::unique_lock lock(hub_->mutex);
     if (broken_) return broken_;
     if (hub_->failure) return broken_ = hub_->failure;
+    if (std::chrono::steady_clock::now() >= deadline)
+      return broken_ = RankFailure{RankFailure::Kind::timeout, {rank_}, "it came too late"};
     const auto me = static_cast<std::size_t>(rank_);
     const std::uint64_t number = hub_->next[me]++;
     std::shared_ptr<Round>& slot = hub_->rounds[number];

@@ -154,6 +154,9 @@ class MpiCommunicator : public Communicator {
     if (broken_) return broken_;
     if (count > INT_MAX)
       return broken_ = RankFailure{RankFailure::Kind::system, {rank_}, "too large for one call"};
+    if (Clock::now() >= deadline)  // this process was away: the others have given up on it
+      return broken_ = RankFailure{
+                 RankFailure::Kind::timeout, {rank_}, std::string("it came too late to ") + name};
     MPI_Request request = MPI_REQUEST_NULL;
     const int code = start(&request);
     if (code == MPI_SUCCESS && !wait(name, request, deadline)) {

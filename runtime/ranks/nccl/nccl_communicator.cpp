@@ -158,6 +158,9 @@ class NcclCommunicator : public Communicator {
     if (aborted_ && !broken_) broken_ = RankFailure{RankFailure::Kind::aborted, {rank_}, "aborted"};
     if (broken_) return broken_;
     if (out.empty()) return {};
+    if (Clock::now() >= deadline)
+      return broken_ =
+                 RankFailure{RankFailure::Kind::timeout, {rank_}, format("too late for {}", name)};
     const std::size_t in_bytes = (mine.size() + 255) / 256 * 256;
     if (const CUresult r = staging_.reserve(in_bytes + out.size()))
       return broken_ = driver_failure("cuMemAlloc", r);

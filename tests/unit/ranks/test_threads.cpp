@@ -76,6 +76,14 @@ TEST_CASE("who is late is named, and the end is broken from then on", "[ranks]")
   CHECK(ends[1]->reduce(one, Reduction::max, deadline_in(1000)).has_value());
 }
 
+TEST_CASE("a call that comes after its deadline joins nothing", "[ranks]") {
+  Ends ends = thread_communicators(2);
+  std::vector<float> one{1};
+  const auto away = ends[1]->reduce(one, Reduction::max, deadline_in(-1));
+  CHECK(away->ranks == std::vector<int>{1});
+  CHECK(ends[0]->reduce(one, Reduction::max, deadline_in(0.02))->ranks == std::vector<int>{1});
+}
+
 TEST_CASE("an abort wakes everyone with its reason", "[ranks]") {
   Ends ends = thread_communicators(4);
   std::atomic<int> told{0};
