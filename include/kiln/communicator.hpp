@@ -1,0 +1,109 @@
+// How the ranks of a job talk to each other, without a word of MPI or NCCL.
+//
+//   std::vector<std::byte> all(comm.size() * mine.size());
+//   if (auto failure = comm.gather(mine, all, kiln::deadline_in(10))) return failure->describe();
+//
+// An engine with a communicator of its own may implement this class; Kiln's own are in ranks.hpp.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/key.hpp"
+
+namespace kiln {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+inline Deadline deadline_in(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+             std::chrono::duration<double>(seconds));
+}
+
+/// Why a call did not come to its end, as seen from one rank.
+struct RankFailure {
+  enum class Kind {
+    timeout,   ///< somebody had not taken part when the deadline passed
+    aborted,   ///< another rank gave up; `ranks` and `text` are its reason, if it could tell
+    lost,      ///< a connection or a process is gone
+    mismatch,  ///< ranks called different things at the same place: a bug of the program
+    system     ///< the transport's library failed; `text` has its words
+  };
+  Kind kind = Kind::timeout;
+  std::vector<int> ranks;  ///< whose fault it is; empty where the transport cannot tell
+  std::string text;
+
+  /// `rank 3 is late: gather was not joined in time`.
+  std::string describe() const;
+};
+
+enum class Reduction {
+  max,
+  sum,
+  mean  ///< sum / size()
+};
+
+/// One rank's end of a group. Calls are collective: every rank makes the same ones in the same
+/// order with the same sizes. There is no barrier: a call returns as soon as this rank has its
+/// result, when others may still be waiting for theirs.
+///
+/// Failure. Each call has a deadline and returns at the latest shortly after it. A result that is
+/// there when the deadline has passed still counts; but a call that is made when its deadline has
+/// passed already (this process was stopped, say) joins nothing and fails: the others have given up
+/// on it. When one rank dies, stalls or aborts, every other rank's call that needs it fails, at
+/// once where the transport can tell, else at the deadline; the caller then aborts. After its first
+/// failure or abort an end is broken: each further call on it fails at once, so no other rank can
+/// finish one either. It is NOT promised that a call fails on all ranks or on none: the rank that
+/// dies in the middle of a call may have reached some and not others. What follows from that, and
+/// what `settle` is for, is said in runtime/ranks/agreement.hpp.
+///
+/// Thread safety: one thread at a time, but `abort` from any.
+class Communicator {
+ public:
+  using Failure = std::optional<RankFailure>;
+
+  virtual ~Communicator() = default;
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+
+  /// `all` receives everyone's `mine`, rank 0's first. @pre all.size() == size() * mine.size()
+  [[nodiscard]] virtual Failure gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                       Deadline deadline) = 0;
+  /// Element by element, in place, on every rank. Infinity is a value like others; NaN is not
+  /// allowed. A maximum has the same bits everywhere; of a sum or mean this is not promised.
+  [[nodiscard]] virtual Failure reduce(std::span<float> values, Reduction op,
+                                       Deadline deadline) = 0;
+  /// `root`'s bytes, to all.
+  [[nodiscard]] virtual Failure broadcast(std::span<std::byte> bytes, int root,
+                                          Deadline deadline) = 0;
+
+  /// Breaks this end and tells the others why, where the transport can. Does not wait for them.
+  virtual void abort(const RankFailure& why) noexcept = 0;
+
+  /// Whether `settle` works; the same on every rank.
+  virtual bool settles() const noexcept { return false; }
+  /// One answer for all, whoever dies: the first proposal to arrive for a question is the answer
+  /// to everyone who asks, then and later. Not a collective, and works on a broken end. Nothing:
+  /// the place where answers are kept could not be reached before the deadline.
+  [[nodiscard]] virtual std::optional<bool> settle(const Digest& /*question*/, bool /*proposal*/,
+                                                   Deadline /*deadline*/) {
+    return {};
+  }
+
+  /// Collective. The ranks that name the same group, in the order of their ranks here, as a
+  /// communicator of their own. Failure of one group does not break another.
+  [[nodiscard]] virtual Failure split(int group, std::unique_ptr<Communicator>& part,
+                                      Deadline deadline) = 0;
+};
+
+}  // namespace kiln

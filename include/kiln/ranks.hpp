@@ -1,0 +1,51 @@
+// How the ranks of a job tune together.
+//
+//   kiln::RankOptions options;
+//   options.strategy = kiln::RankStrategy::shard;
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kiln {
+
+enum class RankStrategy {
+  replicate,   ///< every rank times every candidate
+  shard,       ///< candidates are split so that ranks finish together; needs like devices
+  leader,      ///< one rank times, all receive; needs like devices
+  independent  ///< each rank for itself: choices may differ. Never for kernels that communicate
+};
+const char* to_string(RankStrategy strategy) noexcept;
+
+/// How the ranks' times of one candidate become one.
+enum class RankReduction {
+  max,  ///< for kernels that wait for each other: the slowest rank is what counts
+  mean
+};
+const char* to_string(RankReduction reduction) noexcept;
+
+/// What to do when only some ranks have a record.
+enum class OnPartialCache { distribute, retune };
+
+/// The same on every rank, except the seconds. A difference is found and named.
+struct RankOptions {
+  RankStrategy strategy = RankStrategy::replicate;
+  RankReduction reduction = RankReduction::max;
+  OnPartialCache on_partial_cache = OnPartialCache::distribute;
+  /// The kernel communicates inside: candidates run one by one on all ranks together, and one that
+  /// fails on one rank is skipped by all. Only with `replicate`.
+  bool lockstep = false;
+  int leader = 0;
+  /// Sharding times a candidate on one rank; this many of the best, and the default, are then timed
+  /// on every rank. 0: the one rank's word is taken.
+  std::uint32_t finalists = 4;
+  /// The default stays unless beaten by more than this part of its time.
+  float margin = 0.005F;
+
+  double first_seconds = 60;  ///< how long the last rank to arrive is waited for
+  double step_seconds = 30;   ///< for one exchange
+  double tune_seconds = 600;  ///< for this rank's share of compiling and timing
+};
+
+}  // namespace kiln

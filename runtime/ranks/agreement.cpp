@@ -1,0 +1,413 @@
+#include "runtime/ranks/agreement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::runtime::ranks {
+
+using kiln::detail::format;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+/// How much later than the transport this machine's own patience ends. A transport can name who is
+/// late, this machine cannot.
+constexpr Time kGrace = 1.0;
+
+void require(bool good, const char* what) {
+  if (!good) throw UserError(format("tuning together: {}", what));
+}
+
+void check(const AgreementInput& in) {
+  const RankOptions& o = in.options;
+  require(in.size >= 1 && in.rank >= 0 && in.rank < in.size, "the rank is not below the size");
+  require(o.leader >= 0 && o.leader < in.size, "`leader` is no rank");
+  require(!o.lockstep || o.strategy == RankStrategy::replicate,
+          "`lockstep` needs the strategy `replicate`: all ranks run each candidate");
+  for (const double s : {o.first_seconds, o.step_seconds, o.tune_seconds})
+    require(s > 0 && std::isfinite(s), "a limit is not a positive number of seconds");
+  require(o.margin >= 0 && std::isfinite(o.margin), "`margin` is not a part of a time");
+  require(in.compile_threads >= 1, "no thread to compile on");
+  for (const ProblemInput& p : in.problems) {
+    require(p.candidates >= 1, "a problem has no candidate");
+    require(p.costs.empty() || p.costs.size() == p.candidates,
+            "there are not as many costs as candidates");
+  }
+}
+
+/// Who is in trouble; else who would use something else than most.
+RankFailure disagreement(std::span<const std::byte> bytes, std::size_t size) {
+  RankFailure why{RankFailure::Kind::system, {}, ""};
+  std::map<Digest, std::vector<int>> plans;
+  for (std::size_t r = 0; r < size; ++r) {
+    const auto m = decode<CompareMessage>(bytes, r);
+    plans[m.plan].push_back(static_cast<int>(r));
+    if (m.status == 0) continue;
+    if (why.ranks.empty()) why.text = m.reason_text();
+    why.ranks.push_back(static_cast<int>(r));
+  }
+  if (!why.ranks.empty()) return why;
+  const auto most = std::max_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.size(), -a.second[0]) < std::pair(b.second.size(), -b.second[0]);
+  });
+  why = {RankFailure::Kind::mismatch, {}, "another choice from the same numbers"};
+  for (auto it = plans.begin(); it != plans.end(); ++it)
+    if (it != most) why.ranks.insert(why.ranks.end(), it->second.begin(), it->second.end());
+  std::sort(why.ranks.begin(), why.ranks.end());
+  return why;
+}
+
+}  // namespace
+
+Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
+  check(in_);
+  // The sizes of all later exchanges follow from these counts.
+  std::string counts = format("{}", in_.identity.candidates);
+  for (const ProblemInput& p : in_.problems) counts += format(" {}", p.candidates);
+  in_.identity.candidates = short_digest(counts);
+  problems_.resize(in_.problems.size());
+  for (std::size_t p = 0; p < problems_.size(); ++p) {
+    std::optional<Record>& record = in_.problems[p].record;
+    if (record && !record->answers(in_.problems[p].candidates)) record.reset();
+    problems_[p].agreed.assign(in_.problems[p].candidates, kInfinity);
+  }
+}
+
+const char* Agreement::phase() const noexcept {
+  constexpr const char* kNames[] = {"start",  "digest",  "vote",    "share",  "costs", "tune",
+                                    "reduce", "finals",  "reduce",  "build",  "ready", "lockstep",
+                                    "reduce", "compare", "confirm", "settle", "done"};
+  return kNames[static_cast<std::size_t>(phase_)];
+}
+
+std::vector<Action> Agreement::handle(const Event& event, Time now) {
+  if (phase_ == Phase::done) return {};
+  if (std::holds_alternative<Begin>(event) && phase_ == Phase::created) {
+    DigestMessage m;
+    m.independent = in_.options.strategy == RankStrategy::independent;
+    m.settings = settings_digest(in_.options, in_.settles);
+    m.identity = in_.identity;
+    m.store = in_.store;
+    m.nonce = in_.nonce;
+    return {gather(Phase::digest, encode(m), now + in_.options.first_seconds)};
+  }
+  if (const auto* e = std::get_if<Completed>(&event)) return completed(*e, now);
+  if (const auto* e = std::get_if<Worked>(&event)) return worked(*e, now);
+  if (const auto* e = std::get_if<Failed>(&event)) {
+    if (!deadline_ || phase_ == Phase::settle || e->sequence + 1 != sequence_) return {};
+    return give_up(e->why, now);
+  }
+  if (const auto* e = std::get_if<Settled>(&event))
+    return phase_ == Phase::settle ? settled(e->answer) : Actions{};
+  if (std::holds_alternative<Tick>(event) && deadline_ && now >= *wakes()) {
+    if (phase_ == Phase::settle) return settled({});
+    return give_up({RankFailure::Kind::timeout, {}, format("{} took too long", phase())}, now);
+  }
+  return {};
+}
+
+std::optional<Time> Agreement::wakes() const noexcept {
+  return deadline_ ? std::optional(*deadline_ + kGrace) : std::nullopt;
+}
+
+Agreement::Actions Agreement::completed(const Completed& e, Time now) {
+  if (!deadline_ || phase_ == Phase::settle || e.sequence + 1 != sequence_) return {};
+  deadline_.reset();
+  // What follows relies on this rank having what the others read that it has.
+  if (!sent_.empty()) {
+    const std::size_t mine = sent_.size() * static_cast<std::size_t>(in_.rank);
+    const bool intact =
+        e.bytes.size() == sent_.size() * static_cast<std::size_t>(in_.size) &&
+        std::equal(sent_.begin(), sent_.end(), e.bytes.begin() + static_cast<std::ptrdiff_t>(mine));
+    if (!intact) return give_up({RankFailure::Kind::system, {}, "a gather came back damaged"}, now);
+  }
+  switch (phase_) {
+    case Phase::digest:
+      return read_digests(e.bytes, now);
+    case Phase::vote:
+      return read_votes(e.bytes, now);
+    case Phase::share:
+      return read_shared(e.bytes, now);
+    case Phase::costs:
+      return read_costs(e.values, now);
+    case Phase::reduce:
+    case Phase::reduce_finals:
+      return read_reduced(e, now);
+    case Phase::ready:
+      return read_ready(e.values, now);
+    case Phase::reduce_one:
+      return read_one(e.values, now);
+    case Phase::compare:
+      return read_plans(e.bytes, now);
+    case Phase::confirm:
+      return read_confirmations(e.bytes, now);
+    default:
+      return {};
+  }
+}
+
+// --- what is asked, and who has it --------------------------------------------------------------
+
+Agreement::Actions Agreement::read_digests(std::span<const std::byte> bytes, Time now) {
+  const auto size = static_cast<std::size_t>(in_.size);
+  const RankStrategy strategy = in_.options.strategy;
+  const Difference difference = find_difference(
+      bytes, in_.size, strategy == RankStrategy::shard || strategy == RankStrategy::leader);
+  if (!difference.what.empty())
+    return finish_defaults({RankFailure::Kind::mismatch, difference.ranks, difference.what});
+  for (std::size_t r = 0; r < size; ++r) {
+    const auto m = decode<DigestMessage>(bytes, r);
+    stores_.push_back(m.store);
+    nonces_ = nonces_ * 0x100000001b3 + m.nonce;
+  }
+  if (strategy == RankStrategy::independent) {
+    for (std::size_t p = 0; p < problems_.size(); ++p)
+      if (const auto& record = in_.problems[p].record) {
+        problems_[p].source = Source::own_record;
+        problems_[p].agreed = record->times;
+        problems_[p].winner = record->winner;
+      }
+    return begin_tuning(now);
+  }
+  std::vector<std::byte> votes;
+  for (const ProblemInput& p : in_.problems) {
+    VoteMessage vote;
+    if (p.record) vote = {1, short_digest(encode_record(*p.record))};
+    const auto encoded = encode(vote);
+    votes.insert(votes.end(), encoded.begin(), encoded.end());
+  }
+  return {gather(Phase::vote, std::move(votes), now + in_.options.step_seconds)};
+}
+
+Agreement::Actions Agreement::read_votes(std::span<const std::byte> bytes, Time now) {
+  const auto size = static_cast<std::size_t>(in_.size);
+  const std::size_t count = problems_.size();
+  for (std::size_t p = 0; p < count; ++p) {
+    Problem& problem = problems_[p];
+    std::map<std::uint64_t, std::pair<std::size_t, int>> records;  // holders, lowest holder
+    std::size_t holders = 0;
+    for (std::size_t r = 0; r < size; ++r) {
+      const auto vote = decode<VoteMessage>(bytes, r * count + p);
+      if (vote.has_record != 1) continue;
+      ++holders;
+      const auto [it, fresh] = records.try_emplace(vote.record, 0, static_cast<int>(r));
+      ++it->second.first;
+    }
+    if (records.empty()) continue;
+    if (holders == size && records.size() == 1) {
+      problem.source = Source::own_record;
+      problem.voted = records.begin()->first;
+      problem.agreed = in_.problems[p].record->times;
+      problem.winner = in_.problems[p].record->winner;
+    } else if (in_.options.on_partial_cache == OnPartialCache::distribute) {
+      const auto best =
+          std::min_element(records.begin(), records.end(), [](const auto& a, const auto& b) {
+            return std::pair(b.second.first, a.second.second) <
+                   std::pair(a.second.first, b.second.second);
+          });
+      problem.source = Source::shared_record;
+      problem.voted = best->first;
+      problem.root = best->second.second;
+    }
+  }
+  current_ = 0;
+  return share_next(now);
+}
+
+Agreement::Actions Agreement::share_next(Time now) {
+  while (current_ < problems_.size() && problems_[current_].source != Source::shared_record)
+    ++current_;
+  if (current_ == problems_.size()) return begin_tuning(now);
+  const Problem& problem = problems_[current_];
+  Exchange e = exchange(Phase::share, Exchange::Kind::broadcast, now + in_.options.step_seconds);
+  e.root = problem.root;
+  if (in_.rank == problem.root)
+    e.bytes = encode_record(*in_.problems[current_].record);
+  else
+    e.bytes = encode_record({Times(in_.problems[current_].candidates), 0});
+  return {std::move(e)};
+}
+
+/// A record that is not what was voted for was damaged on its way; everyone sees the same damage.
+Agreement::Actions Agreement::read_shared(std::span<const std::byte> bytes, Time now) {
+  Problem& problem = problems_[current_];
+  Record record = decode_record(bytes);
+  if (short_digest(bytes) == problem.voted && record.answers(in_.problems[current_].candidates)) {
+    problem.agreed = std::move(record.times);
+    problem.winner = record.winner;
+  } else {
+    problem.source = Source::tune;
+  }
+  ++current_;
+  return share_next(now);
+}
+
+// --- the end ------------------------------------------------------------------------------------
+
+Agreement::Actions Agreement::compare(Time now) {
+  for (std::size_t p = 0; p < problems_.size(); ++p) {
+    Problem& problem = problems_[p];
+    Choice choice = select(problem.agreed, in_.options.margin);
+    if (problem.winner) choice = {*problem.winner, problem.agreed[*problem.winner]};
+    // Where finalists were timed again, the others keep the one time that they have.
+    if (!problem.first_round.empty()) {
+      for (const std::size_t c : finalists(problem.first_round, in_.options.finalists))
+        problem.first_round[c] = problem.agreed[c];
+      problem.agreed = std::move(problem.first_round);
+    }
+    plan_.choices.push_back(choice);
+    plan_.records.push_back({problem.agreed, choice.candidate});
+  }
+  digest_ = plan_digest(in_.identity, plan_.choices);
+  if (in_.options.strategy == RankStrategy::independent) {
+    if (!trouble_.empty())
+      return finish_defaults({RankFailure::Kind::system, {in_.rank}, trouble_});
+    return finish_plan();
+  }
+  CompareMessage m;
+  m.plan = digest_;
+  if (!trouble_.empty()) {
+    m.status = 1;
+    m.set_reason(trouble_);
+  }
+  return {gather(Phase::compare, encode(m), now + in_.options.step_seconds)};
+}
+
+Agreement::Actions Agreement::read_plans(std::span<const std::byte> bytes, Time now) {
+  const auto size = static_cast<std::size_t>(in_.size);
+  bool all_equal = trouble_.empty();
+  for (std::size_t r = 0; r < size && all_equal; ++r) {
+    const auto m = decode<CompareMessage>(bytes, r);
+    all_equal = m.status == 0 && m.plan == digest_;
+  }
+  if (!all_equal) return finish_defaults(disagreement(bytes, size));
+  const ConfirmMessage confirm{decode<std::uint64_t>(digest_)};
+  return {gather(Phase::confirm, encode(confirm), now + 2 * in_.options.step_seconds)};
+}
+
+Agreement::Actions Agreement::read_confirmations(std::span<const std::byte> bytes, Time now) {
+  const auto size = static_cast<std::size_t>(in_.size);
+  bool all = true;
+  for (std::size_t r = 0; all && r < size; ++r)
+    all = decode<ConfirmMessage>(bytes, r).confirmed == decode<std::uint64_t>(digest_);
+  if (!all) return give_up({RankFailure::Kind::system, {}, "a confirmation was damaged"}, now);
+  return in_.settles ? settle(true, now) : finish_plan();
+}
+
+Agreement::Actions Agreement::give_up(RankFailure why, Time now) {
+  deadline_.reset();
+  if (phase_ != Phase::confirm || !in_.settles) return abort_with(std::move(why));
+  failure_ = std::move(why);
+  broken_ = true;
+  Actions actions{Abort{failure_}};
+  actions.push_back(settle(false, now).front());
+  return actions;
+}
+
+Agreement::Actions Agreement::settle(bool proposal, Time now) {
+  phase_ = Phase::settle;
+  deadline_ = now + in_.options.step_seconds;
+  return {Settle{sha256(format("{} {}", nonces_, to_hex(digest_))), proposal, *deadline_}};
+}
+
+Agreement::Actions Agreement::settled(std::optional<bool> answer) {
+  if (answer.value_or(false)) return finish_plan();
+  if (broken_) return finish_defaults(failure_);
+  return abort_with({RankFailure::Kind::aborted,
+                     {},
+                     answer ? "a rank failed in the last exchange"
+                            : "the place where ranks settle their answer cannot be reached"});
+}
+
+Agreement::Actions Agreement::abort_with(RankFailure why) {
+  broken_ = true;
+  return {Abort{why}, finish_defaults(why).front()};
+}
+
+Agreement::Actions Agreement::finish_plan() {
+  deadline_.reset();
+  phase_ = Phase::done;
+  Decision d;
+  d.kind = in_.options.strategy == RankStrategy::independent ? Decision::Kind::own
+                                                             : Decision::Kind::plan;
+  d.plan = std::move(plan_);
+  d.digest = digest_;
+  d.broken = broken_;
+  d.measured = measured_;
+  decision_ = std::move(d);
+  Actions actions;
+  if (auto problems = to_save(); !problems.empty()) actions.emplace_back(Save{std::move(problems)});
+  actions.emplace_back(Finish{});
+  return actions;
+}
+
+Agreement::Actions Agreement::finish_defaults(RankFailure why) {
+  deadline_.reset();
+  phase_ = Phase::done;
+  Decision d;
+  d.why = std::move(why);
+  d.broken = broken_;
+  d.measured = measured_;
+  decision_ = std::move(d);
+  return {Finish{}};
+}
+
+std::vector<std::size_t> Agreement::to_save() const {
+  std::vector<std::size_t> problems;
+  const auto first = std::find(stores_.begin(), stores_.end(), in_.store);
+  if (in_.store == 0 || first - stores_.begin() != in_.rank) return problems;
+  for (std::size_t p = 0; p < problems_.size(); ++p) {
+    const auto& own = in_.problems[p].record;
+    const Record& agreed = decision_->plan.records[p];
+    if ((!own || *own != agreed) && std::isfinite(decision_->plan.choices[p].seconds))
+      problems.push_back(p);
+  }
+  return problems;
+}
+
+Exchange Agreement::exchange(Phase phase, Exchange::Kind kind, Time deadline) {
+  phase_ = phase;
+  deadline_ = deadline;
+  Exchange e;
+  e.kind = kind;
+  e.sequence = sequence_++;
+  e.deadline = deadline;
+  sent_.clear();
+  return e;
+}
+
+Exchange Agreement::gather(Phase phase, std::vector<std::byte> bytes, Time deadline) {
+  Exchange e = exchange(phase, Exchange::Kind::gather, deadline);
+  sent_ = bytes;
+  e.bytes = std::move(bytes);
+  return e;
+}
+
+Work Agreement::work(Phase phase, Work::Kind kind, std::vector<Work::Item> items, Time until) {
+  phase_ = phase;
+  items_ = items;
+  if (kind != Work::Kind::build)
+    for (const Work::Item& item : items) measured_ += item.candidates.size();
+  return {kind, std::move(items), until};
+}
+
+Exchange::Kind Agreement::reduction() const noexcept {
+  return in_.options.reduction == RankReduction::max ? Exchange::Kind::reduce_max
+                                                     : Exchange::Kind::reduce_mean;
+}
+
+bool Agreement::tuned(std::size_t problem) const noexcept {
+  return problems_[problem].source == Source::tune;
+}
+
+std::size_t Agreement::next_tuned(std::size_t from) const noexcept {
+  while (from < problems_.size() && !tuned(from)) ++from;
+  return from;
+}
+
+}  // namespace kiln::runtime::ranks

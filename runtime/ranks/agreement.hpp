@@ -1,0 +1,162 @@
+// The agreement of ranks on a plan, as a pure state machine: no clock, no thread, no transport.
+// Events go in, actions come out; whoever drives it performs them (drive.hpp, or a simulation).
+//
+//   digest    gather: is the same asked of everyone? A difference is named; all use defaults.
+//   vote      gather: who has a record of which problem? From here on every rank derives the same
+//             list of exchanges, whatever it had cached.
+//   share     broadcast per problem that only some have (if so asked)
+//   costs     shard: one maximum of what candidates cost
+//   tune      no exchange inside. Lockstep: per problem one maximum of who can run what, then per
+//             candidate one run and one reduction; a candidate that fails on one rank fails on all.
+//   reduce    per problem one reduction (leader: broadcast); a failed candidate is +inf
+//   finals    shard: the best few and the default, timed by everyone, one reduction per problem
+//   compare   gather: plan digests, and from a rank in trouble its reason
+//   confirm   gather: "I have seen that all plans are equal"
+//   settle    where the communicator can: what all ranks do, whoever died meanwhile
+//   save      one rank per store, only now
+//
+// What is guaranteed. Let a gather finish on a rank only when every rank has contributed to it,
+// and let ranks fail by stopping or by being late, never by lying.
+//
+//  1. It ends. Every wait has a deadline, kept by this machine itself.
+//  2. No rank holds the plan unless all ranks computed it: to finish `confirm`, every rank must
+//     have finished `compare`. A failure before `confirm` leaves all survivors with the defaults,
+//     because who fails contributes nothing more. No save happens before.
+//  3. A failure during `confirm` may let some ranks finish it and others not. No number of further
+//     rounds mends that: whichever is the last has the same gap (two generals). So
+//     a. with `settle` (one register, first proposal wins, outlives ranks), all survivors do the
+//        same: those who finished propose the plan, those who failed propose the defaults, and
+//        everyone obeys the answer. A rank that cannot reach the register takes the defaults and
+//        aborts; that is case b for this rank.
+//     b. without, those who finished hold the plan and those who failed hold the defaults. But who
+//        failed has aborted: its end is broken, so no rank that holds the plan can finish another
+//        collective with one that does not. They never drift apart in silence; the next exchange
+//        of the job fails on everyone. The gap is one gather of 8 bytes per rank, with nothing in
+//        between.
+//  4. Which exchange comes next depends on what gathers, broadcasts and maxima gave, which are the
+//     same everywhere, never on a mean, whose last bit may differ between ranks. As long as no
+//     exchange fails, every rank makes the same number of collectives of the same kinds and sizes,
+//     and the communicator is usable afterwards, also when the answer is "defaults".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/ranks/steps.hpp"
+
+namespace kiln::runtime::ranks {
+
+/// Copyable, so that every continuation of a state can be explored.
+class Agreement {
+ public:
+  /// @throws UserError on options or input that make no sense, naming the field.
+  explicit Agreement(AgreementInput input);
+
+  /// Never throws on account of what other ranks sent. Events that do not fit (late completions,
+  /// a second answer) are ignored.
+  std::vector<Action> handle(const Event& event, Time now);
+
+  /// When to send a Tick at the latest; nothing: no exchange is waited for.
+  std::optional<Time> wakes() const noexcept;
+  const std::optional<Decision>& decision() const noexcept { return decision_; }
+  /// Collectives started so far.
+  std::uint32_t exchanges() const noexcept { return sequence_; }
+  /// What is going on, for logs: `vote`.
+  const char* phase() const noexcept;
+
+ private:
+  enum class Phase {
+    created,
+    digest,
+    vote,
+    share,
+    costs,
+    tune,
+    reduce,
+    finals,
+    reduce_finals,
+    build,
+    ready,
+    together,
+    reduce_one,
+    compare,
+    confirm,
+    settle,
+    done
+  };
+  /// Where a problem's agreed times come from.
+  enum class Source { tune, own_record, shared_record };
+  struct Problem {
+    Source source = Source::tune;
+    int root = 0;             ///< who shares its record
+    std::uint64_t voted = 0;  ///< digest of the record that was voted for
+    Times mine, agreed;
+    Times ready;                        ///< lockstep: infinite where some rank cannot run it
+    Times first_round;                  ///< before finalists were timed again
+    std::optional<std::size_t> winner;  ///< by record
+  };
+  using Actions = std::vector<Action>;
+
+  Actions completed(const Completed& event, Time now);
+  Actions worked(const Worked& event, Time now);
+  Actions read_digests(std::span<const std::byte> bytes, Time now);
+  Actions read_votes(std::span<const std::byte> bytes, Time now);
+  Actions read_shared(std::span<const std::byte> bytes, Time now);
+  Actions read_costs(std::span<const float> values, Time now);
+  Actions read_reduced(const Completed& event, Time now);
+  Actions read_ready(std::span<const float> values, Time now);
+  Actions read_one(std::span<const float> values, Time now);
+  Actions read_plans(std::span<const std::byte> bytes, Time now);
+  Actions read_confirmations(std::span<const std::byte> bytes, Time now);
+
+  Actions share_next(Time now);
+  Actions begin_tuning(Time now);
+  Actions time_shares(Time now);
+  Actions reduce_next(Time now);
+  Actions begin_finals(Time now);
+  Actions begin_lockstep();
+  Actions lockstep_next(Time now);
+  Actions compare(Time now);
+  Actions settle(bool proposal, Time now);
+  Actions settled(std::optional<bool> answer);
+  Actions finish_plan();
+  Actions finish_defaults(RankFailure why);
+  Actions give_up(RankFailure why, Time now);
+
+  /// Breaks this end, unless it is already; the decision follows.
+  Actions abort_with(RankFailure why);
+
+  Exchange exchange(Phase phase, Exchange::Kind kind, Time deadline);
+  Exchange gather(Phase phase, std::vector<std::byte> bytes, Time deadline);
+  Work work(Phase phase, Work::Kind kind, std::vector<Work::Item> items, Time until);
+  Exchange::Kind reduction() const noexcept;
+  bool tuned(std::size_t problem) const noexcept;
+  std::size_t next_tuned(std::size_t from) const noexcept;
+  std::vector<std::size_t> to_save() const;
+
+  AgreementInput in_;
+  Phase phase_ = Phase::created;
+  std::uint32_t sequence_ = 0;
+  std::optional<Time> deadline_;
+  std::vector<std::byte> sent_;  ///< to the gather that is waited for
+  std::vector<Problem> problems_;
+  std::vector<Work::Item> items_;            ///< given out
+  std::vector<std::uint64_t> stores_;        ///< of each rank
+  std::uint64_t nonces_ = 0;                 ///< digest of everyone's
+  std::vector<std::vector<int>> owners_;     ///< shard: of each problem's candidates
+  std::size_t current_ = 0, candidate_ = 0;  ///< the problem (and candidate) in exchange
+  Time tune_until_ = 0;
+  std::string trouble_;
+  RankFailure failure_;  ///< why `confirm` failed, while it is being settled
+  bool broken_ = false;  ///< this end was aborted
+  Plan plan_;
+  Digest digest_{};
+  std::size_t measured_ = 0;
+  std::optional<Decision> decision_;
+};
+
+}  // namespace kiln::runtime::ranks

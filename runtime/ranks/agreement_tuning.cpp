@@ -1,0 +1,227 @@
+// The exchanges between the vote and the comparison of plans.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/ranks/agreement.hpp"
+
+namespace kiln::runtime::ranks {
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+bool usable(float time) { return time > 0 && std::isfinite(time); }
+
+}  // namespace
+
+// --- tuning -------------------------------------------------------------------------------------
+
+Agreement::Actions Agreement::begin_tuning(Time now) {
+  tune_until_ = now + in_.options.tune_seconds;
+  for (std::size_t p = 0; p < problems_.size(); ++p)
+    if (tuned(p)) problems_[p].mine.assign(in_.problems[p].candidates, kInfinity);
+  if (next_tuned(0) == problems_.size()) return compare(now);
+  if (in_.options.lockstep) {
+    current_ = next_tuned(0);
+    return begin_lockstep();
+  }
+  if (in_.options.strategy != RankStrategy::shard) return time_shares(now);
+  Exchange e = exchange(Phase::costs, Exchange::Kind::reduce_max, now + in_.options.step_seconds);
+  for (std::size_t p = 0; p < problems_.size(); ++p) {
+    if (!tuned(p)) continue;
+    std::vector<Cost> costs = in_.problems[p].costs;
+    costs.resize(in_.problems[p].candidates);
+    for (const Cost& c : costs)
+      for (const float seconds : {c.compile, c.run})
+        e.values.push_back(usable(seconds) ? seconds : 0);
+  }
+  return {std::move(e)};
+}
+
+Agreement::Actions Agreement::read_costs(std::span<const float> values, Time now) {
+  std::vector<Cost> costs(values.size() / 2);
+  std::size_t known = 0, wanted = 0;
+  Cost sum;
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    costs[i] = {usable(values[2 * i]) ? values[2 * i] : 0,
+                usable(values[2 * i + 1]) ? values[2 * i + 1] : 0};
+    if (costs[i].compile + costs[i].run > 0) {
+      ++known;
+      sum.compile += costs[i].compile;
+      sum.run += costs[i].run;
+    }
+  }
+  const auto parts = static_cast<float>(known);
+  for (Cost& c : costs)  // of whom nothing is known is like the others
+    if (known > 0 && c.compile + c.run == 0) c = {sum.compile / parts, sum.run / parts};
+  for (std::size_t p = 0; p < problems_.size(); ++p)
+    if (tuned(p)) wanted += in_.problems[p].candidates;
+  if (wanted != costs.size())
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  const std::vector<int> owner = assign(costs, {in_.size, in_.compile_threads, in_.overlap});
+  owners_.resize(problems_.size());
+  auto at = owner.begin();
+  for (std::size_t p = 0; p < problems_.size(); ++p)
+    if (tuned(p)) {
+      owners_[p].assign(at, at + static_cast<std::ptrdiff_t>(in_.problems[p].candidates));
+      at += static_cast<std::ptrdiff_t>(in_.problems[p].candidates);
+    }
+  return time_shares(now);
+}
+
+/// Only what this rank is to time; neutral values stand for what others time.
+Agreement::Actions Agreement::time_shares(Time now) {
+  const bool idle = in_.options.strategy == RankStrategy::leader && in_.rank != in_.options.leader;
+  std::vector<Work::Item> items;
+  for (std::size_t p = 0; p < problems_.size(); ++p) {
+    if (!tuned(p) || idle) continue;
+    Work::Item item{p, {}};
+    for (std::size_t c = 0; c < in_.problems[p].candidates; ++c) {
+      const bool mine = owners_.empty() || owners_[p][c] == in_.rank;
+      if (mine)
+        item.candidates.push_back(c);
+      else
+        problems_[p].mine[c] = 0;
+    }
+    if (!item.candidates.empty()) items.push_back(std::move(item));
+  }
+  phase_ = Phase::tune;
+  if (items.empty()) return worked({}, now);
+  return {work(Phase::tune, Work::Kind::time, std::move(items), tune_until_)};
+}
+
+Agreement::Actions Agreement::worked(const Worked& e, Time now) {
+  const bool expected = phase_ == Phase::tune || phase_ == Phase::finals ||
+                        phase_ == Phase::build || phase_ == Phase::together;
+  if (!expected) return {};
+  if (!e.trouble.empty() && trouble_.empty()) trouble_ = e.trouble;
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    for (std::size_t k = 0; k < items_[i].candidates.size(); ++k) {
+      const bool there = e.trouble.empty() && i < e.times.size() && k < e.times[i].size();
+      problems_[items_[i].problem].mine[items_[i].candidates[k]] =
+          there ? sanitized(e.times[i][k]) : kInfinity;
+    }
+  items_.clear();
+  const float stop = !trouble_.empty() || now >= tune_until_ ? 1.0F : 0.0F;
+  const Time patience = std::max(now, tune_until_) + 2 * in_.options.step_seconds;
+  switch (phase_) {
+    case Phase::tune:
+      if (in_.options.strategy == RankStrategy::independent) {
+        for (std::size_t p = 0; p < problems_.size(); ++p)
+          if (tuned(p)) problems_[p].agreed = problems_[p].mine;
+        return compare(now);
+      }
+      phase_ = Phase::reduce;
+      current_ = 0;
+      return reduce_next(now);
+    case Phase::finals:
+      phase_ = Phase::reduce_finals;
+      current_ = 0;
+      return reduce_next(now);
+    case Phase::build: {
+      Exchange out = exchange(Phase::ready, Exchange::Kind::reduce_max, patience);
+      out.values = problems_[current_].mine;
+      out.values.push_back(stop);
+      return {std::move(out)};
+    }
+    default: {
+      Exchange out = exchange(Phase::reduce_one, reduction(), patience);
+      out.values = {problems_[current_].mine[candidate_], stop};
+      return {std::move(out)};
+    }
+  }
+}
+
+Agreement::Actions Agreement::reduce_next(Time now) {
+  const bool first = current_ == 0;
+  current_ = next_tuned(current_);
+  if (current_ == problems_.size()) {
+    const bool sharded = in_.options.strategy == RankStrategy::shard;
+    if (phase_ == Phase::reduce && sharded && in_.options.finalists > 0) return begin_finals(now);
+    return compare(now);
+  }
+  const Time patience = (first ? std::max(now, tune_until_) + in_.options.step_seconds : now) +
+                        in_.options.step_seconds;
+  const Times& mine = problems_[current_].mine;
+  if (in_.options.strategy == RankStrategy::leader) {
+    Exchange e = exchange(phase_, Exchange::Kind::broadcast, patience);
+    e.root = in_.options.leader;
+    e.bytes = encode_record({mine, 0});
+    return {std::move(e)};
+  }
+  // What only one rank timed has no mean.
+  const bool one_each = in_.options.strategy == RankStrategy::shard && phase_ == Phase::reduce;
+  Exchange e = exchange(phase_, one_each ? Exchange::Kind::reduce_max : reduction(), patience);
+  e.values = mine;
+  return {std::move(e)};
+}
+
+Agreement::Actions Agreement::read_reduced(const Completed& e, Time now) {
+  const bool led = in_.options.strategy == RankStrategy::leader;
+  const Times received =
+      led ? decode_record(e.bytes).times : Times(e.values.begin(), e.values.end());
+  Problem& problem = problems_[current_];
+  if (received.size() != problem.agreed.size())
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  if (phase_ == Phase::reduce_finals) problem.first_round = problem.agreed;
+  std::transform(received.begin(), received.end(), problem.agreed.begin(), sanitized);
+  ++current_;
+  return reduce_next(now);
+}
+
+Agreement::Actions Agreement::begin_finals(Time now) {
+  std::vector<Work::Item> items;
+  for (std::size_t p = 0; p < problems_.size(); ++p) {
+    if (!tuned(p)) continue;
+    problems_[p].mine.assign(problems_[p].mine.size(), kInfinity);
+    Work::Item item{p, finalists(problems_[p].agreed, in_.options.finalists)};
+    if (!item.candidates.empty()) items.push_back(std::move(item));
+  }
+  tune_until_ = now + in_.options.tune_seconds;
+  phase_ = Phase::finals;
+  if (items.empty()) return worked({}, now);
+  return {work(Phase::finals, Work::Kind::time, std::move(items), tune_until_)};
+}
+
+// --- lockstep -----------------------------------------------------------------------------------
+
+Agreement::Actions Agreement::begin_lockstep() {
+  Work::Item item{current_, {}};
+  for (std::size_t c = 0; c < in_.problems[current_].candidates; ++c) item.candidates.push_back(c);
+  Work w = work(Phase::build, Work::Kind::build, {std::move(item)}, tune_until_);
+  return {std::move(w)};
+}
+
+Agreement::Actions Agreement::read_ready(std::span<const float> values, Time now) {
+  Problem& problem = problems_[current_];
+  if (values.size() != problem.agreed.size() + 1)
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  if (values.back() != 0) return compare(now);  // someone cannot or may not go on
+  problem.ready.assign(values.begin(), values.end() - 1);
+  candidate_ = 0;
+  return lockstep_next(now);
+}
+
+Agreement::Actions Agreement::lockstep_next(Time now) {
+  const Times& ready = problems_[current_].ready;
+  while (candidate_ < ready.size() && !std::isfinite(ready[candidate_])) ++candidate_;
+  if (candidate_ == ready.size()) {
+    current_ = next_tuned(current_ + 1);
+    return current_ == problems_.size() ? compare(now) : begin_lockstep();
+  }
+  return {work(Phase::together, Work::Kind::together, {{current_, {candidate_}}},
+               now + in_.options.step_seconds)};
+}
+
+Agreement::Actions Agreement::read_one(std::span<const float> values, Time now) {
+  if (values.size() != 2)
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  problems_[current_].agreed[candidate_] = sanitized(values[0]);
+  // Of a mean not every bit is the same on all ranks, and what comes next must be.
+  if (values[1] * static_cast<float>(in_.size) > 0.5F) return compare(now);
+  ++candidate_;
+  return lockstep_next(now);
+}
+
+}  // namespace kiln::runtime::ranks

@@ -1,0 +1,133 @@
+#include "runtime/ranks/drive.hpp"
+
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <random>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::runtime::ranks {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Driver {
+ public:
+  Driver(Communicator& communicator, AgreementInput input, const Tasks& tasks)
+      : communicator_(communicator), tasks_(tasks), agreement_(completed(std::move(input))) {}
+
+  Decision run() {
+    handle(Begin{});
+    while (!agreement_.decision() || !actions_.empty()) {
+      const Action action = std::move(actions_.front());
+      actions_.pop_front();
+      std::visit([this](const auto& a) { perform(a); }, action);
+    }
+    const Decision& decision = *agreement_.decision();
+    if (decision.kind == Decision::Kind::defaults)
+      log(LogLevel::warning,
+          detail::format("rank {} of {} uses default configs: {}", communicator_.rank(),
+                         communicator_.size(), decision.why.describe()));
+    return decision;
+  }
+
+ private:
+  AgreementInput completed(AgreementInput input) const {
+    input.rank = communicator_.rank();
+    input.size = communicator_.size();
+    input.settles = communicator_.settles();
+    std::random_device random;
+    input.nonce = static_cast<std::uint64_t>(random()) << 32 | random();
+    return input;
+  }
+
+  Time now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Deadline at(Time time) const {
+    return start_ +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time));
+  }
+
+  void handle(const Event& event) {
+    for (Action& a : agreement_.handle(event, now())) actions_.push_back(std::move(a));
+  }
+
+  void perform(const Exchange& e) {
+    std::vector<std::byte> bytes = e.bytes;
+    std::vector<float> values = e.values;
+    Communicator::Failure failure;
+    switch (e.kind) {
+      case Exchange::Kind::gather:
+        bytes.resize(e.bytes.size() * static_cast<std::size_t>(communicator_.size()));
+        failure = communicator_.gather(e.bytes, bytes, at(e.deadline));
+        break;
+      case Exchange::Kind::broadcast:
+        failure = communicator_.broadcast(bytes, e.root, at(e.deadline));
+        break;
+      case Exchange::Kind::reduce_max:
+        failure = communicator_.reduce(values, Reduction::max, at(e.deadline));
+        break;
+      case Exchange::Kind::reduce_mean:
+        failure = communicator_.reduce(values, Reduction::mean, at(e.deadline));
+        break;
+    }
+    if (failure)
+      handle(Failed{e.sequence, *failure});
+    else
+      handle(Completed{e.sequence, bytes, values});
+  }
+
+  void perform(const Work& work) {
+    Worked done;
+    try {
+      done = tasks_.work(work, at(work.until));
+    } catch (const std::exception& e) {
+      done.trouble = *e.what() ? e.what() : "tuning failed";
+    } catch (...) {
+      done.trouble = "tuning failed";
+    }
+    handle(done);
+  }
+
+  void perform(const Settle& s) {
+    handle(Settled{communicator_.settle(s.question, s.proposal, at(s.deadline))});
+  }
+
+  void perform(const Abort& a) { communicator_.abort(a.why); }
+
+  void perform(const Save& s) {
+    if (!tasks_.save) return;
+    try {
+      tasks_.save(s.problems, agreement_.decision()->plan);
+    } catch (const std::exception& e) {
+      log(LogLevel::warning,
+          detail::format("the agreed plan is used, but not saved: {}", e.what()));
+    }
+  }
+
+  void perform(const Finish&) {}
+
+  void log(LogLevel level, const std::string& text) const {
+    if (tasks_.log) tasks_.log(level, text);
+  }
+
+  Communicator& communicator_;
+  const Tasks& tasks_;
+  const Clock::time_point start_ = Clock::now();
+  Agreement agreement_;
+  std::deque<Action> actions_;
+};
+
+}  // namespace
+
+Decision agree(Communicator& communicator, AgreementInput input, const Tasks& tasks) {
+  try {
+    return Driver(communicator, std::move(input), tasks).run();
+  } catch (const std::exception& e) {
+    communicator.abort({RankFailure::Kind::aborted, {communicator.rank()}, e.what()});
+    throw;
+  }
+}
+
+}  // namespace kiln::runtime::ranks

@@ -1,0 +1,27 @@
+// Performs what the agreement asks for, on a communicator and the clock.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "kiln/communicator.hpp"
+#include "kiln/log.hpp"
+#include "runtime/ranks/agreement.hpp"
+
+namespace kiln::runtime::ranks {
+
+struct Tasks {
+  /// Times candidates until `deadline`. What it throws is this rank's trouble: told to the others,
+  /// who then use the defaults, too.
+  std::function<Worked(const Work& work, Deadline deadline)> work;
+  /// Writes the records of these problems. What it throws is logged: a plan needs no disk.
+  std::function<void(std::span<const std::size_t> problems, const Plan& plan)> save;
+  LogSink log{};
+};
+
+/// Blocks until it is decided. Rank, size, nonce and `settles` of the input are filled in. Aborts
+/// the communicator when the decision says that it is broken.
+/// @throws UserError on input that makes no sense; nothing else, on account of nothing else.
+Decision agree(Communicator& communicator, AgreementInput input, const Tasks& tasks);
+
+}  // namespace kiln::runtime::ranks

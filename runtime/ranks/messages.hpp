@@ -1,0 +1,99 @@
+// What ranks tell each other: messages of fixed size, the same for any cache, kernel or result.
+// Little-endian, no padding.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/key.hpp"
+#include "kiln/ranks.hpp"
+
+namespace kiln::runtime::ranks {
+
+static_assert(std::endian::native == std::endian::little);
+
+/// What must be the same on every rank, as digests, and the words for where it is not.
+struct Identity {
+  std::uint64_t kernel = 0;      ///< source, entry, types, options
+  std::uint64_t candidates = 0;  ///< every config of every problem, in order
+  std::uint64_t problems = 0;
+  std::uint64_t target = 0;
+  std::uint64_t build = 0;   ///< Kiln's version and schema, the compiler's build
+  std::uint64_t device = 0;  ///< model and clocks: compared where one device speaks for another
+};
+
+/// The first 64 bits of a SHA-256.
+std::uint64_t short_digest(std::string_view text);
+std::uint64_t short_digest(std::span<const std::byte> bytes);
+
+/// First exchange. Its size never changes, so that versions of Kiln can tell that they differ.
+struct DigestMessage {
+  static constexpr std::uint64_t kMagic = 0x736b6e61726e6c6b;  // "klnranks"
+  static constexpr std::uint32_t kProtocol = 1;
+
+  std::uint64_t magic = kMagic;
+  std::uint32_t protocol = kProtocol;
+  std::uint32_t independent = 0;
+  std::uint64_t settings = 0;  ///< of `RankOptions`, without its seconds
+  Identity identity;
+  std::uint64_t store = 0;  ///< which file system's store this rank writes to; 0: none
+  std::uint64_t nonce = 0;  ///< random: no two agreements settle the same question
+  std::array<std::byte, 40> reserved{};
+};
+static_assert(sizeof(DigestMessage) == 128);
+
+/// Second exchange, one per problem.
+struct VoteMessage {
+  std::uint64_t has_record = 0;
+  std::uint64_t record = 0;  ///< digest of its times
+};
+static_assert(sizeof(VoteMessage) == 16);
+
+/// Last but one: whether this rank got through, and what it would use.
+struct CompareMessage {
+  std::uint64_t status = 0;  ///< 0: well; else `reason` says why not
+  Digest plan{};
+  std::array<char, 88> reason{};
+
+  void set_reason(std::string_view text) noexcept;
+  std::string reason_text() const;
+};
+static_assert(sizeof(CompareMessage) == 128);
+
+/// Last: "I have seen that all plans are equal".
+struct ConfirmMessage {
+  std::uint64_t confirmed = 0;  ///< the plan's first 64 bits
+};
+static_assert(sizeof(ConfirmMessage) == 8);
+
+template <class Message>
+std::vector<std::byte> encode(const Message& message) {
+  const auto bytes = std::as_bytes(std::span(&message, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Message `index` of a gathered array. @pre it is there
+template <class Message>
+Message decode(std::span<const std::byte> bytes, std::size_t index = 0) {
+  Message message;
+  std::memcpy(&message, bytes.data() + index * sizeof(Message), sizeof(Message));
+  return message;
+}
+
+std::uint64_t settings_digest(const RankOptions& options, bool settles);
+
+/// Whose first messages differ from those of most, and in what: `another candidate list`.
+struct Difference {
+  std::vector<int> ranks;
+  std::string what;  ///< empty: there is none
+};
+Difference find_difference(std::span<const std::byte> digests, int size, bool like_devices);
+
+}  // namespace kiln::runtime::ranks

@@ -1,0 +1,53 @@
+// From the numbers that all ranks share to the choice that all ranks make. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/ranks/messages.hpp"
+
+namespace kiln::runtime::ranks {
+
+/// Seconds per launch of each candidate, the default first. Infinite: it failed, or nobody tried.
+using Times = std::vector<float>;
+
+/// What is kept of a tuned problem, in the terms of the candidate list.
+struct Record {
+  Times times;
+  std::size_t winner = 0;  ///< not always the least of `times`: finalists were timed again
+
+  /// Of as many candidates as are asked for, with a winner that can be used.
+  bool answers(std::size_t candidates) const noexcept;
+  bool operator==(const Record&) const = default;
+};
+std::vector<std::byte> encode_record(const Record& record);
+/// Of a fixed size for so many candidates. Never throws: what makes no sense does not `answer`.
+Record decode_record(std::span<const std::byte> bytes);
+
+struct Choice {
+  std::size_t candidate = 0;
+  float seconds = 0;  ///< infinite: no candidate could be used; `candidate` is the default
+  bool operator==(const Choice&) const = default;
+};
+
+struct Plan {
+  std::vector<Choice> choices;  ///< one per problem
+  std::vector<Record> records;  ///< what they were made from
+};
+
+/// The default, unless it failed or the best beats it by more than `margin` of the best's time.
+/// Of those that tie with the best (within `margin`), the first. @pre not empty
+Choice select(std::span<const float> times, float margin);
+
+/// The `count` best, and the default if it can be used, in the order of the list.
+std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count);
+
+/// Of what is chosen, for whom. Not of the times: a mean may differ in its last bit.
+Digest plan_digest(const Identity& identity, std::span<const Choice> choices);
+
+/// A time as it may be sent: positive and finite, else +inf.
+float sanitized(float seconds) noexcept;
+
+}  // namespace kiln::runtime::ranks

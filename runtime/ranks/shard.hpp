@@ -1,0 +1,32 @@
+// Who tries what, so that ranks finish together. Pure functions: the same on every rank.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace kiln::runtime::ranks {
+
+/// What one candidate costs a rank, in seconds.
+struct Cost {
+  float compile = 0;  ///< of one compiler on one core
+  float run = 0;      ///< verifying and timing
+};
+
+struct ShardOptions {
+  int ranks = 1;
+  int compile_threads = 1;  ///< of each rank
+  /// Compiling goes on while something is timed (a GPU); else they take turns (the host).
+  bool overlap = false;
+};
+
+/// When a rank that has so much to do is done.
+double finish(double compile, double run, const ShardOptions& options) noexcept;
+
+/// The rank of each item: the most expensive first, each to the rank that is then done first
+/// (ties: with the fewest, then the lowest). Within 4/3 of the best split where costs add up. O(n
+/// log n + n log ranks).
+/// @pre ranks >= 1, compile_threads >= 1, costs finite and >= 0
+std::vector<int> assign(std::span<const Cost> costs, const ShardOptions& options);
+
+}  // namespace kiln::runtime::ranks

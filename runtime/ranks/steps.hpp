@@ -1,0 +1,130 @@
+// What goes into the agreement of ranks and what comes out: input, actions, events, the decision.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kiln/communicator.hpp"
+#include "kiln/ranks.hpp"
+#include "runtime/ranks/messages.hpp"
+#include "runtime/ranks/plan.hpp"
+#include "runtime/ranks/shard.hpp"
+
+namespace kiln::runtime::ranks {
+
+/// Seconds on this rank's own clock, since whenever. Clocks are never compared between ranks.
+using Time = double;
+
+struct ProblemInput {
+  std::size_t candidates = 1;    ///< the default is number 0
+  std::optional<Record> record;  ///< what this rank has; one that makes no sense is as if absent
+  std::vector<Cost> costs;       ///< measured or estimated, for `shard`; empty: all alike
+};
+
+struct AgreementInput {
+  int rank = 0, size = 1;
+  RankOptions options;
+  Identity identity;
+  std::vector<ProblemInput> problems;
+  int compile_threads = 1;  ///< as in ShardOptions
+  bool overlap = false;     ///< as in ShardOptions
+  std::uint64_t store = 0;  ///< the same on ranks that write to the same store; 0: none
+  std::uint64_t nonce = 0;  ///< random
+  bool settles = false;     ///< the communicator's
+};
+
+// --- actions ------------------------------------------------------------------------------------
+
+/// A collective to start. There is never a second one before it is completed or failed.
+struct Exchange {
+  enum class Kind { gather, reduce_max, reduce_mean, broadcast };
+  Kind kind = Kind::gather;
+  std::uint32_t sequence = 0;    ///< 0, 1, 2, ...
+  std::vector<std::byte> bytes;  ///< gather: this rank's part; broadcast: the root's, else zeros
+  std::vector<float> values;     ///< reductions
+  int root = 0;
+  Time deadline = 0;
+};
+
+/// Candidates to measure. What is not done at `until` is left out.
+struct Work {
+  struct Item {
+    std::size_t problem = 0;
+    std::vector<std::size_t> candidates;
+  };
+  enum class Kind {
+    time,     ///< answer with their times
+    build,    ///< answer with 1 for what could be launched, +inf for what cannot; launch nothing
+    together  ///< one candidate of a kernel that communicates: all ranks launch it now
+  };
+  Kind kind = Kind::time;
+  std::vector<Item> items;
+  Time until = 0;
+};
+
+struct Settle {
+  Digest question{};
+  bool proposal = false;
+  Time deadline = 0;
+};
+/// Breaks this rank's end.
+struct Abort {
+  RankFailure why;
+};
+/// Problems whose agreed record this rank writes to its store.
+struct Save {
+  std::vector<std::size_t> problems;
+};
+/// `decision()` is there. Always the last action.
+struct Finish {};
+
+using Action = std::variant<Exchange, Work, Settle, Abort, Save, Finish>;
+
+// --- events -------------------------------------------------------------------------------------
+
+struct Begin {};
+/// If both are known, a completion is told before time is.
+struct Completed {
+  std::uint32_t sequence = 0;
+  std::span<const std::byte> bytes;  ///< gather: everyone's; broadcast: the root's
+  std::span<const float> values;     ///< reductions
+};
+struct Failed {
+  std::uint32_t sequence = 0;
+  RankFailure why;
+};
+/// In the order of the items and their candidates; what is missing at the end was not tried.
+struct Worked {
+  std::vector<Times> times;
+  std::string trouble;  ///< not empty: this rank cannot go on, and why. It still takes part.
+};
+struct Settled {
+  std::optional<bool> answer;
+};
+/// Due at `wakes()`, harmless at any time.
+struct Tick {};
+
+using Event = std::variant<Begin, Completed, Failed, Worked, Settled, Tick>;
+
+// --- the outcome --------------------------------------------------------------------------------
+
+struct Decision {
+  enum class Kind {
+    plan,      ///< all survivors hold this plan
+    defaults,  ///< all survivors use defaults, for the reason in `why`
+    own        ///< `independent`: this rank's own plan
+  };
+  Kind kind = Kind::defaults;
+  Plan plan;
+  Digest digest{};           ///< of the plan
+  RankFailure why;           ///< for defaults: who and what
+  bool broken = false;       ///< this end of the communicator was aborted
+  std::size_t measured = 0;  ///< candidates given to this rank to time
+};
+
+}  // namespace kiln::runtime::ranks

@@ -1,0 +1,26 @@
+// How long a job of so many ranks tunes, from what candidates cost. A pure function.
+#pragma once
+
+#include <span>
+
+#include "runtime/ranks/shard.hpp"
+
+namespace kiln::runtime::ranks {
+
+struct TuningModel {
+  ShardOptions one_rank;      ///< threads and overlap; `ranks` is not looked at
+  std::size_t finalists = 4;  ///< timed again by every rank after sharding, and the default
+  std::size_t problems = 1;
+  double latency = 20e-6;         ///< seconds of one hop of an exchange: log2(ranks) hops each
+  double bytes_per_second = 1e9;  ///< for what one rank receives
+};
+
+/// Wall seconds of one agreement.
+struct TuningTimes {
+  double replicate = 0, shard = 0, leader = 0;
+};
+
+/// `costs` are those of all candidates of all problems.
+TuningTimes tuning_times(std::span<const Cost> costs, int ranks, const TuningModel& model);
+
+}  // namespace kiln::runtime::ranks

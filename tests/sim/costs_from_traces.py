@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Turns traces of `kiln tune --trace FILE` into what `rank_simulation --model` reads, on stdout.
+
+  costs_from_traces.py THREADS OVERLAP TRACE...    OVERLAP: 1 where compiling goes on while timing (GPU)
+
+A candidate's compile time is its own; verifying and timing happen in groups and are shared out evenly.
+Finals are left out: the model adds what ranks time again.
+"""
+import json
+import sys
+
+
+def main(threads, overlap, *traces):
+    for path in traces:
+        with open(path, encoding="utf-8") as file:
+            trace = json.load(file)
+        events = trace["traceEvents"] if isinstance(trace, dict) else trace
+        seconds = {}
+        for event in events:
+            if "dur" in event:
+                seconds.setdefault(event["name"], []).append(event["dur"] / 1e6)
+        compiles = seconds.get("compile", [])
+        if not compiles:
+            sys.exit(f"{path}: nothing was compiled")
+        run = sum(sum(seconds.get(name, [])) for name in ("load", "verify", "time")) / len(compiles)
+        kernel = next(event["cat"] for event in events if event.get("name") == "compile")
+        print(f"{kernel},{threads},{overlap}")
+        for compile_seconds in compiles:
+            print(f"{compile_seconds:.6f},{run:.6f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -1,0 +1,106 @@
+// Some ranks of an agreement, driven in step over a network that does nothing wrong.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "runtime/ranks/agreement.hpp"
+
+namespace job {
+
+using namespace kiln::runtime::ranks;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+inline std::vector<AgreementInput> inputs(int size, std::size_t candidates,
+                                          const kiln::RankOptions& options = {},
+                                          std::size_t problems = 1) {
+  std::vector<AgreementInput> all(static_cast<std::size_t>(size));
+  for (int r = 0; r < size; ++r) {
+    AgreementInput& in = all[static_cast<std::size_t>(r)];
+    in.rank = r, in.size = size;
+    in.options = options;
+    in.identity = {1, 2, 3, 4, 5, 6};
+    in.problems.resize(problems);
+    for (ProblemInput& p : in.problems) p.candidates = candidates;
+    in.nonce = static_cast<std::uint64_t>(r);
+  }
+  return all;
+}
+
+struct Job {
+  using Measure =
+      std::function<float(int rank, Work::Kind kind, std::size_t problem, std::size_t c)>;
+
+  explicit Job(const std::vector<AgreementInput>& all) {
+    for (const AgreementInput& in : all) machines.emplace_back(in);
+    exchanges.resize(all.size()), works.resize(all.size()), saves.resize(all.size());
+    troubles.resize(all.size()), questions.resize(all.size());
+  }
+
+  /// Until nobody waits for anything.
+  void run(const Measure& measure) {
+    std::vector<std::pair<int, Event>> events;
+    for (std::size_t r = 0; r < machines.size(); ++r) tell(r, Begin{}, measure);
+    while (!open.empty() && open.size() == machines.size()) {
+      const std::vector<Exchange> joined = std::move(open);
+      open.clear();
+      std::vector<std::byte> bytes;
+      std::vector<float> values = joined[0].values;
+      for (const Exchange& e : joined) bytes.insert(bytes.end(), e.bytes.begin(), e.bytes.end());
+      if (joined[0].kind == Exchange::Kind::broadcast)
+        bytes = joined[static_cast<std::size_t>(joined[0].root)].bytes;
+      for (std::size_t r = 1; r < joined.size(); ++r)
+        for (std::size_t i = 0; i < values.size(); ++i)
+          values[i] = joined[0].kind == Exchange::Kind::reduce_max
+                          ? std::max(values[i], joined[r].values[i])
+                          : values[i] + joined[r].values[i];
+      if (joined[0].kind == Exchange::Kind::reduce_mean)
+        for (float& v : values) v /= static_cast<float>(joined.size());
+      if (spoil) spoil(joined[0], bytes, values);
+      for (std::size_t r = 0; r < machines.size(); ++r)
+        tell(r, Completed{joined[r].sequence, bytes, values}, measure);
+    }
+  }
+
+  void tell(std::size_t r, const Event& event, const Measure& measure) {
+    for (Action& a : machines[r].handle(event, now)) {
+      if (auto* e = std::get_if<Exchange>(&a)) {
+        exchanges[r].push_back(*e);
+        open.push_back(std::move(*e));
+      } else if (const auto* w = std::get_if<Work>(&a)) {
+        works[r].push_back(*w);
+        Worked done;
+        for (const Work::Item& item : w->items) {
+          done.times.emplace_back();
+          for (const std::size_t c : item.candidates)
+            done.times.back().push_back(measure(static_cast<int>(r), w->kind, item.problem, c));
+        }
+        done.trouble = troubles[r];
+        tell(r, done, measure);
+      } else if (const auto* s = std::get_if<Save>(&a)) {
+        saves[r] = s->problems;
+      } else if (const auto* q = std::get_if<Settle>(&a)) {
+        questions[r] = q->question;
+        tell(r, Settled{answer}, measure);
+      }
+    }
+  }
+
+  const Decision& decision(std::size_t r) const { return *machines[r].decision(); }
+
+  std::vector<Agreement> machines;
+  std::vector<std::vector<Exchange>> exchanges;
+  std::vector<std::vector<Work>> works;
+  std::vector<std::vector<std::size_t>> saves;
+  std::vector<std::string> troubles;
+  std::vector<kiln::Digest> questions;
+  std::vector<Exchange> open;
+  std::optional<bool> answer = true;
+  std::function<void(const Exchange&, std::vector<std::byte>&, std::vector<float>&)> spoil;
+  Time now = 0;
+};
+
+}  // namespace job

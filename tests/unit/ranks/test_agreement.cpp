@@ -1,0 +1,415 @@
+#include <cmath>
+#include <set>
+
+#include "job.hpp"
+#include "kiln/error.hpp"
+#include "kiln_test.hpp"
+
+using namespace job;
+using kiln::OnPartialCache;
+using kiln::RankOptions;
+using kiln::RankReduction;
+using kiln::RankStrategy;
+using Kind = Decision::Kind;
+
+namespace {
+
+float ones(int, Work::Kind, std::size_t, std::size_t) { return 1; }
+
+std::size_t timed(const Job& job, std::size_t r) {
+  std::size_t count = 0;
+  for (const Work& w : job.works[r])
+    for (const Work::Item& item : w.items) count += item.candidates.size();
+  return count;
+}
+
+void check_same_exchanges(const Job& job) {
+  for (const auto& e : job.exchanges) {
+    REQUIRE(e.size() == job.exchanges[0].size());
+    for (std::size_t i = 0; i < e.size(); ++i) {
+      CHECK(e[i].kind == job.exchanges[0][i].kind);
+      CHECK(e[i].bytes.size() == job.exchanges[0][i].bytes.size());
+      CHECK(e[i].values.size() == job.exchanges[0][i].values.size());
+      CHECK(e[i].sequence == i);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the slowest rank's time counts, or the mean", "[ranks]") {
+  // Candidate 1 is fast but for rank 2; candidate 2 is even.
+  const auto measure = [](int rank, Work::Kind, std::size_t, std::size_t c) {
+    return c == 0 ? 10.0F : c == 1 ? (rank == 2 ? 9.0F : 1.0F) : 6.0F;
+  };
+  for (const auto& [op, winner] : {std::pair(RankReduction::max, 2U), {RankReduction::mean, 1U}}) {
+    RankOptions options;
+    options.reduction = op;
+    Job job(inputs(3, 3, options));
+    job.run(measure);
+    check_same_exchanges(job);
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(job.decision(r).kind == Kind::plan);
+      CHECK(job.decision(r).plan.choices[0].candidate == winner);
+      CHECK(job.decision(r).digest == job.decision(0).digest);
+      CHECK(job.decision(r).measured == 3);
+    }
+  }
+}
+
+TEST_CASE("a candidate that failed on one rank is nobody's choice", "[ranks]") {
+  for (const RankReduction op : {RankReduction::max, RankReduction::mean}) {
+    RankOptions options;
+    options.reduction = op;
+    Job job(inputs(3, 3, options));
+    job.run([](int rank, Work::Kind, std::size_t, std::size_t c) {
+      return c == 1 ? (rank == 1 ? kInf : 1.0F) : 5.0F - static_cast<float>(c);
+    });
+    CHECK(job.decision(0).plan.choices[0].candidate == 2);
+    CHECK(job.exchanges[0].size() == 5);  // digest, vote, one reduction, compare, confirm
+  }
+}
+
+TEST_CASE("when nothing works anywhere, the plan says so", "[ranks]") {
+  Job job(inputs(2, 3));
+  job.run([](auto...) { return kInf; });
+  CHECK(job.decision(0).kind == Kind::plan);
+  CHECK(std::isinf(job.decision(0).plan.choices[0].seconds));
+  CHECK(job.decision(0).plan.choices[0].candidate == 0);
+}
+
+TEST_CASE("shards are disjoint, whole, and the best of them are timed by all", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::shard;
+  options.finalists = 2;
+  auto all = inputs(4, 20, options, 2);
+  Job job(all);
+  job.run([](int rank, Work::Kind, std::size_t, std::size_t c) {
+    // Rank 3 sees candidate 7 as slow, so it wins only the first round.
+    return c == 7 ? (rank == 3 ? 40.0F : 1.0F) : 20.0F - static_cast<float>(c) / 4;
+  });
+  check_same_exchanges(job);
+  std::vector<int> seen(40);
+  for (std::size_t r = 0; r < 4; ++r) {
+    REQUIRE(job.works[r].size() == 2);
+    std::size_t mine = 0;
+    for (const Work::Item& item : job.works[r][0].items)
+      for (const std::size_t c : item.candidates) ++seen[item.problem * 20 + c], ++mine;
+    CHECK(mine == 10);
+    for (const Work::Item& item : job.works[r][1].items) CHECK(item.candidates.size() == 3);
+    CHECK(job.decision(r).plan.choices[0].candidate == 19);
+  }
+  CHECK(std::all_of(seen.begin(), seen.end(), [](int s) { return s == 1; }));
+}
+
+TEST_CASE("shards follow what candidates cost, by the largest word of any rank", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::shard;
+  options.finalists = 0;
+  auto all = inputs(2, 4, options);
+  all[1].problems[0].costs = {{1, 1}, {9, 9}, {1, 1}, {1, 1}};  // rank 0 knows nothing
+  Job job(all);
+  job.run(ones);
+  CHECK(std::max(timed(job, 0), timed(job, 1)) == 3);
+}
+
+TEST_CASE("a leader times, all receive", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::leader;
+  options.leader = 1;
+  Job job(inputs(3, 4, options));
+  job.run([](int, Work::Kind, std::size_t, std::size_t c) { return c == 2 ? 1.0F : 2.0F; });
+  CHECK(timed(job, 0) == 0);
+  CHECK(timed(job, 1) == 4);
+  CHECK(job.decision(2).plan.choices[0] == Choice{2, 1});
+}
+
+TEST_CASE("everyone for itself needs one exchange, and compares only that", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::independent;
+  auto all = inputs(2, 2, options);
+  all[1].identity.target = 99;
+  Job job(all);
+  job.run([](int rank, Work::Kind, std::size_t, std::size_t c) {
+    return static_cast<int>(c) == rank ? 1.0F : 2.0F;
+  });
+  CHECK(job.exchanges[0].size() == 1);
+  CHECK(job.decision(0).kind == Kind::own);
+  CHECK(job.decision(0).plan.choices[0].candidate == 0);
+  CHECK(job.decision(1).plan.choices[0].candidate == 1);
+}
+
+TEST_CASE("a record that all have is the answer", "[ranks]") {
+  auto all = inputs(3, 2);
+  for (auto& in : all) in.problems[0].record = Record{{2, 1}, 1}, in.store = 5;
+  Job job(all);
+  job.run([](auto...) -> float { throw std::logic_error("nothing is to be timed"); });
+  CHECK(job.exchanges[0].size() == 4);
+  CHECK(job.decision(2).plan.choices[0] == Choice{1, 1});
+  CHECK(job.saves[0].empty());
+}
+
+TEST_CASE("a record that some have is shared, most holders first, and saved where missing",
+          "[ranks]") {
+  auto all = inputs(5, 2);
+  all[0].problems[0].record = Record{{5, 4}, 1};
+  all[3].problems[0].record = all[4].problems[0].record = Record{{1, 2}, 0};
+  for (std::size_t r = 0; r < 5; ++r) all[r].store = r < 3 ? 7 : 8;  // two file systems
+  Job job(all);
+  job.run([](auto...) -> float { throw std::logic_error("nothing is to be timed"); });
+  check_same_exchanges(job);
+  CHECK(job.exchanges[0][2].kind == Exchange::Kind::broadcast);
+  CHECK(job.exchanges[0][2].root == 3);
+  for (std::size_t r = 0; r < 5; ++r) {
+    CHECK(job.decision(r).plan.choices[0] == Choice{0, 1});
+    CHECK(job.saves[r] == (r == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{}));
+  }
+}
+
+TEST_CASE("or everyone tunes, if so asked", "[ranks]") {
+  RankOptions options;
+  options.on_partial_cache = OnPartialCache::retune;
+  auto all = inputs(3, 2, options);
+  all[2].problems[0].record = Record{{1, 2}, 0};
+  Job job(all);
+  job.run([](int, Work::Kind, std::size_t, std::size_t c) { return c == 1 ? 1.0F : 2.0F; });
+  CHECK(job.decision(2).plan.choices[0].candidate == 1);
+}
+
+TEST_CASE("a shared record that is not what was voted for is measured anew", "[ranks]") {
+  auto all = inputs(3, 2);
+  all[1].problems[0].record = Record{{1, 2}, 0};
+  Job job(all);
+  job.spoil = [](const Exchange& e, auto& bytes, auto&) {
+    if (e.kind == Exchange::Kind::broadcast) bytes[9] ^= std::byte{1};
+  };
+  job.run([](int, Work::Kind, std::size_t, std::size_t c) { return c == 1 ? 1.0F : 2.0F; });
+  CHECK(job.decision(0).plan.choices[0].candidate == 1);
+  check_same_exchanges(job);
+}
+
+TEST_CASE("a gather that says otherwise of this rank than it said is damaged", "[ranks]") {
+  Job job(inputs(2, 2));
+  job.spoil = [](const Exchange& e, auto& bytes, auto&) {
+    if (e.sequence == 1) bytes[0] = std::byte{1};  // rank 0 is said to have a record
+  };
+  job.run(ones);
+  CHECK(job.decision(0).why.text == "a gather came back damaged");
+  CHECK(job.decision(0).broken);
+}
+
+TEST_CASE("one rank per store saves what was tuned", "[ranks]") {
+  auto all = inputs(4, 2, {}, 2);
+  all[0].store = 0, all[1].store = 3, all[2].store = 3, all[3].store = 4;
+  Job job(all);
+  job.run([](int, Work::Kind, std::size_t p, std::size_t) { return p == 1 ? kInf : 1.0F; });
+  CHECK(job.saves[0].empty());
+  CHECK(job.saves[1] == std::vector<std::size_t>{0});  // of problem 1 there is nothing to keep
+  CHECK(job.saves[2].empty());
+  CHECK(job.saves[3] == std::vector<std::size_t>{0});
+}
+
+TEST_CASE("in lockstep all ranks launch the same, and only what all can", "[ranks]") {
+  RankOptions options;
+  options.lockstep = true;
+  for (const RankReduction op : {RankReduction::max, RankReduction::mean}) {
+    options.reduction = op;
+    Job job(inputs(3, 5, options, 2));
+    job.run([](int rank, Work::Kind kind, std::size_t, std::size_t c) {
+      if (kind == Work::Kind::build) return c == 2 && rank == 1 ? kInf : 1.0F;
+      return c == 3 && rank == 0 ? kInf : 9.0F - static_cast<float>(c);  // 3 fails when launched
+    });
+    check_same_exchanges(job);
+    for (std::size_t r = 0; r < 3; ++r) {
+      std::vector<std::size_t> launched;
+      for (const Work& w : job.works[r])
+        if (w.kind == Work::Kind::together) launched.push_back(w.items[0].candidates[0]);
+      CHECK(launched == std::vector<std::size_t>{0, 1, 3, 4, 0, 1, 3, 4});
+      CHECK(job.decision(r).plan.choices[0].candidate == 4);
+      CHECK(std::isinf(job.decision(r).plan.records[1].times[3]));
+    }
+  }
+}
+
+TEST_CASE("trouble in lockstep stops all before the next launch", "[ranks]") {
+  RankOptions options;
+  options.lockstep = true;
+  for (const RankReduction op : {RankReduction::max, RankReduction::mean}) {
+    options.reduction = op;
+    Job job(inputs(3, 5, options));
+    job.run([&job](int rank, Work::Kind kind, std::size_t, std::size_t c) {
+      if (rank == 1 && kind == Work::Kind::together && c == 1) job.troubles[1] = "device lost";
+      return 1.0F;
+    });
+    check_same_exchanges(job);
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(job.works[r].size() == 3);  // build, candidates 0 and 1
+      CHECK(job.decision(r).kind == Kind::defaults);
+    }
+  }
+}
+
+TEST_CASE("a rank in trouble is named with its reason, and nobody hangs", "[ranks]") {
+  for (const RankStrategy strategy :
+       {RankStrategy::replicate, RankStrategy::shard, RankStrategy::leader}) {
+    RankOptions options;
+    options.strategy = strategy;
+    auto all = inputs(3, 4, options);
+    Job job(all);
+    job.troubles[0] = "cuMemAlloc: out of memory (2)";
+    job.run(ones);
+    check_same_exchanges(job);
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(job.decision(r).kind == Kind::defaults);
+      CHECK(job.decision(r).why.describe() == "rank 0 failed: cuMemAlloc: out of memory (2)");
+      CHECK_FALSE(job.decision(r).broken);
+    }
+  }
+}
+
+TEST_CASE("a rank that asks for something else is named", "[ranks]") {
+  const auto named = [](auto change) {
+    auto all = inputs(3, 4);
+    change(all[1]);
+    Job job(all);
+    job.run(ones);
+    CHECK(job.exchanges[0].size() == 1);
+    CHECK(job.decision(0).kind == Kind::defaults);
+    CHECK(job.decision(0).why.ranks == std::vector<int>{1});
+    return job.decision(2).why.text;
+  };
+  CHECK(named([](auto& in) { in.identity.build = 0; }) ==
+        "another build of Kiln or of the compiler");
+  CHECK(named([](auto& in) { in.identity.target = 0; }) == "another target");
+  CHECK(named([](auto& in) { in.identity.kernel = 0; }) == "another kernel");
+  CHECK(named([](auto& in) { in.identity.problems = 0; }) == "other problems");
+  CHECK(named([](auto& in) { in.identity.candidates = 0; }) == "another candidate list");
+  // Even if its digest lies about it: the sizes of exchanges depend on the counts.
+  CHECK(named([](auto& in) { in.problems[0].candidates = 5; }) == "another candidate list");
+  CHECK(named([](auto& in) { in.options.margin = 0.1F; }) == "other settings for tuning together");
+  CHECK(named([](auto& in) { in.settles = true; }) == "other settings for tuning together");
+}
+
+TEST_CASE("ranks that draw other conclusions are found out", "[ranks]") {
+  Job job(inputs(3, 2));
+  job.run([](int, Work::Kind, std::size_t, std::size_t c) { return c == 0 ? 1.0F : 2.0F; });
+  const auto good = job.decision(0).digest;
+  Job other(inputs(3, 2));
+  other.spoil = [](const Exchange& e, auto& bytes, auto&) {
+    if (e.sequence == 3) bytes[128 + 8] ^= std::byte{1};  // rank 1's plan
+  };
+  other.run(ones);
+  CHECK(other.decision(0).kind == Kind::defaults);
+  CHECK(other.decision(0).why.ranks == std::vector<int>{1});
+  CHECK(good != kiln::Digest{});
+}
+
+TEST_CASE("what the register says goes", "[ranks]") {
+  for (const auto answer : {std::optional(true), std::optional(false), std::optional<bool>()}) {
+    auto all = inputs(2, 2);
+    for (auto& in : all) in.settles = true;
+    Job job(all);
+    job.answer = answer;
+    job.run(ones);
+    CHECK(job.decision(0).kind == (answer.value_or(false) ? Kind::plan : Kind::defaults));
+    CHECK(job.decision(0).broken == !answer.value_or(false));
+    CHECK(job.questions[0] == job.questions[1]);
+  }
+}
+
+TEST_CASE("two agreements never ask the register the same", "[ranks]") {
+  std::set<kiln::Digest> questions;
+  for (std::uint64_t nonce = 0; nonce < 20; ++nonce) {
+    auto all = inputs(2, 2);
+    for (auto& in : all) in.settles = true;
+    all[1].nonce = nonce;
+    Job job(all);
+    job.run(ones);
+    questions.insert(job.questions[0]);
+  }
+  CHECK(questions.size() == 20);
+}
+
+TEST_CASE("the machine's own patience ends every wait", "[ranks]") {
+  Agreement machine(inputs(2, 2)[0]);
+  CHECK_FALSE(machine.wakes());
+  const auto actions = machine.handle(Begin{}, 100);
+  CHECK(std::get<Exchange>(actions[0]).deadline == 160);
+  CHECK(machine.handle(Tick{}, 160.5).empty());
+  const auto end = machine.handle(Tick{}, *machine.wakes());
+  REQUIRE(end.size() == 2);
+  CHECK(std::holds_alternative<Abort>(end[0]));
+  CHECK(machine.decision()->broken);
+  CHECK(machine.decision()->why.kind == kiln::RankFailure::Kind::timeout);
+  // The end is the end.
+  const std::vector<std::byte> late(256);
+  CHECK(machine.handle(Completed{0, late, {}}, 162).empty());
+  CHECK(machine.handle(Begin{}, 163).empty());
+  CHECK(machine.handle(Tick{}, 1000).empty());
+}
+
+TEST_CASE("events that do not fit change nothing", "[ranks]") {
+  Agreement machine(inputs(2, 2)[0]);
+  CHECK(machine.handle(Tick{}, 1e9).empty());
+  CHECK(machine.handle(Worked{}, 0).empty());
+  CHECK(machine.handle(Settled{true}, 0).empty());
+  CHECK(machine.handle(Failed{0, {}}, 0).empty());
+  machine.handle(Begin{}, 0);
+  CHECK(machine.handle(Begin{}, 0).empty());
+  CHECK(machine.handle(Completed{7, {}, {}}, 0).empty());
+  CHECK(machine.handle(Failed{7, {}}, 0).empty());
+  CHECK_FALSE(machine.decision());
+}
+
+TEST_CASE("results of a wrong size break the end, not the process", "[ranks]") {
+  Agreement machine(inputs(2, 2)[0]);
+  machine.handle(Begin{}, 0);
+  machine.handle(Completed{0, {}, {}}, 0);
+  CHECK(machine.decision()->broken);
+}
+
+TEST_CASE("garbage from another rank is named, never obeyed", "[ranks]") {
+  std::uint64_t state = 1;
+  const auto random = [&state] {
+    return state = state * 6364136223846793005 + 1442695040888963407;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    auto all = inputs(3, 4, {}, 2);
+    if (round % 2) all[0].problems[1].record = Record{{1, 2, 3, 4}, 0};
+    Job job(all);
+    const std::uint64_t at = random() % 6;
+    job.spoil = [&](const Exchange& e, auto& bytes, auto& values) {
+      if (e.sequence != at) return;
+      for (int i = 0; i < 5 && !bytes.empty(); ++i)
+        bytes[(random() >> 20) % bytes.size()] ^= static_cast<std::byte>(random() >> 40);
+      for (float& v : values) v = random() & 1 ? std::nanf("") : -1.0F;
+    };
+    job.run([](int, Work::Kind, std::size_t, std::size_t c) { return 1 + static_cast<float>(c); });
+    for (Agreement& machine : job.machines) machine.handle(Tick{}, 1e9);  // who waits in vain
+    for (std::size_t r = 0; r < 3; ++r) {
+      REQUIRE(job.machines[r].decision());
+      CHECK(job.decision(r).kind == job.decision(0).kind);
+      CHECK(job.decision(r).digest == job.decision(0).digest);
+    }
+  }
+}
+
+TEST_CASE("input that makes no sense is refused by name", "[ranks]") {
+  const auto refused = [](auto change) {
+    auto in = inputs(2, 2)[0];
+    change(in);
+    CHECK_THROWS_AS(Agreement(in), kiln::UserError);
+  };
+  refused([](auto& in) { in.rank = 2; });
+  refused([](auto& in) { in.options.leader = 2; });
+  refused([](auto& in) { in.options.step_seconds = 0; });
+  refused([](auto& in) { in.options.tune_seconds = std::nan(""); });
+  refused([](auto& in) { in.options.margin = -1; });
+  refused([](auto& in) { in.problems[0].candidates = 0; });
+  refused([](auto& in) { in.problems[0].costs.resize(3); });
+  refused([](auto& in) { in.compile_threads = 0; });
+  refused([](auto& in) {
+    in.options.lockstep = true;
+    in.options.strategy = RankStrategy::shard;
+  });
+}
