@@ -63,6 +63,9 @@ class Store {
   /// key there is, up to ten thousand.
   std::optional<Key> closest(EntryKind kind, const Key& wanted);
   bool has_roots() const noexcept;
+  /// The same number wherever this writable store is seen from, hardly that of another one.
+  /// Nothing without a writable directory. Creates a file.
+  std::optional<std::uint64_t> identity();
   /// Why roots that were named are not used; empty if all are.
   std::vector<std::string> root_problems();
 

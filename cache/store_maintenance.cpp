@@ -6,6 +6,7 @@
 
 #include "cache/entry_file.hpp"
 #include "cache/store.hpp"
+#include "cache/store_identity.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::cache {
@@ -20,6 +21,11 @@ std::chrono::system_clock::time_point used(const Stamp& stamp) {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> Store::identity() {
+  if (!options_.disk) return {};
+  return identity_of(disk_);
+}
 
 std::vector<StoreEntry> Store::explain(std::string_view hex_prefix) {
   std::string prefix(hex_prefix);

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/candidates.hpp"
+#include "runtime/kernel_trials.hpp"
 #include "runtime/resource_check.hpp"
 #include "runtime/tuner.hpp"
 
 namespace kiln::detail {
 
+using runtime::add_missing;
+using runtime::answers;
 using runtime::Recall;
 using runtime::Version;
 
@@ -41,30 +42,8 @@ constexpr std::size_t kStarts = 3;
 /// What a search gets whose budget went in waiting: enough for the default.
 constexpr double kLeastSeconds = 1e-3;
 
-/// A stored answer suffices when it is what the search that is asked for would at best come to.
-bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) {
-  const TuneResult& known = recall.result;
-  if (options.retune || !recall.same_space) return false;
-  if (for_launch) return true;
-  if (options.max_evaluations != 0 &&
-      static_cast<std::size_t>(std::count_if(known.candidates.begin(), known.candidates.end(),
-                                             runtime::was_built)) >= options.max_evaluations)
-    return true;
-  if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
-  return known.complete && (options.strategy.empty() || options.strategy == known.strategy ||
-                            static_cast<double>(known.candidates.size()) >= known.space.allowed);
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Candidates of an earlier run that this one has not come to.
-void add_missing(TuneResult& result, const TuneResult& earlier) {
-  std::set<Values> there;
-  for (const Candidate& c : result.candidates) there.insert(c.config);
-  for (const Candidate& c : earlier.candidates)
-    if (runtime::was_built(c) && there.insert(c.config).second) result.candidates.push_back(c);
 }
 
 void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
@@ -76,8 +55,13 @@ void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stre
 
 Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
                runtime::Builder::MakeCompiler make_compiler)
-    : options_(completed(std::move(options))),
-      store_(std::make_shared<cache::Store>(options_.store)),
+    : Engine(completed(std::move(options)), nullptr, std::move(device), std::move(make_compiler)) {}
+
+Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
+               std::shared_ptr<runtime::Device> device,
+               runtime::Builder::MakeCompiler make_compiler)
+    : options_(std::move(options)),
+      store_(store ? std::move(store) : std::make_shared<cache::Store>(options_.store)),
       device_(std::move(device)),
       builder_(
           store_, std::move(make_compiler), options_.log, options_.compile_threads,
@@ -131,6 +115,11 @@ std::optional<Recall> Engine::recall(const KernelDefinition& kernel,
 TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                         const TuneOptions& options, bool for_launch) {
   runtime::check(options);
+  if (options.ranks || options_.tuning.ranks) {
+    const runtime::Subject subject{&kernel, {problem.begin(), problem.end()}};
+    runtime::KernelTrials trials(device_, builder_, {&subject, 1}, options);
+    return tune_together({&subject, 1}, options, trials, for_launch).front();
+  }
   auto known = recall(kernel, problem);
   if (known && (answers(*known, options, for_launch) || !may_compile())) return known->result;
   if (!may_compile())
@@ -203,6 +192,13 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
                              kernel.describe_problem(problem), result.describe(result.winner()),
                              result.winner().seconds * 1e3, result.speedup()));
   return result;
+}
+
+void Engine::remember(const KernelDefinition& kernel, const TuneResult& result) {
+  const Key key = this->key(kernel, result.problem, builder_.kernel_source(kernel));
+  const nlohmann::json record = runtime::to_json(result, kernel, versions());
+  store_->put_record(key, record);
+  starting_points_.add(key, record);
 }
 
 std::variant<ReadyKernel, Missing> Engine::make_ready(const KernelDefinition& kernel,

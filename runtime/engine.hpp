@@ -15,6 +15,7 @@
 #include "runtime/problem_table.hpp"
 #include "runtime/record.hpp"
 #include "runtime/starting_points.hpp"
+#include "runtime/together.hpp"
 
 namespace kiln::detail {
 
@@ -23,7 +24,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
          runtime::Builder::MakeCompiler make_compiler);
+  /// For another device on the same store.
+  Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
+         std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler);
 
+  const std::shared_ptr<cache::Store>& store() const noexcept { return store_; }
+  runtime::Builder& builder() noexcept { return builder_; }
   const RuntimeOptions& options() const noexcept { return options_; }
   const std::shared_ptr<runtime::Device>& device() const noexcept { return device_; }
   RuntimeStatistics statistics();
@@ -35,6 +41,18 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// with an unfinished search.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   const TuneOptions& options, bool for_launch = false);
+  /// The versions behind what is measured now.
+  std::vector<runtime::Version> versions();
+  /// Puts a result into the store.
+  void remember(const KernelDefinition& kernel, const TuneResult& result);
+  /// One result per subject, chosen together with `options.ranks` (the runtime's, if null; alone,
+  /// if that is null, too) by the protocol of runtime/ranks: from the store if every rank has the
+  /// same there, else measured by `trials`. Saved once per store. Where nothing may be measured,
+  /// ranks that have not the same use defaults. Fills in RankReport.
+  /// @throws UserError on options that make no sense; a rank that fails is no exception.
+  std::vector<TuneResult> tune_together(std::span<const runtime::Subject> subjects,
+                                        const TuneOptions& options, runtime::Trials& trials,
+                                        bool for_launch = false);
   /// Builds and loads one instance, or says what is missing. @throws CompileError when its template
   /// does not compile.
   std::variant<ReadyKernel, Missing> make_ready(const KernelDefinition& kernel,
@@ -56,7 +74,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
             std::span<const std::int64_t> config);
   Key key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
           const std::optional<Digest>& source);
-  std::vector<runtime::Version> versions();
 
   RuntimeOptions options_;
   std::shared_ptr<cache::Store> store_;

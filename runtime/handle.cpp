@@ -46,7 +46,7 @@ class KernelHandle final : public detail::HandleCore {
         throw MissingError(known->second);
     }
     const auto work = [&] { return obtain(problem); };
-    if (engine_->options().while_busy == WhileBusy::wait)
+    if (engine_->options().while_busy == WhileBusy::wait || engine_->options().tuning.ranks)
       return ready_or_throw(flights_.run(key, work));
     if (const auto outcome = flights_.try_run(key, work)) return ready_or_throw(*outcome);
     if (const ReadyKernel* interim = interim_.find(problem)) return *interim;
@@ -64,12 +64,34 @@ class KernelHandle final : public detail::HandleCore {
     return {};
   }
 
+  const ReadyKernel& current(std::span<const std::int64_t> problem) override {
+    if (const ReadyKernel* ready = table_.find(problem)) return *ready;
+    if (const ReadyKernel* ready = current_.find(problem)) return *ready;
+    // Not into `table_`: a launch may still have to tune.
+    if (const auto known = engine_->recall(definition_, problem)) try {
+        const Outcome winner = published(
+            current_, engine_->make_ready(definition_, problem, known->result.winner().config));
+        if (const auto* ready = std::get_if<const ReadyKernel*>(&winner)) return **ready;
+      } catch (const Error& error) {
+        engine_->log(LogLevel::warning,
+                     format("{} {}: the remembered winner cannot be used: {}", definition_.name,
+                            definition_.describe_problem(problem), error.what()));
+      }
+    return ready_or_throw(
+        published(current_, engine_->make_ready(definition_, problem, default_config())));
+  }
+
+  void use(std::span<const std::int64_t> problem, const Values& config) override {
+    put_in_use(problem, config);
+  }
+
   const KernelDefinition& definition() const noexcept override { return definition_; }
+  const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
     TuneResult result =
         engine_->tune(definition_, problem, options ? *options : engine_->options().tuning);
-    use(problem, result);
+    put_in_use(problem, result.winner().config);
     return result;
   }
 
@@ -115,9 +137,17 @@ class KernelHandle final : public detail::HandleCore {
   Outcome obtain(std::span<const std::int64_t> problem) {
     if (const ReadyKernel* ready = table_.find(problem)) return ready;
     // An empty problem has nothing to be timed on; its bucket may still hold others.
-    const bool untuned = engine_->options().mode != Mode::tune_now ||
-                         runtime::empty(definition_.geometry(default_config(), problem));
+    const bool nothing_to_do = runtime::empty(definition_.geometry(default_config(), problem));
+    const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
+    if (tuning.ranks && !nothing_to_do) {
+      // What this rank remembers is no choice yet: the others may remember something else.
+      const TuneResult result = engine_->tune(definition_, problem, tuning, true);
+      Outcome outcome =
+          published(table_, engine_->make_ready(definition_, problem, result.winner().config));
+      if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
+      return outcome;
+    }
     const auto known = engine_->recall(definition_, problem);
     if (known && (known->same_space || untuned)) {
       try {
@@ -136,7 +166,9 @@ class KernelHandle final : public detail::HandleCore {
         tuning.retune = true;
       }
     }
-    if (!untuned) return &use(problem, engine_->tune(definition_, problem, tuning, true));
+    if (!untuned)
+      return &put_in_use(problem,
+                         engine_->tune(definition_, problem, tuning, true).winner().config);
     Outcome outcome =
         published(table_, engine_->make_ready(definition_, problem, default_config()));
     if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
@@ -150,17 +182,17 @@ class KernelHandle final : public detail::HandleCore {
     if (first) engine_->log(LogLevel::warning, missing.explain());
   }
 
-  const ReadyKernel& use(std::span<const std::int64_t> problem, const TuneResult& result) {
-    const Values& winner = result.winner().config;
-    if (const ReadyKernel* ready = table_.find(problem); ready && ready->config == winner)
+  const ReadyKernel& put_in_use(std::span<const std::int64_t> problem, const Values& config) {
+    if (const ReadyKernel* ready = table_.find(problem); ready && ready->config == config)
       return *ready;
-    return ready_or_throw(published(table_, engine_->make_ready(definition_, problem, winner)));
+    return ready_or_throw(published(table_, engine_->make_ready(definition_, problem, config)));
   }
 
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition definition_;
   runtime::ProblemTable table_;
   runtime::ProblemTable interim_;  ///< defaults, for launches while a problem is made ready
+  runtime::ProblemTable current_;  ///< what `current` found, where nothing was made ready
   cache::SingleFlight<Values, Outcome> flights_, interim_flights_;
   std::mutex missing_mutex_;
   std::map<Values, Missing> missing_;

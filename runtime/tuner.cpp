@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <set>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/build_queue.hpp"
@@ -72,6 +73,22 @@ void drop_untried(TuneResult& result) {
                                   [&](const Candidate& c) { return c.config == winner; });
   result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
 }
+
+/// Proposes what it was given.
+class Listed final : public Strategy {
+ public:
+  explicit Listed(std::span<const Values> configs) : left_(configs) {}
+
+  std::vector<Values> propose(std::size_t count) override {
+    const auto next = left_.first(std::min(count, left_.size()));
+    left_ = left_.subspan(next.size());
+    return {next.begin(), next.end()};
+  }
+  void observe(std::span<const std::int64_t>, double) override {}
+
+ private:
+  std::span<const Values> left_;
+};
 
 class TuningRun {
  public:
@@ -144,6 +161,14 @@ class TuningRun {
   void start_search(const SearchSpace& space, const CostModel& model) {
     const auto begin = Clock::now();
     adopt_prior();
+    if (!context_.only.empty()) {
+      result_.strategy = "listed";
+      strategy_ = std::make_unique<Listed>(context_.only);
+      const bool wanted =
+          std::find(context_.only.begin(), context_.only.end(), default_) != context_.only.end();
+      if (wanted || !kernel_.reference) first_.push_back(default_);
+      return;
+    }
     result_.strategy = options_.strategy.empty() ? default_strategy() : options_.strategy;
     strategy_ = make_strategy(
         result_.strategy,
@@ -272,7 +297,7 @@ class TuningRun {
         best && options_.target_seconds > 0 && score(*best) <= options_.target_seconds)
       return SearchEnd::target;
     if (options_.max_seconds > 0 &&
-        seconds_since(start_) >= options_.max_seconds * (1 - kFinalsShare))
+        seconds_since(start_) >= options_.max_seconds * (context_.finals ? 1 - kFinalsShare : 1))
       return SearchEnd::seconds;
     return {};
   }
@@ -288,7 +313,7 @@ class TuningRun {
   /// Those near the best meet the default and the config in use, in the order of preference.
   void hold_finals() {
     const std::vector<std::size_t> ranked = candidates_.ranked();
-    if (ranked.size() < 2 || result_.end == SearchEnd::stopped) return;
+    if (!context_.finals || ranked.size() < 2 || result_.end == SearchEnd::stopped) return;
     std::vector<std::size_t> leading, others;
     for (const auto index : {std::optional<std::size_t>(0), candidates_.find(context_.incumbent)})
       if (index && score(*index) < kInfinity &&
@@ -397,6 +422,26 @@ void check(const TuneOptions& options) {
     if (!(limit >= 0) || std::isinf(limit))
       throw UserError(format("tuning: {} is not a number of seconds to tune by", limit));
   check_strategy(options.strategy);
+}
+
+bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) {
+  const TuneResult& known = recall.result;
+  if (options.retune || !recall.same_space) return false;
+  if (for_launch) return true;
+  if (options.max_evaluations != 0 &&
+      static_cast<std::size_t>(std::count_if(known.candidates.begin(), known.candidates.end(),
+                                             was_built)) >= options.max_evaluations)
+    return true;
+  if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
+  return known.complete && (options.strategy.empty() || options.strategy == known.strategy ||
+                            static_cast<double>(known.candidates.size()) >= known.space.allowed);
+}
+
+void add_missing(TuneResult& result, const TuneResult& earlier) {
+  std::set<Values> there;
+  for (const Candidate& c : result.candidates) there.insert(c.config);
+  for (const Candidate& c : earlier.candidates)
+    if (was_built(c) && there.insert(c.config).second) result.candidates.push_back(c);
 }
 
 TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

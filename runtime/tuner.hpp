@@ -10,6 +10,7 @@
 #include "kiln/tune.hpp"
 #include "runtime/builder.hpp"
 #include "runtime/device.hpp"
+#include "runtime/record.hpp"
 
 namespace kiln::runtime {
 
@@ -18,6 +19,13 @@ bool empty(const LaunchGeometry& geometry) noexcept;
 
 /// @throws UserError on a limit that is no number of seconds or a strategy that does not exist.
 void check(const TuneOptions& options);
+
+/// Whether a stored answer suffices: it is what the search that is asked for would at best come to.
+/// A launch is content with an unfinished one.
+bool answers(const Recall& recall, const TuneOptions& options, bool for_launch);
+
+/// Adds candidates of an earlier run that this one has not come to.
+void add_missing(TuneResult& result, const TuneResult& earlier);
 
 /// What a tuning run may start from and whom it tells.
 struct TuneContext {
@@ -28,6 +36,10 @@ struct TuneContext {
   std::vector<Values> starts;
   /// The config in use until now, if any: replaced only by one that is faster beyond the noise.
   Values incumbent;
+  /// If not empty, exactly these are tried, in this order, instead of what a strategy proposes; and
+  /// the default, where outputs can be held against nothing else.
+  std::span<const Values> only{};
+  bool finals = true;  ///< time the best once more, side by side
   /// Called now and then, with a result that is whole, but unfinished.
   std::function<void(const TuneResult&)> save;
 };

@@ -131,6 +131,11 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
              result.device, result.from_store ? " (from the store)" : "");
   text += describe_space(result.space) + describe_candidates(result);
   for (const std::string& warning : result.warnings) text += "  warning: " + warning + "\n";
+  if (const auto& a = result.agreed; a && a->outcome == RankReport::Outcome::defaults)
+    text += format("  {} ranks: all use the default: {}\n", a->size, a->why);
+  else if (a)
+    text += format("  {} ranks: {} {:.16}; rank {} timed {} candidates\n", a->size,
+                   to_string(a->outcome), a->plan_digest, a->rank, a->measured);
 
   const Candidate &base = result.default_candidate(), &best = result.winner();
   if (base.status == CandidateStatus::measured)
@@ -176,6 +181,11 @@ json to_json(const TuneResult& result, const Roofline* roofline) {
          {"versions", versions},
          {"candidates", candidates}};
   if (roofline) j["roofline"] = to_json(*roofline);
+  if (const auto& a = result.agreed) {
+    j["plan_digest"] = a->plan_digest;
+    j["ranks"] = {{"rank", a->rank}, {"size", a->size},     {"outcome", to_string(a->outcome)},
+                  {"why", a->why},   {"broken", a->broken}, {"measured", a->measured}};
+  }
   return j;
 }
 

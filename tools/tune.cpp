@@ -1,10 +1,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -13,6 +16,7 @@
 #include "tools/commands.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/problems.hpp"
+#include "tools/ranks.hpp"
 #include "tools/report.hpp"
 #include "tools/terminal.hpp"
 
@@ -27,6 +31,7 @@ struct Request {
   std::string kernel, problem, problems_file, types, device = "auto", exported, trace;
   bool roofline = false;
   TuneOptions tuning;
+  RankRequest ranks;
 };
 
 constexpr std::string_view kRecorded = "recorded:";
@@ -47,6 +52,8 @@ class Tuning {
     options.device = request.device;
     options.store = context.store;
     options.log = context.log();
+    options.tuning.ranks = ranks_ = open_ranks(request.ranks);
+    options.tuning.together = request.ranks.options;
     runtime_ = std::make_unique<Runtime>(options);
   }
 
@@ -79,7 +86,7 @@ class Tuning {
       jobs.push_back(named_problem(registry, request_.kernel, request_.types, request_.problem));
     else
       jobs = read_jobs(request_.problems_file, registry, runtime_->device());
-    if (!context_.json)
+    if (talks())
       std::printf("device: %s (%s, %s)\n", runtime_->device().id.c_str(),
                   runtime_->device().name.c_str(), runtime_->device().target.arch.c_str());
 
@@ -104,22 +111,41 @@ class Tuning {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const std::size_t compiled = runtime_->statistics().compiled;
     if (!request_.trace.empty()) write_chrome_trace(request_.trace, traced_);
-    if (context_.json && single && results.empty())
-      std::puts("{}");  // interrupted before it began
-    else if (context_.json && single)
-      std::puts(results[0].dump(2).c_str());
-    else if (context_.json)
-      std::puts(
-          json{{"results", results}, {"compiled", compiled}, {"wall_s", wall}}.dump(2).c_str());
-    else
+    const json all = !single ? json{{"results", results}, {"compiled", compiled}, {"wall_s", wall}}
+                     : results.empty() ? json::object()  // interrupted before it began
+                                       : results[0];
+    write_rank_log(all);
+    if (context_.json)
+      std::puts(all.dump(2).c_str());
+    else if (talks())
       std::printf("%zu problems, %zu from the store, %zu instances compiled, %s%s\n",
                   results.size(), stored, compiled, show_time(wall).c_str(),
                   stored == jobs.size() && compiled == 0 ? ": everything came from the store" : "");
-    if (interrupt_.signal() != 0) return kInterrupted;
-    return wrong == 0 ? kDone : kInternalError;
+    const int code = interrupt_.signal() != 0 ? kInterrupted
+                     : wrong != 0             ? kInternalError
+                     : disagreed_             ? kEnvironmentError
+                                              : kDone;
+    // A broken MPI job cannot be shut down in good order.
+    if (broken_) {
+      std::fflush(stdout);
+      ::_exit(code);
+    }
+    return code;
   }
 
  private:
+  /// Of several ranks one is enough for people.
+  bool talks() const { return !context_.json && (!ranks_ || ranks_->rank() == 0); }
+
+  void write_rank_log(const json& results) const {
+    if (!ranks_ || request_.ranks.logs.empty()) return;
+    std::error_code ignored;
+    std::filesystem::create_directories(request_.ranks.logs, ignored);
+    const auto file = request_.ranks.logs / format("rank-{}.json", ranks_->rank());
+    if (!(std::ofstream(file) << results.dump(2) << '\n' << std::flush))
+      throw EnvironmentError(format("--rank-logs: {} cannot be written", file.string()));
+  }
+
   json tune(const NamedProblem& job) {
     const auto& [kernel, problem, devices] = job;
     const DynamicTuned tuned = runtime_->tuned(kernel);
@@ -127,11 +153,15 @@ class Tuning {
     TuneResult result;
     {
       ProgressBar bar(kernel.name + " " + kernel.describe_problem(problem));
-      options.progress = [&](const TuneProgress& p) { bar.show(p); };
+      if (talks()) options.progress = [&](const TuneProgress& p) { bar.show(p); };
       options.stop = interrupt_.token();
       result = tuned.tune(problem, options);
     }
-    if (!context_.json) {
+    if (result.agreed) {
+      disagreed_ = disagreed_ || result.agreed->outcome == RankReport::Outcome::defaults;
+      broken_ = broken_ || result.agreed->broken;
+    }
+    if (talks()) {
       std::fputs(describe(result, roof()).c_str(), stdout);
       std::fflush(stdout);
     }
@@ -142,7 +172,7 @@ class Tuning {
     if (result.end == SearchEnd::stopped && !result.from_store) return out;
     const Verification launch = tuned.verify(problem);
     out["launch"] = {{"right", launch.right}, {"max_error", launch.max_error}, {"why", launch.why}};
-    if (!context_.json)
+    if (talks())
       std::printf("  launched on fresh data: %s (error %.2g of the tolerance)\n",
                   launch.right ? "right" : launch.why.c_str(), launch.max_error);
     return out;
@@ -155,8 +185,10 @@ class Tuning {
   const Request& request_;
   std::optional<Roofline> roofline_;
   const Interrupt interrupt_;
+  std::shared_ptr<Communicator> ranks_;
   std::unique_ptr<Runtime> runtime_;
   std::vector<TuneResult> traced_;
+  bool disagreed_ = false, broken_ = false;
 };
 
 }  // namespace
@@ -190,6 +222,7 @@ void add_tune(CLI::App& app, Context& context) {
   tune->add_option("--seed", request->tuning.seed, "Of data and strategies")->capture_default_str();
   tune->add_flag("--retune", request->tuning.retune,
                  "Measure again even if the store has an answer");
+  add_rank_options(*tune, request->ranks);
   tune->add_flag("--json", context.json, "Print JSON");
   tune->callback([&context, request] {
     context.run = [&context, request] { return Tuning(context, *request).run(); };

@@ -31,7 +31,7 @@ enum class Mode {
                 ///< read nor written
 };
 
-/// What a launch does while another thread makes the same problem ready.
+/// What a launch does while another thread makes the same problem ready. With ranks it waits.
 enum class WhileBusy {
   wait,        ///< for that thread, and launches what it found
   use_default  ///< launches the default config, until the other is ready
@@ -41,7 +41,7 @@ struct RuntimeOptions {
   std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`, `recorded:FILE`
   StoreOptions store;
   LogSink log;         ///< empty: silence
-  TuneOptions tuning;  ///< of launches that tune
+  TuneOptions tuning;  ///< of launches that tune; its `ranks` choose together in every mode
   Mode mode = Mode::tune_now;
   WhileBusy while_busy = WhileBusy::wait;
   unsigned compile_threads = 0;  ///< 0: one per hardware thread
@@ -50,6 +50,8 @@ struct RuntimeOptions {
 class Runtime;
 struct MeasureOptions;
 struct Timing;
+struct RegionOptions;
+struct RegionResult;
 
 /// Device memory for `count` elements of T. Move-only; keeps its device alive.
 template <class T>
@@ -113,6 +115,8 @@ class Runtime {
   explicit Runtime(RuntimeOptions options);
   /// Internal: on an engine that is there already.
   explicit Runtime(std::shared_ptr<detail::Engine> engine);
+  /// Internal: what all that is made from it shares.
+  const std::shared_ptr<detail::Engine>& engine() const noexcept { return engine_; }
 
   const DeviceInfo& device() const noexcept;
 
@@ -151,6 +155,10 @@ class Runtime {
   /// Times any work; see measure.hpp.
   friend Timing measure(const Runtime& runtime, const std::function<void(Stream)>& work,
                         const MeasureOptions& options);
+  /// Tunes kernels where they run; see region.hpp.
+  friend RegionResult tune_region(const Runtime& runtime,
+                                  const std::function<void(Region&)>& region,
+                                  const RegionOptions& options);
 
  private:
   std::shared_ptr<detail::HandleCore> core(KernelDefinition definition) const;

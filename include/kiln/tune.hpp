@@ -6,16 +6,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "kiln/key.hpp"
+#include "kiln/ranks.hpp"
 #include "kiln/space.hpp"
 #include "kiln/space_query.hpp"
 #include "kiln/trace.hpp"
 
 namespace kiln {
+
+class Communicator;
 
 struct TuneProgress {
   enum class Phase { compile, verify, time, finals };
@@ -40,6 +45,12 @@ struct TuneOptions {
   bool retune = false;              ///< measure again even if the store has an answer
   std::stop_token stop{};           ///< ends the run early, from any thread
   std::function<void(const TuneProgress&)> progress{};  ///< called on the tuning thread
+
+  /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the
+  /// first launch of a problem, are then collective: every rank makes the same calls for the same
+  /// problems in the same order. See ranks.hpp.
+  std::shared_ptr<Communicator> ranks{};
+  RankOptions together{};  ///< of `ranks`
 };
 
 /// Why a search ended.
@@ -76,6 +87,24 @@ struct Candidate {
   CandidateResources resources;
 };
 
+/// How ranks came to a result together.
+struct RankReport {
+  enum class Outcome {
+    plan,      ///< every rank holds this result
+    defaults,  ///< every rank uses the default config, for the reason in `why`
+    own        ///< RankStrategy::independent: this rank's own
+  };
+  Outcome outcome = Outcome::plan;
+  int rank = 0, size = 1;
+  /// Hexadecimal SHA-256 of the configs chosen for all problems of this call: the same on every
+  /// rank, and for the same choice at any time. Empty for defaults.
+  std::string plan_digest;
+  std::string why;           ///< for defaults: which rank, and what
+  bool broken = false;       ///< the communicator is of no more use
+  std::size_t measured = 0;  ///< candidates that this rank was given to time
+};
+const char* to_string(RankReport::Outcome outcome) noexcept;
+
 struct TuneResult {
   std::string kernel;
   std::vector<std::string> types;
@@ -97,9 +126,10 @@ struct TuneResult {
   /// (finals included), searching.
   double wall_seconds = 0, compile_seconds = 0, verify_seconds = 0, time_seconds = 0,
          search_seconds = 0;
-  std::vector<TraceSpan> spans;    ///< of this run; see trace.hpp
-  std::size_t compiled = 0;        ///< instances compiled, not found in the store
-  std::vector<KeyField> versions;  ///< software and hardware behind the numbers
+  std::vector<TraceSpan> spans;      ///< of this run; see trace.hpp
+  std::size_t compiled = 0;          ///< instances compiled, not found in the store
+  std::vector<KeyField> versions;    ///< software and hardware behind the numbers
+  std::optional<RankReport> agreed;  ///< where ranks chose together
 
   const Candidate& default_candidate() const { return candidates[default_index]; }
   const Candidate& winner() const { return candidates[winner_index]; }

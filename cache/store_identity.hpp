@@ -1,0 +1,17 @@
+// Which store this is, whatever path or machine it is seen from.
+//
+//   <directory>/v1/locks/identity     text: 32 random hexadecimal digits
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cache/disk_level.hpp"
+
+namespace kiln::cache {
+
+/// Whoever asks first names the store; everyone else reads the same, over any shared file system.
+/// Nothing when it has no directory to write to. Throws nothing, but bad_alloc.
+std::optional<std::uint64_t> identity_of(DiskLevel& disk);
+
+}  // namespace kiln::cache

@@ -1,0 +1,191 @@
+#include "runtime/kernel_trials.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/cost_model.hpp"
+#include "runtime/statistics.hpp"
+#include "runtime/tuner.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// How far a cost model's word is taken on how long a candidate runs.
+constexpr double kMostFactor = 8;
+
+double seconds_until(Deadline deadline) {
+  return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
+}
+
+}  // namespace
+
+KernelTrials::KernelTrials(std::shared_ptr<Device> device, Builder& builder,
+                           std::span<const Subject> subjects, const TuneOptions& options)
+    : device_(std::move(device)),
+      builder_(builder),
+      subjects_(subjects),
+      options_(options),
+      seen_(subjects.size()) {}
+
+std::string KernelTrials::ready(std::size_t subject, const Values& config) {
+  const auto& [kernel, problem] = subjects_[subject];
+  const Build build = builder_.build(*kernel, config, device_->info().target);
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    return "does not compile:\n" + failure->log;
+  if (const auto* missing = std::get_if<Missing>(&build.outcome)) return missing->explain();
+  try {
+    device_->load(*build.binary(), kernel->geometry(config, problem).shared_bytes);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Of `configs` alone. A kernel without a reference is held against its default's outputs.
+TuneResult KernelTrials::tune(std::size_t subject, std::span<const Values> configs, bool decides,
+                              double seconds) {
+  const auto& [kernel, problem] = subjects_[subject];
+  TuneOptions options = options_;
+  options.max_evaluations = 0;
+  options.target_seconds = 0;
+  options.max_seconds = seconds;
+  TuneContext context;
+  context.only = configs;
+  context.finals = decides;
+  const auto earlier = defaults_.find(subject);
+  if (earlier != defaults_.end()) context.prior = &earlier->second;
+  TuneResult result;
+  try {
+    result = runtime::tune(*kernel, problem, device_, builder_, options, context);
+  } catch (const TuningFailedError& failed) {
+    for (const TuningFailedError::Reason& reason : failed.reasons())
+      for (const Values& config : configs)
+        if (kernel->space.describe(config) == reason.config)
+          result.candidates.push_back(
+              {config, CandidateStatus::launch_failed, reason.reason, 0, {}, 0, {}});
+  }
+  if (earlier != defaults_.end()) defaults_.erase(earlier);
+  auto& seen = seen_[subject];
+  if (!seen) seen.emplace();
+  seen->wall_seconds += result.wall_seconds;
+  seen->compile_seconds += result.compile_seconds;
+  seen->verify_seconds += result.verify_seconds;
+  seen->time_seconds += result.time_seconds;
+  seen->search_seconds += result.search_seconds;
+  seen->compiled += result.compiled;
+  seen->evaluated += result.evaluated;
+  seen->spans.insert(seen->spans.end(), result.spans.begin(), result.spans.end());
+  seen->warnings.insert(seen->warnings.end(), result.warnings.begin(), result.warnings.end());
+  return result;
+}
+
+std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Request> requests,
+                                                          Deadline deadline) {
+  std::size_t left = 0;
+  for (const Request& request : requests) left += request.configs.size();
+  std::vector<std::vector<Candidate>> results;
+  for (const auto& [subject, configs, decides] : requests) {
+    std::vector<Candidate>& measured = results.emplace_back();
+    for (const Values& config : configs) measured.emplace_back().config = config;
+    // Each subject gets its part of the time; what it does not need is there for the next.
+    const double part = static_cast<double>(configs.size()) / static_cast<double>(left);
+    left -= configs.size();
+    const double seconds = seconds_until(deadline) * part;
+    if (seconds <= 0 || options_.stop.stop_requested()) continue;
+    const TuneResult result = tune(subject, configs, decides, seconds);
+    for (Candidate& candidate : measured) {
+      const auto found =
+          std::find_if(result.candidates.begin(), result.candidates.end(),
+                       [&](const Candidate& c) { return c.config == candidate.config; });
+      if (found != result.candidates.end()) candidate = *found;
+    }
+  }
+  return results;
+}
+
+Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
+  const auto& [kernel, problem] = subjects_[subject];
+  Candidate candidate;
+  candidate.config = config;
+  candidate.status = CandidateStatus::launch_failed;
+  try {
+    if (!in_step_ || in_step_->first != subject) {
+      in_step_.reset();
+      in_step_.emplace(std::piecewise_construct, std::forward_as_tuple(subject),
+                       std::forward_as_tuple(*kernel, problem, device_, options_.seed));
+      in_step_->second.keep_cold(options_.cold_cache);
+    }
+    DeviceWorkload& workload = in_step_->second;
+    const LaunchGeometry geometry = kernel->geometry(config, problem);
+    const Build build = builder_.build(*kernel, config, device_->info().target);
+    const auto loaded = device_->load(*build.binary(), geometry.shared_bytes);
+    const Stream stream = device_->tuning_stream();
+    if (kernel->reference) {
+      const auto verdict = workload.verify(
+          stream, [&] { device_->launch(*loaded, geometry, stream, workload.arguments()); });
+      candidate.max_error = verdict.max_error;
+      // The launches that follow are made all the same: the other ranks make them, too.
+      if (!verdict.right) {
+        candidate.status = CandidateStatus::wrong_result;
+        candidate.reason = verdict.why;
+      }
+    }
+    for (int i = -kWarmUp; i < kRepeats; ++i) {
+      const std::size_t copy = workload.take(1);
+      workload.prepare(stream, copy, 1);
+      const double seconds = device_->time(
+          stream, [&] { device_->launch(*loaded, geometry, stream, workload.arguments(copy)); });
+      if (i >= 0) candidate.samples.push_back(seconds);
+    }
+    if (candidate.reason.empty()) candidate.status = CandidateStatus::measured;
+    candidate.seconds = median(candidate.samples);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    candidate.reason = error.what();
+  }
+  return candidate;
+}
+
+std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject,
+                                              std::span<const Values> configs) {
+  const auto& [kernel, problem] = subjects_[subject];
+  const Values& first = configs.front();
+  const TuneResult result = tune(subject, std::span(&first, 1), false, 0);
+  double compile = 0;
+  for (const TraceSpan& span : result.spans)
+    if (span.name == "compile") compile += span.seconds;
+  const double run = result.verify_seconds + result.time_seconds;
+  const CostModel model(*kernel, problem, device_->info());
+  const double expected = model.seconds(first);
+  std::vector<Cost> costs;
+  for (const Values& config : configs) {
+    double factor = model.seconds(config) / expected;
+    factor = std::isfinite(factor) ? std::clamp(factor, 1 / kMostFactor, kMostFactor) : 1;
+    costs.push_back({compile, run * factor});
+  }
+  defaults_.insert_or_assign(subject, result);
+  return costs;
+}
+
+void KernelTrials::annotate(std::size_t subject, TuneResult& result) const {
+  if (!seen_[subject]) return;
+  const TuneResult& seen = *seen_[subject];
+  result.compile_seconds = seen.compile_seconds;
+  result.verify_seconds = seen.verify_seconds;
+  result.time_seconds = seen.time_seconds;
+  result.search_seconds = seen.search_seconds;
+  result.compiled = seen.compiled;
+  result.evaluated = seen.evaluated;
+  result.spans = seen.spans;
+  result.warnings = seen.warnings;
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,48 @@
+// Kernels as ranks try them: what is to be measured goes through the tuner.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/builder.hpp"
+#include "runtime/device.hpp"
+#include "runtime/device_workload.hpp"
+#include "runtime/together.hpp"
+
+namespace kiln::runtime {
+
+/// For one agreement, on one thread. What it is given must outlive it.
+class KernelTrials final : public Trials {
+ public:
+  KernelTrials(std::shared_ptr<Device> device, Builder& builder, std::span<const Subject> subjects,
+               const TuneOptions& options);
+
+  std::string ready(std::size_t subject, const Values& config) override;
+  std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
+                                              Deadline deadline) override;
+  /// One launch to verify (if there is a reference), then kWarmUp and kRepeats.
+  Candidate measure_in_step(std::size_t subject, const Values& config, Deadline deadline) override;
+  /// The default's, measured, and scaled by the cost model.
+  std::vector<Cost> costs(std::size_t subject, std::span<const Values> configs) override;
+  void annotate(std::size_t subject, TuneResult& result) const override;
+
+  static constexpr int kWarmUp = 2, kRepeats = 7;
+
+ private:
+  TuneResult tune(std::size_t subject, std::span<const Values> configs, bool decides,
+                  double seconds);
+
+  std::shared_ptr<Device> device_;
+  Builder& builder_;
+  std::span<const Subject> subjects_;
+  const TuneOptions& options_;
+  std::vector<std::optional<TuneResult>> seen_;  ///< sums of what was done for each subject
+  std::map<std::size_t, TuneResult> defaults_;   ///< measured for costs(), not yet asked for
+  std::optional<std::pair<std::size_t, DeviceWorkload>> in_step_;  ///< data of the latest subject
+};
+
+}  // namespace kiln::runtime

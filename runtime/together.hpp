@@ -1,0 +1,61 @@
+// Tuning that ranks do together: what is tried, how, and what comes of it. The agreement itself is
+// in ranks/.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/communicator.hpp"
+#include "kiln/definition.hpp"
+#include "kiln/tune.hpp"
+
+namespace kiln::runtime {
+
+/// What a config is to be chosen for.
+struct Subject {
+  const KernelDefinition* kernel = nullptr;
+  Values problem;  ///< bucketed
+};
+
+/// Configs of one subject that are to be measured.
+struct Request {
+  std::size_t subject = 0;
+  std::vector<Values> configs;
+  /// The choice is made by these times: the best are worth a second look. Else the best of all
+  /// ranks will be measured once more.
+  bool decides = true;
+};
+
+/// How a config is tried. Kernels, and regions of several, have each their own. What a function
+/// throws is this rank's trouble: it is told to the others, and all use defaults.
+class Trials {
+ public:
+  virtual ~Trials() = default;
+
+  /// Empty when `config` could be launched, else why not. Launches nothing.
+  virtual std::string ready(std::size_t subject, const Values& config) = 0;
+
+  /// A candidate per config, in order. Those not come to before the deadline are `not_tried`.
+  virtual std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
+                                                      Deadline deadline) = 0;
+
+  /// One config of something that communicates, run by all ranks at the same time: the number of
+  /// launches depends on nothing.
+  virtual Candidate measure_in_step(std::size_t subject, const Values& config,
+                                    Deadline deadline) = 0;
+
+  /// What a candidate may cost, for sharding; empty: all alike.
+  struct Cost {
+    double compile_seconds = 0, run_seconds = 0;
+  };
+  virtual std::vector<Cost> costs(std::size_t /*subject*/, std::span<const Values> /*configs*/) {
+    return {};
+  }
+
+  /// Adds what this rank saw while it measured: seconds spent, warnings, spans.
+  virtual void annotate(std::size_t /*subject*/, TuneResult& /*result*/) const {}
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,83 @@
+// A job: processes on fake devices, one thread each, that tune together.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine_fixture.hpp"
+#include "kiln/communicator.hpp"
+#include "kiln/communicators.hpp"
+
+namespace kiln::test {
+
+class Job {
+ public:
+  explicit Job(int size, bool one_store = false) {
+    for (int r = 0; r < size; ++r) {
+      if (r == 0 || !one_store) directories_.push_back(std::make_unique<Directory>());
+      processes_.push_back(std::make_unique<Process>(directories_.back()->path()));
+      settings().first_seconds = settings().step_seconds = settings().tune_seconds = 30;
+    }
+    connect();
+  }
+
+  /// A new start of all processes, on the stores that are there.
+  void restart() {
+    for (auto& process : processes_) {
+      auto fresh = std::make_unique<Process>(process->options.store.directory);
+      fresh->options.tuning = process->options.tuning;
+      fresh->options.mode = process->options.mode;
+      fresh->script = process->script;
+      fresh->device = std::make_shared<FakeDevice>(process->script);
+      fresh->device->compute = compute_doubling;
+      fresh->compiler = std::make_shared<FakeCompiler>(process->script);
+      process = std::move(fresh);
+    }
+    connect();
+  }
+
+  int size() const { return static_cast<int>(processes_.size()); }
+  Process& operator[](int rank) { return *processes_[static_cast<std::size_t>(rank)]; }
+  const Directory& directory(int rank) { return *directories_[static_cast<std::size_t>(rank)]; }
+  /// Of the first rank; others get the same with `set`.
+  RankOptions& settings() { return processes_.back()->options.tuning.together; }
+  void set(const RankOptions& options) {
+    for (auto& process : processes_) process->options.tuning.together = options;
+  }
+
+  /// What every rank's `work` gave.
+  template <class Result>
+  std::vector<Result> run(const std::function<Result(Process&, int rank)>& work) {
+    std::vector<std::optional<Result>> results(processes_.size());
+    {
+      std::vector<std::jthread> threads;
+      for (int r = 0; r < size(); ++r)
+        threads.emplace_back(
+            [&, r] { results[static_cast<std::size_t>(r)] = work((*this)[r], r); });
+    }
+    std::vector<Result> all;
+    for (auto& result : results) all.push_back(std::move(*result));
+    return all;
+  }
+
+  std::vector<TuneResult> tune(int n = 64, const KernelDefinition& kernel = doubling()) {
+    return run<TuneResult>(
+        [&](Process& process, int) { return process.runtime().tuned(kernel).tune({n}); });
+  }
+
+ private:
+  void connect() {
+    auto ends = thread_communicators(size());
+    for (int r = 0; r < size(); ++r)
+      (*this)[r].options.tuning.ranks = std::move(ends[static_cast<std::size_t>(r)]);
+  }
+
+  std::vector<std::unique_ptr<Directory>> directories_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+}  // namespace kiln::test

@@ -1,0 +1,59 @@
+#include "tools/ranks.hpp"
+
+#include <map>
+
+#include "kiln/communicators.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::tools {
+
+namespace {
+
+const std::map<std::string, RankStrategy> kStrategies{{"replicate", RankStrategy::replicate},
+                                                      {"shard", RankStrategy::shard},
+                                                      {"leader", RankStrategy::leader},
+                                                      {"independent", RankStrategy::independent}};
+const std::map<std::string, RankReduction> kReductions{{"max", RankReduction::max},
+                                                       {"mean", RankReduction::mean}};
+const std::map<std::string, OnPartialCache> kPolicies{{"distribute", OnPartialCache::distribute},
+                                                      {"retune", OnPartialCache::retune}};
+
+}  // namespace
+
+void add_rank_options(CLI::App& command, RankRequest& request) {
+  auto* group = command.add_option_group("ranks", "All processes of a job choose together");
+  auto* ranks = group->add_option("--ranks", request.transport, "How they talk: mpi")
+                    ->check(CLI::IsMember({"mpi"}));
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return group->add_option(name, value, text)->needs(ranks);
+  };
+  RankOptions& o = request.options;
+  add("--strategy-ranks", o.strategy, "replicate, shard, leader or independent")
+      ->transform(CLI::CheckedTransformer(kStrategies));
+  add("--reduce-ranks", o.reduction, "max or mean: of the ranks' times of one candidate")
+      ->transform(CLI::CheckedTransformer(kReductions));
+  add("--partial-cache", o.on_partial_cache,
+      "distribute or retune: where only some ranks have a record")
+      ->transform(CLI::CheckedTransformer(kPolicies));
+  add("--leader", o.leader, "The rank that times for all (strategy leader)")
+      ->check(CLI::NonNegativeNumber);
+  add("--finalists", o.finalists, "Timed on every rank after sharding");
+  add("--arrive-seconds", o.first_seconds, "How long the last rank to come is waited for")
+      ->check(CLI::PositiveNumber);
+  add("--step-seconds", o.step_seconds, "Deadline of one exchange")->check(CLI::PositiveNumber);
+  add("--tune-seconds", o.tune_seconds, "Deadline of each rank's share of the work")
+      ->check(CLI::PositiveNumber);
+  add("--settle-in", request.settle_in,
+      "A folder that all ranks see, where survivors of a failure in the very last exchange agree");
+  add("--rank-logs", request.logs, "A folder: each rank writes its JSON to rank-N.json there");
+}
+
+std::shared_ptr<Communicator> open_ranks(const RankRequest& request) {
+  if (request.transport.empty()) return nullptr;
+  const Deadline deadline = deadline_in(request.options.first_seconds);
+  std::unique_ptr<Communicator> ranks = mpi_communicator(deadline);
+  if (!request.settle_in.empty()) ranks = settle_in(std::move(ranks), request.settle_in, deadline);
+  return ranks;
+}
+
+}  // namespace kiln::tools
