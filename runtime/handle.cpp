@@ -1,5 +1,6 @@
 #include "kiln/handle.hpp"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <variant>
@@ -8,6 +9,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/device_workload.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/kernel_trials.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/tuner.hpp"
 #include "runtime/type_names.hpp"
@@ -244,6 +246,36 @@ TuneResult DynamicTuned::tune(const Values& problem) const {
 
 TuneResult DynamicTuned::tune(const Values& problem, const TuneOptions& options) const {
   return core_->tune(bucket_to_tune(core_->definition(), problem), &options);
+}
+
+std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
+                                      const TuneOptions& options) const {
+  std::vector<TuneResult> results;
+  if (!options.ranks && !engine_->options().tuning.ranks) {
+    for (const TuneJob& job : jobs) results.push_back(job.kernel.tune(job.problem, options));
+    return results;
+  }
+  std::vector<runtime::Subject> subjects;
+  std::vector<std::size_t> subject_of;
+  for (const TuneJob& job : jobs) {
+    if (&job.kernel.core_->engine() != engine_.get())
+      throw UserError("tune: a job's kernel belongs to another runtime");
+    const KernelDefinition& d = job.kernel.core_->definition();
+    Values bucket = bucket_to_tune(d, job.problem);
+    const auto same = std::find_if(subjects.begin(), subjects.end(), [&](const auto& s) {
+      return s.kernel == &d && s.problem == bucket;
+    });
+    subject_of.push_back(static_cast<std::size_t>(same - subjects.begin()));
+    if (same == subjects.end()) subjects.push_back({&d, std::move(bucket)});
+  }
+  runtime::KernelTrials trials(engine_->device(), engine_->builder(), subjects, options);
+  const auto agreed = engine_->tune_together(subjects, options, trials);
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const TuneResult& result = agreed[subject_of[j]];
+    jobs[j].kernel.core_->use(result.problem, result.winner().config);
+    results.push_back(result);
+  }
+  return results;
 }
 
 std::optional<TuneResult> DynamicTuned::known(const Values& problem) const {

@@ -100,9 +100,10 @@ class Tuning {
     }
     json results = json::array();
     std::size_t stored = 0, wrong = 0;
-    for (const NamedProblem& job : jobs) {
+    if (ranks_ && interrupt_.signal() == 0) tune_together(jobs);
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
       if (interrupt_.signal() != 0) break;
-      json result = tune(job);
+      json result = tune(jobs[j], j < together_.size() ? &together_[j] : nullptr);
       stored += result["from_store"].get<bool>() ? 1 : 0;
       wrong += result["launch"].value("right", true) ? 0 : 1;
       results.push_back(std::move(result));
@@ -146,17 +147,31 @@ class Tuning {
       throw EnvironmentError(format("--rank-logs: {} cannot be written", file.string()));
   }
 
-  json tune(const NamedProblem& job) {
-    const auto& [kernel, problem, devices] = job;
-    const DynamicTuned tuned = runtime_->tuned(kernel);
+  /// All problems in one agreement.
+  void tune_together(const std::vector<NamedProblem>& jobs) {
+    for (const NamedProblem& job : jobs)
+      jobs_.push_back({runtime_->tuned(job.kernel), job.problem});
     TuneOptions options = request_.tuning;
-    TuneResult result;
-    {
-      ProgressBar bar(kernel.name + " " + kernel.describe_problem(problem));
-      if (talks()) options.progress = [&](const TuneProgress& p) { bar.show(p); };
-      options.stop = interrupt_.token();
-      result = tuned.tune(problem, options);
-    }
+    ProgressBar bar(format("{} problems on {} ranks", jobs.size(), ranks_->size()));
+    if (talks()) options.progress = [&](const TuneProgress& p) { bar.show(p); };
+    options.stop = interrupt_.token();
+    together_ = runtime_->tune(jobs_, options);
+  }
+
+  TuneResult tune(const NamedProblem& job, const DynamicTuned& tuned) {
+    ProgressBar bar(job.kernel.name + " " + job.kernel.describe_problem(job.problem));
+    TuneOptions options = request_.tuning;
+    options.progress = [&](const TuneProgress& p) { bar.show(p); };
+    options.stop = interrupt_.token();
+    return tuned.tune(job.problem, options);
+  }
+
+  json tune(const NamedProblem& job, const TuneResult* known) {
+    const auto& [kernel, problem, devices] = job;
+    const DynamicTuned tuned =
+        known ? jobs_[static_cast<std::size_t>(known - together_.data())].kernel
+              : runtime_->tuned(kernel);
+    const TuneResult result = known ? *known : tune(job, tuned);
     if (result.agreed) {
       disagreed_ = disagreed_ || result.agreed->outcome == RankReport::Outcome::defaults;
       broken_ = broken_ || result.agreed->broken;
@@ -188,6 +203,8 @@ class Tuning {
   std::shared_ptr<Communicator> ranks_;
   std::unique_ptr<Runtime> runtime_;
   std::vector<TuneResult> traced_;
+  std::vector<TuneJob> jobs_;  ///< with ranks
+  std::vector<TuneResult> together_;
   bool disagreed_ = false, broken_ = false;
 };
 

@@ -26,6 +26,8 @@ namespace kiln {
 
 namespace detail {
 
+class Engine;
+
 /// One bucket's kernel, loaded. Published once and never changed.
 struct ReadyKernel {
   Values problem;  ///< bucketed
@@ -52,7 +54,13 @@ class HandleCore {
   virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;
   /// The same, with what is missing as a value, and looked for anew.
   virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
+  /// What is in use: the winner on record, else the default. Measures nothing.
+  /// @throws MissingError where nothing may be compiled.
+  virtual const ReadyKernel& current(std::span<const std::int64_t> problem) = 0;
+  /// Launches from now on use this config. @throws as `current`.
+  virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
   virtual const KernelDefinition& definition() const noexcept = 0;
+  virtual const Engine& engine() const noexcept = 0;
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
@@ -121,6 +129,9 @@ class Bound {
 template <Reflected Config, Reflected Problem, class Signature>
 class Tuned;
 
+class Region;
+class Runtime;
+
 /// A typed kernel, tuned per problem. Copies share everything.
 template <Reflected Config, Reflected Problem, class... Args>
 class Tuned<Config, Problem, void(Args...)> {
@@ -176,6 +187,7 @@ class Tuned<Config, Problem, void(Args...)> {
   }
 
  private:
+  friend Region;
   auto values_of(const Problem& problem) const {
     return to_values(bucket_ ? bucket_(problem) : problem);
   }
@@ -224,6 +236,8 @@ class DynamicTuned {
   Values config(const Values& problem) const;
 
  private:
+  friend Region;
+  friend Runtime;
   void check_arguments(const std::vector<std::string>& types) const;
 
   std::shared_ptr<detail::HandleCore> core_;

@@ -47,6 +47,12 @@ struct RuntimeOptions {
   unsigned compile_threads = 0;  ///< 0: one per hardware thread
 };
 
+/// One of several problems that are tuned in one go.
+struct TuneJob {
+  DynamicTuned kernel;
+  Values problem;
+};
+
 class Runtime;
 struct MeasureOptions;
 struct Timing;
@@ -128,6 +134,11 @@ class Runtime {
     return {core(kernel.definition()), kernel};
   }
   DynamicTuned tuned(const KernelDefinition& definition) const;
+
+  /// As DynamicTuned::tune, for each in turn; with ranks in one agreement for all, in which
+  /// sharding spreads the candidates of all problems over all ranks. Problems of one bucket are
+  /// tuned once. The jobs' handles must be this runtime's. @throws what DynamicTuned::tune throws.
+  std::vector<TuneResult> tune(std::span<const TuneJob> jobs, const TuneOptions& options) const;
 
   template <class T>
   Array<T> array(std::size_t count) const {

@@ -312,6 +312,53 @@ TEST_CASE("every candidate fails: all know, nobody hangs", "[runtime][ranks]") {
   for (const int r : {0, 1}) CHECK(job.directory(r).entries(".json").empty());
 }
 
+TEST_CASE("many problems, one agreement, candidates of all spread over all", "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::shard;
+  options.finalists = 1;
+  job.set(options);
+  KernelDefinition other = doubling({1, 2, 16});
+  other.name = "other";
+  other.bucket = [](std::span<const std::int64_t> p) { return Values{p[0] / 64 * 64}; };
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].of(16).seconds = 0.1 * kMs;
+  }
+  const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned first = runtime.tuned(doubling()), second = runtime.tuned(other);
+    const std::vector<TuneJob> jobs{{first, {64}}, {second, {130}}, {first, {65}}, {second, {129}}};
+    auto results = runtime.tune(jobs, {});
+    const int launches = process.device->launches;
+    CHECK(first.config({64}) == Values{8, 0});
+    CHECK(second.config({140}) == Values{16, 0});
+    CHECK(process.device->launches == launches);
+    return results;
+  });
+  for (const std::size_t j : {0, 1, 2, 3}) {
+    check_plan({all[0][j], all[1][j]}, j % 2 == 0 ? 8 : 16);
+    CHECK(all[0][j].agreed->plan_digest == all[0][0].agreed->plan_digest);
+  }
+  CHECK(all[0][1].problem == Values{128});
+  // 4 + 4 + 3 candidates, and of each subject the best and the default on both.
+  CHECK(all[0][0].agreed->measured + all[1][0].agreed->measured == 11 + 2 * 3 * 2);
+  CHECK(job.directory(0).entries(".json").size() == 3);
+  job.restart();
+  const auto again = job.run<std::size_t>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const std::vector<TuneJob> jobs{{runtime.tuned(doubling()), {64}},
+                                    {runtime.tuned(other), {130}}};
+    std::size_t stored = 0;
+    for (const TuneResult& r : runtime.tune(jobs, {})) stored += r.from_store;
+    Process stranger(process.options.store.directory);
+    const std::vector<TuneJob> strange{{stranger.runtime().tuned(doubling()), {64}}};
+    CHECK_THROWS_WITH(runtime.tune(strange, {}), Catch::Contains("another runtime"));
+    return stored;
+  });
+  CHECK(again == std::vector<std::size_t>{2, 2});
+}
+
 TEST_CASE("a rank in trouble takes nobody with it", "[runtime][ranks]") {
   Job job(2);
   job[0].of(8).seconds = 0.1 * kMs;
