@@ -39,6 +39,9 @@ class Compiler {
   /// which the content of included files stands, not their place.
   virtual std::vector<std::string> options(const Source& source, const Target& target) const = 0;
 
+  /// False where compiling takes no longer than looking the outcome up: no store keeps it then.
+  virtual bool worth_keeping() const noexcept { return true; }
+
   /// @throws EnvironmentError when the compiler itself cannot run (library missing, out of memory).
   /// @throws UserError when `target` is not one this compiler knows.
   virtual CompileResult compile(const Source& source, const Target& target) = 0;

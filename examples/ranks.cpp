@@ -96,19 +96,22 @@ class EngineRanks final : public kiln::Communicator {
   int round_ = 0;
 };
 
+/// What each worker does.
+kiln::TuneResult work(Workers& workers, int rank) {
+  kiln::RuntimeOptions options;
+  options.tuning.ranks = std::make_shared<EngineRanks>(workers, rank);
+  options.tuning.together.strategy = kiln::RankStrategy::shard;
+  const kiln::Runtime runtime(options);
+  return runtime.tuned(saxpy_kernel()).tune(SaxpyProblem{1 << 18});
+}
+
 int main() {
   Workers workers(2);
   std::vector<kiln::TuneResult> results(workers.count());
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < workers.count(); ++rank)
-      threads.emplace_back([&, rank] {
-        kiln::RuntimeOptions options;
-        options.tuning.ranks = std::make_shared<EngineRanks>(workers, rank);
-        options.tuning.together.strategy = kiln::RankStrategy::shard;
-        const kiln::Runtime runtime(options);
-        results[rank] = runtime.tuned(saxpy_kernel()).tune(SaxpyProblem{1 << 18});
-      });
+      threads.emplace_back([&, rank] { results[rank] = work(workers, rank); });
   }
   for (const kiln::TuneResult& r : results)
     std::printf("rank %d of %d: %s, %s %.16s, timed %zu candidates%s\n", r.agreed->rank,

@@ -123,9 +123,9 @@ Build Builder::compile(const codegen::Source& source, const Target& target,
   }
   auto& binary = std::get<codegen::Binary>(result);
   build.bytes = codegen::serialize(binary);
-  if (source.cacheable)
+  if (source.cacheable && compiler.worth_keeping())
     store_->put(key, build.bytes);
-  else if (log_)
+  else if (!source.cacheable && log_)
     log_(LogLevel::debug,
          source.label + " includes files that cannot be told beforehand: not kept");
   build.outcome = std::make_shared<const codegen::Binary>(std::move(binary));
@@ -154,7 +154,8 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   const Key key = codegen::binary_key(source, target, *compiler, kernel_source(kernel));
   return timed(flights_.run(key.digest, [&] {
     Build build;
-    if (!source.cacheable) return compile(source, target, *compiler, key);
+    if (!source.cacheable || !compiler->worth_keeping())
+      return compile(source, target, *compiler, key);
     if (take(key, build)) return build;
     build = look_up(kernel, config, target, false, {});
     if (build.binary()) return build;

@@ -2,6 +2,7 @@
 // implement it; the tuner and the handles know nothing else.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -32,10 +33,40 @@ class Replay {
   virtual void run(Stream stream) = 0;
 };
 
+/// One interval on a stream, by the device's own clock: the work put there between `start` and
+/// `stop`. Used again by starting anew. Not thread-safe; keeps alive what it needs of its device.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  /// Neither waits for the device.
+  virtual void start(Stream stream) = 0;
+  virtual void stop(Stream stream) = 0;
+  /// Waits until the interval is over. @pre started and stopped
+  virtual double seconds() = 0;
+};
+
+/// By the steady clock: for devices whose work is done when the call returns.
+class HostStopwatch final : public Stopwatch {
+ public:
+  void start(Stream) override { start_ = Clock::now(); }
+  void stop(Stream) override { stop_ = Clock::now(); }
+  double seconds() override { return std::chrono::duration<double>(stop_ - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_{}, stop_{};
+};
+
 /// A kernel faulted, and the device does no more work for this process.
 class DeviceLost : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;
+};
+
+/// A launch that is not timed has found that its own results are wrong.
+class WrongResult : public Error {
+ public:
+  using Error::Error;
 };
 
 /// All functions are safe to call from several threads. Failures of the device are
@@ -76,6 +107,10 @@ class Device {
   /// Seconds from just before to just after the work that `enqueue` puts on `stream`, by the
   /// device's own clock (events; host: steady clock). Waits for it.
   virtual double time(Stream stream, const std::function<void()>& enqueue) = 0;
+
+  /// For intervals in the midst of other work, where `time` would have to wait. A stream that is
+  /// being captured cannot be timed so.
+  virtual std::unique_ptr<Stopwatch> stopwatch() { return std::make_unique<HostStopwatch>(); }
 
   /// Records what `enqueue` puts on `stream`, without running it. Null where the device cannot,
   /// where the driver refuses, where `enqueue` throws a std::exception (it would throw again when

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 
 namespace kiln::runtime {
 
@@ -92,7 +93,8 @@ void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
   device_->synchronize(stream);
 }
 
-DeviceWorkload::Verdict DeviceWorkload::verify(Stream stream, const std::function<void()>& launch) {
+DeviceWorkload::Verdict DeviceWorkload::verify(Stream stream,
+                                               const std::function<void()>& launch) try {
   run(stream, launch);
   if (expected_known_) return judge();
   for (Array& array : arrays_) {
@@ -106,6 +108,8 @@ DeviceWorkload::Verdict DeviceWorkload::verify(Stream stream, const std::functio
   const Verdict verdict = judge();
   expected_known_ = verdict.right;
   return verdict;
+} catch (const WrongResult& wrong) {
+  return {false, std::numeric_limits<double>::infinity(), wrong.what()};
 }
 
 DeviceWorkload::Verdict DeviceWorkload::judge() {

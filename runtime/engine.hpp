@@ -41,6 +41,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// with an unfinished search.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   const TuneOptions& options, bool for_launch = false);
+  /// With the runtime's ranks, where it names none.
+  TuneOptions with_ranks(TuneOptions options) const;
   /// The versions behind what is measured now.
   std::vector<runtime::Version> versions();
   /// Puts a result into the store.
@@ -80,7 +82,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<runtime::Device> device_;
   runtime::Builder builder_;
   runtime::StartingPoints starting_points_;
-  std::mutex tuning_;  ///< one search at a time: two would disturb each other's clocks
+  /// One search at a time: two would disturb each other's clocks. Recursive: a region that is being
+  /// tuned may launch what has to be tuned first.
+  std::recursive_mutex tuning_;
   std::atomic<std::size_t> tuned_{0};
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;

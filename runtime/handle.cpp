@@ -66,6 +66,11 @@ class KernelHandle final : public detail::HandleCore {
     return {};
   }
 
+  std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
+                                           std::span<const std::int64_t> config) override {
+    return engine_->make_ready(definition_, problem, config);
+  }
+
   const ReadyKernel& current(std::span<const std::int64_t> problem) override {
     if (const ReadyKernel* ready = table_.find(problem)) return *ready;
     if (const ReadyKernel* ready = current_.find(problem)) return *ready;
@@ -249,9 +254,10 @@ TuneResult DynamicTuned::tune(const Values& problem, const TuneOptions& options)
 }
 
 std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
-                                      const TuneOptions& options) const {
+                                      const TuneOptions& asked) const {
+  const TuneOptions options = engine_->with_ranks(asked);
   std::vector<TuneResult> results;
-  if (!options.ranks && !engine_->options().tuning.ranks) {
+  if (!options.ranks) {
     for (const TuneJob& job : jobs) results.push_back(job.kernel.tune(job.problem, options));
     return results;
   }

@@ -40,6 +40,8 @@ std::string KernelTrials::ready(std::size_t subject, const Values& config) {
   if (const auto* missing = std::get_if<Missing>(&build.outcome)) return missing->explain();
   try {
     device_->load(*build.binary(), kernel->geometry(config, problem).shared_bytes);
+    // Once others are in a launch, it is too late to find that there is no memory for it here.
+    if (options_.together.lockstep) in_step(subject);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
@@ -110,47 +112,60 @@ std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Reques
   return results;
 }
 
+DeviceWorkload& KernelTrials::in_step(std::size_t subject) {
+  if (!in_step_ || in_step_->first != subject) {
+    const auto& [kernel, problem] = subjects_[subject];
+    in_step_.reset();
+    in_step_.emplace(std::piecewise_construct, std::forward_as_tuple(subject),
+                     std::forward_as_tuple(*kernel, problem, device_, options_.seed));
+    // Filling a cache before each launch would make ranks wait for each other's filling.
+    in_step_->second.keep_cold(false);
+  }
+  return in_step_->second;
+}
+
 Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
   const auto& [kernel, problem] = subjects_[subject];
+  DeviceWorkload& workload = in_step(subject);
+  const LaunchGeometry geometry = kernel->geometry(config, problem);
+  const Build build = builder_.build(*kernel, config, device_->info().target);
+  const auto loaded = device_->load(*build.binary(), geometry.shared_bytes);
+  const Stream stream = device_->tuning_stream();
   Candidate candidate;
   candidate.config = config;
-  candidate.status = CandidateStatus::launch_failed;
-  try {
-    if (!in_step_ || in_step_->first != subject) {
-      in_step_.reset();
-      in_step_.emplace(std::piecewise_construct, std::forward_as_tuple(subject),
-                       std::forward_as_tuple(*kernel, problem, device_, options_.seed));
-      in_step_->second.keep_cold(options_.cold_cache);
+  // The other ranks make every launch, and may wait in it for this one's.
+  const auto attempt = [&](const auto& launch) {
+    try {
+      launch();
+    } catch (const std::exception& error) {
+      if (candidate.reason.empty()) candidate.reason = error.what();
+      candidate.status = CandidateStatus::launch_failed;
     }
-    DeviceWorkload& workload = in_step_->second;
-    const LaunchGeometry geometry = kernel->geometry(config, problem);
-    const Build build = builder_.build(*kernel, config, device_->info().target);
-    const auto loaded = device_->load(*build.binary(), geometry.shared_bytes);
-    const Stream stream = device_->tuning_stream();
-    if (kernel->reference) {
+  };
+  if (kernel->reference)
+    attempt([&] {
       const auto verdict = workload.verify(
           stream, [&] { device_->launch(*loaded, geometry, stream, workload.arguments()); });
       candidate.max_error = verdict.max_error;
-      // The launches that follow are made all the same: the other ranks make them, too.
-      if (!verdict.right) {
-        candidate.status = CandidateStatus::wrong_result;
-        candidate.reason = verdict.why;
-      }
-    }
-    for (int i = -kWarmUp; i < kRepeats; ++i) {
+      if (verdict.right) return;
+      candidate.status = CandidateStatus::wrong_result;
+      candidate.reason = verdict.why;
+    });
+  for (int i = -kWarmUp; i < kRepeats; ++i)
+    attempt([&] {
       const std::size_t copy = workload.take(1);
       workload.prepare(stream, copy, 1);
       const double seconds = device_->time(
           stream, [&] { device_->launch(*loaded, geometry, stream, workload.arguments(copy)); });
       if (i >= 0) candidate.samples.push_back(seconds);
-    }
-    if (candidate.reason.empty()) candidate.status = CandidateStatus::measured;
-    candidate.seconds = median(candidate.samples);
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const std::exception& error) {
-    candidate.reason = error.what();
+    });
+  if (!candidate.reason.empty()) {
+    candidate.samples.clear();
+    if (device_->lost()) throw DeviceLost(candidate.reason);
+    return candidate;
   }
+  candidate.status = CandidateStatus::measured;
+  candidate.seconds = median(candidate.samples);
   return candidate;
 }
 

@@ -36,6 +36,8 @@ class KernelTrials final : public Trials {
   TuneResult tune(std::size_t subject, std::span<const Values> configs, bool decides,
                   double seconds);
 
+  DeviceWorkload& in_step(std::size_t subject);
+
   std::shared_ptr<Device> device_;
   Builder& builder_;
   std::span<const Subject> subjects_;

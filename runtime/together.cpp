@@ -91,7 +91,7 @@ class TogetherRun {
       communicator_.abort(*failure);
       decision.why = std::move(*failure);
       decision.broken = true;
-      warn(decision.why.describe());
+      warn("uses default configs: " + decision.why.describe());
       for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
     } else {
       for (std::size_t s = 0; s < subjects_.size(); ++s) list(s, same_winners);
@@ -305,7 +305,6 @@ class TogetherRun {
   TuneResult result_of(std::size_t s, const runtime::ranks::Record& agreed) const {
     const KernelDefinition& k = kernel(s);
     TuneResult result;
-    trials_.annotate(s, result);
     result.kernel = k.name;
     result.types = k.types;
     result.problem_fields = k.problem_fields;
@@ -318,6 +317,7 @@ class TogetherRun {
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;
     result.complete = true;
+    trials_.annotate(s, result);
     for (std::size_t c = 0; c < lists_[s].configs.size(); ++c) {
       Candidate candidate;
       if (const auto found = seen_[s].find(c); found != seen_[s].end()) candidate = found->second;
@@ -421,19 +421,23 @@ class TogetherRun {
   std::vector<CandidateList> lists_;
   std::vector<std::optional<runtime::ranks::Record>> records_;
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
-  int rounds_ = 0;       ///< of measuring
-  std::string lacking_;  ///< ranks without a record of some subject
+  int rounds_ = 0;                                      ///< of measuring
+  std::string lacking_;                                 ///< ranks without a record of some subject
 };
+
+TuneOptions Engine::with_ranks(TuneOptions options) const {
+  if (!options.ranks) {
+    options.ranks = options_.tuning.ranks;
+    options.together = options_.tuning.together;
+  }
+  return options;
+}
 
 std::vector<TuneResult> Engine::tune_together(std::span<const Subject> subjects,
                                               const TuneOptions& asked, Trials& trials,
                                               bool for_launch) {
   if (subjects.empty()) return {};
-  TuneOptions options = asked;
-  if (!options.ranks) {
-    options.ranks = options_.tuning.ranks;
-    options.together = options_.tuning.together;
-  }
+  TuneOptions options = with_ranks(asked);
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   runtime::check(options);
   std::lock_guard lock(tuning_);

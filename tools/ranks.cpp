@@ -1,8 +1,11 @@
 #include "tools/ranks.hpp"
 
+#include <cstdlib>
 #include <map>
+#include <optional>
 
 #include "kiln/communicators.hpp"
+#include "kiln/doctor.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::tools {
@@ -18,12 +21,28 @@ const std::map<std::string, RankReduction> kReductions{{"max", RankReduction::ma
 const std::map<std::string, OnPartialCache> kPolicies{{"distribute", OnPartialCache::distribute},
                                                       {"retune", OnPartialCache::retune}};
 
+std::unique_ptr<Communicator> open_nccl(const RankRequest& request, const std::string& device,
+                                        Deadline deadline) {
+  const auto place = rank_place_from_environment();
+  if (!place)
+    throw UserError(
+        "--ranks nccl: no launcher has said which rank this is: start it with torchrun, srun or "
+        "mpirun");
+  std::optional<int> ordinal;
+  if (device.starts_with("cuda:")) ordinal = std::atoi(device.c_str() + 5);
+  if (!request.rendezvous.empty())
+    return nccl_communicator(request.rendezvous, place->rank, place->size, deadline, ordinal);
+  if (place->source != "Open MPI") return nccl_communicator_from_environment(deadline, ordinal);
+  const auto bootstrap = mpi_communicator(deadline);
+  return nccl_communicator(*bootstrap, deadline, ordinal.value_or(place->local_rank));
+}
+
 }  // namespace
 
 void add_rank_options(CLI::App& command, RankRequest& request) {
   auto* group = command.add_option_group("ranks", "All processes of a job choose together");
-  auto* ranks = group->add_option("--ranks", request.transport, "How they talk: mpi")
-                    ->check(CLI::IsMember({"mpi"}));
+  auto* ranks = group->add_option("--ranks", request.transport, "How they talk: mpi or nccl")
+                    ->check(CLI::IsMember({"mpi", "nccl"}));
   const auto add = [&](const char* name, auto& value, const char* text) {
     return group->add_option(name, value, text)->needs(ranks);
   };
@@ -43,17 +62,32 @@ void add_rank_options(CLI::App& command, RankRequest& request) {
   add("--step-seconds", o.step_seconds, "Deadline of one exchange")->check(CLI::PositiveNumber);
   add("--tune-seconds", o.tune_seconds, "Deadline of each rank's share of the work")
       ->check(CLI::PositiveNumber);
+  add("--rendezvous", request.rendezvous,
+      "A file by which NCCL's ranks find each other (default: torchrun's or Slurm's variables, "
+      "else MPI)");
   add("--settle-in", request.settle_in,
       "A folder that all ranks see, where survivors of a failure in the very last exchange agree");
   add("--rank-logs", request.logs, "A folder: each rank writes its JSON to rank-N.json there");
 }
 
-std::shared_ptr<Communicator> open_ranks(const RankRequest& request) {
+std::shared_ptr<Communicator> open_ranks(const RankRequest& request, const std::string& device) {
   if (request.transport.empty()) return nullptr;
   const Deadline deadline = deadline_in(request.options.first_seconds);
-  std::unique_ptr<Communicator> ranks = mpi_communicator(deadline);
+  std::unique_ptr<Communicator> ranks = request.transport == "mpi"
+                                            ? mpi_communicator(deadline)
+                                            : open_nccl(request, device, deadline);
   if (!request.settle_in.empty()) ranks = settle_in(std::move(ranks), request.settle_in, deadline);
   return ranks;
+}
+
+std::string rank_device(const RankRequest& request, const std::string& device) {
+  if (request.transport.empty() || (device != "auto" && device != "cuda")) return device;
+  const auto place = rank_place_from_environment();
+  if (!place) return device;
+  const std::string own = "cuda:" + std::to_string(place->local_rank);
+  for (const DeviceInfo& there : devices())
+    if (there.id == own) return own;
+  return device;  // the launcher shows each rank its own device alone, or there is none
 }
 
 }  // namespace kiln::tools

@@ -49,10 +49,10 @@ class Tuning {
  public:
   Tuning(Context& context, const Request& request) : context_(context), request_(request) {
     RuntimeOptions options;
-    options.device = request.device;
+    options.device = rank_device(request.ranks, request.device);
     options.store = context.store;
     options.log = context.log();
-    options.tuning.ranks = ranks_ = open_ranks(request.ranks);
+    options.tuning.ranks = ranks_ = open_ranks(request.ranks, options.device);
     options.tuning.together = request.ranks.options;
     runtime_ = std::make_unique<Runtime>(options);
   }

@@ -26,11 +26,12 @@ inline Deadline deadline_in(double seconds) {
              std::chrono::duration<double>(seconds));
 }
 
-/// Why a call did not come to its end, as seen from one rank.
+/// Why a call did not come to its end, as seen from one rank; or what a rank that gave up because
+/// of it told the others.
 struct RankFailure {
   enum class Kind {
     timeout,   ///< somebody had not taken part when the deadline passed
-    aborted,   ///< another rank gave up; `ranks` and `text` are its reason, if it could tell
+    aborted,   ///< `ranks` gave up, of `text`, and can name nobody else
     lost,      ///< a connection or a process is gone
     mismatch,  ///< ranks called different things at the same place: a bug of the program
     system     ///< the transport's library failed; `text` has its words

@@ -17,6 +17,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "kiln/kernel.hpp"
 #include "kiln/missing.hpp"
@@ -54,6 +55,9 @@ class HandleCore {
   virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;
   /// The same, with what is missing as a value, and looked for anew.
   virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
+  /// One config, built and loaded, but not in use. @throws as Engine::make_ready.
+  virtual std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
+                                                   std::span<const std::int64_t> config) = 0;
   /// What is in use: the winner on record, else the default. Measures nothing.
   /// @throws MissingError where nothing may be compiled.
   virtual const ReadyKernel& current(std::span<const std::int64_t> problem) = 0;

@@ -141,6 +141,35 @@ class CudaReplay final : public Replay {
   CudaGraphExec exec_;
 };
 
+class CudaStopwatch final : public Stopwatch {
+ public:
+  explicit CudaStopwatch(const std::shared_ptr<const CudaContext>& context)
+      : start_(create_timing_event(context)), stop_(create_timing_event(context)) {}
+
+  void start(Stream stream) override { record(start_, stream); }
+  void stop(Stream stream) override { record(stop_, stream); }
+
+  double seconds() override {
+    const WorkingContext working(*stop_.context());
+    const DriverTable& driver = stop_.context()->driver();
+    driver.check(driver.EventSynchronize(stop_.get()), "cuEventSynchronize");
+    float milliseconds = 0;
+    driver.check(driver.EventElapsedTime(&milliseconds, start_.get(), stop_.get()),
+                 "cuEventElapsedTime");
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  static void record(const CudaEvent& event, Stream stream) {
+    const CurrentContext current(*event.context());
+    const DriverTable& driver = event.context()->driver();
+    driver.check(driver.EventRecord(event.get(), static_cast<CUstream>(stream.handle)),
+                 "cuEventRecord");
+  }
+
+  CudaEvent start_, stop_;
+};
+
 /// Ends a stream's capture, whatever happens in between.
 class StreamCapture {
  public:
@@ -272,16 +301,15 @@ class CudaDevice final : public Device {
 
   double time(Stream stream, const std::function<void()>& enqueue) override {
     const WorkingContext working(*context_);
-    const CudaEvent start = create_timing_event(context_);
-    const CudaEvent stop = create_timing_event(context_);
-    driver_.check(driver_.EventRecord(start.get(), native(stream)), "cuEventRecord");
+    CudaStopwatch watch(context_);
+    watch.start(stream);
     enqueue();
-    driver_.check(driver_.EventRecord(stop.get(), native(stream)), "cuEventRecord");
-    driver_.check(driver_.EventSynchronize(stop.get()), "cuEventSynchronize");
-    float milliseconds = 0;
-    driver_.check(driver_.EventElapsedTime(&milliseconds, start.get(), stop.get()),
-                  "cuEventElapsedTime");
-    return milliseconds * 1e-3;
+    watch.stop(stream);
+    return watch.seconds();
+  }
+
+  std::unique_ptr<Stopwatch> stopwatch() override {
+    return std::make_unique<CudaStopwatch>(context_);
   }
 
   std::unique_ptr<Replay> capture(Stream stream, const std::function<void()>& enqueue) override {

@@ -62,6 +62,7 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.required("cuStreamCreate", t.StreamCreate);
   loader.required("cuStreamDestroy", t.StreamDestroy);
   loader.required("cuStreamSynchronize", t.StreamSynchronize);
+  loader.required("cuStreamQuery", t.StreamQuery);
   loader.required("cuEventCreate", t.EventCreate);
   loader.required("cuEventDestroy", t.EventDestroy);
   loader.required("cuEventRecord", t.EventRecord);

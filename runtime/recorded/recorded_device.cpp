@@ -136,6 +136,26 @@ double RecordedDevice::time(Stream, const std::function<void()>& enqueue) {
   return clock_->running.load() - start;
 }
 
+namespace {
+
+class VirtualStopwatch final : public Stopwatch {
+ public:
+  explicit VirtualStopwatch(std::shared_ptr<VirtualClock> clock) : clock_(std::move(clock)) {}
+  void start(Stream) override { start_ = clock_->running.load(); }
+  void stop(Stream) override { stop_ = clock_->running.load(); }
+  double seconds() override { return stop_ - start_; }
+
+ private:
+  std::shared_ptr<VirtualClock> clock_;
+  double start_ = 0, stop_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Stopwatch> RecordedDevice::stopwatch() {
+  return std::make_unique<VirtualStopwatch>(clock_);
+}
+
 std::shared_ptr<RecordedDevice> make_recorded_device(const std::string& file) {
   return std::make_shared<RecordedDevice>(RecordedSpace(file), 1);
 }

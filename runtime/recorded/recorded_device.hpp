@@ -44,6 +44,7 @@ class RecordedDevice final : public Device {
   void synchronize(Stream) override {}
   Stream tuning_stream() override { return {}; }
   double time(Stream, const std::function<void()>& enqueue) override;
+  std::unique_ptr<Stopwatch> stopwatch() override;
   bool shares_cpu() const noexcept override { return false; }
 
  private:

@@ -71,6 +71,19 @@ class FakeReplay final : public runtime::Replay {
   }
 };
 
+/// By a clock that somebody else moves.
+class FakeStopwatch final : public runtime::Stopwatch {
+ public:
+  explicit FakeStopwatch(const std::atomic<double>& now) : now_(now) {}
+  void start(Stream) override { start_ = now_; }
+  void stop(Stream) override { stop_ = now_; }
+  double seconds() override { return stop_ - start_; }
+
+ private:
+  const std::atomic<double>& now_;
+  double start_ = 0, stop_ = 0;
+};
+
 /// Device memory is the host's. The clock counts what the script says launches take.
 class FakeDevice final : public runtime::Device {
  public:
@@ -160,6 +173,11 @@ class FakeDevice final : public runtime::Device {
     }
     timing = false;
     return clock ? clock(now_.load()) : now_.load();
+  }
+  /// Work that is no kernel's.
+  void pass(double seconds) { now_.fetch_add(seconds, std::memory_order_relaxed); }
+  std::unique_ptr<runtime::Stopwatch> stopwatch() override {
+    return std::make_unique<FakeStopwatch>(now_);
   }
   std::unique_ptr<runtime::Replay> capture(Stream, const std::function<void()>& enqueue) override {
     if (!records) return nullptr;

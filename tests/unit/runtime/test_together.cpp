@@ -115,7 +115,15 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
     job[r].of(8).seconds = 0.1 * kMs;
     job[r].of(4).seconds = 0.5 * kMs;
   }
-  job[1].of(8).compile_log = "no such instruction here";
+  SECTION("it does not compile") { job[1].of(8).compile_log = "no such instruction here"; }
+  SECTION("it cannot be launched") {
+    job[1].device->on_launch = [](const std::string& entry, void**) {
+      if (entry == "k<8, 0>") throw EnvironmentError("refused");
+    };
+  }
+  SECTION("it is wrong") {
+    job[1].of(8).run = [](void** args) { (*static_cast<float**>(args[0]))[0] = -1; };
+  }
   check_plan(job.tune(), 4);
   CHECK(job[0].device->launches == job[1].device->launches);
   CHECK(job[0].device->launches > 0);

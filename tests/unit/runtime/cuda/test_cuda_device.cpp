@@ -221,6 +221,35 @@ TEST_CASE("time is the events', in seconds, around the work", "[runtime][cuda]")
   CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+TEST_CASE("a stopwatch waits for nothing until it is read", "[runtime][cuda]") {
+  FakeDriver fake;
+  auto device = make_cuda_device(fake.table(), 0);
+  auto watch = device->stopwatch();
+  CHECK(fake.events.size() == 2);
+  fake.calls.clear();
+  for (int i = 0; i < 2; ++i) {  // and is used again, with the same events
+    watch->start(device->tuning_stream());
+    watch->stop(device->tuning_stream());
+  }
+  CHECK(fake.count("cuEventRecord") == 4);
+  CHECK(fake.count("cuEventCreate") == 0);
+  CHECK(fake.count("cuEventSynchronize") == 0);
+  CHECK(watch->seconds() == Approx(2.5e-3));
+  CHECK(fake.position("cuEventSynchronize") < fake.position("cuEventElapsedTime"));
+  for (const char* call : {"cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"}) {
+    fake.fail_call = call;
+    CHECK_THROWS_AS((watch->start({}), watch->stop({}), watch->seconds()), EnvironmentError);
+  }
+  fake.fail_call.clear();
+  device.reset();  // the context lives on
+  CHECK(watch->seconds() == Approx(2.5e-3));
+  watch.reset();
+  CHECK_FALSE(fake.leaks());
+  CHECK(fake.misuse.empty());
+  CHECK(fake.depth() == 0);
+  CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 TEST_CASE("launches are recorded, not run, and replayed as one", "[runtime][cuda]") {
   FakeDriver fake;
   {

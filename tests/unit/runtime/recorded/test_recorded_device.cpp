@@ -73,6 +73,22 @@ TEST_CASE("a launch takes one of the config's own repeats", "[runtime][recorded]
   CHECK(lab.device.clock().compiling.load() == Approx(0.1));  // one compile
 }
 
+TEST_CASE("a stopwatch shows the virtual time between", "[runtime][recorded]") {
+  const T4Files files;
+  Lab lab(files.read(bowl()));
+  const auto loaded = lab.load({64, 8, 15});
+  const auto repeats = lab.space.samples(*lab.space.find(Values{64, 8, 15}));
+  const auto watch = lab.device.stopwatch();
+  lab.time(*loaded);  // before
+  watch->start({});
+  const double inside = lab.time(*loaded);
+  watch->stop({});
+  lab.time(*loaded);  // after
+  CHECK(watch->seconds() == Approx(inside));
+  CHECK(std::count_if(repeats.begin(), repeats.end(),
+                      [&](double r) { return r == Approx(inside); }) > 0);
+}
+
 TEST_CASE("draws depend on seed, config and count alone", "[runtime][recorded]") {
   const T4Files files;
   const RecordedSpace space = files.read(bowl());

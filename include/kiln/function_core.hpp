@@ -1,0 +1,96 @@
+// How a function is tuned, and the part of a tuned function that does not depend on types.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/device.hpp"
+#include "kiln/space.hpp"
+#include "kiln/tune.hpp"
+
+namespace kiln {
+
+class Runtime;
+struct KernelDefinition;
+
+/// How a function is tuned. Two of these can also be set for all functions of a process from
+/// outside; the variables are read when the tuned function is made.
+struct FunctionOptions {
+  std::optional<TuneOptions> tuning{};  ///< instead of RuntimeOptions::tuning
+  /// Records are written, but not read: every problem is tuned once in each process. Or
+  /// $KILN_ALWAYS_RETUNE, set and not 0.
+  bool always_retune = false;
+  /// A record made with any other version of hardware or software (see TuneResult::versions) is
+  /// tuned again. Off: it is used, with a warning. Or $KILN_STRICT_VERSIONS, set and not 0.
+  bool strict_versions = false;
+  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; that, too: nowhere.
+  std::filesystem::path log_folder{};
+};
+
+/// Switches of one call.
+struct CallOptions {
+  bool tune = true;      ///< off: the default knobs, whatever is known of the problem
+  bool retune = false;   ///< tunes though the knobs are known
+  bool verbose = false;  ///< tells the runtime's log what became of each candidate
+  /// The ranks that choose together, for this call: every one of them makes it. What they agree on
+  /// holds for calls with the same ranks. Null: those of the function's, or else the runtime's
+  /// TuneOptions.
+  std::shared_ptr<Communicator> ranks{};
+};
+
+namespace detail {
+
+class Engine;
+
+struct FunctionDescription {
+  std::string name, version;
+  DynamicSpace space;
+  std::vector<std::string> problem_fields;
+  std::function<double(std::span<const std::int64_t>, std::span<const std::int64_t>,
+                       const DeviceLimits&)>
+      cost;
+  bool changes_state = false, communicates = false, graph_replay = false;
+  std::vector<KeyField> versions;
+};
+
+/// One call with its arguments.
+struct FunctionCall {
+  Stream stream;
+  std::function<void(std::span<const std::int64_t> knobs, Stream)> run;
+  std::function<std::function<void(Stream)>(Stream)> snapshot;  ///< empty: nothing to put back
+  std::function<bool()> verify;                                 ///< empty: nothing to verify
+};
+
+/// Thread-safe. Problems are bucketed. Knobs that were returned stay where they are as long as the
+/// core.
+class FunctionCore {
+ public:
+  virtual ~FunctionCore() = default;
+  /// Null when the problem is not known yet. Lock-free, allocation-free.
+  virtual const Values* find(std::span<const std::int64_t> problem) const noexcept = 0;
+  /// Finds the knobs (store, tuning by means of `call`).
+  virtual const Values& obtain(std::span<const std::int64_t> problem, const FunctionCall& call,
+                               const CallOptions& how) = 0;
+  virtual TuneResult tune(std::span<const std::int64_t> problem, const FunctionCall& call,
+                          const CallOptions& how) = 0;
+  virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
+  virtual const Values& default_knobs() const noexcept = 0;
+
+  // For regions, which choose for a function with their own means.
+  virtual const KernelDefinition& definition() const noexcept = 0;
+  virtual const std::shared_ptr<Engine>& engine() const noexcept = 0;
+  /// Calls from now on have these knobs.
+  virtual void use(std::span<const std::int64_t> problem, const Values& knobs) = 0;
+};
+
+std::shared_ptr<FunctionCore> make_function_core(const Runtime& runtime,
+                                                 FunctionDescription description,
+                                                 FunctionOptions options);
+
+}  // namespace detail
+}  // namespace kiln

@@ -1,0 +1,205 @@
+// Contextual tuning: several kernels tuned where they run, in the midst of each other.
+//
+//   const auto step = [&](kiln::Region& region) {      // any code; launches go through `region`
+//     region(add, stream, x.data(), residual.data(), n);
+//     region(norm, stream, y.data(), x.data(), weight.data(), rows, hidden, 1e-5f);
+//   };
+//   kiln::tune_region(runtime, step);                  // runs it again and again, and chooses
+//   kiln::Region region;
+//   step(region);                                      // in production: the same, as tuned
+//
+// For kernels whose side effects forbid to time them alone (in-place updates, communication), or
+// whose times depend on what runs before them. Such kernels need neither workload nor reference.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kiln/handle.hpp"
+#include "kiln/runtime.hpp"
+
+namespace kiln {
+
+template <Reflected Knobs, Reflected Problem, class Signature>
+class TunedFunction;
+
+namespace detail {
+
+class FunctionCore;
+class FunctionHandles;
+
+/// One launch in a region.
+struct RegionLaunch {
+  const std::shared_ptr<HandleCore>& handle;
+  std::span<const std::int64_t> bucket;   ///< of the problem
+  std::span<const std::int64_t> problem;  ///< that is launched
+  Stream stream;
+  void** args;
+};
+
+class RegionCore {
+ public:
+  virtual ~RegionCore() = default;
+  virtual void launch(const RegionLaunch& launch) = 0;
+};
+
+}  // namespace detail
+
+/// What a region launches through. One made by default is for production: it launches each kernel
+/// with the config that is in use for its problem, the default where there is no record, and never
+/// measures. Ranks call tune_region first, which then runs the region once: only it knows that all
+/// have the same on record. One thread at a time; on as many streams as it likes.
+class Region {
+ public:
+  Region() = default;
+  /// Internal: of a run of tune_region.
+  Region(detail::RegionCore& core, std::shared_ptr<detail::FunctionHandles> functions)
+      : core_(&core), functions_(std::move(functions)) {}
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  /// True in the runs of tune_region.
+  bool tuning() const noexcept { return core_ != nullptr; }
+
+  /// @throws UserError, EnvironmentError (MissingError) when the kernel cannot be made ready with
+  /// the config in use, or when the device refuses that launch.
+  template <Reflected Config, Reflected Problem, class... Args, class... Actual>
+  void operator()(const Tuned<Config, Problem, void(Args...)>& handle, Stream stream,
+                  Actual&&... args) {
+    detail::Arguments<Args...>::template check<Actual...>();
+    if constexpr (detail::Arguments<Args...>::template kMatch<Actual...>)
+      typed(handle, stream, static_cast<Args>(args)...);
+  }
+
+  /// As above. @throws also UserError naming the argument whose type differs from the definition's.
+  template <class... Args>
+  void operator()(const DynamicTuned& handle, Stream stream, const Values& problem, Args... args) {
+    static const std::vector<std::string> types{device_name<Args>()...};
+    handle.check_arguments(types);
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
+    dynamic(handle, stream, problem, pointers);
+  }
+
+  /// A function with knobs (function.hpp). In a region neither its `snapshot` nor its `verify` is
+  /// called: RegionOptions::before and check are; and it may communicate. What a region found is
+  /// remembered apart from what tuning it alone found.
+  template <Reflected Knobs, Reflected Problem, class... Args>
+  void operator()(const TunedFunction<Knobs, Problem, void(Args...)>& function, Stream stream,
+                  std::type_identity_t<Args>... args) {
+    const Problem problem = function.function_->problem(args...);
+    call(function.core_, function.values_of(problem), stream, function.bound(stream, args...).run);
+  }
+
+ private:
+  using Call = std::function<void(std::span<const std::int64_t> knobs, Stream)>;
+
+  template <class Config, class Problem, class... Args>
+  void typed(const Tuned<Config, Problem, void(Args...)>& handle, Stream stream, Args... args) {
+    const Problem problem = handle.problem_(args...);
+    const auto values = to_values(problem);
+    const auto bucket = handle.values_of(problem);
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
+    launch({handle.core_, bucket, values, stream, pointers});
+  }
+  void dynamic(const DynamicTuned& handle, Stream stream, const Values& problem, void** args);
+  void call(const std::shared_ptr<detail::FunctionCore>& function,
+            std::span<const std::int64_t> problem, Stream stream, const Call& call);
+  void launch(const detail::RegionLaunch& launch);
+
+  detail::RegionCore* core_ = nullptr;
+  std::shared_ptr<detail::FunctionHandles> functions_;  ///< those that were called; or null
+};
+
+struct RegionProgress {
+  std::size_t runs = 0;             ///< of the region, so far
+  std::size_t done = 0, total = 0;  ///< candidates, over all sites
+};
+
+struct RegionOptions {
+  std::string name = "region";  ///< names log files
+  int warmup = 1;               ///< runs of each candidate before it is timed
+  int repeats = 3;              ///< timed runs of each candidate
+  /// Of each site, so many of the best, and the default, meet again in the end: in turns, while
+  /// all other sites are at their best. 0: the first times decide, taken while the others were
+  /// being tried, too.
+  std::size_t finalists = 3;
+  std::size_t max_evaluations = 64;  ///< candidates of each site; 0: as tuning with ranks does
+  std::size_t max_runs = 0;          ///< of the region; 0: no limit
+  double max_seconds = 0;            ///< wall time; 0: no limit but RankOptions::tune_seconds
+  std::uint64_t seed = 1;            ///< of the choice of candidates
+  bool retune = false;               ///< measure again even if the store has an answer
+
+  /// Called before each run, outside of what is timed: resets what the region changes.
+  std::function<void()> before{};
+  /// Called after each run, when its streams have been waited for: empty when the results are
+  /// right, else what is wrong; may throw instead. Who was tried in a wrong run is tried again
+  /// alone, until it is known who is disqualified. None: nothing is verified.
+  std::function<std::string()> check{};
+
+  /// The ranks that choose together; null: those of the runtime, if it has any. Every rank calls
+  /// tune_region with the same region, which is run as many times on all of them, so that it may
+  /// communicate; a candidate that fails on one rank is skipped by all. Only with the strategies
+  /// `replicate` and `independent` (each rank for itself: no region that communicates).
+  /// `step_seconds` must cover what one run may take longer on one rank than on another.
+  std::shared_ptr<Communicator> ranks{};
+  RankOptions together{};
+  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; that, too: nowhere.
+  std::filesystem::path log_folder{};
+  std::stop_token stop{};  ///< ends it before the next run, from any thread
+  std::function<void(const RegionProgress&)> progress{};  ///< on the calling thread, after each run
+};
+
+/// A kernel and a bucketed problem that the region launches. Several launches of the same in one
+/// run are one site: they get the same config, and its time is their mean.
+struct RegionSite {
+  TuneResult tuned;          ///< seconds per launch, in place
+  std::size_t launches = 0;  ///< in the first run
+};
+
+struct RegionResult {
+  std::vector<RegionSite> sites;  ///< in the order of their first launches
+  std::size_t runs = 0;           ///< of the region, the first included
+  /// Wall time of a run until its streams are done, median: with all sites at their defaults, and
+  /// as chosen. 0: there was no such run.
+  double default_seconds = 0, seconds = 0;
+  double wall_seconds = 0;
+  SearchEnd end = SearchEnd::finished;
+  /// Kernels and problems that the first run did not launch, but a later one: at what is in use.
+  std::vector<std::string> late;
+  RankReport agreed;
+
+  bool tuned() const noexcept { return agreed.outcome != RankReport::Outcome::defaults; }
+};
+
+/// Runs `region` once to see what it launches (with the configs in use; with ranks, the defaults);
+/// chooses from the store where that has an answer for all of it; else runs it again and again.
+/// In each run every site that is not done tries one candidate, the others run at their best so
+/// far; what is timed is the interval around each launch in place, by the device's clock: launches
+/// of other streams in it are part of it. Configs are saved, and used by the handles from then on;
+/// on failure of any rank, all ranks use the defaults, and RankReport says why.
+///
+/// A candidate that cannot be launched is replaced by the one in use (with ranks, the default) for
+/// that launch, so that the run comes to its end. A site that a run does not launch waits for its
+/// turn; after a few runs without it, the rest of its candidates are left out.
+///
+/// Nesting. Called with the same Region, another region's sites are those of the outer one. A
+/// tune_region inside a region tunes in the outer one's first run, before anything there is timed,
+/// and later finds its answer in the store (unless `retune` is asked for: do not). Handles launched
+/// without the Region are not sites, and tune themselves as ever.
+///
+/// Not while a stream is being captured. @throws UserError on options that make no sense, or when
+/// `check` refuses the first run; what `region`, `before`, `progress` throw, after all ranks have
+/// been told; DeviceLost when a candidate took the device with it.
+RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
+                         const RegionOptions& options = {});
+
+}  // namespace kiln

@@ -1,0 +1,316 @@
+#include "kiln/function.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <thread>
+
+#include "cache/single_flight.hpp"
+#include "kiln/communicators.hpp"
+#include "kiln/detail/format.hpp"
+#include "runtime/engine.hpp"
+#include "runtime/function/device.hpp"
+#include "runtime/function/trials.hpp"
+#include "runtime/problem_table.hpp"
+#include "runtime/rank_log.hpp"
+
+namespace kiln::detail {
+
+using runtime::FunctionDevice;
+using runtime::RankLog;
+using runtime::Version;
+
+namespace {
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && *value && std::string_view(value) != "0";
+}
+
+/// How a record's versions differ from today's; empty: they do not.
+std::string differences(const std::vector<KeyField>& then, const std::vector<Version>& now) {
+  std::string text;
+  const auto differ = [&](const std::string& name, const std::string& old,
+                          const std::string& current) {
+    if (old != current)
+      text += format("{}{} was {}, is {}", text.empty() ? "" : "; ", name,
+                     old.empty() ? "unknown" : old, current.empty() ? "unknown" : current);
+  };
+  for (const Version& v : now) {
+    const auto found =
+        std::find_if(then.begin(), then.end(), [&](const KeyField& f) { return f.name == v.name; });
+    differ(v.name, found == then.end() ? "" : found->value, v.value);
+  }
+  for (const KeyField& f : then)
+    if (std::none_of(now.begin(), now.end(), [&](const Version& v) { return v.name == f.name; }))
+      differ(f.name, f.value, "");
+  return text;
+}
+
+class Core final : public FunctionCore {
+ public:
+  Core(std::shared_ptr<Engine> engine, const FunctionDescription& function, FunctionOptions options)
+      : engine_(std::move(engine)),
+        device_(std::make_shared<FunctionDevice>(engine_->device(), function)),
+        definition_(device_->definition()),
+        communicates_(function.communicates),
+        options_(std::move(options)),
+        default_(definition_.space.default_config(device_->info().target.kind)) {
+    definition_.validate();
+    RuntimeOptions same = engine_->options();
+    same.compile_threads = 1;
+    tuner_ =
+        std::make_shared<Engine>(std::move(same), engine_->store(), device_,
+                                 [device = device_](Target::Kind) { return device->compiler(); });
+    options_.always_retune = options_.always_retune || is_set("KILN_ALWAYS_RETUNE");
+    options_.strict_versions = options_.strict_versions || is_set("KILN_STRICT_VERSIONS");
+  }
+
+  const Values* find(std::span<const std::int64_t> problem) const noexcept override {
+    return find(own_, problem);
+  }
+  const Values& default_knobs() const noexcept override { return default_; }
+  const KernelDefinition& definition() const noexcept override { return definition_; }
+  const std::shared_ptr<Engine>& engine() const noexcept override { return engine_; }
+  void use(std::span<const std::int64_t> problem, const Values& knobs) override {
+    use(own_, problem, knobs);
+  }
+
+  const Values& obtain(std::span<const std::int64_t> problem, const FunctionCall& call,
+                       const CallOptions& how) override {
+    ProblemTable& table = table_of(how.ranks);
+    if (tuning_thread_ == std::this_thread::get_id()) {
+      const Values* known = find(table, problem);
+      return known ? *known : default_;
+    }
+    const TuneOptions tuning = options_for(how);
+    const auto work = [&]() -> const Values* {
+      const Values* known = how.retune ? nullptr : find(table, problem);
+      return known ? known : &settle(table, problem, call, how, tuning);
+    };
+    const Flight flight{&table, Values(problem.begin(), problem.end())};
+    const Values* knobs = &default_;
+    if (engine_->options().while_busy == WhileBusy::wait || tuning.ranks)
+      knobs = flights_.run(flight, work);
+    else if (tuning_thread_ ==
+             std::thread::id())  // nor is the tuning of another problem waited for
+      knobs = flights_.try_run(flight, work).value_or(&default_);
+    if (how.verbose)
+      engine_->log(LogLevel::info, format("{} {}: calls with {}", definition_.name,
+                                          definition_.describe_problem(problem),
+                                          definition_.space.describe(*knobs)));
+    return *knobs;
+  }
+
+  TuneResult tune(std::span<const std::int64_t> problem, const FunctionCall& call,
+                  const CallOptions& how) override {
+    if (tuning_thread_ == std::this_thread::get_id())
+      throw UserError(
+          format("function {}: it cannot be tuned from within its own tuning", definition_.name));
+    TuneResult result = measure(problem, call, how, options_for(how), false);
+    use(table_of(how.ranks), problem, result.winner().config);
+    return result;
+  }
+
+  std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
+    auto recall = tuner_->recall(definition_, problem);
+    if (!recall || !recall->same_space) return {};
+    return std::move(recall->result);
+  }
+
+ private:
+  using ProblemTable = runtime::ProblemTable;
+  using Flight = std::pair<const ProblemTable*, Values>;
+
+  static const Values* find(const ProblemTable& table,
+                            std::span<const std::int64_t> problem) noexcept {
+    const ReadyKernel* known = table.find(problem);
+    return known ? &known->config : nullptr;
+  }
+
+  /// What was agreed with some ranks is no choice for others.
+  ProblemTable& table_of(const std::shared_ptr<Communicator>& group) {
+    if (!group || group == common_ranks()) return own_;
+    std::lock_guard lock(groups_mutex_);
+    std::erase_if(groups_, [](const Group& g) { return g.ranks.expired(); });
+    for (const Group& g : groups_)
+      if (g.ranks.lock() == group) return *g.table;
+    return *groups_.emplace_back(Group{group, std::make_unique<ProblemTable>()}).table;
+  }
+
+  const std::shared_ptr<Communicator>& common_ranks() const {
+    return options_.tuning && options_.tuning->ranks ? options_.tuning->ranks
+                                                     : engine_->options().tuning.ranks;
+  }
+
+  TuneOptions options_for(const CallOptions& how) const {
+    const TuneOptions& common = engine_->options().tuning;
+    TuneOptions tuning = options_.tuning ? *options_.tuning : common;
+    if (!tuning.ranks && common.ranks) {
+      tuning.ranks = common.ranks;
+      tuning.together = common.together;
+    }
+    if (how.ranks) tuning.ranks = how.ranks;
+    tuning.together.lockstep = tuning.together.lockstep || communicates_;
+    tuning.retune = tuning.retune || how.retune || options_.always_retune;
+    if (communicates_ && !tuning.ranks)
+      throw UserError(
+          format("function {}: it communicates, so its knobs are chosen by all ranks together; "
+                 "give them in TuneOptions::ranks or CallOptions::ranks, or call it with "
+                 ".tune = false",
+                 definition_.name));
+    return tuning;
+  }
+
+  static const Values& use(ProblemTable& table, std::span<const std::int64_t> problem,
+                           const Values& knobs) {
+    if (const Values* known = find(table, problem); known && *known == knobs) return *known;
+    ReadyKernel ready;
+    ready.problem.assign(problem.begin(), problem.end());
+    ready.config = knobs;
+    return table.publish(std::move(ready)).config;
+  }
+
+  /// What calls of a problem use from now on.
+  const Values& settle(ProblemTable& table, std::span<const std::int64_t> problem,
+                       const FunctionCall& call, const CallOptions& how,
+                       const TuneOptions& tuning) {
+    if (tuning.ranks || engine_->options().mode == Mode::tune_now)
+      return use(table, problem, measure(problem, call, how, tuning, true).winner().config);
+    const auto recall = tuner_->recall(definition_, problem);
+    return use(table, problem, recall ? recall->result.winner().config : default_);
+  }
+
+  TuneResult measure(std::span<const std::int64_t> problem, const FunctionCall& call,
+                     const CallOptions& how, TuneOptions tuning, bool for_launch) {
+    // Of one function one problem at a time: a device has one call.
+    std::lock_guard lock(tuning_);
+    struct OnThisThread {
+      explicit OnThisThread(std::atomic<std::thread::id>& who) : who_(who) {
+        who_ = std::this_thread::get_id();
+      }
+      ~OnThisThread() { who_ = std::thread::id(); }
+      std::atomic<std::thread::id>& who_;
+    } const mine(tuning_thread_);
+    const std::string subject =
+        format("{} {}", definition_.name, definition_.describe_problem(problem));
+    const auto recall = tuner_->recall(definition_, problem);
+    check_versions(subject, recall, tuning);
+    RankLog* const log = log_of(tuning.ranks.get());
+    log->line(
+        format("{}: {}", subject,
+               recall ? "there is a record with " + recall->result.describe(recall->result.winner())
+                      : std::string("there is no record")));
+    TuneResult result;
+    try {
+      result = tune_bound(problem, call, tuning, for_launch, log);
+    } catch (const TuningFailedError& failed) {
+      log->line(format("{}: {}", subject, failed.what()));
+      std::string text = failed.what();
+      if (text.starts_with("kernel ")) text.replace(0, 6, "function");
+      throw TuningFailedError(text, failed.reasons());
+    } catch (const std::exception& error) {
+      log->line(format("{}: {}", subject, error.what()));
+      throw;
+    }
+    result.compiled = 0;  // there is nothing to compile
+    log->result(result);
+    if (how.verbose) tell(subject, result);
+    return result;
+  }
+
+  TuneResult tune_bound(std::span<const std::int64_t> problem, const FunctionCall& call,
+                        const TuneOptions& tuning, bool for_launch, RankLog* log) {
+    device_->bind(call, tuning.cold_cache, log);
+    const auto tuned = [&] {
+      if (!tuning.ranks) return tuner_->tune(definition_, problem, tuning, for_launch);
+      const runtime::Subject subject{&definition_, {problem.begin(), problem.end()}};
+      runtime::FunctionTrials trials(device_, tuner_->builder(), {&subject, 1}, tuning);
+      return tuner_->tune_together({&subject, 1}, tuning, trials, for_launch).front();
+    };
+    try {
+      TuneResult result = tuned();
+      device_->unbind();
+      return result;
+    } catch (...) {
+      try {
+        device_->unbind();
+      } catch (const Error& error) {
+        engine_->log(LogLevel::warning, format("{}: what tuning changed cannot be put back: {}",
+                                               definition_.name, error.what()));
+      }
+      throw;
+    }
+  }
+
+  /// Another version is a reason to tune again, or to say so.
+  void check_versions(const std::string& subject, const std::optional<runtime::Recall>& recall,
+                      TuneOptions& tuning) {
+    if (!recall || tuning.retune) return;
+    const std::string differ = differences(recall->result.versions, tuner_->versions());
+    if (differ.empty()) return;
+    const bool strict = options_.strict_versions && tuner_->may_compile();
+    tuning.retune = strict;
+    if (!strict && std::exchange(told_, differ) == differ) return;
+    engine_->log(strict ? LogLevel::info : LogLevel::warning,
+                 format("{}: the record was made with other versions ({}){}", subject, differ,
+                        strict ? ": it is tuned again" : ""));
+  }
+
+  RankLog* log_of(const Communicator* ranks) {
+    const std::pair<int, int> place{ranks ? ranks->rank() : 0, ranks ? ranks->size() : 1};
+    auto& log = logs_[place];
+    if (!log)
+      log = std::make_unique<RankLog>(options_.log_folder, definition_.name, place.first,
+                                      place.second);
+    return log.get();
+  }
+
+  void tell(const std::string& subject, const TuneResult& result) const {
+    for (const Candidate& c : result.candidates)
+      engine_->log(
+          LogLevel::info,
+          c.status == CandidateStatus::measured
+              ? format("{}: {} takes {:.4g} ms{}", subject, result.describe(c), c.seconds * 1e3,
+                       &c == &result.winner()              ? ", and is chosen"
+                       : &c == &result.default_candidate() ? ", the default"
+                                                           : "")
+              : format("{}: {} is {}: {}", subject, result.describe(c), kiln::to_string(c.status),
+                       c.reason));
+  }
+
+  std::shared_ptr<Engine> engine_;  ///< the runtime's
+  std::shared_ptr<FunctionDevice> device_;
+  const KernelDefinition& definition_;
+  const bool communicates_;
+  FunctionOptions options_;
+  const Values default_;
+  std::shared_ptr<Engine> tuner_;  ///< of `device_`, on the runtime's store
+  ProblemTable own_;               ///< chosen alone, or with the function's own ranks
+  struct Group {
+    std::weak_ptr<Communicator> ranks;
+    std::unique_ptr<ProblemTable> table;
+  };
+  std::mutex groups_mutex_;
+  std::vector<Group> groups_;  ///< chosen with others
+  cache::SingleFlight<Flight, const Values*> flights_;
+  std::mutex tuning_;
+  std::atomic<std::thread::id> tuning_thread_{};
+  std::string told_;                                              ///< of other versions
+  std::map<std::pair<int, int>, std::unique_ptr<RankLog>> logs_;  ///< by rank and size
+};
+
+}  // namespace
+
+std::shared_ptr<FunctionCore> make_function_core(const Runtime& runtime,
+                                                 FunctionDescription description,
+                                                 FunctionOptions options) {
+  if (description.communicates)
+    description.versions.push_back({"nccl", nccl_version().value_or("none")});
+  return std::make_shared<Core>(runtime.engine(), description, std::move(options));
+}
+
+}  // namespace kiln::detail

@@ -1,0 +1,212 @@
+#include "kiln/region.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <exception>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/rank_log.hpp"
+#include "runtime/region/runner.hpp"
+#include "runtime/region/trials.hpp"
+#include "runtime/statistics.hpp"
+
+namespace kiln {
+
+using detail::Engine;
+using detail::format;
+using runtime::RankLog;
+using runtime::RegionExchange;
+using runtime::RegionRunner;
+using runtime::RegionTrials;
+using runtime::Site;
+
+void Region::launch(const detail::RegionLaunch& launch) {
+  if (core_) return core_->launch(launch);
+  const detail::ReadyKernel* ready = launch.handle->find(launch.bucket);
+  if (!ready) ready = &launch.handle->current(launch.bucket);
+  const KernelDefinition& kernel = launch.handle->definition();
+  ready->launch(kernel.geometry(ready->config, launch.problem), launch.stream, launch.args);
+}
+
+void Region::dynamic(const DynamicTuned& handle, Stream stream, const Values& problem,
+                     void** args) {
+  const KernelDefinition& kernel = handle.core_->definition();
+  if (kernel.bucket || problem.size() != kernel.problem_fields.size())
+    launch({handle.core_, kernel.bucketed(problem), problem, stream, args});
+  else
+    launch({handle.core_, problem, problem, stream, args});
+}
+
+void Region::call(const std::shared_ptr<detail::FunctionCore>& function,
+                  std::span<const std::int64_t> problem, Stream stream, const Call& call) {
+  if (!functions_) functions_ = std::make_shared<detail::FunctionHandles>();
+  void* args[] = {const_cast<Call*>(&call)};
+  launch({functions_->of(function), problem, problem, stream, args});
+}
+
+namespace {
+
+void check(const RegionOptions& options, const RankOptions& together) {
+  const auto refuse = [](const std::string& what) { throw UserError("tune_region: " + what); };
+  if (options.repeats < 1) refuse(format("`repeats` is {}, at least 1 is needed", options.repeats));
+  if (options.warmup < 0) refuse(format("`warmup` is {}", options.warmup));
+  if (!(options.max_seconds >= 0) || std::isinf(options.max_seconds))
+    refuse(format("`max_seconds` is {}", options.max_seconds));
+  if (together.strategy == RankStrategy::shard || together.strategy == RankStrategy::leader)
+    refuse(format("the strategy `{}` is not for regions: all ranks run them (replicate)",
+                  to_string(together.strategy)));
+}
+
+/// One tune_region.
+class RegionTuning {
+ public:
+  RegionTuning(Engine& engine, const std::function<void(Region&)>& region,
+               const RegionOptions& options)
+      : engine_(engine),
+        options_(completed(engine, options)),
+        exchange_(options_.together.strategy == RankStrategy::independent ? nullptr
+                                                                          : options_.ranks.get(),
+                  options_.together),
+        runner_(engine, region, options_, options_.ranks != nullptr),
+        log_(options_.log_folder, options_.name, options_.ranks ? options_.ranks->rank() : 0,
+             options_.ranks ? options_.ranks->size() : 1) {
+    if (options_.ranks) {
+      result_.agreed.rank = options_.ranks->rank();
+      result_.agreed.size = options_.ranks->size();
+    }
+  }
+
+  RegionResult run() {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      const std::string wrong = runner_.discover();
+      if (!wrong.empty())
+        throw UserError(format(
+            "tune_region: `check` refuses the first run, before anything is tried: {}", wrong));
+    } catch (...) {
+      thrown_ = std::current_exception();
+    }
+    for (const Site& site : runner_.sites())
+      log_.line(format("{} is launched {} times in a run", site.describe(), site.launches));
+    if (all_can_go_on()) choose();
+    if (!thrown_ || !exchange_.alone()) put_in_use();
+    if (thrown_) std::rethrow_exception(thrown_);
+    result_.runs = runner_.runs();
+    result_.late = runner_.late();
+    result_.wall_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(result_);
+  }
+
+ private:
+  /// Runs are in step anyway.
+  static RegionOptions completed(const Engine& engine, RegionOptions options) {
+    if (!options.ranks) {
+      options.ranks = engine.options().tuning.ranks;
+      if (options.ranks) options.together = engine.options().tuning.together;
+    }
+    options.together.lockstep = false;
+    check(options, options.together);
+    return options;
+  }
+
+  /// The first run has ended on all ranks, and there is something to choose on each.
+  bool all_can_go_on() {
+    const auto count = static_cast<float>(runner_.sites().size());
+    std::vector<float> told{thrown_ ? 1.0F : 0.0F, count, -count};
+    try {
+      exchange_.share(told, 0, deadline_in(options_.together.first_seconds));
+    } catch (const EnvironmentError& error) {
+      use_defaults(error.what());
+      result_.agreed.broken = true;
+      return false;
+    }
+    if (told[0] != 0)
+      use_defaults(thrown_ ? "the region failed here" : "the region failed on another rank");
+    else if (told[1] != -told[2])
+      use_defaults(format("the region launches {} tunable kernels here, {} to {} on other ranks",
+                          count, -told[2], told[1]));
+    return told[0] == 0 && told[1] == -told[2] && count > 0;
+  }
+
+  void choose() {
+    std::vector<runtime::Subject> subjects;
+    for (const Site& site : runner_.sites()) subjects.push_back({&site.kernel(), site.problem});
+    TuneOptions tuning;
+    tuning.ranks = options_.ranks;
+    tuning.together = options_.together;
+    tuning.max_evaluations = options_.max_evaluations;
+    tuning.seed = options_.seed;
+    tuning.retune = options_.retune;
+    tuning.stop = options_.stop;
+    RegionTrials trials(engine_, runner_, options_, exchange_, log_);
+    std::vector<TuneResult> results = engine_.tune_together(subjects, tuning, trials);
+    thrown_ = trials.thrown();
+    result_.end = trials.end();
+    if (!trials.default_seconds().empty())
+      result_.default_seconds = runtime::median(trials.default_seconds());
+    if (!trials.chosen_seconds().empty())
+      result_.seconds = runtime::median(trials.chosen_seconds());
+    if (results.front().agreed) result_.agreed = *results.front().agreed;
+    for (std::size_t s = 0; s < results.size(); ++s) {
+      log_.line(runner_.sites()[s].describe());
+      log_.result(results[s]);
+      result_.sites.push_back({std::move(results[s]), runner_.sites()[s].launches});
+    }
+  }
+
+  void use_defaults(std::string why) {
+    result_.agreed.outcome = RankReport::Outcome::defaults;
+    result_.agreed.why = std::move(why);
+    engine_.log(LogLevel::warning,
+                format("{}: defaults are used: {}", options_.name, result_.agreed.why));
+    log_.line("defaults are used: " + result_.agreed.why);
+    for (const Site& site : runner_.sites()) {
+      const KernelDefinition& kernel = site.kernel();
+      TuneResult tuned;
+      tuned.kernel = kernel.name;
+      tuned.types = kernel.types;
+      tuned.problem_fields = kernel.problem_fields;
+      tuned.problem = site.problem;
+      tuned.device = engine_.device()->info().id;
+      for (const Parameter& p : kernel.space.parameters()) tuned.parameters.push_back(p.name);
+      Candidate& base = tuned.candidates.emplace_back();
+      base.config = kernel.space.default_config(engine_.device()->info().target.kind);
+      base.reason = result_.agreed.why;
+      tuned.end = SearchEnd::stopped;
+      tuned.agreed = result_.agreed;
+      result_.sites.push_back({std::move(tuned), site.launches});
+    }
+  }
+
+  /// What was chosen; the defaults where ranks could not choose.
+  void put_in_use() {
+    for (std::size_t s = 0; s < result_.sites.size(); ++s) {
+      const Site& site = runner_.sites()[s];
+      try {
+        for (const auto& handle : site.handles)
+          handle->use(site.problem, result_.sites[s].tuned.winner().config);
+      } catch (const Error& error) {
+        engine_.log(LogLevel::warning, format("{}: {}", site.describe(), error.what()));
+      }
+    }
+  }
+
+  Engine& engine_;
+  const RegionOptions options_;
+  const RegionExchange exchange_;
+  RegionRunner runner_;
+  RankLog log_;
+  RegionResult result_;
+  std::exception_ptr thrown_;
+};
+
+}  // namespace
+
+RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
+                         const RegionOptions& options) {
+  if (!region) throw UserError("tune_region: the region is empty");
+  return RegionTuning(*runtime.engine_, region, options).run();
+}
+
+}  // namespace kiln

@@ -1,0 +1,187 @@
+#include "runtime/region/runner.hpp"
+
+#include <algorithm>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/resource_check.hpp"
+#include "runtime/tuner.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+using detail::ReadyKernel;
+using detail::RegionLaunch;
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+std::string Site::describe() const {
+  return format("{} {}", kernel().name, kernel().describe_problem(problem));
+}
+
+std::string RegionRunner::discover() {
+  discovering_ = true;
+  call();
+  discovering_ = false;
+  return verdict();
+}
+
+RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments) {
+  Outcome outcome;
+  outcome.site_seconds.resize(sites_.size());
+  outcome.failures.resize(sites_.size());
+  assignments_ = assignments;
+  outcome_ = &outcome;
+  watches_used_ = 0;
+  try {
+    outcome.seconds = call();
+    add_up(outcome);
+    outcome.wrong = verdict();
+  } catch (...) {
+    outcome.thrown = std::current_exception();
+  }
+  outcome_ = nullptr;
+  return outcome;
+}
+
+double RegionRunner::call() {
+  if (options_.before) options_.before();
+  Region region(*this, functions_);
+  streams_.clear();
+  ++runs_;
+  const auto start = std::chrono::steady_clock::now();
+  region_(region);
+  try {
+    for (const Stream& stream : streams_) engine_.device()->synchronize(stream);
+  } catch (const Error& error) {
+    give_up_if_lost(error.what());
+    throw;
+  }
+  return seconds_since(start);
+}
+
+void RegionRunner::add_up(Outcome& outcome) {
+  std::vector<double> counts(sites_.size());
+  for (std::size_t w = 0; w < watches_used_; ++w) {
+    outcome.site_seconds[watches_[w].site] += watches_[w].stopwatch->seconds();
+    ++counts[watches_[w].site];
+  }
+  for (std::size_t s = 0; s < sites_.size(); ++s)
+    if (counts[s] > 0) outcome.site_seconds[s] /= counts[s];
+}
+
+std::string RegionRunner::verdict() const {
+  if (!options_.check) return {};
+  try {
+    return options_.check();
+  } catch (const std::exception& error) {
+    return *error.what() ? error.what() : "`check` threw an exception";
+  }
+}
+
+/// Who was tried in this run may have done it.
+void RegionRunner::give_up_if_lost(const std::string& why) {
+  if (!engine_.device()->lost()) return;
+  std::string tried;
+  for (std::size_t s = 0; outcome_ && s < sites_.size(); ++s)
+    if (assignments_[s].timed && assignments_[s].kernel)
+      tried += format("{}{} with {}", tried.empty() ? "" : ", ", sites_[s].describe(),
+                      sites_[s].kernel().space.describe(assignments_[s].kernel->config));
+  throw DeviceLost(
+      format("{}, while the region ran {}", why, tried.empty() ? "what is in use" : tried));
+}
+
+void RegionRunner::launch(const RegionLaunch& launch) {
+  const KernelDefinition& kernel = launch.handle->definition();
+  const Values& untuned = kernel.space.default_config(engine_.device()->info().target.kind);
+  if (empty(kernel.geometry(untuned, launch.problem))) return;
+  if (std::none_of(streams_.begin(), streams_.end(),
+                   [&](const Stream& s) { return s.handle == launch.stream.handle; }))
+    streams_.push_back(launch.stream);
+  const auto place = site_of(launch);
+  if (!place)
+    start(late_bases_.at({launch.handle.get(), {launch.bucket.begin(), launch.bucket.end()}}),
+          launch);
+  else if (discovering_)
+    ++sites_[*place].launches, start(sites_[*place].base, launch);
+  else
+    launch_at(*place, launch);
+}
+
+void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
+  const Assignment& assigned = assignments_[s];
+  std::string& failure = outcome_->failures[s];
+  if (assigned.kernel && failure.empty()) {
+    try {
+      if (!assigned.timed) return start(*assigned.kernel, launch);
+      if (watches_used_ == watches_.size()) watches_.push_back({engine_.device()->stopwatch(), 0});
+      Watch& watch = watches_[watches_used_];
+      watch.site = s;
+      watch.stopwatch->start(launch.stream);
+      start(*assigned.kernel, launch);
+      watch.stopwatch->stop(launch.stream);
+      ++watches_used_;
+      return;
+    } catch (const std::exception& error) {
+      failure = *error.what() ? error.what() : "the launch failed";
+      give_up_if_lost(failure);
+    }
+  }
+  start(sites_[s].base, launch);
+}
+
+void RegionRunner::start(const ReadyKernel& kernel, const RegionLaunch& launch) {
+  const KernelDefinition& definition = launch.handle->definition();
+  const LaunchGeometry geometry = definition.geometry(kernel.config, launch.problem);
+  // The problem is not the bucket's: what that allows may be too much for this one.
+  if (const auto why = launch_problem(geometry, engine_.device()->info().limits); !why.empty())
+    throw UserError(format("kernel {} with {} for {}: {}", definition.name,
+                           definition.space.describe(kernel.config),
+                           definition.describe_problem(launch.problem), why));
+  kernel.launch(geometry, launch.stream, launch.args);
+}
+
+/// Two handles of the same kernel share their sites, as they share their records.
+std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
+  HandleAndProblem key{launch.handle.get(), {launch.bucket.begin(), launch.bucket.end()}};
+  if (const auto found = places_.find(key); found != places_.end()) return found->second;
+  const KernelDefinition& kernel = launch.handle->definition();
+  if (&launch.handle->engine() != &engine_)
+    throw UserError(
+        format("kernel {}: its handle is of another runtime than the region's", kernel.name));
+  const Key record = record_key(kernel, launch.bucket, engine_.device()->info(),
+                                engine_.builder().kernel_source(kernel));
+  const auto known = std::find(keys_.begin(), keys_.end(), record);
+  std::optional<std::size_t> place;
+  if (known != keys_.end()) {
+    place = static_cast<std::size_t>(known - keys_.begin());
+    sites_[*place].handles.push_back(launch.handle);
+  } else if (discovering_) {
+    ReadyKernel base = base_of(launch);
+    place = sites_.size();
+    sites_.push_back({{launch.handle}, key.second, std::move(base), 0});
+    keys_.push_back(record);
+  } else {
+    late_bases_.emplace(key, base_of(launch));
+    late_handles_.push_back(launch.handle);
+    late_.push_back(format("{} {}", kernel.name, kernel.describe_problem(launch.bucket)));
+  }
+  places_.emplace(std::move(key), place);
+  return place;
+}
+
+ReadyKernel RegionRunner::base_of(const RegionLaunch& launch) const {
+  if (!defaults_) return launch.handle->current(launch.bucket);
+  const KernelDefinition& kernel = launch.handle->definition();
+  auto made = engine_.make_ready(kernel, launch.bucket,
+                                 kernel.space.default_config(engine_.device()->info().target.kind));
+  if (auto* missing = std::get_if<Missing>(&made)) throw MissingError(std::move(*missing));
+  return std::get<ReadyKernel>(std::move(made));
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,107 @@
+// One run of a region after the other: what it launches, with which configs, how long that takes.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kiln/region.hpp"
+#include "runtime/engine.hpp"
+#include "runtime/region/function.hpp"
+
+namespace kiln::runtime {
+
+/// A kernel and a bucketed problem that the region launches.
+struct Site {
+  std::vector<std::shared_ptr<detail::HandleCore>> handles;  ///< the first one's definition counts
+  Values problem;
+  detail::ReadyKernel base;  ///< what is in use: launched where no candidate is, or where it fails
+  std::size_t launches = 0;  ///< in the first run
+
+  const KernelDefinition& kernel() const { return handles.front()->definition(); }
+  std::string describe() const;
+};
+
+/// Not thread-safe. The region, the engine and the options must outlive it.
+class RegionRunner final : public detail::RegionCore {
+ public:
+  /// `defaults`: base configs are the kernels' defaults, whatever is in use.
+  RegionRunner(detail::Engine& engine, const std::function<void(Region&)>& region,
+               const RegionOptions& options, bool defaults)
+      : engine_(engine), region_(region), options_(options), defaults_(defaults) {}
+
+  /// The first run: finds the sites, and what `check` says of it. @throws what the region throws.
+  std::string discover();
+  const std::vector<Site>& sites() const noexcept { return sites_; }
+
+  /// What a site launches in one run; null: its base.
+  struct Assignment {
+    const detail::ReadyKernel* kernel = nullptr;
+    bool timed = false;
+  };
+  struct Outcome {
+    std::vector<double> site_seconds;   ///< mean per launch of those timed; 0: not launched
+    std::vector<std::string> failures;  ///< not empty: the candidate failed, its base was launched
+    std::string wrong;                  ///< by `check`
+    double seconds = 0;                 ///< of the whole run
+    std::exception_ptr thrown;          ///< by the region, `before`, or its bases
+  };
+  Outcome run(std::span<const Assignment> assignments);
+
+  std::size_t runs() const noexcept { return runs_; }
+  const std::vector<std::string>& late() const noexcept { return late_; }
+
+  void launch(const detail::RegionLaunch& launch) override;
+
+ private:
+  struct Watch {
+    std::unique_ptr<Stopwatch> stopwatch;
+    std::size_t site = 0;
+  };
+
+  /// The site of a launch; nothing for one that the first run did not see.
+  std::optional<std::size_t> site_of(const detail::RegionLaunch& launch);
+  detail::ReadyKernel base_of(const detail::RegionLaunch& launch) const;
+  void launch_at(std::size_t site, const detail::RegionLaunch& launch);
+  void start(const detail::ReadyKernel& kernel, const detail::RegionLaunch& launch);
+  /// Seconds until all streams are done.
+  double call();
+  void add_up(Outcome& outcome);
+  std::string verdict() const;
+  void give_up_if_lost(const std::string& why);
+
+  detail::Engine& engine_;
+  const std::function<void(Region&)>& region_;
+  const RegionOptions& options_;
+  const bool defaults_;
+  bool discovering_ = false;
+
+  std::vector<Site> sites_;
+  using HandleAndProblem = std::pair<const detail::HandleCore*, Values>;
+  std::map<HandleAndProblem, std::optional<std::size_t>> places_;
+  std::map<HandleAndProblem, detail::ReadyKernel> late_bases_;
+  std::vector<std::shared_ptr<detail::HandleCore>> late_handles_;
+  std::vector<std::string> late_;
+  std::vector<Key> keys_;  ///< of the sites' records
+
+  const std::shared_ptr<detail::FunctionHandles> functions_ =
+      std::make_shared<detail::FunctionHandles>();
+
+  // Of the run that is going on.
+  std::span<const Assignment> assignments_;
+  Outcome* outcome_ = nullptr;
+  std::vector<Watch> watches_;  ///< made once, used in every run
+  std::size_t watches_used_ = 0;
+  std::vector<Stream> streams_;
+  std::size_t runs_ = 0;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,114 @@
+// Which config each site of a region runs with, run after run. A pure state machine: ranks that are
+// told the same run the same.
+//
+//   sweep     in each run every site that is not done tries one (candidate, repeat), the others
+//             run at their best
+//   finals    site by site: the best few take turns, all other sites run at their best
+//   closing   all at their best
+//   suspects  at any time, after a run with wrong results: who was tried in it, one by one
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kiln::runtime {
+
+class RegionSchedule {
+ public:
+  struct Options {
+    int warmup = 1, repeats = 3;
+    std::size_t finalists = 3;
+    float margin = 0.005F;  ///< the default stays unless beaten by more
+  };
+  /// A site's candidates: whether each may be tried. Number 0 is the default; empty: nothing is to
+  /// be chosen there.
+  using Usable = std::vector<bool>;
+
+  RegionSchedule(std::vector<Usable> sites, Options options);
+
+  /// A site's config in one run: a candidate, or nothing for what is in use.
+  struct Place {
+    std::optional<std::size_t> candidate;
+    bool tried = false;  ///< it is to be timed
+  };
+  enum class Phase { sweep, finals, closing, suspects, done };
+  Phase phase() const noexcept { return phase_; }
+  /// The next run; empty when there is nothing left to do.
+  std::vector<Place> next() const;
+
+  /// What came of that run. `shared[s]`: seconds of a site, the same on all ranks; 0: no rank
+  /// launched it; infinite: its candidate failed on some rank. `own`: as this rank saw it, which
+  /// decides nothing. `wrong`: the results were.
+  void ran(std::span<const float> shared, std::span<const float> own, bool wrong);
+
+  enum class Fate {
+    open,  ///< not come to
+    measured,
+    refused,  ///< was not usable
+    failed,
+    wrong,           ///< disqualified
+    wrong_together,  ///< with others, and none of them was wrong alone
+    not_launched     ///< runs did not come by its site
+  };
+  Fate fate(std::size_t site, std::size_t candidate) const;
+  /// Seconds of each candidate, infinite for what was not measured. Who was not in the finals is
+  /// put behind those who were.
+  std::vector<float> times(std::size_t site) const;
+  /// Timed runs of one candidate by this rank: of the finals, if it was there.
+  std::vector<float> samples(std::size_t site, std::size_t candidate) const;
+  std::optional<std::size_t> best(std::size_t site) const { return sites_[site].best; }
+  /// Not empty: what was proven right was wrong together, or later. Nothing goes on from there.
+  const std::string& hopeless() const noexcept { return hopeless_; }
+
+  std::size_t done() const noexcept;  ///< candidates, over all sites
+  std::size_t total() const noexcept;
+
+ private:
+  struct Samples {
+    std::vector<float> shared, own;
+  };
+  struct Candidate {
+    Fate fate = Fate::open;
+    bool right = false;  ///< was in a run whose results were
+    Samples sweep, finals;
+  };
+  struct Site {
+    std::vector<Candidate> candidates;
+    std::size_t turn = 0;  ///< the candidate being tried; past the last: done
+    int runs = 0;          ///< of this turn
+    int missed = 0;        ///< runs in a row without the site
+    std::optional<std::size_t> best;
+    std::vector<std::size_t> finalists;
+  };
+  struct Suspect {
+    std::size_t site, candidate;
+  };
+
+  bool sweeping(const Site& site) const { return site.turn < site.candidates.size(); }
+  void advance(Site& site);
+  void choose_best(std::size_t s);
+  void after_sweep(std::span<const float> shared, std::span<const float> own, bool wrong);
+  void after_final(std::span<const float> shared, std::span<const float> own, bool wrong);
+  void after_suspect(std::span<const float> shared, bool wrong);
+  void record(Site& site, float shared, float own);
+  void open_finals(std::size_t s);
+  void next_finalist();
+  void go_on();
+
+  const Options options_;
+  std::vector<Site> sites_;
+  Phase phase_ = Phase::sweep;
+  std::size_t final_ = 0;  ///< the site in the finals
+  std::size_t place_ = 0;  ///< whose turn it is there
+  int round_ = 0;
+  int closing_ = 0;
+  std::vector<Suspect> suspects_;  ///< the last is next
+  std::vector<Suspect> accused_;   ///< all of that run
+  bool someone_guilty_ = false;
+  std::string hopeless_;
+};
+
+}  // namespace kiln::runtime

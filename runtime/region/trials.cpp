@@ -1,0 +1,411 @@
+#include "runtime/region/trials.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <stop_token>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/parallel.hpp"
+#include "runtime/resource_check.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+using detail::ReadyKernel;
+using Fate = RegionSchedule::Fate;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr const char* kElsewhere = "it failed on another rank";
+/// Compiling gets at most this part of the time that there is: without runs it is worth nothing.
+constexpr double kBuildShare = 0.5;
+/// What a rank says about what comes next; the highest counts. Between the two: 1 + SearchEnd.
+constexpr float kGoOn = 0, kBroken = 100;
+/// Of a candidate that was not built in time.
+constexpr float kNotBuilt = 1;
+
+Deadline after(Deadline start, double seconds) {
+  return start +
+         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+}
+
+double seconds_between(Deadline start, Deadline end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
+}  // namespace
+
+void RegionExchange::share(std::vector<float>& values, std::size_t times, Deadline deadline) const {
+  if (!communicator_) return;
+  Communicator::Failure failure;
+  if (times == 0 || options_.reduction == RankReduction::max) {
+    failure = communicator_->reduce(values, Reduction::max, deadline);
+  } else {
+    // A reduction may sum in another order on each rank, and a run must not depend on that.
+    const auto ranks = static_cast<std::size_t>(communicator_->size());
+    const std::vector<float> mine = values;
+    std::vector<float> all(ranks * mine.size());
+    failure = communicator_->gather(std::as_bytes(std::span(mine)),
+                                    std::as_writable_bytes(std::span(all)), deadline);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      float sum = 0, count = 0, most = all[i];
+      for (std::size_t r = 0; r < ranks; ++r) {
+        const float value = all[r * mine.size() + i];
+        most = std::max(most, value);
+        sum += value;
+        count += value != 0 ? 1.0F : 0.0F;
+      }
+      values[i] = i < times && count > 0 ? sum / count : most;
+    }
+  }
+  if (failure) throw EnvironmentError(failure->describe());
+}
+
+RegionTrials::RegionTrials(detail::Engine& engine, RegionRunner& runner,
+                           const RegionOptions& options, const RegionExchange& exchange,
+                           RankLog& log)
+    : engine_(engine),
+      runner_(runner),
+      options_(options),
+      exchange_(exchange),
+      log_(log),
+      sites_(runner.sites().size()),
+      wrongs_(runner.sites().size()) {}
+
+std::string RegionTrials::ready(std::size_t s, const Values& config) {
+  Candidate candidate;
+  candidate.config = config;
+  try_to_build(runner_.sites()[s], candidate);
+  if (!candidate.reason.empty() && engine_.device()->lost()) throw DeviceLost(candidate.reason);
+  return candidate.reason;
+}
+
+std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Request> requests,
+                                                          Deadline deadline) {
+  Deadline until = deadline;
+  if (options_.max_seconds > 0) until = std::min(until, after(start_, options_.max_seconds));
+  for (Prepared& site : sites_) site = {};
+  for (const Request& request : requests) {
+    Prepared& site = sites_[request.subject];
+    site.request = &request;
+    for (const Values& config : request.configs) site.candidates.emplace_back().config = config;
+  }
+  end_ = SearchEnd::finished;
+  bool going_on = build(until, deadline);
+
+  std::vector<RegionSchedule::Usable> usable;
+  for (const Prepared& site : sites_) {
+    auto& may = usable.emplace_back();
+    for (const Candidate& c : site.candidates) may.push_back(c.reason.empty());
+  }
+  RegionSchedule schedule(std::move(usable), {options_.warmup, options_.repeats, options_.finalists,
+                                              options_.together.margin});
+  while (going_on && schedule.phase() != RegionSchedule::Phase::done)
+    going_on = run_once(schedule, until);
+  if (!schedule.hopeless().empty()) throw std::runtime_error(schedule.hopeless());
+  describe(schedule);
+  std::vector<std::vector<Candidate>> results;
+  for (const Request& request : requests) results.push_back(sites_[request.subject].candidates);
+  for (Prepared& site : sites_) site.loaded.clear();
+  return results;
+}
+
+Candidate RegionTrials::measure_in_step(std::size_t s, const Values& config, Deadline deadline) {
+  const Request request{s, {config}};
+  return measure({&request, 1}, deadline).front().front();
+}
+
+// --- before the runs ----------------------------------------------------------------------------
+
+/// Builds all candidates; what fails on one rank is left out by all. False: there is no time left.
+bool RegionTrials::build(Deadline until, Deadline last) {
+  const Deadline begin = Clock::now();
+  build_all(until);
+  compile_seconds_ += seconds_between(begin, Clock::now());
+  std::vector<float> told;
+  for (const Prepared& site : sites_)
+    for (const Candidate& c : site.candidates)
+      told.push_back(c.reason.empty()                         ? 0
+                     : c.status == CandidateStatus::not_tried ? kNotBuilt
+                                                              : kInfinity);
+  told.push_back(end_wanted(until));
+  exchange_.share(told, 0, after(std::max(last, Clock::now()), exchange_.step_seconds()));
+  std::size_t next = 0;
+  for (Prepared& site : sites_)
+    for (Candidate& c : site.candidates) {
+      const float worst = told[next++];
+      if (worst == 0 || !c.reason.empty()) continue;
+      c.status = worst == kNotBuilt ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
+      c.reason =
+          worst == kNotBuilt ? "the time was over before all ranks had it built" : kElsewhere;
+    }
+  return heed(told.back());
+}
+
+/// The first candidates of all sites first.
+void RegionTrials::build_all(Deadline until) {
+  std::vector<std::pair<std::size_t, std::size_t>> order;
+  std::size_t most = 0;
+  for (const Prepared& site : sites_) most = std::max(most, site.candidates.size());
+  for (std::size_t c = 0; c < most; ++c)
+    for (std::size_t s = 0; s < sites_.size(); ++s)
+      if (c < sites_[s].candidates.size()) {
+        order.emplace_back(s, c);
+        sites_[s].candidates[c].reason = "the time was over before it was built";
+      }
+  const Deadline now = Clock::now();
+  const Deadline enough = after(now, seconds_between(now, until) * kBuildShare);
+  std::stop_source time_over;
+  const auto look = [&](std::size_t) {
+    if (Clock::now() >= enough || options_.stop.stop_requested()) time_over.request_stop();
+  };
+  look(0);
+  for_each_index(
+      std::max(1U, engine_.builder().threads()), order.size(), time_over.get_token(),
+      [&](std::size_t i) {
+        const auto [s, c] = order[i];
+        try_to_build(runner_.sites()[s], sites_[s].candidates[c]);
+      },
+      look);
+}
+
+/// Also on other threads.
+void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
+  candidate.status = CandidateStatus::exceeds_limits;
+  const LaunchGeometry geometry = site.kernel().geometry(candidate.config, site.problem);
+  const DeviceLimits& limits = engine_.device()->info().limits;
+  candidate.reason = launch_problem(geometry, limits);
+  if (!candidate.reason.empty()) return;
+  candidate.status = CandidateStatus::compile_failed;
+  try {
+    const auto made = site.handles.front()->ready(site.problem, candidate.config);
+    if (const auto* missing = std::get_if<Missing>(&made)) {
+      candidate.reason = missing->explain();
+    } else if (const void* loaded = std::get<ReadyKernel>(made).loaded) {
+      const codegen::ResourceUsage& usage = static_cast<const LoadedKernel*>(loaded)->resources();
+      candidate.resources = {usage.registers, usage.spill_stores + usage.spill_loads,
+                             static_cast<int>(usage.static_shared + geometry.shared_bytes)};
+      candidate.status = CandidateStatus::exceeds_limits;
+      candidate.reason = resource_problem(usage, geometry, limits);
+    }
+  } catch (const CompileError& error) {
+    candidate.reason = error.what();
+  } catch (const Error& error) {
+    candidate.status = CandidateStatus::launch_failed;
+    candidate.reason = error.what();
+  }
+}
+
+const ReadyKernel* RegionTrials::load(std::size_t s, std::size_t c, std::string& why) {
+  auto& loaded = sites_[s].loaded;
+  if (const auto found = loaded.find(c); found != loaded.end()) return &found->second;
+  const Site& site = runner_.sites()[s];
+  try {
+    auto made = site.handles.front()->ready(site.problem, sites_[s].candidates[c].config);
+    if (const auto* missing = std::get_if<Missing>(&made))
+      why = missing->explain();
+    else
+      return &loaded.emplace(c, std::get<ReadyKernel>(std::move(made))).first->second;
+  } catch (const Error& error) {
+    if (engine_.device()->lost()) throw DeviceLost(error.what());
+    why = error.what();
+  }
+  return nullptr;
+}
+
+// --- the runs -----------------------------------------------------------------------------------
+
+/// Whatever happens here, this rank takes part in the exchange. False: no more runs.
+bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
+  const std::vector<RegionSchedule::Place> places = schedule.next();
+  RegionRunner::Outcome outcome;
+  std::vector<std::string> unloaded(sites_.size());
+  try {
+    forget_others(places, schedule);
+    std::vector<RegionRunner::Assignment> assignments(sites_.size());
+    for (std::size_t s = 0; s < sites_.size(); ++s)
+      if (places[s].candidate)
+        assignments[s] = {load(s, *places[s].candidate, unloaded[s]), places[s].tried};
+    outcome = runner_.run(assignments);
+  } catch (...) {
+    outcome.thrown = std::current_exception();
+  }
+  outcome.site_seconds.resize(sites_.size());
+  outcome.failures.resize(sites_.size());
+  longest_run_ = std::max(longest_run_, outcome.seconds);
+  run_seconds_ += outcome.seconds;
+
+  std::vector<float> told;
+  for (std::size_t s = 0; s < sites_.size(); ++s) {
+    std::string& failure = outcome.failures[s];
+    if (failure.empty()) failure = unloaded[s];
+    const double seconds = outcome.site_seconds[s];
+    told.push_back(!failure.empty() ? kInfinity : static_cast<float>(seconds));
+  }
+  const std::vector<float> own = told;
+  told.push_back(outcome.wrong.empty() ? 0.0F : 1.0F);
+  if (!outcome.thrown && options_.progress) try {
+      options_.progress({runner_.runs(), schedule.done(), schedule.total()});
+    } catch (...) {
+      outcome.thrown = std::current_exception();
+    }
+  told.push_back(outcome.thrown ? kBroken : end_wanted(until));
+  const auto patience = after(Clock::now(), exchange_.step_seconds());
+  try {
+    exchange_.share(told, sites_.size(), patience);
+  } catch (...) {
+    if (!outcome.thrown) throw;
+  }
+  if (outcome.thrown) {
+    thrown_ = outcome.thrown;
+    std::rethrow_exception(thrown_);
+  }
+  const float end = told.back();
+  const bool wrong = told[told.size() - 2] != 0;
+  const std::span<const float> shared(told.data(), sites_.size());
+  write_log(places, outcome, shared);
+  if (end == kBroken) return false;  // that rank says why
+
+  for (std::size_t s = 0; s < sites_.size(); ++s) {
+    if (!places[s].candidate) continue;
+    Candidate& candidate = sites_[s].candidates[*places[s].candidate];
+    if (std::isinf(shared[s]))
+      candidate.reason = outcome.failures[s].empty() ? kElsewhere : outcome.failures[s];
+    if (wrong && places[s].tried)
+      wrongs_[s] = outcome.wrong.empty() ? "its results were wrong on another rank" : outcome.wrong;
+  }
+  std::vector<float> seen(own);
+  for (std::size_t s = 0; s < seen.size(); ++s)
+    if (seen[s] == 0 || std::isinf(seen[s])) seen[s] = shared[s];
+  if (!wrong) keep_seconds(places, schedule, outcome);
+  schedule.ran(shared, seen, wrong);
+  for (std::size_t s = 0; s < sites_.size(); ++s) {
+    if (!places[s].tried || !wrong) continue;
+    Candidate& candidate = sites_[s].candidates[*places[s].candidate];
+    const Fate fate = schedule.fate(s, *places[s].candidate);
+    if (candidate.reason.empty() && (fate == Fate::wrong || fate == Fate::wrong_together))
+      candidate.reason = wrongs_[s];
+  }
+  return heed(end);
+}
+
+/// What all ranks heard. False: no more runs.
+bool RegionTrials::heed(float end) {
+  if (end != kGoOn) end_ = static_cast<SearchEnd>(static_cast<int>(end) - 1);
+  return end == kGoOn;
+}
+
+float RegionTrials::end_wanted(Deadline until) const {
+  std::optional<SearchEnd> why;
+  if (options_.stop.stop_requested())
+    why = SearchEnd::stopped;
+  else if (options_.max_runs > 0 && runner_.runs() >= options_.max_runs)
+    why = SearchEnd::evaluations;
+  else if (after(Clock::now(), longest_run_) >= until)
+    why = SearchEnd::seconds;
+  return why ? 1 + static_cast<float>(*why) : kGoOn;
+}
+
+/// During the sweep nobody comes back.
+void RegionTrials::forget_others(std::span<const RegionSchedule::Place> places,
+                                 const RegionSchedule& schedule) {
+  if (schedule.phase() != RegionSchedule::Phase::sweep) return;
+  for (std::size_t s = 0; s < sites_.size(); ++s)
+    std::erase_if(sites_[s].loaded, [&](const auto& item) {
+      return item.first != places[s].candidate && item.first != schedule.best(s);
+    });
+}
+
+/// Of runs that are the region as it would be with nothing tuned, and as chosen.
+void RegionTrials::keep_seconds(std::span<const RegionSchedule::Place> places,
+                                const RegionSchedule& schedule,
+                                const RegionRunner::Outcome& outcome) {
+  const auto warmup = static_cast<std::size_t>(options_.warmup);
+  if (schedule.phase() == RegionSchedule::Phase::closing) {
+    chosen_seconds_.push_back(outcome.seconds);
+    return;
+  }
+  if (schedule.phase() != RegionSchedule::Phase::sweep) return;
+  for (std::size_t s = 0; s < sites_.size(); ++s) {
+    const KernelDefinition& kernel = runner_.sites()[s].kernel();
+    const Values& untuned = kernel.space.default_config(engine_.device()->info().target.kind);
+    const Values& used = places[s].candidate ? sites_[s].candidates[*places[s].candidate].config
+                                             : runner_.sites()[s].base.config;
+    if (used != untuned) return;
+  }
+  if (default_runs_++ >= warmup) default_seconds_.push_back(outcome.seconds);
+}
+
+// --- after the runs -----------------------------------------------------------------------------
+
+void RegionTrials::describe(const RegionSchedule& schedule) {
+  for (std::size_t s = 0; s < sites_.size(); ++s) {
+    if (sites_[s].candidates.empty()) continue;
+    // All ranks tell the agreement the same: so what was best here is what is chosen.
+    const std::vector<float> times = schedule.times(s);
+    for (std::size_t c = 0; c < sites_[s].candidates.size(); ++c) {
+      Candidate& candidate = sites_[s].candidates[c];
+      for (const float sample : schedule.samples(s, c)) candidate.samples.push_back(sample);
+      switch (schedule.fate(s, c)) {
+        case Fate::measured:
+          candidate.status = CandidateStatus::measured;
+          candidate.seconds = times[c];
+          candidate.reason.clear();
+          break;
+        case Fate::refused:
+          break;  // why is known
+        case Fate::failed:
+          candidate.status = CandidateStatus::launch_failed;
+          break;
+        case Fate::wrong:
+          candidate.status = CandidateStatus::wrong_result;
+          break;
+        case Fate::wrong_together:
+          candidate.status = CandidateStatus::wrong_result;
+          candidate.reason += ": not alone, but together with other candidates";
+          break;
+        case Fate::not_launched:
+          candidate.status = CandidateStatus::not_tried;
+          candidate.reason = "runs of the region did not launch this kernel";
+          break;
+        case Fate::open:
+          candidate.status = CandidateStatus::not_tried;
+          candidate.reason = "the tuning ended before";
+          break;
+      }
+    }
+  }
+}
+
+void RegionTrials::write_log(std::span<const RegionSchedule::Place> places,
+                             const RegionRunner::Outcome& outcome, std::span<const float> shared) {
+  if (!log_) return;
+  log_.line(format("run {}: {:.6g} ms{}", runner_.runs(), outcome.seconds * 1e3,
+                   outcome.wrong.empty() ? "" : ", wrong: " + outcome.wrong));
+  for (std::size_t s = 0; s < sites_.size(); ++s) {
+    if (!places[s].tried) continue;
+    const Site& site = runner_.sites()[s];
+    log_.line(
+        format("run {}: {} with {}: {}", runner_.runs(), site.describe(),
+               site.kernel().space.describe(sites_[s].candidates[*places[s].candidate].config),
+               !outcome.failures[s].empty()
+                   ? outcome.failures[s]
+                   : format("{:.6g} ms here, {:.6g} ms by all ranks", outcome.site_seconds[s] * 1e3,
+                            static_cast<double>(shared[s]) * 1e3)));
+  }
+}
+
+void RegionTrials::annotate(std::size_t s, TuneResult& result) const {
+  const auto share = [&](double seconds) { return seconds / static_cast<double>(sites_.size()); };
+  result.compile_seconds = share(compile_seconds_);
+  result.time_seconds = share(run_seconds_);
+  result.end = end_;
+  result.complete = end_ == SearchEnd::finished;
+  for (const Candidate& c : sites_[s].candidates)
+    result.evaluated += c.status != CandidateStatus::not_tried;
+}
+
+}  // namespace kiln::runtime

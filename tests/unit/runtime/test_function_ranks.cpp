@@ -1,0 +1,350 @@
+// Functions tuned by ranks together: each a thread with a runtime of its own.
+#include <barrier>
+#include <condition_variable>
+#include <thread>
+
+#include "function_fixture.hpp"
+#include "kiln/communicators.hpp"
+#include "kiln_test.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+/// What every rank must reach before one goes on, as a collective inside a function would; hangs,
+/// but not for ever, when ranks do not make the same number of calls.
+class Meeting {
+ public:
+  explicit Meeting(int size) : size_(size) {}
+  void join() {
+    std::unique_lock lock(mutex_);
+    const int round = round_;
+    if (++here_ == size_) {
+      here_ = 0;
+      ++round_;
+      changed_.notify_all();
+    } else if (!changed_.wait_for(lock, std::chrono::seconds(20),
+                                  [&] { return round != round_; })) {
+      late = true;
+      --here_;
+      throw std::runtime_error("the ranks do not meet");
+    }
+  }
+  std::atomic<bool> late = false;
+
+ private:
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int here_ = 0, round_ = 0;
+};
+
+struct Rank {
+  std::unique_ptr<Caller> caller;
+  Sum sum;
+  std::vector<float> x = std::vector<float>(1, 0.0f);
+  std::string thrown{};
+  TuneResult result{};
+};
+
+class Job {
+ public:
+  Job(int size, const fs::path& folder, bool one_store = false) {
+    auto ends = thread_communicators(size);
+    for (int r = 0; r < size; ++r) {
+      auto caller = std::make_unique<Caller>(one_store ? folder / "store"
+                                                       : folder / ("store" + std::to_string(r)));
+      const Sum sum = caller->sum();
+      Rank rank{std::move(caller), sum};
+      TuneOptions& tuning = rank.caller->options.tuning;
+      tuning.ranks = std::move(ends[static_cast<std::size_t>(r)]);
+      tuning.together.first_seconds = tuning.together.step_seconds = 20;
+      tuning.together.tune_seconds = 60;
+      ranks.push_back(std::move(rank));
+    }
+  }
+
+  /// All ranks tune, at once.
+  void tune(int n) {
+    std::vector<std::thread> threads;
+    for (Rank& rank : ranks)
+      threads.emplace_back([&rank, n] {
+        try {
+          rank.result = rank.caller->tuned(rank.sum).tune({}, rank.x, n);
+        } catch (const std::exception& error) {
+          rank.thrown = error.what();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  /// Ranks that did not end with `config`.
+  int others_than(const Values& config) const {
+    int count = 0;
+    for (const Rank& r : ranks) count += !r.thrown.empty() || r.result.winner().config != config;
+    return count;
+  }
+  bool agreed(RankReport::Outcome outcome) const {
+    for (const Rank& r : ranks)
+      if (!r.thrown.empty() || !r.result.agreed || r.result.agreed->outcome != outcome ||
+          r.result.agreed->plan_digest != ranks[0].result.agreed->plan_digest)
+        return false;
+    return true;
+  }
+
+  std::vector<Rank> ranks;
+};
+
+constexpr auto kPlan = RankReport::Outcome::plan;
+constexpr auto kDefaults = RankReport::Outcome::defaults;
+
+}  // namespace
+
+TEST_CASE("ranks with different times choose the same knobs", "[runtime][function][ranks]") {
+  const int size = GENERATE(2, 4);
+  const RankStrategy strategy =
+      GENERATE(RankStrategy::replicate, RankStrategy::shard, RankStrategy::leader);
+  CAPTURE(size, to_string(strategy));
+  Directory directory;
+  Job job(size, directory.path());
+  for (int r = 0; r < size; ++r) {
+    Caller& caller = *job.ranks[static_cast<std::size_t>(r)].caller;
+    caller.options.tuning.together.strategy = strategy;
+    // Each rank by itself would take another; the slowest rank counts.
+    for (const int blocks : {1, 2, 4, 8}) caller.seconds[{blocks, Method::tree}] = 9e-4;
+    caller.seconds[{1 << (r % 4), Method::tree}] = 5e-4;
+    caller.seconds[{8, Method::ring}] = 6e-4 + 1e-5 * r;
+  }
+  job.tune(5);
+  REQUIRE(job.agreed(kPlan));
+  CHECK_FALSE(job.ranks[0].result.agreed->plan_digest.empty());
+  CHECK(job.others_than(job.ranks[0].result.winner().config) == 0);
+  if (strategy == RankStrategy::replicate) CHECK(job.others_than({8, 0}) == 0);
+  if (strategy == RankStrategy::leader)
+    for (std::size_t r = 1; r < job.ranks.size(); ++r) CHECK(job.ranks[r].caller->total() == 0);
+  // Again, all from what was saved.
+  std::vector<int> before;
+  for (const Rank& rank : job.ranks) before.push_back(rank.caller->total());
+  const Values winner = job.ranks[0].result.winner().config;
+  job.tune(5);
+  CHECK(job.others_than(winner) == 0);
+  for (std::size_t r = 0; r < before.size(); ++r) CHECK(job.ranks[r].caller->total() == before[r]);
+}
+
+TEST_CASE("a function that communicates is called equally often on all ranks, whatever it takes",
+          "[runtime][function][ranks]") {
+  const int size = GENERATE(2, 4);
+  Directory directory;
+  Job job(size, directory.path());
+  Meeting meeting(size);
+  for (int r = 0; r < size; ++r) {
+    Rank& rank = job.ranks[static_cast<std::size_t>(r)];
+    Caller& caller = *rank.caller;
+    caller.seconds[{4, Method::ring}] = 1e-4;
+    caller.device->info().limits.l2_bytes = 4096;
+    // On rank 1 no two calls take the same, on the others all.
+    caller.work = [&, r, calls = 0](const SumKnobs&, std::vector<float>&) mutable {
+      meeting.join();
+      if (r == 1) caller.device->now += 1e-3 * (++calls % 7);
+    };
+    rank.sum.communicates = true;
+  }
+  job.ranks[1].caller->seconds[{4, Method::ring}] = 1e-5;
+  job.tune(5);
+  CHECK_FALSE(meeting.late);
+  REQUIRE(job.agreed(kPlan));
+  for (const Rank& rank : job.ranks) CHECK(rank.caller->calls == job.ranks[0].caller->calls);
+  CHECK(job.others_than(job.ranks[0].result.winner().config) == 0);
+  CHECK(job.ranks[0].caller->total() > 8);
+  CHECK(job.ranks[0].caller->device->fills == 0);  // or ranks would time each other's flushes
+  const auto nccl =
+      std::find_if(job.ranks[0].result.versions.begin(), job.ranks[0].result.versions.end(),
+                   [](const KeyField& v) { return v.name == "nccl"; });
+  REQUIRE(nccl != job.ranks[0].result.versions.end());
+  CHECK(nccl->value == nccl_version().value_or("none"));
+}
+
+TEST_CASE("knobs that fail on one rank alone are skipped by all, in step",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(3, directory.path());
+  Meeting meeting(3);
+  const bool wrong = GENERATE(false, true);
+  for (int r = 0; r < 3; ++r) {
+    Rank& rank = job.ranks[static_cast<std::size_t>(r)];
+    rank.caller->seconds[{8, Method::tree}] = 1e-5;  // would win
+    rank.caller->seconds[{1, Method::ring}] = 1e-4;
+    rank.sum.communicates = true;
+    rank.caller->work = [&, r](const SumKnobs& k, std::vector<float>& x) {
+      meeting.join();
+      if (r != 2 || !(k == SumKnobs{8, Method::tree})) return;
+      if (!wrong) throw std::runtime_error("rank 2 has no tree");
+      x[0] = -1;
+    };
+    rank.sum.snapshot = [](Stream, std::vector<float>& x, int) {
+      return [&x, copy = x](Stream) { x = copy; };
+    };
+    rank.sum.verify = [](std::vector<float>& x, int n) { return x[0] == static_cast<float>(n); };
+  }
+  job.tune(5);
+  CHECK_FALSE(meeting.late);
+  REQUIRE(job.agreed(kPlan));
+  CHECK(job.others_than({1, 0}) == 0);
+  for (const Rank& rank : job.ranks) CHECK(rank.caller->calls == job.ranks[0].caller->calls);
+  const TuneResult& seen = job.ranks[2].result;
+  for (const Candidate& c : seen.candidates)
+    if (c.config == Values{8, 1}) {
+      CHECK(c.status == (wrong ? CandidateStatus::wrong_result : CandidateStatus::launch_failed));
+      if (!wrong) CHECK(c.reason == "rank 2 has no tree");
+    }
+}
+
+TEST_CASE("ranks with different spaces use their defaults, and say why",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(3, directory.path());
+  job.ranks[1].sum.space =
+      Space<SumKnobs, SumProblem>{{2, Method::ring}}.values(&SumKnobs::blocks, {1, 2, 4});
+  job.tune(5);
+  CHECK(job.agreed(kDefaults));
+  CHECK(job.others_than({2, 0}) == 0);
+  for (const Rank& rank : job.ranks) {
+    CHECK(rank.caller->total() == 0);
+    CHECK(rank.result.agreed->why.find("rank 1") != std::string::npos);
+  }
+  CHECK(directory.entries(".json").empty());
+}
+
+TEST_CASE("ranks with different versions of a function use their defaults",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(2, directory.path());
+  job.ranks[1].sum.version = "2";
+  job.tune(5);
+  CHECK(job.agreed(kDefaults));
+  CHECK(job.others_than({2, 0}) == 0);
+}
+
+TEST_CASE("what some ranks have is given to the others", "[runtime][function][ranks]") {
+  Directory directory;
+  {
+    Caller alone(directory.path() / "store1");
+    alone.seconds[{4, Method::tree}] = 1e-4;
+    std::vector<float> x(1, 0.0f);
+    alone.tuned(alone.sum())({}, x, 5);
+  }
+  Job job(3, directory.path());
+  job.tune(5);
+  CHECK(job.agreed(kPlan));
+  CHECK(job.others_than({4, 1}) == 0);
+  for (const Rank& rank : job.ranks) CHECK(rank.caller->total() == 0);
+}
+
+TEST_CASE("always_retune on all ranks measures again, in step", "[runtime][function][ranks]") {
+  Directory directory;
+  for (int time = 0; time < 2; ++time) {
+    Job job(2, directory.path());
+    Meeting meeting(2);
+    for (Rank& rank : job.ranks) {
+      rank.sum.communicates = true;
+      rank.caller->function_options.always_retune = true;
+      rank.caller->work = [&](const SumKnobs&, std::vector<float>&) { meeting.join(); };
+    }
+    job.tune(5);
+    CHECK(job.agreed(kPlan));
+    CHECK_FALSE(meeting.late);
+    CHECK(job.ranks[0].caller->total() > 8);
+  }
+}
+
+TEST_CASE("what was agreed with one group is no choice for another", "[runtime][function][ranks]") {
+  Directory directory;
+  auto pair_ends = thread_communicators(2), all_ends = thread_communicators(3);
+  Meeting pair_meets(2), all_meet(3);
+  std::vector<std::thread> threads;
+  std::vector<int> in_all(3, 0), by_one(3, 0);
+  std::vector<std::string> thrown(3);
+  for (std::size_t r = 0; r < 3; ++r)
+    threads.emplace_back(
+        [&, r, all = std::shared_ptr<Communicator>(std::move(all_ends[r])),
+         two = r < 2 ? std::shared_ptr<Communicator>(std::move(pair_ends[r])) : nullptr] {
+          try {
+            Caller caller(directory.path() / std::to_string(r));
+            caller.options.store.disk = false;
+            Meeting* meets = &pair_meets;
+            caller.seconds[{r == 0 ? 1 : 8, Method::ring}] = 5e-4;
+            caller.seconds[{4, Method::tree}] = 6e-4;
+            caller.work = [&](const SumKnobs&, std::vector<float>&) { meets->join(); };
+            Sum sum = caller.sum();
+            sum.communicates = true;
+            const auto f = caller.tuned(sum);
+            std::vector<float> mine(1, 0.0f);
+            if (two) f.with({.ranks = two})({}, mine, 5);
+            meets = &all_meet;
+            const int before = caller.total();
+            f.with({.ranks = all})({}, mine, 5);  // rank 2 hears of this problem for the first time
+            in_all[r] = caller.total() - before;
+            const auto with_all = f.with({.ranks = all});
+            with_all({}, mine, 5);
+            by_one[r] = caller.total() - before - in_all[r];
+          } catch (const std::exception& error) {
+            thrown[r] = error.what();
+          }
+        });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(thrown == std::vector<std::string>(3));
+  CHECK_FALSE(pair_meets.late);
+  CHECK_FALSE(all_meet.late);
+  CHECK(in_all == std::vector<int>(3, in_all[0]));
+  CHECK(by_one == std::vector<int>(3, 1));
+}
+
+TEST_CASE("each rank's log tells what was tried, what was agreed and why",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  const fs::path logs = directory.path() / "logs";
+  Job job(2, directory.path());
+  for (Rank& rank : job.ranks) {
+    rank.caller->function_options.log_folder = logs;
+    rank.caller->seconds[{4, Method::tree}] = 1e-4;
+    rank.sum.versions = {{"library", "7.1"}};
+  }
+  job.ranks[1].caller->work = [](const SumKnobs& k, std::vector<float>&) {
+    if (k.blocks == 8) throw std::runtime_error("eight are too many");
+  };
+  job.tune(5);
+  for (int r = 0; r < 2; ++r) {
+    const std::string text = read_text(logs / ("sum.rank-" + std::to_string(r) + ".log"));
+    CAPTURE(text);
+    for (const std::string& part :
+         {"rank " + std::to_string(r) + " of 2", std::string("there is no record"),
+          std::string("sum calls with blocks=1,method=1"),
+          std::string("candidate blocks=4,method=1: measured, 0.1 ms"),
+          std::string("winner blocks=4,method=1"), std::string("library 7.1"),
+          "plan " + job.ranks[0].result.agreed->plan_digest})
+      CHECK(text.find(part) != std::string::npos);
+    CHECK((text.find("eight are too many") != std::string::npos) == (r == 1));
+  }
+}
+
+TEST_CASE("a rank whose callable fails with all knobs takes the others to the defaults",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(2, directory.path());
+  job.ranks[1].caller->work = [](const SumKnobs&, std::vector<float>&) {
+    throw std::runtime_error("nothing works here");
+  };
+  job.tune(5);
+  for (const Rank& rank : job.ranks) CHECK(rank.thrown.empty());
+  CHECK(job.others_than({2, 0}) == 0);
+  CHECK(directory.entries(".json").empty());
+}
+
+TEST_CASE("ranks that share a store write one record", "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(4, directory.path(), true);
+  job.tune(5);
+  CHECK(job.agreed(kPlan));
+  CHECK(directory.entries(".json").size() == 1);
+  CHECK(directory.entries(".kiln").empty());
+}
