@@ -61,6 +61,7 @@ TuneResult KernelTrials::tune(std::size_t subject, std::span<const Values> confi
   TuneContext context;
   context.only = configs;
   context.finals = decides;
+  context.workload = &workload(subject);
   const auto earlier = defaults_.find(subject);
   if (earlier != defaults_.end()) context.prior = &earlier->second;
   TuneResult result;
@@ -112,21 +113,27 @@ std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Reques
   return results;
 }
 
+/// Null when there are none yet, or those of another subject.
+std::shared_ptr<DeviceWorkload>& KernelTrials::workload(std::size_t subject) {
+  if (std::exchange(workload_of_, subject) != subject) workload_.reset();
+  return workload_;
+}
+
 DeviceWorkload& KernelTrials::in_step(std::size_t subject) {
-  if (!in_step_ || in_step_->first != subject) {
+  std::lock_guard lock(workload_mutex_);
+  std::shared_ptr<DeviceWorkload>& data = workload(subject);
+  if (!data) {
     const auto& [kernel, problem] = subjects_[subject];
-    in_step_.reset();
-    in_step_.emplace(std::piecewise_construct, std::forward_as_tuple(subject),
-                     std::forward_as_tuple(*kernel, problem, device_, options_.seed));
+    data = std::make_shared<DeviceWorkload>(*kernel, problem, device_, options_.seed);
     // Filling a cache before each launch would make ranks wait for each other's filling.
-    in_step_->second.keep_cold(false);
+    data->keep_cold(false);
   }
-  return in_step_->second;
+  return *data;
 }
 
 Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
   const auto& [kernel, problem] = subjects_[subject];
-  DeviceWorkload& workload = in_step(subject);
+  DeviceWorkload& data = in_step(subject);
   const LaunchGeometry geometry = kernel->geometry(config, problem);
   const Build build = builder_.build(*kernel, config, device_->info().target);
   const auto loaded = device_->load(*build.binary(), geometry.shared_bytes);
@@ -144,8 +151,8 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
   };
   if (kernel->reference)
     attempt([&] {
-      const auto verdict = workload.verify(
-          stream, [&] { device_->launch(*loaded, geometry, stream, workload.arguments()); });
+      const auto verdict = data.verify(
+          stream, [&] { device_->launch(*loaded, geometry, stream, data.arguments()); });
       candidate.max_error = verdict.max_error;
       if (verdict.right) return;
       candidate.status = CandidateStatus::wrong_result;
@@ -153,10 +160,10 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
     });
   for (int i = -kWarmUp; i < kRepeats; ++i)
     attempt([&] {
-      const std::size_t copy = workload.take(1);
-      workload.prepare(stream, copy, 1);
+      const std::size_t copy = data.take(1);
+      data.prepare(stream, copy, 1);
       const double seconds = device_->time(
-          stream, [&] { device_->launch(*loaded, geometry, stream, workload.arguments(copy)); });
+          stream, [&] { device_->launch(*loaded, geometry, stream, data.arguments(copy)); });
       if (i >= 0) candidate.samples.push_back(seconds);
     });
   if (!candidate.reason.empty()) {

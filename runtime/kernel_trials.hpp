@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +37,7 @@ class KernelTrials final : public Trials {
   TuneResult tune(std::size_t subject, std::span<const Values> configs, bool decides,
                   double seconds);
 
+  std::shared_ptr<DeviceWorkload>& workload(std::size_t subject);
   DeviceWorkload& in_step(std::size_t subject);
 
   std::shared_ptr<Device> device_;
@@ -44,7 +46,9 @@ class KernelTrials final : public Trials {
   const TuneOptions& options_;
   std::vector<std::optional<TuneResult>> seen_;  ///< sums of what was done for each subject
   std::map<std::size_t, TuneResult> defaults_;   ///< measured for costs(), not yet asked for
-  std::optional<std::pair<std::size_t, DeviceWorkload>> in_step_;  ///< data of the latest subject
+  std::mutex workload_mutex_;                    ///< `ready` is called from several threads
+  std::size_t workload_of_ = 0;  ///< data are kept of the latest subject alone: they are large
+  std::shared_ptr<DeviceWorkload> workload_;
 };
 
 }  // namespace kiln::runtime

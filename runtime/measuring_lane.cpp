@@ -38,7 +38,7 @@ Contestant again(const Contestant& c) {
 MeasuringLane::MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                              std::shared_ptr<Device> device, const TuneOptions& options,
                              TuneResult& result, Candidates& candidates, TraceLog& trace,
-                             Progress progress)
+                             Progress progress, DeviceWorkload& workload)
     : kernel_(kernel),
       problem_(problem),
       device_(std::move(device)),
@@ -47,7 +47,7 @@ MeasuringLane::MeasuringLane(const KernelDefinition& kernel, std::span<const std
       candidates_(candidates),
       trace_(trace),
       progress_(std::move(progress)),
-      workload_(kernel, problem, device_, options.seed) {}
+      workload_(workload) {}
 
 void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group) {
   std::vector<Contestant> contestants;

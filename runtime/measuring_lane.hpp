@@ -29,7 +29,8 @@ class MeasuringLane {
 
   MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                 std::shared_ptr<Device> device, const TuneOptions& options, TuneResult& result,
-                Candidates& candidates, TraceLog& trace, Progress progress);
+                Candidates& candidates, TraceLog& trace, Progress progress,
+                DeviceWorkload& workload);
 
   /// The best candidate of an earlier run: its time is the pace by which this run's are scaled.
   void set_leader(std::size_t candidate) { leader_ = candidate; }
@@ -69,7 +70,7 @@ class MeasuringLane {
   Candidates& candidates_;
   TraceLog& trace_;
   Progress progress_;
-  DeviceWorkload workload_;
+  DeviceWorkload& workload_;
   std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
   std::optional<std::size_t> leader_;
 };

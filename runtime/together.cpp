@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <stop_token>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/candidate_list.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/parallel.hpp"
 #include "runtime/ranks/drive.hpp"
 #include "runtime/tuner.hpp"
 
@@ -43,6 +45,8 @@ using runtime::ranks::Identity;
 using runtime::ranks::Work;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+/// Candidates of one compile thread of one rank for which an estimate of their costs pays.
+constexpr std::size_t kShareToMeasure = 16;
 
 /// What is told before anything else: the winners that this rank would use, if it has all of them.
 struct HeldMessage {
@@ -220,10 +224,14 @@ class TogetherRun {
     input.compile_threads = static_cast<int>(std::max(1U, engine_.builder().threads()));
     input.overlap = !engine_.device()->shares_cpu();
     if (may_measure_) input.store = engine_.store()->identity().value_or(0);
-    const bool sharded = options_.together.strategy == RankStrategy::shard;
+    const auto size = static_cast<std::size_t>(communicator_.size());
+    const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
       runtime::ranks::ProblemInput problem{lists_[s].configs.size(), records_[s], {}};
-      if (sharded && !records_[s] && lists_[s].configs.size() > 1)
+      // What candidates cost is found by measuring the default: worth it for a large share.
+      if (sharded && !records_[s] &&
+          lists_[s].configs.size() >=
+              kShareToMeasure * size * static_cast<std::size_t>(input.compile_threads))
         for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs))
           problem.costs.push_back(
               {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
@@ -243,10 +251,8 @@ class TogetherRun {
   runtime::ranks::Worked perform(const Work& work, Deadline deadline) {
     runtime::ranks::Worked done;
     if (!may_measure_ || work.kind == Work::Kind::build) {
-      for (const auto& [s, candidates] : work.items) {
-        runtime::ranks::Times& times = done.times.emplace_back();
-        for (const std::size_t c : candidates) times.push_back(can_launch(s, c) ? 1 : kInfinity);
-      }
+      for (const auto& [s, candidates] : work.items)
+        done.times.push_back(try_to_launch(s, candidates, deadline));
       return done;
     }
     if (work.kind == Work::Kind::together) {
@@ -277,16 +283,33 @@ class TogetherRun {
     return done;
   }
 
-  bool can_launch(std::size_t s, std::size_t c) {
-    const std::string why = trials_.ready(s, lists_[s].configs[c]);
-    if (why.empty()) return true;
-    Candidate& candidate = seen_[s][c];
-    candidate.config = lists_[s].configs[c];
-    candidate.status = CandidateStatus::compile_failed;
-    candidate.reason = why;
-    log(LogLevel::info,
-        format("{} with {}: {}", kernel(s).name, kernel(s).space.describe(candidate.config), why));
-    return false;
+  /// 1 for what could be launched. Nothing is begun after the deadline.
+  runtime::ranks::Times try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
+                                      Deadline deadline) {
+    constexpr const char* kLate = "it was not built in time";
+    std::vector<std::string> whys(candidates.size(), kLate);
+    std::stop_source late;
+    const auto look = [&](std::size_t) {
+      if (std::chrono::steady_clock::now() >= deadline) late.request_stop();
+    };
+    const auto threads = static_cast<unsigned>(
+        std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, engine_.builder().threads())));
+    runtime::for_each_index(
+        threads, candidates.size(), late.get_token(),
+        [&](std::size_t i) { whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]); }, look);
+    runtime::ranks::Times times;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      times.push_back(whys[i].empty() ? 1 : kInfinity);
+      if (whys[i].empty()) continue;
+      Candidate& candidate = seen_[s][candidates[i]];
+      candidate.config = lists_[s].configs[candidates[i]];
+      candidate.status =
+          whys[i] == kLate ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
+      candidate.reason = whys[i];
+      log(LogLevel::info, format("{} with {}: {}", kernel(s).name,
+                                 kernel(s).space.describe(candidate.config), whys[i]));
+    }
+    return times;
   }
 
   void keep(std::size_t s, std::size_t c, Candidate candidate) {

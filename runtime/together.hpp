@@ -34,7 +34,8 @@ class Trials {
  public:
   virtual ~Trials() = default;
 
-  /// Empty when `config` could be launched, else why not. Launches nothing.
+  /// Empty when `config` could be launched, else why not. Launches nothing. Called from several
+  /// threads.
   virtual std::string ready(std::size_t subject, const Values& config) = 0;
 
   /// A candidate per config, in order. Those not come to before the deadline are `not_tried`.

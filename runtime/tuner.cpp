@@ -126,10 +126,13 @@ class TuningRun {
     start_search(space, model);
     {
       const auto begin = Clock::now();
-      lane_.emplace(kernel_, problem_, device_, options_, result_, candidates_, trace_,
-                    [this](auto phase, std::size_t done, std::size_t total) {
-                      progress(phase, done, total);
-                    });
+      std::shared_ptr<DeviceWorkload>& kept = context_.workload ? *context_.workload : workload_;
+      if (!kept) kept = std::make_shared<DeviceWorkload>(kernel_, problem_, device_, options_.seed);
+      workload_ = kept;
+      lane_.emplace(
+          kernel_, problem_, device_, options_, result_, candidates_, trace_,
+          [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); },
+          *workload_);
       result_.verify_seconds += trace_.add("data", "tuner", "", begin);
     }
     if (earlier_leader_) lane_->set_leader(*earlier_leader_);
@@ -403,6 +406,7 @@ class TuningRun {
   TraceLog trace_;
   std::unique_ptr<Strategy> strategy_;
   std::deque<Values> first_;  ///< to be tried before the strategy's proposals
+  std::shared_ptr<DeviceWorkload> workload_;
   std::optional<MeasuringLane> lane_;
   std::optional<std::size_t> earlier_leader_, winner_;
   const std::size_t group_;

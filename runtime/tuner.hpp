@@ -10,6 +10,7 @@
 #include "kiln/tune.hpp"
 #include "runtime/builder.hpp"
 #include "runtime/device.hpp"
+#include "runtime/device_workload.hpp"
 #include "runtime/record.hpp"
 
 namespace kiln::runtime {
@@ -40,6 +41,9 @@ struct TuneContext {
   /// the default, where outputs can be held against nothing else.
   std::span<const Values> only{};
   bool finals = true;  ///< time the best once more, side by side
+  /// Where the data of the problem are, or, if there are none yet, are put; null: they are made for
+  /// this run.
+  std::shared_ptr<DeviceWorkload>* workload = nullptr;
   /// Called now and then, with a result that is whole, but unfinished.
   std::function<void(const TuneResult&)> save;
 };

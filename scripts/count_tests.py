@@ -5,7 +5,7 @@
 
 A Catch2 program counts with the cases of its closing lines; any other program, and one that ended
 without them, counts as one. A program that failed has at least one failure, whatever it printed. The
-fault suite's own summary, "faults tried N, ...", is repeated before the count.
+fault and rank fault suites' own summaries, "faults tried N, ...", are repeated before the count.
 """
 import json
 import re
@@ -13,7 +13,7 @@ import sys
 
 ALL_PASSED = re.compile(r"^All tests passed \(.*?in (\d+) test cases?\)", re.M)
 CASES = re.compile(r"^test cases: .*$", re.M)
-FAULTS = re.compile(r"^faults tried \d+, .*$", re.M)
+FAULTS = re.compile(r"^(?:rank )?faults tried \d+, .*$", re.M)
 ALL_SKIPPED = 4  # exit status of Catch2 3 when it skipped every case
 PART = re.compile(r"(\d+) (passed|skipped|failed as expected|failed)")
 

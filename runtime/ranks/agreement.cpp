@@ -62,6 +62,26 @@ RankFailure disagreement(std::span<const std::byte> bytes, std::size_t size) {
   return why;
 }
 
+/// Whose record of problem `p` is used (-1: nobody's), and who had none such.
+std::string cache_note(std::span<const std::byte> votes, std::size_t size, std::size_t problems,
+                       std::size_t p, int root) {
+  constexpr std::size_t kNamed = 8;
+  const auto vote = [&](std::size_t r) { return decode<VoteMessage>(votes, r * problems + p); };
+  std::string names;
+  std::size_t others = 0;
+  for (std::size_t r = 0; r < size; ++r) {
+    const bool has = vote(r).has_record == 1;
+    if (has && (root < 0 || vote(r).record == vote(static_cast<std::size_t>(root)).record))
+      continue;
+    if (++others <= kNamed) names += format("{}{}", names.empty() ? "" : ", ", r);
+  }
+  if (others > kNamed) names += format(" and {} more", others - kNamed);
+  if (root < 0 && others == 0)
+    return format("problem {}: records differ between ranks, so all tune", p);
+  return format("problem {}: no {}record on rank{} {}, so all {}", p, root < 0 ? "" : "such ",
+                others == 1 ? "" : "s", names, root < 0 ? "tune" : format("take rank {}'s", root));
+}
+
 }  // namespace
 
 Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
@@ -79,9 +99,9 @@ Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
 }
 
 const char* Agreement::phase() const noexcept {
-  constexpr const char* kNames[] = {"start",  "digest",  "vote",    "share",  "costs", "tune",
-                                    "reduce", "finals",  "reduce",  "build",  "ready", "lockstep",
-                                    "reduce", "compare", "confirm", "settle", "done"};
+  constexpr const char* kNames[] = {"start",  "digest",  "vote",    "share",   "costs",  "tune",
+                                    "reduce", "finals",  "reduce",  "build",   "ready",  "lockstep",
+                                    "reduce", "prepare", "compare", "confirm", "settle", "done"};
   return kNames[static_cast<std::size_t>(phase_)];
 }
 
@@ -214,6 +234,9 @@ Agreement::Actions Agreement::read_votes(std::span<const std::byte> bytes, Time 
       problem.voted = best->first;
       problem.root = best->second.second;
     }
+    if (problem.source != Source::own_record)
+      notes_.push_back(
+          cache_note(bytes, size, count, p, problem.source == Source::tune ? -1 : problem.root));
   }
   current_ = 0;
   return share_next(now);
@@ -249,7 +272,9 @@ Agreement::Actions Agreement::read_shared(std::span<const std::byte> bytes, Time
 
 // --- the end ------------------------------------------------------------------------------------
 
-Agreement::Actions Agreement::compare(Time now) {
+/// From the agreed times to the plan; then this rank builds what it has to launch.
+Agreement::Actions Agreement::choose(Time now) {
+  std::vector<Work::Item> items;
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     Problem& problem = problems_[p];
     Choice choice = select(problem.agreed, in_.options.margin);
@@ -260,10 +285,26 @@ Agreement::Actions Agreement::compare(Time now) {
         problem.first_round[c] = problem.agreed[c];
       problem.agreed = std::move(problem.first_round);
     }
+    if (std::isfinite(choice.seconds)) items.push_back({p, {choice.candidate}});
     plan_.choices.push_back(choice);
     plan_.records.push_back({problem.agreed, choice.candidate});
   }
   digest_ = plan_digest(in_.identity, plan_.choices);
+  if (items.empty() || !trouble_.empty()) return compare(now);
+  return {
+      work(Phase::prepare, Work::Kind::build, std::move(items), now + in_.options.step_seconds)};
+}
+
+Agreement::Actions Agreement::prepared(const Worked& e, Time now) {
+  trouble_ = e.trouble;
+  for (std::size_t i = 0; i < items_.size() && trouble_.empty(); ++i)
+    if (i >= e.times.size() || e.times[i].empty() || !std::isfinite(e.times[i][0]))
+      trouble_ = format("cannot build the chosen config of problem {}", items_[i].problem);
+  items_.clear();
+  return compare(now);
+}
+
+Agreement::Actions Agreement::compare(Time now) {
   if (in_.options.strategy == RankStrategy::independent) {
     if (!trouble_.empty())
       return finish_defaults({RankFailure::Kind::system, {in_.rank}, trouble_});
@@ -275,7 +316,8 @@ Agreement::Actions Agreement::compare(Time now) {
     m.status = 1;
     m.set_reason(trouble_);
   }
-  return {gather(Phase::compare, encode(m), now + in_.options.step_seconds)};
+  // Others may have more to build than this rank, each up to one step.
+  return {gather(Phase::compare, encode(m), now + 2 * in_.options.step_seconds)};
 }
 
 Agreement::Actions Agreement::read_plans(std::span<const std::byte> bytes, Time now) {
@@ -339,6 +381,7 @@ Agreement::Actions Agreement::finish_plan() {
   d.digest = digest_;
   d.broken = broken_;
   d.measured = measured_;
+  d.notes = std::move(notes_);
   decision_ = std::move(d);
   Actions actions;
   if (auto problems = to_save(); !problems.empty()) actions.emplace_back(Save{std::move(problems)});
@@ -353,6 +396,7 @@ Agreement::Actions Agreement::finish_defaults(RankFailure why) {
   d.why = std::move(why);
   d.broken = broken_;
   d.measured = measured_;
+  d.notes = std::move(notes_);
   decision_ = std::move(d);
   return {Finish{}};
 }
@@ -399,6 +443,11 @@ Work Agreement::work(Phase phase, Work::Kind kind, std::vector<Work::Item> items
 Exchange::Kind Agreement::reduction() const noexcept {
   return in_.options.reduction == RankReduction::max ? Exchange::Kind::reduce_max
                                                      : Exchange::Kind::reduce_mean;
+}
+
+/// One rank has nothing to split, and nobody to time its best again.
+bool Agreement::sharded() const noexcept {
+  return in_.options.strategy == RankStrategy::shard && in_.size > 1;
 }
 
 bool Agreement::tuned(std::size_t problem) const noexcept {

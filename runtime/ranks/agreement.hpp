@@ -10,6 +10,7 @@
 //             candidate one run and one reduction; a candidate that fails on one rank fails on all.
 //   reduce    per problem one reduction (leader: broadcast); a failed candidate is +inf
 //   finals    shard: the best few and the default, timed by everyone, one reduction per problem
+//   prepare   no exchange: each rank builds what was chosen; who cannot is in trouble
 //   compare   gather: plan digests, and from a rank in trouble its reason
 //   confirm   gather: "I have seen that all plans are equal"
 //   settle    where the communicator can: what all ranks do, whoever died meanwhile
@@ -19,9 +20,10 @@
 // and let ranks fail by stopping or by being late, never by lying.
 //
 //  1. It ends. Every wait has a deadline, kept by this machine itself.
-//  2. No rank holds the plan unless all ranks computed it: to finish `confirm`, every rank must
-//     have finished `compare`. A failure before `confirm` leaves all survivors with the defaults,
-//     because who fails contributes nothing more. No save happens before.
+//  2. No rank holds the plan unless all ranks computed it and built what it names: to finish
+//     `confirm`, every rank must have finished `compare`. A failure before `confirm` leaves all
+//     survivors with the defaults, because who fails contributes nothing more. No save happens
+//     before.
 //  3. A failure during `confirm` may let some ranks finish it and others not. No number of further
 //     rounds mends that: whichever is the last has the same gap (two generals). So
 //     a. with `settle` (one register, first proposal wins, outlives ranks), all survivors do the
@@ -83,6 +85,7 @@ class Agreement {
     ready,
     together,
     reduce_one,
+    prepare,
     compare,
     confirm,
     settle,
@@ -120,6 +123,8 @@ class Agreement {
   Actions begin_finals(Time now);
   Actions begin_lockstep();
   Actions lockstep_next(Time now);
+  Actions choose(Time now);
+  Actions prepared(const Worked& event, Time now);
   Actions compare(Time now);
   Actions settle(bool proposal, Time now);
   Actions settled(std::optional<bool> answer);
@@ -134,6 +139,7 @@ class Agreement {
   Exchange gather(Phase phase, std::vector<std::byte> bytes, Time deadline);
   Work work(Phase phase, Work::Kind kind, std::vector<Work::Item> items, Time until);
   Exchange::Kind reduction() const noexcept;
+  bool sharded() const noexcept;
   bool tuned(std::size_t problem) const noexcept;
   std::size_t next_tuned(std::size_t from) const noexcept;
   std::vector<std::size_t> to_save() const;
@@ -151,6 +157,7 @@ class Agreement {
   std::size_t current_ = 0, candidate_ = 0;  ///< the problem (and candidate) in exchange
   Time tune_until_ = 0;
   std::string trouble_;
+  std::vector<std::string> notes_;
   RankFailure failure_;  ///< why `confirm` failed, while it is being settled
   bool broken_ = false;  ///< this end was aborted
   Plan plan_;

@@ -21,12 +21,12 @@ Agreement::Actions Agreement::begin_tuning(Time now) {
   tune_until_ = now + in_.options.tune_seconds;
   for (std::size_t p = 0; p < problems_.size(); ++p)
     if (tuned(p)) problems_[p].mine.assign(in_.problems[p].candidates, kInfinity);
-  if (next_tuned(0) == problems_.size()) return compare(now);
+  if (next_tuned(0) == problems_.size()) return choose(now);
   if (in_.options.lockstep) {
     current_ = next_tuned(0);
     return begin_lockstep();
   }
-  if (in_.options.strategy != RankStrategy::shard) return time_shares(now);
+  if (!sharded()) return time_shares(now);
   Exchange e = exchange(Phase::costs, Exchange::Kind::reduce_max, now + in_.options.step_seconds);
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     if (!tuned(p)) continue;
@@ -92,6 +92,7 @@ Agreement::Actions Agreement::time_shares(Time now) {
 }
 
 Agreement::Actions Agreement::worked(const Worked& e, Time now) {
+  if (phase_ == Phase::prepare) return prepared(e, now);
   const bool expected = phase_ == Phase::tune || phase_ == Phase::finals ||
                         phase_ == Phase::build || phase_ == Phase::together;
   if (!expected) return {};
@@ -110,7 +111,7 @@ Agreement::Actions Agreement::worked(const Worked& e, Time now) {
       if (in_.options.strategy == RankStrategy::independent) {
         for (std::size_t p = 0; p < problems_.size(); ++p)
           if (tuned(p)) problems_[p].agreed = problems_[p].mine;
-        return compare(now);
+        return choose(now);
       }
       phase_ = Phase::reduce;
       current_ = 0;
@@ -137,9 +138,8 @@ Agreement::Actions Agreement::reduce_next(Time now) {
   const bool first = current_ == 0;
   current_ = next_tuned(current_);
   if (current_ == problems_.size()) {
-    const bool sharded = in_.options.strategy == RankStrategy::shard;
-    if (phase_ == Phase::reduce && sharded && in_.options.finalists > 0) return begin_finals(now);
-    return compare(now);
+    if (phase_ == Phase::reduce && sharded() && in_.options.finalists > 0) return begin_finals(now);
+    return choose(now);
   }
   const Time patience = (first ? std::max(now, tune_until_) + in_.options.step_seconds : now) +
                         in_.options.step_seconds;
@@ -151,7 +151,7 @@ Agreement::Actions Agreement::reduce_next(Time now) {
     return {std::move(e)};
   }
   // What only one rank timed has no mean.
-  const bool one_each = in_.options.strategy == RankStrategy::shard && phase_ == Phase::reduce;
+  const bool one_each = sharded() && phase_ == Phase::reduce;
   Exchange e = exchange(phase_, one_each ? Exchange::Kind::reduce_max : reduction(), patience);
   e.values = mine;
   return {std::move(e)};
@@ -197,7 +197,7 @@ Agreement::Actions Agreement::read_ready(std::span<const float> values, Time now
   Problem& problem = problems_[current_];
   if (values.size() != problem.agreed.size() + 1)
     return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
-  if (values.back() != 0) return compare(now);  // someone cannot or may not go on
+  if (values.back() != 0) return choose(now);  // someone cannot or may not go on
   problem.ready.assign(values.begin(), values.end() - 1);
   candidate_ = 0;
   return lockstep_next(now);
@@ -208,7 +208,7 @@ Agreement::Actions Agreement::lockstep_next(Time now) {
   while (candidate_ < ready.size() && !std::isfinite(ready[candidate_])) ++candidate_;
   if (candidate_ == ready.size()) {
     current_ = next_tuned(current_ + 1);
-    return current_ == problems_.size() ? compare(now) : begin_lockstep();
+    return current_ == problems_.size() ? choose(now) : begin_lockstep();
   }
   return {work(Phase::together, Work::Kind::together, {{current_, {candidate_}}},
                now + in_.options.step_seconds)};
@@ -219,7 +219,7 @@ Agreement::Actions Agreement::read_one(std::span<const float> values, Time now) 
     return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
   problems_[current_].agreed[candidate_] = sanitized(values[0]);
   // Of a mean not every bit is the same on all ranks, and what comes next must be.
-  if (values[1] * static_cast<float>(in_.size) > 0.5F) return compare(now);
+  if (values[1] * static_cast<float>(in_.size) > 0.5F) return choose(now);
   ++candidate_;
   return lockstep_next(now);
 }

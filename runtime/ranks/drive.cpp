@@ -26,6 +26,7 @@ class Driver {
       std::visit([this](const auto& a) { perform(a); }, action);
     }
     const Decision& decision = *agreement_.decision();
+    for (const std::string& note : decision.notes) log(LogLevel::info, note);
     if (decision.kind == Decision::Kind::defaults)
       log(LogLevel::warning,
           detail::format("rank {} of {} uses default configs: {}", communicator_.rank(),

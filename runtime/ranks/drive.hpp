@@ -11,8 +11,8 @@
 namespace kiln::runtime::ranks {
 
 struct Tasks {
-  /// Times candidates until `deadline`. What it throws is this rank's trouble: told to the others,
-  /// who then use the defaults, too.
+  /// Times or builds candidates until `deadline`. What it throws is this rank's trouble: told to
+  /// the others, who then use the defaults, too.
   std::function<Worked(const Work& work, Deadline deadline)> work;
   /// Writes the records of these problems. What it throws is logged: a plan needs no disk.
   std::function<void(std::span<const std::size_t> problems, const Plan& plan)> save;

@@ -17,8 +17,9 @@ bool Record::answers(std::size_t candidates) const noexcept {
 
 std::vector<std::byte> encode_record(const Record& record) {
   std::vector<std::byte> bytes = encode(static_cast<std::uint64_t>(record.winner));
-  const auto times = std::as_bytes(std::span(record.times));
-  bytes.insert(bytes.end(), times.begin(), times.end());
+  const std::size_t head = bytes.size(), more = record.times.size() * sizeof(float);
+  bytes.resize(head + more);
+  if (more > 0) std::memcpy(bytes.data() + head, record.times.data(), more);
   return bytes;
 }
 

@@ -58,8 +58,11 @@ struct Work {
     std::vector<std::size_t> candidates;
   };
   enum class Kind {
-    time,     ///< answer with their times
-    build,    ///< answer with 1 for what could be launched, +inf for what cannot; launch nothing
+    time,  ///< answer with their times
+    /// Answer with 1 for what could be launched, +inf for what cannot; launch nothing. For
+    /// lockstep, and at the end for what was chosen: then anything but an answer in time means that
+    /// this rank cannot do as the others, and all use the defaults.
+    build,
     together  ///< one candidate of a kernel that communicates: all ranks launch it now
   };
   Kind kind = Kind::time;
@@ -101,7 +104,8 @@ struct Failed {
 /// In the order of the items and their candidates; what is missing at the end was not tried.
 struct Worked {
   std::vector<Times> times;
-  std::string trouble;  ///< not empty: this rank cannot go on, and why. It still takes part.
+  /// Not empty: this rank cannot go on (or build what was chosen), and why. It still takes part.
+  std::string trouble;
 };
 struct Settled {
   std::optional<bool> answer;
@@ -121,8 +125,10 @@ struct Decision {
   };
   Kind kind = Kind::defaults;
   Plan plan;
-  Digest digest{};           ///< of the plan
-  RankFailure why;           ///< for defaults: who and what
+  Digest digest{};  ///< of the plan
+  RankFailure why;  ///< for defaults: who and what
+  /// For people: whose cache lacked what others had. The same on every rank.
+  std::vector<std::string> notes;
   bool broken = false;       ///< this end of the communicator was aborted
   std::size_t measured = 0;  ///< candidates given to this rank to time
 };

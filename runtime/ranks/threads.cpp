@@ -103,8 +103,10 @@ class ThreadCommunicator : public Communicator {
       std::lock_guard lock(hub_->mutex);
       if (!hub_->failure) {
         hub_->failure = why;
-        hub_->failure->kind = RankFailure::Kind::aborted;
-        if (hub_->failure->ranks.empty()) hub_->failure->ranks = {rank_};
+        if (why.ranks.empty()) {
+          hub_->failure->kind = RankFailure::Kind::aborted;
+          hub_->failure->ranks = {rank_};
+        }
       }
     }
     hub_->changed.notify_all();

@@ -16,14 +16,28 @@ double exchange(double bytes, int ranks, const TuningModel& model) {
   return ranks == 1 ? 0 : hops * model.latency + bytes / model.bytes_per_second;
 }
 
+/// Of one rank. No number of threads makes a single compilation shorter.
+struct Load {
+  double compile = 0, run = 0, dearest = 0;
+
+  void add(const Cost& cost) {
+    compile += cost.compile;
+    run += cost.run;
+    dearest = std::max<double>(dearest, cost.compile);
+  }
+  double seconds(const ShardOptions& options) const {
+    const double compiled = std::max(compile / options.compile_threads, dearest);
+    return options.overlap ? std::max(compiled, run) : compiled + run;
+  }
+};
+
 }  // namespace
 
 TuningTimes tuning_times(std::span<const Cost> costs, int ranks, const TuningModel& model) {
   ShardOptions options = model.one_rank;
   options.ranks = ranks;
-  double compile = 0, run = 0;
-  for (const Cost& c : costs) compile += c.compile, run += c.run;
-  const double everything = finish(compile, run, options);
+  Load all;
+  for (const Cost& c : costs) all.add(c);
 
   const double n = ranks, problems = static_cast<double>(model.problems);
   const double times = static_cast<double>(costs.size()) * sizeof(float);
@@ -35,26 +49,33 @@ TuningTimes tuning_times(std::span<const Cost> costs, int ranks, const TuningMod
   const double reduce = (problems - 1) * exchange(0, ranks, model) + exchange(times, ranks, model);
 
   TuningTimes t;
-  t.replicate = everything + agree + reduce;
+  t.replicate = model.setup + all.seconds(options) + agree + reduce;
   t.leader = t.replicate;
 
-  std::vector<double> compiles(static_cast<std::size_t>(ranks)), runs(compiles.size());
+  std::vector<Load> loads(static_cast<std::size_t>(ranks));
   const std::vector<int> owner = assign(costs, options);
-  for (std::size_t i = 0; i < costs.size(); ++i) {
-    compiles[static_cast<std::size_t>(owner[i])] += costs[i].compile;
-    runs[static_cast<std::size_t>(owner[i])] += costs[i].run;
+  for (std::size_t i = 0; i < costs.size(); ++i)
+    loads[static_cast<std::size_t>(owner[i])].add(costs[i]);
+  for (const Load& load : loads) t.share = std::max(t.share, load.seconds(options));
+  t.everyone = model.setup;
+  if (ranks == 1) {  // nothing to split, and nobody to time the best again
+    t.shard = t.share + t.everyone;
+    return t;
   }
-  double longest = 0;
-  for (std::size_t r = 0; r < runs.size(); ++r)
-    longest = std::max(longest, finish(compiles[r], runs[r], options));
-  // Who will be a finalist is not known: mean costs stand for theirs.
-  const double again = ranks == 1 || model.finalists == 0
-                           ? 0
-                           : std::min(static_cast<double>(model.finalists + 1) * problems,
-                                      static_cast<double>(costs.size()));
+  // Which candidates these are is not known beforehand: mean costs stand for theirs.
   const auto count = static_cast<double>(costs.size());
-  const double finals = again * finish(compile / count, run / count, options);
-  t.shard = longest + finals + agree + exchange(2 * times, ranks, model) + 2 * reduce;
+  const Cost mean{static_cast<float>(all.compile / count), static_cast<float>(all.run / count)};
+  const auto round = [&](double candidates) {
+    Load load;
+    for (double c = 0; c < std::min(candidates, count); ++c) load.add(mean);
+    return load.seconds(options);
+  };
+  if (count >=
+      static_cast<double>(model.share_to_estimate) * n * problems * options.compile_threads)
+    t.everyone += round(problems);
+  if (model.finalists > 0) t.everyone += round(static_cast<double>(model.finalists + 1) * problems);
+  t.exchanges = agree + exchange(2 * times, ranks, model) + 2 * reduce;
+  t.shard = t.share + t.everyone + t.exchanges;
   return t;
 }
 

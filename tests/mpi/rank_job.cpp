@@ -1,23 +1,32 @@
-// One rank of a job over MPI that agrees on made-up times, and does to itself what it is told to:
+// One rank of a job that tunes a kernel on the host over MPI, and does to itself what it is told:
 //   mpirun -n 4 rank_job FOLDER name=value...
-// fault=kill|stop|slow|fail|odd-build|odd-arch|odd-list|corrupt|stale|full|refuse  rank=R  at=CALL
-// Each rank writes FOLDER/R.txt: `plan DIGEST` or `defaults REASON`, and the seconds that it took.
+// strategy=replicate|shard|leader  lockstep=1  settle=1: how they agree.
+// stores=own|one: a store per rank, or one for all.
+// cache=all|disjoint: what was tuned before, by all, or ranks 0 and 1 each another problem.
+// fault=...  rank=R  at=POINT: what befalls which rank, and where (see fate.hpp, odd_parts.hpp).
+// Each rank writes FOLDER/R.txt: per problem `plan DIGEST config ...` or `defaults REASON`, then
+// what else is to be known. Without arguments: whether it could run. Exit 77: it cannot, since this
+// build has no compiler for the host.
+#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 
 #include <unistd.h>
 
+#include "fate.hpp"
 #include "kiln/communicators.hpp"
-#include "kiln/error.hpp"
-#include "runtime/ranks/drive.hpp"
+#include "kiln/runtime.hpp"
+#include "odd_parts.hpp"
+#include "runtime/devices.hpp"
+#include "runtime/engine.hpp"
 
-using namespace kiln::runtime::ranks;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -27,150 +36,201 @@ std::string option(const std::string& name, const std::string& otherwise = "") {
   return found == options.end() ? otherwise : found->second;
 }
 
-void befall() {
-  if (option("fault") == "kill") ::kill(::getpid(), SIGKILL);
-  if (option("fault") == "stop") ::kill(::getpid(), SIGSTOP);  // until someone lets it go on
+/// Each candidate does the same with other effort, so that the least wins by far.
+kiln::KernelDefinition axpy(const std::vector<std::int64_t>& effort, const std::string& remark) {
+  kiln::KernelDefinition k;
+  k.name = "axpy";
+  k.source.text = "// " + remark + R"(
+__global__ void axpy(float* y, const float* x, float a, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float sum = a * x[i];
+  for (int k = 0; k < 40 * effort; ++k) sum += x[i] * 1e-20f;  // not to be seen in the result
+  y[i] = sum;
+})";
+  k.entry = "axpy";
+  k.passing = kiln::Passing::constants;
+  k.arguments = {"float*", "const float*", "float", "int"};
+  k.space.parameter("effort", effort, effort.front());
+  k.problem_fields = {"n"};
+  k.geometry = [](auto, auto problem) {
+    return kiln::LaunchGeometry{{static_cast<unsigned>(problem[0] + 63) / 64}, {64}, 0};
+  };
+  k.workload = [](auto problem, kiln::Workload& w) {
+    const auto n = static_cast<std::size_t>(problem[0]);
+    w.output<float>(n).input<float>(n, {0.5, 1}).scalar(2.0F).scalar(static_cast<int>(n));
+  };
+  k.reference = [](auto problem, std::span<void* const> args) {
+    for (std::int64_t i = 0; i < problem[0]; ++i)
+      static_cast<float*>(args[0])[i] = 2 * static_cast<const float*>(args[1])[i];
+  };
+  return k;
 }
 
-/// Dies or stops just before call number `at`.
-class Fated : public kiln::Communicator {
+kiln::RankOptions together() {
+  kiln::RankOptions o;
+  const std::string strategy = option("strategy", "replicate");
+  for (const auto s :
+       {kiln::RankStrategy::replicate, kiln::RankStrategy::shard, kiln::RankStrategy::leader})
+    if (strategy == to_string(s)) o.strategy = s;
+  o.lockstep = option("lockstep") == "1";
+  o.first_seconds = 6, o.step_seconds = 2, o.tune_seconds = 8;
+  o.finalists = 2;
+  return o;
+}
+
+/// A process's view of Kiln, as if started anew.
+class Kiln {
  public:
-  Fated(kiln::Communicator& base, int at) : base_(base), at_(at) {}
-  int rank() const noexcept override { return base_.rank(); }
-  int size() const noexcept override { return base_.size(); }
-  Failure gather(std::span<const std::byte> a, std::span<std::byte> b, kiln::Deadline d) override {
-    count();
-    return base_.gather(a, b, d);
+  Kiln(const fs::path& store, const std::string& fault,
+       std::shared_ptr<kiln::Communicator> ranks = {}) {
+    kiln::RuntimeOptions o;
+    o.store.directory = store;
+    o.compile_threads = 1;
+    o.tuning.ranks = std::move(ranks);
+    o.tuning.together = together();
+    if (fault == "refuse") o.tuning.together.margin = -1;
+    o.log = o.store.log = [this](kiln::LogLevel level, std::string_view text) {
+      const std::lock_guard lock(mutex_);
+      (level == kiln::LogLevel::warning ? warnings_ : notes_).emplace_back(text);
+    };
+    auto device = std::make_shared<odd::Device>(kiln::runtime::open_device("host", {}));
+    auto compiler =
+        std::make_shared<odd::Compiler>(kiln::runtime::make_compiler(kiln::Target::Kind::host));
+    if (fault == "odd-arch") device->told.target.arch = "x86-64";
+    if (fault == "odd-build") compiler->build = "of last week";
+    if (fault == "fail") compiler->refuses = "effort=1";
+    if (fault == "slow") device->slowness = compiler->slowness = 10;
+    o.tuning.progress = [this](const kiln::TuneProgress& p) {
+      if (on_timing && p.phase == kiln::TuneProgress::Phase::time) on_timing();
+    };
+    runtime.emplace(std::make_shared<kiln::detail::Engine>(
+        std::move(o), device, [compiler](kiln::Target::Kind) { return compiler; }));
   }
-  Failure reduce(std::span<float> v, kiln::Reduction op, kiln::Deadline d) override {
-    count();
-    return base_.reduce(v, op, d);
-  }
-  Failure broadcast(std::span<std::byte> b, int root, kiln::Deadline d) override {
-    count();
-    return base_.broadcast(b, root, d);
-  }
-  void abort(const kiln::RankFailure& why) noexcept override { base_.abort(why); }
-  bool settles() const noexcept override { return base_.settles(); }
-  std::optional<bool> settle(const kiln::Digest& q, bool p, kiln::Deadline d) override {
-    return base_.settle(q, p, d);
-  }
-  Failure split(int g, std::unique_ptr<Communicator>& part, kiln::Deadline d) override {
-    return base_.split(g, part, d);
-  }
+
+  std::vector<std::string> warnings() const { return warnings_; }
+  std::vector<std::string> notes() const { return notes_; }
+  std::optional<kiln::Runtime> runtime;
+  std::function<void()> on_timing;
 
  private:
-  void count() {
-    if (calls_++ == at_) befall();
-  }
-  kiln::Communicator& base_;
-  const int at_;
-  int calls_ = 0;
+  std::mutex mutex_;
+  std::vector<std::string> warnings_, notes_;
 };
 
-AgreementInput input(int rank, bool me, const std::string& fault) {
-  AgreementInput in;
-  const std::string strategy = option("strategy", "replicate");
-  for (const auto s : {kiln::RankStrategy::replicate, kiln::RankStrategy::shard,
-                       kiln::RankStrategy::leader, kiln::RankStrategy::independent})
-    if (strategy == to_string(s)) in.options.strategy = s;
-  in.options.lockstep = option("lockstep") == "1";
-  in.options.first_seconds = 8, in.options.step_seconds = 2, in.options.tune_seconds = 4;
-  in.options.finalists = 2;
-  in.identity = {1, 2, 3, 4, 5, 6};
-  in.problems.resize(2);
-  for (ProblemInput& p : in.problems) p.candidates = 8;
-  in.store = 1;
-  const Record good{{8, 7, 6, 5, 4, 3, 2, 1}, 7};
-  const std::string cache = option("cache");
-  if (cache == "all" || (cache == "disjoint" && rank < 2)) {
-    if (cache == "all" || rank == 0) in.problems[0].record = good;
-    if (cache == "all" || rank == 1) in.problems[1].record = good;
+/// One byte in the midst of each record is another.
+void damage_records(const fs::path& store) {
+  for (const auto& item : fs::recursive_directory_iterator(store)) {
+    if (!item.is_regular_file() || item.path().string().find("/records") == std::string::npos)
+      continue;
+    std::fstream file(item.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(item.file_size() / 2);
+    file.seekg(middle);
+    const char c = static_cast<char>(file.get() ^ 0x20);
+    file.seekp(middle);
+    file.put(c);
   }
-  if (!me) return in;
-  if (fault == "odd-build") in.identity.build = 99;
-  if (fault == "odd-arch") in.identity.target = 99;
-  if (fault == "odd-list") in.problems[1].candidates = 9;
-  if (fault == "corrupt") in.problems[0].record = Record{{1, 2}, 77};
-  if (fault == "stale") in.problems[0].record.reset();
-  if (fault == "refuse") in.options.margin = -1;
-  return in;
+}
+
+std::string line_of(const std::string& text) {
+  std::string line = text;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line + '\n';
+}
+
+std::string describe(const kiln::TuneResult& result) {
+  const kiln::RankReport& agreed = *result.agreed;
+  if (agreed.outcome != kiln::RankReport::Outcome::plan) return line_of("defaults " + agreed.why);
+  return line_of("plan " + agreed.plan_digest + " " + result.describe(result.winner()) + " timed " +
+                 std::to_string(agreed.measured) + (result.from_store ? " stored" : ""));
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::string folder = argv[1];
+int main(int argc, char** argv) try {
+  try {
+    kiln::runtime::make_compiler(kiln::Target::Kind::host);
+  } catch (const kiln::EnvironmentError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 77;
+  }
+  if (argc < 2) return 0;
+  const fs::path folder = argv[1];
   for (int i = 2; i < argc; ++i) {
     const std::string text = argv[i];
     options[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
   }
-  std::unique_ptr<kiln::Communicator> world;
-  try {
-    world = kiln::mpi_communicator(kiln::deadline_in(20));
-    if (option("settle") == "1")
-      world = kiln::settle_in(std::move(world), folder, kiln::deadline_in(20));
-  } catch (const kiln::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    _exit(2);
-  }
+  std::unique_ptr<kiln::Communicator> world = kiln::mpi_communicator(kiln::deadline_in(20));
+  if (option("settle") == "1")
+    world = kiln::settle_in(std::move(world), folder, kiln::deadline_in(20));
   const int rank = world->rank();
-  const std::string path = folder + "/" + std::to_string(rank);
-  std::ofstream(path + ".pid") << ::getpid() << '\n';
+  const fs::path path = folder / std::to_string(rank);
+  std::ofstream(path.string() + ".pid") << ::getpid() << '\n';
+
   const bool me = std::to_string(rank) == option("rank");
-  const std::string fault = option("fault"), at = option("at", "-1");
-  Fated comm(*world, me && at != "tune" && at != "save" ? std::stoi(at) : -1);
+  const std::string fault = me ? option("fault") : "", at = option("at");
+  const fs::path store = fs::path(option("store", folder / "store")) /
+                         (option("stores", "own") == "own" ? std::to_string(rank) : "one");
+  const fate::Blow blow = fault == "kill"   ? fate::Blow::kill
+                          : fault == "stop" ? fate::Blow::stop
+                                            : fate::Blow::none;
+  auto ranks = std::make_shared<fate::Fated>(std::move(world), fate::Fate{blow, at});
 
-  Tasks tasks;
-  tasks.work = [&](const Work& work, kiln::Deadline until) {
-    if (me && at == "tune") befall();
-    Worked done;
-    for (const Work::Item& item : work.items) {
-      done.times.emplace_back();
-      for (const std::size_t c : item.candidates) {
-        if (work.kind == Work::Kind::time && std::chrono::steady_clock::now() >= until) return done;
-        std::this_thread::sleep_for(std::chrono::milliseconds(me && fault == "slow" ? 100 : 10));
-        const bool fails = me && fault == "fail" && c == 7;
-        done.times.back().push_back(fails ? HUGE_VALF : 8 - static_cast<float>(c));
-      }
-    }
-    return done;
-  };
-  std::string saved = "no";
-  tasks.save = [&](auto, const Plan&) {
-    if (me && at == "save") befall();
-    if (me && fault == "full") throw kiln::EnvironmentError("write: no space left on device (28)");
-    saved = "yes";
-  };
-  std::string said;
-  tasks.log = [&](kiln::LogLevel, std::string_view text) { said += std::string(text) + "; "; };
-
-  const auto begin = std::chrono::steady_clock::now();
-  std::string line;
-  bool broken = true;
-  try {
-    const Decision d = agree(comm, input(rank, me, fault), tasks);
-    broken = d.broken;
-    line = d.kind == Decision::Kind::plan ? "plan " + kiln::to_hex(d.digest) + " choices " +
-                                                std::to_string(d.plan.choices[0].candidate) + " " +
-                                                std::to_string(d.plan.choices[1].candidate) +
-                                                " timed " + std::to_string(d.measured)
-                                          : "defaults " + d.why.describe();
-  } catch (const kiln::UserError& e) {
-    line = std::string("refused ") + e.what();
+  std::vector<std::int64_t> effort{8, 4, 2, 1};
+  const kiln::Values problems[] = {{1 << 14}, {1 << 15}};
+  const std::string cache = option("cache");
+  if (cache == "all") Kiln(store, "", ranks).runtime->tuned(axpy(effort, "")).tune(problems[0]);
+  if (cache == "disjoint" && rank < 2)
+    Kiln(store, "").runtime->tuned(axpy(effort, "")).tune(problems[rank]);
+  if (fault == "corrupt") damage_records(store);
+  if (fault == "stale") {
+    fs::remove_all(store);
+    Kiln(store, "").runtime->tuned(axpy(effort, "of last week")).tune(problems[0]);
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::ofstream(path + ".tmp") << line << '\n'
-                               << "seconds " << seconds << '\n'
-                               << "saved " << saved << '\n'
-                               << said << '\n';
-  std::rename((path + ".tmp").c_str(), (path + ".txt").c_str());
-  std::fprintf(stderr, "rank %d: %s (%.2f s)\n", rank, line.c_str(), seconds);
+  if (fault == "odd-list") effort.push_back(16);
+  if (fault == "full") fate::fill_disk(store);
+  if (fault == "kill" && at == "save") fate::die_when_saving();
+
+  Kiln kiln(store, fault, ranks);
+  if (blow != fate::Blow::none && at == "tune")
+    kiln.on_timing = [blow, done = false]() mutable {
+      if (!std::exchange(done, true)) fate::strike(blow);
+    };
+  ranks->arm();
+  const auto begin = std::chrono::steady_clock::now();
+  std::string said;
+  bool broken = false;
+  try {
+    const auto handle = kiln.runtime->tuned(axpy(effort, ""));
+    for (std::size_t p = 0; p < (cache == "disjoint" ? 2 : 1); ++p) {
+      const kiln::TuneResult result = handle.tune(problems[p]);
+      said += describe(result);
+      broken |= result.agreed->broken;
+      for (const kiln::Candidate& c : result.candidates)
+        if (c.status == kiln::CandidateStatus::compile_failed)
+          said += line_of("failed " + result.describe(c) + " " + c.reason);
+      const auto config = handle.config(problems[p]);  // what a launch then uses
+      said += line_of("uses effort=" + std::to_string(config[0]));
+      said += line_of("right " + std::to_string(handle.verify(problems[p]).right));
+    }
+  } catch (const kiln::UserError& e) {
+    said = line_of(std::string("refused ") + e.what());
+    broken = true;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::string text = said + "seconds " + std::to_string(seconds.count()) + '\n';
+  text += "written " + std::to_string(kiln.runtime->statistics().store.writes) + '\n';
+  for (const std::string& warning : kiln.warnings()) text += line_of("warning " + warning);
+  for (const std::string& note : kiln.notes()) text += line_of("note " + note);
+  std::ofstream(path.string() + ".tmp") << text;
+  std::rename((path.string() + ".tmp").c_str(), (path.string() + ".txt").c_str());
+  std::fprintf(stderr, "rank %d:\n%s", rank, text.c_str());
   if (broken) {  // others may still be reading what this rank told them
     std::this_thread::sleep_for(std::chrono::seconds(1));
     _exit(0);
   }
-  world.reset();
   return 0;
+} catch (const kiln::Error& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  _exit(2);
 }

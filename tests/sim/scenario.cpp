@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace sim {
@@ -114,10 +115,10 @@ void make_odd(Random& random, Rank& rank) {
 
 Fault draw_fault(Random& random, int size) {
   static const char* const kPhases[] = {
-      "start", "digest", "vote",     "share",   "costs",   "tune",   "reduce", "finals",
-      "build", "ready",  "lockstep", "compare", "confirm", "settle", "done",   "confirm"};
+      "start", "digest",   "vote",    "share",   "costs",  "tune", "reduce",  "finals", "build",
+      "ready", "lockstep", "compare", "confirm", "settle", "done", "confirm", "prepare"};
   Fault f;
-  f.phase = kPhases[random.below(16)];
+  f.phase = kPhases[random.below(static_cast<int>(std::size(kPhases)))];
   f.sends = random.chance(0.5) ? 0 : random.below(size);
   if (random.chance(0.5)) {
     f.kind = Fault::Kind::crash;
@@ -215,6 +216,13 @@ Scenario draw(std::uint64_t seed, const Limits& limits) {
   }
   if (random.chance(0.1)) any().slowness = 10;
   if (random.chance(0.05)) any().slowness = 1000;
+  if (random.chance(0.1)) any().overruns = true;
+  if (random.chance(0.05)) {  // one that compiles next to nothing
+    auto& odd = any();
+    for (std::size_t p = 0; p < truth.size(); ++p)
+      for (std::size_t c = 0; c < truth[p].size(); ++c)
+        if (random.chance(0.7)) odd.builds[p][c] = false, odd.times[p][c] = kInfinity;
+  }
   if (random.chance(0.05)) any().trouble = "device lost: code 700";
   if (random.chance(0.05)) any().start = random.uniform(2, 60);
   if (random.chance(0.55)) {

@@ -51,6 +51,7 @@ struct Rank {
   double start = 0;              ///< when it enters
   double offset = 0, drift = 0;  ///< of its clock
   double slowness = 1;           ///< of its work
+  bool overruns = false;         ///< finishes what it compiles or times, whatever the time
   Fault fault;
   std::string trouble;                    ///< not empty: its device cannot do any work
   std::vector<std::vector<float>> times;  ///< what it would measure; infinite: the candidate fails
@@ -66,7 +67,8 @@ enum class Sabotage {
   no_confirmation,     ///< the plan is taken then, too
   lying_register,      ///< everyone is told what it proposed
   no_deadlines,        ///< nobody ever loses patience
-  forgets_abort        ///< who gives up keeps joining in exchanges
+  forgets_abort,       ///< who gives up keeps joining in exchanges
+  blind_vouching       ///< whatever was chosen is said to be built
 };
 
 struct Scenario {

@@ -80,6 +80,10 @@ TEST_CASE("waiting without a deadline is noticed", "[sim]") {
   CHECK(noticed(Sabotage::no_deadlines, "never ends") > 0);
 }
 
+TEST_CASE("a plan that some rank cannot build is noticed", "[sim]") {
+  CHECK(noticed(Sabotage::blind_vouching, "has not built") > 0);
+}
+
 TEST_CASE("a rank that gives up but goes on is noticed", "[sim]") {
   // The gap of the last exchange is small: it takes more seeds to fall into it.
   CHECK(noticed(Sabotage::forgets_abort, "one of another choice", 4000) > 0);

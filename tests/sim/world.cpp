@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "kiln/detail/format.hpp"
 
@@ -128,11 +129,8 @@ void World::happen(const Happening& h) {
       return;
     case What::tick:
       return tell(h.rank, ranks::Tick{});
-    case What::worked: {
-      double takes = 0;
-      ranks::Worked done{measure(h.rank, s.work.until, takes), rank(h.rank).trouble};
-      return tell(h.rank, done);
-    }
+    case What::worked:
+      return tell(h.rank, s.done);
     case What::answer:
       return tell(h.rank, ranks::Settled{s.answer});
     case What::ask:
@@ -371,22 +369,31 @@ bool World::dies_or_stalls(int r) {
   return true;
 }
 
-std::vector<ranks::Times> World::measure(int r, double until, double& takes) {
-  const State& s = state(r);
+/// What is not done in time is left out; `takes` is how long the rest took.
+std::vector<ranks::Times> World::measure(int r, double& takes) {
+  State& s = state(r);
   const Rank& me = rank(r);
+  const bool build = s.work.kind == Work::Kind::build;
   std::vector<ranks::Times> times;
-  const double budget = global(r, until) - now_ + takes;
+  const double budget = global(r, s.work.until) - now_;
   for (const Work::Item& item : s.work.items) {
     times.emplace_back();
     for (const std::size_t c : item.candidates) {
-      double seconds = 0.02;
+      double compile = 0.01, run = 0.01;
       if (const auto& costs = me.input.problems[item.problem].costs; !costs.empty())
-        seconds = costs[c].compile / me.input.compile_threads + costs[c].run;
-      takes += seconds * me.slowness;
-      if (s.work.kind == Work::Kind::time && takes > budget) return times;
+        compile = costs[c].compile / me.input.compile_threads, run = costs[c].run;
+      const bool there = s.built.count({item.problem, c}) != 0;
+      const double more = ((there ? 0 : compile) + (build ? 0 : run)) * me.slowness;
+      const bool late = s.work.kind != Work::Kind::together && takes + more > budget;
+      if (late && !me.overruns) {
+        takes = std::max(takes, budget);
+        return times;
+      }
+      takes += more;
       const bool builds = me.builds[item.problem][c];
-      times.back().push_back(s.work.kind == Work::Kind::build ? (builds ? 1.0F : kInfinity)
-                                                              : me.times[item.problem][c]);
+      if (builds) s.built.insert({item.problem, c});
+      times.back().push_back(build ? (builds ? 1.0F : kInfinity) : me.times[item.problem][c]);
+      if (late) return times;
     }
   }
   return times;
@@ -407,10 +414,17 @@ void World::perform(int r, Work work) {
     }
   }
   double takes = 0;
-  measure(r, s.work.until, takes);
+  s.done = {measure(r, takes), rank(r).trouble};
   if (!rank(r).trouble.empty()) takes = 0.1;
-  const double most = std::max(0.0, global(r, s.work.until) - now_);
-  push(now_ + (s.work.kind == Work::Kind::time ? std::min(takes, most) : takes), What::worked, r);
+  if (std::string_view(s.machine->phase()) == "prepare") {
+    s.unprepared = !rank(r).trouble.empty();
+    for (std::size_t i = 0; i < s.work.items.size(); ++i)
+      s.unprepared |=
+          i >= s.done.times.size() || s.done.times[i].empty() || std::isinf(s.done.times[i][0]);
+    if (scenario_.sabotage == Sabotage::blind_vouching)
+      s.done = {std::vector<ranks::Times>(s.work.items.size(), {1}), ""};
+  }
+  push(now_ + takes, What::worked, r);
 }
 
 void World::finish(int r) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,9 +77,12 @@ class World {
     std::optional<std::uint32_t> waiting;  ///< for this collective
     std::optional<kiln::RankFailure> poison;
     ranks::Work work;
+    ranks::Worked done;  ///< told when that is over
     ranks::Settle question;
     std::optional<bool> answer;
     std::vector<std::pair<std::size_t, std::size_t>> together;
+    std::set<std::pair<std::size_t, std::size_t>> built;
+    bool unprepared = false;  ///< could not build what was chosen, or not in time
     bool saved = false, skipped = false, used = false;
     std::uint32_t completed = 0;
   };
@@ -103,7 +107,7 @@ class World {
   bool dies_or_stalls(int rank);
   void result(Round& round);
   std::vector<int> late(const Round& round) const;
-  std::vector<ranks::Times> measure(int rank, double until, double& takes);
+  std::vector<ranks::Times> measure(int rank, double& takes);
   double local(int rank, double time) const;
   double global(int rank, double time) const;
   bool decided(int rank) const;

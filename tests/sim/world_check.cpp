@@ -50,7 +50,8 @@ void World::check() {
     const kiln::RankOptions& o = rank(r).input.options;
     const double steps = s.machine->exchanges() + 3.0;
     const double bound = o.first_seconds + 2 * o.tune_seconds + steps * (3 * o.step_seconds + 1) +
-                         s.stalled_for + (o.lockstep ? 40 * rank(r).slowness : 0);
+                         s.stalled_for + (o.lockstep ? 40 * rank(r).slowness : 0) +
+                         (rank(r).overruns ? rank(r).slowness : 0);
     if (s.ended_at - s.began > bound)
       violation(format("rank {} took {} s, more than {}", r, s.ended_at - s.began, bound));
   }
@@ -79,9 +80,11 @@ void World::check() {
       if (!state(r).used) violation(format("rank {} cannot go on with the communicator", r));
   }
   bool troubled = false, slow = false, cached = false;
+  std::vector<int> unprepared;
   int faults = 0, crashed = -1;
   for (int r = 0; r < size_; ++r) {
     troubled |= !rank(r).trouble.empty();
+    if (state(r).unprepared) unprepared.push_back(r);
     slow |= rank(r).slowness != 1 || rank(r).start > 2;
     faults += rank(r).fault.kind != Fault::Kind::none;
     if (rank(r).fault.kind == Fault::Kind::crash && state(r).dead) crashed = r;
@@ -89,7 +92,14 @@ void World::check() {
   }
   const bool even =
       in.options.reduction == kiln::RankReduction::max || scenario_.network.equal_sums;
-  if (calm && !scenario_.odd_rank && !troubled && even && outcome_.plans != size_)
+  if (plans && !unprepared.empty())
+    violation(format("rank {} holds a plan that rank {} has not built", first_plan, unprepared[0]));
+  if (calm && !unprepared.empty() && !troubled && even)
+    for (int r = 0; r < size_; ++r)
+      if (state(r).machine->decision()->why.ranks != unprepared)
+        violation(format("rank {} does not say who cannot build", r));
+  if (calm && !scenario_.odd_rank && !troubled && unprepared.empty() && even &&
+      outcome_.plans != size_)
     violation("nothing went wrong, yet there is no plan");
   if (calm && scenario_.odd_rank) {
     const Decision& d = *state(0).machine->decision();

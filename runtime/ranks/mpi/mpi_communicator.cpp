@@ -22,9 +22,10 @@ constexpr auto kRollCall = std::chrono::milliseconds(500);
 struct Note {
   enum Kind : std::int32_t { aborted, who_is_there, here };
   Kind kind = here;
+  RankFailure::Kind why = RankFailure::Kind::aborted;
   std::int32_t named = 0;
   std::int32_t ranks[8] = {};
-  char text[212] = {};
+  char text[208] = {};
 };
 static_assert(sizeof(Note) == 252);
 
@@ -110,6 +111,7 @@ class MpiCommunicator : public Communicator {
       told_ = true;
       Note note;
       note.kind = Note::aborted;
+      if (!why.ranks.empty()) note.why = why.kind;
       std::vector<int> ranks = why.ranks.empty() ? std::vector{rank_} : why.ranks;
       note.named = static_cast<std::int32_t>(std::min<std::size_t>(ranks.size(), 8));
       std::copy_n(ranks.begin(), note.named, note.ranks);
@@ -215,7 +217,7 @@ class MpiCommunicator : public Communicator {
       if (note.kind == Note::aborted) {
         if (broken_) continue;
         note.text[sizeof note.text - 1] = '\0';
-        broken_ = RankFailure{RankFailure::Kind::aborted, {}, note.text};
+        broken_ = RankFailure{note.why, {}, note.text};
         for (int i = 0; i < std::clamp(note.named, 0, 8); ++i)
           broken_->ranks.push_back(note.ranks[i]);
       } else if (note.kind == Note::who_is_there) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "runtime/ranks/agreement.hpp"
@@ -75,6 +76,7 @@ struct Job {
         Worked done;
         for (const Work::Item& item : w->items) {
           done.times.emplace_back();
+          if (w->kind == Work::Kind::build && unanswered.count(static_cast<int>(r))) continue;
           for (const std::size_t c : item.candidates)
             done.times.back().push_back(measure(static_cast<int>(r), w->kind, item.problem, c));
         }
@@ -96,6 +98,7 @@ struct Job {
   std::vector<std::vector<Work>> works;
   std::vector<std::vector<std::size_t>> saves;
   std::vector<std::string> troubles;
+  std::set<int> unanswered;  ///< ranks that never finish a build
   std::vector<kiln::Digest> questions;
   std::vector<Exchange> open;
   std::optional<bool> answer = true;

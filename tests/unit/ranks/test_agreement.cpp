@@ -16,10 +16,16 @@ namespace {
 
 float ones(int, Work::Kind, std::size_t, std::size_t) { return 1; }
 
+float only_builds(int, Work::Kind kind, std::size_t, std::size_t) {
+  if (kind != Work::Kind::build) throw std::logic_error("nothing is to be timed");
+  return 1;
+}
+
 std::size_t timed(const Job& job, std::size_t r) {
   std::size_t count = 0;
   for (const Work& w : job.works[r])
-    for (const Work::Item& item : w.items) count += item.candidates.size();
+    if (w.kind != Work::Kind::build)
+      for (const Work::Item& item : w.items) count += item.candidates.size();
   return count;
 }
 
@@ -91,7 +97,7 @@ TEST_CASE("shards are disjoint, whole, and the best of them are timed by all", "
   check_same_exchanges(job);
   std::vector<int> seen(40);
   for (std::size_t r = 0; r < 4; ++r) {
-    REQUIRE(job.works[r].size() == 2);
+    REQUIRE(job.works[r].size() == 3);  // the shard, the finals, what was chosen
     std::size_t mine = 0;
     for (const Work::Item& item : job.works[r][0].items)
       for (const std::size_t c : item.candidates) ++seen[item.problem * 20 + c], ++mine;
@@ -111,6 +117,16 @@ TEST_CASE("shards follow what candidates cost, by the largest word of any rank",
   Job job(all);
   job.run(ones);
   CHECK(std::max(timed(job, 0), timed(job, 1)) == 3);
+}
+
+TEST_CASE("one rank alone splits nothing, and times nothing twice", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::shard;
+  Job job(inputs(1, 4, options));
+  job.run(ones);
+  CHECK(timed(job, 0) == 4);
+  CHECK(job.exchanges[0].size() == 5);
+  CHECK(job.decision(0).kind == Kind::plan);
 }
 
 TEST_CASE("a leader times, all receive", "[ranks]") {
@@ -143,9 +159,10 @@ TEST_CASE("a record that all have is the answer", "[ranks]") {
   auto all = inputs(3, 2);
   for (auto& in : all) in.problems[0].record = Record{{2, 1}, 1}, in.store = 5;
   Job job(all);
-  job.run([](auto...) -> float { throw std::logic_error("nothing is to be timed"); });
+  job.run(only_builds);
   CHECK(job.exchanges[0].size() == 4);
   CHECK(job.decision(2).plan.choices[0] == Choice{1, 1});
+  CHECK(job.decision(2).notes.empty());
   CHECK(job.saves[0].empty());
 }
 
@@ -156,12 +173,15 @@ TEST_CASE("a record that some have is shared, most holders first, and saved wher
   all[3].problems[0].record = all[4].problems[0].record = Record{{1, 2}, 0};
   for (std::size_t r = 0; r < 5; ++r) all[r].store = r < 3 ? 7 : 8;  // two file systems
   Job job(all);
-  job.run([](auto...) -> float { throw std::logic_error("nothing is to be timed"); });
+  job.run(only_builds);
   check_same_exchanges(job);
   CHECK(job.exchanges[0][2].kind == Exchange::Kind::broadcast);
   CHECK(job.exchanges[0][2].root == 3);
   for (std::size_t r = 0; r < 5; ++r) {
     CHECK(job.decision(r).plan.choices[0] == Choice{0, 1});
+    CHECK(job.decision(r).notes ==
+          std::vector<std::string>{
+              "problem 0: no such record on ranks 0, 1, 2, so all take rank 3's"});
     CHECK(job.saves[r] == (r == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{}));
   }
 }
@@ -174,6 +194,8 @@ TEST_CASE("or everyone tunes, if so asked", "[ranks]") {
   Job job(all);
   job.run([](int, Work::Kind, std::size_t, std::size_t c) { return c == 1 ? 1.0F : 2.0F; });
   CHECK(job.decision(2).plan.choices[0].candidate == 1);
+  CHECK(job.decision(1).notes ==
+        std::vector<std::string>{"problem 0: no record on ranks 0, 1, so all tune"});
 }
 
 TEST_CASE("a shared record that is not what was voted for is measured anew", "[ranks]") {
@@ -243,7 +265,7 @@ TEST_CASE("trouble in lockstep stops all before the next launch", "[ranks]") {
     });
     check_same_exchanges(job);
     for (std::size_t r = 0; r < 3; ++r) {
-      CHECK(job.works[r].size() == 3);  // build, candidates 0 and 1
+      CHECK(job.works[r].size() == 3U + (r != 1));  // build, candidates 0 and 1, what was chosen
       CHECK(job.decision(r).kind == Kind::defaults);
     }
   }
@@ -265,6 +287,93 @@ TEST_CASE("a rank in trouble is named with its reason, and nobody hangs", "[rank
       CHECK_FALSE(job.decision(r).broken);
     }
   }
+}
+
+TEST_CASE("every rank builds what was chosen before it agrees, and nothing else", "[ranks]") {
+  for (const RankStrategy strategy :
+       {RankStrategy::replicate, RankStrategy::shard, RankStrategy::leader}) {
+    RankOptions options;
+    options.strategy = strategy;
+    Job job(inputs(3, 4, options, 3));
+    job.run([](int, Work::Kind kind, std::size_t p, std::size_t c) {
+      if (kind == Work::Kind::build) return 1.0F;
+      return p == 1 ? kInf : 9.0F - static_cast<float>(c);  // of problem 1 nothing can be used
+    });
+    check_same_exchanges(job);
+    for (std::size_t r = 0; r < 3; ++r) {
+      const Work& last = job.works[r].back();
+      CHECK(last.kind == Work::Kind::build);
+      CHECK(last.until == job.now + options.step_seconds);
+      REQUIRE(last.items.size() == 2);
+      CHECK(last.items[0].problem == 0);
+      CHECK(last.items[1].problem == 2);
+      CHECK(last.items[1].candidates == std::vector<std::size_t>{3});
+      CHECK(job.decision(r).kind == Kind::plan);
+      // Who has nothing to build waits for who has.
+      const Exchange& compare = job.exchanges[r][job.exchanges[r].size() - 2];
+      CHECK(compare.deadline == job.now + 2 * options.step_seconds);
+    }
+  }
+}
+
+TEST_CASE("no plan names what some rank cannot build", "[ranks]") {
+  for (const bool cached : {false, true})
+    for (const RankStrategy strategy :
+         {RankStrategy::replicate, RankStrategy::shard, RankStrategy::leader}) {
+      RankOptions options;
+      options.strategy = strategy;
+      options.finalists = 0;
+      auto all = inputs(3, 4, options, 2);
+      for (auto& in : all) {
+        in.store = 1;
+        if (cached) in.problems[0].record = in.problems[1].record = Record{{4, 3, 2, 1}, 3};
+      }
+      const auto run = [&](auto prepare, auto measure) {
+        Job job(all);
+        prepare(job);
+        job.run(measure);
+        check_same_exchanges(job);
+        for (std::size_t r = 0; r < 3; ++r) {
+          CHECK(job.decision(r).kind == Kind::defaults);
+          CHECK_FALSE(job.decision(r).broken);
+          CHECK(job.saves[r].empty());
+        }
+        return job.decision(2).why.describe();
+      };
+      const auto fails = [](int rank, Work::Kind kind, std::size_t p, std::size_t c) {
+        if (kind == Work::Kind::build) return rank == 1 && p == 1 && c == 3 ? kInf : 1.0F;
+        return 9.0F - static_cast<float>(c);
+      };
+      const auto works = [&](int, Work::Kind kind, std::size_t p, std::size_t c) {
+        return fails(0, kind, p, c);
+      };
+      CHECK(run([](Job&) {}, fails) ==
+            "rank 1 failed: cannot build the chosen config of problem 1");
+      CHECK(run([](Job& job) { job.unanswered = {2}; }, works) ==
+            "rank 2 failed: cannot build the chosen config of problem 0");
+    }
+}
+
+TEST_CASE("a rank that cannot build what was chosen may say better why", "[ranks]") {
+  auto all = inputs(2, 2);
+  for (auto& in : all) in.problems[0].record = Record{{2, 1}, 1};
+  Job job(all);
+  job.troubles[1] = "nvrtc: file not found";
+  job.run(ones);
+  CHECK(job.decision(0).why.describe() == "rank 1 failed: nvrtc: file not found");
+}
+
+TEST_CASE("alone, too, a rank does not choose what it cannot build", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::independent;
+  auto all = inputs(2, 2, options);
+  for (auto& in : all) in.problems[0].record = Record{{2, 1}, 1};
+  Job job(all);
+  job.run([](int rank, Work::Kind, std::size_t, std::size_t) { return rank == 1 ? kInf : 1.0F; });
+  CHECK(job.decision(0).kind == Kind::own);
+  CHECK(job.decision(1).kind == Kind::defaults);
+  CHECK(job.decision(1).why.describe() ==
+        "rank 1 failed: cannot build the chosen config of problem 0");
 }
 
 TEST_CASE("a rank that asks for something else is named", "[ranks]") {

@@ -97,6 +97,14 @@ TEST_CASE("an abort wakes everyone with its reason", "[ranks]") {
   CHECK(told == 3);
 }
 
+TEST_CASE("an abort on account of another rank says so", "[ranks]") {
+  Ends ends = thread_communicators(3);
+  ends[2]->abort({Kind::timeout, {1}, "gather was not joined in time"});
+  std::vector<float> one{1};
+  const auto failure = ends[0]->reduce(one, Reduction::max, deadline_in(1000));
+  CHECK(failure->describe() == "rank 1 is late: gather was not joined in time");
+}
+
 TEST_CASE("an end that is destroyed is gone at once", "[ranks]") {
   Ends ends = thread_communicators(3);
   ends[0].reset();

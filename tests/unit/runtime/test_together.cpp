@@ -79,6 +79,32 @@ TEST_CASE("sharded candidates are tried once, the best by everyone", "[runtime][
   for (int r = 0; r < 3; ++r) CHECK(job[r].compiler->compiles <= 7);
 }
 
+TEST_CASE("large shares are split by what the default costs and the model expects",
+          "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::shard;
+  options.finalists = 1;
+  job.set(options);
+  std::vector<std::int64_t> many;
+  for (int i = 1; i <= 100; ++i) many.push_back(i);
+  KernelDefinition kernel = doubling(many);
+  // One that takes as long as many others, by the model.
+  kernel.cost = [](auto c, auto, const DeviceLimits&) { return c[0] == 50 ? 8.0 : 1.0; };
+  for (const int r : {0, 1}) {
+    job[r].options.tuning.max_evaluations = 100;
+    job[r].of(77).seconds = 0.2 * kMs;
+  }
+  const auto results = job.run<TuneResult>([&](Process& process, int) {
+    return process.runtime().tuned(kernel).tune({64}, process.options.tuning);
+  });
+  check_plan(results, 77);
+  const std::size_t first = results[0].agreed->measured, second = results[1].agreed->measured;
+  CHECK(first + second == 100 + 2 * 2);
+  CHECK(std::max(first, second) - std::min(first, second) < 20);
+  CHECK(results[0].count(CandidateStatus::measured) == 100);
+}
+
 TEST_CASE("one leads, the others receive", "[runtime][ranks]") {
   Job job(3);
   RankOptions options = job.settings();
