@@ -1,25 +1,30 @@
-// Ranks over NCCL: a non-blocking communicator, polled against Kiln's deadline.
+// Internal: ranks over NCCL, each call polled against Kiln's deadline.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "kiln/communicator.hpp"
-#include "runtime/ranks/nccl/nccl_table.hpp"
+#include "runtime/ranks/nccl/nccl_handle.hpp"
 
 namespace kiln::runtime::ranks {
 
-/// On an engine's own communicator and stream, which are not destroyed; but when a call fails the
-/// communicator is aborted (nothing else ends a collective that a dead rank has left), so the
-/// engine must then make another. It must be non-blocking (`ncclConfig_t::blocking = 0`) for each
-/// deadline to be kept. `stream` may be null: a stream of its own is made.
-/// NCCL cannot tell who is late: failures name nobody. The CUDA context must be current at each
-/// call. @throws EnvironmentError
-std::unique_ptr<Communicator> adopt_nccl(std::shared_ptr<const NcclTable> table, ncclComm_t comm,
-                                         CUstream stream);
+/// On an engine's own communicator and stream; see nccl_communicator.
+/// @throws EnvironmentError
+std::unique_ptr<Communicator> adopt_nccl(std::shared_ptr<const NcclTable> table,
+                                         std::shared_ptr<const CudaContext> context,
+                                         ncclComm_t comm, CUstream stream);
 
-/// Of the ranks of `bootstrap` (MPI, say), which carries NCCL's unique id and is not used
-/// afterwards. Collective. @throws EnvironmentError
+/// Carries rank 0's bytes to all ranks. @throws where that fails
+using Carry = std::function<void(std::span<std::byte> bytes)>;
+
+/// A new one of `size` ranks. Collective. What is missing on one rank (a library, a device) is to
+/// be found out before. @throws EnvironmentError, also on the others when NCCL gives rank 0 no id
 std::unique_ptr<Communicator> make_nccl(std::shared_ptr<const NcclTable> table,
-                                        Communicator& bootstrap, Deadline deadline);
+                                        std::shared_ptr<const CudaContext> context, int rank,
+                                        int size, const Carry& carry, Deadline deadline);
+
+/// The same over a communicator.
+Carry carry_over(Communicator& bootstrap, Deadline deadline);
 
 }  // namespace kiln::runtime::ranks

@@ -1,18 +1,19 @@
-// Internal: NCCL's and the CUDA driver's functions that a communicator needs, found at run time.
-// Includes nccl.h and cuda.h; nothing of them is linked.
+// Internal: NCCL's functions that a communicator needs, found at run time. Includes nccl.h and
+// cuda.h; nothing of them is linked.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
-#include <cuda.h>
 #include <nccl.h>
+
+#include "runtime/cuda/driver.hpp"
 
 namespace kiln::runtime::ranks {
 
 /// Filled by `open_nccl`, or by a test. Immutable once shared.
 struct NcclTable {
-  decltype(&::ncclGetVersion) GetVersion = nullptr;
   decltype(&::ncclGetUniqueId) GetUniqueId = nullptr;
   decltype(&::ncclCommInitRankConfig) CommInitRankConfig = nullptr;
   decltype(&::ncclCommGetAsyncError) CommGetAsyncError = nullptr;
@@ -22,18 +23,12 @@ struct NcclTable {
   decltype(&::ncclCommSplit) CommSplit = nullptr;
   decltype(&::ncclCommCount) CommCount = nullptr;
   decltype(&::ncclCommUserRank) CommUserRank = nullptr;
+  decltype(&::ncclCommCuDevice) CommCuDevice = nullptr;
   decltype(&::ncclAllGather) AllGather = nullptr;
   decltype(&::ncclAllReduce) AllReduce = nullptr;
   decltype(&::ncclBroadcast) Broadcast = nullptr;
   decltype(&::ncclGetErrorString) GetErrorString = nullptr;
-  // Of the driver, on the context that is current.
-  decltype(&::cuStreamCreate) StreamCreate = nullptr;
-  decltype(&::cuStreamDestroy) StreamDestroy = nullptr;
-  decltype(&::cuStreamQuery) StreamQuery = nullptr;
-  decltype(&::cuMemAlloc) MemAlloc = nullptr;
-  decltype(&::cuMemFree) MemFree = nullptr;
-  decltype(&::cuMemcpyHtoDAsync) MemcpyHtoDAsync = nullptr;
-  decltype(&::cuMemcpyDtoHAsync) MemcpyDtoHAsync = nullptr;
+  std::shared_ptr<const DriverTable> driver;
 };
 
 struct NcclProbe {
@@ -41,7 +36,10 @@ struct NcclProbe {
   std::string reason;                      ///< why there is none, and what to do
 };
 
-/// Opens libnccl.so.2 and the driver's library. Their absence is an ordinary outcome.
+/// Opens libnccl.so.2 and the driver. Their absence is an ordinary outcome.
 NcclProbe open_nccl();
+
+/// `2.28.9` of 22809.
+std::string nccl_version_text(int code);
 
 }  // namespace kiln::runtime::ranks
