@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/kernel_trials.hpp"
 #include "runtime/resource_check.hpp"
@@ -22,6 +24,16 @@ namespace {
 RuntimeOptions completed(RuntimeOptions options) {
   if (!options.store.log) options.store.log = options.log;
   if (options.mode == Mode::frozen) options.store.disk = false;
+  if (options.compile_threads == 0 && options.tuning.ranks) {
+    unsigned share = 1;
+    try {
+      if (const auto place = rank_place_from_environment())
+        share = static_cast<unsigned>(std::max(1, place->local_size));
+    } catch (const UserError&) {
+      // It is the communicator that knows its ranks: odd variables are none of its business.
+    }
+    options.compile_threads = std::max(1U, std::thread::hardware_concurrency() / share);
+  }
   return options;
 }
 

@@ -13,7 +13,7 @@ import sys
 
 ALL_PASSED = re.compile(r"^All tests passed \(.*?in (\d+) test cases?\)", re.M)
 CASES = re.compile(r"^test cases: .*$", re.M)
-FAULTS = re.compile(r"^(?:rank )?faults tried \d+, .*$", re.M)
+FAULTS = re.compile(r"^(?:(?:nccl )?rank )?faults tried \d+, .*$", re.M)
 ALL_SKIPPED = 4  # exit status of Catch2 3 when it skipped every case
 PART = re.compile(r"(\d+) (passed|skipped|failed as expected|failed)")
 

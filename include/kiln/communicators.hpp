@@ -93,6 +93,7 @@ struct RankPlace {
   int rank = 0;
   int size = 1;
   int local_rank = 0;  ///< among those of this host
+  int local_size = 0;  ///< how many those are; 0: the launcher does not say
   std::string source;  ///< `torchrun`, `Open MPI` or `Slurm`
 };
 

@@ -44,7 +44,9 @@ struct RuntimeOptions {
   TuneOptions tuning;  ///< of launches that tune; its `ranks` choose together in every mode
   Mode mode = Mode::tune_now;
   WhileBusy while_busy = WhileBusy::wait;
-  unsigned compile_threads = 0;  ///< 0: one per hardware thread
+  /// 0: one per hardware thread; with ranks, these are shared by those of this host, if a launcher
+  /// says how many they are.
+  unsigned compile_threads = 0;
 };
 
 /// One of several problems that are tuned in one go.

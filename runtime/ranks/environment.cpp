@@ -24,12 +24,13 @@ constexpr int kMostRanks = 1 << 20;
 
 struct Launcher {
   const char* name;
-  const char *rank, *size, *local_rank;
+  const char *rank, *size, *local_rank, *local_size;
 };
-constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"};
+constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                            "OMPI_COMM_WORLD_LOCAL_RANK"};
-constexpr Launcher kSlurm{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"};
+                            "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Launcher kSlurm{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+                          "SLURM_STEP_TASKS_PER_NODE"};
 
 const char* set(const Lookup& environment, const char* name) {
   const char* value = environment(name);
@@ -43,6 +44,14 @@ long number(const char* name, std::string_view text, long least, long most) {
     throw UserError(
         format("{}={}: must be a number from {} to {}", name, text.substr(0, 64), least, most));
   return value;
+}
+
+/// The number that a text begins with: `4(x2),3` is Slurm's for hosts with four ranks, and one with
+/// three. 0: none, or more than there are ranks.
+int leading_number(const char* text, int most) {
+  int value = 0;
+  if (text) std::from_chars(text, text + std::char_traits<char>::length(text), value);
+  return value < 0 || value > most ? 0 : value;
 }
 
 std::optional<RankPlace> place_by(const Launcher& launcher, const Lookup& environment) {
@@ -68,6 +77,7 @@ std::optional<RankPlace> place_by(const Launcher& launcher, const Lookup& enviro
   if (place.local_rank > place.rank)
     throw UserError(format("{}={} is above {}={}", launcher.local_rank, place.local_rank,
                            launcher.rank, place.rank));
+  place.local_size = leading_number(set(environment, launcher.local_size), place.size);
   return place;
 }
 

@@ -62,6 +62,19 @@ TEST_CASE("each launcher's variables tell a rank's place", "[ranks]") {
   CHECK_FALSE(rank_place(lookup({{"RANK", ""}, {"PATH", "/bin"}})));
 }
 
+TEST_CASE("how many ranks a host has is told, or not", "[ranks]") {
+  const auto local_size = [](Variables variables, const char* name, const char* value) {
+    variables.insert_or_assign(name, value);
+    return rank_place(lookup(variables))->local_size;
+  };
+  CHECK(rank_place(lookup(kTorch))->local_size == 0);
+  CHECK(local_size(kTorch, "LOCAL_WORLD_SIZE", "4") == 4);
+  CHECK(local_size(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2") == 2);
+  CHECK(local_size(kSlurm, "SLURM_STEP_TASKS_PER_NODE", "4(x2),3") == 4);
+  for (const char* value : {"", "-4", "9", "many", "99999999999"})
+    CHECK(local_size(kTorch, "LOCAL_WORLD_SIZE", value) == 0);
+}
+
 TEST_CASE("torchrun under mpirun under Slurm: the innermost launcher counts", "[ranks]") {
   Variables all = kSlurm;
   all.insert(kOpenMpi.begin(), kOpenMpi.end());
