@@ -414,6 +414,30 @@ TEST_CASE("a rank in trouble takes nobody with it", "[runtime][ranks]") {
   }
 }
 
+TEST_CASE("sub-groups tune different kernels, and do not wait for each other", "[runtime][ranks]") {
+  Job job(4);
+  KernelDefinition other = doubling({1, 2, 16});
+  other.name = "other";
+  for (int r = 0; r < 4; ++r) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].of(16).seconds = 0.1 * kMs;
+  }
+  const auto results = job.run<std::vector<TuneResult>>([&](Process& process, int rank) {
+    // Ranks 0 and 2 are one group, 1 and 3 the other, which tunes twice as often.
+    std::unique_ptr<Communicator> part;
+    const auto failure = process.options.tuning.ranks->split(rank % 2, part, kiln::deadline_in(30));
+    if (failure) throw EnvironmentError(failure->describe());
+    process.options.tuning.ranks = std::move(part);
+    const Runtime runtime = process.runtime();
+    if (rank % 2 == 0) return std::vector{runtime.tuned(doubling()).tune({64})};
+    const auto handle = runtime.tuned(other);
+    return std::vector{handle.tune({64}), handle.tune({65})};
+  });
+  check_plan({results[0][0], results[2][0]}, 8);
+  for (const std::size_t j : {0, 1}) check_plan({results[1][j], results[3][j]}, 16);
+  for (std::size_t r = 0; r < 4; ++r) CHECK(results[r][0].agreed->rank == static_cast<int>(r / 2));
+}
+
 TEST_CASE("a rank that never comes is not waited for", "[runtime][ranks]") {
   Job job(2);
   RankOptions options = job.settings();
