@@ -74,8 +74,10 @@ class KernelHandle final : public detail::HandleCore {
   const ReadyKernel& current(std::span<const std::int64_t> problem) override {
     if (const ReadyKernel* ready = table_.find(problem)) return *ready;
     if (const ReadyKernel* ready = current_.find(problem)) return *ready;
-    // Not into `table_`: a launch may still have to tune.
-    if (const auto known = engine_->recall(definition_, problem)) try {
+    // Not into `table_`: a launch may still have to tune. With ranks a record alone is no choice.
+    const auto known =
+        engine_->options().tuning.ranks ? std::nullopt : engine_->recall(definition_, problem);
+    if (known) try {
         const Outcome winner = published(
             current_, engine_->make_ready(definition_, problem, known->result.winner().config));
         if (const auto* ready = std::get_if<const ReadyKernel*>(&winner)) return **ready;
@@ -89,6 +91,7 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
+    agree_on(problem, config);
     put_in_use(problem, config);
   }
 
@@ -98,6 +101,7 @@ class KernelHandle final : public detail::HandleCore {
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
     TuneResult result =
         engine_->tune(definition_, problem, options ? *options : engine_->options().tuning);
+    agree_on(problem, result.winner().config);
     put_in_use(problem, result.winner().config);
     return result;
   }
@@ -148,10 +152,14 @@ class KernelHandle final : public detail::HandleCore {
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
     if (tuning.ranks && !nothing_to_do) {
-      // What this rank remembers is no choice yet: the others may remember something else.
-      const TuneResult result = engine_->tune(definition_, problem, tuning, true);
-      Outcome outcome =
-          published(table_, engine_->make_ready(definition_, problem, result.winner().config));
+      // What this rank remembers is no choice yet: the others may remember something else. What
+      // was agreed holds, also if this rank cannot load it at once: the others do not ask again.
+      std::optional<Values> config = agreed(problem);
+      if (!config) {
+        config = engine_->tune(definition_, problem, tuning, true).winner().config;
+        agree_on(problem, *config);
+      }
+      Outcome outcome = published(table_, engine_->make_ready(definition_, problem, *config));
       if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
       return outcome;
     }
@@ -182,6 +190,17 @@ class KernelHandle final : public detail::HandleCore {
     return outcome;
   }
 
+  std::optional<Values> agreed(std::span<const std::int64_t> problem) {
+    std::lock_guard lock(missing_mutex_);
+    const auto found = agreed_.find(Values(problem.begin(), problem.end()));
+    return found == agreed_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void agree_on(std::span<const std::int64_t> problem, const Values& config) {
+    if (!engine_->options().tuning.ranks) return;
+    std::lock_guard lock(missing_mutex_);
+    agreed_.insert_or_assign(Values(problem.begin(), problem.end()), config);
+  }
+
   void remember(std::span<const std::int64_t> problem, const Missing& missing) {
     std::lock_guard lock(missing_mutex_);
     const bool first =
@@ -203,6 +222,7 @@ class KernelHandle final : public detail::HandleCore {
   cache::SingleFlight<Values, Outcome> flights_, interim_flights_;
   std::mutex missing_mutex_;
   std::map<Values, Missing> missing_;
+  std::map<Values, Values> agreed_;  ///< with ranks: what they chose together
 };
 
 }  // namespace

@@ -18,6 +18,14 @@ namespace {
 /// How far a cost model's word is taken on how long a candidate runs.
 constexpr double kMostFactor = 8;
 
+/// Of a limit in seconds, when the best are measured once more after it.
+constexpr double kFirstPart = 0.7;
+
+Deadline after(Deadline start, double seconds) {
+  return start +
+         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+}
+
 double seconds_until(Deadline deadline) {
   return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
 }
@@ -91,6 +99,14 @@ TuneResult KernelTrials::tune(std::size_t subject, std::span<const Values> confi
 
 std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Request> requests,
                                                           Deadline deadline) {
+  if (options_.max_seconds > 0 && !requests.empty()) {
+    // What has to be measured once more gets the rest, and a little if there is none.
+    const bool decides = requests.front().decides;
+    const Deadline end = after(start_, options_.max_seconds * (decides ? 1 : kFirstPart));
+    const Deadline least =
+        after(std::chrono::steady_clock::now(), options_.max_seconds * (1 - kFirstPart) / 2);
+    deadline = std::min(deadline, decides ? std::max(end, least) : end);
+  }
   std::size_t left = 0;
   for (const Request& request : requests) left += request.configs.size();
   std::vector<std::vector<Candidate>> results;
@@ -180,7 +196,7 @@ std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject,
                                               std::span<const Values> configs) {
   const auto& [kernel, problem] = subjects_[subject];
   const Values& first = configs.front();
-  const TuneResult result = tune(subject, std::span(&first, 1), false, 0);
+  const TuneResult result = tune(subject, std::span(&first, 1), false, options_.max_seconds);
   double compile = 0;
   for (const TraceSpan& span : result.spans)
     if (span.name == "compile") compile += span.seconds;

@@ -1,6 +1,7 @@
 // Kernels as ranks try them: what is to be measured goes through the tuner.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,7 @@ class KernelTrials final : public Trials {
   Builder& builder_;
   std::span<const Subject> subjects_;
   const TuneOptions& options_;
+  const Deadline start_ = std::chrono::steady_clock::now();
   std::vector<std::optional<TuneResult>> seen_;  ///< sums of what was done for each subject
   std::map<std::size_t, TuneResult> defaults_;   ///< measured for costs(), not yet asked for
   std::mutex workload_mutex_;                    ///< `ready` is called from several threads

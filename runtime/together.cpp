@@ -1,10 +1,12 @@
 #include "runtime/together.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 #include <stop_token>
 #include <utility>
 
@@ -48,10 +50,18 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// Candidates of one compile thread of one rank for which an estimate of their costs pays.
 constexpr std::size_t kShareToMeasure = 16;
 
-/// What is told before anything else: the winners that this rank would use, if it has all of them.
+/// The time of what was not come to: more than any, and less than that of what failed, so that both
+/// can be told apart after a maximum, and after a mean.
+constexpr float kUntried = 1e34F, kLongest = 1e29F;
+
+bool is_time(float seconds) { return seconds < kLongest; }
+
+/// What is told before anything else: the winners that this rank would use. Of a fixed size,
+/// however many subjects there are: some share a place.
 struct HeldMessage {
-  std::uint64_t has_all = 0;
-  Digest winners{};
+  static constexpr std::size_t kPlaces = 64;
+  std::uint64_t retune = 0;
+  std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a subject there nothing is known
 };
 
 std::string text_of(std::span<const std::int64_t> values) {
@@ -90,20 +100,19 @@ class TogetherRun {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
     Decision decision;
-    bool same_winners = false;
-    if (auto failure = ask_who_has_it(same_winners)) {
+    if (auto failure = ask_who_has_it()) {
       communicator_.abort(*failure);
       decision.why = std::move(*failure);
       decision.broken = true;
       warn("uses default configs: " + decision.why.describe());
       for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
     } else {
-      for (std::size_t s = 0; s < subjects_.size(); ++s) list(s, same_winners);
+      for (std::size_t s = 0; s < subjects_.size(); ++s) list(s);
       decision = agree();
     }
     std::vector<TuneResult> results;
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
-      TuneResult result = same_winners && decision.kind != Decision::Kind::defaults
+      TuneResult result = same(s) && decision.kind != Decision::Kind::defaults
                               ? known_[s]->result
                               : compose(s, decision);
       result.wall_seconds =
@@ -137,24 +146,40 @@ class TogetherRun {
 
   /// Ranks that hold the same winners need no list of candidates that has them: records may come
   /// from a search that went further than the list.
-  Communicator::Failure ask_who_has_it(bool& same_winners) {
-    HeldMessage mine{1, {}};
-    std::string text;
-    for (std::size_t s = 0; s < subjects_.size(); ++s) {
-      mine.has_all = mine.has_all && known_[s];
-      if (known_[s]) text += line_of(s, known_[s]->result);
-    }
-    mine.winners = sha256(text);
+  Communicator::Failure ask_who_has_it() {
+    HeldMessage mine;
+    mine.retune = may_measure_ && options_.retune;
+    std::array<std::string, HeldMessage::kPlaces> lines;
+    for (std::size_t s = 0; s < subjects_.size(); ++s)
+      if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      mine.winners[i] = runtime::ranks::short_digest(lines[i]) | 1;
+    for (std::size_t s = 0; s < subjects_.size(); ++s)
+      if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
     const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
     std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(communicator_.size()));
-    if (auto failure =
-            communicator_.gather(bytes, all, deadline_in(options_.together.first_seconds)))
-      return failure;
-    same_winners = true;
+    try {
+      if (auto failure =
+              communicator_.gather(bytes, all, deadline_in(options_.together.first_seconds)))
+        return failure;
+    } catch (const std::exception& error) {
+      return RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
+    }
+    same_.fill(true);
+    bool retune = false;
     for (std::size_t r = 0; r * sizeof(HeldMessage) < all.size(); ++r) {
       const auto theirs = runtime::ranks::decode<HeldMessage>(all, r);
-      if (theirs.has_all != 1 || theirs.winners != mine.winners) same_winners = false;
-      if (theirs.has_all != 1) lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
+      retune = retune || theirs.retune != 0;
+      bool lacks = false;
+      for (std::size_t i = 0; i < same_.size(); ++i) {
+        lacks = lacks || theirs.winners[i] == 0;
+        same_[i] = same_[i] && theirs.winners[i] != 0 && theirs.winners[i] == mine.winners[i];
+      }
+      if (lacks) lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
+    }
+    if (retune) {  // who is asked to measure again needs the others for it
+      same_.fill(false);
+      for (auto& known : known_) known.reset();
     }
     return {};
   }
@@ -163,8 +188,11 @@ class TogetherRun {
 
   void list_default(std::size_t s) { lists_[s].configs = {default_config(s)}; }
 
-  void list(std::size_t s, bool same_winners) {
-    if (same_winners) {
+  /// Whether all ranks hold the same winner.
+  bool same(std::size_t s) const { return same_[s % HeldMessage::kPlaces]; }
+
+  void list(std::size_t s) {
+    if (same(s)) {
       list_default(s);
       const Values& winner = known_[s]->result.winner().config;
       if (winner != default_config(s)) lists_[s].configs.push_back(winner);
@@ -185,14 +213,16 @@ class TogetherRun {
     const std::vector<Values>& configs = lists_[s].configs;
     std::map<Values, float> times;
     for (const Candidate& c : result.candidates)
-      if (c.status == CandidateStatus::measured) times[c.config] = static_cast<float>(c.seconds);
-    runtime::ranks::Record record{runtime::ranks::Times(configs.size(), kInfinity), configs.size()};
+      if (c.status != CandidateStatus::not_tried)
+        times[c.config] =
+            c.status == CandidateStatus::measured ? static_cast<float>(c.seconds) : kInfinity;
+    runtime::ranks::Record record{runtime::ranks::Times(configs.size(), kUntried), configs.size()};
     for (std::size_t i = 0; i < configs.size(); ++i) {
       const auto found = times.find(configs[i]);
       if (found != times.end()) record.times[i] = runtime::ranks::sanitized(found->second);
       if (configs[i] == result.winner().config) record.winner = i;
     }
-    if (record.answers(configs.size())) return record;
+    if (record.answers(configs.size()) && is_time(record.times[record.winner])) return record;
     return {};
   }
 
@@ -223,7 +253,7 @@ class TogetherRun {
     input.identity = identity();
     input.compile_threads = static_cast<int>(std::max(1U, engine_.builder().threads()));
     input.overlap = !engine_.device()->shares_cpu();
-    if (may_measure_) input.store = engine_.store()->identity().value_or(0);
+    if (may_measure_) input.store = engine_.store()->identity().value_or(own_store());
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
@@ -246,6 +276,12 @@ class TogetherRun {
     return runtime::ranks::agree(communicator_, std::move(input), tasks);
   }
 
+  /// Of a store that nobody else can see, in memory.
+  static std::uint64_t own_store() {
+    std::random_device random;
+    return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
+  }
+
   // --- this rank's part -------------------------------------------------------------------------
 
   runtime::ranks::Worked perform(const Work& work, Deadline deadline) {
@@ -260,6 +296,8 @@ class TogetherRun {
       const std::size_t c = candidates.front();
       keep(s, c, trials_.measure_in_step(s, lists_[s].configs[c], deadline));
       done.times = {{time_of(s, c)}};
+      // A candidate is not left out on one rank alone; but the next one can be on all.
+      if (options_.stop.stop_requested()) done.trouble = "tuning was stopped";
       return done;
     }
     std::vector<Request> requests;
@@ -318,6 +356,7 @@ class TogetherRun {
 
   float time_of(std::size_t s, std::size_t c) const {
     const Candidate& candidate = seen_[s].at(c);
+    if (candidate.status == CandidateStatus::not_tried) return kUntried;
     return candidate.status == CandidateStatus::measured ? static_cast<float>(candidate.seconds)
                                                          : kInfinity;
   }
@@ -339,27 +378,37 @@ class TogetherRun {
     if (k.bytes) result.bytes = k.bytes(result.problem);
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;
-    result.complete = true;
-    trials_.annotate(s, result);
+    bool untried = false;
     for (std::size_t c = 0; c < lists_[s].configs.size(); ++c) {
       Candidate candidate;
       if (const auto found = seen_[s].find(c); found != seen_[s].end()) candidate = found->second;
       candidate.config = lists_[s].configs[c];
-      if (std::isfinite(agreed.times[c])) {
+      if (is_time(agreed.times[c])) {
         if (candidate.samples.empty()) candidate.samples = {agreed.times[c]};
         candidate.status = CandidateStatus::measured;
         candidate.seconds = agreed.times[c];
         candidate.reason.clear();
-      } else if (candidate.status == CandidateStatus::measured) {
+      } else if (std::isfinite(agreed.times[c])) {
+        if (candidate.status == CandidateStatus::measured || candidate.reason.empty())
+          candidate.reason = "it was not come to, at least on one rank";
         candidate.status = CandidateStatus::not_tried;
-        candidate.reason = "not every rank could use it";
-      } else if (candidate.reason.empty()) {
-        candidate.reason = "failed on another rank, or was not come to";
+        untried = true;
+      } else if (candidate.status == CandidateStatus::measured || candidate.reason.empty()) {
+        candidate.status = CandidateStatus::launch_failed;
+        candidate.reason = "it failed on another rank";
       }
       result.candidates.push_back(std::move(candidate));
     }
     for (const runtime::Version& v : engine_.versions())
       result.versions.push_back({v.name, v.value});
+    const bool cut = options_.max_evaluations != 0 &&
+                     static_cast<double>(result.candidates.size()) < result.space.allowed;
+    result.complete = !untried && !cut;
+    result.end = options_.stop.stop_requested() ? SearchEnd::stopped
+                 : untried                      ? SearchEnd::seconds
+                 : cut                          ? SearchEnd::evaluations
+                                                : SearchEnd::finished;
+    trials_.annotate(s, result);
     return result;
   }
 
@@ -381,9 +430,18 @@ class TogetherRun {
   }
 
   void save(std::size_t s, const runtime::ranks::Plan& plan) {
-    if (!may_measure_) return;
+    if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
     TuneResult result = result_of(s, plan.records[s]);
-    if (known_[s]) runtime::add_missing(result, known_[s]->result);
+    const auto latest = engine_.recall(kernel(s), subjects_[s].problem);
+    if (latest && latest->same_space && !options_.retune) {
+      const Candidate& best = latest->result.winner();
+      const std::vector<Values>& configs = lists_[s].configs;
+      // The winner of a search that went further than this list is worth more than this choice.
+      if (best.seconds < result.winner().seconds &&
+          std::find(configs.begin(), configs.end(), best.config) == configs.end())
+        return;
+      runtime::add_missing(result, latest->result);
+    }
     engine_.remember(kernel(s), result);
   }
 
@@ -418,6 +476,18 @@ class TogetherRun {
         return report;
     }
     report.plan_digest = to_hex(winners_digest(results));
+    const auto& choices = decision.plan.choices;
+    if (std::none_of(choices.begin(), choices.end(),
+                     [](const auto& choice) { return is_time(choice.seconds); })) {
+      report.outcome = RankReport::Outcome::defaults;
+      report.plan_digest.clear();
+      report.why =
+          options_.stop.stop_requested()
+              ? format("tuning was stopped on rank {}", report.rank)
+              : "no candidate was measured on every rank: all failed, or time was over, or "
+                "another rank was stopped";
+      return report;
+    }
     if (may_measure_) return report;
     // Nothing was measured: a plan that no record speaks for is the defaults.
     if (std::none_of(records_.begin(), records_.end(), [](const auto& r) { return r; })) {
@@ -444,8 +514,9 @@ class TogetherRun {
   std::vector<CandidateList> lists_;
   std::vector<std::optional<runtime::ranks::Record>> records_;
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
-  int rounds_ = 0;                                      ///< of measuring
-  std::string lacking_;                                 ///< ranks without a record of some subject
+  std::array<bool, HeldMessage::kPlaces> same_{};
+  int rounds_ = 0;       ///< of measuring
+  std::string lacking_;  ///< ranks without a record of some subject
 };
 
 TuneOptions Engine::with_ranks(TuneOptions options) const {
@@ -463,6 +534,8 @@ std::vector<TuneResult> Engine::tune_together(std::span<const Subject> subjects,
   TuneOptions options = with_ranks(asked);
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   runtime::check(options);
+  runtime::ranks::check(options.together, options.ranks->size());
+  const auto turn = options.ranks->turn();
   std::lock_guard lock(tuning_);
   try {
     TogetherRun run(*this, subjects, options, trials, *options.ranks, for_launch);

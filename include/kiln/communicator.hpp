@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -88,6 +89,11 @@ class Communicator {
   [[nodiscard]] virtual Failure broadcast(std::span<std::byte> bytes, int root,
                                           Deadline deadline) = 0;
 
+  /// Held from the first to the last exchange by what makes several: an agreement, say. So two
+  /// threads of a process do not get into each other's; on all ranks they must come in the same
+  /// order all the same, or ranks find that they were asked different things.
+  std::unique_lock<std::recursive_mutex> turn() { return std::unique_lock(turn_); }
+
   /// Breaks this end and tells the others why, where the transport can. Does not wait for them.
   virtual void abort(const RankFailure& why) noexcept = 0;
 
@@ -105,6 +111,9 @@ class Communicator {
   /// communicator of their own. Failure of one group does not break another.
   [[nodiscard]] virtual Failure split(int group, std::unique_ptr<Communicator>& part,
                                       Deadline deadline) = 0;
+
+ private:
+  std::recursive_mutex turn_;
 };
 
 }  // namespace kiln

@@ -22,6 +22,7 @@ namespace kiln {
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 
 /// The ranks of MPI_COMM_WORLD, on communicators of Kiln's own; initialises MPI if nobody has.
+/// The deadline does not cover MPI_Init, which has none: who dies there is the launcher's matter.
 /// Names who does not answer a roll call. One thread makes all calls (MPI_THREAD_FUNNELED). After a
 /// failure MPI cannot be shut down in good order: the process is to leave by `_exit`, and to go on
 /// at all after a death it must have been started with recovery (`mpirun --enable-recovery`).

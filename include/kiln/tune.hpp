@@ -50,7 +50,9 @@ struct TuneOptions {
   /// first launch of a problem, are then collective: every rank makes the same calls for the same
   /// problems in the same order. See ranks.hpp.
   std::shared_ptr<Communicator> ranks{};
-  RankOptions together{};  ///< of `ranks`
+  /// Of `ranks`, which measure a list of candidates: `strategy` and `target_seconds` above are then
+  /// not looked at, and `max_evaluations` is the length of the list.
+  RankOptions together{};
 };
 
 /// Why a search ended.

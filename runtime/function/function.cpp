@@ -110,9 +110,7 @@ class Core final : public FunctionCore {
     if (tuning_thread_ == std::this_thread::get_id())
       throw UserError(
           format("function {}: it cannot be tuned from within its own tuning", definition_.name));
-    TuneResult result = measure(problem, call, how, options_for(how), false);
-    use(table_of(how.ranks), problem, result.winner().config);
-    return result;
+    return measure(table_of(how.ranks), problem, call, how, options_for(how), false);
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
@@ -179,13 +177,14 @@ class Core final : public FunctionCore {
                        const FunctionCall& call, const CallOptions& how,
                        const TuneOptions& tuning) {
     if (tuning.ranks || engine_->options().mode == Mode::tune_now)
-      return use(table, problem, measure(problem, call, how, tuning, true).winner().config);
+      return use(table, problem, measure(table, problem, call, how, tuning, true).winner().config);
     const auto recall = tuner_->recall(definition_, problem);
     return use(table, problem, recall ? recall->result.winner().config : default_);
   }
 
-  TuneResult measure(std::span<const std::int64_t> problem, const FunctionCall& call,
-                     const CallOptions& how, TuneOptions tuning, bool for_launch) {
+  TuneResult measure(ProblemTable& table, std::span<const std::int64_t> problem,
+                     const FunctionCall& call, const CallOptions& how, TuneOptions tuning,
+                     bool for_launch) {
     // Of one function one problem at a time: a device has one call.
     std::lock_guard lock(tuning_);
     struct OnThisThread {
@@ -206,7 +205,7 @@ class Core final : public FunctionCore {
                       : std::string("there is no record")));
     TuneResult result;
     try {
-      result = tune_bound(problem, call, tuning, for_launch, log);
+      result = tune_bound(table, problem, call, tuning, for_launch, log);
     } catch (const TuningFailedError& failed) {
       log->line(format("{}: {}", subject, failed.what()));
       std::string text = failed.what();
@@ -222,8 +221,9 @@ class Core final : public FunctionCore {
     return result;
   }
 
-  TuneResult tune_bound(std::span<const std::int64_t> problem, const FunctionCall& call,
-                        const TuneOptions& tuning, bool for_launch, RankLog* log) {
+  TuneResult tune_bound(ProblemTable& table, std::span<const std::int64_t> problem,
+                        const FunctionCall& call, const TuneOptions& tuning, bool for_launch,
+                        RankLog* log) {
     device_->bind(call, tuning.cold_cache, log);
     const auto tuned = [&] {
       if (!tuning.ranks) return tuner_->tune(definition_, problem, tuning, for_launch);
@@ -233,6 +233,8 @@ class Core final : public FunctionCore {
     };
     try {
       TuneResult result = tuned();
+      // Chosen is chosen, whatever becomes of the data: the other ranks use it.
+      use(table, problem, result.winner().config);
       device_->unbind();
       return result;
     } catch (...) {

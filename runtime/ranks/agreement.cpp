@@ -23,15 +23,9 @@ void require(bool good, const char* what) {
   if (!good) throw UserError(format("tuning together: {}", what));
 }
 
-void check(const AgreementInput& in) {
-  const RankOptions& o = in.options;
+void check_input(const AgreementInput& in) {
   require(in.size >= 1 && in.rank >= 0 && in.rank < in.size, "the rank is not below the size");
-  require(o.leader >= 0 && o.leader < in.size, "`leader` is no rank");
-  require(!o.lockstep || o.strategy == RankStrategy::replicate,
-          "`lockstep` needs the strategy `replicate`: all ranks run each candidate");
-  for (const double s : {o.first_seconds, o.step_seconds, o.tune_seconds})
-    require(s > 0 && std::isfinite(s), "a limit is not a positive number of seconds");
-  require(o.margin >= 0 && std::isfinite(o.margin), "`margin` is not a part of a time");
+  ranks::check(in.options, in.size);
   require(in.compile_threads >= 1, "no thread to compile on");
   for (const ProblemInput& p : in.problems) {
     require(p.candidates >= 1, "a problem has no candidate");
@@ -84,8 +78,17 @@ std::string cache_note(std::span<const std::byte> votes, std::size_t size, std::
 
 }  // namespace
 
+void check(const RankOptions& o, int size) {
+  require(o.leader >= 0 && o.leader < size, "`leader` is no rank");
+  require(!o.lockstep || o.strategy == RankStrategy::replicate,
+          "`lockstep` needs the strategy `replicate`: all ranks run each candidate");
+  for (const double s : {o.first_seconds, o.step_seconds, o.tune_seconds})
+    require(s > 0 && std::isfinite(s), "a limit is not a positive number of seconds");
+  require(o.margin >= 0 && std::isfinite(o.margin), "`margin` is not a part of a time");
+}
+
 Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
-  check(in_);
+  check_input(in_);
   // The sizes of all later exchanges follow from these counts.
   std::string counts = format("{}", in_.identity.candidates);
   for (const ProblemInput& p : in_.problems) counts += format(" {}", p.candidates);

@@ -52,6 +52,9 @@
 
 namespace kiln::runtime::ranks {
 
+/// @throws UserError naming what makes no sense for a job of so many ranks.
+void check(const RankOptions& options, int size);
+
 /// Copyable, so that every continuation of a state can be explored.
 class Agreement {
  public:

@@ -58,25 +58,30 @@ class Driver {
     std::vector<std::byte> bytes = e.bytes;
     std::vector<float> values = e.values;
     Communicator::Failure failure;
-    switch (e.kind) {
-      case Exchange::Kind::gather:
-        bytes.resize(e.bytes.size() * static_cast<std::size_t>(communicator_.size()));
-        failure = communicator_.gather(e.bytes, bytes, at(e.deadline));
-        break;
-      case Exchange::Kind::broadcast:
-        failure = communicator_.broadcast(bytes, e.root, at(e.deadline));
-        break;
-      case Exchange::Kind::reduce_max:
-        failure = communicator_.reduce(values, Reduction::max, at(e.deadline));
-        break;
-      case Exchange::Kind::reduce_mean:
-        failure = communicator_.reduce(values, Reduction::mean, at(e.deadline));
-        break;
+    try {
+      failure = exchange(e, bytes, values);
+    } catch (const std::exception& error) {
+      failure = RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
     }
     if (failure)
       handle(Failed{e.sequence, *failure});
     else
       handle(Completed{e.sequence, bytes, values});
+  }
+
+  Communicator::Failure exchange(const Exchange& e, std::vector<std::byte>& bytes,
+                                 std::vector<float>& values) {
+    switch (e.kind) {
+      case Exchange::Kind::gather:
+        bytes.resize(e.bytes.size() * static_cast<std::size_t>(communicator_.size()));
+        return communicator_.gather(e.bytes, bytes, at(e.deadline));
+      case Exchange::Kind::broadcast:
+        return communicator_.broadcast(bytes, e.root, at(e.deadline));
+      case Exchange::Kind::reduce_max:
+        return communicator_.reduce(values, Reduction::max, at(e.deadline));
+      default:
+        return communicator_.reduce(values, Reduction::mean, at(e.deadline));
+    }
   }
 
   void perform(const Work& work) {
@@ -92,7 +97,13 @@ class Driver {
   }
 
   void perform(const Settle& s) {
-    handle(Settled{communicator_.settle(s.question, s.proposal, at(s.deadline))});
+    std::optional<bool> answer;
+    try {
+      answer = communicator_.settle(s.question, s.proposal, at(s.deadline));
+    } catch (const std::exception& error) {
+      log(LogLevel::warning, detail::format("ranks cannot settle: {}", error.what()));
+    }
+    handle(Settled{answer});
   }
 
   void perform(const Abort& a) { communicator_.abort(a.why); }

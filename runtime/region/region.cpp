@@ -119,6 +119,9 @@ class RegionTuning {
     } catch (const EnvironmentError& error) {
       use_defaults(error.what());
       result_.agreed.broken = true;
+      // Else the others' share may come to its end, and they would wait for this rank again.
+      if (options_.ranks)
+        options_.ranks->abort({RankFailure::Kind::aborted, {options_.ranks->rank()}, error.what()});
       return false;
     }
     if (told[0] != 0)

@@ -103,6 +103,7 @@ class FakeDevice final : public runtime::Device {
   std::shared_ptr<runtime::LoadedKernel> load(const codegen::Binary& binary, unsigned) override {
     const std::string entry(reinterpret_cast<const char*>(binary.code.data()), binary.code.size());
     Behaviour& behaviour = (*script)[entry];
+    if (on_load) on_load(entry);
     if (!behaviour.load_error.empty()) throw EnvironmentError(behaviour.load_error);
     ++loads;
     return std::make_shared<FakeKernel>(entry, behaviour, live_kernels);
@@ -201,6 +202,7 @@ class FakeDevice final : public runtime::Device {
   std::atomic<int> captures = 0;
   std::function<void(void** args)> compute;  ///< what a right instance does
   std::function<void(const std::string& entry, void** args)> on_launch;
+  std::function<void(const std::string& entry)> on_load;
   std::function<double(double)> clock;  ///< what the clock shows for this many seconds
   double pace = 1;                      ///< of the whole machine
   std::size_t memory = std::size_t{1} << 30;

@@ -393,6 +393,160 @@ TEST_CASE("many problems, one agreement, candidates of all spread over all", "[r
   CHECK(again == std::vector<std::size_t>{2, 2});
 }
 
+TEST_CASE("what one rank did not come to is no record of a search that is over",
+          "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
+  SECTION("a shorter list") {
+    for (const int r : {0, 1}) job[r].options.tuning.max_evaluations = 2;
+    const auto results = job.run<TuneResult>([](Process& process, int) {
+      return process.runtime().tuned(doubling()).tune({64}, process.options.tuning);
+    });
+    for (const TuneResult& r : results) {
+      CHECK(r.agreed->outcome == Outcome::plan);
+      CHECK_FALSE(r.complete);
+      CHECK(r.candidates.size() == 2);
+    }
+    job.restart();
+    for (const int r : {0, 1}) job[r].options.tuning.max_evaluations = 0;
+    check_plan(job.tune(), 8);
+  }
+  SECTION("a rank was stopped at once") {
+    std::stop_source stop;
+    stop.request_stop();
+    job[1].options.tuning.stop = stop.get_token();
+    const auto results = job.run<TuneResult>([](Process& process, int) {
+      return process.runtime().tuned(doubling()).tune({64}, process.options.tuning);
+    });
+    check_defaults({results[1]}, "stopped on rank 1");
+    check_defaults({results[0]}, "another rank was stopped");
+    for (const TuneResult& r : results) CHECK_FALSE(r.complete);
+    for (const int r : {0, 1}) CHECK(job.directory(r).entries(".json").empty());
+    job[1].options.tuning.stop = {};
+    check_plan(job.tune(128), 8);
+  }
+}
+
+TEST_CASE("a better winner of a longer search is not overwritten", "[runtime][ranks]") {
+  Job job(2);
+  std::vector<std::int64_t> many;
+  for (int i = 1; i <= 300; ++i) many.push_back(i);
+  const KernelDefinition kernel = doubling(many);
+  {
+    Process alone(job[0].options.store.directory);
+    alone.of(299).seconds = 0.2 * kMs;
+    alone.options.tuning.strategy = "exhaustive";
+    alone.runtime().tuned(kernel).tune({64});
+  }
+  const auto configs = job.run<Values>([&](Process& process, int) {
+    process.options.tuning.max_evaluations = 3;
+    return process.runtime().tuned(kernel).config({64});
+  });
+  CHECK(configs[0] == configs[1]);
+  CHECK(configs[0] != Values{299, 0});
+  Process alone(job[0].options.store.directory);
+  CHECK(alone.runtime().tuned(kernel).known({64})->winner().config == Values{299, 0});
+}
+
+TEST_CASE("one rank asks to measure again: all do", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
+  check_plan(job.tune(), 8);
+  job.restart();
+  job[1].options.tuning.retune = true;
+  for (const int r : {0, 1}) job[r].of(4).seconds = 0.1 * kMs;
+  check_plan(job.tune(), 4);
+  for (const int r : {0, 1}) CHECK(measured(job[r]) > 0);
+}
+
+TEST_CASE("ranks without a disk remember while they live", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].options.store.disk = false;
+  }
+  const auto stored = job.run<bool>([](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    runtime.tuned(doubling()).tune({64});
+    return runtime.tuned(doubling()).tune({64}).from_store;
+  });
+  CHECK(stored == std::vector<bool>{true, true});
+}
+
+TEST_CASE("what all hold is used, whatever else is asked at the same time", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
+  check_plan(job.tune(64), 8);
+  job.restart();
+  for (const int r : {0, 1}) job[r].of(4).seconds = 0.1 * kMs;
+  const auto all = job.run<std::vector<TuneResult>>([](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned handle = runtime.tuned(doubling());
+    return runtime.tune(std::vector<TuneJob>{{handle, {64}}, {handle, {65}}}, {});
+  });
+  for (const auto& results : all) {
+    CHECK(results[0].winner().config == Values{8, 0});
+    CHECK(results[0].from_store);
+    CHECK(results[1].winner().config == Values{4, 0});
+  }
+}
+
+TEST_CASE("what was agreed holds, also where it cannot be loaded at once", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
+  const auto configs = job.run<Values>([&](Process& process, int rank) {
+    const auto handle = process.runtime().tuned(doubling());
+    if (rank == 0) return handle.config({64});
+    // Works while it is measured and prepared, not when it is loaded for good, then again.
+    int loads = 0;
+    process.device->on_load = [&](const std::string& entry) {
+      if (entry == "k<8, 0>" && ++loads == 3) throw EnvironmentError("no memory just now");
+    };
+    CHECK_THROWS_WITH(handle.config({64}), Catch::Contains("just now"));
+    return handle.config({64});
+  });
+  CHECK(configs == std::vector<Values>{{8, 0}, {8, 0}});
+}
+
+TEST_CASE("a communicator that throws is a rank that failed", "[runtime][ranks]") {
+  struct Throwing final : Communicator {
+    explicit Throwing(std::shared_ptr<Communicator> b, int c) : base(std::move(b)), calls(c) {}
+    int rank() const noexcept override { return base->rank(); }
+    int size() const noexcept override { return base->size(); }
+    Failure gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                   Deadline deadline) override {
+      if (calls-- == 0) throw std::bad_alloc();
+      return base->gather(mine, all, deadline);
+    }
+    Failure reduce(std::span<float> values, Reduction op, Deadline deadline) override {
+      return base->reduce(values, op, deadline);
+    }
+    Failure broadcast(std::span<std::byte> bytes, int root, Deadline deadline) override {
+      return base->broadcast(bytes, root, deadline);
+    }
+    void abort(const RankFailure& why) noexcept override { base->abort(why); }
+    bool settles() const noexcept override { return base->settles(); }
+    std::optional<bool> settle(const Digest& question, bool proposal, Deadline d) override {
+      return base->settle(question, proposal, d);
+    }
+    Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {
+      return base->split(group, part, deadline);
+    }
+    std::shared_ptr<Communicator> base;
+    int calls;
+  };
+  for (int calls = 0; calls < 5; ++calls) {  // who has it, digest, vote, compare, confirm
+    Job job(2);
+    for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
+    auto& ranks = job[1].options.tuning.ranks;
+    ranks = std::make_shared<Throwing>(ranks, calls);
+    const auto results = job.tune();
+    CAPTURE(calls);
+    CHECK(results[0].winner().config == results[1].winner().config);
+    CHECK(results[0].agreed->outcome == results[1].agreed->outcome);
+  }
+}
+
 TEST_CASE("a rank in trouble takes nobody with it", "[runtime][ranks]") {
   Job job(2);
   job[0].of(8).seconds = 0.1 * kMs;
