@@ -7,16 +7,14 @@
 #include <limits>
 #include <map>
 #include <random>
-#include <stop_token>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
-#include "runtime/candidate_list.hpp"
 #include "runtime/engine.hpp"
-#include "runtime/parallel.hpp"
+#include "runtime/rank_work.hpp"
 #include "runtime/ranks/drive.hpp"
 #include "runtime/tuner.hpp"
 
@@ -38,8 +36,10 @@ namespace detail {
 namespace {
 
 using runtime::CandidateList;
+using runtime::is_time;
+using runtime::kUntried;
+using runtime::RankWork;
 using runtime::Recall;
-using runtime::Request;
 using runtime::Subject;
 using runtime::Trials;
 using runtime::ranks::Decision;
@@ -49,12 +49,6 @@ using runtime::ranks::Work;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// Candidates of one compile thread of one rank for which an estimate of their costs pays.
 constexpr std::size_t kShareToMeasure = 16;
-
-/// The time of what was not come to: more than any, and less than that of what failed, so that both
-/// can be told apart after a maximum, and after a mean.
-constexpr float kUntried = 1e34F, kLongest = 1e29F;
-
-bool is_time(float seconds) { return seconds < kLongest; }
 
 /// What is told before anything else: the winners that this rank would use. Of a fixed size,
 /// however many subjects there are: some share a place.
@@ -94,7 +88,7 @@ class TogetherRun {
         known_(subjects.size()),
         lists_(subjects.size()),
         records_(subjects.size()),
-        seen_(subjects.size()) {}
+        work_(engine, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
 
   std::vector<TuneResult> run() {
     const auto start = std::chrono::steady_clock::now();
@@ -268,7 +262,9 @@ class TogetherRun {
       input.problems.push_back(std::move(problem));
     }
     runtime::ranks::Tasks tasks;
-    tasks.work = [this](const Work& work, Deadline deadline) { return perform(work, deadline); };
+    tasks.work = [this](const Work& work, Deadline deadline) {
+      return work_.perform(work, deadline);
+    };
     tasks.save = [this](std::span<const std::size_t> problems, const runtime::ranks::Plan& plan) {
       for (const std::size_t s : problems) save(s, plan);
     };
@@ -280,85 +276,6 @@ class TogetherRun {
   static std::uint64_t own_store() {
     std::random_device random;
     return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
-  }
-
-  // --- this rank's part -------------------------------------------------------------------------
-
-  runtime::ranks::Worked perform(const Work& work, Deadline deadline) {
-    runtime::ranks::Worked done;
-    if (!may_measure_ || work.kind == Work::Kind::build) {
-      for (const auto& [s, candidates] : work.items)
-        done.times.push_back(try_to_launch(s, candidates, deadline));
-      return done;
-    }
-    if (work.kind == Work::Kind::together) {
-      const auto& [s, candidates] = work.items.front();
-      const std::size_t c = candidates.front();
-      keep(s, c, trials_.measure_in_step(s, lists_[s].configs[c], deadline));
-      done.times = {{time_of(s, c)}};
-      // A candidate is not left out on one rank alone; but the next one can be on all.
-      if (options_.stop.stop_requested()) done.trouble = "tuning was stopped";
-      return done;
-    }
-    std::vector<Request> requests;
-    for (const auto& [s, candidates] : work.items) {
-      Request& request = requests.emplace_back();
-      request.subject = s;
-      for (const std::size_t c : candidates) request.configs.push_back(lists_[s].configs[c]);
-      request.decides = rounds_ > 0 || options_.together.strategy != RankStrategy::shard ||
-                        options_.together.finalists == 0;
-    }
-    ++rounds_;
-    std::vector<std::vector<Candidate>> measured = trials_.measure(requests, deadline);
-    for (std::size_t i = 0; i < work.items.size(); ++i) {
-      const auto& [s, candidates] = work.items[i];
-      runtime::ranks::Times& times = done.times.emplace_back();
-      for (std::size_t k = 0; k < candidates.size(); ++k) {
-        keep(s, candidates[k], std::move(measured[i][k]));
-        times.push_back(time_of(s, candidates[k]));
-      }
-    }
-    return done;
-  }
-
-  /// 1 for what could be launched. Nothing is begun after the deadline.
-  runtime::ranks::Times try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
-                                      Deadline deadline) {
-    constexpr const char* kLate = "it was not built in time";
-    std::vector<std::string> whys(candidates.size(), kLate);
-    std::stop_source late;
-    const auto look = [&](std::size_t) {
-      if (std::chrono::steady_clock::now() >= deadline) late.request_stop();
-    };
-    const auto threads = static_cast<unsigned>(
-        std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, engine_.builder().threads())));
-    runtime::for_each_index(
-        threads, candidates.size(), late.get_token(),
-        [&](std::size_t i) { whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]); }, look);
-    runtime::ranks::Times times;
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-      times.push_back(whys[i].empty() ? 1 : kInfinity);
-      if (whys[i].empty()) continue;
-      Candidate& candidate = seen_[s][candidates[i]];
-      candidate.config = lists_[s].configs[candidates[i]];
-      candidate.status =
-          whys[i] == kLate ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
-      candidate.reason = whys[i];
-      log(LogLevel::info, format("{} with {}: {}", kernel(s).name,
-                                 kernel(s).space.describe(candidate.config), whys[i]));
-    }
-    return times;
-  }
-
-  void keep(std::size_t s, std::size_t c, Candidate candidate) {
-    seen_[s].insert_or_assign(c, std::move(candidate));
-  }
-
-  float time_of(std::size_t s, std::size_t c) const {
-    const Candidate& candidate = seen_[s].at(c);
-    if (candidate.status == CandidateStatus::not_tried) return kUntried;
-    return candidate.status == CandidateStatus::measured ? static_cast<float>(candidate.seconds)
-                                                         : kInfinity;
   }
 
   // --- what came of it --------------------------------------------------------------------------
@@ -381,7 +298,7 @@ class TogetherRun {
     bool untried = false;
     for (std::size_t c = 0; c < lists_[s].configs.size(); ++c) {
       Candidate candidate;
-      if (const auto found = seen_[s].find(c); found != seen_[s].end()) candidate = found->second;
+      if (const Candidate* seen = work_.seen(s, c)) candidate = *seen;
       candidate.config = lists_[s].configs[c];
       if (is_time(agreed.times[c])) {
         if (candidate.samples.empty()) candidate.samples = {agreed.times[c]};
@@ -513,9 +430,8 @@ class TogetherRun {
   std::vector<std::optional<Recall>> known_;  ///< that answer the request and can be launched
   std::vector<CandidateList> lists_;
   std::vector<std::optional<runtime::ranks::Record>> records_;
-  std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
+  RankWork work_;
   std::array<bool, HeldMessage::kPlaces> same_{};
-  int rounds_ = 0;       ///< of measuring
   std::string lacking_;  ///< ranks without a record of some subject
 };
 

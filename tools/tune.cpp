@@ -100,6 +100,7 @@ class Tuning {
     }
     json results = json::array();
     std::size_t stored = 0, wrong = 0;
+    write_rank_log(json::object());
     if (ranks_ && interrupt_.signal() == 0) tune_together(jobs);
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       if (interrupt_.signal() != 0) break;
@@ -138,6 +139,7 @@ class Tuning {
   /// Of several ranks one is enough for people.
   bool talks() const { return !context_.json && (!ranks_ || ranks_->rank() == 0); }
 
+  /// Once before tuning, too: that it cannot be written is better known early.
   void write_rank_log(const json& results) const {
     if (!ranks_ || request_.ranks.logs.empty()) return;
     std::error_code ignored;

@@ -1,0 +1,55 @@
+// One rank's part of tuning together: measures what the agreement asks for, and keeps what it saw.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "runtime/candidate_list.hpp"
+#include "runtime/ranks/steps.hpp"
+#include "runtime/together.hpp"
+
+namespace kiln::detail {
+class Engine;
+}
+
+namespace kiln::runtime {
+
+/// The time of what was not come to: more than any, and less than that of what failed, so that both
+/// can be told apart after a maximum, and after a mean.
+inline constexpr float kUntried = 1e34F, kLongest = 1e29F;
+
+inline bool is_time(float seconds) noexcept { return seconds < kLongest; }
+
+/// On one thread. What it is given must outlive it.
+class RankWork {
+ public:
+  /// `lists[s]`: the candidates of subject s. Without `may_measure` what can be launched counts.
+  RankWork(detail::Engine& engine, std::span<const Subject> subjects,
+           const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
+           int size, bool may_measure);
+
+  ranks::Worked perform(const ranks::Work& work, Deadline deadline);
+
+  /// What became here of candidate `c` of subject `s`; null: nothing yet.
+  const Candidate* seen(std::size_t s, std::size_t c) const;
+
+ private:
+  ranks::Times try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
+                             Deadline deadline);
+  ranks::Worked in_step(const ranks::Work& work, Deadline deadline);
+  void keep(std::size_t s, std::size_t c, Candidate candidate);
+  float time_of(std::size_t s, std::size_t c) const;
+
+  detail::Engine& engine_;
+  std::span<const Subject> subjects_;
+  const std::vector<CandidateList>& lists_;
+  const TuneOptions& options_;
+  Trials& trials_;
+  const bool second_look_, may_measure_;
+  std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
+  int rounds_ = 0;                                      ///< of measuring
+};
+
+}  // namespace kiln::runtime
