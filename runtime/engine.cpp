@@ -126,12 +126,12 @@ std::optional<Recall> Engine::recall(const KernelDefinition& kernel,
 
 TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                         const TuneOptions& options, bool for_launch) {
-  runtime::check(options);
   if (const TuneOptions shared = with_ranks(options); shared.ranks) {
     const runtime::Subject subject{&kernel, {problem.begin(), problem.end()}};
     runtime::KernelTrials trials(device_, builder_, {&subject, 1}, shared);
     return tune_together({&subject, 1}, shared, trials, for_launch).front();
   }
+  runtime::check(options);
   auto known = recall(kernel, problem);
   if (known && (answers(*known, options, for_launch) || !may_compile())) return known->result;
   if (!may_compile())

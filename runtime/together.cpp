@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <random>
@@ -19,17 +20,6 @@
 #include "runtime/tuner.hpp"
 
 namespace kiln {
-
-const char* to_string(RankReport::Outcome outcome) noexcept {
-  switch (outcome) {
-    case RankReport::Outcome::plan:
-      return "plan";
-    case RankReport::Outcome::defaults:
-      return "defaults";
-    default:
-      return "own";
-  }
-}
 
 namespace detail {
 
@@ -56,6 +46,12 @@ struct HeldMessage {
   static constexpr std::size_t kPlaces = 64;
   std::uint64_t retune = 0;
   std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a subject there nothing is known
+  /// Why this rank takes no part: its options make no sense. Empty: it does.
+  std::array<char, 120> refusal{};
+
+  void refuse(std::string_view why) noexcept {
+    std::copy_n(why.begin(), std::min(why.size(), refusal.size() - 1), refusal.begin());
+  }
 };
 
 std::string text_of(std::span<const std::int64_t> values) {
@@ -90,6 +86,16 @@ class TogetherRun {
         records_(subjects.size()),
         work_(engine, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
 
+  /// Instead of `run`: the others are told, and need not wait.
+  void refuse(const char* why) {
+    HeldMessage mine;
+    mine.refuse(why);
+    const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
+    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(communicator_.size()));
+    if (auto failure = communicator_.gather(bytes, all, deadline_in(first_seconds())))
+      communicator_.abort(*failure);
+  }
+
   std::vector<TuneResult> run() {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
@@ -98,6 +104,10 @@ class TogetherRun {
       communicator_.abort(*failure);
       decision.why = std::move(*failure);
       decision.broken = true;
+      warn("uses default configs: " + decision.why.describe());
+      for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
+    } else if (refused_) {
+      decision.why = *refused_;
       warn("uses default configs: " + decision.why.describe());
       for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
     } else {
@@ -153,8 +163,7 @@ class TogetherRun {
     const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
     std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(communicator_.size()));
     try {
-      if (auto failure =
-              communicator_.gather(bytes, all, deadline_in(options_.together.first_seconds)))
+      if (auto failure = communicator_.gather(bytes, all, deadline_in(first_seconds())))
         return failure;
     } catch (const std::exception& error) {
       return RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
@@ -164,6 +173,11 @@ class TogetherRun {
     for (std::size_t r = 0; r * sizeof(HeldMessage) < all.size(); ++r) {
       const auto theirs = runtime::ranks::decode<HeldMessage>(all, r);
       retune = retune || theirs.retune != 0;
+      if (theirs.refusal.front() != 0 && !refused_)
+        refused_ = RankFailure{
+            RankFailure::Kind::aborted,
+            {static_cast<int>(r)},
+            {theirs.refusal.data(), ::strnlen(theirs.refusal.data(), theirs.refusal.size())}};
       bool lacks = false;
       for (std::size_t i = 0; i < same_.size(); ++i) {
         lacks = lacks || theirs.winners[i] == 0;
@@ -181,6 +195,12 @@ class TogetherRun {
   // --- what is asked of all ---------------------------------------------------------------------
 
   void list_default(std::size_t s) { lists_[s].configs = {default_config(s)}; }
+
+  /// Also where the options make no sense.
+  double first_seconds() const {
+    const double seconds = options_.together.first_seconds;
+    return seconds > 0 && std::isfinite(seconds) ? seconds : RankOptions{}.first_seconds;
+  }
 
   /// Whether all ranks hold the same winner.
   bool same(std::size_t s) const { return same_[s % HeldMessage::kPlaces]; }
@@ -432,7 +452,8 @@ class TogetherRun {
   std::vector<std::optional<runtime::ranks::Record>> records_;
   RankWork work_;
   std::array<bool, HeldMessage::kPlaces> same_{};
-  std::string lacking_;  ///< ranks without a record of some subject
+  std::optional<RankFailure> refused_;  ///< the first rank that takes no part, and why
+  std::string lacking_;                 ///< ranks without a record of some subject
 };
 
 TuneOptions Engine::with_ranks(TuneOptions options) const {
@@ -449,10 +470,15 @@ std::vector<TuneResult> Engine::tune_together(std::span<const Subject> subjects,
   if (subjects.empty()) return {};
   TuneOptions options = with_ranks(asked);
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
-  runtime::check(options);
-  runtime::ranks::check(options.together, options.ranks->size());
   const auto turn = options.ranks->turn();
   std::lock_guard lock(tuning_);
+  try {
+    runtime::check(options);
+    runtime::ranks::check(options.together, options.ranks->size());
+  } catch (const UserError& error) {
+    TogetherRun(*this, subjects, options, trials, *options.ranks, for_launch).refuse(error.what());
+    throw;
+  }
   try {
     TogetherRun run(*this, subjects, options, trials, *options.ranks, for_launch);
     std::vector<TuneResult> results = run.run();

@@ -4,6 +4,17 @@
 
 namespace kiln {
 
+const char* to_string(RankReport::Outcome outcome) noexcept {
+  switch (outcome) {
+    case RankReport::Outcome::plan:
+      return "plan";
+    case RankReport::Outcome::defaults:
+      return "defaults";
+    default:
+      return "own";
+  }
+}
+
 const char* to_string(CandidateStatus status) noexcept {
   switch (status) {
     case CandidateStatus::measured:

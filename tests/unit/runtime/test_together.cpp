@@ -448,6 +448,29 @@ TEST_CASE("a better winner of a longer search is not overwritten", "[runtime][ra
   CHECK(alone.runtime().tuned(kernel).known({64})->winner().config == Values{299, 0});
 }
 
+TEST_CASE("options that make no sense are told to all at once, and break nothing",
+          "[runtime][ranks]") {
+  for (const bool everyone : {false, true}) {
+    Job job(2);
+    for (const int r : {0, 1}) {
+      job[r].of(8).seconds = 0.2 * kMs;
+      if (everyone || r == 1) job[r].options.tuning.together.leader = 7;
+    }
+    const auto results = job.run<TuneResult>([&](Process& process, int rank) -> TuneResult {
+      const auto handle = process.runtime().tuned(doubling());
+      if (!everyone && rank == 0) return handle.tune({64});
+      CHECK_THROWS_WITH(handle.tune({64}), Catch::Contains("`leader`"));
+      return {};
+    });
+    if (!everyone) {
+      check_defaults({results[0]}, "rank 1 gave up: ");
+      CHECK_FALSE(results[0].agreed->broken);
+    }
+    for (const int r : {0, 1}) job[r].options.tuning.together.leader = 0;
+    check_plan(job.tune(), 8);
+  }
+}
+
 TEST_CASE("one rank asks to measure again: all do", "[runtime][ranks]") {
   Job job(2);
   for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
