@@ -9,13 +9,12 @@
 #include "runtime/cost_model.hpp"
 #include "runtime/resource_check.hpp"
 #include "runtime/search/search_space.hpp"
+#include "runtime/search/strategy.hpp"
 
 namespace kiln::runtime {
 
 namespace {
 
-/// What a search without a budget comes to at most: see search/model.cpp.
-constexpr std::size_t kShare = 15, kLeast = 64, kMost = 400;
 /// Looked at where a space is too large to be listed, for each candidate wanted.
 constexpr std::size_t kSamples = 8;
 /// The part of the list that the cost model does not choose.
@@ -52,11 +51,8 @@ CandidateList candidate_list(const KernelDefinition& kernel, std::span<const std
     return launch_problem(kernel.geometry(config, problem), device.limits).empty();
   });
   CandidateList list{{kernel.space.default_config(device.target.kind)}, space.count()};
-  if (most == 0) {
-    const double share = list.space.allowed / static_cast<double>(kShare);
-    most = static_cast<std::size_t>(
-        std::clamp(share, static_cast<double>(kLeast), static_cast<double>(kMost)));
-  }
+  if (most == 0)
+    most = most_without_budget(static_cast<std::size_t>(std::min(list.space.allowed, 1e9)));
   const CostModel model(kernel, problem, device);
   std::vector<std::pair<long, Values>> ordered;
   for (Values& config : allowed_configs(space, most, seed))

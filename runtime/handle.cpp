@@ -42,7 +42,7 @@ class KernelHandle final : public detail::HandleCore {
   const ReadyKernel& make_ready(std::span<const std::int64_t> problem) override {
     const Values key(problem.begin(), problem.end());
     {
-      std::lock_guard lock(missing_mutex_);
+      std::lock_guard lock(outcomes_mutex_);
       // What was missing a moment ago is not looked for at every launch.
       if (const auto known = missing_.find(key); known != missing_.end())
         throw MissingError(known->second);
@@ -191,18 +191,18 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   std::optional<Values> agreed(std::span<const std::int64_t> problem) {
-    std::lock_guard lock(missing_mutex_);
+    std::lock_guard lock(outcomes_mutex_);
     const auto found = agreed_.find(Values(problem.begin(), problem.end()));
     return found == agreed_.end() ? std::nullopt : std::optional(found->second);
   }
   void agree_on(std::span<const std::int64_t> problem, const Values& config) {
     if (!engine_->options().tuning.ranks) return;
-    std::lock_guard lock(missing_mutex_);
+    std::lock_guard lock(outcomes_mutex_);
     agreed_.insert_or_assign(Values(problem.begin(), problem.end()), config);
   }
 
   void remember(std::span<const std::int64_t> problem, const Missing& missing) {
-    std::lock_guard lock(missing_mutex_);
+    std::lock_guard lock(outcomes_mutex_);
     const bool first =
         missing_.insert_or_assign(Values(problem.begin(), problem.end()), missing).second;
     if (first) engine_->log(LogLevel::warning, missing.explain());
@@ -220,7 +220,7 @@ class KernelHandle final : public detail::HandleCore {
   runtime::ProblemTable interim_;  ///< defaults, for launches while a problem is made ready
   runtime::ProblemTable current_;  ///< what `current` found, where nothing was made ready
   cache::SingleFlight<Values, Outcome> flights_, interim_flights_;
-  std::mutex missing_mutex_;
+  std::mutex outcomes_mutex_;  ///< of the two below
   std::map<Values, Missing> missing_;
   std::map<Values, Values> agreed_;  ///< with ranks: what they chose together
 };

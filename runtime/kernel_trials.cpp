@@ -21,11 +21,6 @@ constexpr double kMostFactor = 8;
 /// Of a limit in seconds, when the best are measured once more after it.
 constexpr double kFirstPart = 0.7;
 
-Deadline after(Deadline start, double seconds) {
-  return start +
-         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
-}
-
 double seconds_until(Deadline deadline) {
   return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
 }
@@ -102,9 +97,9 @@ std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Reques
   if (options_.max_seconds > 0 && !requests.empty()) {
     // What has to be measured once more gets the rest, and a little if there is none.
     const bool decides = requests.front().decides;
-    const Deadline end = after(start_, options_.max_seconds * (decides ? 1 : kFirstPart));
-    const Deadline least =
-        after(std::chrono::steady_clock::now(), options_.max_seconds * (1 - kFirstPart) / 2);
+    const Deadline end = deadline_after(start_, options_.max_seconds * (decides ? 1 : kFirstPart));
+    const Deadline least = deadline_after(std::chrono::steady_clock::now(),
+                                          options_.max_seconds * (1 - kFirstPart) / 2);
     deadline = std::min(deadline, decides ? std::max(end, least) : end);
   }
   std::size_t left = 0;

@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <random>
@@ -33,26 +32,11 @@ using runtime::Recall;
 using runtime::Subject;
 using runtime::Trials;
 using runtime::ranks::Decision;
+using runtime::ranks::HeldMessage;
 using runtime::ranks::Identity;
 using runtime::ranks::Work;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-/// Candidates of one compile thread of one rank for which an estimate of their costs pays.
-constexpr std::size_t kShareToMeasure = 16;
-
-/// What is told before anything else: the winners that this rank would use. Of a fixed size,
-/// however many subjects there are: some share a place.
-struct HeldMessage {
-  static constexpr std::size_t kPlaces = 64;
-  std::uint64_t retune = 0;
-  std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a subject there nothing is known
-  /// Why this rank takes no part: its options make no sense. Empty: it does.
-  std::array<char, 120> refusal{};
-
-  void refuse(std::string_view why) noexcept {
-    std::copy_n(why.begin(), std::min(why.size(), refusal.size() - 1), refusal.begin());
-  }
-};
 
 std::string text_of(std::span<const std::int64_t> values) {
   std::string text;
@@ -89,25 +73,20 @@ class TogetherRun {
   /// Instead of `run`: the others are told, and need not wait.
   void refuse(const char* why) {
     HeldMessage mine;
-    mine.refuse(why);
-    const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
-    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(communicator_.size()));
-    if (auto failure = communicator_.gather(bytes, all, deadline_in(first_seconds())))
-      communicator_.abort(*failure);
+    mine.refusal.set(why);
+    std::vector<std::byte> all;
+    if (auto failure = gather(mine, all)) communicator_.abort(*failure);
   }
 
   std::vector<TuneResult> run() {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
     Decision decision;
-    if (auto failure = ask_who_has_it()) {
-      communicator_.abort(*failure);
-      decision.why = std::move(*failure);
-      decision.broken = true;
-      warn("uses default configs: " + decision.why.describe());
-      for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
-    } else if (refused_) {
-      decision.why = *refused_;
+    const Communicator::Failure failure = ask_who_has_it();
+    if (failure) communicator_.abort(*failure);
+    if (failure || refused_) {
+      decision.why = failure ? *failure : *refused_;
+      decision.broken = failure.has_value();
       warn("uses default configs: " + decision.why.describe());
       for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
     } else {
@@ -160,24 +139,14 @@ class TogetherRun {
       mine.winners[i] = runtime::ranks::short_digest(lines[i]) | 1;
     for (std::size_t s = 0; s < subjects_.size(); ++s)
       if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
-    const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
-    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(communicator_.size()));
-    try {
-      if (auto failure = communicator_.gather(bytes, all, deadline_in(first_seconds())))
-        return failure;
-    } catch (const std::exception& error) {
-      return RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
-    }
+    std::vector<std::byte> all;
+    if (auto failure = gather(mine, all)) return failure;
     same_.fill(true);
-    bool retune = false;
     for (std::size_t r = 0; r * sizeof(HeldMessage) < all.size(); ++r) {
       const auto theirs = runtime::ranks::decode<HeldMessage>(all, r);
-      retune = retune || theirs.retune != 0;
-      if (theirs.refusal.front() != 0 && !refused_)
-        refused_ = RankFailure{
-            RankFailure::Kind::aborted,
-            {static_cast<int>(r)},
-            {theirs.refusal.data(), ::strnlen(theirs.refusal.data(), theirs.refusal.size())}};
+      retune_ = retune_ || theirs.retune != 0;
+      if (std::string why = theirs.refusal.get(); !why.empty() && !refused_)
+        refused_ = {RankFailure::Kind::aborted, {static_cast<int>(r)}, std::move(why)};
       bool lacks = false;
       for (std::size_t i = 0; i < same_.size(); ++i) {
         lacks = lacks || theirs.winners[i] == 0;
@@ -185,22 +154,29 @@ class TogetherRun {
       }
       if (lacks) lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
     }
-    if (retune) {  // who is asked to measure again needs the others for it
+    if (retune_) {  // who is asked to measure again needs the others for it
       same_.fill(false);
       for (auto& known : known_) known.reset();
     }
     return {};
   }
 
+  Communicator::Failure gather(const HeldMessage& mine, std::vector<std::byte>& all) {
+    // Also where the options make no sense.
+    const double asked = options_.together.first_seconds;
+    const double seconds = asked > 0 && std::isfinite(asked) ? asked : RankOptions{}.first_seconds;
+    const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
+    all.resize(bytes.size() * static_cast<std::size_t>(communicator_.size()));
+    try {
+      return communicator_.gather(bytes, all, deadline_in(seconds));
+    } catch (const std::exception& error) {
+      return RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
+    }
+  }
+
   // --- what is asked of all ---------------------------------------------------------------------
 
   void list_default(std::size_t s) { lists_[s].configs = {default_config(s)}; }
-
-  /// Also where the options make no sense.
-  double first_seconds() const {
-    const double seconds = options_.together.first_seconds;
-    return seconds > 0 && std::isfinite(seconds) ? seconds : RankOptions{}.first_seconds;
-  }
 
   /// Whether all ranks hold the same winner.
   bool same(std::size_t s) const { return same_[s % HeldMessage::kPlaces]; }
@@ -274,8 +250,8 @@ class TogetherRun {
       runtime::ranks::ProblemInput problem{lists_[s].configs.size(), records_[s], {}};
       // What candidates cost is found by measuring the default: worth it for a large share.
       if (sharded && !records_[s] &&
-          lists_[s].configs.size() >=
-              kShareToMeasure * size * static_cast<std::size_t>(input.compile_threads))
+          lists_[s].configs.size() >= runtime::ranks::kShareToEstimate * size *
+                                          static_cast<std::size_t>(input.compile_threads))
         for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs))
           problem.costs.push_back(
               {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
@@ -370,7 +346,7 @@ class TogetherRun {
     if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
     TuneResult result = result_of(s, plan.records[s]);
     const auto latest = engine_.recall(kernel(s), subjects_[s].problem);
-    if (latest && latest->same_space && !options_.retune) {
+    if (latest && latest->same_space && !retune_) {
       const Candidate& best = latest->result.winner();
       const std::vector<Values>& configs = lists_[s].configs;
       // The winner of a search that went further than this list is worth more than this choice.
@@ -452,12 +428,13 @@ class TogetherRun {
   std::vector<std::optional<runtime::ranks::Record>> records_;
   RankWork work_;
   std::array<bool, HeldMessage::kPlaces> same_{};
+  bool retune_ = false;                 ///< some rank is asked to measure again
   std::optional<RankFailure> refused_;  ///< the first rank that takes no part, and why
   std::string lacking_;                 ///< ranks without a record of some subject
 };
 
 TuneOptions Engine::with_ranks(TuneOptions options) const {
-  if (!options.ranks) {
+  if (!options.ranks && options_.tuning.ranks) {
     options.ranks = options_.tuning.ranks;
     options.together = options_.tuning.together;
   }

@@ -21,10 +21,12 @@ namespace kiln {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+inline Deadline deadline_after(Deadline start, double seconds) {
+  return start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                     std::chrono::duration<double>(seconds));
+}
 inline Deadline deadline_in(double seconds) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-             std::chrono::duration<double>(seconds));
+  return deadline_after(std::chrono::steady_clock::now(), seconds);
 }
 
 /// Why a call did not come to its end, as seen from one rank; or what a rank that gave up because

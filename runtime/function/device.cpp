@@ -243,22 +243,4 @@ std::unique_ptr<Replay> FunctionDevice::capture(Stream on, const std::function<v
   return inner_->capture(on, enqueue);
 }
 
-void* FunctionDevice::allocate(std::size_t bytes) {
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw EnvironmentError(format("malloc: no {} bytes of memory", bytes));
-}
-void FunctionDevice::release(void* memory) noexcept { std::free(memory); }
-void FunctionDevice::copy_to_device(void* to, const void* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
-}
-void FunctionDevice::copy_to_host(void* to, const void* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
-}
-void FunctionDevice::copy_on_device(void* to, const void* from, std::size_t bytes, Stream) {
-  std::memcpy(to, from, bytes);
-}
-void FunctionDevice::fill(void* memory, std::byte value, std::size_t bytes, Stream) {
-  std::memset(memory, std::to_integer<int>(value), bytes);
-}
-
 }  // namespace kiln::runtime

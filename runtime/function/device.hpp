@@ -8,7 +8,7 @@
 
 #include "kiln/definition.hpp"
 #include "kiln/function_core.hpp"
-#include "runtime/device.hpp"
+#include "runtime/host_memory_device.hpp"
 #include "runtime/rank_log.hpp"
 
 namespace kiln::runtime {
@@ -16,7 +16,7 @@ namespace kiln::runtime {
 /// Functions own their data, so the workload of a kernel is a mark that launches set, in host
 /// memory; a cold cache is made here, and so is what a call has changed put back. One call is bound
 /// at a time, and launched by the thread that bound it.
-class FunctionDevice final : public Device {
+class FunctionDevice final : public HostMemoryDevice {
  public:
   FunctionDevice(std::shared_ptr<Device> inner, const detail::FunctionDescription& function);
 
@@ -40,12 +40,6 @@ class FunctionDevice final : public Device {
   void launch(const LoadedKernel& kernel, const LaunchGeometry&, Stream stream,
               void** args) const override;
   int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
-  void* allocate(std::size_t bytes) override;
-  void release(void* memory) noexcept override;
-  void copy_to_device(void* to, const void* from, std::size_t bytes) override;
-  void copy_to_host(void* to, const void* from, std::size_t bytes) override;
-  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override;
-  void fill(void* memory, std::byte value, std::size_t bytes, Stream) override;
   void synchronize(Stream stream) override { inner_->synchronize(stream); }
   Stream tuning_stream() override { return stream(); }
   double time(Stream stream, const std::function<void()>& enqueue) override;

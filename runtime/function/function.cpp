@@ -146,11 +146,7 @@ class Core final : public FunctionCore {
 
   TuneOptions options_for(const CallOptions& how) const {
     const TuneOptions& common = engine_->options().tuning;
-    TuneOptions tuning = options_.tuning ? *options_.tuning : common;
-    if (!tuning.ranks && common.ranks) {
-      tuning.ranks = common.ranks;
-      tuning.together = common.together;
-    }
+    TuneOptions tuning = engine_->with_ranks(options_.tuning ? *options_.tuning : common);
     if (how.ranks) tuning.ranks = how.ranks;
     tuning.together.lockstep = tuning.together.lockstep || communicates_;
     tuning.retune = tuning.retune || how.retune || options_.always_retune;

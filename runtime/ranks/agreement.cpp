@@ -42,7 +42,7 @@ RankFailure disagreement(std::span<const std::byte> bytes, std::size_t size) {
     const auto m = decode<CompareMessage>(bytes, r);
     plans[m.plan].push_back(static_cast<int>(r));
     if (m.status == 0) continue;
-    if (why.ranks.empty()) why.text = m.reason_text();
+    if (why.ranks.empty()) why.text = m.reason.get();
     why.ranks.push_back(static_cast<int>(r));
   }
   if (!why.ranks.empty()) return why;
@@ -317,7 +317,7 @@ Agreement::Actions Agreement::compare(Time now) {
   m.plan = digest_;
   if (!trouble_.empty()) {
     m.status = 1;
-    m.set_reason(trouble_);
+    m.reason.set(trouble_);
   }
   // Others may have more to build than this rank, each up to one step.
   return {gather(Phase::compare, encode(m), now + 2 * in_.options.step_seconds)};

@@ -45,10 +45,7 @@ class Driver {
   }
 
   Time now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Deadline at(Time time) const {
-    return start_ +
-           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time));
-  }
+  Deadline at(Time time) const { return deadline_after(start_, time); }
 
   void handle(const Event& event) {
     for (Action& a : agreement_.handle(event, now())) actions_.push_back(std::move(a));

@@ -43,18 +43,6 @@ std::uint64_t short_digest(std::string_view text) {
   return short_digest(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-void CompareMessage::set_reason(std::string_view text) noexcept {
-  reason.fill('\0');
-  std::copy_n(text.begin(), std::min(text.size(), reason.size()), reason.begin());
-}
-
-std::string CompareMessage::reason_text() const {
-  std::string text(reason.begin(), std::find(reason.begin(), reason.end(), '\0'));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ') c = ' ';
-  return text;
-}
-
 std::uint64_t settings_digest(const RankOptions& o, bool settles) {
   return short_digest(detail::format("{} {} {} {} {} {} {} {}", to_string(o.strategy),
                                      to_string(o.reduction), static_cast<int>(o.on_partial_cache),

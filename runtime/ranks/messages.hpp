@@ -2,6 +2,7 @@
 // Little-endian, no padding.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -33,7 +34,36 @@ struct Identity {
 std::uint64_t short_digest(std::string_view text);
 std::uint64_t short_digest(std::span<const std::byte> bytes);
 
-/// First exchange. Its size never changes, so that versions of Kiln can tell that they differ.
+/// A text of fixed size; what is longer is cut, what is no text becomes spaces.
+template <std::size_t Size>
+struct FixedText {
+  std::array<char, Size> chars{};
+
+  void set(std::string_view text) noexcept {
+    chars.fill('\0');
+    std::copy_n(text.begin(), std::min(text.size(), Size), chars.begin());
+  }
+  std::string get() const {
+    std::string text(chars.begin(), std::find(chars.begin(), chars.end(), '\0'));
+    for (char& c : text)
+      if (static_cast<unsigned char>(c) < ' ') c = ' ';
+    return text;
+  }
+};
+
+/// Before the agreement: which winners a rank would use. However many subjects there are, it has
+/// one size, which never changes: some share a place.
+struct HeldMessage {
+  static constexpr std::size_t kPlaces = 64;
+
+  std::uint64_t retune = 0;                      ///< this rank is asked to measure again
+  std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a subject there nothing is known
+  FixedText<120> refusal{};                      ///< why this rank takes no part; empty: it does
+};
+static_assert(sizeof(HeldMessage) == 640);
+
+/// First of the agreement. Its size never changes, so that versions of Kiln can tell that they
+/// differ.
 struct DigestMessage {
   static constexpr std::uint64_t kMagic = 0x736b6e61726e6c6b;  // "klnranks"
   static constexpr std::uint32_t kProtocol = 1;
@@ -60,10 +90,7 @@ static_assert(sizeof(VoteMessage) == 16);
 struct CompareMessage {
   std::uint64_t status = 0;  ///< 0: well; else `reason` says why not
   Digest plan{};
-  std::array<char, 88> reason{};
-
-  void set_reason(std::string_view text) noexcept;
-  std::string reason_text() const;
+  FixedText<88> reason{};
 };
 static_assert(sizeof(CompareMessage) == 128);
 

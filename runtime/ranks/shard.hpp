@@ -13,6 +13,10 @@ struct Cost {
   float run = 0;      ///< verifying and timing
 };
 
+/// Candidates of a rank, a problem and a compile thread from which on it pays to find out what they
+/// cost, by measuring the default.
+inline constexpr std::size_t kShareToEstimate = 16;
+
 struct ShardOptions {
   int ranks = 1;
   int compile_threads = 1;  ///< of each rank

@@ -11,9 +11,7 @@ struct TuningModel {
   ShardOptions one_rank;      ///< threads and overlap; `ranks` is not looked at
   std::size_t finalists = 4;  ///< timed again by every rank after sharding, and the default
   std::size_t problems = 1;
-  /// Candidates of a rank, problem and compile thread from which on costs are estimated, by
-  /// measuring the default.
-  std::size_t share_to_estimate = 16;
+  std::size_t share_to_estimate = kShareToEstimate;
   double setup = 0;               ///< seconds, however few candidates are measured: data, the
                                   ///< reference's result, timing the best in pairs
   double latency = 20e-6;         ///< seconds of one hop of an exchange: log2(ranks) hops each

@@ -112,24 +112,6 @@ void RecordedDevice::launch(const LoadedKernel& kernel, const LaunchGeometry&, S
   clock_->running.fetch_add(samples[draw % samples.size()], std::memory_order_relaxed);
 }
 
-void* RecordedDevice::allocate(std::size_t bytes) {
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw EnvironmentError(format("malloc: no {} bytes of memory", bytes));
-}
-void RecordedDevice::release(void* memory) noexcept { std::free(memory); }
-void RecordedDevice::copy_to_device(void* to, const void* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
-}
-void RecordedDevice::copy_to_host(void* to, const void* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
-}
-void RecordedDevice::copy_on_device(void* to, const void* from, std::size_t bytes, Stream) {
-  std::memcpy(to, from, bytes);
-}
-void RecordedDevice::fill(void* memory, std::byte value, std::size_t bytes, Stream) {
-  std::memset(memory, std::to_integer<int>(value), bytes);
-}
-
 double RecordedDevice::time(Stream, const std::function<void()>& enqueue) {
   const double start = clock_->running.load();
   enqueue();

@@ -9,7 +9,7 @@
 
 #include "codegen/compiler.hpp"
 #include "kiln/recorded.hpp"
-#include "runtime/device.hpp"
+#include "runtime/host_memory_device.hpp"
 
 namespace kiln::runtime {
 
@@ -20,7 +20,7 @@ struct VirtualClock {
 };
 
 /// Knows the instances of `recorded_kernel(space)`, and no others. Device memory is the host's.
-class RecordedDevice final : public Device {
+class RecordedDevice final : public HostMemoryDevice {
  public:
   /// Which repeat a config's n-th launch takes depends on `seed`, the config and n alone.
   RecordedDevice(RecordedSpace space, std::uint64_t seed);
@@ -35,12 +35,6 @@ class RecordedDevice final : public Device {
   void launch(const LoadedKernel& kernel, const LaunchGeometry&, Stream,
               void** args) const override;
   int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
-  void* allocate(std::size_t bytes) override;
-  void release(void* memory) noexcept override;
-  void copy_to_device(void* to, const void* from, std::size_t bytes) override;
-  void copy_to_host(void* to, const void* from, std::size_t bytes) override;
-  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override;
-  void fill(void* memory, std::byte value, std::size_t bytes, Stream) override;
   void synchronize(Stream) override {}
   Stream tuning_stream() override { return {}; }
   double time(Stream, const std::function<void()>& enqueue) override;

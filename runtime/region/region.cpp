@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <mutex>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/rank_log.hpp"
@@ -88,7 +89,11 @@ class RegionTuning {
     }
     for (const Site& site : runner_.sites())
       log_.line(format("{} is launched {} times in a run", site.describe(), site.launches));
+    // From here on to the end it is one agreement.
+    std::unique_lock<std::recursive_mutex> turn;
+    if (options_.ranks) turn = options_.ranks->turn();
     if (all_can_go_on()) choose();
+    if (turn) turn.unlock();
     if (!thrown_ || !exchange_.alone()) put_in_use();
     if (thrown_) std::rethrow_exception(thrown_);
     result_.runs = runner_.runs();

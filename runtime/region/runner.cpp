@@ -4,6 +4,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/resource_check.hpp"
+#include "runtime/trace.hpp"
 #include "runtime/tuner.hpp"
 
 namespace kiln::runtime {
@@ -11,14 +12,6 @@ namespace kiln::runtime {
 using detail::format;
 using detail::ReadyKernel;
 using detail::RegionLaunch;
-
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
 
 std::string Site::describe() const {
   return format("{} {}", kernel().name, kernel().describe_problem(problem));

@@ -27,11 +27,6 @@ constexpr float kGoOn = 0, kBroken = 100;
 /// Of a candidate that was not built in time.
 constexpr float kNotBuilt = 1;
 
-Deadline after(Deadline start, double seconds) {
-  return start +
-         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
-}
-
 double seconds_between(Deadline start, Deadline end) {
   return std::chrono::duration<double>(end - start).count();
 }
@@ -86,7 +81,8 @@ std::string RegionTrials::ready(std::size_t s, const Values& config) {
 std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Request> requests,
                                                           Deadline deadline) {
   Deadline until = deadline;
-  if (options_.max_seconds > 0) until = std::min(until, after(start_, options_.max_seconds));
+  if (options_.max_seconds > 0)
+    until = std::min(until, deadline_after(start_, options_.max_seconds));
   for (Prepared& site : sites_) site = {};
   for (const Request& request : requests) {
     Prepared& site = sites_[request.subject];
@@ -132,7 +128,7 @@ bool RegionTrials::build(Deadline until, Deadline last) {
                      : c.status == CandidateStatus::not_tried ? kNotBuilt
                                                               : kInfinity);
   told.push_back(end_wanted(until));
-  exchange_.share(told, 0, after(std::max(last, Clock::now()), exchange_.step_seconds()));
+  exchange_.share(told, 0, deadline_after(std::max(last, Clock::now()), exchange_.step_seconds()));
   std::size_t next = 0;
   for (Prepared& site : sites_)
     for (Candidate& c : site.candidates) {
@@ -157,7 +153,7 @@ void RegionTrials::build_all(Deadline until) {
         sites_[s].candidates[c].reason = "the time was over before it was built";
       }
   const Deadline now = Clock::now();
-  const Deadline enough = after(now, seconds_between(now, until) * kBuildShare);
+  const Deadline enough = deadline_after(now, seconds_between(now, until) * kBuildShare);
   std::stop_source time_over;
   const auto look = [&](std::size_t) {
     if (Clock::now() >= enough || options_.stop.stop_requested()) time_over.request_stop();
@@ -253,7 +249,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
       outcome.thrown = std::current_exception();
     }
   told.push_back(outcome.thrown ? kBroken : end_wanted(until));
-  const auto patience = after(Clock::now(), exchange_.step_seconds());
+  const auto patience = deadline_after(Clock::now(), exchange_.step_seconds());
   try {
     exchange_.share(told, sites_.size(), patience);
   } catch (...) {
@@ -304,7 +300,7 @@ float RegionTrials::end_wanted(Deadline until) const {
     why = SearchEnd::stopped;
   else if (options_.max_runs > 0 && runner_.runs() >= options_.max_runs)
     why = SearchEnd::evaluations;
-  else if (after(Clock::now(), longest_run_) >= until)
+  else if (deadline_after(Clock::now(), longest_run_) >= until)
     why = SearchEnd::seconds;
   return why ? 1 + static_cast<float>(*why) : kGoOn;
 }

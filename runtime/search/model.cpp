@@ -44,7 +44,6 @@ constexpr double kHardly = 0.001;
 constexpr double kGain = 0.01;
 constexpr std::size_t kPatience = 10;
 constexpr std::size_t kWindow = 80;
-constexpr std::size_t kShare = 15, kLeastEnd = 64, kMostEnd = 400;
 constexpr double kLeastSeconds = 1e-12;
 constexpr float kTrendLimit = 3;  ///< deviations; a wild guess is no more than that
 
@@ -106,7 +105,7 @@ class Model final : public Strategy {
         design_(problem_.budget == 0 ? kDesign
                                      : std::clamp<std::size_t>(problem_.budget / 3, 1, kDesign)) {
     if (const std::size_t listed = space_.enumerate().size(); listed > 0)
-      most_ = std::clamp(listed / kShare, kLeastEnd, kMostEnd);
+      most_ = most_without_budget(listed);
     if (!trend_.given()) return;
     std::vector<Point> sample;
     for (std::size_t i = 0; i < kDesignDraws; ++i)
@@ -338,7 +337,7 @@ class Model final : public Strategy {
   Trend trend_;
   Surrogate times_, failures_;
   const std::size_t design_;
-  std::size_t most_ = kMostEnd;  ///< configs seen, when it ends without a budget
+  std::size_t most_ = kMostWithoutBudget;  ///< configs seen, when it ends without a budget
 
   std::vector<Site> seen_;      ///< proposed or observed
   std::vector<Point> pending_;  ///< proposed, not observed

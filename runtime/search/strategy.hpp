@@ -1,6 +1,7 @@
 // How a search looks to the tuner: it proposes configs and is told what became of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,6 +36,13 @@ struct SearchProblem {
   /// A cost model's guess in seconds, right at best in its order; empty: there is none.
   std::function<double(std::span<const std::int64_t> config)> predicted = {};
 };
+
+/// Configs that a search without a budget tries at most, of so many that can be listed: one in
+/// fifteen, within bounds.
+inline constexpr std::size_t kMostWithoutBudget = 400;
+constexpr std::size_t most_without_budget(std::size_t listed) noexcept {
+  return std::clamp<std::size_t>(listed / 15, 64, kMostWithoutBudget);
+}
 
 /// `default_strategy()` or a name of `strategy_names()`. @throws UserError on an unknown name; the
 /// message lists the known ones.

@@ -86,8 +86,8 @@ TEST_CASE("the model of device matters only where one device speaks for another"
 
 TEST_CASE("a reason of any length fits its message", "[ranks]") {
   CompareMessage m;
-  m.set_reason("out of\nmemory");
-  CHECK(m.reason_text() == "out of memory");
-  m.set_reason(std::string(1000, 'x'));
-  CHECK(m.reason_text() == std::string(88, 'x'));
+  m.reason.set("out of\nmemory");
+  CHECK(m.reason.get() == "out of memory");
+  m.reason.set(std::string(1000, 'x'));
+  CHECK(m.reason.get() == std::string(88, 'x'));
 }
