@@ -6,6 +6,7 @@
 #include "cache/disk_level.hpp"
 #include "cache/work_lock.hpp"
 #include "fuzz.hpp"
+#include "temporary_directory.hpp"
 
 using namespace kiln;
 namespace fs = std::filesystem;
@@ -13,24 +14,13 @@ namespace fs = std::filesystem;
 namespace {
 
 /// A cache directory for the life of the process.
-class Place {
+class Place : public test::TemporaryDirectory {
  public:
   Place() {
-    std::string name = (fs::temp_directory_path() / "kiln-fuzz-XXXXXX").string();
-    fuzz::require(::mkdtemp(name.data()) != nullptr, "no directory");
-    path_ = name;
-    fs::create_directories(path_ / "v1" / "locks");
-    for (const fs::path& part : {path_ / "v1", path_ / "v1" / "locks"})
+    fs::create_directories(path() / "v1" / "locks");
+    for (const fs::path& part : {path() / "v1", path() / "v1" / "locks"})
       fs::permissions(part, fs::perms::owner_all);
   }
-  ~Place() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
 };
 
 }  // namespace

@@ -2,18 +2,14 @@
 // number, a line in cache/FORMAT.md, and a golden file of its own beside the old one. The golden
 // file was written from FORMAT.md by other means than the code under test.
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
-#include <stdexcept>
 #include <string>
-
-#include <unistd.h>
 
 #include "cache/bundle.hpp"
 #include "kiln_test.hpp"
+#include "temporary_directory.hpp"
 
 using namespace kiln;
 namespace fs = std::filesystem;
@@ -33,31 +29,19 @@ constexpr const char* kPublic =
 class Folder {
  public:
   Folder() {
-    std::string name = (fs::temp_directory_path() / "kiln-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
-    path_ = name;
     write("private.pem", kPrivate);
     write("public.pem", kPublic);
   }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
 
-  fs::path operator/(const char* name) const { return path_ / name; }
+  fs::path operator/(const char* name) const { return directory_.path() / name; }
   void write(const char* name, const std::string& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    fs::permissions(path_ / name, fs::perms(0600));
+    test::write_text(*this / name, bytes);
+    fs::permissions(*this / name, fs::perms(0600));
   }
-  std::string read(const char* name) const {
-    std::ifstream file(path_ / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string read(const char* name) const { return test::read_text(*this / name); }
 
  private:
-  fs::path path_;
+  const test::TemporaryDirectory directory_;
 };
 
 /// Lines of hexadecimal digits; ` * N` stands for N such lines.

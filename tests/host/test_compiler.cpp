@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "host_test.hpp"
+#include "temporary_directory.hpp"
 
 using namespace host_test;
 
@@ -81,12 +82,11 @@ TEST_CASE("a target that is not for the host is the caller's mistake", "[host][c
 }
 
 TEST_CASE("options, defines and include folders reach the compiler", "[host][compiler]") {
-  char folder[] = "/tmp/kiln-host-test-XXXXXX";
-  REQUIRE(::mkdtemp(folder));
-  std::ofstream(std::string(folder) + "/mine.hpp") << "#pragma once\nconstexpr int kMine = 17;\n";
+  const kiln::test::TemporaryDirectory folder;
+  kiln::test::write_text(folder.path() / "mine.hpp", "#pragma once\nconstexpr int kMine = 17;\n");
   Source source =
       source_of("#include <mine.hpp>\n__global__ void k(int* p) { p[0] = kMine + VALUE; }", "k");
-  source.include_dirs = {folder};
+  source.include_dirs = {folder.path()};
   source.options = {"--define-macro=VALUE=5", "--device-as-default-execution-space", "-lineinfo"};
   auto result = compiler().compile(source, kiln::Target::this_host());
   REQUIRE(std::holds_alternative<Binary>(result));
@@ -96,8 +96,6 @@ TEST_CASE("options, defines and include folders reach the compiler", "[host][com
   void* arguments[] = {&p};
   module.launch({1}, {1}, 0, arguments);
   CHECK(out == 22);
-  ::unlink((std::string(folder) + "/mine.hpp").c_str());
-  ::rmdir(folder);
 }
 
 TEST_CASE("compilations run concurrently", "[host][compiler]") {
@@ -156,8 +154,7 @@ TEST_CASE("a stored binary runs in a process without LLVM", "[host][compiler]") 
 TEST_CASE("child of the test above", "[.][runs_without_llvm]") {
   const char* path = std::getenv("KILN_HOST_TEST_BINARY");
   REQUIRE(path);
-  std::ifstream in(path, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const std::string bytes = kiln::test::read_text(path);
   Binary binary;
   binary.target = kiln::Target::this_host();
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());

@@ -1,13 +1,10 @@
 // The whole line on the host device through the public API: source files to launched kernels.
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
-
-#include <unistd.h>
 
 #include "host_test.hpp"
 #include "kiln/kiln.hpp"
+#include "temporary_directory.hpp"
 
 namespace fs = std::filesystem;
 
@@ -15,20 +12,14 @@ namespace {
 
 class Scratch {
  public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "kiln-line-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    path_ = name;
-  }
-  ~Scratch() { fs::remove_all(path_); }
   void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << text;
+    fs::create_directories((*this / name).parent_path());
+    kiln::test::write_text(*this / name, text);
   }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
+  fs::path operator/(const std::string& name) const { return directory_.path() / name; }
 
  private:
-  fs::path path_;
+  const kiln::test::TemporaryDirectory directory_;
 };
 
 std::size_t entries_below(const fs::path& store) {

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
 #include <vector>
+
+#include "temporary_directory.hpp"
 
 namespace perf {
 
@@ -24,22 +23,7 @@ double seconds(F&& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// A folder that goes away again.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kiln-perf-XXXXXX").string();
-    if (!mkdtemp(name.data())) std::abort();
-    path_ = name;
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using ScratchFolder = kiln::test::TemporaryDirectory;
 
 inline void report(const char* what, double value, const char* unit, const char* goal = "") {
   std::printf("%-58s %10.3g %-6s %s\n", what, value, unit, goal);

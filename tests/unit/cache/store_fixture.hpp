@@ -5,11 +5,9 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -24,30 +22,12 @@
 #include "cache/file_system.hpp"
 #include "kiln/key.hpp"
 #include "kiln/store.hpp"
+#include "temporary_directory.hpp"
 
 namespace kiln::test {
 
 namespace fs = std::filesystem;
 using Buffer = std::vector<std::byte>;
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "kiln-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
-    path_ = name;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 inline Key make_key(const std::string& name, const char* kind = "binary") {
   const std::vector<std::string> options{"-O3", "-std=c++20"};
@@ -67,8 +47,7 @@ inline Buffer make_bytes(std::size_t size, unsigned seed = 1) {
 }
 
 inline Buffer read_bytes(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = read_text(path);
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "kiln_test.hpp"
 #include "runtime/ranks/agreement.hpp"
 
 namespace job {
@@ -105,5 +106,24 @@ struct Job {
   std::function<void(const Exchange&, std::vector<std::byte>&, std::vector<float>&)> spoil;
   Time now = 0;
 };
+
+inline float ones(int, Work::Kind, std::size_t, std::size_t) { return 1; }
+
+/// Candidate `best` takes half of what the others take.
+inline Job::Measure fastest(std::size_t best) {
+  return [best](int, Work::Kind, std::size_t, std::size_t c) { return c == best ? 1.0F : 2.0F; };
+}
+
+inline void check_same_exchanges(const Job& job) {
+  for (const auto& e : job.exchanges) {
+    REQUIRE(e.size() == job.exchanges[0].size());
+    for (std::size_t i = 0; i < e.size(); ++i) {
+      CHECK(e[i].kind == job.exchanges[0][i].kind);
+      CHECK(e[i].bytes.size() == job.exchanges[0][i].bytes.size());
+      CHECK(e[i].values.size() == job.exchanges[0][i].values.size());
+      CHECK(e[i].sequence == i);
+    }
+  }
+}
 
 }  // namespace job

@@ -15,6 +15,7 @@
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
 #include "runtime/ranks/rendezvous.hpp"
+#include "temporary_directory.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime::ranks;
@@ -27,17 +28,7 @@ using asio::ip::tcp;
 
 constexpr double kLong = 30;
 
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "kiln-meet-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
+using Folder = kiln::test::TemporaryDirectory;
 
 /// What a rank is given, or what it is told.
 struct Met {
@@ -96,7 +87,8 @@ Meet over_file(const fs::path& path) {
 
 /// One way or the other, and a folder for it.
 struct Place {
-  explicit Place(bool tcp) : meet(tcp ? over_tcp(free_port()) : over_file(folder.path / "meet")) {}
+  explicit Place(bool tcp)
+      : meet(tcp ? over_tcp(free_port()) : over_file(folder.path() / "meet")) {}
   Folder folder;
   Meet meet;
 };
@@ -131,7 +123,7 @@ TEST_CASE("ranks meet, in any order, and leave nothing behind", "[ranks]") {
       CHECK(met.payload == "the payload of 0");
       CHECK(met.users + met.environments == "");
     }
-    CHECK(fs::is_empty(place.folder.path));
+    CHECK(fs::is_empty(place.folder.path()));
   }
 }
 
@@ -168,7 +160,7 @@ TEST_CASE("a rank 0 that does not come is named", "[ranks]") {
   Place place(tcp);
   const auto met = all(place.meet, 2, 0.4, {1});
   CHECK(says(met[1].environments, "rank 0 has not come"));
-  CHECK(fs::is_empty(place.folder.path));
+  CHECK(fs::is_empty(place.folder.path()));
 }
 
 TEST_CASE("two processes of one rank are named", "[ranks]") {
@@ -335,7 +327,7 @@ TEST_CASE("a host that has no address is named", "[ranks]") {
 
 TEST_CASE("files of an earlier job are not believed", "[ranks]") {
   const Folder folder;
-  const fs::path file = folder.path / "meet";
+  const fs::path file = folder.path() / "meet";
   // The same job, yesterday: what rank 0 left when rank 2 had not come, and what a rank left that
   // was killed.
   const pid_t child = ::fork();
@@ -370,7 +362,7 @@ TEST_CASE("files of an earlier job are not believed", "[ranks]") {
 
 TEST_CASE("files of another job or size are said to be that", "[ranks]") {
   const Folder folder;
-  const fs::path file = folder.path / "meet";
+  const fs::path file = folder.path() / "meet";
   Met other;
   std::thread stray([&] { other = attend(over_file(file), 1, 2, 1, "another job"); });
   const Met zero = attend(over_file(file), 0, 2, 0.8);
@@ -382,7 +374,7 @@ TEST_CASE("files of another job or size are said to be that", "[ranks]") {
 
 TEST_CASE("odd files in the way of a meeting do no harm", "[ranks]") {
   const Folder folder;
-  const fs::path file = folder.path / "meet";
+  const fs::path file = folder.path() / "meet";
   SECTION("cut and changed ones") {
     std::ofstream(file) << "kiln-meeting-1 1 2 3";
     std::ofstream(file.string() + ".1") << std::string(100000, '\0');
@@ -402,6 +394,6 @@ TEST_CASE("odd files in the way of a meeting do no harm", "[ranks]") {
 
 TEST_CASE("a folder that is not there is named", "[ranks]") {
   const Folder folder;
-  const Met met = attend(over_file(folder.path / "none" / "meet"), 1, 2, kLong);
+  const Met met = attend(over_file(folder.path() / "none" / "meet"), 1, 2, kLong);
   CHECK(says(met.environments, "none"));
 }

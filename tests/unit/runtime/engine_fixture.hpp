@@ -2,58 +2,30 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <stdlib.h>
-
 #include "fake_device.hpp"
 #include "kiln/runtime.hpp"
 #include "runtime/engine.hpp"
+#include "temporary_directory.hpp"
 
 namespace kiln::test {
 
 namespace fs = std::filesystem;
 
-class Directory {
+class Directory : public TemporaryDirectory {
  public:
-  Directory() {
-    std::string name = (fs::temp_directory_path() / "kiln-test-XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp");
-    path_ = name;
-  }
-  ~Directory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  const fs::path& path() const { return path_; }
-
   /// The files of Kiln's entries with this extension (`.kiln`, `.json`).
   std::vector<fs::path> entries(const std::string& extension) const {
     std::vector<fs::path> found;
-    for (const auto& item : fs::recursive_directory_iterator(path_))
+    for (const auto& item : fs::recursive_directory_iterator(path()))
       if (item.path().extension() == extension) found.push_back(item.path());
     return found;
   }
-
- private:
-  fs::path path_;
 };
-
-inline std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-inline void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
 
 /// One process: a device, a compiler, and a Runtime on `directory`.
 struct Process {

@@ -1,8 +1,10 @@
-// A job: processes on fake devices, one thread each, that tune together.
+// A job: processes on fake devices, one thread each, that tune together, and what they come to.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -11,6 +13,7 @@
 #include "engine_fixture.hpp"
 #include "kiln/communicator.hpp"
 #include "kiln/communicators.hpp"
+#include "kiln_test.hpp"
 
 namespace kiln::test {
 
@@ -79,5 +82,40 @@ class Job {
   std::vector<std::unique_ptr<Directory>> directories_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
+
+constexpr double kMs = 1e-3;
+using Outcome = RankReport::Outcome;
+
+/// Every rank holds the same, and it is this.
+inline void check_plan(const std::vector<TuneResult>& results, int a) {
+  for (const TuneResult& r : results) {
+    REQUIRE(r.agreed);
+    CHECK(r.agreed->why == "");
+    CHECK(r.agreed->outcome == Outcome::plan);
+    CHECK(r.winner().config == Values{a, 0});
+    CHECK(r.agreed->plan_digest.size() == 64);
+    CHECK(r.agreed->plan_digest == results.front().agreed->plan_digest);
+    CHECK(r.agreed->size == static_cast<int>(results.size()));
+  }
+}
+
+inline void check_defaults(const std::vector<TuneResult>& results, const std::string& why) {
+  for (const TuneResult& r : results) {
+    REQUIRE(r.agreed);
+    CHECK(r.agreed->outcome == Outcome::defaults);
+    CHECK(r.winner().config == Values{2, 0});
+    CHECK_THAT(r.agreed->why, Catch::Contains(why));
+    CHECK(r.agreed->plan_digest.empty());
+  }
+}
+
+inline int measured(const Process& p) { return p.device->timings; }
+
+/// 1, 2 and so on.
+inline std::vector<std::int64_t> up_to(std::int64_t last) {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(last));
+  std::iota(values.begin(), values.end(), 1);
+  return values;
+}
 
 }  // namespace kiln::test

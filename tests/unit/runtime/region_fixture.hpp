@@ -85,4 +85,38 @@ inline const Candidate& candidate(const RegionResult& result, std::size_t site, 
   throw std::runtime_error("no such candidate");
 }
 
+/// `first` and `second` one after the other on 64 elements.
+struct Pair {
+  explicit Pair(RegionProcess& process)
+      : runtime(process.runtime()),
+        first(runtime.tuned(counting("first"))),
+        second(runtime.tuned(counting("second"))) {}
+
+  void operator()(Region& region) {
+    ++runs;
+    region(first, {}, {64}, y.data(), 64);
+    region(second, {}, {64}, y.data(), 64);
+  }
+  RegionResult tune(const RegionOptions& options = {}) {
+    return tune_region(runtime, [this](Region& region) { (*this)(region); }, options);
+  }
+  std::string refused(const RegionOptions& options) {
+    try {
+      tune(options);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+
+  Runtime runtime;
+  DynamicTuned first, second;
+  std::vector<float> y = std::vector<float>(64);
+  std::size_t runs = 0;
+};
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace kiln::test

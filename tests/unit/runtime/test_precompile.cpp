@@ -1,10 +1,7 @@
-#include <cstdlib>
-#include <fstream>
 #include <set>
 #include <stop_token>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "cache/store.hpp"
 #include "fake_device.hpp"
@@ -12,6 +9,7 @@
 #include "kiln_test.hpp"
 #include "runtime/precompile.hpp"
 #include "runtime/record.hpp"
+#include "temporary_directory.hpp"
 
 using namespace kiln;
 using kiln::test::doubling;
@@ -25,32 +23,27 @@ const Target kThere{Target::Kind::cuda, "sm_90a"};
 
 /// A folder with a store in it, a compiler for any target, and a log.
 struct Site {
-  std::filesystem::path folder;
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path folder = directory.path();
   std::shared_ptr<Script> script = std::make_shared<Script>();
   std::shared_ptr<FakeCompiler> compiler = std::make_shared<FakeCompiler>(script);
   PrecompileOptions options;
   std::string log;
 
   Site() {
-    char name[] = "/tmp/kiln_precompile_XXXXXX";
-    folder = ::mkdtemp(name);
     options.store.directory = folder / "store";
     options.threads = 2;
     options.log = [this](LogLevel level, std::string_view text) {
       if (level >= LogLevel::warning) log += std::string(text) + "\n";
     };
   }
-  ~Site() { std::filesystem::remove_all(folder); }
 
   PrecompileReport run(const std::vector<PrecompileJob>& jobs, const char* name = "out.kiln") {
     return runtime::precompile(jobs, folder / name, options,
                                [this](Target::Kind) { return compiler; });
   }
   bool wrote(const char* name = "out.kiln") const { return std::filesystem::exists(folder / name); }
-  std::string bytes(const char* name) const {
-    std::ifstream in(folder / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  std::string bytes(const char* name) const { return test::read_text(folder / name); }
   std::multiset<std::string> configs(const char* name = "out.kiln") const {
     std::multiset<std::string> found;
     for (const StoreEntry& e : bundle_entries(folder / name))

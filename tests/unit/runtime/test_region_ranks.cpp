@@ -11,10 +11,6 @@ namespace {
 
 using Outcome = RankReport::Outcome;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Ranks as threads, each with a device and a store of its own.
 struct Job {
   explicit Job(int size) {

@@ -1,0 +1,95 @@
+// Functions that are called while they are tuned: by other threads, and by themselves.
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "function_fixture.hpp"
+#include "kiln_test.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+TEST_CASE("threads that call at once tune once and get the same", "[runtime][function]") {
+  Directory directory;
+  Caller caller(directory.path());
+  caller.seconds[{4, Method::ring}] = 1e-4;
+  std::mutex device;  // what the fake clock cannot: two calls at once
+  caller.work = [&](const SumKnobs&, std::vector<float>&) { std::lock_guard lock(device); };
+  std::atomic<int> snapshots = 0;
+  Sum sum = caller.sum();
+  sum.snapshot = [&](Stream, std::vector<float>& x, int) {
+    ++snapshots;
+    return [&x, copy = x](Stream) { x = copy; };
+  };
+  // The clock is not atomic, so only the tuning thread may advance it.
+  sum.call = [call = sum.call, &device, &caller](const SumKnobs& k, Stream s, std::vector<float>& x,
+                                                 int n) {
+    std::lock_guard lock(device);
+    const auto work = std::exchange(caller.work, {});
+    call(k, s, x, n);
+  };
+  const auto f = caller.tuned(sum);
+  std::vector<std::thread> threads;
+  std::vector<std::vector<float>> x(4, std::vector<float>(1, 0.0f));
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 3; ++i) f({}, x[static_cast<std::size_t>(t)], 5);
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(snapshots == 1);
+  for (const auto& v : x) CHECK(v[0] == 15);
+  CHECK(f.knobs({5}).blocks == 4);
+}
+
+TEST_CASE("while another thread tunes, a call may go on with the default", "[runtime][function]") {
+  Directory directory;
+  Caller caller(directory.path());
+  caller.options.while_busy = WhileBusy::use_default;
+  std::atomic<bool> tuning = false, called = false;
+  Sum sum = caller.sum();
+  std::atomic<int> default_calls = 0;
+  const std::thread::id main = std::this_thread::get_id();
+  sum.call = [&, call = sum.call](const SumKnobs& k, Stream s, std::vector<float>& x, int n) {
+    if (std::this_thread::get_id() == main) {
+      CHECK(k == SumKnobs{2, Method::ring});
+      ++default_calls;
+      return;
+    }
+    tuning = true;
+    while (!called) std::this_thread::yield();
+    call(k, s, x, n);
+  };
+  const auto f = caller.tuned(sum);
+  std::vector<float> x(1, 0.0f), y(1, 0.0f);
+  std::thread other([&] { f({}, x, 5); });
+  while (!tuning) std::this_thread::yield();
+  f({}, y, 5);
+  f({}, y, 6);  // nor is another problem waited for
+  called = true;
+  other.join();
+  CHECK(default_calls == 2);
+}
+
+TEST_CASE("a function that calls itself while it is tuned gets the default",
+          "[runtime][function]") {
+  Directory directory;
+  Caller caller(directory.path());
+  Sum sum = caller.sum();
+  std::function<void(std::vector<float>&, int)> again;
+  int inner = 0;
+  sum.call = [&, call = sum.call](const SumKnobs& k, Stream s, std::vector<float>& x, int n) {
+    if (n > 1) {
+      again(x, n / 2);
+    } else {
+      ++inner;
+      CHECK(k == SumKnobs{2, Method::ring});
+    }
+    call(k, s, x, n);
+  };
+  const auto f = caller.tuned(sum);
+  again = [&](std::vector<float>& x, int n) { f({}, x, n); };
+  std::vector<float> x(1, 0.0f);
+  f.tune({}, x, 4);
+  CHECK(inner > 0);
+  CHECK_FALSE(f.known({2}));
+}

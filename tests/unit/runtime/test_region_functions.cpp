@@ -1,0 +1,90 @@
+// Functions with knobs in a region.
+#include <algorithm>
+
+#include "kiln/function.hpp"
+#include "region_fixture.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+struct CopyKnobs {
+  int blocks;
+};
+struct CopyProblem {
+  int n;
+};
+KILN_CONFIG(CopyKnobs, blocks)
+KILN_PROBLEM(CopyProblem, n)
+
+TEST_CASE("functions with knobs are sites like kernels", "[runtime][region]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  process.kernel("first", 8).seconds = 0.1e-3;
+  Pair pair(process);
+  std::vector<int> calls;
+  const Function<CopyKnobs, CopyProblem, void(std::vector<float>&, int)> copy{
+      .name = "copy",
+      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3, 4}),
+      .call =
+          [&](const CopyKnobs& knobs, Stream, std::vector<float>& to, int n) {
+            calls.push_back(knobs.blocks);
+            if (knobs.blocks == 4) throw std::runtime_error("four is too many");
+            to[std::size_t(n) - 1] = float(knobs.blocks);
+            process.device->pass(knobs.blocks == 3 ? 0.2e-3 : 1e-3);
+          },
+      .problem = [](const std::vector<float>&, int n) { return CopyProblem{n}; }};
+  const auto function = tuned(pair.runtime, copy);
+  std::vector<float> to(16);
+  const auto step = [&](Region& region) {
+    pair(region);
+    region(function, Stream{}, to, 16);
+  };
+  const RegionResult result = tune_region(pair.runtime, step);
+  REQUIRE(result.sites.size() == 3);
+  CHECK(result.sites[2].tuned.kernel == "copy");
+  CHECK(chosen(result, 0) == 8);
+  CHECK(chosen(result, 2) == 3);
+  CHECK(result.sites[2].tuned.winner().seconds == Approx(0.2e-3));
+  CHECK(candidate(result, 2, 4).status == CandidateStatus::launch_failed);
+  CHECK(candidate(result, 2, 4).reason == "four is too many");
+  CHECK(std::count(calls.begin(), calls.end(), 4) == 1);
+
+  calls.clear();
+  Region production;
+  step(production);
+  function(Stream{}, to, 16);
+  CHECK(calls == std::vector<int>{3, 3});
+  CHECK(function.knobs({16}).blocks == 3);
+
+  // Another process: from the store, in production and when it asks again.
+  RegionProcess next(directory.path());
+  Pair again(next);
+  const auto there = tuned(again.runtime, copy);
+  calls.clear();
+  Region region;
+  region(there, Stream{}, to, 16);
+  region(there, Stream{}, to, 16);
+  const auto other_step = [&](Region& r) {
+    again(r);
+    r(there, Stream{}, to, 16);
+  };
+  CHECK(tune_region(again.runtime, other_step).runs == 1);
+  CHECK(calls == std::vector<int>{3, 3, 3});
+}
+
+TEST_CASE("a function that is not known runs with its default in production", "[runtime][region]") {
+  Directory directory;
+  RegionProcess process(directory.path());
+  const Runtime runtime = process.runtime();
+  std::vector<int> calls;
+  const Function<CopyKnobs, CopyProblem, void(int)> copy{
+      .name = "copy",
+      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3}),
+      .call = [&](const CopyKnobs& knobs, Stream, int) { calls.push_back(knobs.blocks); },
+      .problem = [](int n) { return CopyProblem{n}; }};
+  const auto function = tuned(runtime, copy);
+  Region region;
+  region(function, Stream{}, 16);
+  CHECK(calls == std::vector<int>{2});
+}
