@@ -1,5 +1,6 @@
 // The NCCL communicator over a fake libnccl: how it asks, waits, fails and cleans up.
 #include <atomic>
+#include <barrier>
 #include <cmath>
 #include <functional>
 #include <thread>
@@ -35,8 +36,14 @@ void on_each_end(int size, const std::function<void(Communicator&)>& body) {
   for (auto& t : threads) t.join();
 }
 
+/// No rank begins before NCCL is ready on all.
 void on_each(int size, const std::function<void(Communicator&)>& body) {
-  on_each_end(size, [&](Communicator& end) { body(*make(end, deadline_in(30))); });
+  std::barrier ready(size);
+  on_each_end(size, [&](Communicator& end) {
+    const auto comm = make(end, deadline_in(30));
+    ready.arrive_and_wait();
+    body(*comm);
+  });
 }
 
 Communicator::Failure gather(Communicator& c, int mine, std::vector<int>& all, Deadline until) {
