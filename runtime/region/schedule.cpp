@@ -255,19 +255,28 @@ RegionSchedule::Fate RegionSchedule::fate(std::size_t site, std::size_t candidat
 
 std::vector<float> RegionSchedule::times(std::size_t s) const {
   const Site& site = sites_[s];
-  std::vector<float> result, paces;
-  float slowest = 0;
-  for (const Candidate& c : site.candidates) {
+  std::vector<float> result;
+  for (const Candidate& c : site.candidates)
     result.push_back(c.fate == Fate::measured ? middle(c.sweep.shared) : kInfinity);
-    if (c.fate != Fate::measured || c.finals.shared.empty()) continue;
-    paces.push_back(middle(c.finals.shared) / result.back());
-    result.back() = middle(c.finals.shared);
-    slowest = std::max(slowest, result.back());
+  if (result.empty()) return result;
+  const float in_band = kFinalBand * *std::min_element(result.begin(), result.end());
+  std::vector<float> paces;
+  float best = kInfinity, slowest = 0;
+  for (std::size_t c = 0; c < result.size(); ++c) {
+    const Candidate& candidate = site.candidates[c];
+    if (candidate.fate != Fate::measured || candidate.finals.shared.empty()) continue;
+    const float time = middle(candidate.finals.shared);
+    paces.push_back(time / result[c]);
+    best = std::min(best, time);
+    if (result[c] <= in_band) slowest = std::max(slowest, time);  // not there as the default only
+    result[c] = time;
   }
   if (paces.empty()) return result;
+  // Who was not in the finals is not chosen for what the sweep said.
+  const float least = std::max(slowest, std::nextafter(best * (1 + options_.margin), kInfinity));
   for (std::size_t c = 0; c < result.size(); ++c)
     if (site.candidates[c].finals.shared.empty())
-      result[c] = std::max(result[c] * middle(paces), slowest);
+      result[c] = std::max(result[c] * middle(paces), least);
   return result;
 }
 
