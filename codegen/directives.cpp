@@ -1,5 +1,6 @@
 #include "codegen/directives.hpp"
 
+#include <array>
 #include <cstring>
 
 namespace kiln::codegen {
@@ -12,7 +13,19 @@ bool is_identifier_start(int c) {
 }
 bool is_digit(int c) { return c >= '0' && c <= '9'; }
 bool is_identifier(int c) { return is_identifier_start(c) || is_digit(c); }
+bool in_word(char c) { return is_identifier(static_cast<unsigned char>(c)) || c == '.'; }
+bool is_exponent(int c) { return c == 'e' || c == 'E' || c == 'p' || c == 'P'; }
 bool is_blank(int c) { return c == ' ' || c == '\t' || c == '\f' || c == '\v' || c == '\r'; }
+
+/// Nothing that they stand in can begin a comment, a literal or a line.
+struct PlainCharacters {
+  std::array<bool, 256> is{};
+  constexpr PlainCharacters() {
+    is.fill(true);
+    for (const char c : {'\n', '"', '\'', '/', '\\'}) is[static_cast<unsigned char>(c)] = false;
+  }
+};
+constexpr PlainCharacters kPlain;
 
 // Characters after line splicing: a backslash before a line's end is not there.
 class Characters {
@@ -38,21 +51,32 @@ class Characters {
     at_ = found ? static_cast<std::size_t>(static_cast<const char*>(found) - text_.data())
                 : text_.size();
   }
+  // Behind the end of a comment, or to the end. Entered after its `/*`. Slashes are rarer than
+  // stars.
+  void skip_block_comment() {
+    const std::size_t start = at_;
+    for (skip_to('/'); at_ < text_.size(); ++at_, skip_to('/'))
+      if (const std::size_t end = before_splices(at_); end > start && text_[end - 1] == '*') break;
+    advance();
+  }
   // To the end of the line, which a backslash may continue.
   void skip_line() {
     while (true) {
       skip_to('\n');
-      std::size_t last = at_;
-      while (last > 0 && is_blank(static_cast<unsigned char>(text_[last - 1]))) --last;
-      if (at_ >= text_.size() || last == 0 || text_[last - 1] != '\\') return;
+      if (at_ >= text_.size() || before_splices(at_ + 1) == at_ + 1) return;
       ++at_;
     }
   }
-  void skip_identifier() {
-    do {
-      while (at_ < text_.size() && is_identifier(static_cast<unsigned char>(text_[at_]))) ++at_;
-      splice();
-    } while (is_identifier(peek()));
+  // Over whole tokens and blanks, to the token that a quote or a backslash may belong to. Entered
+  // where a token begins; false if nothing was skipped.
+  bool skip_plain() {
+    const std::size_t start = at_;
+    while (at_ < text_.size() && kPlain.is[static_cast<unsigned char>(text_[at_])]) ++at_;
+    if (at_ < text_.size() && text_[at_] != '\n' && text_[at_] != '/')
+      while (at_ > start && (in_word(text_[at_ - 1]) || ends_exponent(start))) --at_;
+    const bool skipped = at_ > start;
+    splice();
+    return skipped;
   }
 
   // To the end of a raw string, whose text is not spliced. Entered after `R"`.
@@ -74,6 +98,22 @@ class Characters {
       if (next >= text_.size() || text_[next] != '\n') return;
       at_ = next + 1;
     }
+  }
+
+  // Whether a sign stands before here that may belong to a number begun at or after `start`.
+  bool ends_exponent(std::size_t start) const {
+    return at_ > start + 1 && (text_[at_ - 1] == '+' || text_[at_ - 1] == '-') &&
+           is_exponent(text_[at_ - 2]);
+  }
+  // Where what ends at `end` ends without the backslashes that continue lines there.
+  std::size_t before_splices(std::size_t end) const {
+    while (end > 0 && text_[end - 1] == '\n') {
+      std::size_t last = end - 1;
+      while (last > 0 && is_blank(static_cast<unsigned char>(text_[last - 1]))) --last;
+      if (last == 0 || text_[last - 1] != '\\') break;
+      end = last - 1;
+    }
+    return end;
   }
 
   std::string_view text_;
@@ -101,7 +141,7 @@ class Scanner {
         directive();
       } else {
         line_start = false;
-        skip_token(nullptr);
+        if (!in_.skip_plain()) skip_token(nullptr);
       }
     }
     return std::move(found_);
@@ -118,11 +158,7 @@ class Scanner {
     if (next != '*') return false;
     in_.advance();
     in_.advance();
-    for (in_.skip_to('*'); in_.peek() != kEnd && !in_.starts_with('*', '/'); in_.skip_to('*')) {
-      in_.advance();
-    }
-    in_.advance();
-    in_.advance();
+    in_.skip_block_comment();
     return true;
   }
 
@@ -134,9 +170,7 @@ class Scanner {
   // One token that is neither blank nor comment, appended to `out` unless that is null.
   void skip_token(std::string* out) {
     const int c = in_.peek();
-    if (!out && is_identifier_start(c) && c != 'R' && c != 'u' && c != 'U' && c != 'L') {
-      in_.skip_identifier();
-    } else if (is_identifier_start(c)) {
+    if (is_identifier_start(c)) {
       std::string word;
       while (is_identifier(in_.peek())) take(&word);
       if (out) *out += word;
@@ -159,7 +193,7 @@ class Scanner {
   void skip_number(std::string* out) {
     while (true) {
       const int c = in_.peek();
-      const bool exponent = c == 'e' || c == 'E' || c == 'p' || c == 'P';
+      const bool exponent = is_exponent(c);
       if (c == '\'') {
         if (!is_identifier(in_.peek_next())) return;
         in_.advance();
@@ -215,10 +249,7 @@ class Scanner {
 
   void skip_rest_of_line() {
     while (in_.peek() != kEnd && in_.peek() != '\n') {
-      if (is_blank(in_.peek()))
-        in_.advance();
-      else if (!skip_comment())
-        skip_token(nullptr);
+      if (!in_.skip_plain() && !skip_comment()) skip_token(nullptr);
     }
   }
 

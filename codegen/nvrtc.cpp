@@ -121,15 +121,18 @@ std::string list_archs(const std::vector<int>& archs) {
   return text;
 }
 
-std::string digest_of_headers() {
-  std::string all;
-  for (const NvrtcHeader& header : nvrtc_headers()) {
-    for (std::string_view part : {std::string_view(header.name), std::string_view(header.text)}) {
-      all += std::to_string(part.size()) + ":";
-      all += part;
+const std::string& digest_of_headers() {
+  static const std::string digest = [] {
+    std::string all;
+    for (const NvrtcHeader& header : nvrtc_headers()) {
+      for (std::string_view part : {std::string_view(header.name), std::string_view(header.text)}) {
+        all += std::to_string(part.size()) + ":";
+        all += part;
+      }
     }
-  }
-  return to_hex(sha256(all)).substr(0, 16);
+    return to_hex(sha256(all)).substr(0, 16);
+  }();
+  return digest;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "codegen/nvrtc_library.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include <sys/stat.h>
@@ -11,7 +12,7 @@
 namespace kiln::codegen {
 namespace {
 
-constexpr const char* kLibraryNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+constexpr std::array kLibraryNames = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
 // Below a root: toolkit, distribution, and the layouts of NVIDIA's Python wheels with site-packages
 // or its `nvidia` folder as the root.
@@ -42,31 +43,38 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos || slash == 0 ? std::string() : path.substr(0, slash);
 }
 
+// NVRTC keeps state of its own that other users of it in the process rely on.
+constexpr auto kKept = DynamicLibrary::Lifetime::process;
+
 DynamicLibrary open_library(const NvrtcOptions& options, std::string& tried) {
-  std::vector<std::string> candidates;
-  if (!options.library.empty()) {
-    candidates.push_back(options.library);  // a wish is not replaced by something else
-  } else {
-    for (const std::string& root : options.cuda_roots) {
-      // The default root comes after what the loader finds.
-      if (root == kDefaultRoot)
-        candidates.insert(candidates.end(), std::begin(kLibraryNames), std::end(kLibraryNames));
-      for (const char* folder : kLibraryFolders) {
-        for (const char* name : kLibraryNames) {
-          const std::string path = root + "/" + folder + "/" + name;
-          if (exists(path)) candidates.push_back(path);
-        }
+  DynamicLibrary library;
+  const auto opens = [&](const std::string& candidate) {
+    auto opened = DynamicLibrary::open(candidate, kKept);
+    library = std::move(opened.library);
+    if (!library && tried.find(opened.error) == std::string::npos) tried += "\n  " + opened.error;
+    return static_cast<bool>(library);
+  };
+  const auto loader_finds = [&] {
+    return std::any_of(kLibraryNames.begin(), kLibraryNames.end(), opens);
+  };
+  const auto lies_below = [&](const std::string& root) {
+    for (const char* folder : kLibraryFolders)
+      for (const char* name : kLibraryNames) {
+        const std::string path = root + "/" + folder + "/" + name;
+        if (exists(path) && opens(path)) return true;
       }
-    }
-    candidates.insert(candidates.end(), std::begin(kLibraryNames), std::end(kLibraryNames));
+    return false;
+  };
+  if (!options.library.empty()) {
+    opens(options.library);  // a wish is not replaced by something else
+    return library;
   }
-  for (const std::string& candidate : candidates) {
-    // NVRTC keeps state of its own that other users of it in the process rely on.
-    auto opened = DynamicLibrary::open(candidate, DynamicLibrary::Lifetime::process);
-    if (opened.library) return std::move(opened.library);
-    if (tried.find(opened.error) == std::string::npos) tried += "\n  " + opened.error;
+  for (const std::string& root : options.cuda_roots) {
+    // The default root comes after what the loader finds.
+    if ((root == kDefaultRoot && loader_finds()) || lies_below(root)) return library;
   }
-  return {};
+  loader_finds();
+  return library;
 }
 
 template <class F>
@@ -179,7 +187,7 @@ std::unique_ptr<NvrtcLibrary> open_nvrtc(const NvrtcOptions& options, std::strin
   // knows: those beside a library opened by path have to be loaded already.
   const std::string builtins = detail::format("{}/libnvrtc-builtins.so.{}.{}",
                                               parent_of(nvrtc->path), nvrtc->major, nvrtc->minor);
-  if (exists(builtins)) DynamicLibrary::open(builtins, DynamicLibrary::Lifetime::process);
+  if (exists(builtins)) DynamicLibrary::open(builtins, kKept);
   if (f.GetNumSupportedArchs(&count) == NVRTC_SUCCESS && count > 0) {
     nvrtc->archs.resize(static_cast<std::size_t>(count));
     if (f.GetSupportedArchs(nvrtc->archs.data()) != NVRTC_SUCCESS) nvrtc->archs.clear();

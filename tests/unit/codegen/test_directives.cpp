@@ -68,6 +68,8 @@ TEST_CASE("what only looks like a directive", "[codegen][directives]") {
   CHECK(show("// \\\n#include <a.h>\n") == "");
   CHECK(show("/*\n#include <a.h>\n*/") == "");
   CHECK(show("int x; #include <a.h>") == "");
+  CHECK(show("int x = y; \\\n#include <a.h>") == "");
+  CHECK(show("int x = y \\ \t\n#include <a.h>") == "");
   CHECK(show("#define A \\\n#include <a.h>\n") == "define A=; ");
   CHECK(show("auto s = R\"(\n#include <a.h>\n)\";") == "");
   CHECK(show("auto s = u8R\"x(\n#include <a.h>\n)\" )x\";\n#include <b.h>") == "include<b.h; ");
@@ -102,6 +104,11 @@ TEST_CASE("literals and comments do not swallow what follows", "[codegen][direct
                              "/*/ */",
                              "#pragma once",
                              "auto s = FOO_R\"not(raw\";",
+                             "x = 1e+R\"(\";",
+                             "x = .5p-u8R\"(\";",
+                             "x = a\\\n+ '\"';",
+                             "/* *\\\n/",
+                             "/*\\\n/ */",
                              "#define X 1 /* two\nlines */",
                              "#if 1 /* two\nlines */\n#endif"}) {
     CAPTURE(before);
