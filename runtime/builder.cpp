@@ -8,16 +8,9 @@
 #include <thread>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/trace.hpp"
 
 namespace kiln::runtime {
-
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
 
 Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
                  unsigned threads, Access access)

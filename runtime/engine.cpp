@@ -10,6 +10,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/kernel_trials.hpp"
 #include "runtime/resource_check.hpp"
+#include "runtime/trace.hpp"
 #include "runtime/tuner.hpp"
 
 namespace kiln::detail {
@@ -17,6 +18,7 @@ namespace kiln::detail {
 using runtime::add_missing;
 using runtime::answers;
 using runtime::Recall;
+using runtime::seconds_since;
 using runtime::Version;
 
 namespace {
@@ -53,10 +55,6 @@ void check_roots(cache::Store& store, Mode mode) {
 constexpr std::size_t kStarts = 3;
 /// What a search gets whose budget went in waiting: enough for the default.
 constexpr double kLeastSeconds = 1e-3;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
   static_cast<const runtime::Device*>(ready.device)

@@ -22,6 +22,7 @@
 #include "runtime/parallel.hpp"
 #include "runtime/record_library.hpp"
 #include "runtime/resource_check.hpp"
+#include "runtime/trace.hpp"
 #include "runtime/tuner.hpp"
 
 namespace kiln {
@@ -30,11 +31,8 @@ using detail::format;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using runtime::Clock;
+using runtime::seconds_since;
 
 struct Instance {
   const KernelDefinition* kernel;

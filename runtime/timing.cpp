@@ -8,13 +8,15 @@
 #include "kiln/measure.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/sampler.hpp"
+#include "runtime/trace.hpp"
 
 namespace kiln {
 
 namespace {
 
 using detail::format;
-using Clock = std::chrono::steady_clock;
+using runtime::Clock;
+using runtime::seconds_since;
 
 constexpr int kMostWarmUp = 20;
 constexpr double kWarmUpTolerance = 0.03;
@@ -24,10 +26,6 @@ constexpr std::size_t kMostCalls = 1000;
 constexpr std::size_t kMostSamples = 1000000;
 constexpr std::size_t kFlushOverCache = 2;
 constexpr double kNoisy = 0.05;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void check(const std::function<void(Stream)>& work, const MeasureOptions& o) {
   if (!work) throw UserError("measure: `work` is empty");

@@ -1,8 +1,6 @@
 #include "runtime/recorded/recorded_device.hpp"
 
 #include <charconv>
-#include <cstdlib>
-#include <cstring>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/recorded/recorded_kernel.hpp"
