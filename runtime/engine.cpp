@@ -180,18 +180,23 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
     starting_points_.add(key, record);
     return true;
   };
+  const auto has_winner = [](const TuneResult& result) {
+    return result.winner().status == CandidateStatus::measured;
+  };
   context.save = [&](const TuneResult& unfinished) {
+    if (!has_winner(unfinished)) return;
     TuneResult result = completed(unfinished);
     save(result);
   };
-  TuneResult result = completed(runtime::tune(kernel, problem, device_, builder_, left, context));
-  for (const Version& v : software) result.versions.push_back({v.name, v.value});
-  if (result.winner().status != CandidateStatus::measured) {  // stopped too early
-    if (!known) return result;
+  TuneResult result = runtime::tune(kernel, problem, device_, builder_, left, context);
+  if (!has_winner(result) && known) {  // stopped too early
     TuneResult stays = known->result;
     stays.end = SearchEnd::stopped;
     return stays;
   }
+  for (const Version& v : software) result.versions.push_back({v.name, v.value});
+  if (!has_winner(result)) return result;
+  result = completed(std::move(result));
   save(result);
   ++tuned_;
   // Whoever asked for a tuning reads its result; a launch has nobody else to tell.

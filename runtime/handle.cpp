@@ -1,6 +1,7 @@
 #include "kiln/handle.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "runtime/engine.hpp"
 #include "runtime/kernel_trials.hpp"
 #include "runtime/problem_table.hpp"
+#include "runtime/rank_work.hpp"
 #include "runtime/tuner.hpp"
 #include "runtime/type_names.hpp"
 
@@ -155,6 +157,10 @@ class KernelHandle final : public detail::HandleCore {
       // What this rank remembers is no choice yet: the others may remember something else. What
       // was agreed holds, also if this rank cannot load it at once: the others do not ask again.
       std::optional<Values> config = agreed(problem);
+      if (!config && runtime::MeasuringTogether::here()) {
+        if (const ReadyKernel* ready = current_.find(problem)) return ready;
+        return published(current_, engine_->make_ready(definition_, problem, default_config()));
+      }
       if (!config) {
         config = engine_->tune(definition_, problem, tuning, true).winner().config;
         agree_on(problem, *config);
@@ -296,11 +302,19 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   }
   runtime::KernelTrials trials(engine_->device(), engine_->builder(), subjects, options);
   const auto agreed = engine_->tune_together(subjects, options, trials);
+  // All of it was agreed on: what one kernel fails at here must not let this rank ask the others
+  // about the next one again.
+  std::exception_ptr failed;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const TuneResult& result = agreed[subject_of[j]];
-    jobs[j].kernel.core_->use(result.problem, result.winner().config);
+    try {
+      jobs[j].kernel.core_->use(result.problem, result.winner().config);
+    } catch (...) {
+      if (!failed) failed = std::current_exception();
+    }
     results.push_back(result);
   }
+  if (failed) std::rethrow_exception(failed);
   return results;
 }
 

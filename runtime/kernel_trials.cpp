@@ -187,11 +187,18 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
   return candidate;
 }
 
-std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject,
-                                              std::span<const Values> configs) {
+std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject, std::span<const Values> configs,
+                                              Deadline deadline) {
   const auto& [kernel, problem] = subjects_[subject];
   const Values& first = configs.front();
-  const TuneResult result = tune(subject, std::span(&first, 1), false, options_.max_seconds);
+  const double left = seconds_until(deadline);
+  if (left <= 0) return {};
+  const TuneResult result =
+      tune(subject, std::span(&first, 1), false,
+           options_.max_seconds > 0 ? std::min(options_.max_seconds, left) : left);
+  const bool measured =
+      !result.candidates.empty() && result.candidates.front().status == CandidateStatus::measured;
+  if (!measured) return {};  // time was over, or it fails: which, will be seen
   double compile = 0;
   for (const TraceSpan& span : result.spans)
     if (span.name == "compile") compile += span.seconds;

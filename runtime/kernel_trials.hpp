@@ -29,7 +29,8 @@ class KernelTrials final : public Trials {
   /// One launch to verify (if there is a reference), then kWarmUp and kRepeats.
   Candidate measure_in_step(std::size_t subject, const Values& config, Deadline deadline) override;
   /// The default's, measured, and scaled by the cost model.
-  std::vector<Cost> costs(std::size_t subject, std::span<const Values> configs) override;
+  std::vector<Cost> costs(std::size_t subject, std::span<const Values> configs,
+                          Deadline deadline) override;
   void annotate(std::size_t subject, TuneResult& result) const override;
 
   static constexpr int kWarmUp = 2, kRepeats = 7;

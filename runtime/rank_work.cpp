@@ -13,6 +13,7 @@
 
 namespace kiln::runtime {
 
+using ranks::kUntried;
 using ranks::Work;
 using ranks::Worked;
 
@@ -21,6 +22,11 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
+
+int& MeasuringTogether::depth() noexcept {
+  static thread_local int depth = 0;
+  return depth;
+}
 
 RankWork::RankWork(detail::Engine& engine, std::span<const Subject> subjects,
                    const std::vector<CandidateList>& lists, const TuneOptions& options,
@@ -33,6 +39,7 @@ RankWork::RankWork(detail::Engine& engine, std::span<const Subject> subjects,
       second_look_(options.together.strategy == RankStrategy::shard &&
                    options.together.finalists > 0 && size > 1),
       may_measure_(may_measure),
+      until_(options.max_seconds > 0 ? deadline_in(options.max_seconds) : Deadline::max()),
       seen_(subjects.size()) {}
 
 const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
@@ -41,8 +48,10 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
 }
 
 Worked RankWork::perform(const Work& work, Deadline deadline) {
+  const MeasuringTogether measuring;
   Worked done;
-  if (!may_measure_ || work.kind == Work::Kind::build) {
+  if (!may_measure_ || work.builds()) {
+    if (may_measure_ && work.kind == Work::Kind::build) deadline = std::min(deadline, until_);
     for (const auto& [s, candidates] : work.items)
       done.times.push_back(try_to_launch(s, candidates, deadline));
     return done;
@@ -75,7 +84,7 @@ Worked RankWork::in_step(const Work& work, Deadline deadline) {
   Worked done;
   done.times = {{time_of(s, c)}};
   // This candidate is not left out on one rank alone; but the next one can be on all.
-  if (options_.stop.stop_requested()) done.trouble = "tuning was stopped";
+  done.stop = options_.stop.stop_requested() || std::chrono::steady_clock::now() >= until_;
   return done;
 }
 

@@ -16,11 +16,20 @@ class Engine;
 
 namespace kiln::runtime {
 
-/// The time of what was not come to: more than any, and less than that of what failed, so that both
-/// can be told apart after a maximum, and after a mean.
-inline constexpr float kUntried = 1e34F, kLongest = 1e29F;
+/// While one of these lives on a thread, its launches ask no ranks what to choose: they are at it,
+/// and not all of them measure the same.
+class MeasuringTogether {
+ public:
+  MeasuringTogether() noexcept { ++depth(); }
+  ~MeasuringTogether() { --depth(); }
+  MeasuringTogether(const MeasuringTogether&) = delete;
+  MeasuringTogether& operator=(const MeasuringTogether&) = delete;
 
-inline bool is_time(float seconds) noexcept { return seconds < kLongest; }
+  static bool here() noexcept { return depth() > 0; }
+
+ private:
+  static int& depth() noexcept;
+};
 
 /// On one thread. What it is given must outlive it.
 class RankWork {
@@ -48,6 +57,7 @@ class RankWork {
   const TuneOptions& options_;
   Trials& trials_;
   const bool second_look_, may_measure_;
+  const Deadline until_;                                ///< when `max_seconds` are over
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
   int rounds_ = 0;                                      ///< of measuring
 };

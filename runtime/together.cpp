@@ -25,8 +25,6 @@ namespace detail {
 namespace {
 
 using runtime::CandidateList;
-using runtime::is_time;
-using runtime::kUntried;
 using runtime::RankWork;
 using runtime::Recall;
 using runtime::Subject;
@@ -34,9 +32,13 @@ using runtime::Trials;
 using runtime::ranks::Decision;
 using runtime::ranks::HeldMessage;
 using runtime::ranks::Identity;
+using runtime::ranks::is_time;
+using runtime::ranks::kUntried;
 using runtime::ranks::Work;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+/// Of the time that ranks wait for each other before they tune, for finding out what it will cost.
+constexpr double kEstimatePart = 0.25;
 
 std::string text_of(std::span<const std::int64_t> values) {
   std::string text;
@@ -246,13 +248,16 @@ class TogetherRun {
     if (may_measure_) input.store = engine_.store()->identity().value_or(own_store());
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
+    // Others, who have records, wait meanwhile.
+    const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
+      const runtime::MeasuringTogether measuring;
       runtime::ranks::ProblemInput problem{lists_[s].configs.size(), records_[s], {}};
       // What candidates cost is found by measuring the default: worth it for a large share.
-      if (sharded && !records_[s] &&
+      if (sharded && !records_[s] && std::chrono::steady_clock::now() < enough &&
           lists_[s].configs.size() >= runtime::ranks::kShareToEstimate * size *
                                           static_cast<std::size_t>(input.compile_threads))
-        for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs))
+        for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs, enough))
           problem.costs.push_back(
               {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
       input.problems.push_back(std::move(problem));
@@ -276,8 +281,11 @@ class TogetherRun {
 
   // --- what came of it --------------------------------------------------------------------------
 
-  /// A result with this rank's own candidates, at the times that ranks agreed on.
-  TuneResult result_of(std::size_t s, const runtime::ranks::Record& agreed) const {
+  /// A result with this rank's own candidates, at the times that ranks agreed on. `untried_for`:
+  /// why there is no time of what ranks did not come to.
+  TuneResult result_of(
+      std::size_t s, const runtime::ranks::Record& agreed,
+      const std::string& untried_for = "it was not come to, at least on one rank") const {
     const KernelDefinition& k = kernel(s);
     TuneResult result;
     result.kernel = k.name;
@@ -302,10 +310,11 @@ class TogetherRun {
         candidate.seconds = agreed.times[c];
         candidate.reason.clear();
       } else if (std::isfinite(agreed.times[c])) {
-        if (candidate.status == CandidateStatus::measured || candidate.reason.empty())
-          candidate.reason = "it was not come to, at least on one rank";
-        candidate.status = CandidateStatus::not_tried;
         untried = true;
+        if (candidate.status == CandidateStatus::measured || candidate.reason.empty()) {
+          candidate.status = CandidateStatus::not_tried;
+          candidate.reason = untried_for;
+        }
       } else if (candidate.status == CandidateStatus::measured || candidate.reason.empty()) {
         candidate.status = CandidateStatus::launch_failed;
         candidate.reason = "it failed on another rank";
@@ -335,8 +344,8 @@ class TogetherRun {
       }
       return result_of(s, agreed);
     }
-    TuneResult result =
-        result_of(s, {runtime::ranks::Times(lists_[s].configs.size(), kInfinity), 0});
+    TuneResult result = result_of(s, {runtime::ranks::Times(lists_[s].configs.size(), kUntried), 0},
+                                  "ranks use the defaults: " + decision.why.describe());
     result.complete = false;
     result.end = SearchEnd::stopped;
     return result;
@@ -347,12 +356,15 @@ class TogetherRun {
     TuneResult result = result_of(s, plan.records[s]);
     const auto latest = engine_.recall(kernel(s), subjects_[s].problem);
     if (latest && latest->same_space && !retune_) {
+      if (latest->result.complete && !result.complete) return;
       const Candidate& best = latest->result.winner();
-      const std::vector<Values>& configs = lists_[s].configs;
-      // The winner of a search that went further than this list is worth more than this choice.
-      if (best.seconds < result.winner().seconds &&
-          std::find(configs.begin(), configs.end(), best.config) == configs.end())
-        return;
+      const auto measured_now = [&](const Values& config) {
+        return std::any_of(result.candidates.begin(), result.candidates.end(), [&](const auto& c) {
+          return c.config == config && c.status == CandidateStatus::measured;
+        });
+      };
+      // What was better than this choice, and was not come to this time, is worth more.
+      if (best.seconds < result.winner().seconds && !measured_now(best.config)) return;
       runtime::add_missing(result, latest->result);
     }
     engine_.remember(kernel(s), result);

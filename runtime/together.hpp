@@ -47,11 +47,12 @@ class Trials {
   virtual Candidate measure_in_step(std::size_t subject, const Values& config,
                                     Deadline deadline) = 0;
 
-  /// What a candidate may cost, for sharding; empty: all alike.
+  /// What a candidate may cost, for sharding; empty: all alike. Begins nothing after the deadline.
   struct Cost {
     double compile_seconds = 0, run_seconds = 0;
   };
-  virtual std::vector<Cost> costs(std::size_t /*subject*/, std::span<const Values> /*configs*/) {
+  virtual std::vector<Cost> costs(std::size_t /*subject*/, std::span<const Values> /*configs*/,
+                                  Deadline /*deadline*/) {
     return {};
   }
 

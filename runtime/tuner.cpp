@@ -4,7 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <limits>
-#include <set>
+#include <map>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/build_queue.hpp"
@@ -442,10 +442,17 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
 }
 
 void add_missing(TuneResult& result, const TuneResult& earlier) {
-  std::set<Values> there;
-  for (const Candidate& c : result.candidates) there.insert(c.config);
-  for (const Candidate& c : earlier.candidates)
-    if (was_built(c) && there.insert(c.config).second) result.candidates.push_back(c);
+  std::map<Values, std::size_t> there;
+  for (std::size_t i = 0; i < result.candidates.size(); ++i)
+    there.emplace(result.candidates[i].config, i);
+  for (const Candidate& c : earlier.candidates) {
+    if (!was_built(c)) continue;
+    const auto [place, absent] = there.emplace(c.config, result.candidates.size());
+    if (absent)
+      result.candidates.push_back(c);
+    else if (result.candidates[place->second].status == CandidateStatus::not_tried)
+      result.candidates[place->second] = c;
+  }
 }
 
 TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

@@ -86,7 +86,8 @@ class TunedFunction;
 /// A function whose knobs are chosen per problem, once, and then only looked up. Copies share
 /// everything. May be called from several threads at once; without ranks also while another thread
 /// tunes. A call of a known problem takes no lock and allocates nothing. A function that calls
-/// itself while it is tuned uses what is known, or the default. Not tuned while a stream is being
+/// itself while it is tuned uses what is known, or the default; where ranks tune it together, so
+/// does whatever it calls that they would have to choose for. Not tuned while a stream is being
 /// captured: have problems known by then.
 template <Reflected Knobs, Reflected Problem, class... Args>
 class TunedFunction<Knobs, Problem, void(Args...)> {

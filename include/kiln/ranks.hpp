@@ -25,7 +25,8 @@ enum class RankReduction {
 };
 const char* to_string(RankReduction reduction) noexcept;
 
-/// What to do when only some ranks have a record.
+/// What to do when only some ranks have a record. Ranks on unlike devices do not distribute: a
+/// record speaks for one model.
 enum class OnPartialCache { distribute, retune };
 
 /// The same on every rank, except the seconds. A difference is found and named.

@@ -48,7 +48,8 @@ struct TuneOptions {
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the
   /// first launch of a problem, are then collective: every rank makes the same calls for the same
-  /// problems in the same order. See ranks.hpp.
+  /// problems in the same order. Ranks of one process have a runtime each: one runtime tunes one
+  /// thing at a time. See ranks.hpp.
   std::shared_ptr<Communicator> ranks{};
   /// Of `ranks`, which measure a list of candidates: `strategy` and `target_seconds` above are then
   /// not looked at, and `max_evaluations` is the length of the list.

@@ -16,6 +16,7 @@
 #include "runtime/function/trials.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/rank_log.hpp"
+#include "runtime/rank_work.hpp"
 
 namespace kiln::detail {
 
@@ -82,11 +83,13 @@ class Core final : public FunctionCore {
   const Values& obtain(std::span<const std::int64_t> problem, const FunctionCall& call,
                        const CallOptions& how) override {
     ProblemTable& table = table_of(how.ranks);
-    if (tuning_thread_ == std::this_thread::get_id()) {
+    const auto known_or_default = [&]() -> const Values& {
       const Values* known = find(table, problem);
       return known ? *known : default_;
-    }
+    };
+    if (tuning_thread_ == std::this_thread::get_id()) return known_or_default();
     const TuneOptions tuning = options_for(how);
+    if (tuning.ranks && runtime::MeasuringTogether::here()) return known_or_default();
     const auto work = [&]() -> const Values* {
       const Values* known = how.retune ? nullptr : find(table, problem);
       return known ? known : &settle(table, problem, call, how, tuning);

@@ -30,8 +30,9 @@ class FunctionTrials final : public Trials {
   }
   /// One call to verify, then kWarmUp and kRepeats of KernelTrials: whatever they throw.
   Candidate measure_in_step(std::size_t subject, const Values& config, Deadline) override;
-  std::vector<Cost> costs(std::size_t subject, std::span<const Values> configs) override {
-    return kernels_.costs(subject, configs);
+  std::vector<Cost> costs(std::size_t subject, std::span<const Values> configs,
+                          Deadline deadline) override {
+    return kernels_.costs(subject, configs, deadline);
   }
   void annotate(std::size_t subject, TuneResult& result) const override {
     kernels_.annotate(subject, result);

@@ -185,7 +185,8 @@ Agreement::Actions Agreement::read_digests(std::span<const std::byte> bytes, Tim
     return finish_defaults({RankFailure::Kind::mismatch, difference.ranks, difference.what});
   for (std::size_t r = 0; r < size; ++r) {
     const auto m = decode<DigestMessage>(bytes, r);
-    stores_.push_back(m.store);
+    stores_.emplace_back(m.store, m.identity.device);
+    like_devices_ = like_devices_ && m.identity.device == in_.identity.device;
     nonces_ = nonces_ * 0x100000001b3 + m.nonce;
   }
   if (strategy == RankStrategy::independent) {
@@ -227,7 +228,7 @@ Agreement::Actions Agreement::read_votes(std::span<const std::byte> bytes, Time 
       problem.voted = records.begin()->first;
       problem.agreed = in_.problems[p].record->times;
       problem.winner = in_.problems[p].record->winner;
-    } else if (in_.options.on_partial_cache == OnPartialCache::distribute) {
+    } else if (in_.options.on_partial_cache == OnPartialCache::distribute && like_devices_) {
       const auto best =
           std::min_element(records.begin(), records.end(), [](const auto& a, const auto& b) {
             return std::pair(b.second.first, a.second.second) <
@@ -282,20 +283,26 @@ Agreement::Actions Agreement::choose(Time now) {
     Problem& problem = problems_[p];
     Choice choice = select(problem.agreed, in_.options.margin);
     if (problem.winner) choice = {*problem.winner, problem.agreed[*problem.winner]};
-    // Where finalists were timed again, the others keep the one time that they have.
+    // Where finalists were timed again, the others keep the one time that they have; where none
+    // was, since time was over, or a rank was stopped, that one time decides.
     if (!problem.first_round.empty()) {
-      for (const std::size_t c : finalists(problem.first_round, in_.options.finalists))
-        problem.first_round[c] = problem.agreed[c];
-      problem.agreed = std::move(problem.first_round);
+      Times& times = problem.first_round;
+      for (const std::size_t c : finalists(Times(times), in_.options.finalists))
+        if (is_time(problem.agreed[c]) || !std::isfinite(problem.agreed[c]))
+          times[c] = problem.agreed[c];
+      if (!is_time(choice.seconds)) choice = select(times, in_.options.margin);
+      problem.agreed = std::move(times);
     }
     if (std::isfinite(choice.seconds)) items.push_back({p, {choice.candidate}});
     plan_.choices.push_back(choice);
     plan_.records.push_back({problem.agreed, choice.candidate});
   }
-  digest_ = plan_digest(in_.identity, plan_.choices);
+  Identity common = in_.identity;
+  common.device = 0;
+  digest_ = plan_digest(common, plan_.choices);
   if (items.empty() || !trouble_.empty()) return compare(now);
   return {
-      work(Phase::prepare, Work::Kind::build, std::move(items), now + in_.options.step_seconds)};
+      work(Phase::prepare, Work::Kind::prepare, std::move(items), now + in_.options.step_seconds)};
 }
 
 Agreement::Actions Agreement::prepared(const Worked& e, Time now) {
@@ -406,7 +413,8 @@ Agreement::Actions Agreement::finish_defaults(RankFailure why) {
 
 std::vector<std::size_t> Agreement::to_save() const {
   std::vector<std::size_t> problems;
-  const auto first = std::find(stores_.begin(), stores_.end(), in_.store);
+  const auto first =
+      std::find(stores_.begin(), stores_.end(), std::pair(in_.store, in_.identity.device));
   if (in_.store == 0 || first - stores_.begin() != in_.rank) return problems;
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     const auto& own = in_.problems[p].record;
@@ -438,9 +446,10 @@ Exchange Agreement::gather(Phase phase, std::vector<std::byte> bytes, Time deadl
 Work Agreement::work(Phase phase, Work::Kind kind, std::vector<Work::Item> items, Time until) {
   phase_ = phase;
   items_ = items;
-  if (kind != Work::Kind::build)
-    for (const Work::Item& item : items) measured_ += item.candidates.size();
-  return {kind, std::move(items), until};
+  Work work{kind, std::move(items), until};
+  if (!work.builds())
+    for (const Work::Item& item : work.items) measured_ += item.candidates.size();
+  return work;
 }
 
 Exchange::Kind Agreement::reduction() const noexcept {

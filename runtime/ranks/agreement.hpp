@@ -104,7 +104,7 @@ class Agreement {
     std::uint64_t voted = 0;  ///< digest of the record that was voted for
     Times mine, agreed;
     Times ready;                        ///< lockstep: infinite where some rank cannot run it
-    Times first_round;                  ///< before finalists were timed again
+    Times first_round;                  ///< what finalists were chosen by
     std::optional<std::size_t> winner;  ///< by record
   };
   using Actions = std::vector<Action>;
@@ -155,8 +155,10 @@ class Agreement {
   std::optional<Time> deadline_;
   std::vector<std::byte> sent_;  ///< to the gather that is waited for
   std::vector<Problem> problems_;
-  std::vector<Work::Item> items_;            ///< given out
-  std::vector<std::uint64_t> stores_;        ///< of each rank
+  std::vector<Work::Item> items_;  ///< given out
+  /// Of each rank; its device, too: that is a part of a record's key.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> stores_;
+  bool like_devices_ = true;
   std::uint64_t nonces_ = 0;                 ///< digest of everyone's
   std::vector<std::vector<int>> owners_;     ///< shard: of each problem's candidates
   std::size_t current_ = 0, candidate_ = 0;  ///< the problem (and candidate) in exchange

@@ -23,6 +23,8 @@ Agreement::Actions Agreement::begin_tuning(Time now) {
     if (tuned(p)) problems_[p].mine.assign(in_.problems[p].candidates, kInfinity);
   if (next_tuned(0) == problems_.size()) return choose(now);
   if (in_.options.lockstep) {
+    for (std::size_t p = 0; p < problems_.size(); ++p)
+      if (tuned(p)) problems_[p].agreed.assign(in_.problems[p].candidates, kUntried);
     current_ = next_tuned(0);
     return begin_lockstep();
   }
@@ -104,7 +106,7 @@ Agreement::Actions Agreement::worked(const Worked& e, Time now) {
           there ? sanitized(e.times[i][k]) : kInfinity;
     }
   items_.clear();
-  const float stop = !trouble_.empty() || now >= tune_until_ ? 1.0F : 0.0F;
+  const float stop = !trouble_.empty() || e.stop || now >= tune_until_ ? 1.0F : 0.0F;
   const Time patience = std::max(now, tune_until_) + 2 * in_.options.step_seconds;
   switch (phase_) {
     case Phase::tune:
@@ -199,6 +201,8 @@ Agreement::Actions Agreement::read_ready(std::span<const float> values, Time now
     return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
   if (values.back() != 0) return choose(now);  // someone cannot or may not go on
   problem.ready.assign(values.begin(), values.end() - 1);
+  for (std::size_t c = 0; c < problem.ready.size(); ++c)
+    if (!std::isfinite(problem.ready[c])) problem.agreed[c] = kInfinity;
   candidate_ = 0;
   return lockstep_next(now);
 }

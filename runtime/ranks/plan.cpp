@@ -11,7 +11,7 @@ float sanitized(float seconds) noexcept {
 }
 
 bool Record::answers(std::size_t candidates) const noexcept {
-  return times.size() == candidates && winner < candidates && std::isfinite(times[winner]) &&
+  return times.size() == candidates && winner < candidates && is_time(times[winner]) &&
          std::all_of(times.begin(), times.end(), [](float t) { return t > 0; });
 }
 
@@ -35,7 +35,7 @@ Record decode_record(std::span<const std::byte> bytes) {
 
 Choice select(std::span<const float> times, float margin) {
   const float best = *std::min_element(times.begin(), times.end());
-  if (!std::isfinite(best)) return {0, std::numeric_limits<float>::infinity()};
+  if (!is_time(best)) return {0, std::numeric_limits<float>::infinity()};
   const float band = best * (1 + margin);
   // The default is the first of the list: it wins a tie like any other that comes early.
   const auto found = std::find_if(times.begin(), times.end(), [&](float t) { return t <= band; });
@@ -45,11 +45,11 @@ Choice select(std::span<const float> times, float margin) {
 std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count) {
   std::vector<std::size_t> order;
   for (std::size_t i = 1; i < times.size(); ++i)
-    if (std::isfinite(times[i])) order.push_back(i);
+    if (is_time(times[i])) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
   order.resize(std::min(order.size(), count));
-  if (std::isfinite(times[0])) order.push_back(0);
+  if (is_time(times[0])) order.push_back(0);
   std::sort(order.begin(), order.end());
   return order;
 }

@@ -10,8 +10,14 @@
 
 namespace kiln::runtime::ranks {
 
-/// Seconds per launch of each candidate, the default first. Infinite: it failed, or nobody tried.
+/// Seconds per launch of each candidate, the default first. Infinite: it failed.
 using Times = std::vector<float>;
+
+/// The time of what was not come to: more than any, and less than that of what failed, so that both
+/// can be told apart after a maximum, and after a mean.
+inline constexpr float kUntried = 1e34F, kLongest = 1e29F;
+
+inline bool is_time(float seconds) noexcept { return seconds < kLongest; }
 
 /// What is kept of a tuned problem, in the terms of the candidate list.
 struct Record {
@@ -38,10 +44,11 @@ struct Plan {
 };
 
 /// The default, unless it failed or the best beats it by more than `margin` of the best's time.
-/// Of those that tie with the best (within `margin`), the first. @pre not empty
+/// Of those that tie with the best (within `margin`), the first. Who has no time is not chosen.
+/// @pre not empty
 Choice select(std::span<const float> times, float margin);
 
-/// The `count` best, and the default if it can be used, in the order of the list.
+/// The `count` best, and the default if it has a time, in the order of the list.
 std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count);
 
 /// Of what is chosen, for whom. Not of the times: a mean may differ in its last bit.

@@ -60,14 +60,18 @@ struct Work {
   enum class Kind {
     time,  ///< answer with their times
     /// Answer with 1 for what could be launched, +inf for what cannot; launch nothing. For
-    /// lockstep, and at the end for what was chosen: then anything but an answer in time means that
-    /// this rank cannot do as the others, and all use the defaults.
+    /// lockstep.
     build,
+    /// The same at the end, for what was chosen: anything but an answer in time means that this
+    /// rank cannot do as the others, and all use the defaults.
+    prepare,
     together  ///< one candidate of a kernel that communicates: all ranks launch it now
   };
   Kind kind = Kind::time;
   std::vector<Item> items;
   Time until = 0;
+
+  bool builds() const noexcept { return kind == Kind::build || kind == Kind::prepare; }
 };
 
 struct Settle {
@@ -106,6 +110,8 @@ struct Worked {
   std::vector<Times> times;
   /// Not empty: this rank cannot go on (or build what was chosen), and why. It still takes part.
   std::string trouble;
+  /// Lockstep: no further candidate; what all have timed so far decides.
+  bool stop = false;
 };
 struct Settled {
   std::optional<bool> answer;

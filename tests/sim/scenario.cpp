@@ -234,6 +234,7 @@ Scenario draw(std::uint64_t seed, const Limits& limits) {
     s.register_reachable = false;
     s.out_of_reach = random.below(size);
   }
+  if (random.chance(0.15)) any().stops_at = random.uniform(0, 60);
   return s;
 }
 

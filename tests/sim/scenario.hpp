@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,7 @@ struct Rank {
   double offset = 0, drift = 0;  ///< of its clock
   double slowness = 1;           ///< of its work
   bool overruns = false;         ///< finishes what it compiles or times, whatever the time
+  double stops_at = std::numeric_limits<double>::infinity();  ///< times nothing from then on
   Fault fault;
   std::string trouble;                    ///< not empty: its device cannot do any work
   std::vector<std::vector<float>> times;  ///< what it would measure; infinite: the candidate fails

@@ -373,7 +373,7 @@ bool World::dies_or_stalls(int r) {
 std::vector<ranks::Times> World::measure(int r, double& takes) {
   State& s = state(r);
   const Rank& me = rank(r);
-  const bool build = s.work.kind == Work::Kind::build;
+  const bool build = s.work.builds();
   std::vector<ranks::Times> times;
   const double budget = global(r, s.work.until) - now_;
   for (const Work::Item& item : s.work.items) {
@@ -382,6 +382,10 @@ std::vector<ranks::Times> World::measure(int r, double& takes) {
       double compile = 0.01, run = 0.01;
       if (const auto& costs = me.input.problems[item.problem].costs; !costs.empty())
         compile = costs[c].compile / me.input.compile_threads, run = costs[c].run;
+      if (s.work.kind == Work::Kind::time && now_ + takes >= me.stops_at) {
+        times.back().push_back(ranks::kUntried);
+        continue;
+      }
       const bool there = s.built.count({item.problem, c}) != 0;
       const double more = ((there ? 0 : compile) + (build ? 0 : run)) * me.slowness;
       const bool late = s.work.kind != Work::Kind::together && takes + more > budget;
@@ -414,7 +418,7 @@ void World::perform(int r, Work work) {
     }
   }
   double takes = 0;
-  s.done = {measure(r, takes), rank(r).trouble};
+  s.done = {measure(r, takes), rank(r).trouble, now_ >= rank(r).stops_at};
   if (!rank(r).trouble.empty()) takes = 0.1;
   if (std::string_view(s.machine->phase()) == "prepare") {
     s.unprepared = !rank(r).trouble.empty();
@@ -422,7 +426,7 @@ void World::perform(int r, Work work) {
       s.unprepared |=
           i >= s.done.times.size() || s.done.times[i].empty() || std::isinf(s.done.times[i][0]);
     if (scenario_.sabotage == Sabotage::blind_vouching)
-      s.done = {std::vector<ranks::Times>(s.work.items.size(), {1}), ""};
+      s.done = {std::vector<ranks::Times>(s.work.items.size(), {1}), "", false};
   }
   push(now_ + takes, What::worked, r);
 }

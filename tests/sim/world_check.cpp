@@ -1,5 +1,6 @@
 // What must hold at the end of every scenario.
 #include <algorithm>
+#include <cmath>
 
 #include "kiln/detail/format.hpp"
 #include "world.hpp"
@@ -79,13 +80,14 @@ void World::check() {
     for (int r = 0; r < size_; ++r)
       if (!state(r).used) violation(format("rank {} cannot go on with the communicator", r));
   }
-  bool troubled = false, slow = false, cached = false;
+  bool troubled = false, slow = false, stopped = false, cached = false;
   std::vector<int> unprepared;
   int faults = 0, crashed = -1;
   for (int r = 0; r < size_; ++r) {
     troubled |= !rank(r).trouble.empty();
     if (state(r).unprepared) unprepared.push_back(r);
     slow |= rank(r).slowness != 1 || rank(r).start > 2;
+    stopped |= std::isfinite(rank(r).stops_at);
     faults += rank(r).fault.kind != Fault::Kind::none;
     if (rank(r).fault.kind == Fault::Kind::crash && state(r).dead) crashed = r;
     for (const auto& p : rank(r).input.problems) cached |= p.record.has_value();
@@ -119,8 +121,9 @@ void World::check() {
           std::find(named.begin(), named.end(), crashed) == named.end())
         violation(format("rank {} died, but rank {} does not name it", crashed, r));
     }
-  if (plans && !slow && !cached && in.options.strategy == kiln::RankStrategy::replicate && even &&
-      !in.options.lockstep && faults == 0 && decided(first_plan))
+  if (plans && !slow && !stopped && !cached &&
+      in.options.strategy == kiln::RankStrategy::replicate && even && !in.options.lockstep &&
+      faults == 0 && decided(first_plan))
     for (std::size_t p = 0; p < in.problems.size(); ++p) {
       ranks::Times all(in.problems[p].candidates, 0);
       for (std::size_t c = 0; c < all.size(); ++c)

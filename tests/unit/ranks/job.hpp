@@ -77,11 +77,13 @@ struct Job {
         Worked done;
         for (const Work::Item& item : w->items) {
           done.times.emplace_back();
-          if (w->kind == Work::Kind::build && unanswered.count(static_cast<int>(r))) continue;
+          if (w->builds() && unanswered.count(static_cast<int>(r))) continue;
           for (const std::size_t c : item.candidates)
-            done.times.back().push_back(measure(static_cast<int>(r), w->kind, item.problem, c));
+            done.times.back().push_back(measure(
+                static_cast<int>(r), w->builds() ? Work::Kind::build : w->kind, item.problem, c));
         }
         done.trouble = troubles[r];
+        done.stop = stops && stops(r, *w);
         tell(r, done, measure);
       } else if (const auto* s = std::get_if<Save>(&a)) {
         saves[r] = s->problems;
@@ -100,6 +102,7 @@ struct Job {
   std::vector<std::vector<std::size_t>> saves;
   std::vector<std::string> troubles;
   std::set<int> unanswered;  ///< ranks that never finish a build
+  std::function<bool(std::size_t rank, const Work&)> stops{};
   std::vector<kiln::Digest> questions;
   std::vector<Exchange> open;
   std::optional<bool> answer = true;

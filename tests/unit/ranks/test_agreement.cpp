@@ -22,7 +22,7 @@ float only_builds(int, Work::Kind kind, std::size_t, std::size_t) {
 std::size_t timed(const Job& job, std::size_t r) {
   std::size_t count = 0;
   for (const Work& w : job.works[r])
-    if (w.kind != Work::Kind::build)
+    if (!w.builds())
       for (const Work::Item& item : w.items) count += item.candidates.size();
   return count;
 }
@@ -184,6 +184,24 @@ TEST_CASE("or everyone tunes, if so asked", "[ranks]") {
         std::vector<std::string>{"problem 0: no record on ranks 0, 1, so all tune"});
 }
 
+TEST_CASE("unlike devices time the same candidates, and each kind keeps its own record",
+          "[ranks]") {
+  auto all = inputs(4, 3);
+  all[2].identity.device = all[3].identity.device = 7;
+  // Not for the others: it is of another device.
+  all[0].problems[0].record = Record{{3, 2, 1}, 2};
+  for (AgreementInput& in : all) in.store = 9;
+  Job job(all);
+  job.run(fastest(1));
+  check_same_exchanges(job);
+  for (std::size_t r = 0; r < 4; ++r) {
+    CHECK(job.decision(r).kind == Kind::plan);
+    CHECK(job.decision(r).plan.choices[0].candidate == 1);
+    CHECK(job.decision(r).digest == job.decision(0).digest);
+    CHECK(job.saves[r].empty() == (r == 1 || r == 3));
+  }
+}
+
 TEST_CASE("one rank per store saves what was tuned", "[ranks]") {
   auto all = inputs(4, 2, {}, 2);
   all[0].store = 0, all[1].store = 3, all[2].store = 3, all[3].store = 4;
@@ -230,7 +248,7 @@ TEST_CASE("every rank builds what was chosen before it agrees, and nothing else"
     check_same_exchanges(job);
     for (std::size_t r = 0; r < 3; ++r) {
       const Work& last = job.works[r].back();
-      CHECK(last.kind == Work::Kind::build);
+      CHECK(last.kind == Work::Kind::prepare);
       CHECK(last.until == job.now + options.step_seconds);
       REQUIRE(last.items.size() == 2);
       CHECK(last.items[0].problem == 0);

@@ -45,7 +45,7 @@ struct Explorer {
         w.waiting[r] = e->sequence;
       } else if (const auto* work = std::get_if<Work>(&a)) {
         Worked done;
-        const bool fails = work->kind == Work::Kind::build && static_cast<int>(r) == builds_nothing;
+        const bool fails = work->builds() && static_cast<int>(r) == builds_nothing;
         for (const auto& item : work->items)
           done.times.emplace_back(item.candidates.size(), fails ? kInf : 1.0F);
         act(w, r, w.machines[r].handle(done, 0));

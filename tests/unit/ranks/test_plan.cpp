@@ -27,6 +27,13 @@ TEST_CASE("when all failed, the default is named as failed", "[ranks]") {
   CHECK(std::isinf(choice.seconds));
 }
 
+TEST_CASE("what was not come to is not chosen, whatever failed", "[ranks]") {
+  CHECK(select(std::vector{kInf, kUntried, kUntried / 3}, 0.0F) == Choice{0, kInf});
+  CHECK(select(std::vector{kUntried, 3.0F, kUntried}, 0.0F) == Choice{1, 3.0F});
+  CHECK(finalists(std::vector{kUntried, 3.0F, kInf, 2.0F}, 3) == std::vector<std::size_t>{1, 3});
+  CHECK_FALSE(Record{{kUntried, 1}, 0}.answers(2));
+}
+
 TEST_CASE("finalists are the best and the default, without those that failed", "[ranks]") {
   const Times times{5, 4, kInf, 1, 3, 2};
   CHECK(finalists(times, 2) == std::vector<std::size_t>{0, 3, 5});
