@@ -21,19 +21,31 @@ namespace kiln {
 /// @throws UserError when size < 1
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 
-/// The ranks of MPI_COMM_WORLD, on communicators of Kiln's own; initialises MPI if nobody has.
+/// The ranks of MPI_COMM_WORLD, on communicators of Kiln's own; initialises MPI if nobody has, and
+/// then finalizes it with the last end that lives, parts by `split` included: a process can start
+/// MPI only once, so who opens another afterwards is refused.
+///
 /// The deadline does not cover MPI_Init, which has none: who dies there is the launcher's matter.
 /// Names who does not answer a roll call. One thread makes all calls (MPI_THREAD_FUNNELED). After a
-/// failure MPI cannot be shut down in good order: the process is to leave by `_exit`, and to go on
-/// at all after a death it must have been started with recovery (`mpirun --enable-recovery`).
-/// @throws EnvironmentError when Kiln was built without MPI or MPI does not start.
+/// failure MPI cannot be shut down in good order, and is not: the process is to leave by `_exit`,
+/// and to go on at all after a death it must have been started with recovery (`mpirun
+/// --enable-recovery`).
+/// @throws EnvironmentError when Kiln was built without MPI, or MPI does not start or was
+/// finalized.
 std::unique_ptr<Communicator> mpi_communicator(Deadline deadline);
 
-/// Collective: `base`, with settling by small files in a folder that all ranks see. Whether they do
-/// is tried; if not on all, or if `base` settles by itself, `base` is returned as it is. Files of
-/// earlier days are removed. A failure of `base` shows at its next call.
+/// Collective: `base`, with settling by small files in a place that all ranks see: in `folder`, a
+/// folder `kiln-settle-<user id>`, for this user alone. Both are made where they are missing; all
+/// else in `folder` is left as it is, and so are permissions. Of what lies in the place, only
+/// Kiln's own files of earlier days are removed.
+///
+/// What is needed is tried on every rank, hard links included. If something is missing on one of
+/// them (the place is a link, say, or open to others), or `base` settles by itself, `base` is
+/// returned as it is. `why`, unless null, tells what is missing, or which rank found it so; else it
+/// is empty. A failure of `base` shows at its next call, too.
 std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base,
-                                        const std::filesystem::path& folder, Deadline deadline);
+                                        const std::filesystem::path& folder, Deadline deadline,
+                                        std::string* why = nullptr);
 
 // NCCL. libnccl.so.2 (2.18 or newer) and the driver are opened at run time. NCCL cannot tell who is
 // late or gone: failures name nobody, but what failed. After a failure the communicator is aborted

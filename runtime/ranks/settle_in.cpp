@@ -1,30 +1,135 @@
 // One answer per question, as a file that comes into being once. Hard links are atomic, on NFS too;
 // one whose success is reported as EEXIST there is read back like another rank's.
-#include <chrono>
+#include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <random>
+#include <string_view>
+#include <utility>
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
 
 namespace kiln {
 
 namespace {
 
 namespace fs = std::filesystem;
+using detail::format;
+
+constexpr std::string_view kAnswer = "answer-", kProposal = "proposal-";
+constexpr std::size_t kAnswerDigits = 2 * sizeof(Digest), kProposalDigits = 16;
+/// Nobody asks for the answers of jobs that began so long ago.
+constexpr std::time_t kOldSeconds = 48 * 3600;
 
 std::uint64_t random_bits() {
   std::random_device random;
   return static_cast<std::uint64_t>(random()) << 32 | random();
 }
 
+/// Whether `name` is one that a Place gives to its files.
+bool is_own(std::string_view name) {
+  const auto is = [&](std::string_view prefix, std::size_t digits) {
+    return name.size() == prefix.size() + digits && name.starts_with(prefix) &&
+           name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string_view::npos;
+  };
+  return is(kAnswer, kAnswerDigits) || is(kProposal, kProposalDigits);
+}
+
+/// Kiln's own folder, below the one that is named. All goes through its descriptor, so that it
+/// stays the one that was checked, whatever becomes of its name.
+class Place {
+ public:
+  /// @throws EnvironmentError saying why the place cannot be used.
+  Place(const fs::path& folder, bool make) : path_(folder / format("kiln-settle-{}", ::geteuid())) {
+    std::error_code error;
+    if (make) fs::create_directories(folder, error);
+    if (error) fail(error.value());
+    if (make && ::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) fail(errno);
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd_ < 0) fail(errno);
+    struct stat status{};
+    const bool told = ::fstat(fd_, &status) == 0;
+    if (told && status.st_uid == ::geteuid() && (status.st_mode & 0777) == 0700) return;
+    ::close(fd_);
+    fail("it is not this user's alone (mode 0700)");
+  }
+  ~Place() { ::close(fd_); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  /// To come second is no failure. @throws EnvironmentError when a proposal cannot be made at all.
+  void propose(const Digest& question, bool proposal) const {
+    const std::string mine = format("{}{:016x}", kProposal, random_bits());
+    const std::string answer = answer_name(question);
+    const int file = ::openat(fd_, mine.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0) fail(errno);
+    const char c = proposal ? '1' : '0';
+    int error = ::write(file, &c, 1) == 1 && ::fsync(file) == 0 ? 0 : errno;
+    if (::close(file) != 0 && error == 0) error = errno;
+    const bool written = error == 0;
+    if (written && ::linkat(fd_, mine.c_str(), fd_, answer.c_str(), 0) != 0 && errno != EEXIST)
+      error = errno;
+    ::unlinkat(fd_, mine.c_str(), 0);
+    if (error != 0) fail(written ? format("hard link: {}", std::strerror(error)) : text_of(error));
+  }
+
+  std::optional<bool> answer(const Digest& question) const {
+    const int file =
+        ::openat(fd_, answer_name(question).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) return {};
+    char c = 0;
+    const bool got = ::read(file, &c, 1) == 1;
+    ::close(file);
+    if (!got || (c != '0' && c != '1')) return {};
+    return c == '1';
+  }
+
+  void forget(const Digest& question) const { ::unlinkat(fd_, answer_name(question).c_str(), 0); }
+
+  void remove_old() const {
+    const int again = ::openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR* const list = again < 0 ? nullptr : ::fdopendir(again);
+    if (!list) {
+      if (again >= 0) ::close(again);
+      return;
+    }
+    const std::time_t now = std::time(nullptr);
+    while (const dirent* entry = ::readdir(list)) {
+      struct stat status{};
+      if (is_own(entry->d_name) &&
+          ::fstatat(fd_, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+          S_ISREG(status.st_mode) && now - status.st_mtime > kOldSeconds)
+        ::unlinkat(fd_, entry->d_name, 0);
+    }
+    ::closedir(list);
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw EnvironmentError(format("ranks cannot settle in {}: {}", path_.string(), what));
+  }
+
+ private:
+  static std::string text_of(int error) { return std::strerror(error); }
+  [[noreturn]] void fail(int error) const { fail(text_of(error)); }
+  static std::string answer_name(const Digest& question) {
+    return std::string(kAnswer) + to_hex(question);
+  }
+
+  const fs::path path_;
+  int fd_ = -1;
+};
+
 class SettlingCommunicator : public Communicator {
  public:
-  SettlingCommunicator(std::unique_ptr<Communicator> base, fs::path folder)
-      : base_(std::move(base)), folder_(std::move(folder)) {}
+  SettlingCommunicator(std::unique_ptr<Communicator> base, std::shared_ptr<const Place> place)
+      : base_(std::move(base)), place_(std::move(place)) {}
 
   int rank() const noexcept override { return base_->rank(); }
   int size() const noexcept override { return base_->size(); }
@@ -42,86 +147,76 @@ class SettlingCommunicator : public Communicator {
   bool settles() const noexcept override { return true; }
   std::optional<bool> settle(const Digest& question, bool proposal, Deadline) override {
     try {
-      const fs::path answer = folder_ / ("answer-" + to_hex(question));
-      const fs::path mine = folder_ / detail::format("proposal-{:016x}", random_bits());
-      if (write(mine, proposal ? '1' : '0')) {
-        (void)!::link(mine.c_str(), answer.c_str());  // what counts is what is then there
-        ::unlink(mine.c_str());
-      }
-      return read(answer);
-    } catch (const std::exception&) {
-      return {};
+      place_->propose(question, proposal);
+    } catch (const std::exception&) {  // what counts is what is then there
     }
+    return place_->answer(question);
   }
 
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {
     std::unique_ptr<Communicator> plain;
     if (auto failure = base_->split(group, plain, deadline)) return failure;
-    part = std::make_unique<SettlingCommunicator>(std::move(plain), folder_);
+    part = std::make_unique<SettlingCommunicator>(std::move(plain), place_);
     return {};
   }
 
  private:
-  static bool write(const fs::path& path, char c) {
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (file < 0) return false;
-    const bool written = ::write(file, &c, 1) == 1 && ::fsync(file) == 0;
-    return (::close(file) == 0) && written;
-  }
-  static std::optional<bool> read(const fs::path& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (file < 0) return {};
-    char c = 0;
-    const bool got = ::read(file, &c, 1) == 1;
-    ::close(file);
-    if (!got || (c != '0' && c != '1')) return {};
-    return c == '1';
-  }
-
   std::unique_ptr<Communicator> base_;
-  const fs::path folder_;
+  const std::shared_ptr<const Place> place_;
 };
-
-/// Answers that nobody can ask for any more.
-void remove_old(const fs::path& folder) {
-  std::error_code error;
-  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(48);
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename();
-    const bool ours = name.starts_with("answer-") || name.starts_with("proposal-");
-    if (ours && entry.is_regular_file(error) && entry.last_write_time(error) < old)
-      fs::remove(entry.path(), error);
-  }
-}
 
 }  // namespace
 
 std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base, const fs::path& folder,
-                                        Deadline deadline) {
-  // The same calls on every rank, whatever each finds: rank 0 lays a file down, the others look.
-  std::uint64_t name = random_bits();
-  float fine = base->settles() ? 0 : 1;
-  const auto file = [&] { return folder / detail::format("proposal-{:016x}", name); };
-  if (base->rank() == 0) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (!error) fs::permissions(folder, fs::perms::owner_all, error);
-    const int f = ::open(file().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (f < 0)
-      fine = 0;
-    else
-      ::close(f);
+                                        Deadline deadline, std::string* why) {
+  if (why) why->clear();
+  if (base->settles()) return base;
+  const int rank = base->rank();
+  std::shared_ptr<const Place> place;
+  std::uint64_t trial = 0;
+  std::string problem;
+  const auto question = [&](int of) { return sha256(format("trial {} of rank {}", trial, of)); };
+  const auto settles = [&](int of) {
+    place->propose(question(of), true);
+    if (place->answer(question(of)) != true) place->fail("what was written is not there");
+  };
+  const auto attempt = [&](const auto& step) {
+    try {
+      if (problem.empty()) step();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+  };
+  // The same calls on every rank, whatever each finds. Rank 0 settles a question; the others look
+  // whether they see the answer, and settle one of their own.
+  if (rank == 0)
+    attempt([&] {
+      trial = random_bits();
+      place = std::make_shared<Place>(folder, true);
+      settles(0);
+    });
+  auto failure = base->broadcast(std::as_writable_bytes(std::span(&trial, 1)), 0, deadline);
+  if (!failure) {
+    if (rank != 0)
+      attempt([&] {
+        place = std::make_shared<Place>(folder, false);
+        if (place->answer(question(0)) != true) place->fail("what rank 0 wrote is not there");
+        settles(rank);
+        place->forget(question(rank));
+      });
+    float cannot = problem.empty() ? 0 : static_cast<float>(rank + 1);
+    failure = base->reduce(std::span(&cannot, 1), Reduction::max, deadline);
+    if (!failure && cannot != 0 && problem.empty())
+      problem = format("ranks cannot settle in {}: rank {} cannot", folder.string(), cannot - 1);
   }
-  if (base->broadcast(std::as_writable_bytes(std::span(&name, 1)), 0, deadline)) return base;
-  if (::access(file().c_str(), R_OK | W_OK) != 0) fine = 0;
-  float bad = 1 - fine;
-  const bool failed = base->reduce(std::span(&bad, 1), Reduction::max, deadline).has_value();
-  if (base->rank() == 0) {
-    ::unlink(file().c_str());
-    remove_old(folder);
+  if (rank == 0 && place) {
+    place->forget(question(0));
+    place->remove_old();
   }
-  if (failed || bad != 0) return base;
-  return std::make_unique<SettlingCommunicator>(std::move(base), folder);
+  if (failure) problem = failure->describe();
+  if (why) *why = problem;
+  if (!problem.empty()) return base;
+  return std::make_unique<SettlingCommunicator>(std::move(base), std::move(place));
 }
 
 }  // namespace kiln

@@ -65,6 +65,7 @@ class RegionTuning {
                const RegionOptions& options)
       : engine_(engine),
         options_(completed(engine, options)),
+        all_(options_.ranks.get(), options_.together),
         exchange_(options_.together.strategy == RankStrategy::independent ? nullptr
                                                                           : options_.ranks.get(),
                   options_.together),
@@ -94,7 +95,7 @@ class RegionTuning {
     if (options_.ranks) turn = options_.ranks->turn();
     if (all_can_go_on()) choose();
     if (turn) turn.unlock();
-    if (!thrown_ || !exchange_.alone()) put_in_use();
+    if (!thrown_ || !all_.alone()) put_in_use();
     if (thrown_) std::rethrow_exception(thrown_);
     result_.runs = runner_.runs();
     result_.late = runner_.late();
@@ -115,26 +116,38 @@ class RegionTuning {
     return options;
   }
 
-  /// The first run has ended on all ranks, and there is something to choose on each.
+  /// The first run has ended on all ranks, and there is something to choose on each. Also where
+  /// each is for itself: the agreement that follows begins with all of them.
   bool all_can_go_on() {
     const auto count = static_cast<float>(runner_.sites().size());
     std::vector<float> told{thrown_ ? 1.0F : 0.0F, count, -count};
-    try {
-      exchange_.share(told, 0, deadline_in(options_.together.first_seconds));
-    } catch (const EnvironmentError& error) {
-      use_defaults(error.what());
+    if (const std::string failure = share(told); !failure.empty()) {
+      use_defaults(failure);
       result_.agreed.broken = true;
       // Else the others' share may come to its end, and they would wait for this rank again.
-      if (options_.ranks)
-        options_.ranks->abort({RankFailure::Kind::aborted, {options_.ranks->rank()}, error.what()});
+      options_.ranks->abort({RankFailure::Kind::aborted, {options_.ranks->rank()}, failure});
       return false;
     }
+    const float least = -told[2], most = told[1];
+    const bool may_differ = options_.together.strategy == RankStrategy::independent && least > 0;
     if (told[0] != 0)
       use_defaults(thrown_ ? "the region failed here" : "the region failed on another rank");
-    else if (told[1] != -told[2])
+    else if (least != most && !may_differ)
       use_defaults(format("the region launches {} tunable kernels here, {} to {} on other ranks",
-                          count, -told[2], told[1]));
-    return told[0] == 0 && told[1] == -told[2] && count > 0;
+                          count, least, most));
+    return told[0] == 0 && (least == most || may_differ) && count > 0;
+  }
+
+  /// Empty, or why not all have taken part: a communicator of the caller's may also throw.
+  std::string share(std::vector<float>& told) const {
+    try {
+      all_.share(told, 0, deadline_in(options_.together.first_seconds));
+    } catch (const std::exception& error) {
+      return *error.what() != '\0' ? error.what() : "the communicator failed";
+    } catch (...) {
+      return "the communicator failed";
+    }
+    return {};
   }
 
   void choose() {
@@ -202,7 +215,8 @@ class RegionTuning {
 
   Engine& engine_;
   const RegionOptions options_;
-  const RegionExchange exchange_;
+  const RegionExchange all_;       ///< with every rank
+  const RegionExchange exchange_;  ///< of the runs: with nobody where each rank is for itself
   RegionRunner runner_;
   RankLog log_;
   RegionResult result_;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <list>
+#include <mutex>
+#include <string>
 #include <thread>
 
 #include <mpi.h>
@@ -36,10 +38,56 @@ std::string words(int code) {
   return {text, static_cast<std::size_t>(length)};
 }
 
+/// MPI in this process, for all ends that live, parts included. Where it was started here, the
+/// last one shuts it down; but not once one has failed, since requests are still open then.
+class Process {
+ public:
+  static Process& get() {
+    static auto* const process = new Process;  // ends may be destroyed after all statics
+    return *process;
+  }
+
+  /// Empty, or why there is no MPI.
+  std::string start() {
+    const std::lock_guard lock(mutex_);
+    int there = 0;
+    MPI_Finalized(&there);
+    if (there)
+      return "MPI_Finalize has been called, and a process can start MPI only once: keep a "
+             "communicator while MPI is needed, or call MPI_Init before the first is opened";
+    MPI_Initialized(&there);
+    if (there) return {};
+    int level = 0;
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+      return "MPI_Init_thread failed";
+    started_ = true;
+    return {};
+  }
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+  }
+  void join() {
+    const std::lock_guard lock(mutex_);
+    ++ends_;
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (--ends_ == 0 && started_ && !failed_ && !finalized) MPI_Finalize();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool started_ = false, failed_ = false;
+  std::size_t ends_ = 0;
+};
+
 class MpiCommunicator : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm data, MPI_Comm control, bool finalize)
-      : data_(data), control_(control), finalize_(finalize) {
+  MpiCommunicator(MPI_Comm data, MPI_Comm control) : data_(data), control_(control) {
+    Process::get().join();
     MPI_Comm_rank(data_, &rank_);
     MPI_Comm_size(data_, &size_);
     MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
@@ -51,12 +99,15 @@ class MpiCommunicator : public Communicator {
   ~MpiCommunicator() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (broken_ || finalized) return;
-    for (Sent& s : sent_)
-      for (MPI_Request& r : s.requests) MPI_Wait(&r, MPI_STATUS_IGNORE);
-    MPI_Comm_free(&data_);
-    MPI_Comm_free(&control_);
-    if (finalize_) MPI_Finalize();
+    if (broken_) {
+      Process::get().fail();
+    } else if (!finalized) {
+      for (Sent& s : sent_)
+        for (MPI_Request& r : s.requests) MPI_Wait(&r, MPI_STATUS_IGNORE);
+      MPI_Comm_free(&data_);
+      MPI_Comm_free(&control_);
+    }
+    Process::get().leave();
   }
 
   int rank() const noexcept override { return rank_; }
@@ -131,7 +182,7 @@ class MpiCommunicator : public Communicator {
     int code = MPI_Comm_split(data_, group, rank_, &data);
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(data, &control);
     if (code != MPI_SUCCESS) return broken_ = system("MPI_Comm_split", code);
-    part = std::make_unique<MpiCommunicator>(data, control, false);
+    part = std::make_unique<MpiCommunicator>(data, control);
     return {};
   }
 
@@ -249,7 +300,6 @@ class MpiCommunicator : public Communicator {
   }
 
   MPI_Comm data_, control_;
-  const bool finalize_;
   int rank_ = 0, size_ = 1;
   Failure broken_;
   bool told_ = false;
@@ -281,23 +331,18 @@ __attribute__((visibility("default"))) int kiln_mpi_plugin_version() {
 
 __attribute__((visibility("default"))) kiln::Communicator* kiln_mpi_open(
     const kiln::Deadline& deadline, std::string& error) try {
-  int running = 0;
-  MPI_Initialized(&running);
-  if (!running) {
-    int level = 0;
-    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
-      error = "MPI_Init_thread failed";
-      return nullptr;
-    }
-  }
+  kiln::Process& process = kiln::Process::get();
+  error = process.start();
+  if (!error.empty()) return nullptr;
   // The handles outlive a copy that nobody waits for any more.
   auto* copies = new MPI_Comm[2]{MPI_COMM_NULL, MPI_COMM_NULL};
   for (int i = 0; i < 2; ++i)
     if (!kiln::copy_world(copies[i], deadline)) {
+      process.fail();
       error = "not every rank came in time to copy MPI_COMM_WORLD";
       return nullptr;
     }
-  auto* communicator = new kiln::MpiCommunicator(copies[0], copies[1], !running);
+  auto* communicator = new kiln::MpiCommunicator(copies[0], copies[1]);
   delete[] copies;
   return communicator;
 } catch (const std::exception& e) {
