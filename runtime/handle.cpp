@@ -49,6 +49,9 @@ class KernelHandle final : public detail::HandleCore {
       if (const auto known = missing_.find(key); known != missing_.end())
         throw MissingError(known->second);
     }
+    // Nor is another thread waited for that asks the ranks: it waits for this one's agreement.
+    if (engine_->options().tuning.ranks && runtime::MeasuringTogether::here() && !agreed(problem))
+      return current(problem);
     const auto work = [&] { return obtain(problem); };
     if (engine_->options().while_busy == WhileBusy::wait || engine_->options().tuning.ranks)
       return ready_or_throw(flights_.run(key, work));
@@ -157,10 +160,6 @@ class KernelHandle final : public detail::HandleCore {
       // What this rank remembers is no choice yet: the others may remember something else. What
       // was agreed holds, also if this rank cannot load it at once: the others do not ask again.
       std::optional<Values> config = agreed(problem);
-      if (!config && runtime::MeasuringTogether::here()) {
-        if (const ReadyKernel* ready = current_.find(problem)) return ready;
-        return published(current_, engine_->make_ready(definition_, problem, default_config()));
-      }
       if (!config) {
         config = engine_->tune(definition_, problem, tuning, true).winner().config;
         agree_on(problem, *config);

@@ -97,7 +97,9 @@ std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Reques
   if (options_.max_seconds > 0 && !requests.empty()) {
     // What has to be measured once more gets the rest, and a little if there is none.
     const bool decides = requests.front().decides;
-    const Deadline end = deadline_after(start_, options_.max_seconds * (decides ? 1 : kFirstPart));
+    // Not before: until now this rank may have waited for others.
+    if (!start_) start_ = std::chrono::steady_clock::now();
+    const Deadline end = deadline_after(*start_, options_.max_seconds * (decides ? 1 : kFirstPart));
     const Deadline least = deadline_after(std::chrono::steady_clock::now(),
                                           options_.max_seconds * (1 - kFirstPart) / 2);
     deadline = std::min(deadline, decides ? std::max(end, least) : end);

@@ -46,7 +46,7 @@ class KernelTrials final : public Trials {
   Builder& builder_;
   std::span<const Subject> subjects_;
   const TuneOptions& options_;
-  const Deadline start_ = std::chrono::steady_clock::now();
+  std::optional<Deadline> start_;                ///< of measuring
   std::vector<std::optional<TuneResult>> seen_;  ///< sums of what was done for each subject
   std::map<std::size_t, TuneResult> defaults_;   ///< measured for costs(), not yet asked for
   std::mutex workload_mutex_;                    ///< `ready` is called from several threads

@@ -39,7 +39,6 @@ RankWork::RankWork(detail::Engine& engine, std::span<const Subject> subjects,
       second_look_(options.together.strategy == RankStrategy::shard &&
                    options.together.finalists > 0 && size > 1),
       may_measure_(may_measure),
-      until_(options.max_seconds > 0 ? deadline_in(options.max_seconds) : Deadline::max()),
       seen_(subjects.size()) {}
 
 const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
@@ -49,11 +48,21 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
 
 Worked RankWork::perform(const Work& work, Deadline deadline) {
   const MeasuringTogether measuring;
+  // Not before: until now this rank may have waited for others.
+  if (!until_)
+    until_ = options_.max_seconds > 0 ? deadline_in(options_.max_seconds) : Deadline::max();
   Worked done;
   if (!may_measure_ || work.builds()) {
-    if (may_measure_ && work.kind == Work::Kind::build) deadline = std::min(deadline, until_);
+    std::stop_token stop;
+    if (may_measure_ && work.kind == Work::Kind::build) {
+      stop = options_.stop;
+      // What is built has to be timed, too.
+      const auto now = std::chrono::steady_clock::now();
+      if (*until_ != Deadline::max()) deadline = std::min(deadline, now + (*until_ - now) / 2);
+    }
     for (const auto& [s, candidates] : work.items)
-      done.times.push_back(try_to_launch(s, candidates, deadline));
+      done.times.push_back(try_to_launch(s, candidates, deadline, stop));
+    done.stop = stop.stop_requested();
     return done;
   }
   if (work.kind == Work::Kind::together) return in_step(work, deadline);
@@ -84,18 +93,18 @@ Worked RankWork::in_step(const Work& work, Deadline deadline) {
   Worked done;
   done.times = {{time_of(s, c)}};
   // This candidate is not left out on one rank alone; but the next one can be on all.
-  done.stop = options_.stop.stop_requested() || std::chrono::steady_clock::now() >= until_;
+  done.stop = options_.stop.stop_requested() || std::chrono::steady_clock::now() >= *until_;
   return done;
 }
 
-/// 1 for what could be launched. Nothing is begun after the deadline.
+/// 1 for what could be launched. Nothing is begun after the deadline or a stop.
 ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
-                                     Deadline deadline) {
+                                     Deadline deadline, const std::stop_token& stop) {
   constexpr const char* kLate = "it was not built in time";
   std::vector<std::string> whys(candidates.size(), kLate);
   std::stop_source late;
   const auto look = [&](std::size_t) {
-    if (std::chrono::steady_clock::now() >= deadline) late.request_stop();
+    if (stop.stop_requested() || std::chrono::steady_clock::now() >= deadline) late.request_stop();
   };
   const auto threads = static_cast<unsigned>(
       std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, engine_.builder().threads())));
@@ -104,7 +113,7 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
       [&](std::size_t i) { whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]); }, look);
   ranks::Times times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    times.push_back(whys[i].empty() ? 1 : kInfinity);
+    times.push_back(whys[i].empty() ? 1 : whys[i] == kLate ? kUntried : kInfinity);
     if (whys[i].empty()) continue;
     Candidate& candidate = seen_[s][candidates[i]];
     candidate.config = lists_[s].configs[candidates[i]];

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "runtime/candidate_list.hpp"
@@ -46,7 +48,7 @@ class RankWork {
 
  private:
   ranks::Times try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
-                             Deadline deadline);
+                             Deadline deadline, const std::stop_token& stop);
   ranks::Worked in_step(const ranks::Work& work, Deadline deadline);
   void keep(std::size_t s, std::size_t c, Candidate candidate);
   float time_of(std::size_t s, std::size_t c) const;
@@ -57,7 +59,7 @@ class RankWork {
   const TuneOptions& options_;
   Trials& trials_;
   const bool second_look_, may_measure_;
-  const Deadline until_;                                ///< when `max_seconds` are over
+  std::optional<Deadline> until_;                       ///< when `max_seconds` are over
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
   int rounds_ = 0;                                      ///< of measuring
 };

@@ -52,6 +52,18 @@ std::string text_of(const std::vector<std::string>& words) {
   return text;
 }
 
+/// Whether a record is worth more than what would replace it.
+bool stays(const TuneResult& earlier, const TuneResult& now) {
+  if (earlier.complete && !now.complete) return true;
+  const Candidate& best = earlier.winner();
+  const auto tried = [&](const Candidate& c) {
+    return c.config == best.config && c.status != CandidateStatus::not_tried;
+  };
+  // What was better than this choice, and was not come to this time.
+  return best.seconds < now.winner().seconds &&
+         std::none_of(now.candidates.begin(), now.candidates.end(), tried);
+}
+
 }  // namespace
 
 /// One agreement: on what, from what, and what this rank saw meanwhile.
@@ -173,6 +185,9 @@ class TogetherRun {
       return communicator_.gather(bytes, all, deadline_in(seconds));
     } catch (const std::exception& error) {
       return RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
+    } catch (...) {
+      return RankFailure{
+          RankFailure::Kind::system, {communicator_.rank()}, "the communicator failed"};
     }
   }
 
@@ -355,16 +370,8 @@ class TogetherRun {
     if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
     TuneResult result = result_of(s, plan.records[s]);
     const auto latest = engine_.recall(kernel(s), subjects_[s].problem);
-    if (latest && latest->same_space && !retune_) {
-      if (latest->result.complete && !result.complete) return;
-      const Candidate& best = latest->result.winner();
-      const auto measured_now = [&](const Values& config) {
-        return std::any_of(result.candidates.begin(), result.candidates.end(), [&](const auto& c) {
-          return c.config == config && c.status == CandidateStatus::measured;
-        });
-      };
-      // What was better than this choice, and was not come to this time, is worth more.
-      if (best.seconds < result.winner().seconds && !measured_now(best.config)) return;
+    if (latest && latest->same_space) {
+      if (!retune_ && stays(latest->result, result)) return;
       runtime::add_missing(result, latest->result);
     }
     engine_.remember(kernel(s), result);

@@ -39,7 +39,7 @@ struct TuneOptions {
   std::uint64_t seed = 1;           ///< of data and strategies
   std::size_t max_evaluations = 0;  ///< candidates tried, the default and those of earlier runs
                                     ///< included; 0: no limit
-  double max_seconds = 0;           ///< wall time; 0: no limit
+  double max_seconds = 0;           ///< wall time, of ranks from when all are there; 0: no limit
   double target_seconds = 0;        ///< per launch: good enough; 0: none
   bool cold_cache = true;           ///< no launch finds its data in the device's last-level cache
   bool retune = false;              ///< measure again even if the store has an answer

@@ -308,7 +308,7 @@ Agreement::Actions Agreement::choose(Time now) {
 Agreement::Actions Agreement::prepared(const Worked& e, Time now) {
   trouble_ = e.trouble;
   for (std::size_t i = 0; i < items_.size() && trouble_.empty(); ++i)
-    if (i >= e.times.size() || e.times[i].empty() || !std::isfinite(e.times[i][0]))
+    if (i >= e.times.size() || e.times[i].empty() || !is_time(e.times[i][0]))
       trouble_ = format("cannot build the chosen config of problem {}", items_[i].problem);
   items_.clear();
   return compare(now);

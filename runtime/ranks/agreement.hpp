@@ -103,7 +103,7 @@ class Agreement {
     int root = 0;             ///< who shares its record
     std::uint64_t voted = 0;  ///< digest of the record that was voted for
     Times mine, agreed;
-    Times ready;                        ///< lockstep: infinite where some rank cannot run it
+    Times ready;                        ///< lockstep: no time where some rank cannot run it
     Times first_round;                  ///< what finalists were chosen by
     std::optional<std::size_t> winner;  ///< by record
   };

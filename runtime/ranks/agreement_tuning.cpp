@@ -202,14 +202,14 @@ Agreement::Actions Agreement::read_ready(std::span<const float> values, Time now
   if (values.back() != 0) return choose(now);  // someone cannot or may not go on
   problem.ready.assign(values.begin(), values.end() - 1);
   for (std::size_t c = 0; c < problem.ready.size(); ++c)
-    if (!std::isfinite(problem.ready[c])) problem.agreed[c] = kInfinity;
+    if (!is_time(problem.ready[c])) problem.agreed[c] = problem.ready[c];
   candidate_ = 0;
   return lockstep_next(now);
 }
 
 Agreement::Actions Agreement::lockstep_next(Time now) {
   const Times& ready = problems_[current_].ready;
-  while (candidate_ < ready.size() && !std::isfinite(ready[candidate_])) ++candidate_;
+  while (candidate_ < ready.size() && !is_time(ready[candidate_])) ++candidate_;
   if (candidate_ == ready.size()) {
     current_ = next_tuned(current_ + 1);
     return current_ == problems_.size() ? choose(now) : begin_lockstep();

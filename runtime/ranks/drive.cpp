@@ -59,6 +59,9 @@ class Driver {
       failure = exchange(e, bytes, values);
     } catch (const std::exception& error) {
       failure = RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
+    } catch (...) {
+      failure =
+          RankFailure{RankFailure::Kind::system, {communicator_.rank()}, "the communicator failed"};
     }
     if (failure)
       handle(Failed{e.sequence, *failure});

@@ -59,8 +59,8 @@ struct Work {
   };
   enum class Kind {
     time,  ///< answer with their times
-    /// Answer with 1 for what could be launched, +inf for what cannot; launch nothing. For
-    /// lockstep.
+    /// Answer with 1 for what could be launched, +inf for what cannot, kUntried for what was not
+    /// come to; launch nothing. For lockstep.
     build,
     /// The same at the end, for what was chosen: anything but an answer in time means that this
     /// rank cannot do as the others, and all use the defaults.

@@ -1,6 +1,7 @@
 // A job: processes on fake devices, one thread each, that tune together, and what they come to.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,48 @@
 #include "kiln_test.hpp"
 
 namespace kiln::test {
+
+/// An end that tells of calls: the n-th, from 0.
+class Watched final : public Communicator {
+ public:
+  explicit Watched(std::shared_ptr<Communicator> base) : base_(std::move(base)) {}
+
+  std::function<void(int nth)> before = [](int) {};        ///< any
+  std::function<void(int nth)> after_reduce = [](int) {};  ///< reductions alone
+  std::atomic<int> calls = 0, reductions = 0;
+
+  int rank() const noexcept override { return base_->rank(); }
+  int size() const noexcept override { return base_->size(); }
+  Failure gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                 Deadline deadline) override {
+    return watched([&] { return base_->gather(mine, all, deadline); });
+  }
+  Failure reduce(std::span<float> values, Reduction op, Deadline deadline) override {
+    Failure failure = watched([&] { return base_->reduce(values, op, deadline); });
+    after_reduce(reductions++);
+    return failure;
+  }
+  Failure broadcast(std::span<std::byte> bytes, int root, Deadline deadline) override {
+    return watched([&] { return base_->broadcast(bytes, root, deadline); });
+  }
+  void abort(const RankFailure& why) noexcept override { base_->abort(why); }
+  bool settles() const noexcept override { return base_->settles(); }
+  std::optional<bool> settle(const Digest& question, bool proposal, Deadline d) override {
+    return base_->settle(question, proposal, d);
+  }
+  Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {
+    return base_->split(group, part, deadline);
+  }
+
+ private:
+  template <class Call>
+  Failure watched(const Call& call) {
+    before(calls++);
+    return call();
+  }
+
+  std::shared_ptr<Communicator> base_;
+};
 
 class Job {
  public:
@@ -65,6 +108,14 @@ class Job {
     std::vector<Result> all;
     for (auto& result : results) all.push_back(std::move(*result));
     return all;
+  }
+
+  /// This rank's calls, from now on.
+  Watched& watch(int rank) {
+    auto& ranks = (*this)[rank].options.tuning.ranks;
+    const auto watched = std::make_shared<Watched>(ranks);
+    ranks = watched;
+    return *watched;
   }
 
   std::vector<TuneResult> tune(int n = 64, const KernelDefinition& kernel = doubling()) {

@@ -348,3 +348,119 @@ TEST_CASE("ranks that share a store write one record", "[runtime][function][rank
   CHECK(directory.entries(".json").size() == 1);
   CHECK(directory.entries(".kiln").empty());
 }
+
+TEST_CASE("in step: ranks end together when time is over, with what was timed",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(2, directory.path());
+  Meeting meeting(2);
+  for (Rank& rank : job.ranks) {
+    rank.caller->options.tuning.max_seconds = 0.5;
+    rank.caller->seconds[{2, Method::ring}] = 1e-4;
+    rank.sum.communicates = true;
+    rank.caller->work = [&](const SumKnobs&, std::vector<float>&) {
+      meeting.join();
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    };
+  }
+  // For one alone it is over sooner.
+  job.ranks[1].caller->options.tuning.max_seconds = 0.2;
+  job.tune(5);
+  CHECK_FALSE(meeting.late);
+  REQUIRE(job.agreed(kPlan));
+  CHECK(job.others_than({2, 0}) == 0);
+  for (const Rank& rank : job.ranks) {
+    CHECK(rank.caller->calls == job.ranks[0].caller->calls);
+    const auto timed = rank.result.count(CandidateStatus::measured);
+    CHECK(timed >= 1);
+    CHECK(timed <= 3);
+    CHECK(rank.result.count(CandidateStatus::not_tried) == 8 - timed);
+    CHECK_FALSE(rank.result.complete);
+    CHECK(rank.result.end == SearchEnd::seconds);
+  }
+  CHECK(directory.entries(".json").size() == 2);
+}
+
+TEST_CASE("in step: one rank is stopped, and all end with what was timed",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(3, directory.path());
+  Meeting meeting(3);
+  std::stop_source stop;
+  job.ranks[1].caller->options.tuning.stop = stop.get_token();
+  for (Rank& rank : job.ranks) {
+    rank.sum.communicates = true;
+    rank.caller->work = [&](const SumKnobs&, std::vector<float>&) {
+      meeting.join();
+      if (&rank == &job.ranks[1] && rank.caller->calls.size() == 3) stop.request_stop();
+    };
+  }
+  job.tune(5);
+  CHECK_FALSE(meeting.late);
+  REQUIRE(job.agreed(kPlan));
+  for (const Rank& rank : job.ranks) {
+    CHECK(rank.caller->calls == job.ranks[0].caller->calls);
+    CHECK(rank.caller->calls.size() == 3);
+    CHECK(rank.result.count(CandidateStatus::measured) == 3);
+    CHECK(rank.result.count(CandidateStatus::not_tried) == 5);
+    CHECK_FALSE(rank.result.complete);
+  }
+  CHECK(directory.entries(".json").size() == 3);
+}
+
+TEST_CASE("a kernel that a function launches while ranks measure it is tuned by its next launch",
+          "[runtime][function][ranks]") {
+  const RankStrategy strategy = GENERATE(RankStrategy::leader, RankStrategy::shard);
+  struct Seen {
+    TuneResult function;
+    std::vector<Values> inside;  ///< the kernel's configs while the function was measured
+    Values after;
+    std::string thrown;
+  };
+  Directory directory;
+  auto ends = thread_communicators(2);
+  std::vector<Seen> seen(2);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        Process process(directory.path() / std::to_string(r));
+        TuneOptions& tuning = process.options.tuning;
+        tuning.ranks = std::move(ends[r]);
+        tuning.together.strategy = strategy;
+        tuning.together.first_seconds = tuning.together.step_seconds = 10;
+        process.of(8).seconds = 2e-4;
+        const Runtime runtime = process.runtime();
+        const DynamicTuned kernel = runtime.tuned(doubling());
+        std::vector<float> y(64), x(64, 1.0F);
+        bool measuring = true;
+        const Sum sum{.name = "sum",
+                      .space = Space<SumKnobs, SumProblem>{{2, Method::ring}}.values(
+                          &SumKnobs::blocks, {1, 2, 4, 8}),
+                      .call =
+                          [&](const SumKnobs& k, Stream stream, std::vector<float>& out, int n) {
+                            const float* in = x.data();
+                            kernel(stream, Values{n}, out.data(), in, n);
+                            if (measuring) seen[r].inside.push_back(kernel.config({n}));
+                            process.device->pass(k.blocks == 4 ? 1e-3 : 2e-3);
+                          },
+                      .problem = [](const std::vector<float>&, int n) { return SumProblem{n}; }};
+        seen[r].function = kiln::tuned(runtime, sum).tune({}, y, 64);
+        measuring = false;
+        seen[r].after = kernel.config({64});
+      } catch (const std::exception& error) {
+        seen[r].thrown = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const Seen& rank : seen) {
+    REQUIRE(rank.thrown == "");
+    REQUIRE(rank.function.agreed);
+    CHECK(rank.function.agreed->why == "");
+    CHECK(rank.function.agreed->outcome == kPlan);
+    CHECK(rank.function.winner().config == Values{4, 0});
+    for (const Values& config : rank.inside) CHECK(config == Values{2, 0});
+    CHECK(rank.after == Values{8, 0});
+  }
+  CHECK_FALSE(seen[0].inside.empty());
+}

@@ -81,6 +81,100 @@ TEST_CASE("what the leader found and others cannot build is not used", "[runtime
   check_defaults(job.tune(), "rank 2");
 }
 
+TEST_CASE("ranks that use the defaults say why of each candidate, but of what failed here",
+          "[runtime][ranks]") {
+  const std::string why = "ranks use the defaults: ";
+  const auto candidate = [](const TuneResult& result, int a) -> const Candidate& {
+    for (const Candidate& c : result.candidates)
+      if (c.config == Values{a, 0}) return c;
+    throw std::runtime_error("no such candidate");
+  };
+  SECTION("they differ, before anything was tried") {
+    Job job(3);
+    job[1].device->info().target.arch = "another";
+    for (const TuneResult& r : job.tune()) {
+      CHECK(r.candidates.size() == 4);
+      for (const Candidate& c : r.candidates) {
+        CHECK(c.status == CandidateStatus::not_tried);
+        CHECK_THAT(c.reason, Catch::StartsWith(why) && Catch::Contains("rank 1"));
+      }
+      CHECK_FALSE(r.complete);
+      CHECK(r.end == SearchEnd::stopped);
+    }
+  }
+  SECTION("one never comes") {
+    Job job(2);
+    job[0].options.tuning.together.first_seconds = 0.2;
+    const auto results = job.run<TuneResult>([](Process& process, int rank) {
+      return rank == 1 ? TuneResult{} : process.runtime().tuned(doubling()).tune({64});
+    });
+    REQUIRE(results[0].candidates.size() == 1);
+    CHECK(results[0].winner().status == CandidateStatus::not_tried);
+    CHECK_THAT(results[0].winner().reason, Catch::StartsWith(why) && Catch::Contains("rank 1"));
+  }
+  SECTION("what one measured, another cannot build") {
+    Job job(2);
+    for (const int r : {0, 1}) {
+      job[r].options.tuning.together.strategy = RankStrategy::leader;
+      job[r].of(8).seconds = 0.1 * kMs;
+    }
+    job[0].of(1).compile_log = "not on the leader";
+    job[0].of(4).launch_error = "refused";
+    job[1].of(8).compile_log = "not on the other";
+    const auto results = job.tune();
+    check_defaults(results, "rank 1");
+    CHECK(candidate(results[0], 1).status == CandidateStatus::compile_failed);
+    CHECK(candidate(results[0], 1).reason == "not on the leader");
+    CHECK(candidate(results[0], 4).status == CandidateStatus::launch_failed);
+    CHECK(candidate(results[0], 4).reason == "refused");
+    CHECK(candidate(results[1], 8).status == CandidateStatus::compile_failed);
+    CHECK_THAT(candidate(results[1], 8).reason, Catch::Contains("not on the other"));
+    for (const auto& c : {candidate(results[0], 2), candidate(results[0], 8),
+                          candidate(results[1], 1), candidate(results[1], 2)}) {
+      CHECK(c.status == CandidateStatus::not_tried);
+      CHECK_THAT(c.reason, Catch::StartsWith(why));
+    }
+  }
+}
+
+TEST_CASE("of several kernels one cannot be used on a rank: what was agreed on the others holds",
+          "[runtime][ranks]") {
+  KernelDefinition other = doubling();
+  other.name = "other";
+  other.source.text += "// another";
+  Job job(2);
+  // Rank 1 has no binary of the first kernel.
+  for (const int r : {0, 1}) {
+    Process before(job[r].options.store.directory);
+    before.options.mode = Mode::untuned;
+    const Runtime runtime = before.runtime();
+    if (r == 0) runtime.tuned(doubling()).prepare({64});
+    runtime.tuned(other).prepare({64});
+    job[r].options.mode = Mode::lookup_only;
+  }
+  Watched* const ends[] = {&job.watch(0), &job.watch(1)};
+  const auto configs = job.run<std::vector<Values>>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned first = runtime.tuned(doubling()), second = runtime.tuned(other);
+    const std::vector<TuneJob> jobs{{first, {64}}, {second, {64}}};
+    if (rank == 0)
+      CHECK_NOTHROW(runtime.tune(jobs, {}));
+    else
+      CHECK_THROWS_AS(runtime.tune(jobs, {}), MissingError);
+    Watched& end = *ends[rank];
+    const int calls = end.calls;
+    std::vector<Values> in_use{second.config({64})};
+    if (rank == 0)
+      in_use.push_back(first.config({64}));
+    else
+      CHECK_THROWS_AS(first.config({64}), MissingError);
+    CHECK(end.calls == calls);
+    return in_use;
+  });
+  CHECK(configs[0] == std::vector<Values>{{2, 0}, {2, 0}});
+  CHECK(configs[1] == std::vector<Values>{{2, 0}});
+}
+
 TEST_CASE("every candidate fails: all know, nobody hangs", "[runtime][ranks]") {
   Job job(2);
   for (const int a : {1, 2, 4, 8})
@@ -133,37 +227,12 @@ TEST_CASE("what was agreed holds, also where it cannot be loaded at once", "[run
 }
 
 TEST_CASE("a communicator that throws is a rank that failed", "[runtime][ranks]") {
-  struct Throwing final : Communicator {
-    explicit Throwing(std::shared_ptr<Communicator> b, int c) : base(std::move(b)), calls(c) {}
-    int rank() const noexcept override { return base->rank(); }
-    int size() const noexcept override { return base->size(); }
-    Failure gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                   Deadline deadline) override {
-      if (calls-- == 0) throw std::bad_alloc();
-      return base->gather(mine, all, deadline);
-    }
-    Failure reduce(std::span<float> values, Reduction op, Deadline deadline) override {
-      return base->reduce(values, op, deadline);
-    }
-    Failure broadcast(std::span<std::byte> bytes, int root, Deadline deadline) override {
-      return base->broadcast(bytes, root, deadline);
-    }
-    void abort(const RankFailure& why) noexcept override { base->abort(why); }
-    bool settles() const noexcept override { return base->settles(); }
-    std::optional<bool> settle(const Digest& question, bool proposal, Deadline d) override {
-      return base->settle(question, proposal, d);
-    }
-    Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {
-      return base->split(group, part, deadline);
-    }
-    std::shared_ptr<Communicator> base;
-    int calls;
-  };
   for (int calls = 0; calls < 5; ++calls) {  // who has it, digest, vote, compare, confirm
     Job job(2);
     for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
-    auto& ranks = job[1].options.tuning.ranks;
-    ranks = std::make_shared<Throwing>(ranks, calls);
+    job.watch(1).before = [&](int nth) {
+      if (nth == calls) throw std::bad_alloc();
+    };
     const auto results = job.tune();
     CAPTURE(calls);
     CHECK(results[0].winner().config == results[1].winner().config);

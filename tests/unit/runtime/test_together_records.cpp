@@ -1,4 +1,7 @@
 // What ranks remember, each for itself or all: what is used, and what is saved.
+#include <chrono>
+#include <thread>
+
 #include "ranks_fixture.hpp"
 
 using namespace kiln;
@@ -198,4 +201,41 @@ TEST_CASE("what all hold is used, whatever else is asked at the same time", "[ru
     CHECK(results[0].from_store);
     CHECK(results[1].winner().config == Values{4, 0});
   }
+}
+
+TEST_CASE("who finds out what candidates cost does not keep those waiting who need not",
+          "[runtime][ranks]") {
+  const KernelDefinition kernel = doubling(up_to(100));
+  constexpr int kProblems = 12;
+  Job job(2);
+  {
+    Process alone(job[0].options.store.directory);
+    alone.options.tuning.max_evaluations = 100;
+    const auto handle = alone.runtime().tuned(kernel);
+    for (int p = 0; p < kProblems; ++p) handle.tune({64 + p});
+  }
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::shard;
+  options.first_seconds = 2;
+  job.set(options);
+  int launches = 0;
+  job[1].device->on_launch = [&](const std::string&, void**) {
+    ++launches;
+    std::this_thread::sleep_for(std::chrono::milliseconds(80));
+  };
+  job[1].of(2).seconds = 2;  // so that it is not timed often
+  const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {
+    process.options.tuning.max_evaluations = 100;
+    const Runtime runtime = process.runtime();
+    const DynamicTuned handle = runtime.tuned(kernel);
+    std::vector<TuneJob> jobs;
+    for (int p = 0; p < kProblems; ++p) jobs.push_back({handle, {64 + p}});
+    return runtime.tune(jobs, {});
+  });
+  for (const auto& results : all)
+    for (const TuneResult& r : results) {
+      CHECK(r.agreed->outcome == Outcome::plan);
+      CHECK(r.agreed->why == "");
+    }
+  CHECK(launches > 0);
 }
