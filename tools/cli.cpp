@@ -7,6 +7,7 @@
 
 #include "kiln/error.hpp"
 #include "tools/commands.hpp"
+#include "tools/output.hpp"
 #include "tools/terminal.hpp"
 
 namespace kiln::tools {
@@ -21,23 +22,40 @@ LogSink Context::log() const {
   };
 }
 
-namespace {
-
-int fail(const Context& context, int code, const char* kind, const std::string& what) {
-  if (context.json)
-    std::puts(nlohmann::json{{"error", {{"kind", kind}, {"message", what}}}}
-                  .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                  .c_str());
-  say_error(std::string("kiln: ") + what);
-  return code;
+nlohmann::json Fault::json() const {
+  const char* kind = code == kUserError          ? "user"
+                     : code == kEnvironmentError ? "environment"
+                                                 : "internal";
+  return {{"error", {{"kind", kind}, {"message", what}}}};
 }
+
+Fault fault_of(const std::exception& error) {
+  const ExitCode code = dynamic_cast<const UserError*>(&error)          ? kUserError
+                        : dynamic_cast<const EnvironmentError*>(&error) ? kEnvironmentError
+                                                                        : kInternalError;
+  return {code, error.what()};
+}
+
+int report(const Context& context, const Fault& fault) {
+  if (context.json && context.answers) print_json(fault.json());
+  say_error("kiln: " + fault.what);
+  return fault.code;
+}
+
+void flush_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    throw EnvironmentError("standard output could not be written: is the disk full?");
+}
+
+namespace {
 
 int run(int argc, char** argv, Context& context) {
   CLI::App app("Kiln: fires CUDA kernel templates into tuned kernels");
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 done, 1 your mistake, 2 the environment, 3 a bug in Kiln, "
-      "130 interrupted (what was measured or compiled is kept).");
+      "130 interrupted (what was measured or compiled is kept; of several ranks what they agreed "
+      "on).");
   app.set_version_flag("--version", "kiln " KILN_VERSION);
   app.add_flag("-v,--verbose", context.verbose, "Log everything to standard error");
   std::string directory, key;
@@ -88,16 +106,10 @@ int cli_main(int argc, char** argv, Registry registry) {
   context.registry = std::move(registry);
   try {
     const int code = run(argc, argv, context);
-    // A list that was cut off must not look like a whole one.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout))
-      throw EnvironmentError("standard output could not be written: is the disk full?");
+    flush_output();
     return code;
-  } catch (const UserError& error) {
-    return fail(context, kUserError, "user", error.what());
-  } catch (const EnvironmentError& error) {
-    return fail(context, kEnvironmentError, "environment", error.what());
   } catch (const std::exception& error) {
-    return fail(context, kInternalError, "internal", error.what());
+    return report(context, fault_of(error));
   }
 }
 

@@ -2,10 +2,12 @@
 // the exit code. Errors are thrown and turned into exit codes by cli_main.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "kiln/registry.hpp"
 #include "kiln/runtime.hpp"
@@ -26,11 +28,24 @@ struct Context {
   StoreOptions store;  ///< from --cache-dir, --no-cache, --root, --bundle-key
   bool json = false;
   bool verbose = false;
+  bool answers = true;  ///< of the ranks of a job one alone writes to standard output and to files
   std::function<int()> run;  ///< set by the subcommand that was named
 
   /// Warnings, and with --verbose everything, to standard error.
   LogSink log() const;
 };
+
+/// What is thrown, as the command tells it.
+struct Fault {
+  ExitCode code;
+  std::string what;
+  nlohmann::json json() const;
+};
+Fault fault_of(const std::exception& error);
+/// To standard error, and with --json to standard output. Its exit code.
+int report(const Context& context, const Fault& fault);
+/// A list that was cut off must not look like a whole one. @throws EnvironmentError
+void flush_output();
 
 void add_doctor(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);

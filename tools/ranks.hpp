@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "kiln/communicator.hpp"
 #include "kiln/ranks.hpp"
+#include "tools/rank_end.hpp"
 
 namespace kiln::tools {
 
@@ -22,10 +22,14 @@ struct RankRequest {
 
 void add_rank_options(CLI::App& command, RankRequest& request);
 
-/// Null when no transport was asked for. Collective. @throws EnvironmentError
-std::shared_ptr<Communicator> open_ranks(const RankRequest& request, const std::string& device);
+/// Collective; the ranks do not settle yet (see `RankEnd::begin`).
+/// @throws EnvironmentError; UserError on seconds that are none
+std::unique_ptr<RankEnd> open_ranks(const RankRequest& request, const std::string& device);
 
 /// Of `auto` and `cuda`, the device of this process among those of its host; else `device`.
 std::string rank_device(const RankRequest& request, const std::string& device);
+
+/// By the launcher's word; 0 where there is none.
+int launched_rank(const RankRequest& request);
 
 }  // namespace kiln::tools

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "kiln/roofline.hpp"
 #include "tools/commands.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/output.hpp"
 #include "tools/problems.hpp"
 #include "tools/ranks.hpp"
 #include "tools/report.hpp"
@@ -47,27 +49,115 @@ std::vector<NamedProblem> read_jobs(const std::string& file, const Registry& reg
 
 class Tuning {
  public:
-  Tuning(Context& context, const Request& request) : context_(context), request_(request) {
-    RuntimeOptions options;
-    options.device = rank_device(request.ranks, request.device);
-    options.store = context.store;
-    options.log = context.log();
-    options.tuning.ranks = ranks_ = open_ranks(request.ranks, options.device);
-    options.tuning.together = request.ranks.options;
-    runtime_ = std::make_unique<Runtime>(options);
-  }
+  Tuning(Context& context, const Request& request)
+      : context_(context), request_(request), single_(request.problems_file.empty()) {}
 
   int run() {
-    const auto start = std::chrono::steady_clock::now();
-    const bool recorded = request_.device.starts_with(kRecorded);
-    const bool single = request_.problems_file.empty();
-    if (recorded && !(single && request_.kernel.empty() && request_.problem.empty()))
+    if (!request_.ranks.transport.empty()) return run_with_ranks();
+    prepare();
+    return work();
+  }
+
+ private:
+  // --- with ranks -------------------------------------------------------------------------------
+
+  int run_with_ranks() {
+    context_.answers = launched_rank(request_.ranks) == 0;
+    device_ = rank_device(request_.ranks, request_.device);
+    ranks_ = open_ranks(request_.ranks, device_);
+    context_.answers = ranks_->rank() == 0;
+    int code = kDone;
+    std::string trouble;
+    try {
+      prepare();
+    } catch (const std::exception& error) {
+      code = fail(error);
+      trouble = *error.what() ? error.what() : "it failed";
+    }
+    try {
+      // An interrupted rank takes part, too: that it measures nothing is told in the agreement.
+      const auto refusal =
+          ranks_->begin(trouble, request_.ranks.settle_in, request_.ranks.options.first_seconds);
+      if (trouble.empty()) {
+        if (refusal) throw EnvironmentError(refusal->describe());
+        code = work();
+      }
+    } catch (const std::exception& error) {
+      code = fail(error);
+      // Whoever waits for this rank hears that it is not coming.
+      if (!ranks_->used())
+        ranks_->abort({RankFailure::Kind::aborted, {ranks_->rank()}, error.what()});
+    }
+    return leave(code);
+  }
+
+  /// At once: to shut the transport down this rank waits for the others.
+  int fail(const std::exception& error) const {
+    const Fault fault = fault_of(error);
+    const int code = report(context_, fault);
+    try {
+      write_rank_log(fault.json());
+    } catch (const EnvironmentError&) {  // there is a worse one
+    }
+    return code;
+  }
+
+  /// Launchers end a job when the first rank leaves with an error. So none leaves before the others
+  /// have said what they know; and then not through MPI_Finalize, where it would wait for the
+  /// launcher to let it go, instead of ending with its own exit code.
+  int leave(int code) const {
+    try {
+      flush_output();
+    } catch (const std::exception& error) {
+      const int cut = fail(error);
+      if (code == kDone) code = cut;
+    }
+    if (ranks_->all_well(code == kDone, request_.ranks.options.tune_seconds)) return code;
+    // Nobody can be asked any more: time for those who have heard of it, too.
+    constexpr std::chrono::seconds kGrace(1);
+    if (ranks_->broken()) std::this_thread::sleep_for(kGrace);
+    ::_exit(code);
+  }
+
+  // --- before tuning: what one rank can do alone ------------------------------------------------
+
+  void prepare() {
+    check_request();
+    options_.device = device_.empty() ? request_.device : device_;
+    options_.store = context_.store;
+    options_.log = context_.log();
+    options_.tuning.ranks = ranks_;
+    options_.tuning.together = request_.ranks.options;
+    runtime_ = std::make_unique<Runtime>(options_);
+    const Registry& registry = context_.registry;
+    if (recorded())
+      problems_.push_back(
+          {recorded_kernel(RecordedSpace(request_.device.substr(kRecorded.size()))), {}, {}});
+    else if (single_)
+      problems_.push_back(
+          named_problem(registry, request_.kernel, request_.types, request_.problem));
+    else
+      problems_ = read_jobs(request_.problems_file, registry, runtime_->device());
+    if (ranks_)
+      for (const NamedProblem& p : problems_)
+        jobs_.push_back({runtime_->tuned(p.kernel), p.problem});
+    if (talks())
+      std::printf("device: %s (%s, %s)\n", runtime_->device().id.c_str(),
+                  runtime_->device().name.c_str(), runtime_->device().target.arch.c_str());
+    if (!recorded()) find_roofline();
+    write_rank_log(json::object());
+  }
+
+  bool recorded() const { return request_.device.starts_with(kRecorded); }
+
+  void check_request() const {
+    if (recorded() && !(single_ && request_.kernel.empty() && request_.problem.empty()))
       throw UserError("a recorded device has one kernel and one problem: name neither");
-    if (!single && !request_.kernel.empty())
+    if (!single_ && !request_.kernel.empty())
       throw UserError("give either a kernel or --problems FILE, not both");
-    if (single && !recorded && request_.kernel.empty())
+    if (single_ && !recorded() && request_.kernel.empty())
       throw UserError("give a kernel, or --problems FILE");
-    if (single && !recorded && request_.problem.empty()) {
+    if (single_ && !recorded() && request_.problem.empty()) {
       const KernelDefinition kernel = context_.registry.make(request_.kernel, request_.types);
       throw UserError("--problem is missing; kernel " + kernel.name + " wants " +
                       wanted_fields(kernel));
@@ -75,69 +165,60 @@ class Tuning {
     for (const auto& [name, value] : {std::pair{"--seconds", request_.tuning.max_seconds},
                                       std::pair{"--target", request_.tuning.target_seconds}})
       if (!std::isfinite(value)) throw UserError(format("{}: {} is not a time", name, value));
-    if (!request_.exported.empty() && (!single || !request_.exported.starts_with("t4:")))
+    if (!request_.exported.empty() && (!single_ || !request_.exported.starts_with("t4:")))
       throw UserError("--export takes t4:FILE, and one problem");
-    const Registry& registry = context_.registry;
-    std::vector<NamedProblem> jobs;
-    if (recorded)
-      jobs.push_back(
-          {recorded_kernel(RecordedSpace(request_.device.substr(kRecorded.size()))), {}, {}});
-    else if (single)
-      jobs.push_back(named_problem(registry, request_.kernel, request_.types, request_.problem));
-    else
-      jobs = read_jobs(request_.problems_file, registry, runtime_->device());
-    if (talks())
-      std::printf("device: %s (%s, %s)\n", runtime_->device().id.c_str(),
-                  runtime_->device().name.c_str(), runtime_->device().target.arch.c_str());
+  }
 
-    if (!recorded) roofline_ = known_roofline(*runtime_);
-    if (!recorded && !roofline_ && request_.roofline && interrupt_.signal() == 0) {
-      ProgressBar bar("roofline");
-      TuneOptions options;
-      options.stop = interrupt_.token();
-      options.progress = [&](const TuneProgress& p) { bar.show(p); };
-      roofline_ = roofline(*runtime_, options);
-    }
+  void find_roofline() {
+    roofline_ = known_roofline(*runtime_);
+    if (roofline_ || !request_.roofline || interrupt_.signal() != 0) return;
+    ProgressBar bar("roofline");
+    TuneOptions options;
+    options.stop = interrupt_.token();
+    if (context_.answers) options.progress = [&](const TuneProgress& p) { bar.show(p); };
+    // It is this device's alone, and other ranks may have theirs in the store.
+    RuntimeOptions alone = options_;
+    alone.tuning.ranks = nullptr;
+    roofline_ = ranks_ ? roofline(Runtime(alone), options) : roofline(*runtime_, options);
+  }
+
+  // --- tuning -----------------------------------------------------------------------------------
+
+  int work() {
+    if (ranks_) tune_together();
     json results = json::array();
     std::size_t stored = 0, wrong = 0;
-    write_rank_log(json::object());
-    if (ranks_ && interrupt_.signal() == 0) tune_together(jobs);
-    for (std::size_t j = 0; j < jobs.size(); ++j) {
-      if (interrupt_.signal() != 0) break;
-      json result = tune(jobs[j], j < together_.size() ? &together_[j] : nullptr);
+    for (std::size_t p = 0; p < problems_.size(); ++p) {
+      if (!ranks_ && interrupt_.signal() != 0) break;
+      json result =
+          ranks_ ? finish(problems_[p], jobs_[p].kernel, together_[p]) : tune_alone(problems_[p]);
       stored += result["from_store"].get<bool>() ? 1 : 0;
       wrong += result["launch"].value("right", true) ? 0 : 1;
       results.push_back(std::move(result));
     }
     const double wall =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     const std::size_t compiled = runtime_->statistics().compiled;
-    if (!request_.trace.empty()) write_chrome_trace(request_.trace, traced_);
-    const json all = !single ? json{{"results", results}, {"compiled", compiled}, {"wall_s", wall}}
+    if (!request_.trace.empty() && context_.answers) write_chrome_trace(request_.trace, traced_);
+    const json all = !single_ ? json{{"results", results}, {"compiled", compiled}, {"wall_s", wall}}
                      : results.empty() ? json::object()  // interrupted before it began
                                        : results[0];
     write_rank_log(all);
-    if (context_.json)
-      std::puts(all.dump(2).c_str());
+    if (context_.json && context_.answers)
+      print_json(all);
     else if (talks())
-      std::printf("%zu problems, %zu from the store, %zu instances compiled, %s%s\n",
-                  results.size(), stored, compiled, show_time(wall).c_str(),
-                  stored == jobs.size() && compiled == 0 ? ": everything came from the store" : "");
-    const int code = interrupt_.signal() != 0 ? kInterrupted
-                     : wrong != 0             ? kInternalError
-                     : disagreed_             ? kEnvironmentError
-                                              : kDone;
-    // A broken MPI job cannot be shut down in good order.
-    if (broken_) {
-      std::fflush(stdout);
-      ::_exit(code);
-    }
-    return code;
+      std::printf(
+          "%zu problems, %zu from the store, %zu instances compiled, %s%s\n", results.size(),
+          stored, compiled, show_time(wall).c_str(),
+          stored == problems_.size() && compiled == 0 ? ": everything came from the store" : "");
+    return interrupt_.signal() != 0 ? kInterrupted
+           : wrong != 0             ? kInternalError
+           : disagreed_             ? kEnvironmentError
+                                    : kDone;
   }
 
- private:
   /// Of several ranks one is enough for people.
-  bool talks() const { return !context_.json && (!ranks_ || ranks_->rank() == 0); }
+  bool talks() const { return !context_.json && context_.answers; }
 
   /// Once before tuning, too: that it cannot be written is better known early.
   void write_rank_log(const json& results) const {
@@ -145,49 +226,46 @@ class Tuning {
     std::error_code ignored;
     std::filesystem::create_directories(request_.ranks.logs, ignored);
     const auto file = request_.ranks.logs / format("rank-{}.json", ranks_->rank());
-    if (!(std::ofstream(file) << results.dump(2) << '\n' << std::flush))
+    const std::string text = results.dump(2, ' ', false, json::error_handler_t::replace);
+    if (!(std::ofstream(file) << text << '\n' << std::flush))
       throw EnvironmentError(format("--rank-logs: {} cannot be written", file.string()));
   }
 
   /// All problems in one agreement.
-  void tune_together(const std::vector<NamedProblem>& jobs) {
-    for (const NamedProblem& job : jobs)
-      jobs_.push_back({runtime_->tuned(job.kernel), job.problem});
+  void tune_together() {
     TuneOptions options = request_.tuning;
-    ProgressBar bar(format("{} problems on {} ranks", jobs.size(), ranks_->size()));
+    ProgressBar bar(format("{} problems on {} ranks", jobs_.size(), ranks_->size()));
     if (talks()) options.progress = [&](const TuneProgress& p) { bar.show(p); };
     options.stop = interrupt_.token();
     together_ = runtime_->tune(jobs_, options);
   }
 
-  TuneResult tune(const NamedProblem& job, const DynamicTuned& tuned) {
-    ProgressBar bar(job.kernel.name + " " + job.kernel.describe_problem(job.problem));
-    TuneOptions options = request_.tuning;
-    options.progress = [&](const TuneProgress& p) { bar.show(p); };
-    options.stop = interrupt_.token();
-    return tuned.tune(job.problem, options);
+  json tune_alone(const NamedProblem& job) {
+    const DynamicTuned tuned = runtime_->tuned(job.kernel);
+    TuneResult result;
+    {
+      ProgressBar bar(job.kernel.name + " " + job.kernel.describe_problem(job.problem));
+      TuneOptions options = request_.tuning;
+      options.progress = [&](const TuneProgress& p) { bar.show(p); };
+      options.stop = interrupt_.token();
+      result = tuned.tune(job.problem, options);
+    }
+    return finish(job, tuned, result);
   }
 
-  json tune(const NamedProblem& job, const TuneResult* known) {
-    const auto& [kernel, problem, devices] = job;
-    const DynamicTuned tuned =
-        known ? jobs_[static_cast<std::size_t>(known - together_.data())].kernel
-              : runtime_->tuned(kernel);
-    const TuneResult result = known ? *known : tune(job, tuned);
-    if (result.agreed) {
-      disagreed_ = disagreed_ || result.agreed->outcome == RankReport::Outcome::defaults;
-      broken_ = broken_ || result.agreed->broken;
-    }
+  json finish(const NamedProblem& job, const DynamicTuned& tuned, const TuneResult& result) {
+    const bool defaults = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
+    disagreed_ = disagreed_ || defaults;
     if (talks()) {
       std::fputs(describe(result, roof()).c_str(), stdout);
       std::fflush(stdout);
     }
-    if (!request_.exported.empty()) write_t4(result, request_.exported.substr(3));
+    if (!request_.exported.empty() && context_.answers) write_export(result, defaults);
     json out = to_json(result, roof());
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
     if (result.end == SearchEnd::stopped && !result.from_store) return out;
-    const Verification launch = tuned.verify(problem);
+    const Verification launch = tuned.verify(job.problem);
     out["launch"] = {{"right", launch.right}, {"max_error", launch.max_error}, {"why", launch.why}};
     if (talks())
       std::printf("  launched on fresh data: %s (error %.2g of the tolerance)\n",
@@ -195,19 +273,35 @@ class Tuning {
     return out;
   }
 
+  void write_export(const TuneResult& result, bool defaults) const {
+    const std::string file = request_.exported.substr(3);
+    if (defaults)
+      say_error(format("--export: {} was not written: all ranks use the default: {}", file,
+                       result.agreed->why));
+    else if (interrupt_.signal() != 0 && result.count(CandidateStatus::measured) == 0)
+      say_error(format("--export: {} was not written: nothing was measured", file));
+    else
+      write_t4(result, file);
+  }
+
   /// The device's, if it was measured, or is to be.
   const Roofline* roof() const { return roofline_ ? &*roofline_ : nullptr; }
 
   Context& context_;
   const Request& request_;
+  const bool single_;  ///< one problem, not a file of them
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::optional<Roofline> roofline_;
   const Interrupt interrupt_;
-  std::shared_ptr<Communicator> ranks_;
+  std::string device_;  ///< of this rank
+  std::shared_ptr<RankEnd> ranks_;
+  RuntimeOptions options_;
   std::unique_ptr<Runtime> runtime_;
+  std::vector<NamedProblem> problems_;
   std::vector<TuneResult> traced_;
   std::vector<TuneJob> jobs_;  ///< with ranks
   std::vector<TuneResult> together_;
-  bool disagreed_ = false, broken_ = false;
+  bool disagreed_ = false;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 // An engine with a communicator of its own may implement this class; Kiln's own are in ranks.hpp.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -21,9 +22,12 @@ namespace kiln {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+/// At most 30 years (1e9 s) after `start`: longer, infinity included, is cut to that. `start`
+/// itself where seconds are negative or NaN.
 inline Deadline deadline_after(Deadline start, double seconds) {
+  const double waited = seconds > 0 ? std::min(seconds, 1e9) : 0;
   return start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                     std::chrono::duration<double>(seconds));
+                     std::chrono::duration<double>(waited));
 }
 inline Deadline deadline_in(double seconds) {
   return deadline_after(std::chrono::steady_clock::now(), seconds);
