@@ -132,3 +132,32 @@ TEST_CASE("a rank that refuses its input leaves nobody waiting", "[ranks]") {
           std::string::npos);
   }
 }
+
+namespace {
+
+/// A caller's own, which is not written with care.
+class Throwing : public Communicator {
+ public:
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return 2; }
+  Failure gather(std::span<const std::byte>, std::span<std::byte>, kiln::Deadline) override {
+    throw 42;
+  }
+  Failure reduce(std::span<float>, kiln::Reduction, kiln::Deadline) override { throw 42; }
+  Failure broadcast(std::span<std::byte>, int, kiln::Deadline) override { throw 42; }
+  Failure split(int, std::unique_ptr<Communicator>&, kiln::Deadline) override { throw 42; }
+  void abort(const kiln::RankFailure&) noexcept override { ++aborts; }
+
+  int aborts = 0;
+};
+
+}  // namespace
+
+TEST_CASE("whatever a communicator throws is a failure, and ends in the defaults", "[ranks]") {
+  Throwing end;
+  const Decision decision = agree(end, inputs(1, 2).front(), Tasks{});
+  CHECK(decision.kind == Decision::Kind::defaults);
+  CHECK(decision.broken);
+  CHECK(decision.why.describe().find("the communicator failed") != std::string::npos);
+  CHECK(end.aborts == 1);
+}
