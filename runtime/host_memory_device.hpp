@@ -1,5 +1,5 @@
-// What devices share whose memory is the host's, and whose work is done when the call returns:
-// recorded spaces and functions.
+// What devices share whose memory is the host's, and whose work is done when the call returns: the
+// host, recorded spaces and functions.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@ namespace kiln::runtime {
 
 class HostMemoryDevice : public Device {
  public:
+  /// Memory that std::free releases.
   void* allocate(std::size_t bytes) override;
   void release(void* memory) noexcept override;
   void copy_to_device(void* to, const void* from, std::size_t bytes) override;

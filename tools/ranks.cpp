@@ -1,11 +1,9 @@
 #include "tools/ranks.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "kiln/communicators.hpp"
@@ -42,33 +40,8 @@ std::unique_ptr<Communicator> open_nccl(const RankRequest& request, const std::s
   return nccl_communicator(*bootstrap, deadline, ordinal.value_or(place->local_rank));
 }
 
-/// What those who start MPI programs tell them.
-struct MpiVariables {
-  const char *rank, *local_rank;
-};
-constexpr MpiVariables kMpiVariables[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"},
-                                          {"PMI_RANK", "MPI_LOCALRANKID"},
-                                          {"SLURM_PROCID", "SLURM_LOCALID"}};
-
-/// From the first of them that is set; nothing where it is no number.
-std::optional<int> mpi_place(const char* MpiVariables::* which) {
-  for (const MpiVariables& variables : kMpiVariables) {
-    const char* text = std::getenv(variables.*which);
-    if (!text || !*text) continue;
-    const std::string_view digits = text;
-    int value = 0;
-    const auto [end, error] = std::from_chars(text, text + digits.size(), value);
-    if (error == std::errc{} && end == text + digits.size() && value >= 0) return value;
-    return {};
-  }
-  return {};
-}
-
-/// A job that MPI starts has its place from there, whatever variables of other launchers are about.
-std::optional<int> local_rank(const RankRequest& request) {
-  if (request.transport == "mpi") return mpi_place(&MpiVariables::local_rank);
-  const auto place = rank_place_from_environment();
-  return place ? std::optional(place->local_rank) : std::nullopt;
+std::optional<RankPlace> place_of(const RankRequest& request) {
+  return rank_place_from_environment(request.transport == "mpi");
 }
 
 }  // namespace
@@ -118,18 +91,17 @@ std::unique_ptr<RankEnd> open_ranks(const RankRequest& request, const std::strin
 
 std::string rank_device(const RankRequest& request, const std::string& device) {
   if (request.transport.empty() || (device != "auto" && device != "cuda")) return device;
-  const auto place = local_rank(request);
+  const auto place = place_of(request);
   if (!place) return device;
-  const std::string own = "cuda:" + std::to_string(*place);
+  const std::string own = "cuda:" + std::to_string(place->local_rank);
   for (const DeviceInfo& there : devices())
     if (there.id == own) return own;
   return device;  // the launcher shows each rank its own device alone, or there is none
 }
 
 int launched_rank(const RankRequest& request) {
-  if (request.transport == "mpi") return mpi_place(&MpiVariables::rank).value_or(0);
   try {
-    const auto place = rank_place_from_environment();
+    const auto place = place_of(request);
     return place ? place->rank : 0;
   } catch (const UserError&) {  // told where the place is needed
     return 0;

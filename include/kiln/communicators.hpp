@@ -112,8 +112,8 @@ struct RankPlace {
 
 /// By torchrun's RANK, WORLD_SIZE and LOCAL_RANK; else Open MPI's OMPI_COMM_WORLD_RANK, _SIZE and
 /// _LOCAL_RANK; else, in a job step of Slurm, SLURM_PROCID, SLURM_NTASKS and SLURM_LOCALID.
-/// Nothing: no launcher.
+/// Nothing: no launcher. `mpi`: the place in MPI_COMM_WORLD, so torchrun's are not looked at.
 /// @throws UserError naming the variable that is missing, is no number, or contradicts another
-std::optional<RankPlace> rank_place_from_environment();
+std::optional<RankPlace> rank_place_from_environment(bool mpi = false);
 
 }  // namespace kiln

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -13,6 +12,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/host/host_module.hpp"
+#include "runtime/host_memory_device.hpp"
 
 namespace kiln::runtime {
 
@@ -50,7 +50,7 @@ class HostKernel final : public LoadedKernel {
   codegen::ResourceUsage resources_;
 };
 
-class HostDevice final : public Device {
+class HostDevice final : public HostMemoryDevice {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
 
@@ -79,19 +79,6 @@ class HostDevice final : public Device {
     // Fewer misses of the address cache, and fewer surprises from where the pages happen to be.
     if (alignment == kHugePage) ::madvise(memory, rounded, MADV_HUGEPAGE);
     return memory;
-  }
-  void release(void* memory) noexcept override { std::free(memory); }
-  void copy_to_device(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
-  }
-  void copy_to_host(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
-  }
-  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override {
-    std::memcpy(to, from, bytes);
-  }
-  void fill(void* memory, std::byte value, std::size_t bytes, Stream) override {
-    std::memset(memory, std::to_integer<int>(value), bytes);
   }
   void synchronize(Stream) override {}
   Stream tuning_stream() override { return {}; }

@@ -297,9 +297,7 @@ Agreement::Actions Agreement::choose(Time now) {
     plan_.choices.push_back(choice);
     plan_.records.push_back({problem.agreed, choice.candidate});
   }
-  Identity common = in_.identity;
-  common.device = 0;
-  digest_ = plan_digest(common, plan_.choices);
+  digest_ = plan_digest(in_.identity, plan_.choices);
   if (items.empty() || !trouble_.empty()) return compare(now);
   return {
       work(Phase::prepare, Work::Kind::prepare, std::move(items), now + in_.options.step_seconds)};

@@ -8,8 +8,8 @@
 
 namespace kiln {
 
-std::optional<RankPlace> rank_place_from_environment() {
-  return runtime::ranks::rank_place(runtime::ranks::process_environment());
+std::optional<RankPlace> rank_place_from_environment(bool mpi) {
+  return runtime::ranks::rank_place(runtime::ranks::process_environment(), mpi);
 }
 
 }  // namespace kiln
@@ -128,8 +128,9 @@ Lookup process_environment() {
   return [](const char* name) { return std::getenv(name); };
 }
 
-std::optional<RankPlace> rank_place(const Lookup& environment) {
-  if (auto place = place_by(kTorchrun, environment)) return place;
+std::optional<RankPlace> rank_place(const Lookup& environment, bool mpi) {
+  if (!mpi)
+    if (auto place = place_by(kTorchrun, environment)) return place;
   if (auto place = place_by(kOpenMpi, environment)) return place;
   if (in_slurm_step(environment)) return place_by(kSlurm, environment);
   return {};

@@ -16,7 +16,7 @@ using Lookup = std::function<const char*(const char*)>;
 Lookup process_environment();
 
 /// @throws UserError as rank_place_from_environment
-std::optional<RankPlace> rank_place(const Lookup& environment);
+std::optional<RankPlace> rank_place(const Lookup& environment, bool mpi = false);
 
 struct MeetingPoint {
   std::string host;

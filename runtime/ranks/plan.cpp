@@ -55,7 +55,9 @@ std::vector<std::size_t> finalists(std::span<const float> times, std::size_t cou
 }
 
 Digest plan_digest(const Identity& identity, std::span<const Choice> choices) {
-  std::vector<std::byte> bytes = encode(identity);
+  Identity common = identity;
+  common.device = 0;  // unlike ones may choose together
+  std::vector<std::byte> bytes = encode(common);
   for (const Choice& choice : choices) {
     const auto more = encode(static_cast<std::uint64_t>(choice.candidate));
     bytes.insert(bytes.end(), more.begin(), more.end());

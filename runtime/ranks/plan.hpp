@@ -51,7 +51,8 @@ Choice select(std::span<const float> times, float margin);
 /// The `count` best, and the default if it has a time, in the order of the list.
 std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count);
 
-/// Of what is chosen, for whom. Not of the times: a mean may differ in its last bit.
+/// Of what is chosen, for whom. Not of the times: a mean may differ in its last bit; nor of the
+/// device.
 Digest plan_digest(const Identity& identity, std::span<const Choice> choices);
 
 /// A time as it may be sent: positive and finite, else +inf.

@@ -81,6 +81,10 @@ TEST_CASE("torchrun under mpirun under Slurm: the innermost launcher counts", "[
   CHECK(rank_place(lookup(all))->source == "Open MPI");
   all.insert(kTorch.begin(), kTorch.end());
   CHECK(rank_place(lookup(all))->source == "torchrun");
+  // In MPI's own job it does not, nor is it looked at.
+  all["WORLD_SIZE"] = "many";
+  CHECK(rank_place(lookup(all), true)->source == "Open MPI");
+  CHECK_FALSE(rank_place(lookup(kTorch), true));
 }
 
 TEST_CASE("a batch script or shell of a Slurm allocation is no rank", "[ranks]") {

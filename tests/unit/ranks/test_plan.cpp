@@ -61,7 +61,8 @@ TEST_CASE("a plan's digest covers choices, usability and what was asked", "[rank
   CHECK(plan_digest(identity, a) == plan_digest(identity, slower));
   CHECK(plan_digest(identity, a) != plan_digest(identity, b));
   CHECK(plan_digest(identity, a) != plan_digest(identity, failed));
-  CHECK(plan_digest(identity, a) != plan_digest({1, 2, 3, 4, 5, 7}, a));
+  CHECK(plan_digest(identity, a) != plan_digest({1, 2, 3, 4, 7, 6}, a));
+  CHECK(plan_digest(identity, a) == plan_digest({1, 2, 3, 4, 5, 7}, a));  // another device
 }
 
 TEST_CASE("times that cannot be sent become failures", "[ranks]") {
