@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "cache/bundle.hpp"
+#include "cache/entry.hpp"
 #include "cache/wire.hpp"
 
 namespace kiln::cache {
 namespace {
 
-constexpr std::string_view kTypes = "ksild";
 constexpr std::size_t kSmallestField = 1 + 4 + 4;
 
 }  // namespace
@@ -158,7 +158,7 @@ bool decode_fields(std::span<const std::byte> bytes, Key& key) {
     field.type = static_cast<char>(in.take<std::uint8_t>());
     field.name = in.take_sized();
     field.value = in.take_sized();
-    if (kTypes.find(field.type) == kTypes.npos) return false;
+    if (kFieldTypes.find(field.type) == kFieldTypes.npos) return false;
     key.fields.push_back(std::move(field));
   }
   return in.ok() && in.left() == 0;

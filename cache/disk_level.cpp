@@ -19,7 +19,6 @@ namespace {
 
 constexpr const char* kVersionDirectory = "v1";
 constexpr std::array<const char*, 3> kInnerNames{"binaries", "records", "locks"};
-constexpr std::int64_t kNanoseconds = 1'000'000'000;
 
 const char* extension(EntryKind kind) { return kind == EntryKind::binary ? ".kiln" : ".json"; }
 std::size_t index(EntryKind kind) { return static_cast<std::size_t>(kind); }

@@ -31,6 +31,8 @@
 namespace kiln::cache {
 
 /// Tells one state of a file from another of the same name.
+inline constexpr std::int64_t kNanoseconds = 1'000'000'000;  ///< in a second
+
 struct Stamp {
   dev_t device = 0;
   ino_t inode = 0;

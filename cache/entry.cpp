@@ -12,7 +12,6 @@ namespace {
 
 // Like PNG's: a byte beyond ASCII, both line ends, and end-of-file show transfers as text.
 constexpr std::string_view kMagic("\x89KILN\r\n\x1a", 8);
-constexpr std::string_view kTypes = "ksild";
 constexpr std::size_t kFrame = kMagic.size() + sizeof(std::uint32_t) + sizeof(Digest);
 
 bool begins_like_entry(std::span<const std::byte> file) {
@@ -46,13 +45,13 @@ std::optional<Key> read_key(WireReader& in, std::uint32_t version) {
     field.type = static_cast<char>(in.take<std::uint8_t>());
     field.name = in.take_sized();
     field.value = in.take_sized();
-    if (!in.ok() || kTypes.find(field.type) == kTypes.npos) return std::nullopt;
+    if (!in.ok() || kFieldTypes.find(field.type) == kFieldTypes.npos) return std::nullopt;
     key.fields.push_back(std::move(field));
   }
   return key;
 }
 
-DecodedEntry not_valid(DecodeStatus status, std::string why) {
+DecodedEntry no_entry(DecodeStatus status, std::string why) {
   DecodedEntry entry;
   entry.status = status;
   entry.why = std::move(why);
@@ -77,26 +76,26 @@ std::vector<std::byte> encode_entry(const Key& key, std::span<const std::byte> p
 }
 
 DecodedEntry decode_entry(std::span<const std::byte> file) {
-  if (file.size() < kFrame) return not_valid(DecodeStatus::damaged, "shorter than any entry");
+  if (file.size() < kFrame) return no_entry(DecodeStatus::damaged, "shorter than any entry");
   if (!begins_like_entry(file))
-    return not_valid(DecodeStatus::damaged, "does not begin like an entry");
+    return no_entry(DecodeStatus::damaged, "does not begin like an entry");
   const auto body = file.first(file.size() - sizeof(Digest));
   const Digest checksum = sha256(body);
   if (std::memcmp(checksum.data(), file.data() + body.size(), checksum.size()) != 0)
-    return not_valid(DecodeStatus::damaged, "checksum differs");
+    return no_entry(DecodeStatus::damaged, "checksum differs");
 
   // Magic, version and checksum keep their places in every version: only a whole file is newer.
   WireReader in(body.subspan(kMagic.size()));
   const auto version = in.take<std::uint32_t>();
   if (!is_read(version))
-    return not_valid(version > kEntryVersion ? DecodeStatus::newer : DecodeStatus::older,
-                     "format version " + std::to_string(version) + ", this Kiln reads " +
-                         std::to_string(kOldestEntryVersion) + " to " +
-                         std::to_string(kEntryVersion));
+    return no_entry(version > kEntryVersion ? DecodeStatus::newer : DecodeStatus::older,
+                    "format version " + std::to_string(version) + ", this Kiln reads " +
+                        std::to_string(kOldestEntryVersion) + " to " +
+                        std::to_string(kEntryVersion));
   std::optional<Key> key = read_key(in, version);
   const auto size = in.take<std::uint64_t>();
   if (!key || !in.ok() || size != in.left())
-    return not_valid(DecodeStatus::damaged, "lengths do not add up");
+    return no_entry(DecodeStatus::damaged, "lengths do not add up");
 
   DecodedEntry entry;
   entry.status = DecodeStatus::valid;

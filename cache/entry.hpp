@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kiln/key.hpp"
@@ -14,6 +15,9 @@ namespace kiln::cache {
 
 inline constexpr std::uint32_t kEntryVersion = 2;        // written
 inline constexpr std::uint32_t kOldestEntryVersion = 1;  // still read
+
+/// The letters that a key's field may have as its type: see KeyField.
+inline constexpr std::string_view kFieldTypes = "ksild";
 
 enum class DecodeStatus {
   valid,

@@ -19,7 +19,6 @@ namespace {
 
 using What = DiskLevel::Found::What;
 
-constexpr std::int64_t kNanoseconds = 1'000'000'000;
 constexpr const char* kLockName = "evict";
 
 /// How much may be written between two looks: little against the limit, for many processes write at

@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 namespace kiln::cache {
-namespace {
 
-std::filesystem::path from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+namespace fs = std::filesystem;
+
+namespace {
 
 std::filesystem::path home_of_user() {
   std::vector<char> buffer(16384);
@@ -36,13 +34,18 @@ Location normal(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::string_view from_environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 Location locate(const std::filesystem::path& named) {
   if (!named.empty()) return normal(named);
-  if (auto path = from_environment("KILN_CACHE_DIR"); !path.empty()) return normal(path);
+  if (const fs::path path = from_environment("KILN_CACHE_DIR"); !path.empty()) return normal(path);
   // The XDG specification has relative values ignored.
-  if (auto path = from_environment("XDG_CACHE_HOME"); path.is_absolute())
+  if (const fs::path path = from_environment("XDG_CACHE_HOME"); path.is_absolute())
     return normal(path / "kiln");
-  if (auto path = from_environment("HOME"); path.is_absolute())
+  if (const fs::path path = from_environment("HOME"); path.is_absolute())
     return normal(path / ".cache" / "kiln");
   if (auto path = home_of_user(); path.is_absolute()) return normal(path / ".cache" / "kiln");
   return {{}, "HOME is not set and this user has no home directory"};

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kFormat = "kiln record";
+constexpr std::string_view kRecordFormat = "kiln record";
 constexpr std::string_view kBeforeChecksum = ",\n  \"sha256\": \"";
 constexpr std::string_view kAfterChecksum = "\"\n}\n";
 constexpr std::size_t kHexSize = 2 * sizeof(Digest);
@@ -72,7 +72,7 @@ bool nested_too_deeply(std::string_view text) {
   return false;
 }
 
-DecodedRecord not_valid(DecodeStatus status, std::string why) {
+DecodedRecord no_record(DecodeStatus status, std::string why) {
   DecodedRecord record;
   record.status = status;
   record.why = std::move(why);
@@ -83,7 +83,8 @@ DecodedRecord not_valid(DecodeStatus status, std::string why) {
 
 std::string encode_record(const Key& key, const json& record) {
   std::string text =
-      "{\n  \"format\": " + dump(kFormat) + ",\n  \"version\": " + std::to_string(kRecordVersion) +
+      "{\n  \"format\": " + dump(kRecordFormat) +
+      ",\n  \"version\": " + std::to_string(kRecordVersion) +
       ",\n  \"digest\": " + dump(key.hex()) + ",\n  \"portable\": " + dump(to_hex(key.portable)) +
       ",\n  \"portable_fields\": " + std::to_string(key.portable_fields) + ",\n  \"key\": [";
   const char* separator = "\n    ";
@@ -102,22 +103,22 @@ std::string encode_record(const Key& key, const json& record) {
 }
 
 DecodedRecord decode_record(std::string_view text) {
-  if (text.size() < kTrailer) return not_valid(DecodeStatus::damaged, "shorter than any record");
+  if (text.size() < kTrailer) return no_record(DecodeStatus::damaged, "shorter than any record");
   const std::string_view body = text.substr(0, text.size() - kTrailer);
   std::string_view trailer = text.substr(body.size());
   if (!trailer.starts_with(kBeforeChecksum) || !trailer.ends_with(kAfterChecksum))
-    return not_valid(DecodeStatus::damaged, "does not end like a record");
+    return no_record(DecodeStatus::damaged, "does not end like a record");
   if (trailer.substr(kBeforeChecksum.size(), kHexSize) != to_hex(sha256(body)))
-    return not_valid(DecodeStatus::damaged, "checksum differs");
+    return no_record(DecodeStatus::damaged, "checksum differs");
 
-  if (nested_too_deeply(text)) return not_valid(DecodeStatus::damaged, "nested too deeply");
+  if (nested_too_deeply(text)) return no_record(DecodeStatus::damaged, "nested too deeply");
   json file = json::parse(text, nullptr, false);
-  if (!file.is_object() || file.value("format", json()) != kFormat)
-    return not_valid(DecodeStatus::damaged, "not a record");
+  if (!file.is_object() || file.value("format", json()) != kRecordFormat)
+    return no_record(DecodeStatus::damaged, "not a record");
   const json version = file.value("version", json());
-  if (!version.is_number_unsigned()) return not_valid(DecodeStatus::damaged, "no format version");
+  if (!version.is_number_unsigned()) return no_record(DecodeStatus::damaged, "no format version");
   if (version < kOldestRecordVersion || version > kRecordVersion)
-    return not_valid(version > kRecordVersion ? DecodeStatus::newer : DecodeStatus::older,
+    return no_record(version > kRecordVersion ? DecodeStatus::newer : DecodeStatus::older,
                      "format version " + version.dump() + ", this Kiln reads " +
                          std::to_string(kOldestRecordVersion) + " to " +
                          std::to_string(kRecordVersion));
@@ -126,18 +127,18 @@ DecodedRecord decode_record(std::string_view text) {
   const std::optional<Digest> digest = read_digest(file.value("digest", json()));
   const json fields = file.value("key", json());
   if (!digest || !fields.is_array() || !file.contains("record"))
-    return not_valid(DecodeStatus::damaged, "key or record is missing");
+    return no_record(DecodeStatus::damaged, "key or record is missing");
   decoded.key.digest = *digest;
   for (const json& field : fields) {
     std::optional<KeyField> read = read_field(field);
-    if (!read) return not_valid(DecodeStatus::damaged, "malformed key field");
+    if (!read) return no_record(DecodeStatus::damaged, "malformed key field");
     decoded.key.fields.push_back(*std::move(read));
   }
   if (version >= 2u) {
     const std::optional<Digest> portable = read_digest(file.value("portable", json()));
     const json wanted = file.value("portable_fields", json());
     if (!portable || !wanted.is_number_unsigned() || wanted > decoded.key.fields.size())
-      return not_valid(DecodeStatus::damaged, "what is portable is missing");
+      return no_record(DecodeStatus::damaged, "what is portable is missing");
     decoded.key.portable = *portable;
     decoded.key.portable_fields = wanted.get<std::size_t>();
   }

@@ -1,16 +1,12 @@
 #include "cache/roots.hpp"
 
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
+#include "cache/location.hpp"
+
 namespace kiln::cache {
 namespace {
-
-std::string_view from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::vector<std::filesystem::path> split(std::string_view paths) {
   std::vector<std::filesystem::path> result;

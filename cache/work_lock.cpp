@@ -29,7 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::string_view kFormat = "kiln lock 1";
+constexpr std::string_view kLockFormat = "kiln lock 1";
 constexpr milliseconds kFirstPause{2}, kLongestPause{100};
 constexpr off_t kMaxLock = 4096;
 
@@ -38,16 +38,16 @@ std::string count_text(std::uint64_t beats) { return detail::format("{:020d}\n",
 std::string lock_text(const ProcessIdentity& self) {
   std::random_device random;
   return detail::format(
-      "{}\nhost {}\nboot {}\nnamespace {}\npid {}\nstart {}\nword {:08x}{:08x}\nbeat {}", kFormat,
-      self.host, self.boot, self.pid_namespace, self.pid, self.start, random(), random(),
-      count_text(0));
+      "{}\nhost {}\nboot {}\nnamespace {}\npid {}\nstart {}\nword {:08x}{:08x}\nbeat {}",
+      kLockFormat, self.host, self.boot, self.pid_namespace, self.pid, self.start, random(),
+      random(), count_text(0));
 }
 
 ProcessIdentity holder_in(const std::string& text) {
   ProcessIdentity holder;
   std::istringstream lines(text);
   std::string line;
-  if (!std::getline(lines, line) || line != kFormat) return holder;
+  if (!std::getline(lines, line) || line != kLockFormat) return holder;
   while (std::getline(lines, line)) {
     const auto space = line.find(' ');
     if (space == line.npos) continue;

@@ -1,10 +1,10 @@
 #include "runtime/candidates.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/infinity.hpp"
 #include "runtime/measure.hpp"
 
 namespace kiln::runtime {
@@ -13,7 +13,6 @@ using kiln::detail::format;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// A winner must beat the default by this much at least, whatever the samples' own deviation.
 constexpr double kLeastGain = 0.01;
 

@@ -4,13 +4,12 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/infinity.hpp"
 #include "runtime/resource_check.hpp"
 
 namespace kiln::runtime {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Orders of magnitude, not data sheets: only the order of configs is asked for, and all configs of
 // a problem share its operations and bytes.
@@ -69,7 +68,7 @@ double CostModel::seconds(std::span<const std::int64_t> config,
 
 double CostModel::general(const LaunchGeometry& g, const codegen::ResourceUsage& usage) const {
   if (count(g.grid) == 0) return 0;
-  return limits_.compute_capability == 0 ? on_host(g) : on_gpu(g, usage);
+  return limits_.on_host() ? on_host(g) : on_gpu(g, usage);
 }
 
 double CostModel::on_gpu(const LaunchGeometry& g, const codegen::ResourceUsage& known) const {

@@ -10,8 +10,6 @@ namespace {
 
 /// Copies are this many times the cache: with replacement at random, little of a copy survives.
 constexpr std::size_t kOverCache = 3;
-/// The scratch that is filled instead is this many times the cache.
-constexpr std::size_t kFlushOverCache = 2;
 constexpr std::size_t kMostCopies = 4096;
 /// Copies are aligned as allocations of their own would be.
 constexpr std::size_t rounded_up(std::size_t bytes) {

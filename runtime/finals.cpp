@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/infinity.hpp"
 #include "runtime/sampler.hpp"
 #include "runtime/search/random.hpp"
 
@@ -15,13 +15,12 @@ namespace kiln::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Ranks bound nothing below this many values; Student's bounds stand in.
 constexpr std::size_t kFewestRanks = 12;
 /// Pairwise means grow with the square of the values: more than this are thinned out.
 constexpr std::size_t kMostValues = 200;
 /// Of the logarithm of a ratio of times: less is not believed of few samples.
-constexpr double kLeastDeviation = 1e-3;
+constexpr double kLeastFinalDeviation = 1e-3;
 
 double normal_cdf(double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; }
 
@@ -47,7 +46,7 @@ Interval compare(const Contestant& a, const Contestant& b, double deviations) {
     ratios.push_back(a_logs.back() - b_logs.back());
   }
   if (ratios.size() < kFewestRanks)
-    return student_interval(ratios, normal_cdf(deviations), kLeastDeviation);
+    return student_interval(ratios, normal_cdf(deviations), kLeastFinalDeviation);
   const Interval paired = hodges_lehmann(thinned(ratios), deviations);
   const Interval low_a = low_quantile(std::move(a_logs), deviations);
   const Interval low_b = low_quantile(std::move(b_logs), deviations);
@@ -119,8 +118,8 @@ class Final {
   }
 
  private:
-  static MeasureOptions measure_options(const FinalsOptions& options) {
-    MeasureOptions m;
+  static RaceOptions measure_options(const FinalsOptions& options) {
+    RaceOptions m;
     m.sample_seconds = options.sample_seconds;
     m.cold_cache = options.cold_cache;
     m.graph_replay = options.graph_replay;
@@ -220,7 +219,7 @@ class Final {
   }
 
   const FinalsOptions& options_;
-  const MeasureOptions measure_;
+  const RaceOptions measure_;
   Sampler sampler_;
   std::vector<Contestant>& finalists_;
   std::size_t fastest_ = 0;
@@ -248,7 +247,7 @@ std::size_t choose(const std::vector<Contestant>& finalists, const FinalsOptions
   const auto reach = [&](const Contestant& c) {
     std::vector<double> logs;
     for (double s : c.samples) logs.push_back(std::log(s));
-    const Interval i = student_interval(logs, normal_cdf(options.deviations), kLeastDeviation);
+    const Interval i = student_interval(logs, normal_cdf(options.deviations), kLeastFinalDeviation);
     return i.high - i.estimate;
   };
   return first_choice(

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "runtime/infinity.hpp"
 #include "runtime/sampler.hpp"
 #include "runtime/search/random.hpp"
 
@@ -11,9 +11,8 @@ namespace kiln::runtime {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Of the logarithm of a ratio of times: less is not believed of so few samples.
-constexpr double kLeastDeviation = 2e-3;
+constexpr double kLeastRaceDeviation = 2e-3;
 /// What a bound needs.
 constexpr std::size_t kFew = 3;
 
@@ -45,13 +44,13 @@ bool certainly_slower(const std::vector<double>& ratios, double confidence) {
   if (ratios.size() < kFew) return false;
   std::vector<double> logs;
   for (double r : ratios) logs.push_back(std::log(r));
-  return student_interval(logs, confidence, kLeastDeviation).low > 0;
+  return student_interval(logs, confidence, kLeastRaceDeviation).low > 0;
 }
 
 class Race {
  public:
   Race(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
-       const MeasureOptions& options, const std::function<bool(std::size_t)>& keeps)
+       const RaceOptions& options, const std::function<bool(std::size_t)>& keeps)
       : options_(options),
         contestants_(contestants),
         keeps_(keeps),
@@ -101,7 +100,7 @@ class Race {
     return contestants_[static_cast<std::size_t>(c - contestants_.data())];
   }
 
-  const MeasureOptions& options_;
+  const RaceOptions& options_;
   std::vector<Contestant>& contestants_;
   const std::function<bool(std::size_t)>& keeps_;
   Sampler sampler_;
@@ -110,7 +109,7 @@ class Race {
 }  // namespace
 
 MeasureReport measure(Device& device, DeviceWorkload& workload,
-                      std::vector<Contestant>& contestants, const MeasureOptions& options,
+                      std::vector<Contestant>& contestants, const RaceOptions& options,
                       const std::function<bool(std::size_t)>& keeps,
                       const std::function<void(std::size_t, std::size_t)>& progress) {
   MeasureReport report;

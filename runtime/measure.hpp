@@ -28,7 +28,7 @@ struct Contestant {
   std::size_t first_copy = 0;      ///< of the workload, in `replay`
 };
 
-struct MeasureOptions {
+struct RaceOptions {
   int rounds = 5;                   ///< for everybody
   int final_rounds = 12;            ///< more, for those near the front
   double sample_seconds = 1e-4;     ///< aimed at by launching repeatedly
@@ -55,7 +55,7 @@ struct MeasureReport {
 /// leave the race only when far behind. A launch that fails, or a clock that does not advance, ends
 /// that contestant with a failure; the others go on. `progress(done, total)` counts samples.
 MeasureReport measure(Device& device, DeviceWorkload& workload,
-                      std::vector<Contestant>& contestants, const MeasureOptions& options,
+                      std::vector<Contestant>& contestants, const RaceOptions& options,
                       const std::function<bool(std::size_t)>& keeps,
                       const std::function<void(std::size_t, std::size_t)>& progress);
 

@@ -136,7 +136,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants) {
   if (leader_ && std::none_of(contestants.begin(), contestants.end(), is_leader))
     if (const auto loaded = loaded_.find(*leader_); loaded != loaded_.end())
       contestants.push_back(again(loaded->second));
-  MeasureOptions options;
+  RaceOptions options;
   options.cold_cache = options_.cold_cache;
   if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
   const MeasureReport report = guarded(contestants, [&] {

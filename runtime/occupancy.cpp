@@ -78,7 +78,7 @@ Occupancy occupancy(const DeviceLimits& limits, const BlockResources& block) noe
   if (block.threads <= 0 || block.registers < 0 || block.shared_bytes < 0) return o;
 
   const std::int64_t warps = (std::int64_t{block.threads} + warp - 1) / warp;
-  const bool on_host = limits.compute_capability == 0;
+  const bool on_host = limits.on_host();
   if (block.threads <= limits.max_threads_per_block)
     o.by_threads = saturated(on_host ? 1 : o.max_warps / warps);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -13,15 +12,12 @@
 
 namespace kiln::runtime {
 
+using ranks::kFailed;
 using ranks::kUntried;
 using ranks::Work;
 using ranks::Worked;
 
-namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-}  // namespace
+namespace {}  // namespace
 
 int& MeasuringTogether::depth() noexcept {
   static thread_local int depth = 0;
@@ -113,7 +109,7 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
       [&](std::size_t i) { whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]); }, look);
   ranks::Times times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    times.push_back(whys[i].empty() ? 1 : whys[i] == kLate ? kUntried : kInfinity);
+    times.push_back(whys[i].empty() ? 1 : whys[i] == kLate ? kUntried : kFailed);
     if (whys[i].empty()) continue;
     Candidate& candidate = seen_[s][candidates[i]];
     candidate.config = lists_[s].configs[candidates[i]];
@@ -135,7 +131,7 @@ float RankWork::time_of(std::size_t s, std::size_t c) const {
   const Candidate& candidate = seen_[s].at(c);
   if (candidate.status == CandidateStatus::not_tried) return kUntried;
   return candidate.status == CandidateStatus::measured ? static_cast<float>(candidate.seconds)
-                                                       : kInfinity;
+                                                       : kFailed;
 }
 
 }  // namespace kiln::runtime

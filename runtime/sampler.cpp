@@ -33,7 +33,7 @@ std::size_t launches_for(double once, double sample_seconds, std::size_t most) {
   return static_cast<std::size_t>(std::clamp(wanted, 1.0, static_cast<double>(most)));
 }
 
-Sampler::Sampler(Device& device, DeviceWorkload& workload, const MeasureOptions& options)
+Sampler::Sampler(Device& device, DeviceWorkload& workload, const RaceOptions& options)
     : device_(device), workload_(workload), options_(options), stream_(device.tuning_stream()) {
   workload_.keep_cold(options.cold_cache);
 }

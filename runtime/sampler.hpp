@@ -29,7 +29,7 @@ std::size_t launches_for(double once, double sample_seconds, std::size_t most);
 class Sampler {
  public:
   /// Options and workload must outlive it.
-  Sampler(Device& device, DeviceWorkload& workload, const MeasureOptions& options);
+  Sampler(Device& device, DeviceWorkload& workload, const RaceOptions& options);
 
   /// Whether a contestant whose fastest launch took so many seconds is not worth more.
   using Hopeless = std::function<bool(double seconds)>;
@@ -50,7 +50,7 @@ class Sampler {
 
   Device& device_;
   DeviceWorkload& workload_;
-  const MeasureOptions& options_;
+  const RaceOptions& options_;
   Stream stream_;
 };
 

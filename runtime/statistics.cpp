@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/infinity.hpp"
 
 namespace kiln::runtime {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// What makes a median absolute deviation a standard deviation, for normal noise.
 constexpr double kNormal = 1.4826;
 

@@ -24,7 +24,6 @@ constexpr double kWarmUpTolerance = 0.03;
 constexpr double kLongCall = 0.1;
 constexpr std::size_t kMostCalls = 1000;
 constexpr std::size_t kMostSamples = 1000000;
-constexpr std::size_t kFlushOverCache = 2;
 constexpr double kNoisy = 0.05;
 
 void check(const std::function<void(Stream)>& work, const MeasureOptions& o) {
@@ -83,7 +82,7 @@ class Measurement {
       return;
     }
     try {
-      flush_ = runtime::DeviceMemory(device_, kFlushOverCache * cache);
+      flush_ = runtime::DeviceMemory(device_, runtime::kFlushOverCache * cache);
       timing_.cold = true;
     } catch (const std::exception& error) {
       timing_.warnings.push_back(std::string("no memory to keep the cache cold: ") + error.what());

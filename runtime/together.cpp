@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <random>
 #include <utility>
@@ -33,10 +32,10 @@ using runtime::ranks::Decision;
 using runtime::ranks::HeldMessage;
 using runtime::ranks::Identity;
 using runtime::ranks::is_time;
+using runtime::ranks::kFailed;
 using runtime::ranks::kUntried;
 using runtime::ranks::Work;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// Of the time that ranks wait for each other before they tune, for finding out what it will cost.
 constexpr double kEstimatePart = 0.25;
 
@@ -222,7 +221,7 @@ class TogetherRun {
     for (const Candidate& c : result.candidates)
       if (c.status != CandidateStatus::not_tried)
         times[c.config] =
-            c.status == CandidateStatus::measured ? static_cast<float>(c.seconds) : kInfinity;
+            c.status == CandidateStatus::measured ? static_cast<float>(c.seconds) : kFailed;
     runtime::ranks::Record record{runtime::ranks::Times(configs.size(), kUntried), configs.size()};
     for (std::size_t i = 0; i < configs.size(); ++i) {
       const auto found = times.find(configs[i]);

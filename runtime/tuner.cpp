@@ -10,6 +10,7 @@
 #include "runtime/build_queue.hpp"
 #include "runtime/candidates.hpp"
 #include "runtime/cost_model.hpp"
+#include "runtime/infinity.hpp"
 #include "runtime/measuring_lane.hpp"
 #include "runtime/resource_check.hpp"
 #include "runtime/search/strategy.hpp"
@@ -20,7 +21,6 @@ using kiln::detail::format;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Candidates that are measured together. Small, so that a strategy soon hears of its proposals.
 constexpr std::size_t kLeastGroup = 4;
 /// Seconds between two calls of `save`.

@@ -9,17 +9,29 @@ say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$1" >&2; exit "${2:-2}"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Runs a command as one line "NAME   1.2 s"; what it printed is shown only if it fails.
+# Runs a command as one line "NAME   1.2 s"; what it printed is shown only if it fails. Of a command
+# that counts its work as Ninja does, "[120/180] 42 s" is shown meanwhile: on a terminal in place,
+# elsewhere as a line every ten seconds.
 # step NAME COMMAND...
 step() {
-  local name=$1 log start=${EPOCHREALTIME/[.,]/} rc=0 tenths file
+  local name=$1 log start=${EPOCHREALTIME/[.,]/} shown=$SECONDS rc=0 again= tenths file line
   shift
   file=$(mktemp)
   exec {log}<>"$file"
   rm -f "$file"  # stays readable through its descriptor, and nothing is left behind by an interrupt
-  printf '%-10s' "$name"
-  "$@" >&"$log" 2>&1 </dev/null || rc=$?
+  if [[ -t 1 ]]; then again=$'\r\e[K' && printf '%-10s' "$name"; fi
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >&"$log"
+    if [[ $line =~ ^\[[0-9]+/[0-9]+\] ]] && { [[ $again ]] || ((SECONDS - shown >= 10)); }; then
+      shown=$SECONDS
+      printf '%s%-10s%s %d s' "$again" "$name" "${BASH_REMATCH[0]}" \
+        $(((${EPOCHREALTIME/[.,]/} - start) / 1000000))
+      [[ $again ]] || printf '\n'
+    fi
+  done < <("$@" 2>&1 </dev/null)
+  wait "$!" || rc=$?
   tenths=$(((${EPOCHREALTIME/[.,]/} - start) / 100000))
+  printf '%s%-10s' "$again" "$name"
   if ((rc)); then
     printf 'failed (exit %d): %s\n' "$rc" "$*"
     tail -n 100 "/proc/self/fd/$log"

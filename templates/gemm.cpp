@@ -9,8 +9,6 @@ namespace kiln::templates {
 
 namespace {
 
-bool on_host(const DeviceLimits& d) { return d.compute_capability == 0; }
-
 /// Registers for a thread's sums, and an estimate of those for operands and addresses.
 constexpr int registers(const Gemm& c) {
   const int elements = c.tile_m * c.tile_n;
@@ -39,7 +37,7 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
       .where("threads per block fit the device, and are whole warps on a GPU",
              [](const Gemm& c, P, D d) {
                return c.threads() <= d.max_threads_per_block &&
-                      (on_host(d) || c.threads() % d.warp_size == 0);
+                      (d.on_host() || c.threads() % d.warp_size == 0);
              })
       .where("buffers fit shared memory",
              [](const Gemm& c, P, D d) {
@@ -60,18 +58,18 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
              })
       .where("a block of more than 64 rows (host: 16) has rows of C for more than half of them",
              [](const Gemm& c, P p, D d) {
-               return c.block_m <= (on_host(d) ? 16 : 64) || c.block_m < 2 * p.m;
+               return c.block_m <= (d.on_host() ? 16 : 64) || c.block_m < 2 * p.m;
              })
       .where("a GPU moves at most 16 bytes per access",
-             [](const Gemm& c, P, D d) { return on_host(d) || c.vector * sizeof(T) <= 16; })
+             [](const Gemm& c, P, D d) { return d.on_host() || c.vector * sizeof(T) <= 16; })
       .where("a thread's sums and operands fit its registers",
              [](const Gemm& c, P, D d) {
-               return on_host(d) ||
+               return d.on_host() ||
                       (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block);
              })
       .where("a GPU's thread copies at most 32 accesses of a slice, for their addresses' sake",
              [](const Gemm& c, P, D d) {
-               return on_host(d) ||
+               return d.on_host() ||
                       (c.block_m + c.block_n) * (c.block_k / c.vector) <= 32 * c.threads();
              })
       .where(
@@ -89,15 +87,16 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
             return c.stages >= 3;
           })
       .where("the host copies at once: more than 1 stage only takes memory",
-             [](const Gemm& c, P, D d) { return !on_host(d) || c.stages == 1; })
-      .where("slices are at most 128 elements of k on a GPU, at least 128 on the host",
-             [](const Gemm& c, P, D d) { return on_host(d) ? c.block_k >= 128 : c.block_k <= 128; })
+             [](const Gemm& c, P, D d) { return !d.on_host() || c.stages == 1; })
+      .where(
+          "slices are at most 128 elements of k on a GPU, at least 128 on the host",
+          [](const Gemm& c, P, D d) { return d.on_host() ? c.block_k >= 128 : c.block_k <= 128; })
       .where("a host thread's 4 to 32 sums are vector registers",
              [](const Gemm& c, P, D d) {
-               return !on_host(d) || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
+               return !d.on_host() || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
              })
       .where("a host block's slices stay in its core's cache: at most 128 columns",
-             [](const Gemm& c, P, D d) { return !on_host(d) || c.block_n <= 128; })
+             [](const Gemm& c, P, D d) { return !d.on_host() || c.block_n <= 128; })
       .where("groups of block rows differ: 8, or fewer than there are, or more of more than 8",
              [](const Gemm& c, P p, D) {
                return c.group_m == 8 ||
@@ -122,7 +121,7 @@ constexpr Gemm kHostDefault{.body = GemmBody::simt,
                             .group_m = 8};
 
 template <class T>
-constexpr Space<Gemm, GemmProblem> space() {
+constexpr Space<Gemm, GemmProblem> gemm_space() {
   if constexpr (sizeof(T) == 2)
     return constrained<T>(Space<Gemm, GemmProblem>{{.body = GemmBody::mma,
                                                     .block_m = 64,
@@ -157,11 +156,11 @@ constexpr Space<Gemm, GemmProblem> space() {
 
 /// Sums of k products in another order, then a unit in the last place of T either way.
 template <class T>
-constexpr Tolerance kTolerance{.relative = 1e-4, .absolute = 1e-3};
+constexpr Tolerance kGemmTolerance{.relative = 1e-4, .absolute = 1e-3};
 template <>
-constexpr Tolerance kTolerance<float16>{.relative = 2e-3, .absolute = 4e-3};
+constexpr Tolerance kGemmTolerance<float16>{.relative = 2e-3, .absolute = 4e-3};
 template <>
-constexpr Tolerance kTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 4e-3};
+constexpr Tolerance kGemmTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 4e-3};
 
 }  // namespace
 
@@ -173,7 +172,7 @@ GemmKernel<T> gemm_kernel() {
       .entry = "kiln::templates::gemm",
       .config_type = "kiln::templates::Gemm",
       .types = {device_name<T>()},
-      .space = space<T>(),
+      .space = gemm_space<T>(),
       .geometry =
           [](const Gemm& c, const GemmProblem& p) {
             return LaunchGeometry{
@@ -189,7 +188,7 @@ GemmKernel<T> gemm_kernel() {
             w.scalar(p.m).scalar(p.n).scalar(p.k);
           },
       .reference = gemm_reference<T>,
-      .tolerance = kTolerance<T>,
+      .tolerance = kGemmTolerance<T>,
       .flops = [](const GemmProblem& p) { return 2.0 * p.m * p.n * p.k; },
       .bytes =
           [](const GemmProblem& p) {

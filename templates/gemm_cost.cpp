@@ -82,7 +82,7 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
 double gemm_cost(const Gemm& c, const GemmProblem& p, std::size_t element_bytes, int registers,
                  const DeviceLimits& d) {
   const auto bytes = static_cast<double>(element_bytes);
-  return d.compute_capability == 0 ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d);
+  return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d);
 }
 
 }  // namespace kiln::templates

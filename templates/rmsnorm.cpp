@@ -15,7 +15,7 @@ namespace {
 constexpr int kMostKept = 128;
 
 template <class T>
-constexpr Space<RmsNorm, RmsNormProblem> space() {
+constexpr Space<RmsNorm, RmsNormProblem> rmsnorm_space() {
   constexpr int kWidest = 16 / sizeof(T);
   return Space<RmsNorm, RmsNormProblem>{
       {.block = 512, .rows_per_block = 1, .vector = kWidest, .kept = 1}}
@@ -75,11 +75,11 @@ void reference(T* y, const T* x, const T* w, int rows, int hidden, float eps) {
 
 /// A unit in the last place either way, and the order in which squares are added.
 template <class T>
-constexpr Tolerance kTolerance{.relative = 1e-5, .absolute = 1e-6};
+constexpr Tolerance kRmsNormTolerance{.relative = 1e-5, .absolute = 1e-6};
 template <>
-constexpr Tolerance kTolerance<float16>{.relative = 2e-3, .absolute = 1e-6};
+constexpr Tolerance kRmsNormTolerance<float16>{.relative = 2e-3, .absolute = 1e-6};
 template <>
-constexpr Tolerance kTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 1e-6};
+constexpr Tolerance kRmsNormTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 1e-6};
 
 }  // namespace
 
@@ -91,7 +91,7 @@ RmsNormKernel<T> rmsnorm_kernel() {
       .entry = "kiln::templates::rmsnorm",
       .config_type = "kiln::templates::RmsNorm",
       .types = {device_name<T>()},
-      .space = space<T>(),
+      .space = rmsnorm_space<T>(),
       .geometry =
           [](const RmsNorm& c, const RmsNormProblem& p) {
             return LaunchGeometry{{p.hidden > 0 ? c.grid(p.rows) : 0},
@@ -110,7 +110,7 @@ RmsNormKernel<T> rmsnorm_kernel() {
             w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
           },
       .reference = reference<T>,
-      .tolerance = kTolerance<T>,
+      .tolerance = kRmsNormTolerance<T>,
       .flops = [](const RmsNormProblem& p) { return 4.0 * p.rows * p.hidden; },
       .bytes =
           [](const RmsNormProblem& p) {

@@ -16,8 +16,6 @@ namespace kiln::templates {
 
 namespace {
 
-bool on_host(const DeviceLimits& d) { return d.compute_capability == 0; }
-
 constexpr bool grid_fits(long long work, int tile, const DeviceLimits& d) {
   return (work + tile - 1) / tile <= d.max_grid.x;
 }
@@ -36,7 +34,7 @@ constexpr auto kCopySpace =
         .values(&RooflineCopy::streaming, {false, true})
         .where("a GPU moves 16 bytes per access, the host 64",
                [](const RooflineCopy& c, const CopyProblem&, const DeviceLimits& d) {
-                 return c.vector == (on_host(d) ? 16 : 4);
+                 return c.vector == (d.on_host() ? 16 : 4);
                })
         .where("the grid fits the device",
                [](const RooflineCopy& c, const CopyProblem& p, const DeviceLimits& d) {
@@ -52,11 +50,11 @@ constexpr auto kFmaSpace =
         .values(&RooflineFma::vector, {1, 8, 16})
         .where("a GPU's threads step one float at a time, the host's a register full",
                [](const RooflineFma& c, const FmaProblem&, const DeviceLimits& d) {
-                 return (c.vector == 1) != on_host(d);
+                 return (c.vector == 1) != d.on_host();
                })
         .where("more threads than 128 change nothing on the host",
                [](const RooflineFma& c, const FmaProblem&, const DeviceLimits& d) {
-                 return !on_host(d) || c.block <= 128;
+                 return !d.on_host() || c.block <= 128;
                })
         .where("the grid fits the device",
                [](const RooflineFma& c, const FmaProblem& p, const DeviceLimits& d) {
@@ -205,7 +203,7 @@ MmaKernel mma_kernel() {
 
 CopyProblem copy_problem(const DeviceInfo& device) {
   // Bytes of each array. A GPU moves the least of a host in less time than it takes to begin.
-  const std::int64_t kMost = 256 << 20, kLeast = on_host(device.limits) ? 64 << 20 : kMost;
+  const std::int64_t kMost = 256 << 20, kLeast = device.limits.on_host() ? 64 << 20 : kMost;
   const std::int64_t wanted = std::clamp(2 * device.limits.l2_bytes, kLeast, kMost);
   auto bytes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
   while (bytes > device.memory_bytes / 16 && bytes > (1 << 20)) bytes /= 2;

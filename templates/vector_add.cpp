@@ -14,7 +14,7 @@ namespace kiln::templates {
 namespace {
 
 template <class Problem>
-constexpr Space<VectorAdd, Problem> space() {
+constexpr Space<VectorAdd, Problem> elementwise_space() {
   return Space<VectorAdd, Problem>{{.block = 256, .items = 8}}
       .values(&VectorAdd::block, {64, 128, 256, 512, 1024})
       .values(&VectorAdd::items, {1, 2, 4, 8, 16, 32})
@@ -62,7 +62,7 @@ VectorAddKernel<T> vector_add_kernel() {
           .entry = "kiln::templates::vector_add",
           .config_type = "kiln::templates::VectorAdd",
           .types = {device_name<T>()},
-          .space = space<Elementwise>(),
+          .space = elementwise_space<Elementwise>(),
           .geometry = [](const VectorAdd& c, const Elementwise& p) { return launch(c, p.n); },
           .problem = [](T*, const T*, const T*, int n) { return Elementwise{n}; },
           .bucket = [](const Elementwise& p) { return Elementwise{count_bucket(p.n)}; },
@@ -88,7 +88,7 @@ ResidualAddKernel<T> residual_add_kernel() {
       .entry = "kiln::templates::residual_add",
       .config_type = "kiln::templates::VectorAdd",
       .types = {device_name<T>()},
-      .space = space<Activations>(),
+      .space = elementwise_space<Activations>(),
       .geometry = [](const VectorAdd& c, const Activations& p) { return launch(c, p.elements()); },
       .problem = [](T*, const T*, const T*, int rows,
                     int hidden) { return Activations{rows, hidden}; },

@@ -17,18 +17,18 @@ using nlohmann::json;
 
 namespace {
 
-struct Request {
+struct BundleRequest {
   std::vector<std::string> files;
   std::string output, key;
   bool entries = false;
 };
 
 /// One file's object as it is, several as a list.
-void print_list(const Request& request, const json& list) {
+void print_list(const BundleRequest& request, const json& list) {
   print_json(request.files.size() == 1 ? list[0] : list);
 }
 
-int show(const Context& context, const Request& request) {
+int show(const Context& context, const BundleRequest& request) {
   json list = json::array();
   for (const std::string& file : request.files) {
     const BundleInfo info = bundle_info(file);
@@ -50,7 +50,7 @@ int show(const Context& context, const Request& request) {
   return kDone;
 }
 
-int verify(const Context& context, const Request& request) {
+int verify(const Context& context, const BundleRequest& request) {
   const std::filesystem::path key =
       request.key.empty() ? context.store.bundle_key : std::filesystem::path(request.key);
   json list = json::array();
@@ -73,7 +73,7 @@ int verify(const Context& context, const Request& request) {
   return whole ? kDone : kEnvironmentError;
 }
 
-int extract(const Context& context, const Request& request) {
+int extract(const Context& context, const BundleRequest& request) {
   std::size_t entries = 0;
   for (const std::string& file : request.files) entries += extract_bundle(file, request.output);
   if (context.json)
@@ -83,7 +83,7 @@ int extract(const Context& context, const Request& request) {
   return kDone;
 }
 
-int merge(const Context& context, const Request& request) {
+int merge(const Context& context, const BundleRequest& request) {
   const std::vector<std::filesystem::path> inputs(request.files.begin(), request.files.end());
   const BundleInfo info = merge_bundles(inputs, request.output, request.key);
   if (context.json)
@@ -93,7 +93,7 @@ int merge(const Context& context, const Request& request) {
   return kDone;
 }
 
-int sign(const Context& context, Request request) {
+int sign(const Context& context, BundleRequest request) {
   if (request.output.empty()) request.output = request.files[0];
   return merge(context, request);
 }
@@ -105,7 +105,7 @@ void add_bundle(CLI::App& app, Context& context) {
   bundle->require_subcommand(1);
   auto add = [&](const char* name, const char* help, auto options, auto function) {
     auto* command = bundle->add_subcommand(name, help);
-    const auto request = std::make_shared<Request>();
+    const auto request = std::make_shared<BundleRequest>();
     auto* files = command->add_option("file", request->files, "Bundles")->required();
     options(*command, *request, *files);
     command->add_flag("--json", context.json, "Print JSON");
@@ -117,13 +117,13 @@ void add_bundle(CLI::App& app, Context& context) {
   using Files = CLI::Option;
   add(
       "show", "What is in them, by kernel and target",
-      [](Command& c, Request& r, Files&) {
+      [](Command& c, BundleRequest& r, Files&) {
         c.add_flag("--entries", r.entries, "Every entry, too");
       },
       show);
   add(
       "verify", "Read all of them; exit code 2 if anything is damaged or not signed by the key",
-      [](Command& c, Request& r, Files&) {
+      [](Command& c, BundleRequest& r, Files&) {
         c.add_option("--public-key", r.key,
                      "PEM file of the Ed25519 key that must have signed them (default: "
                      "--bundle-key; none: signatures are not checked)");
@@ -131,20 +131,20 @@ void add_bundle(CLI::App& app, Context& context) {
       verify);
   add(
       "extract", "Copy their entries into a cache directory",
-      [](Command& c, Request& r, Files&) {
+      [](Command& c, BundleRequest& r, Files&) {
         c.add_option("-o,--output", r.output, "The directory")->required();
       },
       extract);
   add(
       "merge", "Write one bundle with the entries of several; of equal ones the first file's",
-      [](Command& c, Request& r, Files&) {
+      [](Command& c, BundleRequest& r, Files&) {
         c.add_option("-o,--output", r.output, "The file, replaced as a whole")->required();
         c.add_option("--sign", r.key, "PEM file of an Ed25519 private key; none: not signed");
       },
       merge);
   add(
       "sign", "Sign a bundle",
-      [](Command& c, Request& r, Files& files) {
+      [](Command& c, BundleRequest& r, Files& files) {
         files.expected(1);
         c.add_option("--key", r.key, "PEM file of an Ed25519 private key")->required();
         c.add_option("-o,--output", r.output, "Default: the bundle itself, replaced as a whole");

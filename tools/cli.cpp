@@ -49,7 +49,7 @@ void flush_output() {
 
 namespace {
 
-int run(int argc, char** argv, Context& context) {
+int run_cli(int argc, char** argv, Context& context) {
   CLI::App app("Kiln: fires CUDA kernel templates into tuned kernels");
   app.require_subcommand(1);
   app.footer(
@@ -105,7 +105,7 @@ int cli_main(int argc, char** argv, Registry registry) {
   Context context;
   context.registry = std::move(registry);
   try {
-    const int code = run(argc, argv, context);
+    const int code = run_cli(argc, argv, context);
     flush_output();
     return code;
   } catch (const std::exception& error) {

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-json to_json(const DeviceInfo& device) {
+json device_json(const DeviceInfo& device) {
   json fingerprint = json::object(), software = json::object();
   for (const KeyField& f : device.fingerprint) fingerprint[f.name] = f.value;
   for (const KeyField& f : device.software) software[f.name] = f.value;
@@ -26,7 +26,7 @@ json to_json(const DeviceInfo& device) {
           {"software", software}};
 }
 
-int run(const Context& context) {
+int run_doctor(const Context& context) {
   const std::vector<Component> components = diagnose(context.store);
   const std::vector<DeviceInfo> found = devices();
   if (context.json) {
@@ -36,7 +36,7 @@ int run(const Context& context) {
                       {"version", c.version},
                       {"detail", c.detail},
                       {"problem", c.problem}};
-    for (const DeviceInfo& d : found) device_list.push_back(to_json(d));
+    for (const DeviceInfo& d : found) device_list.push_back(device_json(d));
     std::puts(json{{"kiln", KILN_VERSION}, {"components", list}, {"devices", device_list}}
                   .dump(2)
                   .c_str());
@@ -63,7 +63,7 @@ int run(const Context& context) {
 void add_doctor(CLI::App& app, Context& context) {
   auto* doctor = app.add_subcommand("doctor", "Say what of this machine Kiln can use");
   doctor->add_flag("--json", context.json, "Print JSON");
-  doctor->callback([&context] { context.run = [&context] { return run(context); }; });
+  doctor->callback([&context] { context.run = [&context] { return run_doctor(context); }; });
 }
 
 }  // namespace kiln::tools

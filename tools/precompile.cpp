@@ -22,13 +22,13 @@ using nlohmann::json;
 
 namespace {
 
-struct Request {
+struct PrecompileRequest {
   std::vector<std::string> kernels, problems, types, targets, records;
   std::string problems_file, manifest, output, key;
   unsigned threads = 0;
 };
 
-std::vector<Target> targets_of(const Request& request) {
+std::vector<Target> targets_of(const PrecompileRequest& request) {
   std::vector<Target> targets;
   for (const std::string& name : request.targets) {
     const Target target = Target::parse(name);
@@ -39,7 +39,7 @@ std::vector<Target> targets_of(const Request& request) {
 }
 
 /// The problems that the command line names, directly or in a file.
-std::vector<NamedProblem> problems_of(const Registry& registry, const Request& request) {
+std::vector<NamedProblem> problems_of(const Registry& registry, const PrecompileRequest& request) {
   const auto& kernels = request.kernels;
   for (const std::string& kernel : kernels) static_cast<void>(registry.make(kernel));  // known?
   if (!request.problems_file.empty()) {
@@ -63,7 +63,7 @@ std::vector<NamedProblem> problems_of(const Registry& registry, const Request& r
   return named;
 }
 
-std::vector<PrecompileJob> jobs_of(const Registry& registry, const Request& request) {
+std::vector<PrecompileJob> jobs_of(const Registry& registry, const PrecompileRequest& request) {
   std::vector<PrecompileJob> jobs;
   if (!request.manifest.empty()) jobs = jobs_for(Manifest::read(request.manifest), registry);
   const bool named =
@@ -120,7 +120,7 @@ std::string as_text(const PrecompileReport& report) {
   return text + (report.stopped ? "stopped: no bundle was written\n" : describe(report.bundle));
 }
 
-int run(const Context& context, const Request& request) {
+int run_precompile(const Context& context, const PrecompileRequest& request) {
   const Interrupt interrupt;
   PrecompileOptions options;
   options.store = context.store;
@@ -149,7 +149,7 @@ int run(const Context& context, const Request& request) {
 void add_precompile(CLI::App& app, Context& context) {
   auto* precompile = app.add_subcommand(
       "precompile", "Compile instances for targets that need not be here into one bundle");
-  const auto request = std::make_shared<Request>();
+  const auto request = std::make_shared<PrecompileRequest>();
   const auto list = [&](const char* name, std::vector<std::string>& into, const char* help) {
     return precompile->add_option(name, into, help)->allow_extra_args(false);
   };
@@ -176,7 +176,7 @@ void add_precompile(CLI::App& app, Context& context) {
       "Needs a compiler (NVRTC, or LLVM for host), no GPU and no driver. A config that does not "
       "compile is reported and left out.");
   precompile->callback([&context, request] {
-    context.run = [&context, request] { return run(context, *request); };
+    context.run = [&context, request] { return run_precompile(context, *request); };
   });
 }
 

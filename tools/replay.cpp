@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-struct Request {
+struct ReplayRequest {
   std::vector<std::string> files;
   ReplayOptions options;
   std::int64_t budget = 200, repeats = 100;
@@ -41,7 +41,7 @@ struct Row {
   }
 };
 
-json to_json(const ReplayResult& r, const RecordedSpace& space) {
+json replay_json(const ReplayResult& r, const RecordedSpace& space) {
   json curve = json::array();
   for (const ReplayPoint& p : r.curve) curve.push_back({p.evaluations, p.mean});
   return {{"strategy", r.strategy},
@@ -57,11 +57,11 @@ json to_json(const ReplayResult& r, const RecordedSpace& space) {
           {"wall_s", r.wall_seconds}};
 }
 
-json to_json(const Row& row, const std::vector<SearchReplay>& spaces) {
-  if (row.results.size() == 1) return to_json(row.results[0], spaces[0].space());
+json replay_json(const Row& row, const std::vector<SearchReplay>& spaces) {
+  if (row.results.size() == 1) return replay_json(row.results[0], spaces[0].space());
   json each = json::array(), curve = json::array();
   for (std::size_t i = 0; i < spaces.size(); ++i)
-    each.push_back(to_json(row.results[i], spaces[i].space()));
+    each.push_back(replay_json(row.results[i], spaces[i].space()));
   for (const ReplayPoint& p : row.results[0].curve)
     curve.push_back({p.evaluations, row.mean(p.evaluations)});
   return {
@@ -110,7 +110,7 @@ void print(const std::vector<Row>& rows, const std::vector<SearchReplay>& spaces
   }
 }
 
-int run(const Context& context, Request request) {
+int run_replay(const Context& context, ReplayRequest request) {
   ReplayOptions& options = request.options;
   if (request.budget <= 0)
     throw UserError(format("--budget: {} evaluations find nothing", request.budget));
@@ -139,7 +139,7 @@ int run(const Context& context, Request request) {
   }
   json list = json::array();
   for (const Row& row : rows) {
-    list.push_back(to_json(row, spaces));
+    list.push_back(replay_json(row, spaces));
     list.back()["seed"] = options.seed;
     list.back()["noise"] = options.noise;
   }
@@ -152,7 +152,7 @@ int run(const Context& context, Request request) {
 void add_replay(CLI::App& app, Context& context) {
   auto* replay = app.add_subcommand(
       "replay", "Run search strategies on measured spaces and show how near they get");
-  const auto request = std::make_shared<Request>();
+  const auto request = std::make_shared<ReplayRequest>();
   replay->add_option("space", request->files, "T4 results files, plain or gzip")->required();
   replay->add_option("--strategy", request->options.strategy,
                      "Its name, or `all` for a table, best first; none: the default strategy");
@@ -166,7 +166,7 @@ void add_replay(CLI::App& app, Context& context) {
                    "Tell the strategy single raw repeats instead of their mean");
   replay->add_flag("--json", context.json, "Print JSON");
   replay->callback([&context, request] {
-    context.run = [&context, request] { return run(context, *request); };
+    context.run = [&context, request] { return run_replay(context, *request); };
   });
 }
 

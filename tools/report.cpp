@@ -34,7 +34,7 @@ std::string rates(const TuneResult& result, const Candidate& candidate, const Ro
   return text;
 }
 
-json to_json(const TuneResult& result, const Candidate& c, const Roofline* roofline) {
+json candidate_json(const TuneResult& result, const Candidate& c, const Roofline* roofline) {
   json j{{"config", named(result.parameters, c.config)}, {"status", to_string(c.status)}};
   if (c.status == CandidateStatus::measured) {
     json samples = json::array();
@@ -93,7 +93,7 @@ std::string describe_candidates(const TuneResult& result) {
   return text;
 }
 
-json to_json(const SpaceCount& space) {
+json space_json(const SpaceCount& space) {
   json rejected = json::array();
   for (const SpaceCount::Rejection& r : space.rejected)
     rejected.push_back({{"reason", r.reason}, {"count", r.count}});
@@ -151,7 +151,8 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
 
 json to_json(const TuneResult& result, const Roofline* roofline) {
   json candidates = json::array(), versions = json::object(), counts = json::object();
-  for (const Candidate& c : result.candidates) candidates.push_back(to_json(result, c, roofline));
+  for (const Candidate& c : result.candidates)
+    candidates.push_back(candidate_json(result, c, roofline));
   for (const KeyField& v : result.versions) versions[v.name] = v.value;
   for (int i = 0; i <= static_cast<int>(CandidateStatus::not_tried); ++i) {
     const auto status = static_cast<CandidateStatus>(i);
@@ -167,9 +168,9 @@ json to_json(const TuneResult& result, const Roofline* roofline) {
          {"end", to_string(result.end)},
          {"evaluated", result.evaluated},
          {"warnings", result.warnings},
-         {"space", to_json(result.space)},
-         {"default", to_json(result, result.default_candidate(), roofline)},
-         {"winner", to_json(result, result.winner(), roofline)},
+         {"space", space_json(result.space)},
+         {"default", candidate_json(result, result.default_candidate(), roofline)},
+         {"winner", candidate_json(result, result.winner(), roofline)},
          {"speedup", result.speedup()},
          {"counts", counts},
          {"compiled", result.compiled},

@@ -14,12 +14,12 @@ namespace kiln::tools {
 
 namespace {
 
-struct Request {
+struct RooflineRequest {
   std::string device = "auto";
   bool retune = false;
 };
 
-int run(const Context& context, const Request& request) {
+int run_roofline(const Context& context, const RooflineRequest& request) {
   const Interrupt interrupt;
   RuntimeOptions options;
   options.device = request.device;
@@ -59,13 +59,13 @@ int run(const Context& context, const Request& request) {
 void add_roofline(CLI::App& app, Context& context) {
   auto* roofline = app.add_subcommand(
       "roofline", "Measure (once) how fast the device copies and computes at best");
-  const auto request = std::make_shared<Request>();
+  const auto request = std::make_shared<RooflineRequest>();
   roofline->add_option("--device", request->device, "auto, host, cuda or cuda:N")
       ->capture_default_str();
   roofline->add_flag("--retune", request->retune, "Measure again even if the store has an answer");
   roofline->add_flag("--json", context.json, "Print JSON");
   roofline->callback([&context, request] {
-    context.run = [&context, request] { return run(context, *request); };
+    context.run = [&context, request] { return run_roofline(context, *request); };
   });
 }
 

@@ -29,7 +29,7 @@ using nlohmann::json;
 
 namespace {
 
-struct Request {
+struct TuneRequest {
   std::string kernel, problem, problems_file, types, device = "auto", exported, trace;
   bool roofline = false;
   TuneOptions tuning;
@@ -49,7 +49,7 @@ std::vector<NamedProblem> read_jobs(const std::string& file, const Registry& reg
 
 class Tuning {
  public:
-  Tuning(Context& context, const Request& request)
+  Tuning(Context& context, const TuneRequest& request)
       : context_(context), request_(request), single_(request.problems_file.empty()) {}
 
   int run() {
@@ -288,7 +288,7 @@ class Tuning {
   const Roofline* roof() const { return roofline_ ? &*roofline_ : nullptr; }
 
   Context& context_;
-  const Request& request_;
+  const TuneRequest& request_;
   const bool single_;  ///< one problem, not a file of them
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::optional<Roofline> roofline_;
@@ -309,7 +309,7 @@ class Tuning {
 void add_tune(CLI::App& app, Context& context) {
   auto* tune =
       app.add_subcommand("tune", "Tune, verify and launch kernels, and remember the winners");
-  const auto request = std::make_shared<Request>();
+  const auto request = std::make_shared<TuneRequest>();
   tune->add_option("kernel", request->kernel, "Its name (see `kiln list`)");
   tune->add_option("--problem", request->problem, "field=value,...");
   tune->add_option("--problems", request->problems_file, "JSON file with many of them");

@@ -48,6 +48,8 @@ struct DeviceLimits {
   int warp_size = 32;
   std::int64_t l2_bytes = 0;   ///< host: last-level cache
   int compute_capability = 0;  ///< 80, 90, 100, ...; host: 0
+
+  constexpr bool on_host() const { return compute_capability == 0; }
 };
 
 /// A device as seen by users and by record keys.

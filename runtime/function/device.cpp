@@ -12,7 +12,6 @@ using kiln::detail::format;
 
 namespace {
 
-constexpr std::size_t kFlushOverCache = 2;
 /// Filling more would take longer on a host than what is timed.
 constexpr std::size_t kMostHostFlush = std::size_t{64} << 20;
 

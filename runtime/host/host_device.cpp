@@ -38,9 +38,9 @@ std::string cpu_model() {
   return "unknown CPU";
 }
 
-class HostKernel final : public LoadedKernel {
+class LoadedHostKernel final : public LoadedKernel {
  public:
-  HostKernel(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers)
+  LoadedHostKernel(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers)
       : module(HostModule::load(binary, std::move(workers))), resources_(binary.resources) {}
   const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
 
@@ -59,12 +59,12 @@ class HostDevice final : public HostMemoryDevice {
     if (max_dynamic_shared > static_cast<unsigned>(info_.limits.shared_per_block_optin))
       throw UserError(detail::format("{} bytes of dynamic shared memory, the host device has {}",
                                      max_dynamic_shared, info_.limits.shared_per_block_optin));
-    return std::make_shared<HostKernel>(binary, workers_);
+    return std::make_shared<LoadedHostKernel>(binary, workers_);
   }
 
   void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream,
               void** args) const override {
-    static_cast<const HostKernel&>(kernel).module.launch(
+    static_cast<const LoadedHostKernel&>(kernel).module.launch(
         {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
   }
 

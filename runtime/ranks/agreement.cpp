@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "kiln/detail/format.hpp"
@@ -14,7 +13,6 @@ using kiln::detail::format;
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// How much later than the transport this machine's own patience ends. A transport can name who is
 /// late, this machine cannot.
 constexpr Time kGrace = 1.0;
@@ -97,7 +95,7 @@ Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     std::optional<Record>& record = in_.problems[p].record;
     if (record && !record->answers(in_.problems[p].candidates)) record.reset();
-    problems_[p].agreed.assign(in_.problems[p].candidates, kInfinity);
+    problems_[p].agreed.assign(in_.problems[p].candidates, kFailed);
   }
 }
 

@@ -1,15 +1,12 @@
 // The exchanges between the vote and the comparison of plans.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "runtime/ranks/agreement.hpp"
 
 namespace kiln::runtime::ranks {
 
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 bool usable(float time) { return time > 0 && std::isfinite(time); }
 
@@ -20,7 +17,7 @@ bool usable(float time) { return time > 0 && std::isfinite(time); }
 Agreement::Actions Agreement::begin_tuning(Time now) {
   tune_until_ = now + in_.options.tune_seconds;
   for (std::size_t p = 0; p < problems_.size(); ++p)
-    if (tuned(p)) problems_[p].mine.assign(in_.problems[p].candidates, kInfinity);
+    if (tuned(p)) problems_[p].mine.assign(in_.problems[p].candidates, kFailed);
   if (next_tuned(0) == problems_.size()) return choose(now);
   if (in_.options.lockstep) {
     for (std::size_t p = 0; p < problems_.size(); ++p)
@@ -103,7 +100,7 @@ Agreement::Actions Agreement::worked(const Worked& e, Time now) {
     for (std::size_t k = 0; k < items_[i].candidates.size(); ++k) {
       const bool there = e.trouble.empty() && i < e.times.size() && k < e.times[i].size();
       problems_[items_[i].problem].mine[items_[i].candidates[k]] =
-          there ? sanitized(e.times[i][k]) : kInfinity;
+          there ? sanitized(e.times[i][k]) : kFailed;
     }
   items_.clear();
   const float stop = !trouble_.empty() || e.stop || now >= tune_until_ ? 1.0F : 0.0F;
@@ -176,7 +173,7 @@ Agreement::Actions Agreement::begin_finals(Time now) {
   std::vector<Work::Item> items;
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     if (!tuned(p)) continue;
-    problems_[p].mine.assign(problems_[p].mine.size(), kInfinity);
+    problems_[p].mine.assign(problems_[p].mine.size(), kFailed);
     Work::Item item{p, finalists(problems_[p].agreed, in_.options.finalists)};
     if (!item.candidates.empty()) items.push_back(std::move(item));
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,9 @@ using Times = std::vector<float>;
 /// The time of what was not come to: more than any, and less than that of what failed, so that both
 /// can be told apart after a maximum, and after a mean.
 inline constexpr float kUntried = 1e34F, kLongest = 1e29F;
+
+/// The time of what failed.
+inline constexpr float kFailed = std::numeric_limits<float>::infinity();
 
 inline bool is_time(float seconds) noexcept { return seconds < kLongest; }
 

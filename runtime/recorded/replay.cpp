@@ -4,12 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <set>
 #include <thread>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/infinity.hpp"
 #include "runtime/search/strategy.hpp"
 
 namespace kiln {
@@ -18,8 +18,6 @@ using detail::format;
 using runtime::SearchSpace;
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Evaluations at which a curve has a point.
 std::vector<std::size_t> checkpoints(std::size_t budget) {
@@ -76,7 +74,7 @@ Search SearchReplay::Impl::search(const ReplayOptions& options, std::size_t repe
   runtime::Random noise(seed ^ 0x6e6f697365);  // another stream than the strategy's
   Search result;
   std::vector<bool> evaluated(space.size());
-  double best_told = kInfinity, fraction = 0;
+  double best_told = runtime::kInfinity, fraction = 0;
   for (const std::size_t checkpoint : curve) {
     while (result.used < checkpoint) {
       const std::vector<Values> proposals = strategy->propose(1);
@@ -151,7 +149,7 @@ ReplayResult SearchReplay::run(const ReplayOptions& wanted) const {
   result.optimum = impl_->space.optimum();
   const auto count = static_cast<double>(searches.size());
   for (std::size_t c = 0; c < curve.size(); ++c) {
-    ReplayPoint& point = result.curve.emplace_back(ReplayPoint{curve[c], 0, kInfinity});
+    ReplayPoint& point = result.curve.emplace_back(ReplayPoint{curve[c], 0, runtime::kInfinity});
     for (const Search& s : searches) {
       point.mean += s.fractions[c];
       point.min = std::min(point.min, s.fractions[c]);

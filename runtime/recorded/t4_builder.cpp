@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/infinity.hpp"
 #include "runtime/recorded/time_unit.hpp"
 
 namespace kiln::runtime {
@@ -15,7 +15,6 @@ using kiln::detail::format;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMaxEntries = std::size_t{1} << 26;
 constexpr std::size_t kMaxValues = 0xffff;  ///< per parameter: places are 16 bits
 constexpr std::size_t kMaxRuntimes = std::size_t{1} << 20;

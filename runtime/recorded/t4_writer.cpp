@@ -13,7 +13,7 @@ namespace kiln {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 /// Text that appears under its name once it is complete; compressed if the name ends in .gz.
 class Output {
@@ -87,15 +87,15 @@ const char* invalidity(CandidateStatus status) {
 }
 
 template <class T>
-json named(const std::vector<std::string>& names, const T& values) {
-  json object = json::object();
+ordered_json named(const std::vector<std::string>& names, const T& values) {
+  ordered_json object = ordered_json::object();
   for (std::size_t i = 0; i < names.size() && i < values.size(); ++i) object[names[i]] = values[i];
   return object;
 }
 
-json entry(const TuneResult& result, const Candidate& candidate, const char* word) {
+ordered_json entry(const TuneResult& result, const Candidate& candidate, const char* word) {
   const bool measured = candidate.status == CandidateStatus::measured;
-  json runtimes = json::array(), measurements = json::array();
+  ordered_json runtimes = ordered_json::array(), measurements = ordered_json::array();
   if (measured) {
     for (double s : candidate.samples) runtimes.push_back(s * 1e3);
     measurements.push_back(
@@ -114,13 +114,13 @@ json entry(const TuneResult& result, const Candidate& candidate, const char* wor
 void write_t4(const TuneResult& result, const std::filesystem::path& file) {
   if (result.count(CandidateStatus::measured) == 0)
     throw UserError("T4 for " + file.string() + ": not one candidate was measured");
-  json metadata{{"timeunit", "milliseconds"},
-                {"kernel", result.kernel},
-                {"types", result.types},
-                {"problem", named(result.problem_fields, result.problem)},
-                {"device", result.device}};
-  const auto text = [](const json& value) {
-    return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  ordered_json metadata{{"timeunit", "milliseconds"},
+                        {"kernel", result.kernel},
+                        {"types", result.types},
+                        {"problem", named(result.problem_fields, result.problem)},
+                        {"device", result.device}};
+  const auto text = [](const ordered_json& value) {
+    return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   };
   Output out(file);
   out.write("{\"schema_version\":\"1.0.0\",\"metadata\":" + text(metadata) + ",\"results\":[");

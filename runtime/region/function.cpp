@@ -11,7 +11,7 @@ namespace kiln::detail {
 
 namespace {
 
-void start(const ReadyKernel& ready, const LaunchGeometry&, Stream stream, void** args) {
+void start_function(const ReadyKernel& ready, const LaunchGeometry&, Stream stream, void** args) {
   using Call = std::function<void(std::span<const std::int64_t>, Stream)>;
   (*static_cast<const Call*>(args[0]))(ready.config, stream);
 }
@@ -35,7 +35,7 @@ class FunctionHandle final : public HandleCore {
     ReadyKernel ready;
     ready.problem.assign(problem.begin(), problem.end());
     ready.config.assign(config.begin(), config.end());
-    ready.start = start;
+    ready.start = start_function;
     return ready;
   }
   /// What a region found, else what was found alone.

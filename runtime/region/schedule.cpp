@@ -2,25 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "runtime/ranks/plan.hpp"
 
 namespace kiln::runtime {
 
+using ranks::kFailed;
+
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// Runs in a row without a site before it is given up.
-constexpr int kPatience = 10;
+constexpr int kMostMissed = 10;
 /// Who is so much slower than the best at the first timed run needs no other; during the sweep one
 /// may be slow because of what others are trying.
-constexpr float kHopeless = 3;
+constexpr float kHopelessRun = 3;
 /// Who takes part in the finals, other than the default, at most so far behind.
-constexpr float kFinalBand = 1.3F;
+constexpr float kFinalRunBand = 1.3F;
 
 float middle(std::vector<float> values) {
-  if (values.empty()) return kInfinity;
+  if (values.empty()) return kFailed;
   const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), half, values.end());
   if (values.size() % 2 == 1) return *half;
@@ -86,7 +86,7 @@ void RegionSchedule::after_sweep(std::span<const float> shared, std::span<const 
       advance(site);
       choose_best(s);
     } else if (shared[s] == 0) {
-      if (++site.missed < kPatience) continue;
+      if (++site.missed < kMostMissed) continue;
       for (; sweeping(site); ++site.turn)
         if (site.candidates[site.turn].fate == Fate::open)
           site.candidates[site.turn].fate = Fate::not_launched;
@@ -122,8 +122,9 @@ void RegionSchedule::record(Site& site, float shared, float own) {
   candidate.fate = Fate::measured;
   candidate.sweep.shared.push_back(shared);
   candidate.sweep.own.push_back(own);
-  const float best = site.best ? middle(site.candidates[*site.best].sweep.shared) : kInfinity;
-  if (site.runs == options_.warmup + options_.repeats || shared > kHopeless * best) advance(site);
+  const float best = site.best ? middle(site.candidates[*site.best].sweep.shared) : kFailed;
+  if (site.runs == options_.warmup + options_.repeats || shared > kHopelessRun * best)
+    advance(site);
 }
 
 void RegionSchedule::after_suspect(std::span<const float> shared, bool wrong) {
@@ -168,7 +169,7 @@ void RegionSchedule::after_final(std::span<const float> shared, std::span<const 
     }
     candidate.fate = Fate::wrong;
   } else if (shared[final_] == 0) {
-    if (++site.missed >= kPatience) site.finalists.clear();
+    if (++site.missed >= kMostMissed) site.finalists.clear();
     if (site.finalists.empty()) choose_best(final_);
     return;
   } else {
@@ -209,7 +210,7 @@ void RegionSchedule::open_finals(std::size_t s) {
   const float best = *std::min_element(sweep.begin(), sweep.end());
   if (std::isinf(best)) return;
   for (const std::size_t c : ranks::finalists(sweep, options_.finalists))
-    if (c == 0 || sweep[c] <= kFinalBand * best) site.finalists.push_back(c);
+    if (c == 0 || sweep[c] <= kFinalRunBand * best) site.finalists.push_back(c);
   if (site.finalists.size() < 2) site.finalists.clear();
 }
 
@@ -257,11 +258,11 @@ std::vector<float> RegionSchedule::times(std::size_t s) const {
   const Site& site = sites_[s];
   std::vector<float> result;
   for (const Candidate& c : site.candidates)
-    result.push_back(c.fate == Fate::measured ? middle(c.sweep.shared) : kInfinity);
+    result.push_back(c.fate == Fate::measured ? middle(c.sweep.shared) : kFailed);
   if (result.empty()) return result;
-  const float in_band = kFinalBand * *std::min_element(result.begin(), result.end());
+  const float in_band = kFinalRunBand * *std::min_element(result.begin(), result.end());
   std::vector<float> paces;
-  float best = kInfinity, slowest = 0;
+  float best = kFailed, slowest = 0;
   for (std::size_t c = 0; c < result.size(); ++c) {
     const Candidate& candidate = site.candidates[c];
     if (candidate.fate != Fate::measured || candidate.finals.shared.empty()) continue;
@@ -273,7 +274,7 @@ std::vector<float> RegionSchedule::times(std::size_t s) const {
   }
   if (paces.empty()) return result;
   // Who was not in the finals is not chosen for what the sweep said.
-  const float least = std::max(slowest, std::nextafter(best * (1 + options_.margin), kInfinity));
+  const float least = std::max(slowest, std::nextafter(best * (1 + options_.margin), kFailed));
   for (std::size_t c = 0; c < result.size(); ++c)
     if (site.candidates[c].finals.shared.empty())
       result[c] = std::max(result[c] * middle(paces), least);

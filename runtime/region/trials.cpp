@@ -2,23 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <stop_token>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/parallel.hpp"
+#include "runtime/ranks/plan.hpp"
 #include "runtime/resource_check.hpp"
 
 namespace kiln::runtime {
 
 using detail::format;
 using detail::ReadyKernel;
+using ranks::kFailed;
 using Fate = RegionSchedule::Fate;
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr const char* kElsewhere = "it failed on another rank";
 /// Compiling gets at most this part of the time that there is: without runs it is worth nothing.
 constexpr double kBuildShare = 0.5;
@@ -126,7 +126,7 @@ bool RegionTrials::build(Deadline until, Deadline last) {
     for (const Candidate& c : site.candidates)
       told.push_back(c.reason.empty()                         ? 0
                      : c.status == CandidateStatus::not_tried ? kNotBuilt
-                                                              : kInfinity);
+                                                              : kFailed);
   told.push_back(end_wanted(until));
   exchange_.share(told, 0, deadline_after(std::max(last, Clock::now()), exchange_.step_seconds()));
   std::size_t next = 0;
@@ -239,7 +239,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
     std::string& failure = outcome.failures[s];
     if (failure.empty()) failure = unloaded[s];
     const double seconds = outcome.site_seconds[s];
-    told.push_back(!failure.empty() ? kInfinity : static_cast<float>(seconds));
+    told.push_back(!failure.empty() ? kFailed : static_cast<float>(seconds));
   }
   const std::vector<float> own = told;
   told.push_back(outcome.wrong.empty() ? 0.0F : 1.0F);

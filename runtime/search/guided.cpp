@@ -1,14 +1,14 @@
 #include "runtime/search/guided.hpp"
 
 #include <algorithm>
-#include <limits>
+
+#include "runtime/infinity.hpp"
 
 namespace kiln::runtime {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kPatience = 64;
+constexpr int kMostPatience = 64;
 constexpr std::size_t kWidened = 32;
 constexpr int kMutations = 8;
 
@@ -19,7 +19,7 @@ Guided::Guided(const SearchProblem& search)
       space_(search.space),
       history_(search.space),
       random_(search.seed),
-      patience_(kPatience) {}
+      patience_(kMostPatience) {}
 
 std::vector<Values> Guided::propose(std::size_t count) {
   batch_ = count;
@@ -69,7 +69,7 @@ bool Guided::begin(const std::vector<Point>& points) {
   }
   if (!awaited_.empty()) {
     idle_ = 0;
-    patience_ = std::min(2 * patience_, kPatience);
+    patience_ = std::min(2 * patience_, kMostPatience);
     return false;
   }
   if (++idle_ < patience_) return true;

@@ -4,14 +4,15 @@
 #include <limits>
 #include <numeric>
 
+#include "runtime/infinity.hpp"
+
 namespace kiln::runtime {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPending = std::numeric_limits<double>::quiet_NaN();
-constexpr int kDraws = 16;
-constexpr int kWalks = 8;
+constexpr int kPickDraws = 16;
+constexpr int kPickWalks = 8;
 constexpr int kGuesses = 8;
 
 }  // namespace
@@ -66,13 +67,13 @@ std::optional<Point> History::unseen(Random& random) {
     }
     return {};
   }
-  for (int i = 0; i < kDraws; ++i) {
+  for (int i = 0; i < kPickDraws; ++i) {
     std::optional<Point> drawn = space_.sample(random);
     if (!drawn) break;
     if (!contains(*drawn)) return drawn;
   }
   // Allowed points are rare, and those that samples reach are known: look around them.
-  for (int i = 0; i < kWalks && !points_.empty(); ++i) {
+  for (int i = 0; i < kPickWalks && !points_.empty(); ++i) {
     const Point& from = points_[random.below(points_.size())];
     std::vector<Point> around = space_.neighbours(from, Neighbourhood::hamming);
     random.shuffle(around);

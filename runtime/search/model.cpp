@@ -156,7 +156,7 @@ class Model final : public Strategy {
  private:
   struct Result {
     Point point;
-    Site site;
+    SurrogateSite site;
     double value;  ///< log(seconds), infinite where it failed
     bool works() const { return std::isfinite(value); }
   };
@@ -172,7 +172,9 @@ class Model final : public Strategy {
     return history_.unseen(random_);
   }
 
-  Site site(const Point& point) const { return times_.covariance().site(point, trend_(point)); }
+  SurrogateSite site(const Point& point) const {
+    return times_.covariance().site(point, trend_(point));
+  }
 
   bool converged() const {
     return history_.points().size() >= most_ ||
@@ -199,9 +201,10 @@ class Model final : public Strategy {
     const Point* best = nullptr;
     double most = 0;
     for (const Point& point : points) {
-      const Site here = site(point);
+      const SurrogateSite here = site(point);
       double nearest = seen_.empty() ? 0 : std::numeric_limits<double>::infinity();
-      for (const Site& other : seen_) nearest = std::min(nearest, covariance.distance(here, other));
+      for (const SurrogateSite& other : seen_)
+        nearest = std::min(nearest, covariance.distance(here, other));
       nearest -= kDesignOdd * covariance.odd(here);
       if (best && nearest <= most) continue;
       best = &point;
@@ -212,7 +215,7 @@ class Model final : public Strategy {
 
   std::optional<Point> most_promising() {
     choose_rows();
-    std::vector<Site> sites, all_sites;  // those that work, and all
+    std::vector<SurrogateSite> sites, all_sites;  // those that work, and all
     std::vector<double> values, fails;
     for (const std::size_t r : rows_) {
       const Result& result = results_[r];
@@ -310,7 +313,7 @@ class Model final : public Strategy {
 
   void join_pool(const Point& point) {
     if (history_.contains(point) || !in_pool_.insert(point).second) return;
-    const Site candidate = site(point);
+    const SurrogateSite candidate = site(point);
     times_.posterior().add_candidate(candidate);
     failures_.posterior().add_candidate(candidate);
     pool_.push_back(point);
@@ -339,8 +342,8 @@ class Model final : public Strategy {
   const std::size_t design_;
   std::size_t most_ = kMostWithoutBudget;  ///< configs seen, when it ends without a budget
 
-  std::vector<Site> seen_;      ///< proposed or observed
-  std::vector<Point> pending_;  ///< proposed, not observed
+  std::vector<SurrogateSite> seen_;  ///< proposed or observed
+  std::vector<Point> pending_;       ///< proposed, not observed
   std::vector<Result> results_;
 
   std::vector<std::size_t> rows_;  ///< results that the model goes by

@@ -61,13 +61,13 @@ Covariance::Covariance(const SearchSpace& space, bool trend) {
   for (const Hyper& hyper : hypers_) apply(hyper);
 }
 
-Site Covariance::site(const Point& point, float trend) const {
-  Site site{std::vector<std::uint8_t>(point.size()), trend};
+SurrogateSite Covariance::site(const Point& point, float trend) const {
+  SurrogateSite site{std::vector<std::uint8_t>(point.size()), trend};
   for (std::size_t d = 0; d < point.size(); ++d) site.levels[d] = axes_[d].of[point[d]];
   return site;
 }
 
-double Covariance::correlation(const Site& a, const Site& b) const {
+double Covariance::correlation(const SurrogateSite& a, const SurrogateSite& b) const {
   double product = 1;
   for (std::size_t d = 0; d < axes_.size(); ++d)
     product *= static_cast<double>(row(d, a.levels[d])[b.levels[d]]);
@@ -112,7 +112,7 @@ void Covariance::apply(const Hyper& changed) {
   }
 }
 
-double Covariance::evidence(std::span<const Site> sites, std::span<const double> values) {
+double Covariance::evidence(std::span<const SurrogateSite> sites, std::span<const double> values) {
   double prior = 0;
   for (const Hyper& h : hypers_) prior -= 0.5 * std::pow((h.value - h.mean) / h.deviation, 2);
   // Cholesky's factor, transposed, so that every inner loop runs along memory.
@@ -142,8 +142,8 @@ double Covariance::evidence(std::span<const Site> sites, std::span<const double>
   return prior - log_determinant - 0.5 * freedom * std::log((squares + kScalePrior) / freedom);
 }
 
-void Covariance::fit(std::span<const Site> sites, std::span<const double> values, int sweeps,
-                     Random& random) {
+void Covariance::fit(std::span<const SurrogateSite> sites, std::span<const double> values,
+                     int sweeps, Random& random) {
   double best = evidence(sites, values);
   std::vector<std::size_t> order(hypers_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -168,7 +168,7 @@ void Covariance::fit(std::span<const Site> sites, std::span<const double> values
   }
 }
 
-double Covariance::distance(const Site& a, const Site& b) const {
+double Covariance::distance(const SurrogateSite& a, const SurrogateSite& b) const {
   double sum = 0;
   for (std::size_t d = 0; d < axes_.size(); ++d) {
     const Axis& axis = axes_[d];
@@ -182,7 +182,7 @@ double Covariance::distance(const Site& a, const Site& b) const {
   return sum;
 }
 
-int Covariance::odd(const Site& site) const {
+int Covariance::odd(const SurrogateSite& site) const {
   int count = 0;
   for (std::size_t d = 0; d < axes_.size(); ++d) count += axes_[d].odd[site.levels[d]];
   return count;
@@ -203,14 +203,14 @@ void Posterior::restart() {
   for (std::size_t c = 0; c < candidates(); ++c) variance_[c] = 1 + slope * trends_[c] * trends_[c];
 }
 
-void Posterior::condition(std::span<const Site> sites) {
+void Posterior::condition(std::span<const SurrogateSite> sites) {
   std::size_t same = 0;
   while (same < std::min(sites.size(), sites_.size()) && sites[same] == sites_[same]) ++same;
   keep_rows(same);
-  for (const Site& site : sites.subspan(same)) add_row(site);
+  for (const SurrogateSite& site : sites.subspan(same)) add_row(site);
 }
 
-void Posterior::add_candidate(const Site& candidate) {
+void Posterior::add_candidate(const SurrogateSite& candidate) {
   for (std::size_t d = 0; d < levels_.size(); ++d) levels_[d].push_back(candidate.levels[d]);
   trends_.push_back(candidate.trend);
   const std::size_t n = sites_.size();
@@ -226,7 +226,7 @@ void Posterior::add_candidate(const Site& candidate) {
   variance_.push_back(static_cast<float>(variance));
 }
 
-void Posterior::add_row(const Site& site) {
+void Posterior::add_row(const SurrogateSite& site) {
   const std::size_t n = sites_.size(), count = candidates();
   std::vector<double> column(n);
   for (std::size_t i = 0; i < n; ++i) column[i] = covariance_(site, sites_[i]);
@@ -290,7 +290,8 @@ void Posterior::predict(std::span<const double> values, std::vector<float>& mean
   for (float& v : variance_) v = std::max(v, kLeastVariance);
 }
 
-bool Surrogate::fit(std::span<const Site> sites, std::span<const double> values, Random& random) {
+bool Surrogate::fit(std::span<const SurrogateSite> sites, std::span<const double> values,
+                    Random& random) {
   const std::size_t n = values.size();
   if (n >= last_fit_ && n < next_fit_) return false;
   std::vector<std::size_t> order(n);
@@ -302,7 +303,7 @@ bool Surrogate::fit(std::span<const Site> sites, std::span<const double> values,
       std::swap(order[i], order[i + random.below(n - i)]);
     order.resize(kFitSites);
   }
-  std::vector<Site> some_sites;
+  std::vector<SurrogateSite> some_sites;
   std::vector<double> some_values;
   for (const std::size_t i : order) {
     some_sites.push_back(sites[i]);

@@ -24,11 +24,11 @@
 namespace kiln::runtime {
 
 /// A config as the surrogate sees it.
-struct Site {
+struct SurrogateSite {
   std::vector<std::uint8_t> levels;  ///< per parameter, see `Covariance::site`
   float trend = 0;                   ///< a cost model's guess, standardised; 0: there is none
 
-  bool operator==(const Site&) const = default;
+  bool operator==(const SurrogateSite&) const = default;
 };
 
 /// How alike the times of two sites are, under hyperparameters that can be fitted.
@@ -37,14 +37,14 @@ class Covariance {
   /// With `trend`, times may also follow the sites' trend linearly, by as much as fits.
   Covariance(const SearchSpace& space, bool trend);
 
-  Site site(const Point& point, float trend) const;
+  SurrogateSite site(const Point& point, float trend) const;
   std::size_t dimensions() const noexcept { return axes_.size(); }
 
-  double operator()(const Site& a, const Site& b) const {
+  double operator()(const SurrogateSite& a, const SurrogateSite& b) const {
     return correlation(a, b) + trend_weight_ * a.trend * b.trend;
   }
   /// Without the trend: 1 for the same site.
-  double correlation(const Site& a, const Site& b) const;
+  double correlation(const SurrogateSite& a, const SurrogateSite& b) const;
   /// From a value of one parameter to each of its levels.
   std::span<const float> row(std::size_t dimension, std::uint8_t level) const;
   double trend_weight() const noexcept { return trend_weight_; }
@@ -52,12 +52,13 @@ class Covariance {
 
   /// Maximises marginal likelihood times prior by coordinate search from where it stands.
   /// `values` are standardised. Cost: `sweeps` * parameters * sites^3.
-  void fit(std::span<const Site> sites, std::span<const double> values, int sweeps, Random& random);
+  void fit(std::span<const SurrogateSite> sites, std::span<const double> values, int sweeps,
+           Random& random);
 
   /// For space-filling designs: how different two sites are, with every parameter alike.
-  double distance(const Site& a, const Site& b) const;
+  double distance(const SurrogateSite& a, const SurrogateSite& b) const;
   /// The number of values that are not a power of two.
-  int odd(const Site& site) const;
+  int odd(const SurrogateSite& site) const;
 
  private:
   struct Axis {
@@ -75,7 +76,7 @@ class Covariance {
   };
 
   void apply(const Hyper& changed);
-  double evidence(std::span<const Site> sites, std::span<const double> values);
+  double evidence(std::span<const SurrogateSite> sites, std::span<const double> values);
 
   std::vector<Axis> axes_;
   std::vector<Hyper> hypers_;
@@ -93,9 +94,9 @@ class Posterior {
   void clear();
   /// Forgets the sites; to be called after the covariance was fitted anew.
   void restart();
-  void add_candidate(const Site& candidate);
+  void add_candidate(const SurrogateSite& candidate);
   /// Goes by these sites. Cheap when they begin as the last ones did.
-  void condition(std::span<const Site> sites);
+  void condition(std::span<const SurrogateSite> sites);
   /// Expected value at each candidate, given those of the first `values.size()` sites; the sites
   /// after them are pending: they make nothing certain but that they will be known.
   void predict(std::span<const double> values, std::vector<float>& mean);
@@ -105,12 +106,12 @@ class Posterior {
   }
 
  private:
-  void add_row(const Site& site);
+  void add_row(const SurrogateSite& site);
   void keep_rows(std::size_t rows);
   std::size_t candidates() const noexcept { return variance_.size(); }
 
   const Covariance& covariance_;
-  std::vector<Site> sites_;
+  std::vector<SurrogateSite> sites_;
   std::vector<std::vector<double>> factor_;        ///< row p: columns p and after, of L transposed
   std::vector<std::vector<std::uint8_t>> levels_;  ///< of candidates, by parameter
   std::vector<float> trends_;
@@ -129,7 +130,7 @@ class Surrogate {
   const Covariance& covariance() const noexcept { return covariance_; }
   Posterior& posterior() noexcept { return posterior_; }
   /// Fits if there are enough more sites than at the last time, or fewer. True when it did.
-  bool fit(std::span<const Site> sites, std::span<const double> values, Random& random);
+  bool fit(std::span<const SurrogateSite> sites, std::span<const double> values, Random& random);
   void fit_next_time() noexcept { next_fit_ = 0; }
 
  private:

@@ -14,7 +14,7 @@ namespace {
 /// Tries that cost about as much as compiling nothing at all: some milliseconds.
 constexpr int kRejections = 1 << 15;
 constexpr std::size_t kPairs = 1 << 12;
-constexpr int kWalks = 16;
+constexpr int kSampleWalks = 16;
 constexpr int kStepsPerDimension = 32;
 constexpr std::uint64_t kCountingSeed = 1;
 /// Looks that an estimate is made of: a slow constraint may take a microsecond and more.
@@ -113,7 +113,7 @@ std::optional<Point> SearchSpace::sample(Random& random) const {
     cursor.jump(random);
     if (allowed(cursor.values())) return cursor.point();
   }
-  for (int i = 0; i < kWalks; ++i)
+  for (int i = 0; i < kSampleWalks; ++i)
     if (auto found = found_by_walking(random)) return found;
   return {};
 }

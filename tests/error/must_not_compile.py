@@ -9,6 +9,7 @@ A case says in its first lines:
 """
 import json
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -19,11 +20,20 @@ import boost_path  # noqa: E402,F401
 COMMON = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-x", "c++"]
 
 
+def included_by_unity(compiled):
+    """The sources that a file of a unity build compiles as one."""
+    if not re.search(r"-unity\d+\.cpp$", compiled.name):
+        return []
+    return [(compiled.parent / path).resolve()
+            for path in re.findall(r'^#include\s*[<"](.+)[>"]', compiled.read_text(), re.M)]
+
+
 def include_folders_of(source, build_root):
     """The -I and -isystem options that the build compiles a file with, as absolute paths."""
     for entry in json.loads((build_root / "compile_commands.json").read_text()):
         folder = pathlib.Path(entry["directory"])
-        if (folder / entry["file"]).resolve() != source:
+        compiled = (folder / entry["file"]).resolve()
+        if compiled != source and source not in included_by_unity(compiled):
             continue
         options, words = [], iter(shlex.split(entry["command"]))
         for word in words:

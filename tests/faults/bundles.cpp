@@ -20,7 +20,7 @@ using cache::BundleHeader;
 using cache::BundleWriter;
 using nlohmann::json;
 
-const Key kRecord = test::make_key("wanted", "record");
+const Key kBundledKey = test::make_key("wanted", "record");
 const json kMeasured{{"ms", {1.0, 2.0}}};
 
 using PrivatePem = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
@@ -54,14 +54,14 @@ void ship(Trial& trial, const fs::path& bundle, const Target& target, const fs::
     if (wrong) payload.back() ^= std::byte{1};
     writer.add(EntryKind::binary, key, std::move(payload));
   }
-  writer.add(EntryKind::record, kRecord, raw(kMeasured.dump()));
+  writer.add(EntryKind::record, kBundledKey, raw(kMeasured.dump()));
   const auto failure = writer.write(bundle, "the fault suite", secret);
   if (failure) throw std::runtime_error(failure->what);
 }
 
-class Scene {
+class BundleScene {
  public:
-  explicit Scene(Trial& trial)
+  explicit BundleScene(Trial& trial)
       : path_(root_.path() / "shipped.kiln"), own_(root_.path() / "cache"), trial_(trial) {
     ship(trial, path_, Program(options_for(own_)).target);
     whole_ = test::read_bytes(path_);
@@ -87,7 +87,7 @@ class Scene {
     read_only.disk = false;  // so that nothing is kept from one case to the next
     Program program(read_only);
     for (int i = 0; i < 3; ++i) program.runs(trial_, i);
-    const auto record = program.store->find_record(kRecord);
+    const auto record = program.store->find_record(kBundledKey);
     trial_.right(!record || *record == kMeasured, "a damaged record was used");
     return program.compiles();
   }
@@ -123,7 +123,7 @@ class Scene {
 
 void bad_bundles(Trial& trial) {
   trial.next("whole");
-  Scene scene(trial);
+  BundleScene scene(trial);
   const Raw whole = scene.whole();
   scene.check(whole, true);
   trial.right(scene.compiles(scene.options()) == 0, "a whole bundle is not used");

@@ -16,7 +16,7 @@ using nlohmann::json;
 using test::FaultyFileSystem;
 using test::make_key;
 
-const json kRecord{{"kernel", "wanted"}, {"ms", {1.5, 0.125}}, {"complete", true}};
+const json kDamagedRecord{{"kernel", "wanted"}, {"ms", {1.5, 0.125}}, {"complete", true}};
 
 fs::path path_of(const fs::path& directory, EntryKind kind, const Key& key) {
   return kind == EntryKind::binary ? test::binary_path(directory, key)
@@ -24,14 +24,14 @@ fs::path path_of(const fs::path& directory, EntryKind kind, const Key& key) {
 }
 
 /// A directory with a program's binary, a record, and bystanders; and a way to damage the two.
-class Scene {
+class DamageScene {
  public:
-  explicit Scene(Trial& trial)
+  explicit DamageScene(Trial& trial)
       : trial_(trial), directory_(root_.path() / "cache"), bystanders_(directory_) {
     Program program(options_for(directory_), system_);
     program.runs(trial_, 1);
     binary_ = program.key(1);
-    program.store->put_record(record_, kRecord);
+    program.store->put_record(record_, kDamagedRecord);
     whole_[0] = test::read_bytes(path_of(directory_, EntryKind::binary, binary_));
     whole_[1] = test::read_bytes(path_of(directory_, EntryKind::record, record_));
     trial_.right(!whole_[0].empty() && !whole_[1].empty(), "the entries are not where they belong");
@@ -58,7 +58,7 @@ class Scene {
       trial_.right(program.compiles() == 1, "the damaged entry was used");
     } else {
       trial_.right(!program.store->find_record(record_), "the damaged record was used");
-      program.store->put_record(record_, kRecord);
+      program.store->put_record(record_, kDamagedRecord);
     }
     trial_.right(test::read_bytes(path) == whole(kind), "the entry was not repaired");
     bystanders_.whole(trial_);
@@ -74,7 +74,7 @@ class Scene {
     Program program(options, system_);
     program.runs(trial_, 1);
     const auto record = program.store->find_record(record_);
-    trial_.right(!record || *record == kRecord, "the damaged record was used");
+    trial_.right(!record || *record == kDamagedRecord, "the damaged record was used");
     trial_.right(test::read_bytes(path) == file, "the root was written to");
     bystanders_.whole_in(trial_, options);
     test::write_bytes(path, whole(kind));
@@ -162,7 +162,7 @@ void check_left_alone(Trial& trial, const fs::path& directory, EntryKind kind, c
 
 void truncated(Trial& trial) {
   trial.next("whole");
-  Scene scene(trial);
+  DamageScene scene(trial);
   for (const EntryKind kind : {EntryKind::binary, EntryKind::record}) {
     const Raw& whole = scene.whole(kind);
     const std::size_t header = scene.header_size(kind);
@@ -183,7 +183,7 @@ void truncated(Trial& trial) {
 
 void bit_flipped(Trial& trial) {
   trial.next("whole");
-  Scene scene(trial);
+  DamageScene scene(trial);
   for (const EntryKind kind : {EntryKind::binary, EntryKind::record}) {
     const Raw& whole = scene.whole(kind);
     for (std::size_t byte = 0; byte < whole.size(); ++byte) {
@@ -201,7 +201,7 @@ void bit_flipped(Trial& trial) {
 
 void under_another_name(Trial& trial) {
   trial.next("whole");
-  Scene scene(trial);
+  DamageScene scene(trial);
   const fs::path& directory = scene.directory();
   Program other(options_for(directory));
   other.runs(trial, 2);
@@ -240,7 +240,7 @@ void under_another_name(Trial& trial) {
 
 void other_formats(Trial& trial) {
   trial.next("whole");
-  Scene scene(trial);
+  DamageScene scene(trial);
   const fs::path& directory = scene.directory();
   const Raw binary = scene.whole(EntryKind::binary), record = scene.whole(EntryKind::record);
   const Key binary_key = scene.key(EntryKind::binary), record_key = scene.key(EntryKind::record);
@@ -278,8 +278,8 @@ void other_formats(Trial& trial) {
     check_left_alone(trial, directory, EntryKind::record, record_key, newer);
     cache::Store store(options_for(directory, 1 << 20));
     trial.right(!store.find_record(record_key), "a newer record was read");
-    store.put_record(record_key, kRecord);
-    trial.right(store.find_record(record_key) == kRecord, "the record kept in memory");
+    store.put_record(record_key, kDamagedRecord);
+    trial.right(store.find_record(record_key) == kDamagedRecord, "the record kept in memory");
     trial.kept(test::read_bytes(test::record_path(directory, record_key)) == newer,
                "a newer record was replaced");
   }

@@ -20,12 +20,12 @@ using nlohmann::json;
 using test::Call;
 using test::FaultyFileSystem;
 
-const Key kRecord = test::make_key("wanted", "record");
+const Key kRecordKey = test::make_key("wanted", "record");
 
 /// What every case of these faults runs: an instance, and a record of it.
 void run_once(Trial& trial, Program& program, int number, int value) {
   program.runs(trial, number);
-  program.store->put_record(kRecord, value);
+  program.store->put_record(kRecordKey, value);
 }
 
 /// Which calls one run makes that may fail, in order.
@@ -86,14 +86,15 @@ void check_recovers(Trial& trial, const fs::path& directory, int value) {
   options.lock_deadline = 0.1;  // of who died before the lock said who held it
   Program next(options);
   next.runs(trial, 1);
-  const auto record = next.store->find_record(kRecord);
+  const auto record = next.store->find_record(kRecordKey);
   trial.right(!record || *record == json(value) || *record == json(0), "a record never put");
   trial.right(next.store->verify().ok(), "something half written is under an entry's name");
-  next.store->put_record(kRecord, 2);
+  next.store->put_record(kRecordKey, 2);
   Program last(options);
   last.runs(trial, 1);
   trial.right(last.compiles() == 0, "an entry could not be put afterwards");
-  trial.right(last.store->find_record(kRecord) == json(2), "a record could not be put afterwards");
+  trial.right(last.store->find_record(kRecordKey) == json(2),
+              "a record could not be put afterwards");
 
   for (const fs::path& path : test::files_below(directory))
     if (path.extension() == ".tmp" || path.extension() == ".lock") age(path, 2 * 3600 + 10);
@@ -174,7 +175,8 @@ void writes_fail(Trial& trial) {
           run_once(trial, program, 1, 1);
           program.runs(trial, 1);
           trial.right(program.compiles() == 1, "what could not be written was not kept in memory");
-          trial.right(program.store->find_record(kRecord) == json(1), "the record kept in memory");
+          trial.right(program.store->find_record(kRecordKey) == json(1),
+                      "the record kept in memory");
           over = true;
           program.runs(trial, 2);
         }
@@ -384,8 +386,8 @@ void no_descriptors(Trial& trial) {
           Program& program = early ? before : inside;
           program.runs(trial, 1);                             // there
           program.runs(trial, static_cast<int>(20 + spare));  // not there
-          program.store->put_record(kRecord, 1);
-          (void)program.store->find_record(kRecord);
+          program.store->put_record(kRecordKey, 1);
+          (void)program.store->find_record(kRecordKey);
           (void)program.store->stats();
           (void)program.store->verify();
           try {

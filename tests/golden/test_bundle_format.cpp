@@ -82,7 +82,7 @@ std::vector<std::byte> golden_payload(int size) {
   return payload;
 }
 
-std::vector<std::byte> golden_record() {
+std::vector<std::byte> golden_payload_of_record() {
   const auto text = std::as_bytes(std::span(std::string_view(R"({"winner":{"block":128}})")));
   return {text.begin(), text.end()};
 }
@@ -93,7 +93,7 @@ TEST_CASE("the bytes of a bundle have not changed", "[golden][bundle]") {
   CHECK(cache::kBundleVersion == 1);  // with a new version, a new file here
   const Folder folder;
   cache::BundleWriter writer;
-  writer.add(EntryKind::record, golden_key("record", "sm_90a", "13.0"), golden_record());
+  writer.add(EntryKind::record, golden_key("record", "sm_90a", "13.0"), golden_payload_of_record());
   writer.add(EntryKind::binary, golden_key("binary", "sm_90a", "13.0"), golden_payload(64));
   writer.add(EntryKind::binary, golden_key("binary", "sm_80", "12.9"), golden_payload(100));
   writer.add(EntryKind::binary, golden_key("binary", "sm_80", "13.0"), Bytes());
@@ -125,7 +125,7 @@ TEST_CASE("the golden bundle is read, and its signature believed", "[golden][bun
   check(EntryKind::binary, golden_key("binary", "sm_80", "12.9"), golden_payload(100));
   check(EntryKind::binary, golden_key("binary", "sm_80", "13.0"), {});
   check(EntryKind::binary, golden_key("binary", "sm_90a", "13.0"), golden_payload(64));
-  check(EntryKind::record, golden_key("record", "sm_90a", "13.0"), golden_record());
+  check(EntryKind::record, golden_key("record", "sm_90a", "13.0"), golden_payload_of_record());
   const Key wanted = golden_key("binary", "sm_80", "unknown");
   CHECK(bundle.find_portable(EntryKind::binary, wanted.portable).size() == 2);
 

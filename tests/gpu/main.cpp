@@ -1,9 +1,8 @@
 // The suite's own entry: without a GPU or without NVRTC it says so and skips.
-#define CATCH_CONFIG_RUNNER
 #include <cstdio>
 
 #include "codegen/nvrtc.hpp"
-#include "kiln_test.hpp"
+#include "run_tests.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 
 namespace {
@@ -23,5 +22,5 @@ int main(int argc, char** argv) {
   const auto nvrtc =
       kiln::codegen::NvrtcCompiler::find(kiln::codegen::NvrtcOptions::from_environment());
   if (!nvrtc.compiler) return skip(nvrtc.reason);
-  return Catch::Session().run(argc, argv);
+  return kiln::test::run_tests(argc, argv);
 }

@@ -29,7 +29,7 @@ void run_part(const std::shared_ptr<Device>& device, const KernelDefinition& ker
               std::uint64_t seed, std::vector<std::vector<double>>& ratios) {
   DeviceWorkload workload(kernel, problem, device, seed);
   std::vector<Contestant> contestants = all;
-  const MeasureOptions options{.sample_seconds = 3e-4};
+  const RaceOptions options{.sample_seconds = 3e-4};
   Sampler sampler(*device, workload, options);
   for (Contestant& c : contestants) {
     sampler.start(c, {});

@@ -13,8 +13,6 @@ using kiln::RankStrategy;
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 int draw_size(Random& random, int most) {
   const double u = random.uniform();
   int low = 2, high = 8;
@@ -200,7 +198,8 @@ Scenario draw(std::uint64_t seed, const Limits& limits) {
       for (const float t : times) {
         const bool fails = all_fail || (some_fail && random.chance(0.1));
         builds.push_back(!(fails && random.chance(0.5)));
-        measured.push_back(fails ? kInfinity : t * static_cast<float>(random.uniform(0.95, 1.1)));
+        measured.push_back(fails ? ranks::kFailed
+                                 : t * static_cast<float>(random.uniform(0.95, 1.1)));
       }
       rank.times.push_back(std::move(measured));
       rank.builds.push_back(std::move(builds));
@@ -221,7 +220,7 @@ Scenario draw(std::uint64_t seed, const Limits& limits) {
     auto& odd = any();
     for (std::size_t p = 0; p < truth.size(); ++p)
       for (std::size_t c = 0; c < truth[p].size(); ++c)
-        if (random.chance(0.7)) odd.builds[p][c] = false, odd.times[p][c] = kInfinity;
+        if (random.chance(0.7)) odd.builds[p][c] = false, odd.times[p][c] = ranks::kFailed;
   }
   if (random.chance(0.05)) any().trouble = "device lost: code 700";
   if (random.chance(0.05)) any().start = random.uniform(2, 60);

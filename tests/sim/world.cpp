@@ -19,7 +19,6 @@ using ranks::Work;
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kRetry = 0.05;  ///< seconds before the first retry of a lost message
 
 std::uint32_t tree_rounds(int size) {
@@ -305,7 +304,7 @@ void World::complete(int r, std::uint32_t sequence) {
   std::vector<float> values = round.values;
   if (round.kind == Exchange::Kind::reduce_mean && !scenario_.network.equal_sums)
     for (float& v : values)
-      if (r % 2) v = std::nextafter(v, kInfinity);
+      if (r % 2) v = std::nextafter(v, ranks::kFailed);
   tell(r, ranks::Completed{sequence, round.bytes, values});
 }
 
@@ -396,7 +395,7 @@ std::vector<ranks::Times> World::measure(int r, double& takes) {
       takes += more;
       const bool builds = me.builds[item.problem][c];
       if (builds) s.built.insert({item.problem, c});
-      times.back().push_back(build ? (builds ? 1.0F : kInfinity) : me.times[item.problem][c]);
+      times.back().push_back(build ? (builds ? 1.0F : ranks::kFailed) : me.times[item.problem][c]);
       if (late) return times;
     }
   }

@@ -1,8 +1,11 @@
 #include "kiln/error.hpp"
 #include "kiln/registry.hpp"
 #include "kiln_test.hpp"
+#include "user_error.hpp"
 
 using namespace kiln;
+
+using kiln::test::user_error;
 
 namespace {
 
@@ -12,15 +15,6 @@ RegisteredKernel kernel(std::string name, std::vector<std::string> types = {"f32
             k.name = name + "_" + std::string(type);
             return k;
           }};
-}
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 }  // namespace
@@ -37,13 +31,13 @@ TEST_CASE("kernels by name and type", "[api][registry]") {
 TEST_CASE("what a registry refuses", "[api][registry]") {
   Registry registry;
   registry.add(kernel("scale")).add(kernel("sum"));
-  std::string text = message([&] { registry.make("scales"); });
+  std::string text = user_error([&] { registry.make("scales"); });
   CHECK(text.find("'scales'") != std::string::npos);
   CHECK(text.find("scale, sum") != std::string::npos);
-  text = message([&] { registry.make("scale", "f16"); });
+  text = user_error([&] { registry.make("scale", "f16"); });
   CHECK(text.find("'f16'") != std::string::npos);
   CHECK(text.find("f32, bf16") != std::string::npos);
-  CHECK(message([&] { registry.add(kernel("sum")); }).find("'sum'") != std::string::npos);
+  CHECK(user_error([&] { registry.add(kernel("sum")); }).find("'sum'") != std::string::npos);
   CHECK_THROWS_AS(registry.add(kernel("")), UserError);
   CHECK_THROWS_AS(registry.add(kernel("none", {})), UserError);
   RegisteredKernel empty = kernel("empty");

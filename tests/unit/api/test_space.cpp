@@ -3,6 +3,7 @@
 #include "kiln/config.hpp"
 #include "kiln/space.hpp"
 #include "kiln_test.hpp"
+#include "user_error.hpp"
 
 enum class Order { row, column };
 
@@ -22,6 +23,8 @@ KILN_PROBLEM(Size, n)
 
 using namespace kiln;
 
+using kiln::test::user_error;
+
 namespace {
 
 using TileSpace = Space<Tile, Size>;
@@ -39,15 +42,6 @@ constexpr auto kSpace =
         .where("a block is no longer than the problem",
                [](const Tile& t, const Size& s, const DeviceLimits&) { return t.block <= s.n; })
         .checked();
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 }  // namespace
 
@@ -92,14 +86,15 @@ TEST_CASE("a default of its own for the host", "[api][space]") {
 
 TEST_CASE("mistakes in a space that is made at run time", "[api][space]") {
   const TileSpace space{{128, 4, false, Order::row, 2}};
-  CHECK(message([&] { space.values(&Tile::block, {}); }).find("empty list") != std::string::npos);
-  CHECK(message([&] {
+  CHECK(user_error([&] { space.values(&Tile::block, {}); }).find("empty list") !=
+        std::string::npos);
+  CHECK(user_error([&] {
           space.values(&Tile::block, {128}).values(&Tile::block, {128});
         }).find("values twice") != std::string::npos);
   CHECK_THROWS_AS(space.values(&Tile::block, {64}).checked(), UserError);
   CHECK_THROWS_AS(space.values(&Tile::block, {128, 128}).checked(), UserError);
   // Unchecked, the mistake is named where the space is used.
-  const std::string outside = message([&] { space.values(&Tile::block, {64}).dynamic(); });
+  const std::string outside = user_error([&] { space.values(&Tile::block, {64}).dynamic(); });
   CHECK(outside.find("128") != std::string::npos);
   CHECK(outside.find("'block'") != std::string::npos);
   CHECK_THROWS_AS(space.values(&Tile::block,

@@ -52,6 +52,11 @@ inline Buffer read_bytes(const fs::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
+inline mode_t mode_of(const fs::path& path) {
+  struct stat status{};
+  return ::lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
+}
+
 /// Replaces a file's contents, keeping its mode.
 inline void write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -97,6 +102,13 @@ class Log {
   mutable std::mutex mutex_;
   std::vector<std::pair<LogLevel, std::string>> messages_;
 };
+
+inline StoreOptions options_for(const fs::path& directory, Log* log = nullptr) {
+  StoreOptions options;
+  options.directory = directory;
+  if (log != nullptr) options.log = log->sink();
+  return options;
+}
 
 enum class Call { make_directory, create, read, write, sync, rename, remove, touch };
 

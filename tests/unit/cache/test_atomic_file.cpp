@@ -17,11 +17,6 @@ UniqueFd open_directory(const fs::path& path) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-mode_t mode_of(const fs::path& path) {
-  struct stat status{};
-  return ::lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
-}
-
 }  // namespace
 
 TEST_CASE("a file appears whole, at commit, and private", "[cache][atomic_file]") {

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kPayload = 10'000;
 
-StoreOptions options_for(const fs::path& directory, std::uint64_t max_bytes = 0) {
+StoreOptions evicting_options(const fs::path& directory, std::uint64_t max_bytes = 0) {
   StoreOptions options;
   options.directory = directory;
   options.max_bytes = max_bytes;
@@ -59,7 +59,7 @@ TEST_CASE("a hit sets an old stamp to now, a young one not, and the future's nei
           "[cache][eviction]") {
   const TemporaryDirectory root;
   auto system = std::make_shared<FaultyFileSystem>();
-  Store store(options_for(root.path()), system);
+  Store store(evicting_options(root.path()), system);
   const Key key = make_key("a");
   store.put(key, make_bytes(10));
   store.put_record(key, 1);
@@ -98,7 +98,7 @@ TEST_CASE("a hit sets an old stamp to now, a young one not, and the future's nei
 
 TEST_CASE("trim removes the least recently used, binaries before records", "[cache][eviction]") {
   const TemporaryDirectory root;
-  Store store(options_for(root.path()));
+  Store store(evicting_options(root.path()));
   std::vector<Key> keys;
   for (int i = 0; i < 10; ++i) {
     keys.push_back(make_key("k" + std::to_string(i)));
@@ -133,7 +133,7 @@ TEST_CASE("trim removes the least recently used, binaries before records", "[cac
 
 TEST_CASE("trim leaves what is newer, planted, or not Kiln's", "[cache][eviction]") {
   const TemporaryDirectory root, elsewhere;
-  Store store(options_for(root.path()));
+  Store store(evicting_options(root.path()));
   const Key a = make_key("a"), newer = make_key("newer"), link = make_key("link"),
             damaged = make_key("damaged");
   for (const Key& key : {a, newer, link, damaged}) {
@@ -169,7 +169,7 @@ TEST_CASE("trim leaves what is newer, planted, or not Kiln's", "[cache][eviction
 TEST_CASE("trim sweeps abandoned files by the age that the file server tells",
           "[cache][eviction]") {
   const TemporaryDirectory root;
-  Store store(options_for(root.path()));
+  Store store(evicting_options(root.path()));
   const Key key = make_key("a");
   store.put(key, make_bytes(10));
   {
@@ -196,14 +196,14 @@ TEST_CASE("trim sweeps abandoned files by the age that the file server tells",
 
 TEST_CASE("trim of a directory that may not be used is an error", "[cache][eviction]") {
   const TemporaryDirectory root;
-  Store store(options_for(root.path()));
+  Store store(evicting_options(root.path()));
   store.put(make_key("a"), make_bytes(10));
   REQUIRE(::chmod(root.path().c_str(), 0777) == 0);
   CHECK_THROWS_AS(store.trim(0), EnvironmentError);
   CHECK(files_below(root.path()).size() == 1);
   REQUIRE(::chmod(root.path().c_str(), 0700) == 0);
   REQUIRE(::chmod((root.path() / "v1" / "binaries").c_str(), 0777) == 0);
-  CHECK_THROWS_AS(Store(options_for(root.path())).trim(0), EnvironmentError);
+  CHECK_THROWS_AS(Store(evicting_options(root.path())).trim(0), EnvironmentError);
   CHECK(files_below(root.path()).size() == 1);
   StoreOptions none;
   none.disk = false;
@@ -213,7 +213,7 @@ TEST_CASE("trim of a directory that may not be used is an error", "[cache][evict
 TEST_CASE("the store keeps to its size by itself", "[cache][eviction]") {
   const TemporaryDirectory root;
   constexpr std::uint64_t kLimit = 10 * (kPayload + 1000);
-  Store store(options_for(root.path(), kLimit));
+  Store store(evicting_options(root.path(), kLimit));
   CHECK(store.stats().max_bytes == kLimit);
   for (int i = 0; i < 60; ++i) {
     const Key key = make_key(std::to_string(i));
@@ -233,10 +233,10 @@ TEST_CASE("a store that found the directory full already makes room at its first
           "[cache][eviction]") {
   const TemporaryDirectory root;
   {
-    Store store(options_for(root.path()));
+    Store store(evicting_options(root.path()));
     for (int i = 0; i < 20; ++i) store.put(make_key(std::to_string(i)), make_bytes(kPayload));
   }
-  Store store(options_for(root.path(), 5 * (kPayload + 1000)));
+  Store store(evicting_options(root.path(), 5 * (kPayload + 1000)));
   store.find(make_key("0"));
   CHECK(store.stats().binaries == 20);  // readers remove nothing
   store.put(make_key("new"), make_bytes(10));
@@ -277,7 +277,7 @@ TEST_CASE("the limit comes from the options, else from the environment", "[cache
 TEST_CASE("what takes the victim's place is never removed in its stead", "[cache][eviction]") {
   const TemporaryDirectory root;
   auto system = std::make_shared<FaultyFileSystem>();
-  Store store(options_for(root.path()), system);
+  Store store(evicting_options(root.path()), system);
   const Key key = make_key("a");
   const fs::path path = binary_path(root.path(), key);
   for (const int moment : {0, 1}) {
@@ -288,7 +288,7 @@ TEST_CASE("what takes the victim's place is never removed in its stead", "[cache
     // was taken by mistake is put back.
     system->fault = [&](Call call, int) {
       if (call == Call::rename && renames++ <= moment) {
-        Store other(options_for(root.path()));
+        Store other(evicting_options(root.path()));
         other.put(key, make_bytes(kPayload, 10 + static_cast<unsigned>(renames)));
       }
       return 0;
@@ -330,13 +330,13 @@ TEST_CASE("readers, writers and evictors at once: whole entries, and the last re
   std::vector<std::unique_ptr<Child>> children;
   for (int evictor = 0; evictor < 3; ++evictor)
     children.push_back(std::make_unique<Child>([&] {
-      Store store(options_for(root.path()), std::make_shared<FaultyFileSystem>());
+      Store store(evicting_options(root.path()), std::make_shared<FaultyFileSystem>());
       for (int round = 0; round < 3 * kRounds; ++round) store.trim(round % 3 * 3500u);
       return 0;
     }));
   for (int number = 0; number < kKeys; ++number)
     children.push_back(std::make_unique<Child>([&, number] {
-      Store store(options_for(root.path()), std::make_shared<FaultyFileSystem>());
+      Store store(evicting_options(root.path()), std::make_shared<FaultyFileSystem>());
       const Key key = make_key(std::to_string(number));
       for (int version = 0; version < kRounds; ++version) {
         store.put(key, payload(number, version));
@@ -346,20 +346,21 @@ TEST_CASE("readers, writers and evictors at once: whole entries, and the last re
       return store.stats().damaged == 0 && store.stats().failed_writes == 0 ? 0 : 2;
     }));
   for (auto& child : children) CHECK(child->wait() == 0);
-  Store store(options_for(root.path()));
+  Store store(evicting_options(root.path()));
   CHECK(store.verify().ok());
   CHECK(store.verify().unfinished == 0);
 }
 
 TEST_CASE("evictors that compete remove no more than was asked for", "[cache][eviction][race]") {
   const TemporaryDirectory root;
-  Store store(options_for(root.path()));
+  Store store(evicting_options(root.path()));
   for (int i = 10; i < 50; ++i) store.put(make_key(std::to_string(i)), make_bytes(kPayload));
   const std::uint64_t target = store.stats().bytes / 2;
   std::atomic<std::uint64_t> removed{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
-    threads.emplace_back([&] { removed += Store(options_for(root.path())).trim(target).entries; });
+    threads.emplace_back(
+        [&] { removed += Store(evicting_options(root.path())).trim(target).entries; });
   for (std::thread& thread : threads) thread.join();
   CHECK(removed == 20);
   CHECK(store.stats().binaries == 20);

@@ -31,7 +31,7 @@ Key key_of(std::int64_t config, const std::string& compiler, const char* kind = 
       .finish();
 }
 
-StoreOptions options_for(const fs::path& directory, std::vector<fs::path> roots = {}) {
+StoreOptions rooted_options(const fs::path& directory, std::vector<fs::path> roots = {}) {
   StoreOptions options;
   options.directory = directory;
   options.roots = std::move(roots);
@@ -60,9 +60,9 @@ TEST_CASE("roots are asked in order, after the writable store, and are left alon
           "[cache][roots]") {
   const TemporaryDirectory own, first, second;
   const Key a = make_key("a"), b = make_key("b"), c = make_key("c");
-  Store(options_for(own.path())).put(a, make_bytes(10, 1));
+  Store(rooted_options(own.path())).put(a, make_bytes(10, 1));
   {
-    Store one(options_for(first.path())), two(options_for(second.path()));
+    Store one(rooted_options(first.path())), two(rooted_options(second.path()));
     one.put(a, make_bytes(10, 2));
     one.put(b, make_bytes(10, 2));
     one.put_record(b, 2);
@@ -74,7 +74,7 @@ TEST_CASE("roots are asked in order, after the writable store, and are left alon
   REQUIRE(::utimensat(AT_FDCWD, binary_path(first.path(), b).c_str(), old, 0) == 0);
   const auto before_first = names(first.path()), before_second = names(second.path());
 
-  Store store(options_for(own.path(), {first.path(), second.path()}));
+  Store store(rooted_options(own.path(), {first.path(), second.path()}));
   CHECK(store.root_problems().empty());
   CHECK(store.find(a) == make_bytes(10, 1));
   CHECK(store.find(b) == make_bytes(10, 2));
@@ -110,8 +110,8 @@ TEST_CASE("roots serve a store without a writable directory, and from memory the
           "[cache][roots]") {
   const TemporaryDirectory root;
   const Key key = make_key("a");
-  Store(options_for(root.path())).put(key, make_bytes(10));
-  StoreOptions options = options_for({}, {root.path()});
+  Store(rooted_options(root.path())).put(key, make_bytes(10));
+  StoreOptions options = rooted_options({}, {root.path()});
   options.disk = false;
   options.memory_bytes = 1 << 20;
   Store store(options);
@@ -124,12 +124,12 @@ TEST_CASE("roots serve a store without a writable directory, and from memory the
 TEST_CASE("a root that cannot be used is named once, and the others serve", "[cache][roots]") {
   const TemporaryDirectory own, good, open_to_all, parent;
   const Key key = make_key("a");
-  Store(options_for(good.path())).put(key, make_bytes(10));
-  Store(options_for(open_to_all.path())).put(make_key("b"), make_bytes(10));
+  Store(rooted_options(good.path())).put(key, make_bytes(10));
+  Store(rooted_options(open_to_all.path())).put(make_key("b"), make_bytes(10));
   REQUIRE(::chmod(open_to_all.path().c_str(), 0770) == 0);
   Log log;
   StoreOptions options =
-      options_for(own.path(), {parent.path() / "nowhere", open_to_all.path(), good.path()});
+      rooted_options(own.path(), {parent.path() / "nowhere", open_to_all.path(), good.path()});
   options.log = log.sink();
   Store store(options);
   CHECK(log.warnings().empty());  // not before it is needed
@@ -154,10 +154,10 @@ TEST_CASE("a root that cannot be used is named once, and the others serve", "[ca
 TEST_CASE("roots come from the environment if none are named", "[cache][roots]") {
   const TemporaryDirectory own, first, second;
   const Key key = make_key("a");
-  Store(options_for(second.path())).put(key, make_bytes(10));
+  Store(rooted_options(second.path())).put(key, make_bytes(10));
   const std::string value = first.path().string() + "::" + second.path().string() + ":";
   ::setenv("KILN_ROOTS", value.c_str(), 1);
-  Store store(options_for(own.path())), named(options_for(own.path(), {first.path()}));
+  Store store(rooted_options(own.path())), named(rooted_options(own.path(), {first.path()}));
   ::unsetenv("KILN_ROOTS");
   CHECK(store.find(key) == make_bytes(10));
   CHECK(store.stats().roots.size() == 2);
@@ -168,7 +168,7 @@ TEST_CASE("two users share a root", "[cache][roots]") {
   if (::geteuid() != 0) return;  // only root may become another
   const TemporaryDirectory root;
   const Key key = make_key("a");
-  Store(options_for(root.path() / "shared")).put(key, make_bytes(10));
+  Store(rooted_options(root.path() / "shared")).put(key, make_bytes(10));
   REQUIRE(::chmod(root.path().c_str(), 0755) == 0);
   for (const auto& item : fs::recursive_directory_iterator(root.path()))
     REQUIRE(::chmod(item.path().c_str(), item.is_directory() ? 0755 : 0644) == 0);
@@ -176,13 +176,13 @@ TEST_CASE("two users share a root", "[cache][roots]") {
   const auto user = [&](uid_t uid) {
     return in_child([&] {
       if (::setresuid(uid, uid, uid) != 0) return 1;
-      StoreOptions options = options_for({}, {root.path() / "shared"});
+      StoreOptions options = rooted_options({}, {root.path() / "shared"});
       options.disk = false;
       Store store(options);
       if (store.find(key) != make_bytes(10)) return 2;
       if (!store.find_portable(EntryKind::binary, key.portable, true, kAny)) return 3;
       // As a writable store it is foreign.
-      return Store(options_for(root.path() / "shared")).find(key) ? 4 : 0;
+      return Store(rooted_options(root.path() / "shared")).find(key) ? 4 : 0;
     });
   };
   CHECK(user(65534) == 0);
@@ -196,7 +196,7 @@ TEST_CASE("a directory root gives whole entries under their own names only", "[c
   const TemporaryDirectory root, elsewhere;
   const Key good = make_key("good"), cut = make_key("cut"), link = make_key("link"),
             loose = make_key("loose"), other = make_key("other"), renamed = make_key("renamed");
-  Store store(options_for(root.path()));
+  Store store(rooted_options(root.path()));
   for (const Key& key : {good, cut, link, loose, renamed}) store.put(key, make_bytes(100));
   fs::resize_file(binary_path(root.path(), cut), 600);  // the key is whole, the payload not
   fs::rename(binary_path(root.path(), link), elsewhere.path() / "entry");
@@ -249,7 +249,7 @@ TEST_CASE("what is no directory of one writer is no root", "[cache][roots]") {
   REQUIRE(::mkfifo((root.path() / "fifo").c_str(), 0600) == 0);
   for (const char* name : {"nothing", "file", "fifo"})
     CHECK(std::holds_alternative<Failure>(cache::make_directory_root(root.path() / name)));
-  Store(options_for(root.path())).put(make_key("a"), make_bytes(10));
+  Store(rooted_options(root.path())).put(make_key("a"), make_bytes(10));
   REQUIRE(::chmod((root.path() / "v1" / "binaries").c_str(), 0777) == 0);
   const auto opened = open(root.path());
   CHECK_FALSE(opened->find(EntryKind::binary, make_key("a")));  // refused within as well
@@ -259,9 +259,9 @@ TEST_CASE("what is no directory of one writer is no root", "[cache][roots]") {
 TEST_CASE("what is wanted is found whatever it was made with", "[cache][roots]") {
   const TemporaryDirectory own, root;
   const Key here = key_of(128, "13.0"), there = key_of(128, "12.9"), wanted = key_of(128, "?");
-  Store(options_for(root.path())).put(there, make_bytes(10, 2));
+  Store(rooted_options(root.path())).put(there, make_bytes(10, 2));
   for (const std::size_t memory : {std::size_t{0}, std::size_t{1} << 20}) {
-    StoreOptions options = options_for(own.path() / std::to_string(memory), {root.path()});
+    StoreOptions options = rooted_options(own.path() / std::to_string(memory), {root.path()});
     options.memory_bytes = memory;
     Store store(options);
     const auto find = [&](bool with_own, const auto& accept) {
@@ -279,7 +279,7 @@ TEST_CASE("what is wanted is found whatever it was made with", "[cache][roots]")
     CHECK(store.stats().misses == 3);
 
     // Written by another process after the index was made.
-    Store(options_for(own.path() / std::to_string(memory))).put(key_of(64, "x"), make_bytes(5));
+    Store(rooted_options(own.path() / std::to_string(memory))).put(key_of(64, "x"), make_bytes(5));
     CHECK(store.find_portable(EntryKind::binary, key_of(64, "?").portable, true, kAny)->payload ==
           make_bytes(5));
     fs::resize_file(binary_path(own.path() / std::to_string(memory), here), 300);
@@ -290,7 +290,7 @@ TEST_CASE("what is wanted is found whatever it was made with", "[cache][roots]")
 TEST_CASE("records are found by what is wanted, the unwritten one first", "[cache][roots]") {
   const TemporaryDirectory own;
   auto system = std::make_shared<FaultyFileSystem>();
-  StoreOptions options = options_for(own.path());
+  StoreOptions options = rooted_options(own.path());
   options.memory_bytes = 1 << 20;
   Store store(options, system);
   const Key key = key_of(128, "13.0", "record");
@@ -309,13 +309,13 @@ TEST_CASE("records are found by what is wanted, the unwritten one first", "[cach
 
 TEST_CASE("the closest key differs in the fewest wanted fields", "[cache][roots]") {
   const TemporaryDirectory own, root;
-  Store store(options_for(own.path(), {root.path()}));
+  Store store(rooted_options(own.path(), {root.path()}));
   const Key wanted = key_of(128, "?");
   CHECK_FALSE(store.closest(EntryKind::binary, wanted));
   const Key far = KeyBuilder("binary", 2).add("kernel", "rmsnorm").add("block", 1).finish();
   store.put(far, make_bytes(10));
   CHECK(store.closest(EntryKind::binary, wanted)->digest == far.digest);
-  Store(options_for(root.path())).put(key_of(64, "13.0"), make_bytes(10));
+  Store(rooted_options(root.path())).put(key_of(64, "13.0"), make_bytes(10));
   CHECK(store.closest(EntryKind::binary, wanted)->digest == key_of(64, "13.0").digest);
   store.put(key_of(32, "13.0"), make_bytes(10));  // as close: one of the two, always the same
   const auto tie = store.closest(EntryKind::binary, wanted);
@@ -328,14 +328,14 @@ TEST_CASE("the closest key differs in the fewest wanted fields", "[cache][roots]
 TEST_CASE("entries of version 1 answer their whole key, and nothing portable", "[cache][roots]") {
   const TemporaryDirectory root;
   const Key key = key_of(128, "13.0");
-  Store(options_for(root.path())).put(key, make_bytes(10));
+  Store(rooted_options(root.path())).put(key, make_bytes(10));
   Buffer file = read_bytes(binary_path(root.path(), key));  // as version 1 had it
   file[8] = std::byte{1};
   file.erase(file.begin() + 12 + 32, file.begin() + 12 + 32 + 36);
   const Digest checksum = sha256(std::span(file).first(file.size() - sizeof(Digest)));
   std::copy(checksum.begin(), checksum.end(), file.end() - sizeof(Digest));
   write_bytes(binary_path(root.path(), key), file);
-  Store store(options_for(root.path()));
+  Store store(rooted_options(root.path()));
   CHECK(store.find(key) == make_bytes(10));
   CHECK_FALSE(store.find_portable(EntryKind::binary, key.portable, true, kAny));
   CHECK(store.verify().ok());
@@ -349,7 +349,7 @@ TEST_CASE("keys longer than the first read are told", "[cache][roots]") {
   const TemporaryDirectory root;
   const Key key =
       KeyBuilder("binary", 2).add("options", std::string(20'000, 'x')).made_with().finish();
-  Store store(options_for(root.path()));
+  Store store(rooted_options(root.path()));
   store.put(key, make_bytes(10));
   CHECK(store.find_portable(EntryKind::binary, key.portable, true, kAny));
   CHECK(store.closest(EntryKind::binary, key)->fields == key.fields);
@@ -358,7 +358,7 @@ TEST_CASE("keys longer than the first read are told", "[cache][roots]") {
 TEST_CASE("an entry written in the same instant as its neighbour is not overlooked",
           "[cache][roots]") {
   const TemporaryDirectory root;
-  Store store(options_for(root.path()));
+  Store store(rooted_options(root.path()));
   const Key first = key_of(0, "13.0");
   std::int64_t number = 1;
   while (key_of(number, "13.0").digest[0] != first.digest[0]) ++number;

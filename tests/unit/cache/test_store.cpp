@@ -19,18 +19,6 @@ using nlohmann::json;
 
 namespace {
 
-StoreOptions options_for(const fs::path& directory, Log* log = nullptr) {
-  StoreOptions options;
-  options.directory = directory;
-  if (log != nullptr) options.log = log->sink();
-  return options;
-}
-
-mode_t mode_of(const fs::path& path) {
-  struct stat status{};
-  return ::lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
-}
-
 /// The same bytes with a byte changed and a checksum that fits again.
 Buffer with_version(Buffer file, unsigned char version) {
   file[8] = std::byte{version};

@@ -16,13 +16,6 @@ using nlohmann::json;
 
 namespace {
 
-StoreOptions options_for(const fs::path& directory, Log* log = nullptr) {
-  StoreOptions options;
-  options.directory = directory;
-  if (log != nullptr) options.log = log->sink();
-  return options;
-}
-
 /// How many calls that may fail one put of a binary makes in a directory that does not exist.
 int calls_of_a_put() {
   const TemporaryDirectory root;

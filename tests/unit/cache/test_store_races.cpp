@@ -35,9 +35,8 @@ json record_of(unsigned seed) {
   return {{"seed", seed}, {"filler", std::string(100 + 37 * seed, 'x')}};
 }
 
-StoreOptions options_for(const fs::path& directory, std::size_t memory_bytes) {
-  StoreOptions options;
-  options.directory = directory;
+StoreOptions racing_options(const fs::path& directory, std::size_t memory_bytes) {
+  StoreOptions options = options_for(directory);
   options.memory_bytes = memory_bytes;
   return options;
 }
@@ -70,7 +69,7 @@ int failing_processes(const fs::path& directory, unsigned count, bool identical)
     if (pid == 0) {
       int code = 1;
       try {
-        Store store(options_for(directory, 0), std::make_shared<FaultyFileSystem>());
+        Store store(racing_options(directory, 0), std::make_shared<FaultyFileSystem>());
         code = contend(store, writer, identical) == 0 && store.stats().damaged == 0 &&
                        store.stats().failed_writes == 0
                    ? 0
@@ -95,7 +94,7 @@ TEST_CASE("processes racing on few keys find whole payloads or none", "[cache][s
   for (const bool identical : {true, false}) {
     const TemporaryDirectory root;
     CHECK(failing_processes(root.path() / "cache", 8, identical) == 0);
-    Store store(options_for(root.path() / "cache", 0));
+    Store store(racing_options(root.path() / "cache", 0));
     for (unsigned number = 0; number < kKeys; ++number) {
       const auto bytes = store.find(key_of(number));
       REQUIRE(bytes);
@@ -111,7 +110,8 @@ TEST_CASE("processes racing on few keys find whole payloads or none", "[cache][s
 TEST_CASE("threads racing on one store find whole payloads or none", "[cache][store][race]") {
   for (const std::size_t memory : {std::size_t{0}, std::size_t{20'000}, std::size_t{1} << 20}) {
     const TemporaryDirectory root;
-    Store store(options_for(root.path() / "cache", memory), std::make_shared<FaultyFileSystem>());
+    Store store(racing_options(root.path() / "cache", memory),
+                std::make_shared<FaultyFileSystem>());
     std::atomic<int> torn{0};
     std::vector<std::thread> threads;
     for (unsigned writer = 0; writer < 16; ++writer)
@@ -130,7 +130,7 @@ TEST_CASE("threads racing on one store find whole payloads or none", "[cache][st
 TEST_CASE("clearing while others write breaks nothing", "[cache][store][race]") {
   const TemporaryDirectory root;
   auto system = std::make_shared<FaultyFileSystem>();
-  Store store(options_for(root.path() / "cache", 0), system);
+  Store store(racing_options(root.path() / "cache", 0), system);
   std::atomic<int> torn{0};
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;

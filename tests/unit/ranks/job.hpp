@@ -14,8 +14,6 @@ namespace job {
 
 using namespace kiln::runtime::ranks;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
 inline std::vector<AgreementInput> inputs(int size, std::size_t candidates,
                                           const kiln::RankOptions& options = {},
                                           std::size_t problems = 1) {

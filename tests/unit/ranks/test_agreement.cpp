@@ -55,7 +55,7 @@ TEST_CASE("a candidate that failed on one rank is nobody's choice", "[ranks]") {
     options.reduction = op;
     Job job(inputs(3, 3, options));
     job.run([](int rank, Work::Kind, std::size_t, std::size_t c) {
-      return c == 1 ? (rank == 1 ? kInf : 1.0F) : 5.0F - static_cast<float>(c);
+      return c == 1 ? (rank == 1 ? kFailed : 1.0F) : 5.0F - static_cast<float>(c);
     });
     CHECK(job.decision(0).plan.choices[0].candidate == 2);
     CHECK(job.exchanges[0].size() == 5);  // digest, vote, one reduction, compare, confirm
@@ -64,7 +64,7 @@ TEST_CASE("a candidate that failed on one rank is nobody's choice", "[ranks]") {
 
 TEST_CASE("when nothing works anywhere, the plan says so", "[ranks]") {
   Job job(inputs(2, 3));
-  job.run([](auto...) { return kInf; });
+  job.run([](auto...) { return kFailed; });
   CHECK(job.decision(0).kind == Kind::plan);
   CHECK(std::isinf(job.decision(0).plan.choices[0].seconds));
   CHECK(job.decision(0).plan.choices[0].candidate == 0);
@@ -206,7 +206,7 @@ TEST_CASE("one rank per store saves what was tuned", "[ranks]") {
   auto all = inputs(4, 2, {}, 2);
   all[0].store = 0, all[1].store = 3, all[2].store = 3, all[3].store = 4;
   Job job(all);
-  job.run([](int, Work::Kind, std::size_t p, std::size_t) { return p == 1 ? kInf : 1.0F; });
+  job.run([](int, Work::Kind, std::size_t p, std::size_t) { return p == 1 ? kFailed : 1.0F; });
   CHECK(job.saves[0].empty());
   CHECK(job.saves[1] == std::vector<std::size_t>{0});  // of problem 1 there is nothing to keep
   CHECK(job.saves[2].empty());
@@ -220,8 +220,8 @@ TEST_CASE("in lockstep all ranks launch the same, and only what all can", "[rank
     options.reduction = op;
     Job job(inputs(3, 5, options, 2));
     job.run([](int rank, Work::Kind kind, std::size_t, std::size_t c) {
-      if (kind == Work::Kind::build) return c == 2 && rank == 1 ? kInf : 1.0F;
-      return c == 3 && rank == 0 ? kInf : 9.0F - static_cast<float>(c);  // 3 fails when launched
+      if (kind == Work::Kind::build) return c == 2 && rank == 1 ? kFailed : 1.0F;
+      return c == 3 && rank == 0 ? kFailed : 9.0F - static_cast<float>(c);  // 3 fails when launched
     });
     check_same_exchanges(job);
     for (std::size_t r = 0; r < 3; ++r) {
@@ -243,7 +243,7 @@ TEST_CASE("every rank builds what was chosen before it agrees, and nothing else"
     Job job(inputs(3, 4, options, 3));
     job.run([](int, Work::Kind kind, std::size_t p, std::size_t c) {
       if (kind == Work::Kind::build) return 1.0F;
-      return p == 1 ? kInf : 9.0F - static_cast<float>(c);  // of problem 1 nothing can be used
+      return p == 1 ? kFailed : 9.0F - static_cast<float>(c);  // of problem 1 nothing can be used
     });
     check_same_exchanges(job);
     for (std::size_t r = 0; r < 3; ++r) {

@@ -94,7 +94,7 @@ TEST_CASE("no plan names what some rank cannot build", "[ranks]") {
         return job.decision(2).why.describe();
       };
       const auto fails = [](int rank, Work::Kind kind, std::size_t p, std::size_t c) {
-        if (kind == Work::Kind::build) return rank == 1 && p == 1 && c == 3 ? kInf : 1.0F;
+        if (kind == Work::Kind::build) return rank == 1 && p == 1 && c == 3 ? kFailed : 1.0F;
         return 9.0F - static_cast<float>(c);
       };
       const auto works = [&](int, Work::Kind kind, std::size_t p, std::size_t c) {
@@ -122,7 +122,8 @@ TEST_CASE("alone, too, a rank does not choose what it cannot build", "[ranks]") 
   auto all = inputs(2, 2, options);
   for (auto& in : all) in.problems[0].record = Record{{2, 1}, 1};
   Job job(all);
-  job.run([](int rank, Work::Kind, std::size_t, std::size_t) { return rank == 1 ? kInf : 1.0F; });
+  job.run(
+      [](int rank, Work::Kind, std::size_t, std::size_t) { return rank == 1 ? kFailed : 1.0F; });
   CHECK(job.decision(0).kind == Kind::own);
   CHECK(job.decision(1).kind == Kind::defaults);
   CHECK(job.decision(1).why.describe() ==

@@ -63,7 +63,7 @@ TEST_CASE("who fails in the finals is not chosen for its first round", "[ranks]"
   job.run([&](int rank, Work::Kind kind, std::size_t, std::size_t c) {
     if (kind == Work::Kind::build) return 1.0F;
     if (!in_finals(job, rank)) return 9.0F - static_cast<float>(c);
-    return c == 5 ? kInf : kUntried;  // and then time was over
+    return c == 5 ? kFailed : kUntried;  // and then time was over
   });
   CHECK(job.decision(0).plan.choices[0] == Choice{4, 5.0F});
   CHECK(std::isinf(job.decision(0).plan.records[0].times[5]));
@@ -79,7 +79,7 @@ TEST_CASE("a stop in lockstep ends all after the same launch, with what they hav
       return rank == 1 && work.kind == Work::Kind::together && work.items[0].candidates[0] == 2;
     };
     job.run([](int rank, Work::Kind kind, std::size_t, std::size_t c) {
-      if (kind == Work::Kind::build) return c == 4 && rank == 0 ? kInf : 1.0F;
+      if (kind == Work::Kind::build) return c == 4 && rank == 0 ? kFailed : 1.0F;
       return 9.0F - static_cast<float>(c);
     });
     check_same_exchanges(job);

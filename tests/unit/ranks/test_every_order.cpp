@@ -47,7 +47,7 @@ struct Explorer {
         Worked done;
         const bool fails = work->builds() && static_cast<int>(r) == builds_nothing;
         for (const auto& item : work->items)
-          done.times.emplace_back(item.candidates.size(), fails ? kInf : 1.0F);
+          done.times.emplace_back(item.candidates.size(), fails ? kFailed : 1.0F);
         act(w, r, w.machines[r].handle(done, 0));
       } else if (const auto* s = std::get_if<Settle>(&a)) {
         w.asks[r] = 1;

@@ -51,7 +51,7 @@ class Plain : public Communicator {
   std::unique_ptr<Communicator> base_;
 };
 
-struct Settled {
+struct SettledRanks {
   std::vector<std::unique_ptr<Communicator>> ends;
   std::vector<std::string> why;
 };
@@ -62,8 +62,8 @@ void on_each(std::size_t ranks, const std::function<void(std::size_t rank)>& bod
 }
 
 /// Every rank in its folder; who is `without` has no hard links.
-Settled settle_in(const std::vector<fs::path>& folders, int without = -1) {
-  Settled all;
+SettledRanks settle_in(const std::vector<fs::path>& folders, int without = -1) {
+  SettledRanks all;
   all.why.assign(folders.size(), "not asked");
   all.ends = thread_communicators(static_cast<int>(folders.size()));
   on_each(folders.size(), [&](std::size_t r) {
@@ -74,14 +74,14 @@ Settled settle_in(const std::vector<fs::path>& folders, int without = -1) {
   return all;
 }
 
-void check_settles(const Settled& all) {
+void check_settles(const SettledRanks& all) {
   for (std::size_t r = 0; r < all.ends.size(); ++r) {
     CHECK(all.why[r] == "");
     CHECK(all.ends[r]->settles());
   }
 }
 
-void check_refused(const Settled& all, const std::vector<std::string>& why) {
+void check_refused(const SettledRanks& all, const std::vector<std::string>& why) {
   for (std::size_t r = 0; r < all.ends.size(); ++r) {
     CHECK_FALSE(all.ends[r]->settles());
     CHECK(all.ends[r]->rank() == static_cast<int>(r));
@@ -122,7 +122,7 @@ extern "C" int linkat(int from_folder, const char* from, int to_folder, const ch
 TEST_CASE("in a folder the first proposal is everyone's answer", "[ranks][settle]") {
   const TemporaryDirectory folder;
   const fs::path made = folder.path() / "made" / "for this";
-  const Settled all = settle_in({made, made, made});
+  const SettledRanks all = settle_in({made, made, made});
   check_settles(all);
   for (const bool first : {true, false}) {
     const Digest question = sha256(first ? "one" : "another");
@@ -139,7 +139,7 @@ TEST_CASE("in a folder the first proposal is everyone's answer", "[ranks][settle
 
 TEST_CASE("many ranks that ask at once are given one answer", "[ranks][settle]") {
   const TemporaryDirectory folder;
-  const Settled all = settle_in(std::vector<fs::path>(6, folder.path()));
+  const SettledRanks all = settle_in(std::vector<fs::path>(6, folder.path()));
   check_settles(all);
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> yes{0}, no{0};
@@ -155,7 +155,7 @@ TEST_CASE("many ranks that ask at once are given one answer", "[ranks][settle]")
 
 TEST_CASE("a part settles where the whole does", "[ranks][settle]") {
   const TemporaryDirectory folder;
-  Settled all = settle_in({folder.path(), folder.path()});
+  SettledRanks all = settle_in({folder.path(), folder.path()});
   std::vector<std::unique_ptr<Communicator>> parts(2);
   on_each(2, [&](std::size_t r) {
     if (all.ends[r]->split(static_cast<int>(r), parts[r], deadline_in(30))) parts[r] = nullptr;

@@ -9,7 +9,7 @@
 #include "kiln_test.hpp"
 
 using namespace kiln;
-using Kind = RankFailure::Kind;
+using FailureKind = RankFailure::Kind;
 
 namespace {
 
@@ -66,7 +66,8 @@ TEST_CASE("who is late is named, and the end is broken from then on", "[ranks]")
     if (c.rank() == 1) return;
     std::vector<float> one{1};
     const auto failure = c.reduce(one, Reduction::max, deadline_in(0.05));
-    named += failure && failure->kind == Kind::timeout && failure->ranks == std::vector<int>{1};
+    named +=
+        failure && failure->kind == FailureKind::timeout && failure->ranks == std::vector<int>{1};
     named += c.reduce(one, Reduction::max, deadline_in(1000)).has_value();
   });
   CHECK(named == 4);
@@ -89,9 +90,10 @@ TEST_CASE("an abort wakes everyone with its reason", "[ranks]") {
   std::atomic<int> told{0};
   on_each(ends, [&](Communicator& c) {
     std::vector<float> one{1};
-    if (c.rank() == 2) return c.abort({Kind::system, {}, "out of memory"});
+    if (c.rank() == 2) return c.abort({FailureKind::system, {}, "out of memory"});
     const auto failure = c.reduce(one, Reduction::max, deadline_in(1000));
-    told += failure && failure->kind == Kind::aborted && failure->ranks == std::vector<int>{2} &&
+    told += failure && failure->kind == FailureKind::aborted &&
+            failure->ranks == std::vector<int>{2} &&
             failure->describe() == "rank 2 gave up: out of memory";
   });
   CHECK(told == 3);
@@ -99,7 +101,7 @@ TEST_CASE("an abort wakes everyone with its reason", "[ranks]") {
 
 TEST_CASE("an abort on account of another rank says so", "[ranks]") {
   Ends ends = thread_communicators(3);
-  ends[2]->abort({Kind::timeout, {1}, "gather was not joined in time"});
+  ends[2]->abort({FailureKind::timeout, {1}, "gather was not joined in time"});
   std::vector<float> one{1};
   const auto failure = ends[0]->reduce(one, Reduction::max, deadline_in(1000));
   CHECK(failure->describe() == "rank 1 is late: gather was not joined in time");
@@ -112,7 +114,7 @@ TEST_CASE("an end that is destroyed is gone at once", "[ranks]") {
   on_each(ends, [&](Communicator& c) {
     std::vector<float> one{1};
     const auto failure = c.reduce(one, Reduction::max, deadline_in(1000));
-    told += failure && failure->kind == Kind::lost && failure->ranks == std::vector<int>{0};
+    told += failure && failure->kind == FailureKind::lost && failure->ranks == std::vector<int>{0};
   });
   CHECK(told == 2);
 }
@@ -124,7 +126,7 @@ TEST_CASE("a call of another kind or size is found by whoever comes second", "[r
     std::vector<float> values(static_cast<std::size_t>(1 + c.rank()));
     const auto failure = c.reduce(values, Reduction::max, deadline_in(0.3));
     failed += failure.has_value();
-    found += failure && failure->kind == Kind::mismatch;
+    found += failure && failure->kind == FailureKind::mismatch;
   });
   CHECK(failed == 2);
   CHECK(found == 1);
@@ -140,7 +142,7 @@ TEST_CASE("groups of a split fail on their own", "[ranks]") {
     std::vector<float> value{static_cast<float>(c.rank())};
     if (c.rank() % 2) {  // 1 and 3: one gives up
       if (c.rank() == 3)
-        part->abort({Kind::system, {}, "enough"});
+        part->abort({FailureKind::system, {}, "enough"});
       else
         good += part->reduce(value, Reduction::max, deadline_in(1000)).has_value();
     } else {
@@ -168,11 +170,12 @@ TEST_CASE("the first proposal is everyone's answer, on broken ends, too", "[rank
 }
 
 TEST_CASE("failures read well", "[ranks]") {
-  CHECK(RankFailure{Kind::timeout, {3}, "x"}.describe() == "rank 3 is late: x");
-  CHECK(RankFailure{Kind::lost, {1, 2}, ""}.describe() == "ranks 1 and 2 are gone");
-  CHECK(RankFailure{Kind::mismatch, {1, 2, 4}, "y"}.describe() == "ranks 1, 2 and 4 differ: y");
-  CHECK(RankFailure{Kind::timeout, {}, "z"}.describe() == "a rank is late: z");
+  CHECK(RankFailure{FailureKind::timeout, {3}, "x"}.describe() == "rank 3 is late: x");
+  CHECK(RankFailure{FailureKind::lost, {1, 2}, ""}.describe() == "ranks 1 and 2 are gone");
+  CHECK(RankFailure{FailureKind::mismatch, {1, 2, 4}, "y"}.describe() ==
+        "ranks 1, 2 and 4 differ: y");
+  CHECK(RankFailure{FailureKind::timeout, {}, "z"}.describe() == "a rank is late: z");
   std::vector<int> many(100);
-  CHECK(RankFailure{Kind::aborted, many, ""}.describe() ==
+  CHECK(RankFailure{FailureKind::aborted, many, ""}.describe() ==
         "ranks 0, 0, 0, 0, 0, 0, 0, 0 and 92 more gave up");
 }

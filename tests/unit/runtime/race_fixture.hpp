@@ -37,7 +37,7 @@ struct Race {
     c.geometry = {{1}, {1}, 0};
     contestants.push_back(std::move(c));
   }
-  void run(const runtime::MeasureOptions& options = {}, std::size_t keep = 0) {
+  void run(const runtime::RaceOptions& options = {}, std::size_t keep = 0) {
     report = runtime::measure(*bench.device, *workload, contestants, options,
                               [=](std::size_t candidate) { return candidate == keep; }, {});
   }

@@ -9,11 +9,11 @@ using namespace kiln;
 using namespace kiln::runtime;
 using kiln::test::Noise;
 using kiln::test::Race;
-using MeasureOptions = kiln::runtime::MeasureOptions;
+using RaceOptions = kiln::runtime::RaceOptions;
 
 namespace {
 
-std::size_t all_rounds(const MeasureOptions& options = {}) {
+std::size_t all_rounds(const RaceOptions& options = {}) {
   return static_cast<std::size_t>(options.rounds + options.final_rounds);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("nobody is timed for much longer than its share", "[runtime][measure]"
 TEST_CASE("short launches are timed in numbers", "[runtime][measure]") {
   Race race;
   race.enter(1, 0.25);
-  MeasureOptions options;
+  RaceOptions options;
   options.sample_seconds = 1;
   options.warm_up_below = 2;
   options.contestant_seconds = 100;
@@ -96,7 +96,7 @@ TEST_CASE("warm-up goes on until launches agree, and not for ever", "[runtime][m
   race.bench.device->clock = [&](double s) {
     return s * (launch++ < 5 ? 1 + 0.5 / launch : 1);  // 1.5, 1.25, 1.17, 1.125, 1.1, 1, 1
   };
-  MeasureOptions options;
+  RaceOptions options;
   options.rounds = 1;
   options.final_rounds = 0;
   race.run(options);
@@ -250,7 +250,7 @@ TEST_CASE("launches go from copy to copy, and the cache is filled outside the ti
 
   outputs.clear();
   fills = 0;
-  MeasureOptions warm;
+  RaceOptions warm;
   warm.cold_cache = false;
   race.run(warm);
   CHECK(outputs.size() == 1);
@@ -264,7 +264,7 @@ TEST_CASE("samples of several launches are replayed where the device can", "[run
       race.bench.device->records = can;
       race.enter(1, 1e-5);
       race.enter(2, 2e-2);  // a long launch has nothing to gain
-      MeasureOptions options;
+      RaceOptions options;
       options.graph_replay = want;
       options.give_up_factor = 1e9;
       options.confidence = 1 - 1e-15;

@@ -12,13 +12,13 @@ using kiln::test::Process;
 
 namespace {
 
-struct Stopwatch {
+struct TimedWork {
   Directory directory;
   Process process{directory.path()};
   Runtime runtime = process.runtime();
   std::shared_ptr<runtime::LoadedKernel> kernel;
 
-  explicit Stopwatch(double seconds = 1e-3) {
+  explicit TimedWork(double seconds = 1e-3) {
     process.device->compute = nullptr;
     process.of(1).seconds = seconds;
     codegen::Binary binary;
@@ -43,7 +43,7 @@ bool says(const Timing& t, const std::string& part) {
 }  // namespace
 
 TEST_CASE("a measurement says how long, how sure and from what", "[runtime][timing]") {
-  Stopwatch s;
+  TimedWork s;
   int sample = 0;
   s.device().clock = [&](double seconds) { return seconds * (1 + 0.01 * (sample++ % 5)); };
   MeasureOptions options;
@@ -72,7 +72,7 @@ TEST_CASE("a measurement says how long, how sure and from what", "[runtime][timi
 }
 
 TEST_CASE("time or samples end it, whichever comes first", "[runtime][timing]") {
-  Stopwatch s(1e-2);
+  TimedWork s(1e-2);
   MeasureOptions options;
   options.seconds = 1;
   const auto taken = measure(s.runtime, s.work(), options).samples.size();
@@ -82,7 +82,7 @@ TEST_CASE("time or samples end it, whichever comes first", "[runtime][timing]") 
   CHECK(measure(s.runtime, s.work(), options).samples.size() == 7);
   options.samples = 2;
   CHECK(measure(s.runtime, s.work(), options).samples.size() == 2);
-  Stopwatch slow(10);
+  TimedWork slow(10);
   options.samples = 0;
   const Timing t = measure(slow.runtime, slow.work(), options);
   CHECK(t.samples.size() == options.least_samples);
@@ -90,7 +90,7 @@ TEST_CASE("time or samples end it, whichever comes first", "[runtime][timing]") 
 }
 
 TEST_CASE("short calls share a sample when that is allowed", "[runtime][timing]") {
-  Stopwatch s(1.001e-6);
+  TimedWork s(1.001e-6);
   s.device().info().limits.l2_bytes = 1 << 16;
   MeasureOptions options;
   options.samples = 10;
@@ -110,7 +110,7 @@ TEST_CASE("short calls share a sample when that is allowed", "[runtime][timing]"
 }
 
 TEST_CASE("what comes before a sample is not timed", "[runtime][timing]") {
-  Stopwatch s;
+  TimedWork s;
   s.device().info().limits.l2_bytes = 1 << 16;
   std::size_t fills = 0, wrong = 0;
   s.device().on_fill = [&](void*, std::size_t bytes) {
@@ -133,7 +133,7 @@ TEST_CASE("what comes before a sample is not timed", "[runtime][timing]") {
 }
 
 TEST_CASE("graphs are used where they can be", "[runtime][timing]") {
-  Stopwatch s(1.001e-6);
+  TimedWork s(1.001e-6);
   MeasureOptions options;
   options.samples = 10;
   options.cold_cache = false;
@@ -159,7 +159,7 @@ TEST_CASE("graphs are used where they can be", "[runtime][timing]") {
 }
 
 TEST_CASE("nonsense is refused, with the field and its value", "[runtime][timing]") {
-  Stopwatch s;
+  TimedWork s;
   CHECK_THROWS_AS(measure(s.runtime, {}), UserError);
   for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     MeasureOptions options;
@@ -179,7 +179,7 @@ TEST_CASE("nonsense is refused, with the field and its value", "[runtime][timing
 }
 
 TEST_CASE("what work throws comes out, and nothing leaks", "[runtime][timing]") {
-  Stopwatch s;
+  TimedWork s;
   s.device().info().limits.l2_bytes = 1 << 16;
   int calls = 0;
   CHECK_THROWS_AS(measure(s.runtime,
@@ -192,7 +192,7 @@ TEST_CASE("what work throws comes out, and nothing leaks", "[runtime][timing]") 
 }
 
 TEST_CASE("drift, noise and a warm cache are said", "[runtime][timing]") {
-  Stopwatch s;
+  TimedWork s;
   MeasureOptions options;
   options.samples = 40;
   const Timing warm = measure(s.runtime, s.work(), options);

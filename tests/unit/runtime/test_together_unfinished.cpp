@@ -10,7 +10,7 @@ using namespace kiln::test;
 
 namespace {
 
-TuneResult known_alone(const fs::path& directory, const KernelDefinition& kernel) {
+TuneResult result_alone(const fs::path& directory, const KernelDefinition& kernel) {
   Process alone(directory);
   auto known = alone.runtime().tuned(kernel).known({64});
   if (!known) throw std::runtime_error("no record");
@@ -61,7 +61,7 @@ TEST_CASE("what ranks did not come to stays as it is on record", "[runtime][rank
   SECTION("the winner was better than what was found this time") {
     check_plan(tune_as_asked(job, kernel), 2);
     for (const int r : {0, 1}) {
-      const auto known = known_alone(job[r].options.store.directory, kernel);
+      const auto known = result_alone(job[r].options.store.directory, kernel);
       CHECK(known.winner().config == winner);
       CHECK(known.count(CandidateStatus::measured) == 10);
     }
@@ -70,7 +70,7 @@ TEST_CASE("what ranks did not come to stays as it is on record", "[runtime][rank
     for (const int r : {0, 1}) job[r].of(2).seconds = 0.05 * kMs;
     check_plan(tune_as_asked(job, kernel), 2);
     for (const int r : {0, 1}) {
-      const auto known = known_alone(job[r].options.store.directory, kernel);
+      const auto known = result_alone(job[r].options.store.directory, kernel);
       CHECK(known.winner().config == Values{2, 0});
       CHECK(known.winner().seconds == Approx(0.05 * kMs));
       for (const Values& config : ten) CHECK(of(known, config).status == CandidateStatus::measured);
@@ -81,7 +81,7 @@ TEST_CASE("what ranks did not come to stays as it is on record", "[runtime][rank
     job[0].options.tuning.retune = true;
     check_plan(tune_as_asked(job, kernel), 2);
     for (const int r : {0, 1}) {
-      const auto known = known_alone(job[r].options.store.directory, kernel);
+      const auto known = result_alone(job[r].options.store.directory, kernel);
       CHECK(known.winner().config == Values{2, 0});
       CHECK(known.count(CandidateStatus::measured) == 10);
     }
@@ -103,11 +103,11 @@ TEST_CASE("a complete record is not replaced by an incomplete one", "[runtime][r
   const auto results = tune_as_asked(job, doubling());
   check_plan(results, 2);
   CHECK_FALSE(results[0].complete);
-  const auto known = known_alone(job[0].options.store.directory, doubling());
+  const auto known = result_alone(job[0].options.store.directory, doubling());
   CHECK(known.complete);
   CHECK(known.winner().config == Values{8, 0});
   CHECK(known.count(CandidateStatus::measured) == 4);
-  CHECK_FALSE(known_alone(job[1].options.store.directory, doubling()).complete);
+  CHECK_FALSE(result_alone(job[1].options.store.directory, doubling()).complete);
 }
 
 TEST_CASE("a winner on record that fails by now is replaced", "[runtime][ranks]") {
@@ -123,7 +123,7 @@ TEST_CASE("a winner on record that fails by now is replaced", "[runtime][ranks]"
   for (const int r : {0, 1}) job[r].of(4).seconds = 0.5 * kMs;
   job[1].of(8).compile_log = "not here";
   check_plan(job.tune(), 4);
-  CHECK(known_alone(job[0].options.store.directory, doubling()).winner().config == Values{4, 0});
+  CHECK(result_alone(job[0].options.store.directory, doubling()).winner().config == Values{4, 0});
   job.restart();
   check_plan(job.tune(), 4);
   for (const int r : {0, 1}) CHECK(measured(job[r]) == 0);
@@ -177,7 +177,7 @@ TEST_CASE("stopped before the best are timed again: the first round decides", "[
     CHECK(r.winner().seconds == Approx(0.3 * kMs));
   }
   for (const int r : {0, 1}) {
-    const auto known = known_alone(job[r].options.store.directory, doubling());
+    const auto known = result_alone(job[r].options.store.directory, doubling());
     CHECK(known.winner().config == Values{8, 0});
   }
 }
@@ -272,5 +272,5 @@ TEST_CASE("in step: a stop on one rank ends all with what was timed", "[runtime]
   }
   CHECK(job[0].device->launches == job[1].device->launches);
   for (const int r : {0, 1})
-    CHECK(known_alone(job[r].options.store.directory, doubling()).winner().config == last);
+    CHECK(result_alone(job[r].options.store.directory, doubling()).winner().config == last);
 }

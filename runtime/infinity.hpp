@@ -1,0 +1,10 @@
+// One name for what is not a number of seconds yet, or never will be.
+#pragma once
+
+#include <limits>
+
+namespace kiln::runtime {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace kiln::runtime

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Prints what Ninja must build for some test suites, one target a line.
+
+  suite_targets.py BUILD [SUITE]... [--benchmarks]
+"""
+import json
+import os
+import subprocess
+import sys
+
+
+def introspect(build, what):
+    return json.loads(subprocess.check_output(["meson", "introspect", what, build]))
+
+
+def main(build, *arguments):
+    suites = {a for a in arguments if not a.startswith("--")}
+    programs = [t for t in introspect(build, "--tests")
+                if suites & {suite.rpartition(":")[2] for suite in t["suite"]}]
+    if "--benchmarks" in arguments:
+        programs += introspect(build, "--benchmarks")
+    wanted = {target for program in programs for target in program["depends"]}
+    files = {file for target in introspect(build, "--targets") if target["id"] in wanted
+             for file in target["filename"]}
+    print("\n".join(sorted(os.path.relpath(file, build) for file in files)))
+
+
+if __name__ == "__main__":
+    main(os.path.realpath(sys.argv[1]), *sys.argv[2:])
