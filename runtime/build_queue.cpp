@@ -46,21 +46,32 @@ void BuildQueue::work(std::stop_token stop, unsigned worker) {
     }
     lock.lock();
     if (failure && !failure_) failure_ = failure;
+    longest_build_ = std::max(longest_build_, seconds_since(begin));
     done_.emplace(job.order, std::move(finished));
     lock.unlock();
     changed_.notify_all();
   }
 }
 
-std::vector<BuildQueue::Finished> BuildQueue::take(std::size_t count, std::stop_token stop) {
+double BuildQueue::longest_build() const {
+  std::lock_guard lock(mutex_);
+  return longest_build_;
+}
+
+std::vector<BuildQueue::Finished> BuildQueue::take(std::size_t count, std::stop_token stop,
+                                                   const TimeLimit& deadline) {
   const std::size_t end = taken_ + std::min(count, in_flight_);
   std::vector<Finished> finished;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, stop, [&] {
+  const auto all_done = [&] {
     for (std::size_t order = taken_; order < end; ++order)
       if (!done_.count(order)) return failure_ != nullptr;
     return true;
-  });
+  };
+  if (deadline.at())
+    changed_.wait_until(lock, stop, *deadline.at(), all_done);
+  else
+    changed_.wait(lock, stop, all_done);
   if (failure_) std::rethrow_exception(failure_);
   for (; taken_ < end; ++taken_) {
     const auto done = done_.find(taken_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/builder.hpp"
+#include "runtime/time_limit.hpp"
 #include "runtime/trace.hpp"
 
 namespace kiln::runtime {
@@ -33,8 +34,12 @@ class BuildQueue {
   std::size_t in_flight() const noexcept { return in_flight_; }
   /// Waits for the `count` oldest builds (all in flight, if those are fewer) and returns exactly
   /// those, in the order submitted, so that how long compiles take does not change a search. When
-  /// `stop` is requested, returns what is done of them. @throws what a build threw.
-  std::vector<Finished> take(std::size_t count, std::stop_token stop);
+  /// `stop` is requested, or at the deadline, returns what is done of them. @throws what a build
+  /// threw.
+  std::vector<Finished> take(std::size_t count, std::stop_token stop,
+                             const TimeLimit& deadline = {});
+  /// Seconds of the longest build so far.
+  double longest_build() const;
 
  private:
   struct Job {
@@ -47,11 +52,12 @@ class BuildQueue {
   const KernelDefinition& kernel_;
   const Target& target_;
   TraceLog& trace_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Job> waiting_;
   std::map<std::size_t, Finished> done_;  ///< by order
   std::exception_ptr failure_;
+  double longest_build_ = 0;
   std::size_t in_flight_ = 0, submitted_ = 0, taken_ = 0;
   std::vector<std::jthread> workers_;  ///< last: they end before anything they use
 };

@@ -1,7 +1,6 @@
 #include "runtime/engine.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -53,7 +52,7 @@ void check_roots(cache::Store& store, Mode mode) {
 
 /// Other kernels' and devices' winners that a search tries first.
 constexpr std::size_t kStarts = 3;
-/// What a search gets whose budget went in waiting: enough for the default.
+/// What a search gets at least whose budget went in waiting: enough for the default.
 constexpr double kLeastSeconds = 1e-3;
 
 void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
@@ -130,6 +129,10 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
     return tune_together({&subject, 1}, shared, trials, for_launch).front();
   }
   runtime::check(options);
+  const auto start = runtime::Clock::now();
+  const bool waits = !for_launch || options_.while_busy == WhileBusy::wait;
+  const auto deadline =
+      waits ? runtime::TimeLimit(options.max_seconds, start) : runtime::TimeLimit::already_passed();
   auto known = recall(kernel, problem);
   if (known && (answers(*known, options, for_launch) || !may_compile())) return known->result;
   if (!may_compile())
@@ -137,23 +140,32 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
         format("kernel {} {}: there is no record, and in the modes lookup_only and "
                "frozen nothing is tuned",
                kernel.name, kernel.describe_problem(problem)));
-  std::lock_guard lock(tuning_);
+  const auto waited_in_vain = [&] {
+    const bool stopped = options.stop.stop_requested();
+    const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
+    TuneResult result =
+        known ? known->result
+              : runtime::not_tuned(kernel, problem, device_->info(), end,
+                                   stopped ? "the run was stopped before"
+                                           : "the budget went in waiting for another tuning");
+    result.end = end;
+    result.wall_seconds = seconds_since(start);
+    return result;
+  };
+  const auto turn = turn_.take(deadline, options.stop);
+  if (!turn) return waited_in_vain();
   const Key key = this->key(kernel, problem, builder_.kernel_source(kernel));
   // Another thread may have tuned it meanwhile, or another process may be at it: two searches would
   // disturb each other's clocks. What the other has saved so far may do.
   cache::WorkLock alone;
-  const auto start = std::chrono::steady_clock::now();
+  const auto given_up = [&] { return options.stop.stop_requested() || deadline.passed(); };
   for (;;) {
     known = recall(kernel, problem);
     if (known && answers(*known, options, for_launch)) return known->result;
-    if (alone.held() || options.stop.stop_requested() ||
-        (options.max_seconds > 0 && seconds_since(start) >= options.max_seconds))
-      break;
-    const auto outcome = store_->lock(EntryKind::record, key, alone, [&] {
-      return options.stop.stop_requested() ||
-             (options.max_seconds > 0 && seconds_since(start) >= options.max_seconds);
-    });
+    if (alone.held()) break;
+    const auto outcome = store_->lock(EntryKind::record, key, alone, given_up);
     if (outcome == cache::WorkLock::Outcome::unusable) break;
+    if (!alone.held() && given_up()) return waited_in_vain();
   }
   TuneOptions left = options;  // the wait is a part of the budget
   if (left.max_seconds > 0)
@@ -194,6 +206,7 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
     stays.end = SearchEnd::stopped;
     return stays;
   }
+  result.wall_seconds = seconds_since(start);
   for (const Version& v : software) result.versions.push_back({v.name, v.value});
   if (!has_winner(result)) return result;
   result = completed(std::move(result));

@@ -16,6 +16,7 @@
 #include "runtime/record.hpp"
 #include "runtime/starting_points.hpp"
 #include "runtime/together.hpp"
+#include "runtime/tuning_turn.hpp"
 
 namespace kiln::detail {
 
@@ -38,7 +39,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::optional<runtime::Recall> recall(const KernelDefinition& kernel,
                                         std::span<const std::int64_t> problem);
   /// From the store if that answers the request, else measured and remembered. A launch is content
-  /// with an unfinished search.
+  /// with an unfinished search. The budget begins now: it covers waiting for other tunings, of
+  /// other threads and processes; where WhileBusy says so, a launch does not wait at all. When it
+  /// ends in waiting, the result is what is known, else the default, not tried.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   const TuneOptions& options, bool for_launch = false);
   /// With the runtime's ranks, where it names none.
@@ -61,6 +64,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                                 std::span<const std::int64_t> problem,
                                                 std::span<const std::int64_t> config);
 
+  /// Whether another thread is tuning anything.
+  bool busy() const noexcept { return turn_.is_anothers(); }
   /// Whether the mode allows to compile and to measure.
   bool may_compile() const noexcept {
     return options_.mode == Mode::tune_now || options_.mode == Mode::untuned;
@@ -82,9 +87,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<runtime::Device> device_;
   runtime::Builder builder_;
   runtime::StartingPoints starting_points_;
-  /// One search at a time: two would disturb each other's clocks. Recursive: a region that is being
-  /// tuned may launch what has to be tuned first.
-  std::recursive_mutex tuning_;
+  runtime::TuningTurn turn_;
   std::atomic<std::size_t> tuned_{0};
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;

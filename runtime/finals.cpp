@@ -87,16 +87,20 @@ class Final {
     for (std::size_t i = 0; i < finalists_.size(); ++i) {
       Contestant& c = finalists_[i];
       c.active = c.failure.empty();
-      if (c.active && !(stop && stop())) sampler_.start(c, {});
+      if (c.active && !(stop && stop()) && !options_.deadline.passed()) sampler_.start(c, {});
       c.samples.clear();
       spent_ += c.spent - before[i].spent;
     }
     Random random(1);
     std::size_t next_look = static_cast<std::size_t>(std::max(options_.least_rounds, 2));
     bool decided = false;
-    while (!decided && any_active() && !(stop && stop())) {
+    double longest_round = 0;
+    while (!decided && any_active() && !(stop && stop()) &&
+           options_.deadline.left() > longest_round) {
+      const auto begin = Clock::now();
       round(random);
       ++result_.rounds;
+      longest_round = std::max(longest_round, seconds_since(begin));
       const double seconds =
           std::max(spent_, std::chrono::duration<double>(Clock::now() - start).count());
       const bool late = seconds >= options_.seconds &&
@@ -123,6 +127,7 @@ class Final {
     m.sample_seconds = options.sample_seconds;
     m.cold_cache = options.cold_cache;
     m.graph_replay = options.graph_replay;
+    m.deadline = options.deadline;
     return m;
   }
 

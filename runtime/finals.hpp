@@ -21,6 +21,7 @@ struct FinalsOptions {
   double deviations = 2.6;  ///< of the estimate, that make its bounds: each is wrong once in 200
   bool cold_cache = true;
   bool graph_replay = true;
+  TimeLimit deadline{};  ///< no round begins that would not end before it, going by the longest
 };
 
 struct FinalsResult {

@@ -55,12 +55,11 @@ class KernelHandle final : public detail::HandleCore {
     const auto work = [&] { return obtain(problem); };
     if (engine_->options().while_busy == WhileBusy::wait || engine_->options().tuning.ranks)
       return ready_or_throw(flights_.run(key, work));
+    // While anything is being tuned, what has been served with the default need not look for more.
+    if (engine_->busy())
+      if (const ReadyKernel* interim = interim_.find(problem)) return *interim;
     if (const auto outcome = flights_.try_run(key, work)) return ready_or_throw(*outcome);
-    if (const ReadyKernel* interim = interim_.find(problem)) return *interim;
-    return ready_or_throw(interim_flights_.run(key, [&]() -> Outcome {
-      if (const ReadyKernel* interim = interim_.find(problem)) return interim;
-      return published(interim_, engine_->make_ready(definition_, problem, default_config()));
-    }));
+    return ready_or_throw(interim(problem));
   }
 
   std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
@@ -186,13 +185,26 @@ class KernelHandle final : public detail::HandleCore {
         tuning.retune = true;
       }
     }
-    if (!untuned)
-      return &put_in_use(problem,
-                         engine_->tune(definition_, problem, tuning, true).winner().config);
+    if (!untuned) {
+      const TuneResult result = engine_->tune(definition_, problem, tuning, true);
+      // The budget went in waiting: the default runs, and a later launch asks again.
+      if (result.end == SearchEnd::seconds && result.winner().status == CandidateStatus::not_tried)
+        return interim(problem);
+      return &put_in_use(problem, result.winner().config);
+    }
     Outcome outcome =
         published(table_, engine_->make_ready(definition_, problem, default_config()));
     if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
     return outcome;
+  }
+
+  /// The default, until the problem is made ready.
+  Outcome interim(std::span<const std::int64_t> problem) {
+    if (const ReadyKernel* interim = interim_.find(problem)) return interim;
+    return interim_flights_.run(Values(problem.begin(), problem.end()), [&]() -> Outcome {
+      if (const ReadyKernel* interim = interim_.find(problem)) return interim;
+      return published(interim_, engine_->make_ready(definition_, problem, default_config()));
+    });
   }
 
   std::optional<Values> agreed(std::span<const std::int64_t> problem) {

@@ -121,7 +121,12 @@ MeasureReport measure(Device& device, DeviceWorkload& workload,
     ++done;
     if (progress) progress(std::min(done, total), total);
   };
+  const auto late = [&] { return options.deadline.passed(); };
   for (Contestant& c : contestants) {
+    if (late() && std::any_of(contestants.begin(), contestants.end(), timed_well)) {
+      c.active = false;
+      continue;
+    }
     race.start(c);
     said();
   }
@@ -129,11 +134,12 @@ MeasureReport measure(Device& device, DeviceWorkload& workload,
   std::vector<Contestant*> order;
   for (Contestant& c : contestants) order.push_back(&c);
   Random random(1);
-  for (int round = 1; round < options.rounds + options.final_rounds; ++round) {
+  for (int round = 1; round < options.rounds + options.final_rounds && !late(); ++round) {
     const bool last_rounds = round >= options.rounds;
     if (round == options.rounds) race.drop(options.final_factor);
     random.shuffle(order);
     for (Contestant* c : order) {
+      if (late()) break;
       race.sample(*c);
       if (!last_rounds) said();
     }

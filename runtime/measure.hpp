@@ -11,6 +11,7 @@
 #include "runtime/device.hpp"
 #include "runtime/device_workload.hpp"
 #include "runtime/statistics.hpp"
+#include "runtime/time_limit.hpp"
 
 namespace kiln::runtime {
 
@@ -42,6 +43,9 @@ struct RaceOptions {
   double confidence = 0.999;
   bool cold_cache = true;    ///< no launch finds its data in the last-level cache
   bool graph_replay = true;  ///< samples of several launches are one graph, where the device can
+  /// The race ends here with the samples that there are. Of the contestants only the first one is
+  /// started later; what was not started has neither samples nor a failure.
+  TimeLimit deadline{};
 };
 
 struct MeasureReport {

@@ -20,6 +20,7 @@ constexpr std::size_t kKept = 16;
 constexpr double kHostSampleSeconds = 2e-4;
 /// On a CPU that others use as well, more seconds say more than more samples.
 constexpr double kHostFinalSeconds = 3, kHostLeastFinalSeconds = 0.8;
+constexpr const char* kNoTimeLeft = "the budget ended before";
 
 /// A disturbance only ever adds time: what is compared is the time of the quieter samples.
 double undisturbed(const std::vector<double>& samples) { return quantile(samples, 0.2); }
@@ -49,16 +50,21 @@ MeasuringLane::MeasuringLane(const KernelDefinition& kernel, std::span<const std
       progress_(std::move(progress)),
       workload_(workload) {}
 
-void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group) {
+void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
+                                  const TimeLimit& deadline) {
   std::vector<Contestant> contestants;
   std::size_t done = 0;
   for (const BuildQueue::Finished& finished : group) {
     if (!finished.build.from_store) ++result_.compiled;
     progress_(Phase::verify, ++done, group.size());
+    if (deadline.passed() && (leader_ || !contestants.empty())) {
+      candidates_[finished.id].reason = kNoTimeLeft;
+      continue;
+    }
     if (auto contestant = load(finished.id, finished.build); contestant && verify(*contestant))
       contestants.push_back(std::move(*contestant));
   }
-  time(contestants);
+  time(contestants, deadline);
 }
 
 std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& build) {
@@ -129,7 +135,7 @@ auto MeasuringLane::guarded(std::vector<Contestant>& contestants, const Work& wo
 
 /// The best so far runs again beside every group: times from different minutes are not compared,
 /// but scaled by how its own time changed.
-void MeasuringLane::time(std::vector<Contestant>& contestants) {
+void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& deadline) {
   if (contestants.empty()) return;
   const auto begin = Clock::now();
   const auto is_leader = [&](const Contestant& c) { return c.candidate == leader_; };
@@ -138,6 +144,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants) {
       contestants.push_back(again(loaded->second));
   RaceOptions options;
   options.cold_cache = options_.cold_cache;
+  options.deadline = deadline;
   if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
   const MeasureReport report = guarded(contestants, [&] {
     return measure(
@@ -148,7 +155,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants) {
   warn(report.warnings);
   double pace = 1;
   if (const auto leader = std::find_if(contestants.begin(), contestants.end(), is_leader);
-      leader != contestants.end() && leader->failure.empty())
+      leader != contestants.end() && leader->failure.empty() && !leader->samples.empty())
     pace = undisturbed(leader->samples) / candidates_.score(*leader_);
   for (Contestant& c : contestants) {
     if (!c.failure.empty()) {
@@ -157,6 +164,10 @@ void MeasuringLane::time(std::vector<Contestant>& contestants) {
       continue;
     }
     Candidate& candidate = candidates_[c.candidate];
+    if (c.samples.empty()) {
+      if (!was_built(candidate)) candidate.reason = kNoTimeLeft;
+      continue;
+    }
     candidate.status = CandidateStatus::measured;
     candidate.reason.clear();
     candidate.samples = c.samples;
@@ -180,8 +191,8 @@ void MeasuringLane::keep_the_best() {
 }
 
 std::optional<std::size_t> MeasuringLane::hold_finals(
-    std::span<const std::size_t> leading, std::span<const std::size_t> others, double seconds,
-    const std::function<Build(const Values&)>& build) {
+    std::span<const std::size_t> leading, std::span<const std::size_t> others,
+    const TimeLimit& deadline, const std::function<Build(const Values&)>& build) {
   std::vector<Contestant> finalists;
   FinalsOptions options;
   options.must_beat = 0;
@@ -190,16 +201,15 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
     options.seconds = kHostFinalSeconds;
     options.least_seconds = kHostLeastFinalSeconds;
   }
-  options.seconds = std::min(seconds, options.seconds);
-  options.least_seconds = std::min(seconds, options.least_seconds);
   for (const std::size_t i : leading)
-    if (auto contestant = enter(i, build)) {
+    if (auto contestant = enter(i, deadline, build)) {
       finalists.push_back(std::move(*contestant));
       ++options.must_beat;
     }
   for (const std::size_t i : others)
-    if (auto contestant = enter(i, build)) finalists.push_back(std::move(*contestant));
-  if (finalists.size() < 2) return {};
+    if (auto contestant = enter(i, deadline, build)) finalists.push_back(std::move(*contestant));
+  if (finalists.size() < 2 || deadline.passed()) return {};
+  options.deadline = deadline;
   const auto begin = Clock::now();
   progress_(Phase::finals, 0, finalists.size());
   const FinalsResult final = guarded(finalists, [&] {
@@ -207,6 +217,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
                   [this] { return options_.stop.stop_requested(); });
   });
   warn(final.warnings);
+  if (final.rounds == 0) return {};  // nothing new: what the race said counts
   // Those who left early met other rounds than the winner did: their times are told by how they
   // compare in the rounds that both were in.
   const double winner = median(finalists[final.winner].samples);
@@ -229,10 +240,11 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
 }
 
 /// A candidate that is not loaded any more, or is known from an earlier run, is loaded again.
-std::optional<Contestant> MeasuringLane::enter(std::size_t index,
+std::optional<Contestant> MeasuringLane::enter(std::size_t index, const TimeLimit& deadline,
                                                const std::function<Build(const Values&)>& build) {
   if (const auto loaded = loaded_.find(index); loaded != loaded_.end())
     return again(loaded->second);
+  if (deadline.passed()) return {};
   const Build built = build(candidates_[index].config);
   if (!built.from_store) ++result_.compiled;
   auto contestant = load(index, built);

@@ -18,6 +18,7 @@
 #include "runtime/device.hpp"
 #include "runtime/device_workload.hpp"
 #include "runtime/finals.hpp"
+#include "runtime/time_limit.hpp"
 #include "runtime/trace.hpp"
 
 namespace kiln::runtime {
@@ -37,27 +38,29 @@ class MeasuringLane {
   /// The best by score; nothing while there is none.
   std::optional<std::size_t> leader() const noexcept { return leader_; }
 
-  /// Loads, verifies and times; every candidate of the group has its status afterwards.
+  /// Loads, verifies and times; every candidate of the group has its status afterwards. Past the
+  /// deadline that is `not_tried`, except for the first candidate of all that can be used.
   /// @throws DeviceLost, as hold_finals() does: only the candidate that did it is rejected.
-  void measure_group(std::span<const BuildQueue::Finished> group);
+  void measure_group(std::span<const BuildQueue::Finished> group, const TimeLimit& deadline);
 
   /// Times candidates once more, side by side: `leading` ones are replaced only when one is
-  /// certainly faster. `build` gets a binary again. The winner; nothing when fewer than two can be
-  /// loaded or all fail.
+  /// certainly faster. `build` gets a binary again; past the deadline none is asked for. The
+  /// winner; nothing when fewer than two can be loaded or all fail.
   std::optional<std::size_t> hold_finals(std::span<const std::size_t> leading,
-                                         std::span<const std::size_t> others, double seconds,
+                                         std::span<const std::size_t> others,
+                                         const TimeLimit& deadline,
                                          const std::function<Build(const Values&)>& build);
 
  private:
   std::optional<Contestant> load(std::size_t index, const Build& build);
   bool verify(const Contestant& contestant);
-  void time(std::vector<Contestant>& contestants);
+  void time(std::vector<Contestant>& contestants, const TimeLimit& deadline);
   /// Says which candidate it was that lost the device.
   [[noreturn]] void lose_device(std::size_t candidate, const std::string& why);
   template <class Work>
   auto guarded(std::vector<Contestant>& contestants, const Work& work);
   void keep_the_best();
-  std::optional<Contestant> enter(std::size_t index,
+  std::optional<Contestant> enter(std::size_t index, const TimeLimit& deadline,
                                   const std::function<Build(const Values&)>& build);
   void warn(const std::vector<std::string>& texts);
   std::string describe(std::size_t index) const;

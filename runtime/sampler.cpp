@@ -53,7 +53,7 @@ void Sampler::start(Contestant& c, const Hopeless& hopeless) {
         asked = true;
         c.active = !hopeless(fastest);
       }
-      return is_long || !c.active;
+      return is_long || !c.active || options_.deadline.passed();
     };
     const WarmUp warm = warm_up([&] { return take(c, 1); }, options_.warm_up_tolerance,
                                 options_.warm_up_launches, enough);
@@ -62,6 +62,7 @@ void Sampler::start(Contestant& c, const Hopeless& hopeless) {
     if (c.active)
       c.launches = launches_for(fastest, options_.sample_seconds, workload_.most_launches());
     // A launch timed alone and a sample of several are different measures.
+    if (options_.deadline.passed()) c.launches = 1;
     if (c.launches == 1) return c.samples.push_back(warm.seconds);
     if (options_.graph_replay) make_replay(c);
     c.samples.push_back(take(c, c.launches));

@@ -466,7 +466,7 @@ std::vector<TuneResult> Engine::tune_together(std::span<const Subject> subjects,
   TuneOptions options = with_ranks(asked);
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   const auto turn = options.ranks->turn();
-  std::lock_guard lock(tuning_);
+  const auto mine = turn_.take();
   try {
     runtime::check(options);
     runtime::ranks::check(options.together, options.ranks->size());

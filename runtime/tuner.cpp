@@ -14,6 +14,7 @@
 #include "runtime/measuring_lane.hpp"
 #include "runtime/resource_check.hpp"
 #include "runtime/search/strategy.hpp"
+#include "runtime/time_limit.hpp"
 
 namespace kiln::runtime {
 
@@ -74,6 +75,19 @@ void drop_untried(TuneResult& result) {
   result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
 }
 
+/// What a result says of its problem before anything is tried.
+void describe_problem(TuneResult& result, const KernelDefinition& kernel,
+                      std::span<const std::int64_t> problem, const DeviceInfo& device) {
+  result.kernel = kernel.name;
+  result.types = kernel.types;
+  result.problem_fields = kernel.problem_fields;
+  result.problem.assign(problem.begin(), problem.end());
+  result.device = device.id;
+  for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
+  if (kernel.flops) result.flops = kernel.flops(problem);
+  if (kernel.bytes) result.bytes = kernel.bytes(problem);
+}
+
 /// Proposes what it was given.
 class Listed final : public Strategy {
  public:
@@ -106,14 +120,7 @@ class TuningRun {
         candidates_(result_, kernel.space),
         group_(options.max_seconds > 0 ? builder.threads()
                                        : std::max<std::size_t>(kLeastGroup, builder.threads())) {
-    result_.kernel = kernel.name;
-    result_.types = kernel.types;
-    result_.problem_fields = kernel.problem_fields;
-    result_.problem.assign(problem.begin(), problem.end());
-    result_.device = device_->info().id;
-    for (const Parameter& p : kernel.space.parameters()) result_.parameters.push_back(p.name);
-    if (kernel.flops) result_.flops = kernel.flops(problem);
-    if (kernel.bytes) result_.bytes = kernel.bytes(problem);
+    describe_problem(result_, kernel, problem, device_->info());
   }
 
   TuneResult run() {
@@ -124,18 +131,7 @@ class TuningRun {
     const CostModel model(kernel_, problem_, device_->info());
     candidates_.prefer_by([&model](auto config) { return model.seconds(config); });
     start_search(space, model);
-    {
-      const auto begin = Clock::now();
-      std::shared_ptr<DeviceWorkload>& kept = context_.workload ? *context_.workload : workload_;
-      if (!kept) kept = std::make_shared<DeviceWorkload>(kernel_, problem_, device_, options_.seed);
-      workload_ = kept;
-      lane_.emplace(
-          kernel_, problem_, device_, options_, result_, candidates_, trace_,
-          [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); },
-          *workload_);
-      result_.verify_seconds += trace_.add("data", "tuner", "", begin);
-    }
-    if (earlier_leader_) lane_->set_leader(*earlier_leader_);
+    open_lane();
     try {
       search();
       hold_finals();
@@ -151,6 +147,20 @@ class TuningRun {
   }
 
  private:
+  /// Data and reference, and where they are used.
+  void open_lane() {
+    const auto begin = Clock::now();
+    std::shared_ptr<DeviceWorkload>& kept = context_.workload ? *context_.workload : workload_;
+    if (!kept) kept = std::make_shared<DeviceWorkload>(kernel_, problem_, device_, options_.seed);
+    workload_ = kept;
+    lane_.emplace(
+        kernel_, problem_, device_, options_, result_, candidates_, trace_,
+        [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); },
+        *workload_);
+    if (earlier_leader_) lane_->set_leader(*earlier_leader_);
+    result_.verify_seconds += trace_.add("data", "tuner", "", begin);
+  }
+
   void check_request() const {
     check(options_);
     if (!kernel_.workload)
@@ -220,14 +230,18 @@ class TuningRun {
       // Where compiling would disturb the clock, nothing compiles while something is measured.
       if (!device_->shares_cpu() || queue.in_flight() == 0) refill(queue);
       if (queue.in_flight() == 0) {
-        result_.end = searched_ ? SearchEnd::finished : SearchEnd::evaluations;
+        result_.end = searched_               ? SearchEnd::finished
+                      : time_for_build(queue) ? SearchEnd::evaluations
+                                              : SearchEnd::seconds;
         break;
       }
       progress(TuneProgress::Phase::compile, 0, queue.in_flight());
       const auto begin = Clock::now();
       // One measured config, and whatever happens later, there is something to keep.
       const std::size_t count = lane_->leader() || device_->shares_cpu() ? group_ : 1;
-      const std::vector<BuildQueue::Finished> group = queue.take(count, options_.stop);
+      // Without a leader there is no answer yet.
+      const std::vector<BuildQueue::Finished> group =
+          queue.take(count, options_.stop, lane_->leader() ? search_deadline_ : TimeLimit());
       result_.compile_seconds += trace_.add("wait for compilers", "tuner", "", begin);
       measure_group(group);
       if (const auto end = limit_reached()) {
@@ -246,10 +260,12 @@ class TuningRun {
       first_.pop_front();
       // The default runs in any case, an earlier leader costs no evaluation.
       const bool leads = config == default_ || (earlier_leader_ && candidates_.known(config));
-      if (leads || (!candidates_.known(config) && left(queue.in_flight()) > 0))
+      if (leads ||
+          (!candidates_.known(config) && left(queue.in_flight()) > 0 && time_for_build(queue)))
         submit(queue, config);
     }
     while (queue.in_flight() < ahead && !searched_) {
+      if (!time_for_build(queue)) return;
       const std::size_t count = std::min(ahead - queue.in_flight(), left(queue.in_flight()));
       if (count == 0) {
         // Whether anything is left to try is worth knowing: a search that is complete is not
@@ -264,6 +280,11 @@ class TuningRun {
       for (const Values& config : proposals)
         if (!candidates_.known(config)) submit(queue, config);  // else it will hear of it
     }
+  }
+
+  /// One that would outlast the budget is not begun.
+  bool time_for_build(const BuildQueue& queue) const {
+    return search_deadline_.left() >= queue.longest_build();
   }
 
   /// Nothing that costs no compile to refuse is compiled.
@@ -281,7 +302,8 @@ class TuningRun {
     std::vector<std::size_t> fresh;
     for (const BuildQueue::Finished& finished : group)
       if (!was_built(candidates_[finished.id])) fresh.push_back(finished.id);
-    lane_->measure_group(group);
+    lane_->measure_group(group, search_deadline_);
+    std::erase_if(fresh, [this](std::size_t index) { return !was_built(candidates_[index]); });
     for (const std::size_t index : fresh)
       strategy_->observe(candidates_[index].config, score(index));
     evaluated_ += fresh.size();
@@ -299,9 +321,7 @@ class TuningRun {
     if (const auto best = lane_->leader();
         best && options_.target_seconds > 0 && score(*best) <= options_.target_seconds)
       return SearchEnd::target;
-    if (options_.max_seconds > 0 &&
-        seconds_since(start_) >= options_.max_seconds * (context_.finals ? 1 - kFinalsShare : 1))
-      return SearchEnd::seconds;
+    if (search_deadline_.passed()) return SearchEnd::seconds;
     return {};
   }
 
@@ -333,10 +353,8 @@ class TuningRun {
     }
     std::sort(others.begin(), others.end(),
               [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
-    double seconds = kInfinity;
-    if (options_.max_seconds > 0)
-      seconds = std::max(0.0, options_.max_seconds - seconds_since(start_));
-    winner_ = lane_->hold_finals(leading, others, seconds, [this](const Values& config) {
+    const TimeLimit deadline(options_.max_seconds, start_);
+    winner_ = lane_->hold_finals(leading, others, deadline, [this](const Values& config) {
       return builder_.build(kernel_, config, device_->info().target);
     });
   }
@@ -410,6 +428,8 @@ class TuningRun {
   std::optional<MeasuringLane> lane_;
   std::optional<std::size_t> earlier_leader_, winner_;
   const std::size_t group_;
+  const TimeLimit search_deadline_{options_.max_seconds * (context_.finals ? 1 - kFinalsShare : 1),
+                                   start_};
   std::size_t evaluated_ = 0;  ///< earlier runs' included
   bool searched_ = false;      ///< the strategy has no more
   Clock::time_point saved_{};
@@ -453,6 +473,17 @@ void add_missing(TuneResult& result, const TuneResult& earlier) {
     else if (result.candidates[place->second].status == CandidateStatus::not_tried)
       result.candidates[place->second] = c;
   }
+}
+
+TuneResult not_tuned(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                     const DeviceInfo& device, SearchEnd end, std::string why) {
+  TuneResult result;
+  describe_problem(result, kernel, problem, device);
+  Candidate& base = result.candidates.emplace_back();
+  base.config = kernel.space.default_config(device.target.kind);
+  base.reason = std::move(why);
+  result.end = end;
+  return result;
 }
 
 TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

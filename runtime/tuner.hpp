@@ -48,6 +48,10 @@ struct TuneContext {
   std::function<void(const TuneResult&)> save;
 };
 
+/// The answer of a run that ended before it began: the default, not tried.
+TuneResult not_tuned(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                     const DeviceInfo& device, SearchEnd end, std::string why);
+
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
 /// @throws UserError on a space or workload that makes no sense, TuningFailedError when no
 /// candidate can be used, EnvironmentError when the device or compiler fails as a whole.

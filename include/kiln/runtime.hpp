@@ -31,10 +31,14 @@ enum class Mode {
                 ///< read nor written
 };
 
-/// What a launch does while another thread makes the same problem ready. With ranks it waits.
+/// What a launch of a problem that is not ready does while another thread makes it ready, or while
+/// another tuning (of this runtime or of another process on the same store) is going on. With ranks
+/// it waits.
 enum class WhileBusy {
-  wait,        ///< for that thread, and launches what it found
-  use_default  ///< launches the default config, until the other is ready
+  wait,        ///< for that thread, and launches what it found; for another tuning, as a part of the
+               ///< budget `tuning.max_seconds`: when that ends first, it launches the default config,
+               ///< and a later launch tunes the problem
+  use_default  ///< never waits for a tuning: launches the default config, until the problem is ready
 };
 
 struct RuntimeOptions {
