@@ -108,7 +108,11 @@ std::vector<NamedProblem> read_problems(const std::string& file, const Registry&
         problems.back().devices = on->get<std::vector<std::string>>();
     }
   } catch (const json::exception& unfit) {
-    throw UserError(format("--problems: {}: {}", file, unfit.what()));
+    // The library's own name for its error is none of the user's business.
+    const std::string_view what = unfit.what();
+    const auto text = what.find("] ");
+    throw UserError(
+        format("--problems: {}: {}", file, what.substr(text == what.npos ? 0 : text + 2)));
   }
   for (const std::string& kernel : only)
     if (!seen.count(kernel))

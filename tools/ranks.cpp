@@ -10,6 +10,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/doctor.hpp"
 #include "kiln/error.hpp"
+#include "tools/checks.hpp"
 
 namespace kiln::tools {
 
@@ -54,21 +55,20 @@ void add_rank_options(CLI::App& command, RankRequest& request) {
     return group->add_option(name, value, text)->needs(ranks);
   };
   RankOptions& o = request.options;
-  add("--strategy-ranks", o.strategy, "replicate, shard, leader or independent")
-      ->transform(CLI::CheckedTransformer(kStrategies));
-  add("--reduce-ranks", o.reduction, "max or mean: of the ranks' times of one candidate")
-      ->transform(CLI::CheckedTransformer(kReductions));
-  add("--partial-cache", o.on_partial_cache,
-      "distribute or retune: where only some ranks have a record")
-      ->transform(CLI::CheckedTransformer(kPolicies));
+  add("--strategy-ranks", o.strategy, "How the candidates are divided")
+      ->transform(one_of(kStrategies));
+  add("--reduce-ranks", o.reduction, "Of the ranks' times of one candidate")
+      ->transform(one_of(kReductions));
+  add("--partial-cache", o.on_partial_cache, "What is done where only some ranks have a record")
+      ->transform(one_of(kPolicies));
   add("--leader", o.leader, "The rank that times for all (strategy leader)")
       ->check(CLI::NonNegativeNumber);
   add("--finalists", o.finalists, "Timed on every rank after sharding");
   add("--arrive-seconds", o.first_seconds, "How long the last rank to come is waited for")
-      ->check(CLI::PositiveNumber);
-  add("--step-seconds", o.step_seconds, "Deadline of one exchange")->check(CLI::PositiveNumber);
+      ->check(above_zero());
+  add("--step-seconds", o.step_seconds, "Deadline of one exchange")->check(above_zero());
   add("--tune-seconds", o.tune_seconds, "Deadline of each rank's share of the work")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   add("--rendezvous", request.rendezvous,
       "A file by which NCCL's ranks find each other (default: torchrun's or Slurm's variables, "
       "else MPI)");

@@ -14,6 +14,7 @@
 #include "kiln/error.hpp"
 #include "kiln/recorded.hpp"
 #include "kiln/roofline.hpp"
+#include "tools/checks.hpp"
 #include "tools/commands.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/output.hpp"
@@ -167,6 +168,8 @@ class Tuning {
       if (!std::isfinite(value)) throw UserError(format("{}: {} is not a time", name, value));
     if (!request_.exported.empty() && (!single_ || !request_.exported.starts_with("t4:")))
       throw UserError("--export takes t4:FILE, and one problem");
+    if (!request_.exported.empty()) check_writable("--export", request_.exported.substr(3));
+    if (!request_.trace.empty()) check_writable("--trace", request_.trace);
   }
 
   void find_roofline() {
@@ -242,6 +245,11 @@ class Tuning {
 
   json tune_alone(const NamedProblem& job) {
     const DynamicTuned tuned = runtime_->tuned(job.kernel);
+    if (const auto known = request_.tuning.retune ? std::nullopt : tuned.known(job.problem);
+        known && !known->complete && talks())
+      std::printf("%s %s: goes on with a search of %zu candidates that has not ended\n",
+                  job.kernel.name.c_str(), job.kernel.describe_problem(job.problem).c_str(),
+                  known->candidates.size());
     TuneResult result;
     {
       ProgressBar bar(job.kernel.name + " " + job.kernel.describe_problem(job.problem));
@@ -320,12 +328,11 @@ void add_tune(CLI::App& app, Context& context) {
                    "How to search (default: the one that wins on measured spaces)");
   tune->add_option("--evaluations", request->tuning.max_evaluations,
                    "Candidates to try, those of earlier runs included")
-      ->check(CLI::PositiveNumber);
-  tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
+  tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend")->check(above_zero());
   tune->add_option("--target", request->tuning.target_seconds,
                    "Seconds per launch that are good enough")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   tune->add_flag("!--warm-cache", request->tuning.cold_cache,
                  "Let launches find their data in the last-level cache");
   tune->add_flag("--roofline", request->roofline,

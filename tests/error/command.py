@@ -19,13 +19,13 @@ def run(arguments, cache, **environment):
                           env=dict(os.environ, KILN_CACHE_DIR=str(cache), **environment))
 
 
-def expect(code, words, *arguments):
-    """`kiln ARGUMENTS` exits with `code`, says all `words`, and leaves no store behind."""
+def expect(code, words, *arguments, without="json.exception"):
+    """`kiln ARGUMENTS` exits with `code`, says all `words` and not `without`, and leaves no store behind."""
     with tempfile.TemporaryDirectory() as folder:
         cache = pathlib.Path(folder) / "store"
         result = run(arguments, cache)
         said = result.stdout + result.stderr
-        wrong = [w for w in words if w not in said]
+        wrong = [w for w in words if w not in said] + [f"not {w}" for w in [without] if w in said]
         if result.returncode != code or wrong or cache.exists():
             failures.append(f"kiln {' '.join(arguments)}: exit {result.returncode} (expected {code}), "
                             f"missing {wrong}, store {'written' if cache.exists() else 'untouched'}:\n{said}")
@@ -46,6 +46,12 @@ expect(USER, ["kernel"], "tune", *PROBLEM)
 expect(USER, ["no_such_kernel"], "tune", "no_such_kernel")
 expect(USER, ["--problem", "rows=N,hidden=N"], "tune", "rmsnorm")
 expect(USER, ["--evaluations"], "tune", "rmsnorm", *PROBLEM, "--evaluations", "-1")
+expect(USER, ["--evaluations", "'0' is no number above 0"], "tune", "rmsnorm", *PROBLEM, "--evaluations", "0")
+expect(USER, ["shred", "independent|leader|replicate|shard"], "tune", "rmsnorm", *PROBLEM, "--ranks", "mpi",
+       "--strategy-ranks", "shred")
+expect(ENVIRONMENT, ["--export", "/no/such/x.json", "No such file"], "tune", "rmsnorm", *PROBLEM,
+       "--export", "t4:/no/such/x.json")
+expect(ENVIRONMENT, ["--trace", "/tmp", "folder"], "tune", "rmsnorm", *PROBLEM, "--trace", "/tmp")
 expect(USER, ["--seconds"], "tune", "rmsnorm", *PROBLEM, "--seconds", "nan")
 expect(USER, ["rows=0", "nothing to tune"], "tune", "rmsnorm", "--problem", "rows=0,hidden=64", "--device", "host")
 expect(USER, ["/no/such/file.json"], "tune", "--problems", "/no/such/file.json", "--device", "host")
@@ -77,6 +83,8 @@ with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "problems.json"
         file.write_text(json.dumps([{**good, **change}]))
         expect(USER, words, "tune", "--problems", str(file), "--device", "host")
+    file.write_text("[7")
+    expect(USER, ["line 1", "--problems"], "tune", "--problems", str(file), "--device", "host")
     file.write_text("[7]")
     expect(USER, ["7"], "tune", "--problems", str(file), "--device", "host")
 
