@@ -105,6 +105,7 @@ class HostCompiler final : public Compiler {
     trace.step("frontend", &module);
     module.setDataLayout(machine->createDataLayout());
     KernelInfo info = read_kernel_info(module);
+    define_arithmetic(module);
     inline_calls(module);
     lower_shared_memory(module, info);
     simplify_kernel(module, *machine);
