@@ -204,7 +204,7 @@ class RegionBuilder {
       if (!slot.live.test(index_)) continue;
       llvm::Type* type = slot.variable->getAllocatedType();
       // A uniform value is read before any thread runs on and stores the next one.
-      const bool uniform = slot.uniform.test(index_);
+      const bool uniform = slot.uniform;
       if (uniform) builder_.SetInsertPoint(row_->getTerminator());
       Value* value = builder_.CreateLoad(stored_type(type),
                                          slot_address(slot, uniform ? first_thread_ : thread_));

@@ -1,13 +1,14 @@
 // Where a kernel is cut, and what happens to the values that live across a cut.
-#include <llvm/Analysis/LoopInfo.h>
+#include <optional>
+
 #include <llvm/IR/CFG.h>
-#include <llvm/IR/Dominators.h>
 #include <llvm/IR/IntrinsicInst.h>
 #include <llvm/Transforms/Utils/BasicBlockUtils.h>
 #include <llvm/Transforms/Utils/Local.h>
 
 #include "codegen/llvm/invariants.hpp"
 #include "codegen/llvm/regions.hpp"
+#include "codegen/llvm/uniformity.hpp"
 
 namespace kiln::codegen::llvm_host {
 namespace {
@@ -17,24 +18,6 @@ using llvm::Instruction;
 
 // --- invariants ----------------------------------------------------------------------------------
 
-std::optional<Invariance> kernel_leaf(Instruction& instruction) {
-  const llvm::StringRef builtin = builtin_name(instruction);
-  if (builtin == "thread_index" || builtin == "linear_thread" || builtin == "slot") {
-    return Invariance::per_thread;
-  }
-  if (builtin == "block_index" || builtin == "block_dim" || builtin == "grid_dim" ||
-      builtin == "argument" || builtin == "shared_arena") {
-    return Invariance::per_block;
-  }
-  if (auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction)) {
-    auto* base =
-        llvm::dyn_cast<Instruction>(load->getPointerOperand()->stripInBoundsConstantOffsets());
-    return load->isSimple() && base && builtin_name(*base) == "argument" ? Invariance::per_block
-                                                                         : Invariance::no;
-  }
-  return std::nullopt;
-}
-
 void hoist(Instruction* instruction, BasicBlock* prologue) {
   if (instruction->getParent() == prologue) return;
   for (llvm::Value* operand : instruction->operands()) {
@@ -43,58 +26,6 @@ void hoist(Instruction* instruction, BasicBlock* prologue) {
   instruction->moveBefore(prologue->getTerminator());
   instruction->dropUBImplyingAttrsAndMetadata();
 }
-
-// Loop variables that count the same for all threads. Threads that wait at one block barrier inside
-// the loop have counted as far.
-class UniformVariables {
- public:
-  UniformVariables(llvm::Function& function, const BasicBlock* executed)
-      : dominators_(function),
-        loops_(dominators_),
-        invariants_([this](Instruction& i) { return leaf(i); }, executed) {
-    for (llvm::Loop* loop : loops_.getLoopsInPreorder()) {
-      for (llvm::PHINode& variable : loop->getHeader()->phis()) variables_.insert(&variable);
-    }
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (Instruction* variable : variables_) {
-        invariants_.forget();
-        if (llvm::all_of(variable->operands(), [&](llvm::Use& value) {
-              return invariants_.of(value.get()) == Invariance::per_block;
-            })) {
-          continue;
-        }
-        variables_.remove(variable);
-        changed = true;
-        break;
-      }
-    }
-    invariants_.forget();
-  }
-
-  bool equal_at(Instruction* value, BasicBlock* place) {
-    return invariants_.of(value) == Invariance::per_block && counted_around(value, place);
-  }
-
- private:
-  std::optional<Invariance> leaf(Instruction& instruction) {
-    if (variables_.contains(&instruction)) return Invariance::per_block;
-    return kernel_leaf(instruction);
-  }
-  bool counted_around(llvm::Value* value, BasicBlock* place) {
-    auto* instruction = llvm::dyn_cast<Instruction>(value);
-    if (!instruction) return true;
-    if (variables_.contains(instruction))
-      return loops_.getLoopFor(instruction->getParent())->contains(place);
-    return llvm::all_of(instruction->operands(),
-                        [&](llvm::Use& use) { return counted_around(use.get(), place); });
-  }
-
-  llvm::DominatorTree dominators_;
-  llvm::LoopInfo loops_;
-  Invariants invariants_;
-  llvm::SetVector<Instruction*> variables_;
-};
 
 // --- liveness ------------------------------------------------------------------------------------
 
@@ -230,6 +161,24 @@ void move_arrays_to_slots(CutKernel& kernel, const llvm::DenseMap<BasicBlock*, u
 
 }  // namespace
 
+std::optional<Invariance> kernel_leaf(Instruction& instruction) {
+  const llvm::StringRef builtin = builtin_name(instruction);
+  if (builtin == "thread_index" || builtin == "linear_thread" || builtin == "slot") {
+    return Invariance::per_thread;
+  }
+  if (builtin == "block_index" || builtin == "block_dim" || builtin == "grid_dim" ||
+      builtin == "argument" || builtin == "shared_arena") {
+    return Invariance::per_block;
+  }
+  if (auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction)) {
+    auto* base =
+        llvm::dyn_cast<Instruction>(load->getPointerOperand()->stripInBoundsConstantOffsets());
+    return load->isSimple() && base && builtin_name(*base) == "argument" ? Invariance::per_block
+                                                                         : Invariance::no;
+  }
+  return std::nullopt;
+}
+
 llvm::StringRef builtin_name(const Instruction& instruction) {
   const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
   const auto* callee = call ? call->getCalledFunction() : nullptr;
@@ -312,27 +261,22 @@ CutKernel cut_kernel(llvm::Function& function) {
   for (std::size_t i = 0; i < crossing.size(); ++i) {
     if (movable[i]) hoist(crossing[i].first, kernel.prologue);
   }
-  UniformVariables uniform(function, first);
-  const bool in_step = llvm::none_of(kernel.suspensions, [](const Suspension& suspension) {
-    return suspension.kind >= SuspendKind::warp_barrier;
-  });
-  std::vector<llvm::BitVector> uniform_in;
-  for (auto& [value, live] : crossing) {
-    uniform_in.emplace_back(regions);
-    for (unsigned i = 1; in_step && i < regions; ++i) {
-      if (live.test(i) && uniform.equal_at(value, kernel.regions[i].entry))
-        uniform_in.back().set(i);
-    }
+  // Threads that wait for their warp alone are not in step with the block.
+  std::optional<Uniformity> uniformity;
+  if (llvm::none_of(kernel.suspensions, [](const Suspension& suspension) {
+        return suspension.kind >= SuspendKind::warp_barrier;
+      })) {
+    uniformity.emplace(function, kernel.suspensions);
   }
   const llvm::DataLayout& layout = function.getParent()->getDataLayout();
   for (std::size_t i = 0; i < crossing.size(); ++i) {
     auto& [value, live] = crossing[i];
     if (movable[i]) continue;
     const std::uint64_t bytes = layout.getTypeAllocSize(value->getType());
+    const bool uniform = uniformity && uniformity->uniform(*value);
     llvm::AllocaInst* variable =
         llvm::DemoteRegToStack(*value, false, kernel.prologue->getFirstInsertionPt());
-    kernel.slots.push_back(
-        {variable, std::move(live), std::move(uniform_in[i]), reserve(kernel, bytes)});
+    kernel.slots.push_back({variable, std::move(live), uniform, reserve(kernel, bytes)});
   }
   return kernel;
 }

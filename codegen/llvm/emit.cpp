@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 
+#include <lld/Common/CommonLinkerContext.h>
 #include <lld/Common/Driver.h>
 #include <llvm/ADT/SmallString.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -17,7 +18,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "codegen/llvm/guard.hpp"
 #include "codegen/llvm/host_options.hpp"
+#include "codegen/llvm/passes.hpp"
 #include "kiln/error.hpp"
 
 LLD_HAS_DRIVER(elf)
@@ -108,6 +111,9 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
   llvm::raw_string_ostream out_stream(out), error_stream(errors);
   static std::mutex linker;  // LLD keeps its state in globals
   const std::lock_guard lock(linker);
+  static bool usable = true;
+  if (!usable)
+    throw EnvironmentError("lld crashed before and cannot be used again in this process");
   // LLD replaces its output by rename, so the output needs a name in a directory.
   llvm::SmallString<128> folder;
   llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, folder);
@@ -117,12 +123,25 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
     throw EnvironmentError("cannot create a temporary file in " + folder.str().str() +
                            " for the linker; set TMPDIR to a folder that can be written");
   ::close(reserved);
-  const char* arguments[] = {"ld.lld", "-shared", "--build-id=none", "--hash-style=gnu",
-                             "-z",     "now",     "--threads=1",     "-O0",
-                             "-s",     "-o",      name.c_str(),      input_path.c_str()};
+  const char* arguments[] = {"ld.lld",
+                             "-shared",
+                             "--build-id=none",
+                             "--hash-style=gnu",
+                             "-z",
+                             "now",
+                             "--threads=1",
+                             "-O0",
+                             "-s",
+                             "-o",
+                             name.c_str(),
+                             "--error-limit=0",
+                             input_path.c_str()};
   const SignalGuard guard;
   const lld::Result result =
       lld::lldMain(arguments, out_stream, error_stream, {{lld::Gnu, &lld::elf::link}});
+  // After a fatal error LLD leaves its state to the exit that would follow. The next link needs a
+  // clean one.
+  if (!result.canRunAgain) usable = usable && run_recoverable(lld::CommonLinkerContext::destroy);
   std::vector<std::byte> bytes;
   if (auto buffer = llvm::MemoryBuffer::getFile(name, false, false);
       result.retCode == 0 && buffer) {
@@ -130,8 +149,11 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
     bytes.assign(data, data + (*buffer)->getBufferSize());
   }
   ::unlink(name.c_str());
-  if (bytes.empty()) throw EnvironmentError("lld failed to link a host kernel: " + errors);
-  return bytes;
+  if (!bytes.empty()) return bytes;
+  // The object is all that LLD reads, so what is not about the output is about the kernel.
+  if (errors.empty() || errors.find(name) != std::string::npos)
+    throw EnvironmentError("lld failed to link a host kernel: " + errors);
+  throw LoweringError("the linker refuses the kernel:\n" + errors);
 }
 
 }  // namespace kiln::codegen::llvm_host

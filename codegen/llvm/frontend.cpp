@@ -42,9 +42,8 @@ std::string unit_path(const Source& source) {
 
 }  // namespace
 
-FrontendResult run_frontend(const Source& source, const Target& target,
-                            llvm::LLVMContext& context) {
-  FrontendResult result;
+std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& target,
+                                           llvm::LLVMContext& context, std::string& words) {
   const std::string resources = resource_dir();
   const std::string unit = unit_path(source);
   std::vector<std::string> options = host_options(source, target);
@@ -69,7 +68,7 @@ FrontendResult run_frontend(const Source& source, const Target& target,
       new llvm::vfs::OverlayFileSystem(llvm::vfs::createPhysicalFileSystem().release()));
   files->pushOverlay(memory);
 
-  llvm::raw_string_ostream log(result.log);
+  llvm::raw_string_ostream log(words);
   llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> diagnostic_options(
       new clang::DiagnosticOptions);
   diagnostic_options->ShowPresumedLoc = true;  // the source's own path and lines
@@ -81,7 +80,7 @@ FrontendResult run_frontend(const Source& source, const Target& target,
   if (!clang::CompilerInvocation::CreateFromArgs(compiler.getInvocation(), arguments,
                                                  *diagnostics)) {
     log << "the options were refused\n";
-    return result;
+    return nullptr;
   }
   compiler.getFrontendOpts().DisableFree = false;  // the default leaks on purpose, to exit faster
   compiler.getCodeGenOpts().DisableFree = false;
@@ -89,8 +88,7 @@ FrontendResult run_frontend(const Source& source, const Target& target,
   compiler.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
   compiler.createFileManager(files);
   clang::EmitLLVMOnlyAction action(&context);
-  if (compiler.ExecuteAction(action)) result.module = action.takeModule();
-  return result;
+  return compiler.ExecuteAction(action) ? action.takeModule() : nullptr;
 }
 
 }  // namespace kiln::codegen::llvm_host

@@ -3,8 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
@@ -14,12 +12,9 @@
 
 namespace kiln::codegen::llvm_host {
 
-struct FrontendResult {
-  std::unique_ptr<llvm::Module> module;  ///< null when the source was refused
-  std::string log;                       ///< errors, or warnings
-};
-
-/// Safe to call from several threads, each with its own context.
-FrontendResult run_frontend(const Source& source, const Target& target, llvm::LLVMContext& context);
+/// Null when the source was refused; `log` gets Clang's errors and warnings. Safe to call from
+/// several threads, each with its own context.
+std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& target,
+                                           llvm::LLVMContext& context, std::string& log);
 
 }  // namespace kiln::codegen::llvm_host

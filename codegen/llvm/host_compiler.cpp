@@ -12,6 +12,7 @@
 #include "codegen/compiler.hpp"
 #include "codegen/llvm/emit.hpp"
 #include "codegen/llvm/frontend.hpp"
+#include "codegen/llvm/guard.hpp"
 #include "codegen/llvm/host_options.hpp"
 #include "codegen/llvm/passes.hpp"
 #include "kiln_llvm_identity.hpp"
@@ -74,25 +75,42 @@ class HostCompiler final : public Compiler {
     if (target.kind != Target::Kind::host) {
       throw UserError("the host compiler was asked for target " + target.arch);
     }
+    Binary binary;
+    bool compiled = false;
+    const auto fatal = run_guarded([&] { compiled = build(source, target, binary); });
+    if (fatal) binary.log += source.path + ": fatal error: " + *fatal + "\n";
+    if (!compiled) return failure(source, target, std::move(binary.log));
+    return binary;
+  }
+
+ private:
+  // False: the kernel was refused, for the reasons in the binary's log.
+  static bool build(const Source& source, const Target& target, Binary& binary) {
+    try {
+      return run_steps(source, target, binary);
+    } catch (const LoweringError& error) {
+      binary.log += source.path + ": error: " + error.what() + "\n";
+      return false;
+    }
+  }
+
+  static bool run_steps(const Source& source, const Target& target, Binary& binary) {
     Trace trace;
     std::unique_ptr<llvm::TargetMachine> machine = make_target_machine(target);
     llvm::LLVMContext context;
-    FrontendResult front = run_frontend(source, target, context);
-    if (!front.module) return failure(source, target, std::move(front.log));
-    llvm::Module& module = *front.module;
+    send_diagnostics(context, source.path, binary.log);
+    const std::unique_ptr<llvm::Module> owner = run_frontend(source, target, context, binary.log);
+    if (!owner) return false;
+    llvm::Module& module = *owner;
     trace.step("frontend", &module);
     module.setDataLayout(machine->createDataLayout());
-    KernelInfo info;
-    try {
-      info = read_kernel_info(module);
-      inline_calls(module);
-      lower_shared_memory(module, info);
-      simplify_kernel(module, *machine);
-      trace.step("simplified", &module);
-      form_regions(module, info);
-    } catch (const LoweringError& error) {
-      return failure(source, target, front.log + source.path + ": error: " + error.what() + "\n");
-    }
+    KernelInfo info = read_kernel_info(module);
+    define_arithmetic(module);
+    inline_calls(module);
+    lower_shared_memory(module, info);
+    simplify_kernel(module, *machine);
+    trace.step("simplified", &module);
+    form_regions(module, info);
     std::string broken;
     llvm::raw_string_ostream words(broken);
     if (llvm::verifyModule(module, &words)) {
@@ -103,18 +121,16 @@ class HostCompiler final : public Compiler {
     trace.step("optimized", &module);
     const llvm::SmallVector<char, 0> object = emit_object(module, *machine);
     trace.step("object", nullptr);
-    Binary binary;
+    if (has_errors(context)) return false;
     binary.target = target;
     binary.symbol = info.symbol;
     binary.resources.static_shared = static_cast<int>(info.static_shared);
     binary.resources.max_threads = static_cast<int>(info.max_threads);
-    binary.log = std::move(front.log);
     binary.code = link_shared_object(object);
     trace.step("link", nullptr);
-    return binary;
+    return true;
   }
 
- private:
   CompileFailure failure(const Source& source, const Target& target, std::string log) const {
     return {source.label, std::string("clang ") + KILN_LLVM_VERSION, options(source, target),
             std::move(log)};

@@ -27,7 +27,6 @@ class Invariants {
       : leaf_(std::move(leaf)), executed_(executed) {}
 
   Invariance of(llvm::Value* value);
-  void forget() { known_.clear(); }
 
  private:
   Invariance classify(llvm::Instruction& instruction);

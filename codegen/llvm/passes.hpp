@@ -38,6 +38,8 @@ struct Suspension {
   llvm::BasicBlock* resume;  ///< where the thread goes on
 };
 
+/// Gives conversions and shifts that C++ leaves undefined the results that they have on a GPU.
+void define_arithmetic(llvm::Module& module);
 /// Reads names, parameter sizes and launch bounds, and removes everything but the kernel.
 KernelInfo read_kernel_info(llvm::Module& module);
 /// Leaves one function: the entry with all device functions inlined.

@@ -9,6 +9,7 @@
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
 
+#include "codegen/llvm/invariants.hpp"
 #include "codegen/llvm/passes.hpp"
 
 namespace kiln::codegen::llvm_host {
@@ -24,8 +25,7 @@ struct Region {
 struct Slot {
   llvm::AllocaInst* variable;
   llvm::BitVector live;  ///< by region: holds a value that the region may read
-  /// By region: equal for all threads that run the region together, so one load serves them all.
-  llvm::BitVector uniform;
+  bool uniform;          ///< equal for all threads that run a region together: one load serves all
   std::uint32_t offset;  ///< bytes per thread before it
 };
 
@@ -53,5 +53,8 @@ llvm::Function* build_region(const CutKernel& kernel, std::size_t index, std::ui
 
 /// The builtin a call refers to, without its `__kiln_` prefix; empty for anything else.
 llvm::StringRef builtin_name(const llvm::Instruction& instruction);
+
+/// What is known of a builtin, or of the load of an argument; nothing for anything else.
+std::optional<Invariance> kernel_leaf(llvm::Instruction& instruction);
 
 }  // namespace kiln::codegen::llvm_host

@@ -1,5 +1,6 @@
 // Block barriers: what is alive across them, where they may stand, and what happens when they
 // diverge.
+#include <algorithm>
 #include <array>
 #include <numeric>
 
@@ -386,4 +387,61 @@ TEST_CASE("blocks of 1024 threads, odd three-dimensional blocks and grids", "[ho
       }
     }
   }
+}
+
+// Loop variables that threads count differently, carried round a loop with a barrier.
+TEST_CASE("a cursor that each thread moves on its own is its own after a barrier",
+          "[host][barrier]") {
+  Kernel scan(R"(
+    __global__ void scan(int* out, const int* a, int n) {
+      int t = threadIdx.x, j = 0;
+      for (int r = 0; r < n; ++r) {
+        __syncthreads();
+        while (a[t * 64 + j]) ++j;
+        ++j;
+      }
+      out[t] = j;
+    })",
+              "scan");
+  std::vector<int> a(4 * 64), out(4);
+  for (int t = 0; t < 4; ++t)
+    for (int j = 0; j < 64; ++j) a[t * 64 + j] = (j + 1) % (t + 1) != 0;
+  scan({1}, {4}, 0, out.data(), a.data(), 3);
+  CHECK(out == std::vector<int>{3, 6, 9, 12});
+}
+
+TEST_CASE("threads may come to one barrier in different rounds of its loop", "[host][barrier]") {
+  Kernel skip(R"(
+    __global__ void skip(int* out, int n) {
+      int t = threadIdx.x, met = 0, round = 0;
+      for (; met < n; ++round) {
+        if (round % (t + 1) != t) continue;
+        __syncthreads();
+        ++met;
+      }
+      out[t] = round;
+    })",
+              "skip");
+  std::vector<int> out(5);
+  skip({1}, {5}, 0, out.data(), 3);
+  CHECK(out == std::vector<int>{3, 6, 9, 12, 15});
+}
+
+TEST_CASE("threads that leave a loop early keep their count, the others theirs",
+          "[host][barrier]") {
+  Kernel k(R"(
+    __global__ void k(int* out, int n) {
+      int t = threadIdx.x, i = 0;
+      for (int r = 0; r < n; ++r) {
+        for (i = 0; i < 10; ++i) {
+          if (i == t) break;
+        }
+        __syncthreads();
+        out[t] += i * 100 + r;
+      }
+    })",
+           "k");
+  std::vector<int> out(12);
+  k({1}, {12}, 0, out.data(), 2);
+  for (int t = 0; t < 12; ++t) CHECK(out[t] == std::min(t, 10) * 200 + 1);
 }

@@ -257,34 +257,17 @@ __KILN_EXACT(__ddiv_rn, (double x, double y), x / y)
 __KILN_EXACT(__fma_rn, (double x, double y, double z), __builtin_fma(x, y, z))
 #undef __KILN_EXACT
 
-// --- conversions
-// ------------------------------------------------------------------------------------- As on the
-// GPU, a value out of range saturates and NaN becomes 0.
-template <class I, class F>
-__kiln_inline I __kiln_to_integer(F v) {
-  constexpr bool is_signed = (I)-1 < (I)0;
-  constexpr I top = is_signed ? (I)((~0ull) >> (65 - 8 * sizeof(I))) : (I) ~(I)0;
-  constexpr I bottom = is_signed ? (I)(-top - 1) : (I)0;
-  if (v != v) return 0;
-  if (v >= (F)top) return top;
-  if (v <= (F)bottom) return bottom;
-  return (I)v;
-}
-__kiln_inline int __float2int_rn(float v) { return __kiln_to_integer<int>(__builtin_rintf(v)); }
-__kiln_inline int __float2int_rz(float v) { return __kiln_to_integer<int>(__builtin_truncf(v)); }
-__kiln_inline int __float2int_rd(float v) { return __kiln_to_integer<int>(__builtin_floorf(v)); }
-__kiln_inline int __float2int_ru(float v) { return __kiln_to_integer<int>(__builtin_ceilf(v)); }
-__kiln_inline unsigned __float2uint_rn(float v) {
-  return __kiln_to_integer<unsigned>(__builtin_rintf(v));
-}
-__kiln_inline unsigned __float2uint_rz(float v) {
-  return __kiln_to_integer<unsigned>(__builtin_truncf(v));
-}
-__kiln_inline long long __float2ll_rn(float v) {
-  return __kiln_to_integer<long long>(__builtin_rintf(v));
-}
-__kiln_inline int __double2int_rn(double v) { return __kiln_to_integer<int>(__builtin_rint(v)); }
-__kiln_inline int __double2int_rz(double v) { return __kiln_to_integer<int>(__builtin_trunc(v)); }
+// --- conversions: casts saturate as on the GPU
+
+__kiln_inline int __float2int_rn(float v) { return (int)__builtin_rintf(v); }
+__kiln_inline int __float2int_rz(float v) { return (int)__builtin_truncf(v); }
+__kiln_inline int __float2int_rd(float v) { return (int)__builtin_floorf(v); }
+__kiln_inline int __float2int_ru(float v) { return (int)__builtin_ceilf(v); }
+__kiln_inline unsigned __float2uint_rn(float v) { return (unsigned)__builtin_rintf(v); }
+__kiln_inline unsigned __float2uint_rz(float v) { return (unsigned)__builtin_truncf(v); }
+__kiln_inline long long __float2ll_rn(float v) { return (long long)__builtin_rintf(v); }
+__kiln_inline int __double2int_rn(double v) { return (int)__builtin_rint(v); }
+__kiln_inline int __double2int_rz(double v) { return (int)__builtin_trunc(v); }
 __kiln_inline float __double2float_rn(double v) { return (float)v; }
 __kiln_inline float __int2float_rn(int v) { return (float)v; }
 __kiln_inline float __uint2float_rn(unsigned v) { return (float)v; }
