@@ -93,6 +93,9 @@ void KernelDefinition::validate() const {
       fail(format("parameter '{}' is not an identifier", p.name));
   if (!(tolerance.relative >= 0) || !(tolerance.absolute >= 0))
     fail("`tolerance` is negative or not a number");
+  if (!(tolerance.mismatches >= 0 && tolerance.mismatches < 1))
+    fail(format("`tolerance.mismatches` is {}, not a share from 0 to less than 1",
+                tolerance.mismatches));
 }
 
 }  // namespace kiln

@@ -63,7 +63,8 @@ class DeviceLost : public EnvironmentError {
   using EnvironmentError::EnvironmentError;
 };
 
-/// A launch that is not timed has found that its own results are wrong.
+/// A launch that is not timed has found that its own results are wrong, or that it wrote where it
+/// may not.
 class WrongResult : public Error {
  public:
   using Error::Error;
@@ -87,6 +88,13 @@ class Device {
   /// read before the call returns. Takes no lock and allocates nothing.
   virtual void launch(const LoadedKernel& kernel, const LaunchGeometry& geometry, Stream stream,
                       void** args) const = 0;
+
+  /// launch() for what is verified, not timed: it may be slower and find more. The host device
+  /// finds writes outside a block's shared memory. @throws WrongResult that says where
+  virtual void launch_checked(const LoadedKernel& kernel, const LaunchGeometry& geometry,
+                              Stream stream, void** args) const {
+    launch(kernel, geometry, stream, args);
+  }
 
   /// Blocks of `threads` threads that fit a multiprocessor at once; 0: it cannot be launched.
   virtual int occupancy(const LoadedKernel& kernel, int threads, unsigned shared_bytes) const = 0;

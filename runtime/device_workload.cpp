@@ -3,18 +3,31 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <optional>
+
+#include "kiln/detail/format.hpp"
 
 namespace kiln::runtime {
+
+using kiln::detail::format;
 
 namespace {
 
 /// Copies are this many times the cache: with replacement at random, little of a copy survives.
 constexpr std::size_t kOverCache = 3;
 constexpr std::size_t kMostCopies = 4096;
+/// Beyond an array: what a block writes that does not look where the array ends. Beyond all copies
+/// of it: those have been verified.
+constexpr std::size_t kGuardBytes = std::size_t{64} << 10, kCopyGuardBytes = 4096;
 /// Copies are aligned as allocations of their own would be.
 constexpr std::size_t rounded_up(std::size_t bytes) {
   const std::size_t alignment = bytes >= 4096 ? 4096 : 512;
   return (bytes + alignment - 1) / alignment * alignment;
+}
+
+/// Elements of odd sizes are no floating-point numbers.
+GuardPattern pattern_of(const Workload::Argument& argument) {
+  return argument.element_bytes % 2 == 0 ? GuardPattern::nan : GuardPattern::bytes;
 }
 
 }  // namespace
@@ -22,7 +35,10 @@ constexpr std::size_t rounded_up(std::size_t bytes) {
 DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem,
                                std::shared_ptr<Device> device, std::uint64_t seed)
-    : kernel_(kernel), device_(std::move(device)), host_(seed) {
+    : kernel_(kernel),
+      problem_(problem.begin(), problem.end()),
+      device_(std::move(device)),
+      host_(seed) {
   kernel.workload(problem, host_);
   check_workload(kernel, host_);
   auto& arguments = host_.arguments();
@@ -35,7 +51,7 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
     }
     Array& array = arrays_.emplace_back();
     array.argument = i;
-    array.memory = DeviceMemory(device_, a.bytes.size());
+    array.memory = GuardedMemory(device_, a.bytes.size(), kGuardBytes, pattern_of(a));
     array.address = array.memory.data();
     addresses_.push_back(&array.address);
     if (a.direction == Direction::out || a.bytes.empty()) continue;
@@ -51,7 +67,15 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
     run_reference(kernel, problem, host_);
     expected_known_ = true;
     choose_poison();
+    // A reference may have used its inputs as scratch: what is on the device is what they were.
+    for (Array& array : arrays_)
+      if (Workload::Argument& a = arguments[array.argument]; a.direction == Direction::in)
+        download(array, a.bytes);
   }
+}
+
+void DeviceWorkload::download(const Array& array, std::span<std::byte> to) {
+  if (!to.empty()) device_->copy_to_host(to.data(), array.address, to.size());
 }
 
 /// All ones is a NaN in every floating-point type, but it is also -1, and a reference may expect
@@ -82,6 +106,8 @@ void DeviceWorkload::restore(Stream stream, std::size_t copy) {
 }
 
 void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
+  if (suspect_) repair();
+  suspect_ = true;
   for (Array& array : arrays_)
     if (host_.arguments()[array.argument].direction == Direction::out && array.memory.bytes())
       device_->fill(array.address, array.poison, array.memory.bytes(), stream);
@@ -93,21 +119,101 @@ void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
 
 DeviceWorkload::Verdict DeviceWorkload::verify(Stream stream,
                                                const std::function<void()>& launch) try {
-  run(stream, launch);
+  const auto run_alone = [&] {
+    run(stream, launch);
+    if (const std::string damage = repair(); !damage.empty()) throw WrongResult(damage);
+  };
+  run_alone();
+  if (kernel_.check) return check();
   if (expected_known_) return judge();
   for (Array& array : arrays_) {
     Workload::Argument& argument = host_.arguments()[array.argument];
-    if (argument.direction != Direction::in && !argument.bytes.empty())
-      device_->copy_to_host(argument.bytes.data(), array.address, argument.bytes.size());
+    if (argument.direction != Direction::in) download(array, argument.bytes);
   }
   // Another poison: where nobody writes, the second launch differs from the first.
   choose_poison();
-  run(stream, launch);
+  run_alone();
   const Verdict verdict = judge();
   expected_known_ = verdict.right;
   return verdict;
 } catch (const WrongResult& wrong) {
   return {false, std::numeric_limits<double>::infinity(), wrong.what()};
+}
+
+DeviceWorkload::Verdict DeviceWorkload::check() {
+  std::vector<std::vector<std::byte>> outputs;
+  outputs.reserve(arrays_.size());
+  std::vector<void*> got, expected;
+  for (Workload::Argument& argument : host_.arguments()) expected.push_back(argument.bytes.data());
+  got = expected;
+  for (const Array& array : arrays_) {
+    const Workload::Argument& argument = host_.arguments()[array.argument];
+    if (argument.direction == Direction::in) continue;
+    download(array, outputs.emplace_back(argument.bytes.size()));
+    got[array.argument] = outputs.back().data();
+  }
+  std::string why;
+  try {
+    why = kernel_.check(problem_, got, expected);
+  } catch (const std::exception& error) {
+    why = format("the kernel's `check` ended with: {}", error.what());
+  }
+  if (!why.empty()) throw WrongResult(why);
+  return {};
+}
+
+std::string DeviceWorkload::repair() {
+  std::string first;
+  const auto note = [&](std::string found) {
+    if (first.empty()) first = std::move(found);
+  };
+  for (Array& array : arrays_) {
+    note(repair_surroundings(array));
+    note(repair_input(array));
+  }
+  suspect_ = timed_ = false;
+  return first;
+}
+
+std::string DeviceWorkload::repair_surroundings(Array& array) {
+  std::optional<std::ptrdiff_t> found = array.memory.breach();
+  if (found) array.memory.repair();
+  if (timed_)
+    if (const auto breach = array.copies.breach()) {
+      array.copies.repair();
+      const auto before_last = static_cast<std::ptrdiff_t>((made_copies_ - 2) * array.stride);
+      if (!found) found = *breach < 0 ? *breach : *breach - before_last;
+    }
+  if (!found) return {};
+  return describe_outside(*found, array.argument, host_.arguments()[array.argument]);
+}
+
+std::string DeviceWorkload::repair_input(Array& array) {
+  const Workload::Argument& argument = host_.arguments()[array.argument];
+  const std::span<const std::byte> want = argument.bytes;
+  if (argument.direction != Direction::in || want.empty()) return {};
+  std::string why;
+  const auto tell = [&](const void* memory, std::size_t total, std::size_t stride) {
+    const auto changed = first_change(*device_, memory, total, stride, want);
+    if (changed && why.empty()) {
+      const std::size_t size = argument.type == DataType::bytes ? 1 : argument.element_bytes;
+      const std::size_t index = *changed % stride / size;
+      std::vector<std::byte> got(size);
+      device_->copy_to_host(
+          got.data(),
+          static_cast<const std::byte*>(memory) + *changed / stride * stride + index * size, size);
+      why = describe_changed_input(index, array.argument, argument, got,
+                                   want.subspan(index * size, size));
+    }
+    return changed.has_value();
+  };
+  if (tell(array.address, want.size(), want.size()))
+    device_->copy_to_device(array.address, want.data(), want.size());
+  if (timed_ && array.copies.data() &&
+      tell(array.copies.data(), array.copies.bytes(), array.stride))
+    for (std::size_t copy = 1; copy < made_copies_; ++copy)
+      device_->copy_to_device(array.copy(copy), want.data(), want.size());
+  return why;
 }
 
 DeviceWorkload::Verdict DeviceWorkload::judge() {
@@ -117,7 +223,7 @@ DeviceWorkload::Verdict DeviceWorkload::judge() {
     if (argument.direction == Direction::in || argument.bytes.empty()) continue;
     got_.resize(std::max(got_.size(), argument.bytes.size()));
     const std::span<std::byte> got(got_.data(), argument.bytes.size());
-    device_->copy_to_host(got.data(), array.address, got.size());
+    download(array, got);
     const Comparison comparison = compare(argument, got, argument.bytes, kernel_.tolerance);
     verdict.max_error = std::max(verdict.max_error, comparison.max_error);
     if (!comparison.passes() && verdict.right) {
@@ -153,7 +259,8 @@ void DeviceWorkload::make_copies() {
   if (count > 1) try {
       for (Array& array : arrays_) {
         array.stride = rounded_up(array.memory.bytes());
-        array.copies = DeviceMemory(device_, (count - 1) * array.stride);
+        array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
+                                     pattern_of(host_.arguments()[array.argument]));
       }
       // Equal in contents: in/out arrays as they were, the others as they are. Each step doubles
       // what is there.
@@ -187,6 +294,7 @@ void DeviceWorkload::keep_cold(bool cold) {
   const auto cache =
       static_cast<std::size_t>(std::max<std::int64_t>(0, device_->info().limits.l2_bytes));
   cold_ = cold && cache > 0 && !arrays_.empty();
+  if (suspect_) repair();  // copies are made of the first one
   if (cold_ && !tried_copies_) make_copies();
   copies_ = cold_ ? made_copies_ : 1;
   next_ = 0;
@@ -220,6 +328,7 @@ std::size_t DeviceWorkload::take(std::size_t launches) noexcept {
 }
 
 void DeviceWorkload::prepare(Stream stream, std::size_t first, std::size_t launches) {
+  suspect_ = timed_ = true;
   if (has_in_out_) {
     // Restored here are the copies that samples before have used, long before their next turn.
     for (std::size_t copy = 0; copy < used_.size(); ++copy)

@@ -1,5 +1,5 @@
 // A workload on a device: the arguments of tuning launches, copies of them that keep the cache
-// cold, and whether outputs are right.
+// cold, whether outputs are right, and whether anything else was written.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 
 #include "kiln/definition.hpp"
 #include "runtime/device.hpp"
+#include "runtime/guarded_memory.hpp"
 #include "runtime/verify.hpp"
 
 namespace kiln::runtime {
@@ -38,9 +39,20 @@ class DeviceWorkload {
     std::string why;
   };
   /// Poisons the outputs, has `launch` enqueue the kernel on `stream`, and compares what it wrote
-  /// with what it should. Without a reference the first kernel whose outputs are all written
-  /// defines that, by two launches. Waits for the device. Uses the first copy alone.
+  /// with what it should. Without a reference or a check the first kernel whose outputs are all
+  /// written defines that, by two launches. A kernel that changes an input, or what lies around an
+  /// array, is wrong, whatever its outputs. Waits for the device. Uses the first copy alone.
+  ///
+  /// Every kernel finds the inputs as they were made: what one has changed is put right before the
+  /// next is judged, also if it failed, or changed it while it was timed.
   Verdict verify(Stream stream, const std::function<void()>& launch);
+
+  /// What launches since the last call, or since verify(), have changed that they may not: an input
+  /// of any copy, or what lies around an array. Puts it right. Empty: nothing. For timed launches,
+  /// which verify() does not see: who timed several kernels in turn does not know whose it was.
+  /// An input that was changed and put back by the kernel itself, and what is written and read
+  /// between the copies of a small array, is not seen. The launches must have ended.
+  std::string repair();
 
   /// Sees to it that launches which go from copy to copy find nothing of their data in the device's
   /// last-level cache (`cold`), or that they find what the launch before left (not `cold`). Makes
@@ -66,9 +78,9 @@ class DeviceWorkload {
  private:
   struct Array {
     std::size_t argument = 0;
-    DeviceMemory memory;
+    GuardedMemory memory;
     DeviceMemory pristine;  ///< of in/out arrays
-    DeviceMemory copies;    ///< all but the first, one behind the other
+    GuardedMemory copies;   ///< all but the first, one behind the other
     std::size_t stride = 0;
     void* address = nullptr;
     std::byte poison{0xff};
@@ -81,15 +93,22 @@ class DeviceWorkload {
   void run(Stream stream, const std::function<void()>& launch);
   void choose_poison();
   Verdict judge();
+  Verdict check();
+  void download(const Array& array, std::span<std::byte> to);
+  std::string repair_surroundings(Array& array);
+  std::string repair_input(Array& array);
   void restore(Stream stream, std::size_t copy);
   std::size_t wanted_copies() const noexcept;
   void make_copies();
 
   const KernelDefinition& kernel_;
+  const Values problem_;
   std::shared_ptr<Device> device_;
-  Workload host_;  ///< after construction the outputs hold what is expected
+  Workload host_;  ///< inputs as they were made; after construction outputs as expected
   bool expected_known_ = false;
   bool has_in_out_ = false;
+  bool suspect_ = false;  ///< launches may have changed what repair() looks at
+  bool timed_ = false;    ///< in other copies than the first, too
   std::vector<Array> arrays_;
   std::vector<void*> addresses_;
 

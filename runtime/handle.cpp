@@ -117,15 +117,19 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) override {
-    if (!definition_.workload || !definition_.reference)
-      throw UserError(format("kernel {}: `{}` is missing, so it cannot be verified",
-                             definition_.name, definition_.workload ? "reference" : "workload"));
+    if (!definition_.workload || !(definition_.reference || definition_.check))
+      throw UserError(
+          format("kernel {}: {} missing, so it cannot be verified", definition_.name,
+                 definition_.workload ? "`reference` and `check` are" : "`workload` is"));
     const ReadyKernel& ready = at(definition_.bucketed(problem));
     const auto& device = engine_->device();
     runtime::DeviceWorkload workload(definition_, problem, device, seed);
     const Stream stream = device->tuning_stream();
+    const LaunchGeometry geometry = definition_.geometry(ready.config, problem);
     const auto verdict = workload.verify(stream, [&] {
-      ready.launch(definition_.geometry(ready.config, problem), stream, workload.arguments());
+      if (!runtime::empty(geometry))
+        device->launch_checked(*static_cast<const runtime::LoadedKernel*>(ready.loaded), geometry,
+                               stream, workload.arguments());
     });
     return {verdict.right, verdict.max_error, verdict.why};
   }

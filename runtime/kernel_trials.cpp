@@ -162,10 +162,10 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
       candidate.status = CandidateStatus::launch_failed;
     }
   };
-  if (kernel->reference)
+  if (kernel->reference || kernel->check)
     attempt([&] {
       const auto verdict = data.verify(
-          stream, [&] { device_->launch(*loaded, geometry, stream, data.arguments()); });
+          stream, [&] { device_->launch_checked(*loaded, geometry, stream, data.arguments()); });
       candidate.max_error = verdict.max_error;
       if (verdict.right) return;
       candidate.status = CandidateStatus::wrong_result;
@@ -179,6 +179,12 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
           stream, [&] { device_->launch(*loaded, geometry, stream, data.arguments(copy)); });
       if (i >= 0) candidate.samples.push_back(seconds);
     });
+  attempt([&] {
+    std::string damage = data.repair();
+    if (damage.empty() || !candidate.reason.empty()) return;
+    candidate.status = CandidateStatus::wrong_result;
+    candidate.reason = std::move(damage);
+  });
   if (!candidate.reason.empty()) {
     candidate.samples.clear();
     if (device_->lost()) throw DeviceLost(candidate.reason);

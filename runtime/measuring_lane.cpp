@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/infinity.hpp"
 #include "runtime/measure.hpp"
 #include "runtime/resource_check.hpp"
 
@@ -103,8 +104,9 @@ bool MeasuringLane::verify(const Contestant& c) {
   const Stream stream = device_->tuning_stream();
   bool right = false;
   try {
-    const DeviceWorkload::Verdict verdict = workload_.verify(
-        stream, [&] { device_->launch(*c.kernel, c.geometry, stream, workload_.arguments()); });
+    const DeviceWorkload::Verdict verdict = workload_.verify(stream, [&] {
+      device_->launch_checked(*c.kernel, c.geometry, stream, workload_.arguments());
+    });
     candidates_[c.candidate].max_error = verdict.max_error;
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
@@ -142,10 +144,8 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
   if (leader_ && std::none_of(contestants.begin(), contestants.end(), is_leader))
     if (const auto loaded = loaded_.find(*leader_); loaded != loaded_.end())
       contestants.push_back(again(loaded->second));
-  RaceOptions options;
-  options.cold_cache = options_.cold_cache;
+  RaceOptions options = race_options();
   options.deadline = deadline;
-  if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
   const MeasureReport report = guarded(contestants, [&] {
     return measure(
         *device_, workload_, contestants, options,
@@ -153,16 +153,22 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
         [&](std::size_t done, std::size_t total) { progress_(Phase::time, done, total); });
   });
   warn(report.warnings);
+  const bool failed = drop_failed(contestants);
+  if (const std::string damage = workload_.repair(); !damage.empty()) {
+    // Times that were taken on damaged data do not count, if the next ones will not be.
+    if (drop_culprits(contestants) || failed) {
+      keep_the_best();
+      for (Contestant& c : contestants) c = again(c);
+      result_.time_seconds += trace_.add("time", "tuner", "on data that were damaged", begin);
+      return time(contestants, deadline);
+    }
+    warn_of(damage);
+  }
   double pace = 1;
   if (const auto leader = std::find_if(contestants.begin(), contestants.end(), is_leader);
-      leader != contestants.end() && leader->failure.empty() && !leader->samples.empty())
+      leader != contestants.end() && !leader->samples.empty())
     pace = undisturbed(leader->samples) / candidates_.score(*leader_);
   for (Contestant& c : contestants) {
-    if (!c.failure.empty()) {
-      candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
-      loaded_.erase(c.candidate);
-      continue;
-    }
     Candidate& candidate = candidates_[c.candidate];
     if (c.samples.empty()) {
       if (!was_built(candidate)) candidate.reason = kNoTimeLeft;
@@ -178,6 +184,47 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
   keep_the_best();
   result_.time_seconds +=
       trace_.add("time", "tuner", format("{} candidates", contestants.size()), begin);
+}
+
+RaceOptions MeasuringLane::race_options() const {
+  RaceOptions options;
+  options.cold_cache = options_.cold_cache;
+  if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
+  return options;
+}
+
+bool MeasuringLane::drop_failed(std::vector<Contestant>& contestants) {
+  return 0 != std::erase_if(contestants, [&](const Contestant& c) {
+           if (c.failure.empty()) return false;
+           candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
+           loaded_.erase(c.candidate);
+           return true;
+         });
+}
+
+/// Verification makes one launch; who writes an input, or beyond an array, in later ones alone is
+/// found here, if it does so again. False: nobody did.
+bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
+  const RaceOptions options = race_options();
+  return 0 != std::erase_if(contestants, [&](const Contestant& c) {
+           std::vector<Contestant> alone{again(c)};
+           guarded(alone, [&] {
+             return measure(*device_, workload_, alone, options, [](std::size_t) { return true; },
+                            {});
+           });
+           const std::string why = workload_.repair();
+           if (why.empty()) return false;
+           candidates_.reject(c.candidate, CandidateStatus::wrong_result,
+                              "while it was timed, " + why);
+           candidates_[c.candidate].samples.clear();
+           candidates_[c.candidate].max_error = kInfinity;
+           loaded_.erase(c.candidate);
+           return true;
+         });
+}
+
+void MeasuringLane::warn_of(const std::string& damage) {
+  warn({format("a kernel {} while it was timed; which one could not be told", damage)});
 }
 
 void MeasuringLane::keep_the_best() {
@@ -217,6 +264,20 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
                   [this] { return options_.stop.stop_requested(); });
   });
   warn(final.warnings);
+  if (const std::string damage = workload_.repair(); !damage.empty()) {
+    std::vector<Contestant> suspects = finalists;
+    if (drop_culprits(suspects)) {
+      keep_the_best();
+      const auto usable = [&](std::span<const std::size_t> which) {
+        std::vector<std::size_t> left;
+        for (const std::size_t i : which)
+          if (candidates_[i].status == CandidateStatus::measured) left.push_back(i);
+        return left;
+      };
+      return hold_finals(usable(leading), usable(others), deadline, build);
+    }
+    warn_of(damage);
+  }
   if (final.rounds == 0) return {};  // nothing new: what the race said counts
   // Those who left early met other rounds than the winner did: their times are told by how they
   // compare in the rounds that both were in.

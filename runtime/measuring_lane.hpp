@@ -55,6 +55,13 @@ class MeasuringLane {
   std::optional<Contestant> load(std::size_t index, const Build& build);
   bool verify(const Contestant& contestant);
   void time(std::vector<Contestant>& contestants, const TimeLimit& deadline);
+  /// Removes the contestants that failed while they were timed, and rejects them. True if any.
+  bool drop_failed(std::vector<Contestant>& contestants);
+  /// Times each alone, to learn which of them wrote what it may not; removes and rejects those.
+  /// True if any.
+  bool drop_culprits(std::vector<Contestant>& contestants);
+  void warn_of(const std::string& damage);
+  RaceOptions race_options() const;
   /// Says which candidate it was that lost the device.
   [[noreturn]] void lose_device(std::size_t candidate, const std::string& why);
   template <class Work>

@@ -74,6 +74,11 @@ double error_of(T got, T want, const Tolerance& tolerance) {
   }
 }
 
+/// 29 % of 100 are 29, although 0.29 * 100 is less as a double.
+std::size_t share_of(std::size_t count, double share) {
+  return static_cast<std::size_t>(static_cast<double>(count) * share * (1 + 1e-12));
+}
+
 }  // namespace
 
 Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
@@ -102,7 +107,9 @@ Comparison compare(const Workload::Argument& argument, std::span<const std::byte
       return both;
     };
     constexpr std::size_t kGrain = 1 << 15;
-    return tbb::parallel_reduce(Range(0, count, kGrain), Comparison{}, compared, joined);
+    Comparison all = tbb::parallel_reduce(Range(0, count, kGrain), Comparison{}, compared, joined);
+    all.permitted = share_of(count, tolerance.mismatches);
+    return all;
   });
 }
 
@@ -110,13 +117,37 @@ std::string describe(const Comparison& comparison, std::size_t argument_index,
                      const Workload::Argument& argument, std::span<const std::byte> got,
                      std::span<const std::byte> want) {
   return with_type(argument.type, [&]<class T>(T) {
+    const std::string count =
+        comparison.permitted == 0
+            ? format("{} of {} differ", comparison.mismatches, want.size() / sizeof(T))
+            : format("{} of {} outside the tolerance, {} allowed", comparison.mismatches,
+                     want.size() / sizeof(T), comparison.permitted);
     // Plus: 8-bit integers print as numbers, and the 16-bit types become floats.
-    return format("{} {} of argument {} is {}, expected {} ({} of {} differ)",
+    return format("{} {} of argument {} is {}, expected {} ({})",
                   argument.type == DataType::bytes ? "byte" : "element", comparison.worst,
                   argument_index, +element<T>(got, comparison.worst),
-                  +element<T>(want, comparison.worst), comparison.mismatches,
-                  want.size() / sizeof(T));
+                  +element<T>(want, comparison.worst), count);
   });
+}
+
+std::string describe_changed_input(std::size_t index, std::size_t argument_index,
+                                   const Workload::Argument& argument,
+                                   std::span<const std::byte> got,
+                                   std::span<const std::byte> want) {
+  return with_type(argument.type, [&]<class T>(T) {
+    return format("wrote {} {} of argument {}, an input: {} instead of {}",
+                  argument.type == DataType::bytes ? "byte" : "element", index, argument_index,
+                  +element<T>(got, 0), +element<T>(want, 0));
+  });
+}
+
+std::string describe_outside(std::ptrdiff_t offset, std::size_t argument_index,
+                             const Workload::Argument& argument) {
+  const auto size = static_cast<std::ptrdiff_t>(argument.element_bytes);
+  // Rounded down, so that the bytes before the array belong to negative elements.
+  const std::ptrdiff_t element = offset >= 0 ? offset / size : -((-offset + size - 1) / size);
+  return format("wrote outside argument {}, {} its {} elements: element {}", argument_index,
+                offset < 0 ? "before" : "after", argument.count, element);
 }
 
 void run_reference(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

@@ -1,6 +1,7 @@
 // Is an output what the reference says it is?
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 
@@ -16,8 +17,9 @@ struct Comparison {
   double max_error = 0;
   std::size_t worst = 0;       ///< index of `max_error`: of the element, or of the byte
   std::size_t mismatches = 0;  ///< elements (or bytes) over 1
+  std::size_t permitted = 0;   ///< as many may be, by Tolerance::mismatches
 
-  bool passes() const noexcept { return mismatches == 0; }
+  bool passes() const noexcept { return mismatches <= permitted; }
 };
 
 /// Both spans hold `argument.count` elements of `argument.type`. Integers may differ by the
@@ -25,10 +27,21 @@ struct Comparison {
 Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
                    std::span<const std::byte> want, const Tolerance& tolerance);
 
-/// `element 17 of argument 0 is 1.5, expected 2 (3 of 1024 differ)`.
+/// `element 17 of argument 0 is 1.5, expected 2 (3 of 1024 differ)`; where some may, `(17 of 1000
+/// outside the tolerance, 10 allowed)`.
 std::string describe(const Comparison& comparison, std::size_t argument_index,
                      const Workload::Argument& argument, std::span<const std::byte> got,
                      std::span<const std::byte> want);
+
+/// `wrote element 7 of argument 1, an input: 5 instead of 0.25`. Spans of one element (or byte).
+std::string describe_changed_input(std::size_t index, std::size_t argument_index,
+                                   const Workload::Argument& argument,
+                                   std::span<const std::byte> got, std::span<const std::byte> want);
+
+/// `wrote outside argument 0, after its 1000 elements: element 1000`. @param offset in bytes from
+/// the array's start, negative or beyond its end
+std::string describe_outside(std::ptrdiff_t offset, std::size_t argument_index,
+                             const Workload::Argument& argument);
 
 /// Runs the kernel's reference on the workload's host arrays, which then hold the expected outputs.
 void run_reference(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

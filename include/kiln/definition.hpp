@@ -46,6 +46,10 @@ enum class Passing {
 struct Tolerance {
   double relative = 1e-5;
   double absolute = 1e-6;
+  /// Share of an output's elements that may be farther off (1e-4: one of 10,000, rounded down), for
+  /// kernels that may legitimately decide otherwise at an edge. At least 0, less than 1. Elements
+  /// that nobody writes count like any others.
+  double mismatches = 0;
 };
 
 struct KernelDefinition {
@@ -68,9 +72,18 @@ struct KernelDefinition {
   /// Fills in the arguments of a launch for a problem, in signature order.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
   /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
-  /// an array's first element. Empty: candidates are compared with the default's output.
+  /// an array's first element. Empty: `check` decides alone, or candidates are compared with the
+  /// default's output.
   std::function<void(std::span<const std::int64_t> problem, std::span<void* const> args)> reference;
   Tolerance tolerance;
+  /// Judges the outputs instead of `tolerance`: returns why they are wrong, or an empty text; an
+  /// exception is a reason, too. `got` is what a launch left, `expected` what `reference` computed,
+  /// each as `reference` takes its arguments; inputs are the same in both. Without a reference
+  /// `expected` holds in/out arrays as they were before the launch, and outputs undefined. Must
+  /// change nothing. Called by one thread at a time.
+  std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
+                            std::span<void* const> expected)>
+      check;
   std::function<double(std::span<const std::int64_t>)> flops;  ///< operations of a problem
   std::function<double(std::span<const std::int64_t>)> bytes;  ///< least bytes moved for a problem
   /// A guess, before anything is compiled, at how long an allowed config takes: in seconds or any

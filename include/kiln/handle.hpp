@@ -234,7 +234,9 @@ class DynamicTuned {
   /// no record, or one of another space.
   std::optional<TuneResult> known(const Values& problem) const;
   /// Launches what is in use for this exact problem on data of its own and compares the outputs
-  /// with the reference. @throws UserError when the kernel has no workload or no reference.
+  /// with the reference, or asks the kernel's check. A kernel that changes an input or writes
+  /// outside its arrays is wrong. @throws UserError when the kernel has no workload, or neither
+  /// reference nor check.
   Verification verify(const Values& problem, std::uint64_t seed = 2) const;
   /// The config in use for a problem, in parameter order.
   Values config(const Values& problem) const;

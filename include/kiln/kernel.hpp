@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -51,10 +52,14 @@ struct Kernel<Config, Problem, void(Args...)> {
   Problem (*problem)(Args...) = nullptr;
   Problem (*bucket)(const Problem&) = nullptr;  ///< null: each problem is tuned for itself
   std::function<void(const Problem&, Workload&)> workload{};
-  /// The kernel's equation on host arrays. Empty: candidates are compared with the default's
-  /// output.
+  /// The kernel's equation on host arrays. Empty: `check` decides alone, or candidates are compared
+  /// with the default's output.
   std::function<void(Args...)> reference{};
   Tolerance tolerance{};
+  /// As KernelDefinition::check: `const auto& [out, a, n] = got;`.
+  std::function<std::string(const Problem&, const std::tuple<Args...>& got,
+                            const std::tuple<Args...>& expected)>
+      check{};
   std::function<double(const Problem&)> flops{};  ///< operations of a problem
   std::function<double(const Problem&)> bytes{};  ///< least bytes moved for a problem
   /// As KernelDefinition::cost.
@@ -107,6 +112,15 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       }(std::index_sequence_for<Args...>{});
     };
   d.tolerance = tolerance;
+  if (check)
+    d.check = [f = check](Span p, std::span<void* const> got, std::span<void* const> expected) {
+      const auto typed = [](std::span<void* const> args) {
+        return [&]<std::size_t... I>(std::index_sequence<I...>) {
+          return std::tuple<Args...>(detail::host_argument<Args>(args[I])...);
+        }(std::index_sequence_for<Args...>{});
+      };
+      return f(from_values<Problem>(p), typed(got), typed(expected));
+    };
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
   if (cost)

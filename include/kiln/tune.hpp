@@ -67,7 +67,8 @@ enum class CandidateStatus {
   exceeds_limits,       ///< geometry or resources over what the device offers
   compile_failed,
   launch_failed,
-  wrong_result,  ///< disqualified, however fast
+  wrong_result,  ///< disqualified, however fast: wrong outputs, an input that was changed, a write
+                 ///< outside its arrays
   not_tried      ///< the budget ended first
 };
 const char* to_string(CandidateStatus status) noexcept;
@@ -86,7 +87,10 @@ struct Candidate {
   double seconds = 0;           ///< median per launch; of those in the final the winner's median
                                 ///< and how they compared to it in common rounds
   std::vector<double> samples;  ///< seconds per launch, in the order taken
-  double max_error = 0;  ///< largest |got - want| / (absolute + relative * |want|); <= 1 passes
+  /// Largest |got - want| / (absolute + relative * |want|); <= 1 passes, and so do as many over it
+  /// as Tolerance::mismatches permits. Infinite where the kernel wrote what it may not, or its
+  /// `check` refused.
+  double max_error = 0;
   CandidateResources resources;
 };
 

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/guarded_memory.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -339,6 +340,9 @@ void BlockScratch::Free::operator()(std::byte* memory) const noexcept { std::fre
 
 namespace {
 
+/// After it: as much as a kernel may ever ask for, so that one which forgot to ask harms nobody.
+constexpr std::size_t kGuardBefore = 4096, kGuardAfter = kMostGuardBytes;
+
 /// Memory of a block that is a good part of a core's cache lies in huge pages: which small pages a
 /// process happens to get decides which of its lines displace each other, and made the same kernel
 /// 5 % slower in one process than in another.
@@ -357,11 +361,13 @@ void BlockScratch::prepare(const BlockLaunch& launch) {
     return (bytes + codegen::kSharedAlignment - 1) / codegen::kSharedAlignment *
            codegen::kSharedAlignment;
   };
-  const std::size_t shared = aligned(std::size_t{kernel.static_shared} + launch.dynamic_shared);
+  const std::size_t shared_bytes = std::size_t{kernel.static_shared} + launch.dynamic_shared;
+  const std::size_t before = launch.guarded ? kGuardBefore : 0;
+  const std::size_t shared = aligned(shared_bytes + (launch.guarded ? kGuardAfter : 0));
   const std::size_t slots = aligned(kernel.slot_bytes * threads);
   const std::size_t words = aligned(4 * threads), doubles = aligned(8 * threads);
   const bool states = kernel.region_count > 1;
-  const std::size_t bytes = shared + slots + (states ? 4 * words + 2 * doubles : words);
+  const std::size_t bytes = before + shared + slots + (states ? 4 * words + 2 * doubles : words);
   if (bytes > capacity_) {
     memory_.reset();
     capacity_ = 0;
@@ -371,14 +377,21 @@ void BlockScratch::prepare(const BlockLaunch& launch) {
     if (!memory_) throw std::bad_alloc();
     if (alignment > codegen::kSharedAlignment) ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);
     capacity_ = rounded;
+    guards_filled_ = false;
   }
-  std::byte* at = memory_.get();
+  std::byte* at = memory_.get() + before;
   const auto take = [&](std::size_t size) {
     std::byte* start = at;
     at += size;
     return start;
   };
   frame_.shared = take(shared);
+  if (launch.guarded && !guards_filled_) {
+    const std::byte* const pattern = guard_pattern(GuardPattern::bytes).data();
+    std::memcpy(frame_.shared - kGuardBefore, pattern, kGuardBefore);
+    std::memcpy(frame_.shared + shared_bytes, pattern, kGuardAfter);
+    guards_filled_ = true;
+  }
   frame_.slots = take(slots);
   frame_.next = reinterpret_cast<std::uint32_t*>(take(words));
   if (states) {
@@ -393,6 +406,27 @@ void BlockScratch::prepare(const BlockLaunch& launch) {
   const Extent &block = launch.block, &grid = launch.grid;
   frame_.block_dim[0] = block.x, frame_.block_dim[1] = block.y, frame_.block_dim[2] = block.z;
   frame_.grid_dim[0] = grid.x, frame_.grid_dim[1] = grid.y, frame_.grid_dim[2] = grid.z;
+}
+
+std::string BlockScratch::breach(const BlockLaunch& launch) const {
+  const std::size_t fixed = launch.kernel->static_shared, dynamic = launch.dynamic_shared;
+  const std::byte* const pattern = guard_pattern(GuardPattern::bytes).data();
+  const std::byte *const before = frame_.shared - kGuardBefore, *const after =
+                                                                    frame_.shared + fixed + dynamic;
+  const auto tell = [&](const char* side, std::ptrdiff_t byte) {
+    return detail::format(
+        "kernel {} wrote outside the shared memory of a block, {} its {} bytes ({} static, {} "
+        "dynamic): byte {}",
+        launch.kernel->name, side, fixed + dynamic, fixed, dynamic, byte);
+  };
+  if (std::memcmp(before, pattern, kGuardBefore) != 0) {
+    std::ptrdiff_t last = -1;
+    while (frame_.shared[last] == pattern[static_cast<std::ptrdiff_t>(kGuardBefore) + last]) --last;
+    return tell("before", last);
+  }
+  if (std::memcmp(after, pattern, kGuardAfter) == 0) return {};
+  const std::byte* const first = std::mismatch(after, after + kGuardAfter, pattern).first;
+  return tell("after", first - frame_.shared);
 }
 
 std::string run_block(const BlockLaunch& launch, std::uint64_t index, BlockScratch& scratch) {

@@ -26,6 +26,7 @@ struct BlockLaunch {
   Extent grid, block;
   std::uint32_t dynamic_shared;  ///< bytes
   void* const* arguments;
+  bool guarded = false;  ///< guard zones around shared memory, see BlockScratch::breach
 };
 
 /// Memory for one block in flight. Grows to what the largest block needed and is reused from block
@@ -36,6 +37,9 @@ class BlockScratch {
   /// @throws std::bad_alloc
   void prepare(const BlockLaunch& launch);
   codegen::HostFrame& frame() { return frame_; }
+  /// What blocks of a guarded launch have written outside their shared memory, in words; empty:
+  /// nothing. @pre the last launch that it was prepared for was guarded, as all before it
+  std::string breach(const BlockLaunch& launch) const;
 
  private:
   struct Free {
@@ -43,6 +47,7 @@ class BlockScratch {
   };
   std::unique_ptr<std::byte[], Free> memory_;
   std::size_t capacity_ = 0;
+  bool guards_filled_ = false;
   codegen::HostFrame frame_{};
 };
 

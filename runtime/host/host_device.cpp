@@ -68,6 +68,12 @@ class HostDevice final : public HostMemoryDevice {
         {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
   }
 
+  void launch_checked(const LoadedKernel& kernel, const LaunchGeometry& g, Stream,
+                      void** args) const override {
+    static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
+        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+  }
+
   int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
 
   void* allocate(std::size_t bytes) override {

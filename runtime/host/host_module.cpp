@@ -15,6 +15,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/device.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -22,6 +23,8 @@ namespace {
 class TbbWorkers final : public HostWorkers {
  public:
   BlockScratch& scratch() override { return scratches_.local(); }
+  auto begin() const { return scratches_.begin(); }
+  auto end() const { return scratches_.end(); }
 
  private:
   tbb::enumerable_thread_specific<BlockScratch> scratches_;
@@ -113,6 +116,25 @@ std::size_t grain(std::uint64_t blocks, std::uint64_t threads) {
   return static_cast<std::size_t>(std::min<std::uint64_t>(by_work, blocks / 64 + 1));
 }
 
+/// Runs all blocks; empty, or what went wrong in one.
+std::string run_grid(const BlockLaunch& launch, HostWorkers& workers) {
+  const std::uint64_t blocks = launch.grid.count();
+  std::atomic<bool> failed{false};
+  std::string problem;
+  tbb::parallel_for(
+      tbb::blocked_range<std::uint64_t>(0, blocks, grain(blocks, launch.block.count())),
+      [&](const tbb::blocked_range<std::uint64_t>& range) {
+        BlockScratch& scratch = workers.scratch();
+        scratch.prepare(launch);
+        for (std::uint64_t i = range.begin();
+             i < range.end() && !failed.load(std::memory_order_relaxed); ++i) {
+          std::string words = run_block(launch, i, scratch);
+          if (!words.empty() && !failed.exchange(true)) problem = std::move(words);
+        }
+      });
+  return problem;
+}
+
 }  // namespace
 
 std::shared_ptr<HostWorkers> HostWorkers::create() { return std::make_shared<TbbWorkers>(); }
@@ -165,27 +187,29 @@ void HostModule::launch(const Extent& grid, const Extent& block, std::size_t dyn
   check_limits(*kernel_, grid, block, dynamic_shared);
   const BlockLaunch launch{kernel_, grid, block, static_cast<std::uint32_t>(dynamic_shared),
                            arguments};
-  const std::uint64_t blocks = grid.count();
-  if (blocks == 1) {
+  if (grid.count() == 1) {
     BlockScratch& scratch = workers_->scratch();
     scratch.prepare(launch);
     if (std::string problem = run_block(launch, 0, scratch); !problem.empty())
       throw UserError(problem);
     return;
   }
-  std::atomic<bool> failed{false};
-  std::string problem;
-  tbb::parallel_for(tbb::blocked_range<std::uint64_t>(0, blocks, grain(blocks, block.count())),
-                    [&](const tbb::blocked_range<std::uint64_t>& range) {
-                      BlockScratch& scratch = workers_->scratch();
-                      scratch.prepare(launch);
-                      for (std::uint64_t i = range.begin();
-                           i < range.end() && !failed.load(std::memory_order_relaxed); ++i) {
-                        std::string words = run_block(launch, i, scratch);
-                        if (!words.empty() && !failed.exchange(true)) problem = std::move(words);
-                      }
-                    });
-  if (failed) throw UserError(problem);
+  if (const std::string problem = run_grid(launch, *workers_); !problem.empty())
+    throw UserError(problem);
+}
+
+void HostModule::launch_checked(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
+                                void* const* arguments) const {
+  check_limits(*kernel_, grid, block, dynamic_shared);
+  const BlockLaunch launch{kernel_,   grid, block, static_cast<std::uint32_t>(dynamic_shared),
+                           arguments, true};
+  // Not the memory of other launches: what they find there must not depend on what was checked.
+  TbbWorkers workers;
+  const std::string problem = run_grid(launch, workers);
+  for (const BlockScratch& scratch : workers)
+    if (const std::string breach = scratch.breach(launch); !breach.empty())
+      throw WrongResult(breach);
+  if (!problem.empty()) throw UserError(problem);
 }
 
 }  // namespace kiln::runtime

@@ -49,6 +49,10 @@ class HostModule {
   /// trap; blocks that have started are finished first.
   void launch(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
               void* const* arguments) const;
+  /// launch() with guard zones around the shared memory of blocks; slower, in memory of its own.
+  /// @throws WrongResult when a block wrote into one: the byte, and on which side
+  void launch_checked(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
+                      void* const* arguments) const;
 
  private:
   HostModule(void* handle, const codegen::HostKernel* kernel, std::shared_ptr<HostWorkers> workers);

@@ -43,6 +43,7 @@ TEST_CASE("a definition that is complete", "[codegen][definition]") {
   CHECK(after([](auto& k) { k.name = "_2nd_kernel"; }).empty());
   CHECK(after([](auto& k) { k.problem_fields.clear(); }).empty());
   CHECK(after([](auto& k) { k.tolerance = {0, 0}; }).empty());
+  CHECK(after([](auto& k) { k.tolerance.mismatches = 0.5; }).empty());
   CHECK(after([](auto& k) { k.space = {}; }).empty());
 }
 
@@ -62,6 +63,8 @@ TEST_CASE("each field that is missing or makes no sense is named", "[codegen][de
     CHECK(names(after([=](auto& k) { k.tolerance.relative = bad; }), "`tolerance`"));
     CHECK(names(after([=](auto& k) { k.tolerance.absolute = bad; }), "`tolerance`"));
   }
+  for (double bad : {-1e-4, 1.0, 2.0, std::nan("")})
+    CHECK(names(after([=](auto& k) { k.tolerance.mismatches = bad; }), "`tolerance.mismatches`"));
   for (auto passing : {Passing::macros, Passing::constants})
     CHECK(names(after([=](auto& k) {
                   k.passing = passing;

@@ -114,6 +114,12 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
   SECTION("it is wrong") {
     job[1].of(8).run = [](void** args) { (*static_cast<float**>(args[0]))[0] = -1; };
   }
+  SECTION("it changes an input, also if only while it is timed") {
+    job[1].of(8).run = [first = GENERATE(1, 3), n = 0](void** args) mutable {
+      compute_doubling(args);
+      if (++n >= first) (*static_cast<float**>(args[1]))[0] = -1;
+    };
+  }
   check_plan(job.tune(), 4);
   CHECK(job[0].device->launches == job[1].device->launches);
   CHECK(job[0].device->launches > 0);
