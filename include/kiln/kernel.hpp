@@ -55,6 +55,7 @@ struct Kernel<Config, Problem, void(Args...)> {
   /// output.
   std::function<void(Args...)> reference{};
   Tolerance tolerance{};
+  std::string data_version{};                     ///< as KernelDefinition::data_version
   std::function<double(const Problem&)> flops{};  ///< operations of a problem
   std::function<double(const Problem&)> bytes{};  ///< least bytes moved for a problem
   /// As KernelDefinition::cost.
@@ -107,6 +108,7 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       }(std::index_sequence_for<Args...>{});
     };
   d.tolerance = tolerance;
+  d.data_version = data_version;
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
   if (cost)
