@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "codegen/entry_names.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/paths.hpp"
 
@@ -14,7 +15,7 @@ using kiln::detail::format;
 namespace {
 
 /// Raised when the key's meaning changes: other fields, or other rules for them.
-constexpr std::int64_t kBinarySchema = 2;
+constexpr std::int64_t kBinarySchema = 3;
 
 std::string template_text(const KernelDefinition& kernel) {
   if (kernel.source.file.empty()) return kernel.source.text;
@@ -61,9 +62,10 @@ std::string entry_expression(const KernelDefinition& kernel, std::span<const std
   return arguments.empty() ? kernel.entry : format("{}<{}>", kernel.entry, arguments);
 }
 
-/// Parameters that reach the source as definitions before it.
-std::string preamble(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
-  std::string text;
+/// Parameters that reach the source as definitions before it, a line each.
+std::vector<std::string> definitions(const KernelDefinition& kernel,
+                                     std::span<const std::int64_t> config) {
+  std::vector<std::string> lines;
   const auto& parameters = kernel.space.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = parameters[i];
@@ -72,11 +74,32 @@ std::string preamble(const KernelDefinition& kernel, std::span<const std::int64_
                        : std::in_range<int>(config[i]) ? "int"
                                                        : "long long";
     if (kernel.passing == Passing::constants)
-      text += format("constexpr {} {} = {};\n", type, p.name, value);
+      lines.push_back(format("constexpr {} {} = {};", type, p.name, value));
     else if (kernel.passing == Passing::macros)
-      text += format("#define {} {}\n", p.name, config[i] < 0 ? "(" + value + ")" : value);
+      lines.push_back(format("#define {} {}", p.name, config[i] < 0 ? "(" + value + ")" : value));
   }
-  return text;
+  return lines;
+}
+
+/// Behind the source: a macro of a parameter's name that the source defines has taken the place of
+/// what is passed, so that all configs would be the same code. The preprocessor knows for certain.
+std::string check_of_macros(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  std::string text;
+  const auto& parameters = kernel.space.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::string& name = parameters[i].name;
+    if (kernel.passing == Passing::constants)
+      text += format(
+          "#ifdef {0}\n#error the source defines the macro {0}, which hides the constant that "
+          "is passed: pass the parameters as macros (Passing::macros)\n#endif\n",
+          name);
+    else if (kernel.passing == Passing::macros)
+      text += format(
+          "#if defined({0}) && {0} != ({1})\n#error the source defines the macro {0} anew, "
+          "whatever is passed: let it do so only `#ifndef {0}`\n#endif\n",
+          name, literal(parameters[i], "", config[i]));
+  }
+  return text.empty() ? text : "\n#line 1 \"parameters of " + kernel.name + "\"\n" + text;
 }
 
 }  // namespace
@@ -123,6 +146,7 @@ KeyBuilder wanted_fields(const Source& source, const Target& target) {
       .add("signature", source.signature)
       .add("path", source.path)
       .add("target", target.arch)
+      .add("definitions", std::span<const std::string>(source.definitions))
       .add("kernel options", std::span<const std::string>(source.options));
   return key;
 }
@@ -136,6 +160,7 @@ Source describe_source(const KernelDefinition& kernel, std::span<const std::int6
   source.label = describe_instance(kernel, config);
   source.kernel = kernel.name;
   source.config = kernel.space.describe(config);
+  source.definitions = definitions(kernel, config);
   source.options = kernel.source.options;
   source.include_dirs = own_folders(kernel);
   source.include_dirs.push_back(include_dir().string());
@@ -147,9 +172,9 @@ Source describe_source(const KernelDefinition& kernel, std::span<const std::int6
 Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                    const Target& target, const Compiler& compiler, IncludeCache& cache) {
   Source source = describe_source(kernel, config);
-  source.text = preamble(kernel, config);
+  for (const std::string& line : source.definitions) source.text += line + "\n";
   if (!source.text.empty()) source.text += format("#line 1 \"{}\"\n", source.path);
-  source.text += template_text(kernel);
+  source.text += template_text(kernel) + check_of_macros(kernel, config);
   const IncludeClosure closure =
       include_closure(source.text, own_context(kernel, source, compiler.includes(target)), cache);
   source.closure = closure.digest;
@@ -165,6 +190,37 @@ std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache
   return include_closure(template_text(kernel), own_context(kernel, source, {}), cache).digest;
 } catch (const UserError&) {  // the template is not here
   return std::nullopt;
+}
+
+const char* to_string(Passing passing) noexcept {
+  switch (passing) {
+    case Passing::config_struct:
+      return "config struct";
+    case Passing::template_arguments:
+      return "template arguments";
+    case Passing::constants:
+      return "constants";
+    case Passing::macros:
+      break;
+  }
+  return "macros";
+}
+
+std::string unknown_entry(const KernelDefinition& kernel, IncludeCache& cache) try {
+  Source source;
+  source.options = kernel.source.options;
+  source.include_dirs = own_folders(kernel);
+  source.include_dirs.push_back(include_dir().string());
+  std::string text = template_text(kernel);
+  const IncludeClosure closure = include_closure(text, own_context(kernel, source, {}), cache);
+  for (const IncludedFile& file : closure.files) {
+    if (file.kind != IncludedFile::Kind::file) continue;
+    std::ifstream in(file.path, std::ios::binary);
+    text.append("\n").append(std::istreambuf_iterator<char>(in), {});
+  }
+  return unknown_entry(kernel.entry, text, shown_path(kernel));
+} catch (const UserError&) {  // the template is not here
+  return {};
 }
 
 Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> config,

@@ -33,6 +33,13 @@ Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> con
 /// template cannot be read, as in a program that is shipped without its kernels' sources.
 std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache);
 
+/// As keys name it: `template arguments`, `macros`, ...
+const char* to_string(Passing passing) noexcept;
+
+/// For when it does not compile: as unknown_entry() of entry_names.hpp, of the template and what it
+/// includes from the kernel's own folders and Kiln's. Reads them; empty where they are not here.
+std::string unknown_entry(const KernelDefinition& kernel, IncludeCache& cache);
+
 /// The field of keys that holds kernel_source().
 inline constexpr const char* kKernelSourceField = "kernel source";
 

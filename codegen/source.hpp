@@ -21,6 +21,8 @@ struct Source {
   std::string label;                 ///< printable instance, e.g. `gemm{block_m=128}<float>`
   std::string kernel;                ///< the definition's name
   std::string config;                ///< `block_m=128,...`
+  /// How the parameters are defined before the template, a line each: the beginning of `text`.
+  std::vector<std::string> definitions;
   /// Digest over `text` and every file it transitively includes (see include_closure.hpp).
   Digest closure{};
   /// False when some include could not be followed: the binary is then used, but never kept.

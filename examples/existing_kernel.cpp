@@ -1,10 +1,16 @@
-// A kernel that somebody already has, unchanged: its parameters reach it as constexpr definitions.
+// A kernel that somebody already has, unchanged: its parameters reach it as macros, the passing
+// that is right for sources which set what nobody has set (`#ifndef BLOCK`). Passed as constants,
+// the source's own macros would hide them; Kiln refuses that.
 #include <cstdio>
 #include <vector>
 
 #include <kiln/kiln.hpp>
 
 constexpr const char* kSource = R"(
+#ifndef BLOCK
+#define BLOCK 128
+#define ITEMS 1
+#endif
 extern "C" __global__ void reverse(float* out, const float* in, int n) {
   const int first = (blockIdx.x * BLOCK + threadIdx.x) * ITEMS;
   for (int i = first; i < first + ITEMS && i < n; ++i) out[i] = in[n - 1 - i];
@@ -15,7 +21,7 @@ int main() {
   reverse.name = "reverse";
   reverse.source.text = kSource;
   reverse.entry = "reverse";
-  reverse.passing = kiln::Passing::constants;
+  reverse.passing = kiln::Passing::macros;
   reverse.arguments = {"float*", "const float*", "int"};
   reverse.space.parameter("BLOCK", {64, 128, 256}, 128).parameter("ITEMS", {1, 2, 4}, 1);
   reverse.problem_fields = {"n"};

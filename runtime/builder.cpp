@@ -12,6 +12,13 @@
 
 namespace kiln::runtime {
 
+namespace {
+
+/// Logs may be long.
+constexpr std::size_t kMostFailures = 4096;
+
+}  // namespace
+
 Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
                  unsigned threads, Access access)
     : store_(std::move(store)),
@@ -103,14 +110,37 @@ std::optional<Key> Builder::closest(const Key& wanted) {
   return place->second;
 }
 
-Build Builder::compile(const codegen::Source& source, const Target& target,
-                       codegen::Compiler& compiler, const Key& key) {
+void Builder::forget_failures() {
+  std::lock_guard lock(failures_mutex_);
+  failures_.clear();
+}
+
+/// Fills in the build if this very key was refused before.
+bool Builder::failed_before(const Key& key, Build& build) {
+  std::lock_guard lock(failures_mutex_);
+  const auto known = failures_.find(key.digest);
+  if (known == failures_.end()) return false;
+  build.outcome = known->second;
+  build.key = key;
+  build.from_store = true;
+  return true;
+}
+
+Build Builder::compile(const KernelDefinition& kernel, const codegen::Source& source,
+                       const Target& target, codegen::Compiler& compiler, const Key& key) {
   Build build;
   build.key = key;
   build.keepable = source.cacheable;
   compiled_.fetch_add(1, std::memory_order_relaxed);
   codegen::CompileResult result = compiler.compile(source, target);
   if (auto* failure = std::get_if<CompileFailure>(&result)) {
+    if (const std::string unknown = codegen::unknown_entry(kernel, includes_); !unknown.empty())
+      failure->log = "error: " + unknown + "\n" + failure->log;
+    if (source.cacheable) {
+      std::lock_guard lock(failures_mutex_);
+      if (failures_.size() >= kMostFailures) failures_.clear();
+      failures_.insert_or_assign(key.digest, *failure);
+    }
     build.outcome = std::move(*failure);
     return build;
   }
@@ -148,14 +178,14 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   return timed(flights_.run(key.digest, [&] {
     Build build;
     if (!source.cacheable || !compiler->worth_keeping())
-      return compile(source, target, *compiler, key);
-    if (take(key, build)) return build;
+      return compile(kernel, source, target, *compiler, key);
+    if (take(key, build) || failed_before(key, build)) return build;
     build = look_up(kernel, config, target, false, {});
     if (build.binary()) return build;
     cache::WorkLock lock;
     const auto outcome = store_->lock(EntryKind::binary, key, lock);
     if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;
-    return compile(source, target, *compiler, key);
+    return compile(kernel, source, target, *compiler, key);
   }));
 }
 

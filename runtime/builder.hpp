@@ -63,6 +63,10 @@ class Builder {
                                const Target& target,
                                const std::function<void(std::size_t)>& progress);
 
+  /// What does not compile is refused at once from the second time on, until its key changes or
+  /// this is called: a header that was missing may be there now, where no key can tell.
+  void forget_failures();
+
   /// As codegen::kernel_source.
   std::optional<Digest> kernel_source(const KernelDefinition& kernel);
 
@@ -73,8 +77,9 @@ class Builder {
  private:
   Build look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                 const Target& target, bool own, const std::string& why);
-  Build compile(const codegen::Source& source, const Target& target, codegen::Compiler& compiler,
-                const Key& key);
+  Build compile(const KernelDefinition& kernel, const codegen::Source& source, const Target& target,
+                codegen::Compiler& compiler, const Key& key);
+  bool failed_before(const Key& key, Build& build);
   bool take(const Key& key, Build& build);
   std::optional<Key> closest(const Key& wanted);
 
@@ -88,6 +93,8 @@ class Builder {
   codegen::IncludeCache includes_;
   std::mutex closest_mutex_;
   std::map<Digest, std::optional<Key>> closest_;  ///< by Key::portable of what was wanted
+  std::mutex failures_mutex_;
+  std::map<Digest, CompileFailure> failures_;
   cache::SingleFlight<Digest, Build> flights_;
   std::atomic<std::size_t> compiled_{0};
 };

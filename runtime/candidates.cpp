@@ -1,6 +1,8 @@
 #include "runtime/candidates.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -12,6 +14,34 @@ namespace kiln::runtime {
 using kiln::detail::format;
 
 namespace {
+
+/// Lines of an error that are shown of each kind.
+constexpr int kShownLines = 12;
+
+/// Errors that differ in nothing but numbers (of the config, of lines) are of one kind.
+std::string kind_of(const std::string& reason) {
+  std::string kind;
+  std::size_t begin = reason.find("error");
+  begin = begin == std::string::npos ? 0 : reason.rfind('\n', begin) + 1;  // npos + 1 is 0
+  for (const char c : reason.substr(begin, reason.find('\n', begin) - begin))
+    if (!std::isdigit(static_cast<unsigned char>(c)))
+      kind += c;
+    else if (kind.empty() || kind.back() != '#')
+      kind += '#';
+  return kind;
+}
+
+/// The first lines of a text.
+std::string shortened(const std::string& text) {
+  std::size_t end = 0;
+  for (int line = 0; line < kShownLines && end != std::string::npos; ++line)
+    end = text.find('\n', line == 0 ? 0 : end + 1);
+  const auto more =
+      end == std::string::npos
+          ? 0
+          : std::count(text.begin() + static_cast<std::ptrdiff_t>(end) + 1, text.end(), '\n');
+  return more > 0 ? format("{}\n  (and {} lines more)", text.substr(0, end), more) : text;
+}
 
 /// A winner must beat the default by this much at least, whatever the samples' own deviation.
 constexpr double kLeastGain = 0.01;
@@ -86,14 +116,17 @@ std::optional<std::size_t> Candidates::decide() const {
 void Candidates::fail(const std::string& what) const {
   std::vector<TuningFailedError::Reason> reasons;
   std::string text = what;
-  std::map<std::string, std::pair<std::size_t, std::string>> grouped;
+  // By kind: how many there are, and the first of them.
+  std::map<std::pair<CandidateStatus, std::string>, std::pair<std::size_t, std::size_t>> grouped;
   for (const Candidate& c : result_.candidates) {
+    grouped.try_emplace({c.status, kind_of(c.reason)}, 0, reasons.size()).first->second.first++;
     reasons.push_back({result_.describe(c), std::string(to_string(c.status)) + ": " + c.reason});
-    auto& [count, example] = grouped[reasons.back().reason];
-    if (count++ == 0) example = reasons.back().config;
   }
-  for (const auto& [reason, seen] : grouped)
-    text += format("\n  {} x {} (e.g. {})", seen.first, reason, seen.second);
+  for (const auto& [kind, seen] : grouped) {
+    const auto& [count, first] = seen;
+    text += format("\n  {} x (e.g. {}) {}", count, reasons[first].config,
+                   shortened(reasons[first].reason));
+  }
   for (const auto& refused : result_.space.rejected)
     if (refused.count > 0)
       text +=

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "codegen/binary.hpp"
@@ -99,6 +100,8 @@ class Device {
   /// Blocks of `threads` threads that fit a multiprocessor at once; 0: it cannot be launched.
   virtual int occupancy(const LoadedKernel& kernel, int threads, unsigned shared_bytes) const = 0;
 
+  /// Bytes that allocate() may still give; nothing where that is not known.
+  virtual std::optional<std::int64_t> available() const { return {}; }
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes) = 0;

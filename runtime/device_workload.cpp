@@ -19,6 +19,8 @@ constexpr std::size_t kMostCopies = 4096;
 /// Beyond an array: what a block writes that does not look where the array ends. Beyond all copies
 /// of it: those have been verified.
 constexpr std::size_t kGuardBytes = std::size_t{64} << 10, kCopyGuardBytes = 4096;
+/// Bytes that any device has.
+constexpr std::uint64_t kAlwaysThere = std::uint64_t{1} << 20;
 /// Copies are aligned as allocations of their own would be.
 constexpr std::size_t rounded_up(std::size_t bytes) {
   const std::size_t alignment = bytes >= 4096 ? 4096 : 512;
@@ -41,6 +43,7 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
       host_(seed) {
   kernel.workload(problem, host_);
   check_workload(kernel, host_);
+  check_memory(problem);
   auto& arguments = host_.arguments();
   arrays_.reserve(arguments.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -76,6 +79,19 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
 
 void DeviceWorkload::download(const Array& array, std::span<std::byte> to) {
   if (!to.empty()) device_->copy_to_host(to.data(), array.address, to.size());
+}
+
+/// A machine may promise more memory than it has, and end the process that then uses it.
+void DeviceWorkload::check_memory(std::span<const std::int64_t> problem) const {
+  std::uint64_t needed = 0;
+  for (const Workload::Argument& a : host_.arguments())
+    if (a.pointer) needed += a.bytes.size() * (a.direction == Direction::in_out ? 2u : 1u);
+  if (needed < kAlwaysThere) return;
+  const auto there = device_->available();
+  if (there && needed > static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)))
+    throw UserError(format(
+        "kernel {} for {}: its arrays need {} bytes of the device's memory, {} are available",
+        kernel_.name, kernel_.describe_problem(problem), needed, *there));
 }
 
 /// All ones is a NaN in every floating-point type, but it is also -1, and a reference may expect

@@ -20,7 +20,7 @@ namespace kiln::runtime {
 class DeviceWorkload {
  public:
   /// Makes the data and uploads it. @throws UserError when the kernel's `workload` does not fit its
-  /// signature, EnvironmentError when the device has too little memory.
+  /// signature or needs more memory than is there, EnvironmentError when the device gives none.
   DeviceWorkload(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                  std::shared_ptr<Device> device, std::uint64_t seed);
 
@@ -91,6 +91,7 @@ class DeviceWorkload {
   };
 
   void run(Stream stream, const std::function<void()>& launch);
+  void check_memory(std::span<const std::int64_t> problem) const;
   void choose_poison();
   Verdict judge();
   Verdict check();

@@ -104,7 +104,7 @@ class KernelHandle final : public detail::HandleCore {
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
     TuneResult result =
-        engine_->tune(definition_, problem, options ? *options : engine_->options().tuning);
+        tune_or_fail_again(problem, options ? *options : engine_->options().tuning, false);
     agree_on(problem, result.winner().config);
     put_in_use(problem, result.winner().config);
     return result;
@@ -190,7 +190,7 @@ class KernelHandle final : public detail::HandleCore {
       }
     }
     if (!untuned) {
-      const TuneResult result = engine_->tune(definition_, problem, tuning, true);
+      const TuneResult result = tune_or_fail_again(problem, tuning, true);
       // The budget went in waiting: the default runs, and a later launch asks again.
       if (result.end == SearchEnd::seconds && result.winner().status == CandidateStatus::not_tried)
         return interim(problem);
@@ -209,6 +209,43 @@ class KernelHandle final : public detail::HandleCore {
       if (const ReadyKernel* interim = interim_.find(problem)) return interim;
       return published(interim_, engine_->make_ready(definition_, problem, default_config()));
     });
+  }
+
+  /// As Engine::tune. What failed fails again at once with the same error, until the kernel's
+  /// source or the options change, or the caller asks for a retry.
+  TuneResult tune_or_fail_again(std::span<const std::int64_t> problem, const TuneOptions& options,
+                                bool for_launch) {
+    // The other ranks come to the agreement, whatever failed here.
+    if (engine_->with_ranks(options).ranks)
+      return engine_->tune(definition_, problem, options, for_launch);
+    const Digest request = request_digest(problem, options);
+    if (options.retune && !for_launch) {
+      engine_->builder().forget_failures();
+    } else {
+      std::lock_guard lock(outcomes_mutex_);
+      if (const auto failed = failed_.find(request); failed != failed_.end()) throw failed->second;
+    }
+    try {
+      return engine_->tune(definition_, problem, options, for_launch);
+    } catch (const TuningFailedError& error) {
+      std::lock_guard lock(outcomes_mutex_);
+      failed_.insert_or_assign(request, error);
+      throw;
+    }
+  }
+
+  Digest request_digest(std::span<const std::int64_t> problem, const TuneOptions& options) {
+    KeyBuilder key("tuning", 1);
+    for (const std::int64_t value : problem) key.add("problem", value);
+    if (const auto source = engine_->builder().kernel_source(definition_))
+      key.add("source", *source);
+    return key.add("strategy", options.strategy)
+        .add("seed", static_cast<std::int64_t>(options.seed))
+        .add("evaluations", static_cast<std::int64_t>(options.max_evaluations))
+        .add("limits", format("{} {}", options.max_seconds, options.target_seconds))
+        .add("cold", std::int64_t{options.cold_cache})
+        .finish()
+        .digest;
   }
 
   std::optional<Values> agreed(std::span<const std::int64_t> problem) {
@@ -241,9 +278,10 @@ class KernelHandle final : public detail::HandleCore {
   runtime::ProblemTable interim_;  ///< defaults, for launches while a problem is made ready
   runtime::ProblemTable current_;  ///< what `current` found, where nothing was made ready
   cache::SingleFlight<Values, Outcome> flights_, interim_flights_;
-  std::mutex outcomes_mutex_;  ///< of the two below
+  std::mutex outcomes_mutex_;  ///< of those below
   std::map<Values, Missing> missing_;
-  std::map<Values, Values> agreed_;  ///< with ranks: what they chose together
+  std::map<Digest, TuningFailedError> failed_;  ///< by request_digest()
+  std::map<Values, Values> agreed_;             ///< with ranks: what they chose together
 };
 
 }  // namespace

@@ -6,14 +6,16 @@
 
 #include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
+#include "runtime/candidates.hpp"
 
 namespace kiln::runtime {
 
+using detail::format;
 using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t kRecordSchema = 2, kKeySchema = 3;
+constexpr std::int64_t kRecordSchema = 3, kKeySchema = 4;
 /// Samples kept per candidate; the median is over all of them.
 constexpr std::size_t kKeptSamples = 64;
 
@@ -31,14 +33,29 @@ json describe_space(const DynamicSpace& space) {
   return {{"parameters", parameters}, {"constraints", constraints}};
 }
 
+/// Names in order, each with its kind: template arguments go by place, and `true` is not `1`.
+std::vector<std::string> declared(const DynamicSpace& space) {
+  std::vector<std::string> parameters;
+  for (const Parameter& p : space.parameters())
+    parameters.push_back(p.name + (p.kind == FieldKind::boolean       ? " boolean"
+                                   : p.kind == FieldKind::enumeration ? " enumeration"
+                                                                      : " integer"));
+  return parameters;
+}
+
 std::optional<CandidateStatus> status_from(const std::string& text) {
   for (int i = 0; i <= static_cast<int>(CandidateStatus::not_tried); ++i)
     if (text == to_string(static_cast<CandidateStatus>(i))) return static_cast<CandidateStatus>(i);
   return {};
 }
 
-json to_json(const Candidate& c, const std::vector<std::string>& parameters) {
-  json j{{"config", named(parameters, c.config)}, {"status", to_string(c.status)}};
+json to_json(const LaunchGeometry& g) {
+  return {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
+}
+
+json to_json(const Candidate& c, const TuneResult& result, const KernelDefinition& kernel) {
+  json j{{"config", named(result.parameters, c.config)}, {"status", to_string(c.status)}};
+  if (was_built(c)) j["launch"] = to_json(kernel.geometry(c.config, result.problem));
   if (c.status == CandidateStatus::measured) {
     j["seconds"] = c.seconds;
     j["samples"] = std::vector<double>(
@@ -95,6 +112,14 @@ bool in_space(const DynamicSpace& space, const Values& config) {
   return true;
 }
 
+/// What was launched is what would be launched today.
+bool same_launch(const json& j, const Candidate& c, const KernelDefinition& kernel,
+                 std::span<const std::int64_t> problem, const DeviceLimits& limits) {
+  if (!was_built(c)) return true;
+  return !kernel.space.violated(c.config, problem, limits) &&
+         j.at("launch") == to_json(kernel.geometry(c.config, problem));
+}
+
 json to_json(const SpaceCount& count) {
   json rejected = json::object();
   for (const auto& r : count.rejected) rejected[r.reason] = r.count;
@@ -121,11 +146,19 @@ std::optional<SearchEnd> end_from(const std::string& text) {
 
 Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                const DeviceInfo& device, const std::optional<Digest>& source) {
+  using Texts = std::span<const std::string>;
   KeyBuilder key("record", kKeySchema);
   key.add("kernel", kernel.name)
       .add("entry", kernel.entry)
-      .add("types", std::span<const std::string>(kernel.types))
-      .add("options", std::span<const std::string>(kernel.source.options));
+      .add("passing", codegen::to_string(kernel.passing))
+      .add("config type", kernel.config_type)
+      .add("parameters", Texts(declared(kernel.space)))
+      .add("types", Texts(kernel.types))
+      .add("arguments", Texts(kernel.arguments))
+      .add("options", Texts(kernel.source.options))
+      .add("tolerance",
+           format("{} relative, {} absolute", kernel.tolerance.relative, kernel.tolerance.absolute))
+      .add("data", kernel.data_version);
   for (std::size_t i = 0; i < problem.size(); ++i)
     key.add("problem." + kernel.problem_fields[i], problem[i]);
   key.add("target", device.target.arch);
@@ -138,7 +171,7 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
 json to_json(const TuneResult& result, const KernelDefinition& kernel,
              std::span<const Version> versions) {
   json candidates = json::array(), software = json::object();
-  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result.parameters));
+  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result, kernel));
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
                         {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
@@ -193,7 +226,8 @@ std::optional<Recall> from_json(const json& record, const KernelDefinition& kern
   bool default_found = false, winner_found = false;
   for (const json& j : record.at("candidates")) {
     Candidate c = candidate_from(j, result.parameters);
-    if (!in_space(kernel.space, c.config)) continue;
+    if (!in_space(kernel.space, c.config) || !same_launch(j, c, kernel, problem, device.limits))
+      continue;
     if (c.config == default_config) {
       result.default_index = result.candidates.size();
       default_found = true;

@@ -14,7 +14,8 @@
 
 namespace kiln::runtime {
 
-/// kernel (name, entry, types, options) + bucketed problem + device fingerprint; made with: digest
+/// All of the kernel's definition that changes its code or what is measured, except the values of
+/// the parameters and what functions do + bucketed problem + device fingerprint; made with: digest
 /// of the kernel's source (codegen::kernel_source), if it can be read.
 Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                const DeviceInfo& device, const std::optional<Digest>& source);
@@ -37,8 +38,8 @@ struct Recall {
 };
 
 /// Nothing when the record is not one of ours, when a version's rule says so, or when it names
-/// other parameters, another default, or a winner that is no longer in the space. Candidates that
-/// left the space are dropped. Never throws on account of the record's content.
+/// other parameters, another default, or a winner that is no longer in the space or is launched
+/// otherwise today. Such candidates are dropped. Never throws on account of the record's content.
 std::optional<Recall> from_json(const nlohmann::json& record, const KernelDefinition& kernel,
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
                                 std::span<const Version> versions);

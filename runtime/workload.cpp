@@ -5,6 +5,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/host/available_memory.hpp"
 
 namespace kiln {
 
@@ -136,6 +137,10 @@ Workload& Workload::add(DataType type, Direction direction, bool pointer, std::s
   if (count > std::numeric_limits<std::ptrdiff_t>::max() / element_bytes)
     throw UserError(detail::format("workload: argument {} has {} elements of {} bytes",
                                    arguments_.size(), count, element_bytes));
+  runtime::require_memory(detail::format("workload: argument {}, {} elements of {} bytes",
+                                         arguments_.size(), count, element_bytes)
+                              .c_str(),
+                          count * element_bytes);
   Argument argument{type, direction, pointer, count, element_bytes, {}};
   // All ones is a NaN in every floating-point type: an element that nobody writes cannot pass.
   argument.bytes.assign(count * element_bytes, std::byte{0xff});

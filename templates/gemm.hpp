@@ -69,7 +69,11 @@ struct Gemm {
   constexpr unsigned tiles_n(int n) const {
     return static_cast<unsigned>((static_cast<long long>(n) + block_n - 1) / block_n);
   }
-  constexpr unsigned grid(const GemmProblem& p) const { return tiles_m(p.m) * tiles_n(p.n); }
+  /// Blocks. More than fit an unsigned are as many as do, which is more than any device takes.
+  constexpr unsigned grid(const GemmProblem& p) const {
+    const unsigned long long blocks = 1ull * tiles_m(p.m) * tiles_n(p.n);
+    return blocks > ~0u ? ~0u : static_cast<unsigned>(blocks);
+  }
 };
 
 }  // namespace kiln::templates

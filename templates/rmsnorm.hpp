@@ -22,7 +22,7 @@ struct RmsNorm {
   constexpr int step() const { return threads_per_row() * vector; }  // elements per access of all
   constexpr unsigned shared_bytes() const { return 0; }              // dynamic; see rmsnorm.cuh
   constexpr unsigned grid(int rows) const {
-    return static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block);
+    return static_cast<unsigned>((0ll + rows + rows_per_block - 1) / rows_per_block);
   }
 };
 

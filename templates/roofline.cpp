@@ -21,7 +21,7 @@ constexpr bool grid_fits(long long work, int tile, const DeviceLimits& d) {
 }
 
 unsigned blocks(long long work, int tile) {
-  return static_cast<unsigned>((work + tile - 1) / tile);
+  return static_cast<unsigned>(std::min<long long>((work + tile - 1) / tile, ~0u));
 }
 
 constexpr auto kCopySpace =

@@ -109,6 +109,7 @@ class HostCompiler final : public Compiler {
     inline_calls(module);
     lower_shared_memory(module, info);
     simplify_kernel(module, *machine);
+    check_definitions(module);
     trace.step("simplified", &module);
     form_regions(module, info);
     std::string broken;

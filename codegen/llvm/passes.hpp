@@ -49,6 +49,9 @@ void inline_calls(llvm::Module& module);
 void lower_shared_memory(llvm::Module& module, KernelInfo& info);
 /// SSA form, simplification and unrolling, with suspensions as barriers to code motion.
 void simplify_kernel(llvm::Module& module, llvm::TargetMachine& machine);
+/// @throws LoweringError naming functions and variables that the kernel uses and that neither its
+/// source nor this process has.
+void check_definitions(const llvm::Module& module);
 
 /// Cuts the kernel at its suspensions.
 std::vector<Suspension> split_at_suspensions(llvm::Function& kernel);

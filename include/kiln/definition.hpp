@@ -37,8 +37,8 @@ struct KernelSource {
 enum class Passing {
   config_struct,       ///< `entry<Config{.block=256,...}, types...>`
   template_arguments,  ///< `entry<256, 4, types...>`, in parameter order
-  constants,           ///< `constexpr int block = 256;` before the source
-  macros               ///< `#define block 256` before the source
+  constants,  ///< `constexpr int block = 256;` before the source, which must define no such macro
+  macros      ///< `#define block 256` before the source; right where that says `#ifndef block`
 };
 
 /// How far an output may be from the reference: |got - want| <= absolute + relative * |want|, for
@@ -84,6 +84,10 @@ struct KernelDefinition {
   std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
                             std::span<void* const> expected)>
       check;
+  /// Names what `workload` and `reference` make, e.g. "sparse, 2": functions cannot be compared, so
+  /// change it when the data become others, lest winners that were measured on the old ones be
+  /// used.
+  std::string data_version{};
   std::function<double(std::span<const std::int64_t>)> flops;  ///< operations of a problem
   std::function<double(std::span<const std::int64_t>)> bytes;  ///< least bytes moved for a problem
   /// A guess, before anything is compiled, at how long an allowed config takes: in seconds or any

@@ -60,6 +60,7 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::function<std::string(const Problem&, const std::tuple<Args...>& got,
                             const std::tuple<Args...>& expected)>
       check{};
+  std::string data_version{};                     ///< as KernelDefinition::data_version
   std::function<double(const Problem&)> flops{};  ///< operations of a problem
   std::function<double(const Problem&)> bytes{};  ///< least bytes moved for a problem
   /// As KernelDefinition::cost.
@@ -121,6 +122,7 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       };
       return f(from_values<Problem>(p), typed(got), typed(expected));
     };
+  d.data_version = data_version;
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
   if (cost)

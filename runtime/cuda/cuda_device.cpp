@@ -263,6 +263,12 @@ class CudaDevice final : public Device {
     return blocks;
   }
 
+  std::optional<std::int64_t> available() const override {
+    const WorkingContext working(*context_);
+    std::size_t free = 0, total = 0;
+    if (!driver_.MemGetInfo || driver_.MemGetInfo(&free, &total) != CUDA_SUCCESS) return {};
+    return static_cast<std::int64_t>(free);
+  }
   void* allocate(std::size_t bytes) override {
     return reinterpret_cast<void*>(allocate_memory(context_, bytes).release());
   }

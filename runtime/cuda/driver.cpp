@@ -82,6 +82,7 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.required("cuMemcpyDtoDAsync", t.MemcpyDtoDAsync);
   loader.required("cuMemsetD8Async", t.MemsetD8Async);
   loader.required("cuLaunchKernel", t.LaunchKernel);
+  loader.optional("cuMemGetInfo", kInterface, t.MemGetInfo);
   loader.optional("cuFuncLoad", kFuncLoadInterface, t.FuncLoad);
   loader.optional("cuStreamBeginCapture", kInterface, t.StreamBeginCapture);
   loader.optional("cuStreamEndCapture", kInterface, t.StreamEndCapture);

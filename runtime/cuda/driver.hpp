@@ -51,6 +51,8 @@ struct DriverTable {
   decltype(&::cuMemcpyDtoDAsync) MemcpyDtoDAsync = nullptr;
   decltype(&::cuMemsetD8Async) MemsetD8Async = nullptr;
   decltype(&::cuLaunchKernel) LaunchKernel = nullptr;
+  /// Without it, how much memory is free is not known.
+  decltype(&::cuMemGetInfo) MemGetInfo = nullptr;
   /// Loads a function ahead of its first launch; null before CUDA 12.4.
   decltype(&::cuFuncLoad) FuncLoad = nullptr;
   // Graphs; without all of them launches are not replayed.

@@ -5,13 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <new>
+#include <thread>
 #include <tuple>
 
 #include <sys/mman.h>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
 #include "runtime/guarded_memory.hpp"
+#include "runtime/host/available_memory.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -373,8 +375,17 @@ void BlockScratch::prepare(const BlockLaunch& launch) {
     capacity_ = 0;
     const std::size_t alignment = alignment_for(bytes);
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    // Every CPU thread is about to take as much.
+    const std::uint64_t takers = std::min<std::uint64_t>(
+        std::max(1u, std::thread::hardware_concurrency()), launch.grid.count());
+    require_memory(detail::format("{}: shared and local memory of blocks of {} threads",
+                                  kernel.name, launch.block.count())
+                       .c_str(),
+                   rounded * takers);
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
-    if (!memory_) throw std::bad_alloc();
+    if (!memory_)
+      throw EnvironmentError(detail::format(
+          "{}: {} bytes of memory for a block cannot be allocated", kernel.name, rounded));
     if (alignment > codegen::kSharedAlignment) ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);
     capacity_ = rounded;
     guards_filled_ = false;

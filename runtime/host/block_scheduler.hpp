@@ -34,7 +34,7 @@ struct BlockLaunch {
 class BlockScratch {
  public:
   /// Fits the launch; allocates only if no earlier launch needed as much.
-  /// @throws std::bad_alloc
+  /// @throws UserError when that is more memory than there is
   void prepare(const BlockLaunch& launch);
   codegen::HostFrame& frame() { return frame_; }
   /// What blocks of a guarded launch have written outside their shared memory, in words; empty:

@@ -11,6 +11,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/host/available_memory.hpp"
 #include "runtime/host/host_module.hpp"
 #include "runtime/host_memory_device.hpp"
 
@@ -76,7 +77,10 @@ class HostDevice final : public HostMemoryDevice {
 
   int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
 
+  std::optional<std::int64_t> available() const override { return available_memory(); }
+
   void* allocate(std::size_t bytes) override {
+    require_memory("an array on the host device", bytes);
     const std::size_t alignment = alignment_of(bytes);
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);

@@ -65,6 +65,25 @@ TEST_CASE("refused sources", "[host][compiler]") {
   CHECK_THAT(refusal(source), contains("no-such-option"));
 }
 
+TEST_CASE("what is defined nowhere is a compile error, by its readable name", "[host][compiler]") {
+  CHECK_THAT(refusal(source_of("namespace ns { __device__ float helper(float, int); }\n"
+                               "__global__ void k(float* p) { p[0] = ns::helper(p[1], 3); }",
+                               "k")),
+             contains("test.cu: error: ") && contains("ns::helper(float, int)"));
+  CHECK_THAT(refusal(source_of("extern __device__ float table[8];\n"
+                               "__global__ void k(float* p) { p[0] = table[int(p[1])]; }",
+                               "k")),
+             contains("defined nowhere") && contains("table"));
+  // Declared, but not used; used, and in the C library.
+  Kernel k(
+      "__device__ int unused(int);\n"
+      "__global__ void k(float* p) { p[0] = expm1f(p[1]) + (p[1] > 1e30f ? 1.0f : 0.0f); }",
+      "k");
+  float values[2] = {7, 0};
+  k({1}, {1}, 0, static_cast<float*>(values));
+  CHECK(values[0] == 0);
+}
+
 TEST_CASE("pure recursion is allowed", "[host][compiler]") {
   Kernel k(
       "__device__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }\n"

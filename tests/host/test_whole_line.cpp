@@ -162,3 +162,64 @@ TEST_CASE("one candidate that does not compile leaves the others in the race", "
   CHECK(result.candidates[1].status == kiln::CandidateStatus::compile_failed);
   CHECK_THAT(result.candidates[1].reason, host_test::contains("block is not 64"));
 }
+
+TEST_CASE("a source whose own macros would hide the parameters", "[host][line]") {
+  const Scratch scratch;
+  scratch.write("block.hpp", "#ifndef block\n#define block 64\n#endif\n");
+  scratch.write("guarded.cuh",
+                "#include \"block.hpp\"\n"
+                "__global__ void guarded(int* out, int n) {\n"
+                "  const int i = blockIdx.x * block + threadIdx.x;\n"
+                "  if (i < n) out[i] = i + blockDim.x - block;\n}");
+  kiln::KernelDefinition k = kernel("guarded", scratch / "guarded.cuh");
+  k.reference = [](auto problem, std::span<void* const> args) {
+    for (int i = 0; i < problem[0]; ++i) static_cast<int*>(args[0])[i] = i;
+  };
+  kiln::Runtime runtime(options(scratch));
+  k.passing = kiln::Passing::constants;
+  CHECK_THROWS_WITH(runtime.tuned(k).tune({100}),
+                    host_test::contains("2 x ") &&
+                        host_test::contains("the source defines the macro block") &&
+                        host_test::contains("Passing::macros"));
+  k.passing = kiln::Passing::macros;
+  CHECK(runtime.tuned(k).tune({100}).count(kiln::CandidateStatus::measured) == 2);
+  // Without the guard the source has its way with macros, too: right for 64, refused for 32.
+  scratch.write("block.hpp", "#undef block\n#define block 64\n");
+  const kiln::TuneResult result = runtime.tuned(k).tune({100});
+  CHECK(result.count(kiln::CandidateStatus::measured) == 1);
+  REQUIRE(result.count(kiln::CandidateStatus::compile_failed) == 1);
+  for (const kiln::Candidate& c : result.candidates)
+    if (c.status == kiln::CandidateStatus::compile_failed)
+      CHECK_THAT(c.reason, host_test::contains("defines the macro block anew"));
+}
+
+TEST_CASE("a misspelt entry, and what was meant", "[host][line]") {
+  const Scratch scratch;
+  scratch.write("scale.cuh",
+                "template <int block> __global__ void __launch_bounds__(block)\n"
+                "scale(int* out, int n) { out[0] = n; }");
+  kiln::KernelDefinition k = kernel("scale", scratch / "scale.cuh");
+  k.entry = "scael";
+  try {
+    launch(scratch, k);
+    FAIL("it was launched");
+  } catch (const kiln::TuningFailedError& error) {
+    const std::string text = error.what();
+    CHECK_THAT(text,
+               host_test::contains("2 x ") &&
+                   host_test::contains("scale.cuh has no function scael; did you mean scale?"));
+    CHECK(std::count(text.begin(), text.end(), '\n') < 20);
+  }
+}
+
+TEST_CASE("blocks that need more memory than there is are refused", "[host][line]") {
+  // A gigabyte per thread that lives across a barrier.
+  const host_test::Kernel k(
+      "__global__ void k(int* p) {\n"
+      "  int a[1 << 28];\n  a[p[0]] = 1;\n  __syncthreads();\n  p[threadIdx.x] = a[p[1]];\n}",
+      "k");
+  std::vector<int> values(1024);
+  CHECK_THROWS_AS(k({4096}, {1024}, 0, values.data()), kiln::UserError);
+  CHECK_THROWS_WITH(k({4096}, {1024}, 0, values.data()),
+                    host_test::contains("bytes of memory are needed"));
+}

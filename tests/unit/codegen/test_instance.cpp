@@ -94,6 +94,21 @@ TEST_CASE("parameters as macros", "[codegen][instance]") {
   CHECK(source_of(k, {-128, 0}).text.rfind("#define block (-128)\n", 0) == 0);
 }
 
+TEST_CASE("a source that defines its parameters itself is refused by the preprocessor",
+          "[codegen][instance]") {
+  KernelDefinition k = scale();
+  CHECK(source_of(k).text.find("#error") == std::string::npos);
+  k.passing = Passing::constants;
+  const std::string constants = source_of(k).text;
+  CHECK(constants.find("void scale(T* x);\n#line 1 \"parameters of scale\"\n"
+                       "#ifdef block\n#error the source defines the macro block, ") !=
+        std::string::npos);
+  CHECK(constants.find("#ifdef swap\n") != std::string::npos);
+  k.passing = Passing::macros;
+  CHECK(source_of(k, {-128, 0}).text.find("#if defined(block) && block != (-128)\n#error ") !=
+        std::string::npos);
+}
+
 TEST_CASE("everything that changes the bytes changes the key", "[codegen][instance]") {
   const std::string base = key_of(source_of(scale()));
   CHECK(key_of(source_of(scale())) == base);
@@ -157,6 +172,13 @@ TEST_CASE("what is wanted can be told without a compiler", "[codegen][instance]"
   CHECK(changed([](auto& c) { c.arguments = {"double*"}; }));
   CHECK(changed([](auto& c) { c.entry = "other"; }));
   CHECK(changed([](auto& c) { c.source.options = {"-DX"}; }));
+  const auto passed = [&](Passing passing) {
+    KernelDefinition c = scale();
+    c.passing = passing;
+    return wanted_key(c, Values{64, 1}, kTarget).digest;
+  };
+  CHECK(passed(Passing::constants) != wanted.digest);
+  CHECK(passed(Passing::constants) != passed(Passing::macros));
   CHECK(wanted_key(k, Values{64, 0}, kTarget).digest != wanted.digest);
   CHECK(wanted_key(k, Values{64, 1}, {Target::Kind::cuda, "sm_90"}).digest != wanted.digest);
   // Where the values are not in the entry they still count.

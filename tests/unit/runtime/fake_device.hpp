@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,6 +138,7 @@ class FakeDevice final : public runtime::Device {
     return static_cast<const FakeKernel&>(loaded).behaviour.occupancy;
   }
 
+  std::optional<std::int64_t> available() const override { return free_memory; }
   void* allocate(std::size_t bytes) override {
     if (bytes > memory) throw EnvironmentError("out of device memory");
     ++live_allocations;
@@ -206,6 +208,7 @@ class FakeDevice final : public runtime::Device {
   std::function<double(double)> clock;  ///< what the clock shows for this many seconds
   double pace = 1;                      ///< of the whole machine
   std::size_t memory = std::size_t{1} << 30;
+  std::optional<std::int64_t> free_memory;  ///< what it says
   std::atomic<int> live_kernels{0}, live_allocations{0}, loads{0}, timings{0};
   mutable std::atomic<int> launches{0};
 

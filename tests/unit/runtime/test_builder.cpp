@@ -85,7 +85,13 @@ TEST_CASE("a refused source is a value and is not kept", "[runtime][builder]") {
     CHECK(failure.kernel == "doubling{a=2,b=0}");
     CHECK(builds[2].binary());
   }
+  // Nor is it refused twice, as long as it is the same.
+  CHECK(bench.compiler->compiles == 3);
+  bench.builder.build(doubling(), all[1], {Target::Kind::host, "other"});
   CHECK(bench.compiler->compiles == 4);
+  bench.builder.forget_failures();
+  CHECK_FALSE(bench.builder.build(doubling(), all[1], kTarget).binary());
+  CHECK(bench.compiler->compiles == 5);
 }
 
 TEST_CASE("an exception in one build stops the rest and reaches the caller", "[runtime][builder]") {

@@ -71,6 +71,61 @@ TEST_CASE("the next process compiles and measures nothing", "[runtime][engine]")
   }
 }
 
+TEST_CASE("a record is served to its own kernel alone", "[runtime][engine]") {
+  const Directory directory, files;
+  const auto write = [&](const std::string& folder, const std::string& text) {
+    std::filesystem::create_directories(files.path() / folder);
+    test::write_text(files.path() / folder / "size.h", text);
+  };
+  write("a", "// one");
+  write("b", "// two");
+  write("c", "// one");
+  test::write_text(files.path() / "k.cuh", "#include \"size.h\"\n");
+  KernelDefinition kernel = doubling();
+  kernel.source.text.clear();
+  kernel.source.file = files.path() / "k.cuh";
+  kernel.source.include_dirs = {files.path() / "a"};
+  const auto tuned = [&](const KernelDefinition& k) {
+    Process process(directory.path());
+    const Runtime runtime = process.runtime();
+    runtime.tuned(k).prepare({50});
+    return runtime.statistics().tuned;
+  };
+  REQUIRE(tuned(kernel) == 1);
+  REQUIRE(tuned(kernel) == 0);
+  const auto changed = [&](const std::function<void(KernelDefinition&)>& change) {
+    KernelDefinition other = kernel;
+    change(other);
+    return tuned(other) == 1 && tuned(kernel) == 0;  // nor is the first one's overwritten
+  };
+  CHECK(changed([](auto& k) { k.passing = Passing::constants; }));
+  CHECK(changed([](auto& k) { k.passing = Passing::macros; }));
+  CHECK(changed([](auto& k) { k.entry = "k2"; }));
+  CHECK(changed([](auto& k) { k.types = {"double"}; }));
+  CHECK(changed([](auto& k) { k.source.options = {"-DFAST"}; }));
+  CHECK(changed([&](auto& k) { k.source.include_dirs = {files.path() / "b"}; }));
+  CHECK_FALSE(changed([&](auto& k) { k.source.include_dirs = {files.path() / "c"}; }));
+  CHECK(changed([](auto& k) { k.tolerance.relative = 1e-2; }));
+  CHECK(changed([](auto& k) { k.tolerance.absolute = 1e-2; }));
+  CHECK(changed([](auto& k) { k.data_version = "2"; }));
+  CHECK(changed([](auto& k) {
+    k.space = {};
+    k.space.parameter("a", {1, 2, 4, 8}, 2).parameter("b", {0}, 0, FieldKind::boolean);
+  }));
+  // Geometry is a function: what it gives is in the record, and one record is there at a time.
+  const auto launched = [&](const std::function<void(LaunchGeometry&)>& change) {
+    KernelDefinition other = kernel;
+    other.geometry = [change](auto config, auto problem) {
+      LaunchGeometry g = doubling().geometry(config, problem);
+      change(g);
+      return g;
+    };
+    return tuned(other) == 1 && tuned(kernel) == 1;
+  };
+  CHECK(launched([](auto& g) { g.shared_bytes = 64; }));
+  CHECK(launched([](auto& g) { g.block.y = 2; }));
+}
+
 TEST_CASE("an unfinished search", "[runtime][engine]") {
   Directory directory;
   Buffers b(50);

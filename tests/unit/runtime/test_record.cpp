@@ -211,6 +211,35 @@ TEST_CASE("spaces change", "[runtime][record]") {
   }
 }
 
+TEST_CASE("what is launched otherwise today was not measured", "[runtime][record]") {
+  Made m;
+  KernelDefinition k = doubling();
+  REQUIRE(m.read(m.record, k));
+  const auto launched = [&](std::int64_t a, const std::function<void(LaunchGeometry&)>& change) {
+    k.geometry = [a, change](auto config, auto problem) {
+      LaunchGeometry g = doubling().geometry(config, problem);
+      if (config[0] == a) change(g);
+      return g;
+    };
+    return m.read(m.record, k);
+  };
+  for (const std::int64_t a : {8, 2}) {  // the winner, the default
+    INFO(a);
+    CHECK_FALSE(launched(a, [](auto& g) { g.shared_bytes = 16; }));
+    CHECK_FALSE(launched(a, [](auto& g) { g.grid.x += 1; }));
+    CHECK_FALSE(launched(a, [](auto& g) { g.grid.z = 2; }));
+    CHECK_FALSE(launched(a, [](auto& g) { g.block.y = 2; }));
+    CHECK(launched(a, [](auto&) {}));
+  }
+  const auto other = launched(4, [](auto& g) { g.shared_bytes = 16; });
+  REQUIRE(other);
+  CHECK(other->result.candidates.size() == 3);
+  // A default that is refused today is not used, and its geometry not asked for.
+  k = doubling();
+  k.space.where("not 8", [](auto c, auto, const DeviceLimits&) { return c[0] != 8; });
+  CHECK_FALSE(m.read(m.record, k));
+}
+
 TEST_CASE("what makes a record's key", "[runtime][record]") {
   Bench bench;
   const KernelDefinition k = doubling();
@@ -238,6 +267,35 @@ TEST_CASE("what makes a record's key", "[runtime][record]") {
   CHECK(key(other, kProblem) != base);
   other = doubling();
   other.source.options = {"-DFAST"};
+  CHECK(key(other, kProblem) != base);
+  other = doubling();
+  other.passing = Passing::constants;
+  const std::string constants = key(other, kProblem);
+  CHECK(constants != base);
+  other.passing = Passing::macros;
+  CHECK(key(other, kProblem) != base);
+  CHECK(key(other, kProblem) != constants);
+  other = doubling();
+  other.config_type = "Doubling";
+  CHECK(key(other, kProblem) != base);
+  other = doubling();
+  other.arguments[2] = "unsigned int";
+  CHECK(key(other, kProblem) != base);
+  other = doubling();
+  other.tolerance.relative *= 2;
+  CHECK(key(other, kProblem) != base);
+  other = doubling();
+  other.tolerance.absolute *= 2;
+  CHECK(key(other, kProblem) != base);
+  other = doubling();
+  other.data_version = "sparse";
+  CHECK(key(other, kProblem) != base);
+  other = doubling();  // template arguments go by place
+  other.space = {};
+  other.space.parameter("b", {0}, 0).parameter("a", {1, 2, 4, 8}, 2);
+  CHECK(key(other, kProblem) != base);
+  other.space = {};  // `false` is not `0`
+  other.space.parameter("a", {1, 2, 4, 8}, 2).parameter("b", {0}, 0, FieldKind::boolean);
   CHECK(key(other, kProblem) != base);
   device.id = "fake:1";
   device.software[0].value = "2.0";

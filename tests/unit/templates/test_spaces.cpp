@@ -4,6 +4,7 @@
 #include <set>
 
 #include "kiln/registry.hpp"
+#include "runtime/resource_check.hpp"
 #include "template_test.hpp"
 
 using namespace kiln;
@@ -109,4 +110,27 @@ TEST_CASE("buckets hold their problems, and are their own bucket", "[templates]"
 
 TEST_CASE("an unknown element type is the caller's mistake", "[templates]") {
   CHECK_THROWS_AS(shipped_kernels().make("gemm", "f8"), UserError);
+}
+
+TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {
+  const Registry registry = shipped_kernels();
+  constexpr std::int64_t kMost = 2147483647;
+  const auto too_large = [](const KernelDefinition& kernel, const Values& problem) {
+    const LaunchGeometry g = kernel.geometry(kernel.space.default_config(), problem);
+    CHECK(g.grid.x == 4294967295u);
+    return kiln::runtime::launch_problem(g, {}).find("a grid of 4294967295x1x1, the device") == 0;
+  };
+  // 2^25 by 2^25 blocks: 2^32 divides their product.
+  CHECK(too_large(registry.make("gemm", "f32"), {kMost, kMost, 1}));
+  CHECK(too_large(registry.make("gemm", "bf16"), {kMost, kMost, 1}));
+  CHECK(too_large(registry.make("residual_add", "f32"), {kMost, kMost}));
+  const KernelDefinition rmsnorm = registry.make("rmsnorm", "f32");
+  Values config = rmsnorm.space.default_config();
+  config[1] = 8;  // rows per block
+  CHECK(rmsnorm.geometry(config, Values{kMost, 1}).grid.x == 268435456u);
+  // A product just above 2^32 is not a small one.
+  const KernelDefinition gemm = registry.make("gemm", "f32");
+  CHECK(gemm.geometry(gemm.space.default_config(), Values{4194368, 4194304, 1}).grid.x ==
+        4294967295u);
+  CHECK(gemm.geometry(gemm.space.default_config(), Values{1, 1, 1}).grid.x == 1);
 }

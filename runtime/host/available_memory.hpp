@@ -1,0 +1,20 @@
+// How much memory this process may still take. Linux kills whoever takes more, long after having
+// said yes, so large allocations ask first.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace kiln::runtime {
+
+/// Bytes: what the machine can give without swapping (MemAvailable), or less where a control group
+/// of this process (v1 or v2, or one around it) allows less. Nothing where neither can be read.
+/// Reads files. @param root of the file system, for tests
+std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
+
+/// @throws UserError naming `what`, the bytes needed and those there, when more are needed. Amounts
+/// that are no matter on any machine are not looked into, as that takes some 50 us.
+void require_memory(const char* what, std::uint64_t bytes);
+
+}  // namespace kiln::runtime
