@@ -204,10 +204,9 @@ class RegionBuilder {
       if (!slot.live.test(index_)) continue;
       llvm::Type* type = slot.variable->getAllocatedType();
       // A uniform value is read before any thread runs on and stores the next one.
-      const bool uniform = slot.uniform;
-      if (uniform) builder_.SetInsertPoint(row_->getTerminator());
-      Value* value = builder_.CreateLoad(stored_type(type),
-                                         slot_address(slot, uniform ? first_thread_ : thread_));
+      if (slot.uniform) builder_.SetInsertPoint(row_->getTerminator());
+      Value* value = builder_.CreateLoad(
+          stored_type(type), slot_address(slot, slot.uniform ? first_thread_ : thread_));
       value = builder_.CreateTruncOrBitCast(value, type);
       builder_.SetInsertPoint(body_);
       builder_.CreateStore(value, map_[slot.variable]);
@@ -330,10 +329,15 @@ class RegionBuilder {
       } else if (name == "linear_thread") {
         value = thread_;
       } else if (name == "argument") {
+        auto* index = llvm::dyn_cast<llvm::ConstantInt>(call->getArgOperand(0));
+        if (index) builder_.SetInsertPoint(entry_block_->getTerminator());
         auto* load = builder_.CreateLoad(
             builder_.getPtrTy(), element(arguments_, builder_.getPtrTy(), call->getArgOperand(0)));
         load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
-        for (llvm::User* user : call->users()) mark_argument_load(user);
+        const std::uint64_t bytes = index && index->getValue().ult(kernel_.parameter_bytes.size())
+                                        ? kernel_.parameter_bytes[index->getZExtValue()]
+                                        : 0;
+        for (llvm::User* user : call->users()) lower_argument_use(user, bytes);
         value = load;
       } else if (name == "shared_arena") {
         value = shared_;
@@ -384,11 +388,25 @@ class RegionBuilder {
     }
   }
 
-  void mark_argument_load(llvm::User* user) {
+  // Under `if (i < n)` LLVM sinks the loads of arguments into the guarded block, where they are
+  // conditional and keep the loop over threads from vectorising. What lies within the argument's
+  // `bytes` for certain is read on entry instead.
+  void lower_argument_use(llvm::User* user, std::uint64_t bytes) {
+    Instruction* entry_end = entry_block_->getTerminator();
     if (auto* load = llvm::dyn_cast<llvm::LoadInst>(user)) {
+      const llvm::DataLayout& layout = function_->getParent()->getDataLayout();
+      llvm::APInt at(64, 0);
+      load->getPointerOperand()->stripAndAccumulateConstantOffsets(layout, at, true);
+      const std::uint64_t size = layout.getTypeStoreSize(load->getType()).getFixedValue();
+      if (load->isSimple() && at.ule(bytes) && size <= bytes - at.getZExtValue()) {
+        load->dropUBImplyingAttrsAndMetadata();
+        load->moveBefore(entry_end);
+      }
       load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
     } else if (auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(user)) {
-      for (llvm::User* inner : address->users()) mark_argument_load(inner);
+      if (bytes != 0 && address->hasAllConstantIndices()) address->moveBefore(entry_end);
+      for (llvm::User* inner : address->users())
+        lower_argument_use(inner, address->hasAllConstantIndices() ? bytes : 0);
     }
   }
 

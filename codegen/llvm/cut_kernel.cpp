@@ -226,9 +226,10 @@ std::vector<Region> find_regions(llvm::Function& kernel,
   return regions;
 }
 
-CutKernel cut_kernel(llvm::Function& function) {
+CutKernel cut_kernel(llvm::Function& function, const KernelInfo& info) {
   CutKernel kernel{&function, nullptr, split_at_suspensions(function), {}, {}};
   kernel.regions = find_regions(function, kernel.suspensions);
+  kernel.parameter_bytes = info.parameter_bytes;
   llvm::DenseMap<BasicBlock*, unsigned> stops, resumes;
   for (unsigned i = 0; i < kernel.suspensions.size(); ++i) {
     stops[kernel.suspensions[i].block] = i + 1;

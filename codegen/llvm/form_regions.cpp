@@ -51,7 +51,7 @@ static_assert(sizeof(HostRegion) == 24 && sizeof(HostKernel) == 56 &&
 
 void form_regions(llvm::Module& module, const KernelInfo& info) {
   llvm::Function* function = module.getFunction(kEntryFunction);
-  const CutKernel kernel = cut_kernel(*function);
+  const CutKernel kernel = cut_kernel(*function, info);
   DescriptorBuilder build(module);
   std::vector<Constant*> regions;
   bool uses_warp = false;

@@ -37,6 +37,7 @@ struct CutKernel {
   std::vector<Region> regions;  ///< suspensions.size() + 1
   std::vector<Slot> slots;
   std::uint32_t slot_bytes = 0;
+  std::vector<std::uint32_t> parameter_bytes{};
 };
 
 /// Region 0 and one region per suspension.
@@ -45,7 +46,7 @@ std::vector<Region> find_regions(llvm::Function& kernel,
 
 /// Moves what each region can compute itself into the prologue and everything else that lives
 /// across a suspension into slots.
-CutKernel cut_kernel(llvm::Function& kernel);
+CutKernel cut_kernel(llvm::Function& kernel, const KernelInfo& info);
 
 /// Builds the function of region `index`; returns the suspension at which all its threads stop,
 /// kExited, or kMixedExit.

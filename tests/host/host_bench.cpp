@@ -109,6 +109,12 @@ int main(int argc, char** argv) {
       }
     })",
             "k<4>", {unsigned(n / 1024)}, {256}, 0, c.data(), a.data(), b.data(), n);
+  bench.run("vector_add_guarded", "GB/s", 12.0 * n, R"(
+    __global__ void k(float* out, const float* a, const float* b, int n) {
+      const int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) out[i] = a[i] + b[i];
+    })",
+            "k", {unsigned(n / 256)}, {256}, 0, c.data(), a.data(), b.data(), n);
   const int rows = 4096, columns = 2048;
   bench.run("rmsnorm", "GB/s", 8.0 * rows * columns, R"(
     template <int block> __global__ void __launch_bounds__(block) k(float* out, const float* in, const float* w, int columns) {

@@ -1,6 +1,5 @@
 // Block barriers: what is alive across them, where they may stand, and what happens when they
 // diverge.
-#include <algorithm>
 #include <array>
 #include <numeric>
 
@@ -425,23 +424,4 @@ TEST_CASE("threads may come to one barrier in different rounds of its loop", "[h
   std::vector<int> out(5);
   skip({1}, {5}, 0, out.data(), 3);
   CHECK(out == std::vector<int>{3, 6, 9, 12, 15});
-}
-
-TEST_CASE("threads that leave a loop early keep their count, the others theirs",
-          "[host][barrier]") {
-  Kernel k(R"(
-    __global__ void k(int* out, int n) {
-      int t = threadIdx.x, i = 0;
-      for (int r = 0; r < n; ++r) {
-        for (i = 0; i < 10; ++i) {
-          if (i == t) break;
-        }
-        __syncthreads();
-        out[t] += i * 100 + r;
-      }
-    })",
-           "k");
-  std::vector<int> out(12);
-  k({1}, {12}, 0, out.data(), 2);
-  for (int t = 0; t < 12; ++t) CHECK(out[t] == std::min(t, 10) * 200 + 1);
 }

@@ -22,3 +22,36 @@ TEST_CASE("vector_add", "[host]") {
   CHECK(add.module().kernel().max_threads == 256);
   CHECK(add.module().kernel().parameter_count == 4);
 }
+
+TEST_CASE("arguments that only some threads read", "[host]") {
+  Kernel k(R"(
+    struct Many { short first; int list[3]; double scale; };
+    __global__ void k(double* out, const int* in, Many many, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) {
+        int v = in[i];
+        if (v & 1) v += many.list[2];
+        else if (v & 2) v -= many.list[i % 2];
+        out[i] = v * many.scale + many.first;
+      }
+    })",
+           "k");
+  struct Many {
+    short first;
+    int list[3];
+    double scale;
+  };
+  const Many many{-7, {100, 200, 300}, 0.5};
+  for (int n : {0, 1, 63, 100}) {
+    std::vector<int> in(128);
+    std::vector<double> out(128, -1), expected(128, -1);
+    for (int i = 0; i < 128; ++i) in[i] = i * 3;
+    for (int i = 0; i < n; ++i) {
+      const int v = in[i];
+      const int changed = v & 1 ? v + 300 : v & 2 ? v - many.list[i % 2] : v;
+      expected[i] = changed * 0.5 - 7;
+    }
+    k({2}, {64}, 0, out.data(), in.data(), many, n);
+    CHECK(out == expected);
+  }
+}

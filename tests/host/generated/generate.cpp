@@ -223,7 +223,8 @@ class Generator {
       case 8: {
         const std::uint32_t rounds = new_variable();
         new_variable();  // the meetings so far
-        Statement loop{Kind::meet_in_rounds, rounds, 0, {start(), few(equal(2), 3)}};
+        Statement loop{
+            Kind::meet_in_rounds, rounds, 0, {constant(below(kInputs)), few(equal(2), 3)}};
         counters_.push_back(rounds);
         loop.body = body({false, false, place.depth});
         loop.other = body({false, false, place.depth});

@@ -49,7 +49,7 @@ struct Statement {
     until_none,      ///< while (__syncthreads_or(variable < e[0])) { ++variable; body }
     publish,         ///< s[t] = e[0]
     collect,         ///< variable = s[(t + e[0]) % threads]
-    meet_in_rounds,  ///< every thread passes one barrier e[1] times, in rounds of its own
+    meet_in_rounds,  ///< all pass a barrier e[1] times, in rounds that inputs choose
     shuffle,         ///< variable = __shfl_xor_sync(all, e[0], value)
     exit             ///< if (e[0]) { store; return; }
   };
