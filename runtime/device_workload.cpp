@@ -277,6 +277,10 @@ void DeviceWorkload::make_copies() {
         array.stride = rounded_up(array.memory.bytes());
         array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
                                      pattern_of(host_.arguments()[array.argument]));
+        // The gaps between copies are downloaded with them: tools that look for memory that nobody
+        // has written would tell.
+        if (array.stride > array.memory.bytes())
+          device_->fill(array.copies.data(), std::byte{}, array.copies.bytes(), stream);
       }
       // Equal in contents: in/out arrays as they were, the others as they are. Each step doubles
       // what is there.
