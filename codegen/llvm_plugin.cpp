@@ -2,38 +2,20 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
-
-#include <dlfcn.h>
 
 #include "codegen/dynamic_library.hpp"
 #include "codegen/llvm/host_options.hpp"
+#include "kiln/detail/installation.hpp"
 #include "kiln_llvm_identity.hpp"
 
 namespace kiln::codegen {
 namespace {
 
-constexpr const char* kPluginName = "libkiln_llvm.so";
-
-std::string folder_of_this_library() {
-  Dl_info info{};
-  if (!::dladdr(reinterpret_cast<const void*>(&has_llvm), &info) || !info.dli_fname) return {};
-  const std::string path = info.dli_fname;
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
-}
-
-std::vector<std::string> candidates() {
-  std::vector<std::string> paths;
+std::vector<std::filesystem::path> llvm_plugin_paths() {
   if (const char* named = std::getenv("KILN_LLVM_PLUGIN"); named && *named) return {named};
-  if (const std::string folder = folder_of_this_library(); !folder.empty()) {
-    paths.push_back(folder + kPluginName);
-  }
-#ifdef KILN_LLVM_BUILD_DIR
-  paths.push_back(std::string(KILN_LLVM_BUILD_DIR "/") + kPluginName);
-#endif
-  paths.push_back(kPluginName);
-  return paths;
+  return detail::plugin_paths("libkiln_llvm.so");
 }
 
 class LazyHostCompiler final : public Compiler {
@@ -59,8 +41,9 @@ class LazyHostCompiler final : public Compiler {
           "the Clang, LLVM and LLD 19 development packages and configure with -Dllvm=enabled");
     }
     std::string tried;
-    for (const std::string& path : candidates()) {
-      auto [library, error] = DynamicLibrary::open(path, DynamicLibrary::Lifetime::process);
+    for (const std::filesystem::path& path : llvm_plugin_paths()) {
+      auto [library, error] =
+          DynamicLibrary::open(path.string(), DynamicLibrary::Lifetime::process);
       if (!library) {
         tried += "\n  " + error;
         continue;
@@ -70,7 +53,7 @@ class LazyHostCompiler final : public Compiler {
       const auto create =
           reinterpret_cast<Compiler* (*)()>(library.symbol("kiln_llvm_create_compiler"));
       if (!build || !create || std::strcmp(build(), KILN_LLVM_BUILD) != 0) {
-        tried += "\n  " + path + ": belongs to another build of Kiln";
+        tried += "\n  " + path.string() + ": belongs to another build of Kiln";
         continue;
       }
       library_ = std::move(library);

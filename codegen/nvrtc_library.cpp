@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/installation.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::codegen {
@@ -149,7 +150,8 @@ NvrtcOptions NvrtcOptions::from_environment() {
     if (!root.empty()) options.cuda_roots.push_back(root);
   }
   options.cuda_roots.push_back(kDefaultRoot);
-  options.cuda_roots.push_back(KILN_TOOLKIT_ROOT);  // the one Kiln was built with
+  if (const auto& toolkit = detail::installation().toolkit; !toolkit.empty())
+    options.cuda_roots.push_back(toolkit.string());
   return options;
 }
 

@@ -1,40 +1,82 @@
 #include "kiln/paths.hpp"
 
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 #include <dlfcn.h>
+
+#include "kiln/detail/installation.hpp"
 
 namespace kiln {
 
 namespace fs = std::filesystem;
 
+namespace detail {
+
 namespace {
 
-fs::path library_dir() {
+fs::path library_folder() {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&library_dir), &info) == 0 || !info.dli_fname) return {};
+  if (dladdr(reinterpret_cast<const void*>(&library_folder), &info) == 0 || !info.dli_fname)
+    return {};
   std::error_code error;
   return fs::weakly_canonical(info.dli_fname, error).parent_path();
 }
 
-/// `in_root`: below a source tree or $KILN_ROOT; `in_prefix`: below an installation's prefix.
-fs::path find_dir(const char* in_root, const char* in_prefix, const char* landmark) {
-  std::error_code error;
-  if (const char* root = std::getenv("KILN_ROOT"); root && *root) return fs::path(root) / in_root;
-  for (fs::path dir = library_dir(); dir.has_relative_path(); dir = dir.parent_path())
-    if (fs::exists(dir / in_prefix / landmark, error)) return dir / in_prefix;
-  return fs::path(KILN_SOURCE_ROOT) / in_root;
+}  // namespace
+
+Installation installation_of(const fs::path& library_folder) {
+  Installation found;
+  if (std::ifstream note(library_folder / "kiln-build-tree"); note) {
+    for (std::string key, value; note >> key && std::getline(note >> std::ws, value);) {
+      if (key == "source") {
+        found.include = fs::path(value) / "include";
+        found.templates = fs::path(value) / "templates";
+      } else if (key == "toolkit") {
+        found.toolkit = value;
+      } else if (key == "plugins") {
+        found.plugins.push_back(library_folder / value);
+      }
+    }
+    return found;
+  }
+  found.include = (library_folder / KILN_INCLUDE_FROM_LIBRARY).lexically_normal();
+  found.templates = (library_folder / KILN_TEMPLATES_FROM_LIBRARY).lexically_normal();
+  found.plugins = {library_folder};
+  return found;
+}
+
+const Installation& installation() {
+  static const Installation found = installation_of(library_folder());
+  return found;
+}
+
+std::vector<fs::path> plugin_paths(const char* file_name) {
+  std::vector<fs::path> paths;
+  for (const fs::path& folder : installation().plugins) paths.push_back(folder / file_name);
+  paths.push_back(file_name);
+  return paths;
+}
+
+}  // namespace detail
+
+namespace {
+
+fs::path in_root_or(const char* in_root, const fs::path& installed) {
+  const char* root = std::getenv("KILN_ROOT");
+  return root && *root ? fs::path(root) / in_root : installed;
 }
 
 }  // namespace
 
 fs::path include_dir() {
-  static const fs::path dir = find_dir("include", "include", "kiln/config.hpp");
+  static const fs::path dir = in_root_or("include", detail::installation().include);
   return dir;
 }
 
 fs::path templates_dir() {
-  static const fs::path dir = find_dir("templates", "share/kiln/templates", "gemm.cuh");
+  static const fs::path dir = in_root_or("templates", detail::installation().templates);
   return dir;
 }
 

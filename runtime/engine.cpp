@@ -7,6 +7,7 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/version.hpp"
 #include "runtime/kernel_trials.hpp"
 #include "runtime/resource_check.hpp"
 #include "runtime/trace.hpp"

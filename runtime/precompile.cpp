@@ -16,6 +16,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/space_query.hpp"
+#include "kiln/version.hpp"
 #include "runtime/builder.hpp"
 #include "runtime/devices.hpp"
 #include "runtime/host/host_device.hpp"

@@ -12,6 +12,7 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/version.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/rank_work.hpp"
 #include "runtime/ranks/drive.hpp"

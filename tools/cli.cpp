@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/error.hpp"
+#include "kiln/version.hpp"
 #include "tools/commands.hpp"
 #include "tools/output.hpp"
 #include "tools/terminal.hpp"

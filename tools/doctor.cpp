@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kiln/version.hpp"
 #include "tools/commands.hpp"
 
 namespace kiln::tools {

@@ -1,5 +1,13 @@
-// All of Kiln's public API.
+// All of Kiln's public API. Its headers need Boost's (Boost.Hana), 1.81 or newer.
 #pragma once
+
+#if !__has_include(<boost/version.hpp>)
+#error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: none are on the include path"
+#endif
+#include <boost/version.hpp>
+#if BOOST_VERSION < 108100
+#error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: these are older"
+#endif
 
 #include "kiln/bundle.hpp"
 #include "kiln/bytes.hpp"
@@ -36,4 +44,5 @@
 #include "kiln/target.hpp"
 #include "kiln/tune.hpp"
 #include "kiln/types.hpp"
+#include "kiln/version.hpp"
 #include "kiln/workload.hpp"

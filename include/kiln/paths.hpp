@@ -8,8 +8,8 @@
 namespace kiln {
 
 /// The folder that holds `kiln/config.hpp`: below $KILN_ROOT, else of the installation that this
-/// library belongs to, else of the source tree it was built from. Kernel sources may include from
-/// it.
+/// library belongs to, wherever that was moved; for a library in its build tree, of the source
+/// tree. Kernel sources may include from it.
 std::filesystem::path include_dir();
 
 /// The folder of the shipped templates; same order.

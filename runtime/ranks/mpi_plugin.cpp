@@ -5,22 +5,16 @@
 #include <dlfcn.h>
 
 #include "kiln/communicators.hpp"
+#include "kiln/detail/installation.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
 
 namespace {
 
-/// Beside this library, where the build and the installation put it; else where the loader looks.
 void* open_plugin(std::string& error) {
-  constexpr const char* kName = "libkiln_mpi.so";
-  Dl_info self{};
-  std::filesystem::path beside;
-  if (::dladdr(reinterpret_cast<void*>(&mpi_communicator), &self) != 0 && self.dli_fname)
-    beside = std::filesystem::path(self.dli_fname).parent_path();
   // Global: an MPI opens modules of its own, which look for its symbols.
-  for (const std::filesystem::path& path :
-       {beside / kName, beside / "runtime" / "ranks" / kName, std::filesystem::path(kName)}) {
+  for (const std::filesystem::path& path : detail::plugin_paths("libkiln_mpi.so")) {
     if (void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE))
       return handle;
     const char* said = ::dlerror();

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Kiln's libraries export the names of its public headers, all of them and nothing else.
+
+Usage: PUBLIC_HEADERS LIBKILN LIBKILN_CLI LIBKILN_INTERNAL [PLUGIN...]"""
+import pathlib
+import re
+import subprocess
+import sys
+
+INNER = ("cache", "codegen", "runtime", "templates", "tools")
+RTTI = re.compile(r"^(?:typeinfo name for|typeinfo for|vtable for) ")
+
+
+def exported(library):
+    """(kind, demangled name) of what a library exports."""
+    lines = subprocess.check_output(["nm", "--dynamic", "--defined-only", "--demangle", library], text=True)
+    return [(line[17], line[19:]) for line in lines.splitlines()]
+
+
+class PublicNames:
+    def __init__(self, folder):
+        self.text = "\n".join(re.sub(r"//.*", "", p.read_text()) for p in sorted(folder.glob("*.hpp")))
+
+    def has(self, symbol):
+        """Whether a name is one that a public header declares, not merely a class that it only mentions."""
+        name = RTTI.sub("", symbol)
+        if not name.startswith("kiln::") or "{lambda" in name:
+            return False
+        name = re.sub(r"\[abi:\w+\]", "", name.removeprefix("kiln::")).split("(")[0].removeprefix("detail::")
+        scopes = name.split("::")
+        if scopes[0] in INNER or "<" in name:
+            return False
+        if len(scopes) == 1 and not RTTI.match(symbol):
+            return bool(re.search(rf"\b{scopes[0]}\(", self.text))
+        # Each class around a function is defined in the header; a class that is only named belongs to Kiln.
+        owners = scopes if RTTI.match(symbol) else scopes[:-1]
+        return all(re.search(rf"\b(?:class|struct)\s+{owner}\b[^;{{]*\{{", self.text) for owner in owners)
+
+
+def main():
+    headers, library, command, internal, *plugins = sys.argv[1:]
+    public = PublicNames(pathlib.Path(headers) / "kiln")
+    failures = []
+
+    names = exported(library)
+    failures += [f"libkiln exports {name}, which no public header declares" for _, name in names
+                 if not public.has(name)]
+    got = {name for _, name in names}
+    wanted = {name for kind, name in exported(internal) if kind in "TDBR" and public.has(name)}
+    failures += [f"install/kiln.map leaves out {name}" for name in sorted(wanted - got) if "cli_main" not in name]
+
+    alone = [name for _, name in exported(command)]
+    if len(alone) != 1 or not alone[0].startswith("kiln::cli_main("):
+        failures.append(f"libkiln_cli exports more or less than kiln::cli_main: {alone[:20]}")
+    for plugin in plugins:
+        failures += [f"{plugin} exports {name}" for _, name in exported(plugin)
+                     if not re.match(r"kiln_(llvm|mpi)_\w+$", name)]
+
+    # The check itself: it knows what is inside, and a name that is there from one that is not.
+    inside = [name for _, name in exported(internal)]
+    if not any(name.startswith("kiln::runtime::") for name in inside) or len(wanted) < 50:
+        failures.append(f"only {len(wanted)} public names were found in {internal}")
+    for stranger in ("kiln::runtime::Tuner::run()", "boost::asio::io_context::run()", "kiln::detail::Engine::tune()",
+                     "kiln::RecordedSpace::Data::slot()", "typeinfo for kiln::runtime::Device"):
+        if public.has(stranger):
+            failures.append(f"the check does not mind {stranger}")
+    if failures:
+        sys.exit("\n".join(failures))
+    print(f"{len(names)} names exported, {len(wanted)} of them functions of public headers")
+
+
+main()
