@@ -157,7 +157,9 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
       .add("arguments", Texts(kernel.arguments))
       .add("options", Texts(kernel.source.options))
       .add("tolerance",
-           format("{} relative, {} absolute", kernel.tolerance.relative, kernel.tolerance.absolute))
+           format("{} relative, {} absolute, {} mismatches{}", kernel.tolerance.relative,
+                  kernel.tolerance.absolute, kernel.tolerance.mismatches,
+                  kernel.check ? ", a check of its own" : ""))
       .add("data", kernel.data_version);
   for (std::size_t i = 0; i < problem.size(); ++i)
     key.add("problem." + kernel.problem_fields[i], problem[i]);

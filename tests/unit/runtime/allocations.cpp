@@ -4,16 +4,16 @@
 #include <new>
 
 namespace {
-thread_local std::size_t count = 0;
+thread_local std::size_t allocation_count = 0;
 }
 
 namespace kiln::test {
-std::size_t allocations() noexcept { return count; }
+std::size_t allocations() noexcept { return allocation_count; }
 }  // namespace kiln::test
 
 // Every form but the aligned ones, so that none meets the other half of another library's pair.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++count;
+  ++allocation_count;
   return std::malloc(size ? size : 1);
 }
 void* operator new(std::size_t size) {

@@ -288,6 +288,12 @@ TEST_CASE("what makes a record's key", "[runtime][record]") {
   other.tolerance.absolute *= 2;
   CHECK(key(other, kProblem) != base);
   other = doubling();
+  other.tolerance.mismatches = 0.01;
+  CHECK(key(other, kProblem) != base);
+  other = doubling();
+  other.check = [](auto, auto, auto) { return std::string(); };
+  CHECK(key(other, kProblem) != base);
+  other = doubling();
   other.data_version = "sparse";
   CHECK(key(other, kProblem) != base);
   other = doubling();  // template arguments go by place

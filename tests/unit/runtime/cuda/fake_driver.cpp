@@ -5,28 +5,29 @@
 
 namespace {
 
-FakeDriver* fake = nullptr;
+FakeDriver* current_fake = nullptr;
 
 using Lock = std::lock_guard<std::mutex>;
 
 // Opens each function: what was asked for, and whether it is refused.
-#define ENTER(name)             \
-  const Lock lock(fake->mutex); \
-  if (const CUresult refused = fake->enter(name); refused != CUDA_SUCCESS) return refused
+#define ENTER(name)                     \
+  const Lock lock(current_fake->mutex); \
+  if (const CUresult refused = current_fake->enter(name); refused != CUDA_SUCCESS) return refused
 
 template <class Set, class Handle>
 CUresult destroy(Set& alive, Handle handle, const char* call) {
-  const Lock lock(fake->mutex);
-  const CUresult result = fake->enter(call);
+  const Lock lock(current_fake->mutex);
+  const CUresult result = current_fake->enter(call);
   // Refused or not, the owner tried: that is what leaks() is to find out.
-  if (alive.erase(handle) != 1) fake->misuse.push_back(std::string(call) + " of a dead handle");
+  if (alive.erase(handle) != 1)
+    current_fake->misuse.push_back(std::string(call) + " of a dead handle");
   return result;
 }
 
 template <class Set>
 void* create(Set& alive, const char* call) {
-  fake->require_context(call);
-  void* handle = fake->next_handle();
+  current_fake->require_context(call);
+  void* handle = current_fake->next_handle();
   alive.insert(handle);
   return handle;
 }
@@ -65,13 +66,13 @@ kiln::runtime::DriverTable make_table() {
   };
   t.DeviceGetName = [](char* s, int n, CUdevice) {
     ENTER("cuDeviceGetName");
-    std::strncpy(s, fake->name.c_str(), static_cast<std::size_t>(n));
+    std::strncpy(s, current_fake->name.c_str(), static_cast<std::size_t>(n));
     return CUDA_SUCCESS;
   };
   t.DeviceGetAttribute = [](int* v, CUdevice_attribute a, CUdevice) {
     ENTER("cuDeviceGetAttribute");
-    const auto found = fake->attributes.find(a);
-    *v = found == fake->attributes.end() ? 1 : found->second;
+    const auto found = current_fake->attributes.find(a);
+    *v = found == current_fake->attributes.end() ? 1 : found->second;
     return CUDA_SUCCESS;
   };
   t.DeviceTotalMem = [](std::size_t* n, CUdevice) {
@@ -81,40 +82,40 @@ kiln::runtime::DriverTable make_table() {
   };
   t.DevicePrimaryCtxRetain = [](CUcontext* c, CUdevice d) {
     ENTER("cuDevicePrimaryCtxRetain");
-    ++fake->primary_retained;
-    *c = fake->primary();
-    fake->devices_of[*c] = d;
+    ++current_fake->primary_retained;
+    *c = current_fake->primary();
+    current_fake->devices_of[*c] = d;
     return CUDA_SUCCESS;
   };
   t.DevicePrimaryCtxRelease = [](CUdevice) {
-    const Lock lock(fake->mutex);
-    ++fake->primary_released;
-    return fake->enter("cuDevicePrimaryCtxRelease");
+    const Lock lock(current_fake->mutex);
+    ++current_fake->primary_released;
+    return current_fake->enter("cuDevicePrimaryCtxRelease");
   };
   t.CtxGetCurrent = [](CUcontext* c) {
     ENTER("cuCtxGetCurrent");
-    const auto& stack = fake->stacks[std::this_thread::get_id()];
+    const auto& stack = current_fake->stacks[std::this_thread::get_id()];
     *c = stack.empty() ? nullptr : stack.back();
     return CUDA_SUCCESS;
   };
   t.CtxGetDevice = [](CUdevice* d) {
     ENTER("cuCtxGetDevice");
-    const auto& stack = fake->stacks[std::this_thread::get_id()];
+    const auto& stack = current_fake->stacks[std::this_thread::get_id()];
     if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-    *d = fake->devices_of[stack.back()];
+    *d = current_fake->devices_of[stack.back()];
     return CUDA_SUCCESS;
   };
   t.CtxPushCurrent = [](CUcontext c) {
     ENTER("cuCtxPushCurrent");
-    fake->stacks[std::this_thread::get_id()].push_back(c);
+    current_fake->stacks[std::this_thread::get_id()].push_back(c);
     return CUDA_SUCCESS;
   };
   t.CtxPopCurrent = [](CUcontext* c) {
-    const Lock lock(fake->mutex);
-    const CUresult result = fake->enter("cuCtxPopCurrent");
-    auto& stack = fake->stacks[std::this_thread::get_id()];
+    const Lock lock(current_fake->mutex);
+    const CUresult result = current_fake->enter("cuCtxPopCurrent");
+    auto& stack = current_fake->stacks[std::this_thread::get_id()];
     if (stack.empty()) {
-      fake->misuse.push_back("pop of an empty stack");
+      current_fake->misuse.push_back("pop of an empty stack");
     } else {
       *c = stack.back();
       stack.pop_back();
@@ -122,31 +123,32 @@ kiln::runtime::DriverTable make_table() {
     return result;
   };
   t.ThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* m) {
-    const Lock lock(fake->mutex);
-    const CUresult result = fake->enter("cuThreadExchangeStreamCaptureMode");
+    const Lock lock(current_fake->mutex);
+    const CUresult result = current_fake->enter("cuThreadExchangeStreamCaptureMode");
     if (result != CUDA_SUCCESS && *m == CU_STREAM_CAPTURE_MODE_RELAXED) return result;
-    std::swap(*m, fake->modes.try_emplace(std::this_thread::get_id(), CU_STREAM_CAPTURE_MODE_GLOBAL)
+    std::swap(*m, current_fake->modes
+                      .try_emplace(std::this_thread::get_id(), CU_STREAM_CAPTURE_MODE_GLOBAL)
                       .first->second);
     return result;
   };
   t.StreamCreate = [](CUstream* s, unsigned flags) {
     ENTER("cuStreamCreate");
-    if (flags != CU_STREAM_NON_BLOCKING) fake->misuse.push_back("blocking stream");
-    *s = static_cast<CUstream>(create(fake->streams, "cuStreamCreate"));
+    if (flags != CU_STREAM_NON_BLOCKING) current_fake->misuse.push_back("blocking stream");
+    *s = static_cast<CUstream>(create(current_fake->streams, "cuStreamCreate"));
     return CUDA_SUCCESS;
   };
-  t.StreamDestroy = [](CUstream s) { return destroy(fake->streams, s, "cuStreamDestroy"); };
+  t.StreamDestroy = [](CUstream s) { return destroy(current_fake->streams, s, "cuStreamDestroy"); };
   t.StreamSynchronize = [](CUstream s) {
     ENTER("cuStreamSynchronize");
-    if (fake->capturing.count(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (current_fake->capturing.count(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return CUDA_SUCCESS;
   };
   t.EventCreate = [](CUevent* e, unsigned) {
     ENTER("cuEventCreate");
-    *e = static_cast<CUevent>(create(fake->events, "cuEventCreate"));
+    *e = static_cast<CUevent>(create(current_fake->events, "cuEventCreate"));
     return CUDA_SUCCESS;
   };
-  t.EventDestroy = [](CUevent e) { return destroy(fake->events, e, "cuEventDestroy"); };
+  t.EventDestroy = [](CUevent e) { return destroy(current_fake->events, e, "cuEventDestroy"); };
   t.EventRecord = [](CUevent, CUstream) {
     ENTER("cuEventRecord");
     return CUDA_SUCCESS;
@@ -162,14 +164,14 @@ kiln::runtime::DriverTable make_table() {
   };
   t.ModuleLoadData = [](CUmodule* m, const void*) {
     ENTER("cuModuleLoadData");
-    *m = static_cast<CUmodule>(create(fake->modules, "cuModuleLoadData"));
+    *m = static_cast<CUmodule>(create(current_fake->modules, "cuModuleLoadData"));
     return CUDA_SUCCESS;
   };
-  t.ModuleUnload = [](CUmodule m) { return destroy(fake->modules, m, "cuModuleUnload"); };
+  t.ModuleUnload = [](CUmodule m) { return destroy(current_fake->modules, m, "cuModuleUnload"); };
   t.ModuleGetFunction = [](CUfunction* f, CUmodule, const char* name) {
     ENTER("cuModuleGetFunction");
     if (std::strcmp(name, "kernel") != 0) return CUDA_ERROR_NOT_FOUND;
-    *f = static_cast<CUfunction>(fake->next_handle());
+    *f = static_cast<CUfunction>(current_fake->next_handle());
     return CUDA_SUCCESS;
   };
   t.FuncLoad = [](CUfunction) {
@@ -178,12 +180,12 @@ kiln::runtime::DriverTable make_table() {
   };
   t.FuncGetAttribute = [](int* v, CUfunction_attribute a, CUfunction) {
     ENTER("cuFuncGetAttribute");
-    *v = fake->function_attributes[a];
+    *v = current_fake->function_attributes[a];
     return CUDA_SUCCESS;
   };
   t.FuncSetAttribute = [](CUfunction, CUfunction_attribute a, int v) {
     ENTER("cuFuncSetAttribute");
-    fake->set_attributes[a] = v;
+    current_fake->set_attributes[a] = v;
     return CUDA_SUCCESS;
   };
   t.OccupancyMaxActiveBlocksPerMultiprocessor = [](int* n, CUfunction, int threads, std::size_t) {
@@ -194,82 +196,85 @@ kiln::runtime::DriverTable make_table() {
   };
   t.MemAlloc = [](CUdeviceptr* p, std::size_t) {
     ENTER("cuMemAlloc");
-    fake->require_context("cuMemAlloc");
-    *p = reinterpret_cast<CUdeviceptr>(fake->next_handle());
-    fake->memory.insert(*p);
+    current_fake->require_context("cuMemAlloc");
+    *p = reinterpret_cast<CUdeviceptr>(current_fake->next_handle());
+    current_fake->memory.insert(*p);
     return CUDA_SUCCESS;
   };
-  t.MemFree = [](CUdeviceptr p) { return destroy(fake->memory, p, "cuMemFree"); };
+  t.MemFree = [](CUdeviceptr p) { return destroy(current_fake->memory, p, "cuMemFree"); };
   t.MemcpyHtoDAsync = [](CUdeviceptr, const void*, std::size_t, CUstream) {
     ENTER("cuMemcpyHtoDAsync");
-    fake->require_context("cuMemcpyHtoDAsync");
+    current_fake->require_context("cuMemcpyHtoDAsync");
     return CUDA_SUCCESS;
   };
   t.MemcpyDtoHAsync = [](void*, CUdeviceptr, std::size_t, CUstream) {
     ENTER("cuMemcpyDtoHAsync");
-    fake->require_context("cuMemcpyDtoHAsync");
+    current_fake->require_context("cuMemcpyDtoHAsync");
     return CUDA_SUCCESS;
   };
   t.MemcpyDtoDAsync = [](CUdeviceptr, CUdeviceptr, std::size_t, CUstream) {
     ENTER("cuMemcpyDtoDAsync");
-    fake->require_context("cuMemcpyDtoDAsync");
+    current_fake->require_context("cuMemcpyDtoDAsync");
     return CUDA_SUCCESS;
   };
   t.MemsetD8Async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) {
     ENTER("cuMemsetD8Async");
-    fake->require_context("cuMemsetD8Async");
+    current_fake->require_context("cuMemsetD8Async");
     return CUDA_SUCCESS;
   };
   t.LaunchKernel = [](CUfunction, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                       unsigned bz, unsigned shared, CUstream stream, void** args, void**) {
     ENTER("cuLaunchKernel");
-    fake->require_context("cuLaunchKernel");
-    if (const auto capture = fake->capturing.find(stream); capture != fake->capturing.end()) {
+    current_fake->require_context("cuLaunchKernel");
+    if (const auto capture = current_fake->capturing.find(stream);
+        capture != current_fake->capturing.end()) {
       ++capture->second;
       return CUDA_SUCCESS;
     }
-    fake->launches.push_back({{gx, gy, gz}, {bx, by, bz}, shared, stream, fake->current(), args});
+    current_fake->launches.push_back(
+        {{gx, gy, gz}, {bx, by, bz}, shared, stream, current_fake->current(), args});
     return CUDA_SUCCESS;
   };
   t.StreamBeginCapture = [](CUstream s, CUstreamCaptureMode mode) {
     ENTER("cuStreamBeginCapture");
-    fake->require_context("cuStreamBeginCapture");
-    if (mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) fake->misuse.push_back("capture of all");
-    fake->capturing[s] = 0;
+    current_fake->require_context("cuStreamBeginCapture");
+    if (mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+      current_fake->misuse.push_back("capture of all");
+    current_fake->capturing[s] = 0;
     return CUDA_SUCCESS;
   };
   t.StreamEndCapture = [](CUstream s, CUgraph* g) {
-    const Lock lock(fake->mutex);
-    const CUresult result = fake->enter("cuStreamEndCapture");
-    if (!fake->capturing.count(s)) fake->misuse.push_back("end of no capture");
-    const std::size_t launches = fake->capturing[s];
-    fake->capturing.erase(s);  // refused or not, the stream is free again
+    const Lock lock(current_fake->mutex);
+    const CUresult result = current_fake->enter("cuStreamEndCapture");
+    if (!current_fake->capturing.count(s)) current_fake->misuse.push_back("end of no capture");
+    const std::size_t launches = current_fake->capturing[s];
+    current_fake->capturing.erase(s);  // refused or not, the stream is free again
     *g = nullptr;
     if (result != CUDA_SUCCESS) return result;
-    *g = static_cast<CUgraph>(create(fake->graphs, "cuStreamEndCapture"));
-    fake->recorded[*g] = launches;
+    *g = static_cast<CUgraph>(create(current_fake->graphs, "cuStreamEndCapture"));
+    current_fake->recorded[*g] = launches;
     return CUDA_SUCCESS;
   };
   t.GraphGetNodes = [](CUgraph g, CUgraphNode*, std::size_t* n) {
     ENTER("cuGraphGetNodes");
-    *n = fake->recorded[g];
+    *n = current_fake->recorded[g];
     return CUDA_SUCCESS;
   };
   t.GraphInstantiateWithFlags = [](CUgraphExec* e, CUgraph g, unsigned long long) {
     ENTER("cuGraphInstantiateWithFlags");
-    *e = static_cast<CUgraphExec>(create(fake->graph_execs, "cuGraphInstantiateWithFlags"));
-    fake->recorded[*e] = fake->recorded[g];
+    *e = static_cast<CUgraphExec>(create(current_fake->graph_execs, "cuGraphInstantiateWithFlags"));
+    current_fake->recorded[*e] = current_fake->recorded[g];
     return CUDA_SUCCESS;
   };
   t.GraphLaunch = [](CUgraphExec e, CUstream) {
     ENTER("cuGraphLaunch");
-    fake->require_context("cuGraphLaunch");
-    fake->replays.push_back(fake->recorded[e]);
+    current_fake->require_context("cuGraphLaunch");
+    current_fake->replays.push_back(current_fake->recorded[e]);
     return CUDA_SUCCESS;
   };
-  t.GraphDestroy = [](CUgraph g) { return destroy(fake->graphs, g, "cuGraphDestroy"); };
+  t.GraphDestroy = [](CUgraph g) { return destroy(current_fake->graphs, g, "cuGraphDestroy"); };
   t.GraphExecDestroy = [](CUgraphExec e) {
-    return destroy(fake->graph_execs, e, "cuGraphExecDestroy");
+    return destroy(current_fake->graph_execs, e, "cuGraphExecDestroy");
   };
   return t;
 }
@@ -277,7 +282,7 @@ kiln::runtime::DriverTable make_table() {
 }  // namespace
 
 FakeDriver::FakeDriver() : table_(std::make_shared<kiln::runtime::DriverTable>(make_table())) {
-  fake = this;
+  current_fake = this;
   attributes = {{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
                 {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
                 {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
@@ -294,7 +299,7 @@ FakeDriver::FakeDriver() : table_(std::make_shared<kiln::runtime::DriverTable>(m
                          {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 512}};
 }
 
-FakeDriver::~FakeDriver() { fake = nullptr; }
+FakeDriver::~FakeDriver() { current_fake = nullptr; }
 
 CUresult FakeDriver::enter(const char* call) {
   calls.emplace_back(call);
