@@ -14,7 +14,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # elsewhere as a line every ten seconds.
 # step NAME COMMAND...
 step() {
-  local name=$1 log start=${EPOCHREALTIME/[.,]/} shown=$SECONDS rc=0 again= tenths file line
+  local name=$1 log start=${EPOCHREALTIME/[.,]/} shown=$SECONDS rc=0 again='' tenths file line
   shift
   file=$(mktemp)
   exec {log}<>"$file"
