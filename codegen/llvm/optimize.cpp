@@ -5,6 +5,7 @@
 #include <llvm/Transforms/IPO/GlobalDCE.h>
 #include <llvm/Transforms/Utils/LowerSwitch.h>
 
+#include "codegen/llvm/keep_order.hpp"
 #include "codegen/llvm/passes.hpp"
 #include "codegen/llvm/pipeline.hpp"
 
@@ -24,6 +25,7 @@ void optimize_regions(llvm::Module& module, llvm::TargetMachine& machine) {
     passes.addPass(
         llvm::createModuleToFunctionPassAdaptor(builder.buildFunctionSimplificationPipeline(
             llvm::OptimizationLevel::O2, llvm::ThinOrFullLTOPhase::None)));
+    passes.addPass(llvm::createModuleToFunctionPassAdaptor(KeepOrder()));
     passes.addPass(builder.buildModuleOptimizationPipeline(llvm::OptimizationLevel::O3,
                                                            llvm::ThinOrFullLTOPhase::None));
     passes.addPass(llvm::GlobalDCEPass());

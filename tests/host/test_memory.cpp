@@ -186,3 +186,21 @@ TEST_CASE("launch limits", "[host][launch]") {
   CHECK_THROWS_AS(k({1}, {1, 0}, 0, &out), kiln::UserError);
   CHECK_THROWS_WITH(k({1}, {1}, 1 << 20, &out), contains("shared memory"));
 }
+
+TEST_CASE("a thread's accesses keep their order, also where they are made wide", "[host][memory]") {
+  Kernel k(R"(
+    __global__ void k(int* out, int* p, const int* where) {
+      const int t = blockIdx.x * blockDim.x + threadIdx.x;
+      const int a = p[2 * t];
+      p[where[t]] = a + 1000;
+      const int b = p[2 * t + 1];  // which may have been written just now
+      out[t] = a + b;
+    })",
+           "k");
+  const int n = 256;
+  std::vector<int> out(n), p(2 * n), where(n);
+  for (int i = 0; i < 2 * n; ++i) p[i] = i;
+  for (int t = 0; t < n; ++t) where[t] = t % 3 == 0 ? 2 * t : 2 * t + 1;
+  k({2}, {128}, 0, out.data(), p.data(), where.data());
+  for (int t = 0; t < n; ++t) REQUIRE(out[t] == 2 * t + (t % 3 == 0 ? 2 * t + 1 : 2 * t + 1000));
+}
