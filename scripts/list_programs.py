@@ -25,6 +25,8 @@ def main(build):
                 script = os.path.relpath(path, os.path.join(os.path.dirname(__file__), ".."))
                 started = os.path.relpath(os.path.join(build, arguments[0]), build)
                 print("ranks", program["name"], started, script, sep="\t")
+            elif not os.path.realpath(path).startswith(build + os.sep):
+                continue  # a script that looks at the build itself
             elif kind == "benchmark" or "gpu" in suites:
                 print(kind, program["name"], os.path.relpath(path, build), " ".join(arguments), sep="\t")
 
