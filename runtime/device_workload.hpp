@@ -49,9 +49,10 @@ class DeviceWorkload {
 
   /// What launches since the last call, or since verify(), have changed that they may not: an input
   /// of any copy, or what lies around an array. Puts it right. Empty: nothing. For timed launches,
-  /// which verify() does not see: who timed several kernels in turn does not know whose it was.
-  /// An input that was changed and put back by the kernel itself, and what is written and read
-  /// between the copies of a small array, is not seen. The launches must have ended.
+  /// which verify() does not see: a caller that timed several kernels in turn does not learn which
+  /// of them it was. An input that was changed and put back by the kernel itself, and what is
+  /// written and read between the copies of a small array, is not seen. The launches must have
+  /// ended.
   std::string repair();
 
   /// Sees to it that launches which go from copy to copy find nothing of their data in the device's

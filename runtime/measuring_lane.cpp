@@ -202,8 +202,8 @@ bool MeasuringLane::drop_failed(std::vector<Contestant>& contestants) {
          });
 }
 
-/// Verification makes one launch; who writes an input, or beyond an array, in later ones alone is
-/// found here, if it does so again. False: nobody did.
+/// Verification makes one launch; a candidate that writes an input, or beyond an array, in later
+/// ones alone is found here, if it does so again. False: nobody did.
 bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
   const RaceOptions options = race_options();
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {

@@ -1,5 +1,5 @@
-// How much memory this process may still take. Linux kills whoever takes more, long after having
-// said yes, so large allocations ask first.
+// How much memory this process may still take. Linux kills a process that takes more, long after
+// having said yes, so large allocations ask first.
 #pragma once
 
 #include <cstdint>

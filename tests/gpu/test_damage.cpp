@@ -77,7 +77,7 @@ TEST_CASE("a kernel that writes an input or around an array is out", "[gpu][guar
   }
 }
 
-TEST_CASE("who writes an input only while it is timed is out", "[gpu][guards]") {
+TEST_CASE("a candidate that writes an input only while it is timed is out", "[gpu][guards]") {
   auto kernel =
       copying("  if (B == 32 && i == 0 && atomicAdd(&launches, 1) > 2) ((float*)x)[7] = 5;");
   kernel.source.text = "__device__ int launches;\n" + kernel.source.text;

@@ -110,7 +110,7 @@ TEST_CASE("arrays of single bytes have guard zones of their own", "[host][guards
               1001) == "wrote outside argument 0, after its 1001 elements: element 1001");
 }
 
-TEST_CASE("who reads beyond an array, and lets it show, is wrong", "[host][guards]") {
+TEST_CASE("a kernel that reads beyond an array, and lets it show, is wrong", "[host][guards]") {
   CHECK_THAT(reason_of_32(copying("if (B == 32 && i == 5) y[i] = x[i] + 1e-30f * x[n];")),
              host_test::contains("element 5 of argument 0"));
 }

@@ -41,7 +41,7 @@ void check_blamed(const TuneResult& r, int culprit, const std::string& reason) {
 
 }  // namespace
 
-TEST_CASE("who writes an input is out, and nobody else", "[runtime][damage]") {
+TEST_CASE("a candidate that writes an input is out, and no other", "[runtime][damage]") {
   for (const int culprit : {1, 2, 4, 8}) {  // 2 is the default
     Bench bench;
     bench.seconds(culprit, 1e-6);
@@ -70,7 +70,8 @@ TEST_CASE("without a reference the second launch is looked at, too", "[runtime][
   check_blamed(tune(bench, kernel), 2, "argument 1, an input");
 }
 
-TEST_CASE("who writes around an array is out, and the others find it whole", "[runtime][damage]") {
+TEST_CASE("a candidate that writes around an array is out, and the others find it whole",
+          "[runtime][damage]") {
   struct Wild {
     std::function<void(void**)> write;
     const char* reason;
@@ -196,7 +197,7 @@ TEST_CASE("a reference may use its inputs as scratch", "[runtime][damage]") {
   CHECK(tune(bench, kernel).count(CandidateStatus::measured) == 4);
 }
 
-TEST_CASE("who writes an input only after a while is found while it is timed",
+TEST_CASE("a candidate that writes an input only after a while is found while it is timed",
           "[runtime][damage]") {
   for (const std::int64_t cache : {0, 100'000})  // one copy; many
     for (const bool outside : {false, true})
@@ -226,7 +227,8 @@ TEST_CASE("who writes an input only after a while is found while it is timed",
       }
 }
 
-TEST_CASE("who writes an input only in the final does not win it", "[runtime][damage]") {
+TEST_CASE("a candidate that writes an input only in the final does not win it",
+          "[runtime][damage]") {
   Bench bench;
   bench.seconds(8, 0.8e-3);
   int launches = 0;
@@ -236,7 +238,8 @@ TEST_CASE("who writes an input only in the final does not win it", "[runtime][da
   check_blamed(tune(bench, doubling()), 8, "while it was timed, wrote element 7 of argument 1");
 }
 
-TEST_CASE("who fails while it is timed takes the blame for what is damaged", "[runtime][damage]") {
+TEST_CASE("a candidate that fails while it is timed takes the blame for what is damaged",
+          "[runtime][damage]") {
   Bench bench;
   bench.seconds(8, 1e-4);
   int launches = 0;
