@@ -206,14 +206,7 @@ std::optional<Recall> from_json(const json& record, const KernelDefinition& kern
       return {};
   Recall recall;
   TuneResult& result = recall.result;
-  result.kernel = kernel.name;
-  result.types = kernel.types;
-  result.problem_fields = kernel.problem_fields;
-  result.problem.assign(problem.begin(), problem.end());
-  result.device = device.id;
-  for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
-  if (kernel.flops) result.flops = kernel.flops(problem);
-  if (kernel.bytes) result.bytes = kernel.bytes(problem);
+  describe_problem(result, kernel, problem, device);
   result.complete = record.at("complete");
   result.strategy = record.at("strategy");
   result.end = end_from(record.at("end")).value();
@@ -245,6 +238,18 @@ std::optional<Recall> from_json(const json& record, const KernelDefinition& kern
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};
+}
+
+void describe_problem(TuneResult& result, const KernelDefinition& kernel,
+                      std::span<const std::int64_t> problem, const DeviceInfo& device) {
+  result.kernel = kernel.name;
+  result.types = kernel.types;
+  result.problem_fields = kernel.problem_fields;
+  result.problem.assign(problem.begin(), problem.end());
+  result.device = device.id;
+  for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
+  if (kernel.flops) result.flops = kernel.flops(problem);
+  if (kernel.bytes) result.bytes = kernel.bytes(problem);
 }
 
 }  // namespace kiln::runtime

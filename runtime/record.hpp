@@ -44,4 +44,8 @@ std::optional<Recall> from_json(const nlohmann::json& record, const KernelDefini
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
                                 std::span<const Version> versions);
 
+/// What a result says of its problem before any candidate.
+void describe_problem(TuneResult& result, const KernelDefinition& kernel,
+                      std::span<const std::int64_t> problem, const DeviceInfo& device);
+
 }  // namespace kiln::runtime

@@ -75,19 +75,6 @@ void drop_untried(TuneResult& result) {
   result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
 }
 
-/// What a result says of its problem before anything is tried.
-void describe_problem(TuneResult& result, const KernelDefinition& kernel,
-                      std::span<const std::int64_t> problem, const DeviceInfo& device) {
-  result.kernel = kernel.name;
-  result.types = kernel.types;
-  result.problem_fields = kernel.problem_fields;
-  result.problem.assign(problem.begin(), problem.end());
-  result.device = device.id;
-  for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
-  if (kernel.flops) result.flops = kernel.flops(problem);
-  if (kernel.bytes) result.bytes = kernel.bytes(problem);
-}
-
 /// Proposes what it was given.
 class Listed final : public Strategy {
  public:
