@@ -46,6 +46,12 @@ ReadFile damaged(std::string what) {
   return {ReadFile::Status::damaged, {}, {}, {std::move(what), "the next write repairs it", 0}};
 }
 
+ReadFile forbidden(std::string what) {
+  ReadFile file = damaged(std::move(what));
+  file.forbidden = true;
+  return file;
+}
+
 ReadFile failed(Failure failure) { return {ReadFile::Status::failed, {}, {}, std::move(failure)}; }
 
 /// Whether a stamp says too little of when the file was last used. One from the future does: some
@@ -121,7 +127,7 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
     if (code == ENOENT) return {};
     if (code == ELOOP) return damaged(path + " is a symbolic link");
     if (code == ENXIO || code == ENODEV) return damaged(path + " is a socket or a device");
-    if (code == EACCES || code == EPERM) return damaged(path + " may not be read");
+    if (code == EACCES || code == EPERM) return forbidden(path + " may not be read");
     return failed(call_failure("open", path, code));
   }
   struct stat status{};
@@ -129,7 +135,7 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
   if (!S_ISREG(status.st_mode)) return damaged(path + " is not a regular file");
   if ((owner_ == Owner::self && status.st_uid != ::geteuid()) ||
       (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return damaged(path + " belongs to others or may be written by them");
+    return forbidden(path + " belongs to others or may be written by them");
   if (static_cast<std::uint64_t>(status.st_size) > kMaxFile)
     return damaged(path + " is larger than any entry");
 

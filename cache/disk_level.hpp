@@ -54,6 +54,7 @@ struct ReadFile {
   Bytes bytes;  ///< when read: all of the file, or as much from its front as was asked for
   Stamp stamp;  ///< when read
   Failure failure;
+  bool forbidden = false;  ///< damaged only in that permissions or an owner forbid its use
 };
 
 /// Safe from any number of threads and processes. Reading creates nothing; the directory is made at

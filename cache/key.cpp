@@ -1,5 +1,7 @@
 #include "kiln/key.hpp"
 
+#include <algorithm>
+
 #include <openssl/evp.h>
 
 #include "kiln/error.hpp"
@@ -27,6 +29,12 @@ std::string to_hex(const Digest& digest) {
     hex += kDigits[std::to_integer<unsigned>(b) & 15];
   }
   return hex;
+}
+
+std::string Key::value(std::string_view name) const {
+  const auto found =
+      std::find_if(fields.begin(), fields.end(), [&](const KeyField& f) { return f.name == name; });
+  return found == fields.end() ? std::string() : found->value;
 }
 
 std::string Key::explain() const {

@@ -281,12 +281,14 @@ std::optional<RootEntry> Store::find_portable(EntryKind kind, const Digest& port
   return std::nullopt;
 }
 
-std::optional<Key> Store::closest(EntryKind kind, const Key& wanted) {
+std::optional<Key> Store::closest(EntryKind kind, const Key& wanted,
+                                  const std::function<bool(const Key&)>& accept) {
   std::optional<Key> best;
   std::size_t least = 0;
   std::size_t considered = 0;
   const auto consider = [&](const Key& key) {
     ++considered;
+    if (!accept(key)) return;
     const std::size_t differing = difference(wanted, key);
     // Of equals the lowest digest, so that the answer does not depend on where it was found.
     if (best && std::tie(least, best->digest) <= std::tie(differing, key.digest)) return;

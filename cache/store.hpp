@@ -58,10 +58,11 @@ class Store {
   /// cannot be known. The payload of a record is its JSON text.
   std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, bool own,
                                          const std::function<bool(const Key&)>& accept);
-  /// Of all keys of a kind, here and in the roots, the one that differs from `wanted` in the fewest
-  /// of its portable fields. For error messages: it reads every
-  /// key there is, up to ten thousand.
-  std::optional<Key> closest(EntryKind kind, const Key& wanted);
+  /// Of all accepted keys of a kind, here and in the roots, the one that differs from `wanted` in
+  /// the fewest of its portable fields. For error messages: it reads every key there is, up to ten
+  /// thousand.
+  std::optional<Key> closest(EntryKind kind, const Key& wanted,
+                             const std::function<bool(const Key&)>& accept);
   bool has_roots() const noexcept;
   /// The same number wherever this writable store is seen from, hardly that of another one.
   /// Nothing without a writable directory. Creates a file.

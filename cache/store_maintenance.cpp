@@ -87,7 +87,10 @@ VerifyReport Store::verify() {
     const auto problem = [&](std::string reason) {
       report.problems.push_back({found.path, std::move(reason)});
     };
-    if (found.what == What::refused_directory) return problem(found.why);
+    const auto unreadable = [&](std::string reason) {
+      report.unreadable.push_back({found.path, std::move(reason)});
+    };
+    if (found.what == What::refused_directory) return unreadable(found.why);
     if (found.what == What::temporary) {
       ++report.unfinished;
       return;
@@ -95,7 +98,9 @@ VerifyReport Store::verify() {
     const ReadFile file = disk_.read(found.kind, found.hex);
     if (file.status == ReadFile::Status::absent) return;  // removed while we looked
     ++report.checked;
-    if (file.status != ReadFile::Status::read) return problem(file.failure.what);
+    if (file.status == ReadFile::Status::failed || file.forbidden)
+      return unreadable(file.failure.what);
+    if (file.status == ReadFile::Status::damaged) return problem(file.failure.what);
     const Summary summary = summarize(found.kind, file.bytes);
     if (summary.status == DecodeStatus::newer) ++report.newer;
     if (summary.status == DecodeStatus::damaged || summary.status == DecodeStatus::older)

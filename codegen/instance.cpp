@@ -160,6 +160,7 @@ Source describe_source(const KernelDefinition& kernel, std::span<const std::int6
   source.label = describe_instance(kernel, config);
   source.kernel = kernel.name;
   source.config = kernel.space.describe(config);
+  source.values.assign(config.begin(), config.end());
   source.definitions = definitions(kernel, config);
   source.options = kernel.source.options;
   source.include_dirs = own_folders(kernel);

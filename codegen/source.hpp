@@ -1,6 +1,7 @@
 // The first stage: one instance's source, ready for any compiler of its target.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Source {
   std::string label;                 ///< printable instance, e.g. `gemm{block_m=128}<float>`
   std::string kernel;                ///< the definition's name
   std::string config;                ///< `block_m=128,...`
+  std::vector<std::int64_t> values;  ///< of the parameters, in order
   /// How the parameters are defined before the template, a line each: the beginning of `text`.
   std::vector<std::string> definitions;
   /// Digest over `text` and every file it transitively includes (see include_closure.hpp).

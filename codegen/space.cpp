@@ -14,8 +14,27 @@ Values detail::copy(std::span<const std::int64_t> values) {
   return Values(values.begin(), values.end());
 }
 
+std::vector<std::string> detail::show_values(const FieldInfo& field,
+                                             std::span<const std::int64_t> values) {
+  std::vector<std::string> names;
+  if (!field.enumerator) return names;
+  for (const std::int64_t value : values) {
+    const std::string_view name = field.enumerator(value);
+    names.push_back(name.empty() ? std::to_string(value) : std::string(name));
+  }
+  return names;
+}
+
+std::string Parameter::show(std::int64_t value) const {
+  const auto place = std::find(values.begin(), values.end(), value);
+  return names.empty() || place == values.end()
+             ? std::to_string(value)
+             : names[static_cast<std::size_t>(place - values.begin())];
+}
+
 DynamicSpace& DynamicSpace::parameter(std::string name, std::vector<std::int64_t> values,
-                                      std::int64_t default_value, FieldKind kind) {
+                                      std::int64_t default_value, FieldKind kind,
+                                      std::vector<std::string> names) {
   if (name.empty()) throw UserError("space: a parameter has an empty name");
   for (const Parameter& p : parameters_)
     if (p.name == name) throw UserError(format("space: parameter '{}' is given twice", name));
@@ -28,7 +47,10 @@ DynamicSpace& DynamicSpace::parameter(std::string name, std::vector<std::int64_t
   if (std::find(values.begin(), values.end(), default_value) == values.end())
     throw UserError(format("space: the default {} of parameter '{}' is not among its values",
                            default_value, name));
-  parameters_.push_back({std::move(name), kind, std::move(values)});
+  if (!names.empty() && names.size() != values.size())
+    throw UserError(format("space: parameter '{}' has {} names for {} values", name, names.size(),
+                           values.size()));
+  parameters_.push_back({std::move(name), kind, std::move(values), std::move(names)});
   default_.push_back(default_value);
   host_default_.push_back(default_value);
   return *this;
@@ -89,7 +111,7 @@ Values DynamicSpace::config(const std::map<std::string, std::int64_t>& named) co
 std::string DynamicSpace::describe(std::span<const std::int64_t> config) const {
   std::string text;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    text += format("{}{}={}", i ? "," : "", parameters_[i].name, config[i]);
+    text += format("{}{}={}", i ? "," : "", parameters_[i].name, parameters_[i].show(config[i]));
   return text;
 }
 

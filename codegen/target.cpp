@@ -1,6 +1,8 @@
 #include "kiln/target.hpp"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -17,6 +19,24 @@ constexpr std::array kCudaArchs = {"sm_75",   "sm_80",   "sm_86",  "sm_87",   "s
 
 // From narrow to wide: this_host() takes the last one that the CPU supports.
 constexpr std::array kCpuLevels = {"generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"};
+
+/// `sm_90a`: 90 and 'a'; without a letter '\0'.
+struct Chip {
+  int number = 0;
+  char suffix = '\0';
+};
+
+Chip chip_of(std::string_view arch) {
+  Chip chip;
+  arch.remove_prefix(std::min<std::size_t>(arch.size(), 3));
+  const char* end = arch.data() + arch.size();
+  const char* rest = std::from_chars(arch.data(), end, chip.number).ptr;
+  if (rest != end) chip.suffix = *rest;
+  return chip;
+}
+
+/// Embedded chips run their own binaries only.
+bool is_embedded(int number) { return number == 87 || number == 88 || number == 110; }
 
 template <class List>
 bool contains(const List& list, std::string_view text) {
@@ -35,6 +55,29 @@ void append(std::string& out, const List& list) {
 }
 
 }  // namespace
+
+std::vector<Target> targets_that_run_on(const Target& target) {
+  std::vector<Target> targets{target};
+  if (target.kind == Target::Kind::host) {
+    const auto place = std::find(kCpuLevels.begin(), kCpuLevels.end(), target.arch);
+    // `generic` is whatever the compiler takes for this machine's family, so that it is no level.
+    if (place != kCpuLevels.end())
+      for (auto level = place; level > kCpuLevels.begin() + 1;)
+        targets.push_back({Target::Kind::host, *--level});
+    return targets;
+  }
+  const Chip chip = chip_of(target.arch);
+  for (auto other = kCudaArchs.rbegin(); other != kCudaArchs.rend(); ++other) {
+    const Chip made_for = chip_of(*other);
+    const bool earlier = made_for.number / 10 == chip.number / 10 &&
+                         made_for.number < chip.number && !is_embedded(made_for.number) &&
+                         !is_embedded(chip.number);
+    if (made_for.suffix != 'a' && (earlier || made_for.number == chip.number) &&
+        *other != target.arch)
+      targets.push_back({Target::Kind::cuda, *other});
+  }
+  return targets;
+}
 
 Target Target::parse(std::string_view text) {
   if (text == "host") return this_host();

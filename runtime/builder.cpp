@@ -16,6 +16,7 @@ namespace {
 
 /// Logs may be long.
 constexpr std::size_t kMostFailures = 4096;
+constexpr std::string_view kKernel = "kernel";
 
 }  // namespace
 
@@ -51,44 +52,53 @@ bool Builder::take(const Key& key, Build& build) {
   return true;
 }
 
-/// What any compiler made of this instance and kernel source; `own`: also of the writable store.
-Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                       const Target& target, bool own, const std::string& why) {
-  Key wanted = codegen::wanted_key(kernel, config, target);
-  const auto source = kernel_source(kernel);
+/// What any compiler made of this instance and kernel source for one target; `own`: also of the
+/// writable store. `ambiguous` says why an entry that is there cannot be taken.
+bool Builder::look_up(const Key& wanted, const std::optional<Digest>& source, bool own,
+                      Build& build, std::string& ambiguous) {
   const std::string source_hex = source ? to_hex(*source) : std::string();
-  if (source)  // so that an edited kernel is named as the difference
-    wanted.fields.push_back({codegen::kKernelSourceField, source_hex, 'd'});
   const auto same_source = [&](const Key& found) {
-    if (!source) return true;
-    return std::any_of(found.fields.begin(), found.fields.end(), [&](const KeyField& f) {
-      return f.name == codegen::kKernelSourceField && f.value == source_hex;
-    });
+    return !source || found.value(codegen::kKernelSourceField) == source_hex;
   };
-  Build build;
-  std::string ambiguous;
   if (!source) {
     // Any may be stale then; of several at least all but one are.
     std::set<std::string> sources;
     store_->find_portable(EntryKind::binary, wanted.portable, own, [&](const Key& found) {
-      for (const KeyField& f : found.fields)
-        if (f.name == codegen::kKernelSourceField) sources.insert(f.value);
+      sources.insert(found.value(codegen::kKernelSourceField));
       return false;
     });
-    if (sources.size() > 1)
+    if (sources.size() > 1) {
       ambiguous = "it is there made of " + std::to_string(sources.size()) +
                   " sources; which is meant cannot be told where the kernel's own is not readable";
-  }
-  if (auto found = ambiguous.empty()
-                       ? store_->find_portable(EntryKind::binary, wanted.portable, own, same_source)
-                       : std::nullopt)
-    if (auto binary = codegen::parse_binary(found->payload)) {
-      build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
-      build.key = std::move(found->key);
-      build.bytes = std::move(found->payload);
-      build.from_store = true;
-      return build;
+      return false;
     }
+  }
+  auto found = store_->find_portable(EntryKind::binary, wanted.portable, own, same_source);
+  if (!found) return false;
+  auto binary = codegen::parse_binary(found->payload);
+  if (!binary) return false;
+  build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
+  build.key = std::move(found->key);
+  build.bytes = std::move(found->payload);
+  build.from_store = true;
+  return true;
+}
+
+/// As above, of the target or, where there is none, of the widest whose code runs on it.
+Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                       const Target& target, bool own, const std::string& why) {
+  const auto source = kernel_source(kernel);
+  Build build;
+  std::string ambiguous;
+  for (const Target& runs : targets_that_run_on(target)) {
+    std::string problem;
+    if (look_up(codegen::wanted_key(kernel, config, runs), source, own, build, problem))
+      return build;
+    if (ambiguous.empty()) ambiguous = std::move(problem);
+  }
+  Key wanted = codegen::wanted_key(kernel, config, target);
+  if (source)  // so that an edited kernel is named as the difference
+    wanted.fields.push_back({codegen::kKernelSourceField, to_hex(*source), 'd'});
   Missing missing{codegen::describe_instance(kernel, config),
                   wanted,
                   {},
@@ -106,7 +116,10 @@ Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int6
 std::optional<Key> Builder::closest(const Key& wanted) {
   std::lock_guard lock(closest_mutex_);
   const auto [place, first] = closest_.try_emplace(wanted.portable);
-  if (first) place->second = store_->closest(EntryKind::binary, wanted);
+  if (first)
+    place->second = store_->closest(EntryKind::binary, wanted, [&](const Key& found) {
+      return found.value(kKernel) == wanted.value(kKernel);
+    });
   return place->second;
 }
 

@@ -75,6 +75,8 @@ class Builder {
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 
  private:
+  bool look_up(const Key& wanted, const std::optional<Digest>& source, bool own, Build& build,
+               std::string& ambiguous);
   Build look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                 const Target& target, bool own, const std::string& why);
   Build compile(const KernelDefinition& kernel, const codegen::Source& source, const Target& target,

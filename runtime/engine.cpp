@@ -138,8 +138,8 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
   if (known && (answers(*known, options, for_launch) || !may_compile())) return known->result;
   if (!may_compile())
     throw UserError(
-        format("kernel {} {}: there is no record, and in the modes lookup_only and "
-               "frozen nothing is tuned",
+        format("kernel {} {}: there is no record, and in the modes lookup_only, frozen and "
+               "collect nothing is tuned",
                kernel.name, kernel.describe_problem(problem)));
   const auto waited_in_vain = [&] {
     const bool stopped = options.stop.stop_requested();
@@ -268,6 +268,16 @@ void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> 
   std::lock_guard lock(wanted_mutex_);
   if (std::find(wanted_.begin(), wanted_.end(), wanted) == wanted_.end())
     wanted_.push_back(std::move(wanted));
+}
+
+void Engine::warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                     const Missing& missing, const std::string& what_follows) {
+  {
+    std::lock_guard lock(wanted_mutex_);
+    if (!warned_of_.insert(missing.wanted.portable).second) return;
+  }
+  log(LogLevel::warning, format("{} {}: {}: {}", kernel.name, kernel.describe_problem(problem),
+                                what_follows, missing.explain()));
 }
 
 Manifest Engine::wanted() const {

@@ -5,7 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -71,6 +73,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
     return options_.mode == Mode::tune_now || options_.mode == Mode::untuned;
   }
   Manifest wanted() const;
+  /// A warning that an instance is missing, which problem asked for it and what follows; once per
+  /// instance, however many problems lack it.
+  void warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+               const Missing& missing, const std::string& what_follows);
 
   void log(LogLevel level, const std::string& text) const {
     if (options_.log) options_.log(level, text);
@@ -91,6 +97,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<std::size_t> tuned_{0};
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;
+  std::set<Digest> warned_of_;  ///< instances, by Key::portable
 };
 
 }  // namespace kiln::detail

@@ -46,13 +46,19 @@ class KernelHandle final : public detail::HandleCore {
     {
       std::lock_guard lock(outcomes_mutex_);
       // What was missing a moment ago is not looked for at every launch.
-      if (const auto known = missing_.find(key); known != missing_.end())
+      if (const auto known = missing_.find(key);
+          known != missing_.end() && engine_->options().mode != Mode::collect)
         throw MissingError(known->second);
     }
+    if (const ReadyKernel* skipped = skipped_.find(problem)) return *skipped;
     // Nor is another thread waited for that asks the ranks: it waits for this one's agreement.
     if (engine_->options().tuning.ranks && runtime::MeasuringTogether::here() && !agreed(problem))
       return current(problem);
     const auto work = [&] { return obtain(problem); };
+    if (engine_->options().mode == Mode::collect) {
+      const Outcome outcome = flights_.run(key, work);
+      return std::holds_alternative<Missing>(outcome) ? skip(problem) : ready_or_throw(outcome);
+    }
     if (engine_->options().while_busy == WhileBusy::wait || engine_->options().tuning.ranks)
       return ready_or_throw(flights_.run(key, work));
     // While anything is being tuned, what has been served with the default need not look for more.
@@ -177,10 +183,8 @@ class KernelHandle final : public detail::HandleCore {
         Outcome winner = published(
             table_, engine_->make_ready(definition_, problem, known->result.winner().config));
         if (std::holds_alternative<const ReadyKernel*>(winner)) return winner;
-        engine_->log(LogLevel::warning,
-                     format("{} {}: the winner's binary is missing, the default is used: {}",
-                            definition_.name, definition_.describe_problem(problem),
-                            std::get<Missing>(winner).explain()));
+        engine_->warn_of(definition_, problem, std::get<Missing>(winner),
+                         "the winner is missing, the default is used");
       } catch (const Error& error) {
         // What was remembered cannot be used any more: find out anew.
         engine_->log(LogLevel::warning,
@@ -200,6 +204,15 @@ class KernelHandle final : public detail::HandleCore {
         published(table_, engine_->make_ready(definition_, problem, default_config()));
     if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
     return outcome;
+  }
+
+  /// Launches that do nothing, in place of what is missing.
+  const ReadyKernel& skip(std::span<const std::int64_t> problem) {
+    ReadyKernel nothing;
+    nothing.problem.assign(problem.begin(), problem.end());
+    nothing.config = default_config();
+    nothing.start = [](const ReadyKernel&, const LaunchGeometry&, Stream, void**) {};
+    return skipped_.publish(std::move(nothing));
   }
 
   /// The default, until the problem is made ready.
@@ -260,10 +273,11 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   void remember(std::span<const std::int64_t> problem, const Missing& missing) {
-    std::lock_guard lock(outcomes_mutex_);
-    const bool first =
-        missing_.insert_or_assign(Values(problem.begin(), problem.end()), missing).second;
-    if (first) engine_->log(LogLevel::warning, missing.explain());
+    {
+      std::lock_guard lock(outcomes_mutex_);
+      missing_.insert_or_assign(Values(problem.begin(), problem.end()), missing);
+    }
+    engine_->warn_of(definition_, problem, missing, "nothing can be launched");
   }
 
   const ReadyKernel& put_in_use(std::span<const std::int64_t> problem, const Values& config) {
@@ -276,6 +290,7 @@ class KernelHandle final : public detail::HandleCore {
   const KernelDefinition definition_;
   runtime::ProblemTable table_;
   runtime::ProblemTable interim_;  ///< defaults, for launches while a problem is made ready
+  runtime::ProblemTable skipped_;  ///< what is missing, in mode collect
   runtime::ProblemTable current_;  ///< what `current` found, where nothing was made ready
   cache::SingleFlight<Values, Outcome> flights_, interim_flights_;
   std::mutex outcomes_mutex_;  ///< of those below

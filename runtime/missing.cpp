@@ -28,7 +28,7 @@ std::vector<FieldDifference> differences(const Key& wanted, const Key& found) {
 std::string Missing::explain() const {
   std::string text = instance + " is in no store and no bundle";
   if (!why.empty()) text += ", and " + why;
-  if (!closest) return text + "; there is no other binary either";
+  if (!closest) return text + "; there is no other binary of this kernel either";
   text += "; the nearest there is, " + closest->hex().substr(0, 16) + ", differs in";
   for (const FieldDifference& d : differences)
     text += detail::format("\n  {}: wanted `{}`, found `{}`", d.field, d.wanted, d.found);

@@ -142,6 +142,20 @@ std::optional<SearchEnd> end_from(const std::string& text) {
   return {};
 }
 
+/// How the search went that found it.
+void read_search(const json& record, TuneResult& result) {
+  result.complete = record.at("complete");
+  result.strategy = record.at("strategy");
+  result.end = end_from(record.at("end")).value();
+  result.space = count_from(record.at("count"));
+  result.from_store = true;
+  for (const auto& [name, version] : record.at("versions").items())
+    result.versions.push_back({name, version.at("value")});
+}
+
+/// How the key names the problem's fields.
+constexpr std::string_view kProblemField = "problem.";
+
 }  // namespace
 
 Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
@@ -162,7 +176,7 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
                   kernel.check ? ", a check of its own" : ""))
       .add("data", kernel.data_version);
   for (std::size_t i = 0; i < problem.size(); ++i)
-    key.add("problem." + kernel.problem_fields[i], problem[i]);
+    key.add(std::string(kProblemField) + kernel.problem_fields[i], problem[i]);
   key.add("target", device.target.arch);
   for (const KeyField& f : device.fingerprint) key.add("device." + f.name, f.value);
   key.made_with();
@@ -188,10 +202,49 @@ json to_json(const TuneResult& result, const KernelDefinition& kernel,
           {"complete", result.complete},
           {"versions", software},
           {"parameters", result.parameters},
+          {"enumerators", result.enumerators},
+          {"flops", result.flops},
+          {"bytes", result.bytes},
           {"strategy", result.strategy},
           {"end", to_string(result.end)},
           {"count", to_json(result.space)},
           {"candidates", candidates}};
+}
+
+std::optional<TuneResult> result_of(const json& record, const Key& key) try {
+  if (record.at("schema") != kRecordSchema) return {};
+  TuneResult result;
+  result.kernel = record.at("kernel");
+  result.types = record.at("types");
+  result.device = record.at("device");
+  result.parameters = record.at("parameters");
+  result.enumerators = record.value("enumerators", result.enumerators);
+  result.flops = record.value("flops", 0.0);
+  result.bytes = record.value("bytes", 0.0);
+  for (const KeyField& field : key.fields)
+    if (field.name.starts_with(kProblemField))
+      result.problem_fields.push_back(field.name.substr(kProblemField.size()));
+  result.problem = values_from(record.at("problem"), result.problem_fields);
+  read_search(record, result);
+  const Values default_config = values_from(record.at("default"), result.parameters);
+  const Values winner = values_from(record.at("winner"), result.parameters);
+  bool default_found = false, winner_found = false;
+  for (const json& j : record.at("candidates")) {
+    Candidate c = candidate_from(j, result.parameters);
+    if (c.config == default_config) {
+      result.default_index = result.candidates.size();
+      default_found = true;
+    }
+    if (c.config == winner) {
+      result.winner_index = result.candidates.size();
+      winner_found = true;
+    }
+    result.candidates.push_back(std::move(c));
+  }
+  if (!default_found || !winner_found) return {};
+  return result;
+} catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
+  return {};
 }
 
 std::optional<Recall> from_json(const json& record, const KernelDefinition& kernel,
@@ -207,14 +260,7 @@ std::optional<Recall> from_json(const json& record, const KernelDefinition& kern
   Recall recall;
   TuneResult& result = recall.result;
   describe_problem(result, kernel, problem, device);
-  result.complete = record.at("complete");
-  result.strategy = record.at("strategy");
-  result.end = end_from(record.at("end")).value();
-  result.space = count_from(record.at("count"));
-  result.from_store = true;
-  for (const auto& [name, version] : record.at("versions").items())
-    result.versions.push_back({name, version.at("value")});
-
+  read_search(record, result);
   const Values default_config = values_from(record.at("default"), result.parameters);
   const Values winner = values_from(record.at("winner"), result.parameters);
   if (default_config != kernel.space.default_config(device.target.kind)) return {};
@@ -247,7 +293,11 @@ void describe_problem(TuneResult& result, const KernelDefinition& kernel,
   result.problem_fields = kernel.problem_fields;
   result.problem.assign(problem.begin(), problem.end());
   result.device = device.id;
-  for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
+  for (const Parameter& p : kernel.space.parameters()) {
+    result.parameters.push_back(p.name);
+    for (std::size_t i = 0; i < p.names.size(); ++i)
+      result.enumerators[p.name].emplace(p.values[i], p.names[i]);
+  }
   if (kernel.flops) result.flops = kernel.flops(problem);
   if (kernel.bytes) result.bytes = kernel.bytes(problem);
 }

@@ -44,6 +44,10 @@ std::optional<Recall> from_json(const nlohmann::json& record, const KernelDefini
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
                                 std::span<const Version> versions);
 
+/// What a record says, in its own terms; `key` tells the order of the problem's fields. Nothing
+/// when it is not one of ours. Never throws on account of the record's content.
+std::optional<TuneResult> result_of(const nlohmann::json& record, const Key& key);
+
 /// What a result says of its problem before any candidate.
 void describe_problem(TuneResult& result, const KernelDefinition& kernel,
                       std::span<const std::int64_t> problem, const DeviceInfo& device);

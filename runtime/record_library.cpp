@@ -1,7 +1,5 @@
 #include "runtime/record_library.hpp"
 
-#include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "cache/root.hpp"
@@ -20,12 +18,6 @@ using Named = std::map<std::string, std::int64_t>;
 std::string subject(const std::string& kernel, const std::vector<std::string>& types,
                     const Named& problem, const std::string& target) {
   return json{kernel, types, problem, target}.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-std::string target_of(const Key& key) {
-  const auto found = std::find_if(key.fields.begin(), key.fields.end(),
-                                  [](const KeyField& f) { return f.name == "target"; });
-  return found == key.fields.end() ? std::string() : found->value;
 }
 
 }  // namespace
@@ -50,8 +42,8 @@ RecordLibrary::RecordLibrary(std::span<const std::filesystem::path> paths) {
           json::parse(reinterpret_cast<const char*>(text.data()),
                       reinterpret_cast<const char*>(text.data()) + text.size(), nullptr, false);
       try {
-        const std::string about =
-            subject(record.at("kernel"), record.at("types"), record.at("problem"), target_of(key));
+        const std::string about = subject(record.at("kernel"), record.at("types"),
+                                          record.at("problem"), key.value("target"));
         entries_.emplace(about, Entry{key, std::move(found->payload), record.at("winner")});
       } catch (const json::exception&) {
         continue;  // of a version that says it otherwise

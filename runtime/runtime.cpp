@@ -1,6 +1,5 @@
 #include "kiln/runtime.hpp"
 
-#include "kiln/cache.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/devices.hpp"
 #include "runtime/engine.hpp"
@@ -61,14 +60,5 @@ void Buffer::download(void* to, std::size_t count) const {
 }
 
 }  // namespace detail
-
-Cache::Cache(StoreOptions options) : store_(std::make_shared<cache::Store>(std::move(options))) {}
-StoreStatistics Cache::stats() const { return store_->stats(); }
-VerifyReport Cache::verify() const { return store_->verify(); }
-std::size_t Cache::clear() const { return store_->clear(); }
-TrimReport Cache::trim(std::uint64_t max_bytes) const { return store_->trim(max_bytes); }
-std::vector<StoreEntry> Cache::explain(std::string_view hex_prefix) const {
-  return store_->explain(hex_prefix);
-}
 
 }  // namespace kiln

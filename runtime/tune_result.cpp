@@ -65,8 +65,15 @@ double TuneResult::speedup() const noexcept {
 std::string TuneResult::describe(const Candidate& candidate) const {
   std::string text;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    text += (i ? "," : "") + parameters[i] + "=" + std::to_string(candidate.config[i]);
+    text += (i ? "," : "") + parameters[i] + "=" + show(i, candidate.config[i]);
   return text;
+}
+
+std::string TuneResult::show(std::size_t parameter, std::int64_t value) const {
+  if (const auto named = enumerators.find(parameters[parameter]); named != enumerators.end())
+    if (const auto name = named->second.find(value); name != named->second.end())
+      return name->second;
+  return std::to_string(value);
 }
 
 }  // namespace kiln

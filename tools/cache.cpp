@@ -1,7 +1,9 @@
 #include "kiln/cache.hpp"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,8 @@
 #include "tools/commands.hpp"
 #include "tools/entries.hpp"
 #include "tools/output.hpp"
+#include "tools/problems.hpp"
+#include "tools/report.hpp"
 
 namespace kiln::tools {
 
@@ -56,8 +60,13 @@ int verify(const Context& context) {
   } else {
     for (const auto& p : report.problems)
       print(format("damaged: {}: {}\n", p.path.string(), p.reason));
-    print(format("{} entries checked, {} damaged, {} of a newer format, {} unfinished\n",
-                 report.checked, report.problems.size(), report.newer, report.unfinished));
+    for (const auto& p : report.unreadable)
+      print(format("unreadable: {}: {}\n", p.path.string(), p.reason));
+    print(
+        format("{} entries checked, {} damaged, {} unreadable, {} of a newer format, {} "
+               "unfinished\n",
+               report.checked, report.problems.size(), report.unreadable.size(), report.newer,
+               report.unfinished));
   }
   return report.ok() ? kDone : kEnvironmentError;
 }
@@ -111,13 +120,66 @@ int list(const Context& context) {
   return kDone;
 }
 
-int explain(const Context& context, const std::string& prefix) {
-  const std::vector<StoreEntry> entries = entries_of(context, prefix);
-  if (entries.empty()) throw UserError("no entry's key begins with '" + prefix + "'");
+/// The first digits of a key, or a kernel's name and some or all fields of its problem.
+struct Wanted {
+  std::string what, problem;
+};
+
+/// `n=1024` of a record whose key has the field problem.n = 1024.
+bool has_fields(const Key& key, const std::map<std::string, std::int64_t>& fields) {
+  return std::ranges::all_of(fields, [&](const auto& field) {
+    return key.value("problem." + field.first) == std::to_string(field.second);
+  });
+}
+
+std::vector<StoreEntry> find(const Context& context, const Wanted& wanted) {
+  const bool hex = wanted.what.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  if (hex && wanted.problem.empty())
+    if (auto entries = entries_of(context, wanted.what); !entries.empty() || wanted.what.empty())
+      return entries;
+  const auto fields = parse_fields("PROBLEM", wanted.problem);
+  std::vector<StoreEntry> entries = entries_of(context, "");
+  std::string kernels;
+  std::set<std::string> seen;
+  for (const StoreEntry& entry : entries)
+    if (const std::string kernel = kernel_of(entry.key); seen.insert(kernel).second)
+      kernels += (kernels.empty() ? "" : ", ") + kernel;
+  std::erase_if(entries, [&](const StoreEntry& entry) {
+    return kernel_of(entry.key) != wanted.what || !has_fields(entry.key, fields);
+  });
+  if (!entries.empty()) return entries;
+  if (seen.contains(wanted.what))
+    throw UserError(format("kernel {} has no record for {}", wanted.what, wanted.problem));
+  throw UserError(
+      format("no entry's key begins with '{}', and no kernel of that name is in the "
+             "store (kernels: {})",
+             wanted.what, kernels.empty() ? "none" : kernels));
+}
+
+/// The measured ones, the fastest first.
+std::string describe_times(const TuneResult& result) {
+  constexpr std::size_t kShown = 20;
+  std::vector<const Candidate*> measured;
+  for (const Candidate& c : result.candidates)
+    if (c.status == CandidateStatus::measured) measured.push_back(&c);
+  std::ranges::stable_sort(measured, {}, &Candidate::seconds);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(measured.size(), kShown); ++i)
+    text +=
+        format("    {:>9}  {}\n", show_time(measured[i]->seconds), result.describe(*measured[i]));
+  if (measured.size() > kShown) text += format("    and {} slower\n", measured.size() - kShown);
+  return text;
+}
+
+int explain(const Context& context, const Wanted& wanted) {
+  const Cache cache(context.store);
   json all = json::array();
-  for (const StoreEntry& e : entries) {
+  for (const StoreEntry& e : find(context, wanted)) {
+    const std::optional<TuneResult> result = cache.result(e);
     if (context.json) {
-      all.push_back(to_json(e));
+      json j = to_json(e);
+      if (result) j["result"] = to_json(*result, nullptr);
+      all.push_back(std::move(j));
       continue;
     }
     print(format("{} {}, {} bytes\n", to_string(e.kind), e.key.hex(), e.bytes));
@@ -125,6 +187,7 @@ int explain(const Context& context, const std::string& prefix) {
       if (i != 0 && i == e.key.portable_fields) print("  made with:\n");
       print(format("  {} = {}\n", e.key.fields[i].name, e.key.fields[i].value));
     }
+    if (result) print(describe(*result, nullptr) + describe_times(*result));
   }
   if (context.json) print_json(all);
   return kDone;
@@ -141,30 +204,32 @@ void add_cache(CLI::App& app, Context& context) {
     command->callback(
         [&context, function] { context.run = [&context, function] { return function(context); }; });
   };
-  // As add(), with one text argument.
-  auto add_with = [&](const char* name, const char* help, const char* option,
-                      const char* option_help,
-                      int (*function)(const Context&, const std::string&)) {
-    auto* command = cache->add_subcommand(name, help);
-    const auto text = std::make_shared<std::string>();
-    command->add_option(option, *text, option_help);
-    command->add_flag("--json", context.json, "Print JSON");
-    command->callback([&context, function, text] {
-      context.run = [&context, function, text] { return function(context, *text); };
-    });
-  };
   add("stats", "What is there, how large it may become, and which roots are read as well", stats);
-  add("verify", "Read every entry; exit code 2 if one is damaged", verify);
+  add("verify", "Read every entry; exit code 2 if one is damaged or cannot be read", verify);
   add("list", "One line per entry, the last used first: kind, key, kernel, target, size, last use",
       list);
-  add_with("trim", "Remove the least recently used entries, and what killed processes left behind",
-           "--max-size",
-           "Bytes to keep, or a number and K, M, G or T (powers of 1024); default: the store's "
-           "limit ($KILN_CACHE_SIZE, else 5G)",
-           trim);
   add("clear", "Remove every entry", clear);
-  add_with("explain", "Show what an entry's key is made of", "key",
-           "First hexadecimal digits of the key; none: every entry", explain);
+
+  auto* trimmed = cache->add_subcommand(
+      "trim", "Remove the least recently used entries, and what killed processes left behind");
+  const auto size = std::make_shared<std::string>();
+  trimmed->add_option("--max-size", *size,
+                      "Bytes to keep, or a number and K, M, G or T (powers of 1024); default: the "
+                      "store's limit ($KILN_CACHE_SIZE, else 5G)");
+  trimmed->add_flag("--json", context.json, "Print JSON");
+  trimmed->callback(
+      [&context, size] { context.run = [&context, size] { return trim(context, *size); }; });
+
+  auto* explained = cache->add_subcommand(
+      "explain", "Show what an entry's key is made of, and of a record its winner and times");
+  const auto wanted = std::make_shared<Wanted>();
+  explained->add_option("what", wanted->what,
+                        "First hexadecimal digits of the key, or a kernel; none: every entry");
+  explained->add_option("problem", wanted->problem, "field=value,... of the kernel's records");
+  explained->add_flag("--json", context.json, "Print JSON");
+  explained->callback([&context, wanted] {
+    context.run = [&context, wanted] { return explain(context, *wanted); };
+  });
 }
 
 }  // namespace kiln::tools

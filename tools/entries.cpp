@@ -26,12 +26,6 @@ std::string show_moment(std::chrono::system_clock::time_point moment) {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc)};
 }
 
-/// Entries of older formats name their kernel by the source's entry alone.
-std::string kernel_of(const Key& key) {
-  const std::string kernel = field(key, "kernel");
-  return kernel.empty() ? field(key, "entry") : kernel;
-}
-
 }  // namespace
 
 std::string show_bytes(std::uint64_t bytes) {
@@ -63,16 +57,15 @@ const char* to_string(EntryKind kind) noexcept {
   return kind == EntryKind::binary ? "binary" : "record";
 }
 
-std::string field(const Key& key, const std::string& name) {
-  const auto found = std::find_if(key.fields.begin(), key.fields.end(),
-                                  [&](const KeyField& f) { return f.name == name; });
-  return found == key.fields.end() ? std::string() : found->value;
+std::string kernel_of(const Key& key) {
+  const std::string kernel = key.value("kernel");
+  return kernel.empty() ? key.value("entry") : kernel;
 }
 
 std::string describe(const StoreEntry& entry) {
   const std::string used = show_moment(entry.used);
   return format("{} {} {:<14} {:<10} {:>10}  {}\n", to_string(entry.kind),
-                entry.key.hex().substr(0, 16), kernel_of(entry.key), field(entry.key, "target"),
+                entry.key.hex().substr(0, 16), kernel_of(entry.key), entry.key.value("target"),
                 show_bytes(entry.bytes), used.empty() ? "-" : used);
 }
 
@@ -84,7 +77,7 @@ json to_json(const StoreEntry& entry) {
         {{"name", f.name}, {"value", f.value}, {"portable", i < entry.key.portable_fields}});
   }
   return {{"kind", to_string(entry.kind)},   {"key", entry.key.hex()},
-          {"kernel", kernel_of(entry.key)},  {"target", field(entry.key, "target")},
+          {"kernel", kernel_of(entry.key)},  {"target", entry.key.value("target")},
           {"path", entry.path.string()},     {"bytes", entry.bytes},
           {"used", show_moment(entry.used)}, {"fields", fields}};
 }
@@ -114,13 +107,17 @@ json to_json(const BundleInfo& bundle) {
 }
 
 json to_json(const VerifyReport& report) {
-  json damaged = json::array();
-  for (const auto& p : report.problems)
-    damaged.push_back({{"path", p.path.string()}, {"reason", p.reason}});
+  const auto list = [](const std::vector<VerifyReport::Problem>& problems) {
+    json array = json::array();
+    for (const auto& p : problems)
+      array.push_back({{"path", p.path.string()}, {"reason", p.reason}});
+    return array;
+  };
   return {{"checked", report.checked},
           {"newer", report.newer},
           {"unfinished", report.unfinished},
-          {"damaged", damaged}};
+          {"damaged", list(report.problems)},
+          {"unreadable", list(report.unreadable)}};
 }
 
 }  // namespace kiln::tools

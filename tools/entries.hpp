@@ -18,9 +18,8 @@ std::string show_bytes(std::uint64_t bytes);
 std::uint64_t parse_bytes(const std::string& option, const std::string& text);
 
 const char* to_string(EntryKind kind) noexcept;
-/// The value of a key's field; empty when it has none of this name.
-std::string field(const Key& key, const std::string& name);
-
+/// The kernel of a key; entries of older formats name it by the source's entry alone.
+std::string kernel_of(const Key& key);
 /// One line: kind, short key, kernel, target, size, last use.
 std::string describe(const StoreEntry& entry);
 /// With every field of the key.
@@ -30,7 +29,8 @@ nlohmann::json to_json(const StoreEntry& entry);
 std::string describe(const BundleInfo& bundle);
 nlohmann::json to_json(const BundleInfo& bundle);
 
-/// `{"checked": N, "newer": N, "unfinished": N, "damaged": [{"path", "reason"}]}`
+/// `{"checked": N, "newer": N, "unfinished": N, "damaged": [{"path", "reason"}],
+/// "unreadable": [{"path", "reason"}]}`
 nlohmann::json to_json(const VerifyReport& report);
 
 }  // namespace kiln::tools

@@ -5,6 +5,8 @@
 //                      "devices": ["host", "cuda"]}, ...]; types and devices may be left out
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,11 @@
 #include "kiln/target.hpp"
 
 namespace kiln::tools {
+
+/// `rows=512,hidden=4096`; nothing for an empty text. @throws UserError naming `option` and what is
+/// wrong in it.
+std::map<std::string, std::int64_t> parse_fields(const std::string& option,
+                                                 const std::string& text);
 
 /// One kernel and one problem of it.
 struct NamedProblem {

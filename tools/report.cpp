@@ -34,8 +34,16 @@ std::string rates(const TuneResult& result, const Candidate& candidate, const Ro
   return text;
 }
 
+json config_json(const TuneResult& result, const Values& config) {
+  json object = named(result.parameters, config);
+  for (std::size_t i = 0; i < config.size(); ++i)
+    if (result.enumerators.contains(result.parameters[i]))
+      object[result.parameters[i]] = result.show(i, config[i]);
+  return object;
+}
+
 json candidate_json(const TuneResult& result, const Candidate& c, const Roofline* roofline) {
-  json j{{"config", named(result.parameters, c.config)}, {"status", to_string(c.status)}};
+  json j{{"config", config_json(result, c.config)}, {"status", to_string(c.status)}};
   if (c.status == CandidateStatus::measured) {
     json samples = json::array();
     for (double s : c.samples) samples.push_back(s * 1e3);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// Cheap to copy; copies share the bytes. Safe to read from any number of threads.

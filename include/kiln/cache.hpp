@@ -5,10 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "kiln/store.hpp"
+#include "kiln/tune.hpp"
 
 namespace kiln {
 
@@ -33,6 +35,9 @@ class Cache {
   /// The entries whose digest begins with these hexadecimal digits; all for none.
   /// @throws UserError for anything else than hexadecimal digits.
   std::vector<StoreEntry> explain(std::string_view hex_prefix) const;
+  /// What a record says: the winner, the default and everything that was tried, as it was measured.
+  /// Nothing for a binary, for a record of another version of Kiln, and for one that is gone.
+  std::optional<TuneResult> result(const StoreEntry& entry) const;
 
  private:
   std::shared_ptr<cache::Store> store_;

@@ -16,8 +16,14 @@
 
 /// Makes `Type` a config: an aggregate whose fields are integers, bools or enums, all listed, in
 /// order of declaration. Use at global scope (or the namespace's end with a qualified name).
-#define KILN_CONFIG(Type, ...) BOOST_HANA_ADAPT_STRUCT(Type, __VA_ARGS__);
+#define KILN_CONFIG(Type, ...)                          \
+  BOOST_HANA_ADAPT_STRUCT(Type, __VA_ARGS__);           \
+  static_assert(::kiln::detail::kListsEveryField<Type>, \
+                "KILN_CONFIG must list every field of " #Type);
 /// Makes `Type` a problem; same rules.
-#define KILN_PROBLEM(Type, ...) BOOST_HANA_ADAPT_STRUCT(Type, __VA_ARGS__);
+#define KILN_PROBLEM(Type, ...)                         \
+  BOOST_HANA_ADAPT_STRUCT(Type, __VA_ARGS__);           \
+  static_assert(::kiln::detail::kListsEveryField<Type>, \
+                "KILN_PROBLEM must list every field of " #Type);
 
 #endif

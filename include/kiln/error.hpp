@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// Base of everything Kiln throws. Ordinary outcomes (a cache miss, a rejected candidate, a failed

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 using Digest = std::array<std::byte, 32>;
@@ -42,6 +44,8 @@ struct Key {
   std::vector<KeyField> fields;
 
   std::string hex() const { return to_hex(digest); }
+  /// Of the first field of this name; empty without one.
+  std::string value(std::string_view name) const;
   /// One `name = value` line per field, in the order they were added.
   std::string explain() const;
   bool operator==(const Key& other) const { return digest == other.digest; }

@@ -1,6 +1,8 @@
 // All of Kiln's public API. Its headers need Boost's (Boost.Hana), 1.81 or newer.
 #pragma once
 
+#include "kiln/version.hpp"  // first: it says which C++ this needs
+
 #if !__has_include(<boost/version.hpp>)
 #error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: none are on the include path"
 #endif
@@ -44,5 +46,4 @@
 #include "kiln/target.hpp"
 #include "kiln/tune.hpp"
 #include "kiln/types.hpp"
-#include "kiln/version.hpp"
 #include "kiln/workload.hpp"

@@ -6,6 +6,8 @@
 #include <functional>
 #include <string_view>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 enum class LogLevel { debug, info, warning, error };

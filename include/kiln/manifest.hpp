@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// One instance, or with an empty config all instances of a problem.

@@ -22,7 +22,7 @@ struct FieldDifference {
 struct Missing {
   std::string instance;        ///< `gemm<float>{block_m=128,...}`
   Key wanted;                  ///< its fields are those known where there is no compiler
-  std::optional<Key> closest;  ///< of everything there is, the key with the fewest differences
+  std::optional<Key> closest;  ///< of this kernel's binaries, the one with the fewest differences
   std::vector<FieldDifference> differences;  ///< between the two
   std::string why;                           ///< why it was not compiled instead
 

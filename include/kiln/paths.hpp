@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// The folder that holds `kiln/config.hpp`: below $KILN_ROOT, else of the installation that this

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 enum class RankStrategy {

@@ -26,6 +26,7 @@
 #include <boost/hana/tuple.hpp>
 
 #include "kiln/error.hpp"
+#include "kiln/version.hpp"
 
 namespace kiln {
 
@@ -34,6 +35,8 @@ enum class FieldKind : std::uint8_t { integer, boolean, enumeration };
 struct FieldInfo {
   std::string_view name;
   FieldKind kind = FieldKind::integer;
+  /// Of an `enum class`: the enumerator with a value from 0 to 63, `mma`; empty where none has it.
+  std::string_view (*enumerator)(std::int64_t value) = nullptr;
 };
 
 template <class T>
@@ -61,6 +64,40 @@ inline constexpr bool kListsEveryField =
     constructible_from<T>(std::make_index_sequence<kFieldCount<T>>{}) &&
     !constructible_from<T>(std::make_index_sequence<kFieldCount<T> + 1>{});
 
+/// The name of one value of an enum, as GCC and Clang spell template arguments: `Body::mma`, and
+/// `(Body)7` where no enumerator has it.
+template <class Enum, Enum V>
+constexpr std::string_view enumerator_name() {
+  constexpr std::string_view kMark = "V = ";
+  std::string_view text = __PRETTY_FUNCTION__;
+  text.remove_prefix(text.find(kMark) + kMark.size());
+  text = text.substr(0, text.find_first_of(";],"));
+  if (text.empty() || text.front() == '(' || text.front() == '-' ||
+      (text.front() >= '0' && text.front() <= '9'))
+    return {};
+  return text.substr(text.rfind(':') + 1);
+}
+
+/// Enumerators from here on are shown as numbers.
+inline constexpr std::int64_t kNamedEnumerators = 64;
+
+/// An enum whose underlying type is declared: `enum class`, or `enum E : int`.
+template <class T>
+inline constexpr bool kFixedType = false;
+template <class T>
+  requires std::is_enum_v<T>
+inline constexpr bool kFixedType<T> = requires { T{0}; };
+
+template <class Enum>
+constexpr std::string_view enumerator(std::int64_t value) {
+  constexpr auto names = []<std::int64_t... V>(std::integer_sequence<std::int64_t, V...>) {
+    return std::array<std::string_view, sizeof...(V)>{
+        enumerator_name<Enum, static_cast<Enum>(V)>()...};
+  }(std::make_integer_sequence<std::int64_t, kNamedEnumerators>{});
+  return value >= 0 && value < kNamedEnumerators ? names[static_cast<std::size_t>(value)]
+                                                 : std::string_view{};
+}
+
 /// Calls `f(info, member)` for each field of `object`, in order.
 template <class T, class F>
 constexpr void for_each_field(T&& object, F&& f) {
@@ -77,7 +114,10 @@ constexpr void for_each_field(T&& object, F&& f) {
           constexpr FieldKind kind = std::is_same_v<Member, bool> ? FieldKind::boolean
                                      : std::is_enum_v<Member>     ? FieldKind::enumeration
                                                                   : FieldKind::integer;
-          f(FieldInfo{std::string_view(name.c_str(), boost::hana::length(name)), kind}, member);
+          FieldInfo info{std::string_view(name.c_str(), boost::hana::length(name)), kind};
+          // Others do not hold every number that is asked for.
+          if constexpr (kFixedType<Member>) info.enumerator = enumerator<Member>;
+          f(info, member);
         }(),
         ...);
   }(std::make_index_sequence<kFieldCount<Struct>>{});

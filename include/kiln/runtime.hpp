@@ -27,8 +27,11 @@ enum class Mode {
   untuned,      ///< launch the default config; nothing is ever measured
   lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
                 ///< bundle has is reported as Missing
-  frozen        ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
+  frozen,       ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
                 ///< read nor written
+  collect  ///< as `lookup_only`, but a launch of what is missing does nothing, leaves its outputs
+           ///< as they are, and is noted: after one run of a program Runtime::wanted() has all of
+           ///< it
 };
 
 /// What a launch of a problem that is not ready does while another thread makes it ready, or while

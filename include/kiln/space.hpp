@@ -34,6 +34,8 @@ using Values = std::vector<std::int64_t>;
 namespace detail {
 /// Out of line: inlined, GCC 12 warns of it without cause, in users' code.
 Values copy(std::span<const std::int64_t> values);
+/// Enumerators' names; none for other fields.
+std::vector<std::string> show_values(const FieldInfo& field, std::span<const std::int64_t> values);
 }  // namespace detail
 
 /// One field of a space described at run time.
@@ -41,6 +43,10 @@ struct Parameter {
   std::string name;
   FieldKind kind = FieldKind::integer;
   std::vector<std::int64_t> values;  ///< fields without a list keep their default
+  std::vector<std::string> names{};  ///< how `values` are shown, one each; empty: as numbers
+
+  /// A value as messages show it: its name, else the number.
+  std::string show(std::int64_t value) const;
 };
 
 /// True when the config may be used; pure, and callable from any thread.
@@ -58,10 +64,12 @@ struct Constraint {
 ///   s.parameter("block", {64, 128, 256}, 256).parameter("items", {1, 2, 4}, 4);
 class DynamicSpace {
  public:
-  /// @throws UserError on an empty or duplicate name, an empty list, a value given twice, or a
-  /// default outside it.
+  /// `names`: how the values are shown, one each; none: as numbers.
+  /// @throws UserError on an empty or duplicate name, an empty list, a value given twice, a default
+  /// outside it, or another number of names than of values.
   DynamicSpace& parameter(std::string name, std::vector<std::int64_t> values,
-                          std::int64_t default_value, FieldKind kind = FieldKind::integer);
+                          std::int64_t default_value, FieldKind kind = FieldKind::integer,
+                          std::vector<std::string> names = {});
   DynamicSpace& where(std::string reason, Predicate holds);
   /// A default of its own for one kind of target; the parameters must be there already.
   /// @throws UserError when it lies outside the space.
@@ -82,7 +90,7 @@ class DynamicSpace {
   /// `{{"block", 256}, ...}` to field order; fields left out take their default.
   /// @throws UserError naming an unknown field or a value outside the field's list.
   Values config(const std::map<std::string, std::int64_t>& named) const;
-  /// `block=256,items=4`.
+  /// `block=256,body=mma`.
   std::string describe(std::span<const std::int64_t> config) const;
 
  private:
@@ -157,9 +165,9 @@ class Space {
     for (std::size_t f = 0; f < infos.size(); ++f) {
       const Axis& axis = axes_[f];
       const std::int64_t* listed = axis.count ? axis.values.data() : &defaults[f];
-      space.parameter(std::string(infos[f].name),
-                      detail::copy({listed, axis.count ? axis.count : 1}), defaults[f],
-                      infos[f].kind);
+      const std::span<const std::int64_t> values(listed, axis.count ? axis.count : 1);
+      space.parameter(std::string(infos[f].name), detail::copy(values), defaults[f], infos[f].kind,
+                      detail::show_values(infos[f], values));
     }
     for (std::size_t i = 0; i < constraint_count_; ++i)
       space.where(

@@ -101,9 +101,12 @@ struct VerifyReport {
   std::uint64_t checked = 0;      ///< entries read in full
   std::uint64_t newer = 0;        ///< of them, written by a newer Kiln: whole, and left alone
   std::uint64_t unfinished = 0;   ///< temporary files, of writers at work or killed
-  std::vector<Problem> problems;  ///< misses when looked up; the next write repairs them
+  std::vector<Problem> problems;  ///< damaged: misses when looked up; the next write repairs them
+  /// Files and directories that permissions or an owner forbid to read or to trust, or that the
+  /// disk did not give: nothing is known of their content.
+  std::vector<Problem> unreadable;
 
-  bool ok() const { return problems.empty(); }
+  bool ok() const { return problems.empty() && unreadable.empty(); }
 };
 
 }  // namespace kiln

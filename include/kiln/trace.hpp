@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 struct TuneResult;

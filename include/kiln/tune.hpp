@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -39,11 +40,14 @@ struct TuneOptions {
   std::uint64_t seed = 1;           ///< of data and strategies
   std::size_t max_evaluations = 0;  ///< candidates tried, the default and those of earlier runs
                                     ///< included; 0: no limit
-  double max_seconds = 0;           ///< wall time, of ranks from when all are there; 0: no limit
-  double target_seconds = 0;        ///< per launch: good enough; 0: none
-  bool cold_cache = true;           ///< no launch finds its data in the device's last-level cache
-  bool retune = false;              ///< measure again even if the store has an answer
-  std::stop_token stop{};           ///< ends the run early, from any thread
+  /// Wall time, waiting for other tunings included; of ranks from when all are there; 0: no limit.
+  /// The kernel's `workload` and `reference` run once, whatever they take: nothing is measured
+  /// without data, and nothing is chosen that was not verified.
+  double max_seconds = 0;
+  double target_seconds = 0;  ///< per launch: good enough; 0: none
+  bool cold_cache = true;     ///< no launch finds its data in the device's last-level cache
+  bool retune = false;        ///< measure again even if the store has an answer
+  std::stop_token stop{};     ///< ends the run early, from any thread
   std::function<void(const TuneProgress&)> progress{};  ///< called on the tuning thread
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the
@@ -119,6 +123,8 @@ struct TuneResult {
   Values problem;  ///< the bucketed problem that was measured
   std::string device;
   std::vector<std::string> parameters;
+  /// How values of a parameter are shown, e.g. `enumerators["body"][1]` is "mma"; of enums alone.
+  std::map<std::string, std::map<std::int64_t, std::string>> enumerators;
   std::vector<Candidate> candidates;                ///< those tried; the default first
   std::size_t default_index = 0, winner_index = 0;  ///< into `candidates`
   SpaceCount space;      ///< how large the space is, and what its constraints refuse
@@ -143,7 +149,9 @@ struct TuneResult {
   std::size_t count(CandidateStatus status) const noexcept;
   /// Default's time over winner's; 1 when the default won or could not be measured.
   double speedup() const noexcept;
-  /// `block=256,items=4`.
+  /// A value of a parameter as people read it: an enumerator's name, else the number.
+  std::string show(std::size_t parameter, std::int64_t value) const;
+  /// `block=256,body=mma`.
   std::string describe(const Candidate& candidate) const;
 };
 

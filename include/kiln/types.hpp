@@ -10,6 +10,8 @@
 #include <string>
 #include <type_traits>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// Storage of a bfloat16 (8 exponent, 7 fraction bits); arithmetic happens in float.

@@ -1,7 +1,7 @@
 #include "runtime/function/device.hpp"
 
 #include <algorithm>
-#include <charconv>
+#include <cstring>
 #include <exception>
 
 #include "kiln/detail/format.hpp"
@@ -28,7 +28,7 @@ class FunctionCompiler final : public codegen::Compiler {
     codegen::Binary binary;
     binary.target = target;
     binary.symbol = "function";
-    const auto config = std::as_bytes(std::span(source.config));
+    const auto config = std::as_bytes(std::span(source.values));
     binary.code = std::vector<std::byte>(config.begin(), config.end());
     return binary;
   }
@@ -36,25 +36,20 @@ class FunctionCompiler final : public codegen::Compiler {
 
 class FunctionInstance final : public LoadedKernel {
  public:
-  /// `text` is DynamicSpace::describe()'s: `blocks=4,method=1`.
-  explicit FunctionInstance(std::string config_text) : text(std::move(config_text)) {
-    const char* const end = text.data() + text.size();
-    for (const char* at = text.data(); at < end;) {
-      const char* const value = std::find(at, end, '=');
-      if (value == end) break;
-      std::int64_t number = 0;
-      const auto parsed = std::from_chars(value + 1, end, number);
-      if (parsed.ec != std::errc{}) throw EnvironmentError("load: not a function's knobs: " + text);
-      config.push_back(number);
-      at = parsed.ptr + 1;
-    }
-  }
+  FunctionInstance(const codegen::Binary& binary, const DynamicSpace& space)
+      : config(values_in(binary)), text(space.describe(config)) {}
   const codegen::ResourceUsage& resources() const noexcept override { return nothing_; }
 
+  const Values config;
   const std::string text;
-  Values config;
 
  private:
+  static Values values_in(const codegen::Binary& binary) {
+    Values values(binary.code.size() / sizeof(std::int64_t));
+    std::memcpy(values.data(), binary.code.data(), values.size() * sizeof(std::int64_t));
+    return values;
+  }
+
   codegen::ResourceUsage nothing_;
 };
 
@@ -90,7 +85,7 @@ DynamicSpace with_limits(const DynamicSpace& space, const DeviceLimits& limits) 
   const Values& defaults = space.default_config();
   for (std::size_t i = 0; i < space.parameters().size(); ++i) {
     const Parameter& p = space.parameters()[i];
-    result.parameter(p.name, p.values, defaults[i], p.kind);
+    result.parameter(p.name, p.values, defaults[i], p.kind, p.names);
   }
   for (const Constraint& c : space.constraints())
     result.where(c.reason,
@@ -213,8 +208,7 @@ void FunctionDevice::try_call(const LoadedKernel& kernel) const {
 }
 
 std::shared_ptr<LoadedKernel> FunctionDevice::load(const codegen::Binary& binary, unsigned) {
-  return std::make_shared<FunctionInstance>(
-      std::string(reinterpret_cast<const char*>(binary.code.data()), binary.code.size()));
+  return std::make_shared<FunctionInstance>(binary, definition_.space);
 }
 
 /// What is not being timed is the launch that verifies.

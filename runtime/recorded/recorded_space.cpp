@@ -114,7 +114,8 @@ DynamicSpace RecordedSpace::dynamic() const {
   const Values defaults = config(data_->first);
   for (std::size_t i = 0; i < defaults.size(); ++i) {
     const RecordedParameter& p = data_->parameters[i];
-    space.parameter(p.name, p.values, defaults[i], p.kind);
+    space.parameter(p.name, p.values, defaults[i], p.kind,
+                    p.kind == FieldKind::enumeration ? p.texts : std::vector<std::string>{});
   }
   if (space.combinations() > kFew) {
     const auto prefixes = std::make_shared<const runtime::ListedPrefixes>(*data_);

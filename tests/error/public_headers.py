@@ -36,6 +36,12 @@ class Checker:
             return subprocess.run([*self.compiler, "-std=c++20", f"-I{self.include}", *options,
                                    source.name], text=True, capture_output=True)
 
+    def names_the_language(self, header):
+        """Whether an older C++ meets one error, which says what to do, and the end of compiling."""
+        errors = [line for line in self.run(f"#include <kiln/{header.name}>\n", "-fsyntax-only", "-std=c++17")
+                  .stderr.splitlines() if "error:" in line]
+        return len(errors) == 2 and "-std=c++20" in errors[0] and "ends compiling" in errors[1]
+
     def reached(self, text):
         """The files that a source includes, directly or not."""
         result = self.run(text, "-M")
@@ -62,6 +68,7 @@ def main():
             sys.exit(f"the check does not mind <{stranger}>")
     failures = []
     headers = sorted((include / "kiln").glob("*.hpp"))
+    wrong_language = [h.name for h in headers if not checker.names_the_language(h)]
     for header in headers:
         text = f"#include <kiln/{header.name}>\n"
         # Twice, because of guards.
@@ -70,6 +77,8 @@ def main():
             failures.append(f"{header.name} does not compile alone:\n{result.stderr}")
             continue
         failures += [f"{header.name} reaches {s}" for s in checker.strangers(text)]
+    if wrong_language:
+        failures.append(f"with -std=c++17 these do not say at once what they need: {wrong_language}")
     if len(headers) < 15 or failures:
         sys.exit("\n".join(failures) or f"only {len(headers)} headers in {include}")
     print(f"{len(headers)} public headers stand alone")

@@ -12,10 +12,10 @@ import tempfile
 KILN = sys.argv[1]
 
 
-def kiln(*arguments, code=0):
+def kiln(*arguments, code=0, stderr=False):
     result = subprocess.run([KILN, *arguments], capture_output=True, text=True, timeout=280)
     assert result.returncode == code, f"kiln {arguments}: exit {result.returncode}\n{result.stdout}{result.stderr}"
-    return result.stdout
+    return result.stderr if stderr else result.stdout
 
 
 def main():
@@ -58,6 +58,21 @@ def main():
     entries = json.loads(kiln("cache", "explain", "--json"))
     fields = {f["name"] for e in entries for f in e["fields"]}
     assert {"source", "options", "compiler version", "target", "problem.rows"} <= fields, fields
+
+    # A record says what was found, by its key or by kernel and problem.
+    record = next(e for e in entries if e["kind"] == "record")
+    for words in ((record["key"][:12],), ("rmsnorm", "hidden=256,rows=8"), ("rmsnorm", "rows=8")):
+        found = [e for e in json.loads(kiln("cache", "explain", *words, "--json")) if e["kind"] == "record"]
+        assert [e["key"] for e in found] == [record["key"]], (words, found)
+        said = found[0]["result"]
+        assert said["winner"]["config"] == first["winner"]["config"] and said["complete"], said
+        assert said["problem"] == {"rows": 8, "hidden": 256}, said["problem"]
+        assert len(said["candidates"]) == len(first["candidates"])
+    text = kiln("cache", "explain", "rmsnorm", "rows=8")
+    assert "winner" in text and "default" in text and "candidates of strategy" in text, text
+    assert len(json.loads(kiln("cache", "explain", "rmsnorm", "--json"))) == len(entries)
+    assert "no record for rows=9" in kiln("cache", "explain", "rmsnorm", "rows=9", code=1, stderr=True)
+    assert "kernels: rmsnorm" in kiln("cache", "explain", "softmax", code=1, stderr=True)
 
     # One flipped bit is found, is a miss, and is repaired by the next run that needs the entry.
     broken = pathlib.Path(next(e["path"] for e in entries if e["kind"] == "binary"))

@@ -44,6 +44,30 @@ TEST_CASE("names and kinds, in order of declaration", "[api][reflect]") {
   CHECK(field_infos<inner::Nested>()[1].name == "b");
 }
 
+namespace {
+
+enum class Gappy : short { one = 1, seven = 7, last = 63, beyond = 64, below = -2 };
+enum Plain { kPlainA, kPlainB = 2 };
+struct Enums {
+  Gappy gappy;
+  Plain plain;
+  int n;
+};
+
+}  // namespace
+KILN_CONFIG(Enums, gappy, plain, n)
+
+TEST_CASE("enumerators have names", "[api][reflect]") {
+  constexpr auto infos = field_infos<Enums>();
+  REQUIRE(infos[0].enumerator);
+  CHECK(infos[0].enumerator(1) == "one");
+  CHECK(infos[0].enumerator(7) == "seven");
+  CHECK(infos[0].enumerator(63) == "last");
+  for (const std::int64_t value : {-2, 0, 2, 64, 100}) CHECK(infos[0].enumerator(value).empty());
+  CHECK_FALSE(infos[1].enumerator);
+  CHECK_FALSE(infos[2].enumerator);
+}
+
 TEST_CASE("values there and back", "[api][reflect]") {
   constexpr Everything e{256, true, Layout::column, -(std::int64_t{1} << 40), 200, -3};
   constexpr auto values = to_values(e);

@@ -54,6 +54,10 @@ TEST_CASE("a constexpr space in the form that Kiln uses", "[api][space]") {
   CHECK(space.parameters()[2].kind == FieldKind::boolean);
   CHECK(space.parameters()[3].kind == FieldKind::enumeration);
   CHECK(space.parameters()[3].values == std::vector<std::int64_t>{1, 0});
+  CHECK(space.parameters()[3].names == std::vector<std::string>{"column", "row"});
+  CHECK(space.parameters()[0].names.empty());
+  CHECK(space.describe(Values{64, 1, 1, 1, 2}) ==
+        "block=64,items=1,swizzle=1,order=column,stages=2");
   CHECK(space.parameters()[4].values == std::vector<std::int64_t>{2});  // keeps its default
   CHECK(space.default_config() == Values{128, 4, 0, 0, 2});
   CHECK(space.combinations() == 36);

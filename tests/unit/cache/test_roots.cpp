@@ -311,18 +311,19 @@ TEST_CASE("the closest key differs in the fewest wanted fields", "[cache][roots]
   const TemporaryDirectory own, root;
   Store store(rooted_options(own.path(), {root.path()}));
   const Key wanted = key_of(128, "?");
-  CHECK_FALSE(store.closest(EntryKind::binary, wanted));
+  CHECK_FALSE(store.closest(EntryKind::binary, wanted, kAny));
   const Key far = KeyBuilder("binary", 2).add("kernel", "rmsnorm").add("block", 1).finish();
   store.put(far, make_bytes(10));
-  CHECK(store.closest(EntryKind::binary, wanted)->digest == far.digest);
+  CHECK(store.closest(EntryKind::binary, wanted, kAny)->digest == far.digest);
   Store(rooted_options(root.path())).put(key_of(64, "13.0"), make_bytes(10));
-  CHECK(store.closest(EntryKind::binary, wanted)->digest == key_of(64, "13.0").digest);
+  CHECK(store.closest(EntryKind::binary, wanted, kAny)->digest == key_of(64, "13.0").digest);
   store.put(key_of(32, "13.0"), make_bytes(10));  // as close: one of the two, always the same
-  const auto tie = store.closest(EntryKind::binary, wanted);
+  const auto tie = store.closest(EntryKind::binary, wanted, kAny);
   CHECK(tie->digest == std::min(key_of(32, "13.0").digest, key_of(64, "13.0").digest));
   store.put(key_of(128, "12.0"), make_bytes(10));
-  CHECK(store.closest(EntryKind::binary, wanted)->digest == key_of(128, "12.0").digest);
-  CHECK_FALSE(store.closest(EntryKind::record, wanted));
+  CHECK(store.closest(EntryKind::binary, wanted, kAny)->digest == key_of(128, "12.0").digest);
+  CHECK_FALSE(store.closest(EntryKind::binary, wanted, [](const Key&) { return false; }));
+  CHECK_FALSE(store.closest(EntryKind::record, wanted, kAny));
 }
 
 TEST_CASE("entries of version 1 answer their whole key, and nothing portable", "[cache][roots]") {
@@ -352,7 +353,7 @@ TEST_CASE("keys longer than the first read are told", "[cache][roots]") {
   Store store(rooted_options(root.path()));
   store.put(key, make_bytes(10));
   CHECK(store.find_portable(EntryKind::binary, key.portable, true, kAny));
-  CHECK(store.closest(EntryKind::binary, key)->fields == key.fields);
+  CHECK(store.closest(EntryKind::binary, key, kAny)->fields == key.fields);
 }
 
 TEST_CASE("an entry written in the same instant as its neighbour is not overlooked",

@@ -402,6 +402,28 @@ TEST_CASE("verify names each problem and changes nothing", "[cache][store]") {
   CHECK(store.stats().damaged == counted.damaged);
 }
 
+TEST_CASE("verify does not call wrong permissions damage", "[cache][store]") {
+  const TemporaryDirectory root;
+  Store store(options_for(root.path()));
+  const Key good = make_key("good"), open_to_all = make_key("open to all");
+  for (const Key& key : {good, open_to_all}) store.put(key, make_bytes(100));
+  fs::permissions(binary_path(root.path(), open_to_all), fs::perms::others_write,
+                  fs::perm_options::add);
+
+  VerifyReport report = store.verify();
+  CHECK(report.problems.empty());
+  REQUIRE(report.unreadable.size() == 1);
+  CHECK(report.unreadable[0].path == binary_path(root.path(), open_to_all));
+  CHECK(report.unreadable[0].reason.find("may be written by them") != std::string::npos);
+  CHECK_FALSE(report.ok());
+
+  const fs::path shard = binary_path(root.path(), good).parent_path();
+  fs::permissions(shard, fs::perms::others_write, fs::perm_options::add);
+  report = store.verify();
+  CHECK(report.problems.empty());
+  CHECK_FALSE(report.unreadable.empty());
+}
+
 TEST_CASE("clear removes what Kiln wrote and nothing else", "[cache][store]") {
   const TemporaryDirectory root, elsewhere;
   Store store(options_for(root.path()));

@@ -279,8 +279,8 @@ TEST_CASE("verbose tells each candidate, and what is called with", "[runtime][fu
   CHECK(caller.said(LogLevel::info, "too many blocks") == 0);
   f.with({.verbose = true})({}, x, 5);
   CHECK(caller.said(LogLevel::info, "launch_failed: too many blocks") == 2);
-  CHECK(caller.said(LogLevel::info, "blocks=4,method=1 takes 0.1 ms, and is chosen") == 1);
-  CHECK(caller.said(LogLevel::info, "calls with blocks=4,method=1") == 1);
+  CHECK(caller.said(LogLevel::info, "blocks=4,method=tree takes 0.1 ms, and is chosen") == 1);
+  CHECK(caller.said(LogLevel::info, "calls with blocks=4,method=tree") == 1);
 }
 
 TEST_CASE("mistakes in a function are named", "[runtime][function]") {

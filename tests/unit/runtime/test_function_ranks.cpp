@@ -318,9 +318,9 @@ TEST_CASE("each rank's log tells what was tried, what was agreed and why",
     CAPTURE(text);
     for (const std::string& part :
          {"rank " + std::to_string(r) + " of 2", std::string("there is no record"),
-          std::string("sum calls with blocks=1,method=1"),
-          std::string("candidate blocks=4,method=1: measured, 0.1 ms"),
-          std::string("winner blocks=4,method=1"), std::string("library 7.1"),
+          std::string("sum calls with blocks=1,method=tree"),
+          std::string("candidate blocks=4,method=tree: measured, 0.1 ms"),
+          std::string("winner blocks=4,method=tree"), std::string("library 7.1"),
           "plan " + job.ranks[0].result.agreed->plan_digest})
       CHECK(text.find(part) != std::string::npos);
     CHECK((text.find("eight are too many") != std::string::npos) == (r == 1));

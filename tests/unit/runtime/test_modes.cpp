@@ -1,4 +1,5 @@
 // Runtimes that may not compile, and what they say of what they lack.
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -199,9 +200,86 @@ TEST_CASE("without the winner's binary the default is launched", "[runtime][mode
   const auto handle = runtime.tuned(doubling());
   CHECK(launch(handle, 50));
   CHECK(handle.config({50}) == Values{2, 0});
-  CHECK(process.warnings().size() == 1);
+  REQUIRE(process.warnings().size() == 1);
+  CHECK(process.warnings()[0].find("doubling n=50: the winner is missing, the default is used") ==
+        0);
   REQUIRE(runtime.wanted().wanted.size() == 1);
   CHECK(runtime.wanted().wanted[0].config.at("a") == 8);
+}
+
+TEST_CASE("a missing instance is warned of once, with the problem that asked for it",
+          "[runtime][modes]") {
+  Directory directory;
+  tune_into(directory.path(), 50, 8);
+  Process process(directory.path());
+  process.options.mode = Mode::lookup_only;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling({16}, 16));
+  for (const int n : {50, 60, 70}) CHECK(handle.prepare({n}));
+  REQUIRE(process.warnings().size() == 1);
+  CHECK(process.warnings()[0].find("doubling n=50: nothing can be launched: doubling{a=16,b=0}") ==
+        0);
+  CHECK(runtime.wanted().wanted.size() == 3);
+}
+
+TEST_CASE("one run collects everything that is missing", "[runtime][modes]") {
+  Directory directory;
+  tune_into(directory.path(), 50, 8);
+  Process process(directory.path());
+  process.options.mode = Mode::collect;
+  const Runtime runtime = process.runtime();
+  CHECK(launch(runtime.tuned(doubling()), 50));  // what is there runs
+  KernelDefinition first = doubling({16}, 16), second = doubling({32}, 32);
+  second.name = "twice";
+  const auto one = runtime.tuned(first), other = runtime.tuned(second);
+  const int before = process.device->launches;
+  for (int round = 0; round < 2; ++round)
+    for (const int n : {50, 60}) {
+      CHECK_FALSE(launch(one, n));
+      CHECK_FALSE(launch(other, n));
+    }
+  CHECK(process.device->launches == before);
+  CHECK(process.compiler->compiles == 0);
+  CHECK(process.warnings().size() == 2);  // an instance each
+  const Manifest wanted = runtime.wanted();
+  CHECK(wanted.wanted.size() == 4);
+  CHECK(std::ranges::count(wanted.wanted, "twice", &WantedInstance::kernel) == 2);
+}
+
+TEST_CASE("the nearest entry is one of the same kernel, or none", "[runtime][modes]") {
+  Directory directory;
+  tune_into(directory.path(), 50, 8);
+  Process process(directory.path());
+  process.options.mode = Mode::lookup_only;
+  const Runtime runtime = process.runtime();
+  KernelDefinition stranger = doubling();
+  stranger.name = "halving";
+  const auto missing = runtime.tuned(stranger).prepare({50});
+  REQUIRE(missing);
+  CHECK_FALSE(missing->closest);
+  CHECK(missing->explain().find("no other binary of this kernel") != std::string::npos);
+}
+
+TEST_CASE("binaries for a narrower CPU run where there are no others", "[runtime][modes]") {
+  Directory shipped, own;
+  {
+    Process maker(shipped.path());
+    maker.device->info().target = {Target::Kind::host, "x86-64-v2"};
+    maker.options.mode = Mode::untuned;
+    CHECK(launch(maker.runtime().tuned(doubling()), 50));
+  }
+  Process process(own.path());
+  process.options.mode = Mode::frozen;
+  process.options.store.roots = {shipped.path()};
+  SECTION("the machine is wider") {
+    process.device->info().target = {Target::Kind::host, "x86-64-v4"};
+    CHECK(launch(process.runtime().tuned(doubling()), 50));
+    CHECK(process.compiler->compiles == 0);
+  }
+  SECTION("the machine is narrower") {
+    process.device->info().target = {Target::Kind::host, "x86-64"};
+    CHECK(process.runtime().tuned(doubling()).prepare({50}));
+  }
 }
 
 TEST_CASE("nobody waits for another problem's tuning", "[runtime][modes]") {

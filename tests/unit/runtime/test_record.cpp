@@ -54,6 +54,45 @@ void mutate(const json& whole, const json& with,
 
 }  // namespace
 
+TEST_CASE("a record says without its kernel what was found", "[runtime][record]") {
+  Made m;
+  const Key key = record_key(m.kernel, kProblem, m.bench.device->info(), {});
+  const json text = json::parse(m.record.dump(-1, ' ', false, json::error_handler_t::replace));
+  const auto read = result_of(text, key);
+  REQUIRE(read);
+  CHECK(read->kernel == "doubling");
+  CHECK(read->problem_fields == m.kernel.problem_fields);
+  CHECK(read->problem == kProblem);
+  CHECK(read->candidates.size() == m.result.candidates.size());
+  CHECK(read->winner().config == m.result.winner().config);
+  CHECK(read->winner().seconds == m.result.winner().seconds);
+  CHECK(read->default_candidate().config == m.result.default_candidate().config);
+  CHECK(read->count(CandidateStatus::compile_failed) == 1);
+  CHECK(read->from_store);
+  for (const json& other : {json(), json(7), json("x"), json::array()})
+    mutate(m.record, other, [&](const json& record, const std::string&) {
+      CHECK_NOTHROW(result_of(record, key));  // whatever a record says
+    });
+  CHECK_FALSE(result_of(json::object(), key));
+}
+
+TEST_CASE("enumerators are shown by their names", "[runtime][record]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  DynamicSpace named;
+  for (const Parameter& p : kernel.space.parameters())
+    named.parameter(p.name, p.values, p.values.front(), p.kind,
+                    p.name == "b" ? std::vector<std::string>(p.values.size(), "plain")
+                                  : std::vector<std::string>{});
+  kernel.space = named;
+  const TuneResult result = tune(kernel, kProblem, bench.device, bench.builder, {}, {});
+  CHECK(result.describe(result.winner()).find(",b=plain") != std::string::npos);
+  const auto read = result_of(to_json(result, kernel, {}),
+                              record_key(kernel, kProblem, bench.device->info(), {}));
+  REQUIRE(read);
+  CHECK(read->describe(read->winner()) == result.describe(result.winner()));
+}
+
 TEST_CASE("a record reads back as it was", "[runtime][record]") {
   Made m;
   // As the store does it: through text.
