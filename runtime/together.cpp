@@ -303,15 +303,8 @@ class TogetherRun {
       const std::string& untried_for = "it was not come to, at least on one rank") const {
     const KernelDefinition& k = kernel(s);
     TuneResult result;
-    result.kernel = k.name;
-    result.types = k.types;
-    result.problem_fields = k.problem_fields;
-    result.problem = subjects_[s].problem;
-    result.device = engine_.device()->info().id;
-    for (const Parameter& p : k.space.parameters()) result.parameters.push_back(p.name);
+    runtime::describe_problem(result, k, subjects_[s].problem, engine_.device()->info());
     result.space = lists_[s].space;
-    if (k.flops) result.flops = k.flops(result.problem);
-    if (k.bytes) result.bytes = k.bytes(result.problem);
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;
     bool untried = false;

@@ -10,6 +10,7 @@
 #include "runtime/region/runner.hpp"
 #include "runtime/region/trials.hpp"
 #include "runtime/statistics.hpp"
+#include "runtime/tuner.hpp"
 
 namespace kiln {
 
@@ -184,17 +185,8 @@ class RegionTuning {
     log_.line("defaults are used: " + result_.agreed.why);
     for (const Site& site : runner_.sites()) {
       const KernelDefinition& kernel = site.kernel();
-      TuneResult tuned;
-      tuned.kernel = kernel.name;
-      tuned.types = kernel.types;
-      tuned.problem_fields = kernel.problem_fields;
-      tuned.problem = site.problem;
-      tuned.device = engine_.device()->info().id;
-      for (const Parameter& p : kernel.space.parameters()) tuned.parameters.push_back(p.name);
-      Candidate& base = tuned.candidates.emplace_back();
-      base.config = kernel.space.default_config(engine_.device()->info().target.kind);
-      base.reason = result_.agreed.why;
-      tuned.end = SearchEnd::stopped;
+      TuneResult tuned = runtime::not_tuned(kernel, site.problem, engine_.device()->info(),
+                                            SearchEnd::stopped, result_.agreed.why);
       tuned.agreed = result_.agreed;
       result_.sites.push_back({std::move(tuned), site.launches});
     }
