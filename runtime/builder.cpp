@@ -84,15 +84,16 @@ bool Builder::look_up(const Key& wanted, const std::optional<Digest>& source, bo
   return true;
 }
 
-/// As above, of the target or, where there is none, of the widest whose code runs on it.
+/// As above. `alone`: nothing can be compiled, so that the writable store is looked into as well,
+/// and where there is none for the target, the widest serves whose code runs on it.
 Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                       const Target& target, bool own, const std::string& why) {
+                       const Target& target, bool alone, const std::string& why) {
   const auto source = kernel_source(kernel);
   Build build;
   std::string ambiguous;
-  for (const Target& runs : targets_that_run_on(target)) {
+  for (const Target& runs : alone ? targets_that_run_on(target) : std::vector{target}) {
     std::string problem;
-    if (look_up(codegen::wanted_key(kernel, config, runs), source, own, build, problem))
+    if (look_up(codegen::wanted_key(kernel, config, runs), source, alone, build, problem))
       return build;
     if (ambiguous.empty()) ambiguous = std::move(problem);
   }

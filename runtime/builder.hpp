@@ -78,7 +78,7 @@ class Builder {
   bool look_up(const Key& wanted, const std::optional<Digest>& source, bool own, Build& build,
                std::string& ambiguous);
   Build look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                const Target& target, bool own, const std::string& why);
+                const Target& target, bool alone, const std::string& why);
   Build compile(const KernelDefinition& kernel, const codegen::Source& source, const Target& target,
                 codegen::Compiler& compiler, const Key& key);
   bool failed_before(const Key& key, Build& build);

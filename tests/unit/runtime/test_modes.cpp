@@ -276,6 +276,12 @@ TEST_CASE("binaries for a narrower CPU run where there are no others", "[runtime
     CHECK(launch(process.runtime().tuned(doubling()), 50));
     CHECK(process.compiler->compiles == 0);
   }
+  SECTION("the machine is wider, and there is a compiler") {
+    process.options.mode = Mode::untuned;
+    process.device->info().target = {Target::Kind::host, "x86-64-v4"};
+    CHECK(launch(process.runtime().tuned(doubling()), 50));
+    CHECK(process.compiler->compiles == 1);
+  }
   SECTION("the machine is narrower") {
     process.device->info().target = {Target::Kind::host, "x86-64"};
     CHECK(process.runtime().tuned(doubling()).prepare({50}));
