@@ -11,6 +11,7 @@
 #include "runtime/device_workload.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/kernel_trials.hpp"
+#include "runtime/module_data.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/rank_work.hpp"
 #include "runtime/tuner.hpp"
@@ -30,6 +31,12 @@ bool accepts(std::string_view expected, std::string_view given) {
   return expected == given || (given.ends_with('*') && expected.starts_with(kConst) &&
                                expected.substr(kConst.size()) == given);
 }
+
+/// What a program has for a variable does not fit it: another config would not help.
+class WrongSymbol : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 /// A handle's kernels, one per bucket. The device pointers in them are kept alive by the engine.
 class KernelHandle final : public detail::HandleCore {
@@ -72,7 +79,7 @@ class KernelHandle final : public detail::HandleCore {
 
   std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
                                            std::span<const std::int64_t> config) override {
-    return engine_->make_ready(definition_, problem, config);
+    return load(problem, config);
   }
 
   const ReadyKernel& current(std::span<const std::int64_t> problem) override {
@@ -82,16 +89,16 @@ class KernelHandle final : public detail::HandleCore {
     const auto known =
         engine_->options().tuning.ranks ? std::nullopt : engine_->recall(definition_, problem);
     if (known) try {
-        const Outcome winner = published(
-            current_, engine_->make_ready(definition_, problem, known->result.winner().config));
+        const Outcome winner = published(current_, load(problem, known->result.winner().config));
         if (const auto* ready = std::get_if<const ReadyKernel*>(&winner)) return **ready;
+      } catch (const WrongSymbol&) {
+        throw;
       } catch (const Error& error) {
         engine_->log(LogLevel::warning,
                      format("{} {}: the remembered winner cannot be used: {}", definition_.name,
                             definition_.describe_problem(problem), error.what()));
       }
-    return ready_or_throw(
-        published(current_, engine_->make_ready(definition_, problem, default_config())));
+    return ready_or_throw(published(current_, load(problem, default_config())));
   }
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
@@ -126,17 +133,71 @@ class KernelHandle final : public detail::HandleCore {
     runtime::DeviceWorkload workload(definition_, problem, device, seed);
     const Stream stream = device->tuning_stream();
     const LaunchGeometry geometry = definition_.geometry(ready.config, problem);
+    std::shared_ptr<const runtime::LoadedKernel> kernel = loaded_of(ready);
+    std::shared_ptr<runtime::ModuleData> data;
+    if (workload.has_variables()) {
+      // What the program has in them stays: a module of its own is filled for this.
+      const auto own = engine_->make_ready(definition_, problem, ready.config);
+      if (const auto* missing = std::get_if<Missing>(&own)) throw MissingError(*missing);
+      kernel = loaded_of(std::get<ReadyKernel>(own));
+      data = workload.module_data(kernel, ready.config);
+    }
     const auto verdict = workload.verify(stream, [&] {
+      if (data) data->fill();
       if (!runtime::empty(geometry))
-        device->launch_checked(*static_cast<const runtime::LoadedKernel*>(ready.loaded), geometry,
-                               stream, workload.arguments());
+        device->launch_checked(*kernel, geometry, stream, workload.arguments());
     });
     return {verdict.right, verdict.max_error, verdict.why};
+  }
+
+  Symbol symbol(const ReadyKernel& ready, std::string_view name) const override try {
+    const runtime::ModuleVariable found =
+        runtime::find_variable(*engine_->device(), *loaded_of(ready), name);
+    using Owner = std::pair<std::shared_ptr<runtime::Device>, std::shared_ptr<const void>>;
+    return {found.name, found.address, found.bytes, engine_->device().get(),
+            std::make_shared<const Owner>(engine_->device(), ready.owner)};
+  } catch (const UserError& error) {
+    throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+  }
+
+  void set_symbol(std::string name, std::span<const std::byte> data) override {
+    std::lock_guard lock(symbols_mutex_);
+    std::erase_if(modules_, [](const auto& module) { return module.expired(); });
+    for (const auto& module : modules_)
+      if (const auto kernel = module.lock()) fill(*kernel, name, data);
+    symbols_.insert_or_assign(std::move(name), std::vector<std::byte>(data.begin(), data.end()));
   }
 
  private:
   /// What a problem came to. The kernel lives as long as this handle.
   using Outcome = std::variant<const ReadyKernel*, Missing>;
+
+  /// The kernel keeps its module.
+  static std::shared_ptr<const runtime::LoadedKernel> loaded_of(const ReadyKernel& ready) {
+    return {ready.owner, static_cast<const runtime::LoadedKernel*>(ready.loaded)};
+  }
+
+  void fill(const runtime::LoadedKernel& kernel, const std::string& name,
+            std::span<const std::byte> data) const try {
+    runtime::Device& device = *engine_->device();
+    runtime::write_variable(device, runtime::find_variable(device, kernel, name), data);
+  } catch (const UserError& error) {
+    throw WrongSymbol(format("kernel {}: {}", definition_.name, error.what()));
+  }
+
+  /// As Engine::make_ready, with what set_symbol() was given.
+  std::variant<ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
+                                          std::span<const std::int64_t> config) {
+    auto made = engine_->make_ready(definition_, problem, config);
+    if (const auto* ready = std::get_if<ReadyKernel>(&made)) {
+      const auto kernel = loaded_of(*ready);
+      std::lock_guard lock(symbols_mutex_);
+      for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
+      std::erase_if(modules_, [](const auto& module) { return module.expired(); });
+      modules_.push_back(kernel);
+    }
+    return made;
+  }
 
   const Values& default_config() const {
     return definition_.space.default_config(engine_->device()->info().target.kind);
@@ -167,20 +228,21 @@ class KernelHandle final : public detail::HandleCore {
         config = engine_->tune(definition_, problem, tuning, true).winner().config;
         agree_on(problem, *config);
       }
-      Outcome outcome = published(table_, engine_->make_ready(definition_, problem, *config));
+      Outcome outcome = published(table_, load(problem, *config));
       if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
       return outcome;
     }
     const auto known = engine_->recall(definition_, problem);
     if (known && (known->same_space || untuned)) {
       try {
-        Outcome winner = published(
-            table_, engine_->make_ready(definition_, problem, known->result.winner().config));
+        Outcome winner = published(table_, load(problem, known->result.winner().config));
         if (std::holds_alternative<const ReadyKernel*>(winner)) return winner;
         engine_->log(LogLevel::warning,
                      format("{} {}: the winner's binary is missing, the default is used: {}",
                             definition_.name, definition_.describe_problem(problem),
                             std::get<Missing>(winner).explain()));
+      } catch (const WrongSymbol&) {
+        throw;
       } catch (const Error& error) {
         // What was remembered cannot be used any more: find out anew.
         engine_->log(LogLevel::warning,
@@ -196,8 +258,7 @@ class KernelHandle final : public detail::HandleCore {
         return interim(problem);
       return &put_in_use(problem, result.winner().config);
     }
-    Outcome outcome =
-        published(table_, engine_->make_ready(definition_, problem, default_config()));
+    Outcome outcome = published(table_, load(problem, default_config()));
     if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
     return outcome;
   }
@@ -207,7 +268,7 @@ class KernelHandle final : public detail::HandleCore {
     if (const ReadyKernel* interim = interim_.find(problem)) return interim;
     return interim_flights_.run(Values(problem.begin(), problem.end()), [&]() -> Outcome {
       if (const ReadyKernel* interim = interim_.find(problem)) return interim;
-      return published(interim_, engine_->make_ready(definition_, problem, default_config()));
+      return published(interim_, load(problem, default_config()));
     });
   }
 
@@ -269,7 +330,7 @@ class KernelHandle final : public detail::HandleCore {
   const ReadyKernel& put_in_use(std::span<const std::int64_t> problem, const Values& config) {
     if (const ReadyKernel* ready = table_.find(problem); ready && ready->config == config)
       return *ready;
-    return ready_or_throw(published(table_, engine_->make_ready(definition_, problem, config)));
+    return ready_or_throw(published(table_, load(problem, config)));
   }
 
   std::shared_ptr<detail::Engine> engine_;
@@ -282,6 +343,9 @@ class KernelHandle final : public detail::HandleCore {
   std::map<Values, Missing> missing_;
   std::map<Digest, TuningFailedError> failed_;  ///< by request_digest()
   std::map<Values, Values> agreed_;             ///< with ranks: what they chose together
+  std::mutex symbols_mutex_;                    ///< of those below
+  std::map<std::string, std::vector<std::byte>> symbols_;
+  std::vector<std::weak_ptr<const runtime::LoadedKernel>> modules_;
 };
 
 }  // namespace

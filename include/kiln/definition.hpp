@@ -69,7 +69,8 @@ struct KernelDefinition {
   std::function<LaunchGeometry(std::span<const std::int64_t> config,
                                std::span<const std::int64_t> problem)>
       geometry;
-  /// Fills in the arguments of a launch for a problem, in signature order.
+  /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
+  /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
   /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
   /// an array's first element. Empty: `check` decides alone, or candidates are compared with the
@@ -84,9 +85,9 @@ struct KernelDefinition {
   std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
                             std::span<void* const> expected)>
       check;
-  /// Names what `workload` and `reference` make, e.g. "sparse, 2": functions cannot be compared, so
-  /// change it when the data become others, lest winners that were measured on the old ones be
-  /// used.
+  /// Names what `workload` (its variables included) and `reference` make, e.g. "sparse, 2":
+  /// functions cannot be compared, so change it when the data become others, lest winners that were
+  /// measured on the old ones be used.
   std::string data_version{};
   std::function<double(std::span<const std::int64_t>)> flops;  ///< operations of a problem
   std::function<double(std::span<const std::int64_t>)> bytes;  ///< least bytes moved for a problem

@@ -41,6 +41,7 @@
 #include "kiln/space.hpp"
 #include "kiln/space_query.hpp"
 #include "kiln/store.hpp"
+#include "kiln/symbol.hpp"
 #include "kiln/target.hpp"
 #include "kiln/tune.hpp"
 #include "kiln/types.hpp"

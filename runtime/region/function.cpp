@@ -61,6 +61,8 @@ class FunctionHandle final : public HandleCore {
   TuneResult tune(std::span<const std::int64_t>, const TuneOptions*) override { refuse(); }
   std::optional<TuneResult> known(std::span<const std::int64_t>) override { refuse(); }
   Verification verify(std::span<const std::int64_t>, std::uint64_t) override { refuse(); }
+  Symbol symbol(const ReadyKernel&, std::string_view) const override { refuse(); }
+  void set_symbol(std::string, std::span<const std::byte>) override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() {

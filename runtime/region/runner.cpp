@@ -171,8 +171,8 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
 ReadyKernel RegionRunner::base_of(const RegionLaunch& launch) const {
   if (!defaults_) return launch.handle->current(launch.bucket);
   const KernelDefinition& kernel = launch.handle->definition();
-  auto made = engine_.make_ready(kernel, launch.bucket,
-                                 kernel.space.default_config(engine_.device()->info().target.kind));
+  auto made = launch.handle->ready(
+      launch.bucket, kernel.space.default_config(engine_.device()->info().target.kind));
   if (auto* missing = std::get_if<Missing>(&made)) throw MissingError(std::move(*missing));
   return std::get<ReadyKernel>(std::move(made));
 }

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <thread>
 
 #include "codegen/nvrtc.hpp"
@@ -422,4 +423,40 @@ TEST_CASE("four threads compile at once", "[codegen][nvrtc]") {
   for (auto& thread : threads) thread.join();
   CHECK(good == 12);
   CHECK(refused == 12);
+}
+
+TEST_CASE("a cubin tells its variables, also those that no kernel reads", "[codegen][nvrtc]") {
+  if (!nvrtc()) return;
+  const Binary binary = must_compile(kernel(R"(
+    __constant__ float filter[9];
+    static __constant__ int unused[5];
+    namespace image { __device__ double scale; }
+    namespace { __constant__ int hidden[2]; }
+    template <class T> __constant__ T table[4];
+    extern __shared__ float dynamic[];
+    __global__ void k(float* y, int n) {
+      __shared__ float tile[32];
+      tile[threadIdx.x] = filter[n % 9] + hidden[n & 1] + table<float>[n & 3];
+      if (n < 0) printf("negative: %d\\n", n);
+      __syncthreads();
+      dynamic[threadIdx.x] = tile[n & 31] + image::scale;
+      y[n] = dynamic[0];
+    })"));
+  std::map<std::string, std::uint64_t> sizes;
+  for (const CubinVariable& v : read_cubin_variables(binary.code)) {
+    // An anonymous namespace gets a name of its own in front.
+    const std::size_t end = v.name.rfind("(anonymous namespace)");
+    sizes[end == std::string::npos ? v.name : v.name.substr(end)] = v.bytes;
+  }
+  CHECK(sizes == std::map<std::string, std::uint64_t>{{"filter", 36},
+                                                      {"unused", 20},
+                                                      {"image::scale", 8},
+                                                      {"(anonymous namespace)::hidden", 8},
+                                                      {"table<float>", 16}});
+  // Whatever is cut off, nothing is read past the end.
+  const auto whole = binary.code.view();
+  for (std::size_t size = 0; size < whole.size(); size += 61) {
+    const std::vector<std::byte> part(whole.begin(), whole.begin() + std::ptrdiff_t(size));
+    for (const CubinVariable& v : read_cubin_variables(part)) CHECK_FALSE(v.name.empty());
+  }
 }
