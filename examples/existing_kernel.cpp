@@ -26,15 +26,16 @@ int main() {
   reverse.arguments = {"float*", "const float*", "int"};
   reverse.space.parameter("BLOCK", {64, 128, 256}, 128).parameter("ITEMS", {1, 2, 4}, 1);
   reverse.problem_fields = {"n"};
-  reverse.geometry = [](auto config, auto problem) {
-    const std::int64_t tile = config[0] * config[1];
-    return kiln::LaunchGeometry{.grid = {unsigned((problem[0] + tile - 1) / tile)},
-                                .block = {unsigned(config[0])}};
-  };
-  reverse.workload = [](auto problem, kiln::Workload& w) {
-    w.output<float>(problem[0]).template input<float>(problem[0]).scalar(int(problem[0]));
+  reverse.geometry = reverse.by_name([](kiln::Named config, kiln::Named problem) {
+    const std::int64_t tile = config["BLOCK"] * config["ITEMS"];
+    return kiln::LaunchGeometry{.grid = {unsigned((problem["n"] + tile - 1) / tile)},
+                                .block = {unsigned(config["BLOCK"])}};
+  });
+  reverse.workload = reverse.by_field([](kiln::Named problem, kiln::Workload& w) {
+    const auto n = std::size_t(problem["n"]);
+    w.output<float>(n).input<float>(n).scalar(int(n));
     w.symbol("gain", 3.0f);  // what candidates are tried with
-  };
+  });
 
   kiln::Runtime runtime;
   auto tuned = runtime.tuned(reverse);

@@ -10,16 +10,21 @@
 //   k.arguments = {"float*", "float", "int"};
 //   k.space.parameter("BLOCK", {64, 128, 256}, 128);
 //   k.problem_fields = {"n"};
-//   k.geometry = [](auto config, auto problem) { return kiln::LaunchGeometry{...}; };
+//   k.geometry = k.by_name([](auto config, auto problem) {
+//     return kiln::LaunchGeometry{...config["BLOCK"]...problem["n"]...};
+//   });
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "kiln/named.hpp"
 #include "kiln/space.hpp"
 #include "kiln/workload.hpp"
 
@@ -99,6 +104,29 @@ struct KernelDefinition {
                        const DeviceLimits&)>
       cost;
 
+  /// A function of a config and a problem whose values it finds by name (kiln::Named), as one that
+  /// takes them in field order: for `geometry`, `cost` and the constraints of `space`. Further
+  /// arguments are passed on. The names are those that `space` and `problem_fields` have now, so
+  /// these come first.
+  template <class F>
+  auto by_name(F f) const {
+    return [f = std::move(f), names = field_names()](std::span<const std::int64_t> config,
+                                                     std::span<const std::int64_t> problem,
+                                                     auto&&... more) {
+      return f(Named(names->parameters, config), Named(names->problem, problem),
+               std::forward<decltype(more)>(more)...);
+    };
+  }
+  /// The same for functions of a problem alone: `workload`, `reference`, `check`, `bucket`,
+  /// `flops`, `bytes`.
+  template <class F>
+  auto by_field(F f) const {
+    return [f = std::move(f), names = field_names()](std::span<const std::int64_t> problem,
+                                                     auto&&... more) {
+      return f(Named(names->problem, problem), std::forward<decltype(more)>(more)...);
+    };
+  }
+
   /// `void(float*, const float*, int)`.
   std::string signature() const;
   /// `n=1024`; for messages and tables.
@@ -108,6 +136,12 @@ struct KernelDefinition {
   Values bucketed(std::span<const std::int64_t> problem) const;
   /// @throws UserError naming the first field that is missing or contradicts another.
   void validate() const;
+
+ private:
+  struct FieldNames {
+    std::vector<std::string> parameters, problem;
+  };
+  std::shared_ptr<const FieldNames> field_names() const;
 };
 
 }  // namespace kiln

@@ -28,6 +28,7 @@
 #include "kiln/measure.hpp"
 #include "kiln/metrics.hpp"
 #include "kiln/missing.hpp"
+#include "kiln/named.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/paths.hpp"
 #include "kiln/precompile.hpp"
