@@ -31,6 +31,7 @@ struct Behaviour {
   /// Instead of `run`, with this module's variables.
   std::function<void(void** args, std::map<std::string, std::vector<std::byte>>&)> run_with;
   std::string compile_log;               ///< not empty: does not compile
+  std::string warnings;                  ///< of the compiler, where it compiles
   std::string load_error, launch_error;  ///< not empty: thrown
   int fails_after = 0;                   ///< launches that work before `launch_error`
   codegen::ResourceUsage resources;
@@ -256,6 +257,7 @@ class FakeCompiler final : public codegen::Compiler {
     binary.target = target;
     binary.symbol = "k";
     binary.resources = behaviour.resources;
+    binary.log = behaviour.warnings;
     const auto code = std::as_bytes(std::span(source.entry));
     binary.code = std::vector<std::byte>(code.begin(), code.end());
     return binary;
