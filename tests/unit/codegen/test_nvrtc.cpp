@@ -3,6 +3,7 @@
 #include <map>
 #include <thread>
 
+#include "codegen/instance.hpp"
 #include "codegen/nvrtc.hpp"
 #include "codegen/resource_report.hpp"
 #include "kiln_test.hpp"
@@ -459,4 +460,23 @@ TEST_CASE("a cubin tells its variables, also those that no kernel reads", "[code
     const std::vector<std::byte> part(whole.begin(), whole.begin() + std::ptrdiff_t(size));
     for (const CubinVariable& v : read_cubin_variables(part)) CHECK_FALSE(v.name.empty());
   }
+}
+
+TEST_CASE("a text may include a file that is named like its kernel", "[codegen][nvrtc]") {
+  if (!nvrtc()) return;
+  const Scratch scratch;
+  scratch.write("scale.cu", "__global__ void scale(float* y) { y[threadIdx.x] *= FACTOR; }\n");
+  KernelDefinition k;
+  k.name = "scale";
+  k.source.text = "#include \"scale.cu\"\n";
+  k.source.include_dirs = {scratch.path(".")};
+  k.entry = "scale";
+  k.passing = Passing::constants;
+  k.arguments = {"float*"};
+  k.space.parameter("FACTOR", {2, 3}, 2);
+  k.geometry = [](auto, auto) { return LaunchGeometry{}; };
+  IncludeCache cache;
+  const Target target = Target::parse("sm_80");
+  const Source source = make_source(k, Values{3}, target, *nvrtc(), cache);
+  CHECK(must_compile(source).symbol == "_Z5scalePf");
 }
