@@ -89,6 +89,10 @@ std::vector<PrecompileJob> jobs_of(const Registry& registry, const PrecompileReq
   return jobs;
 }
 
+bool nothing_compiled(const PrecompileReport& report) {
+  return !report.stopped && report.failures.size() == report.instances;
+}
+
 json as_json(const PrecompileReport& report) {
   json failures = json::array();
   for (const CompileFailure& f : report.failures)
@@ -101,7 +105,7 @@ json as_json(const PrecompileReport& report) {
           {"busy_s", report.busy_seconds},
           {"threads", report.threads},
           {"stopped", report.stopped},
-          {"bundle", report.stopped ? json() : to_json(report.bundle)}};
+          {"bundle", report.stopped || nothing_compiled(report) ? json() : to_json(report.bundle)}};
 }
 
 std::string as_text(const PrecompileReport& report) {
@@ -117,6 +121,7 @@ std::string as_text(const PrecompileReport& report) {
   }
   if (report.failures.size() > kShown)
     text += format("  failed: {} more (--json has all)\n", report.failures.size() - kShown);
+  if (nothing_compiled(report)) return text + "nothing compiles: no bundle was written\n";
   return text + (report.stopped ? "stopped: no bundle was written\n" : describe(report.bundle));
 }
 
@@ -141,7 +146,7 @@ int run_precompile(const Context& context, const PrecompileRequest& request) {
     print_json(as_json(report));
   else
     print(as_text(report));
-  return report.stopped ? kInterrupted : kDone;
+  return report.stopped ? kInterrupted : nothing_compiled(report) ? kUserError : kDone;
 }
 
 }  // namespace
