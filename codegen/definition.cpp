@@ -39,6 +39,7 @@ std::string KernelDefinition::signature() const {
 }
 
 std::string KernelDefinition::describe_problem(std::span<const std::int64_t> values) const {
+  if (problem_fields.empty()) return "(its only problem)";
   std::string text;
   for (std::size_t i = 0; i < problem_fields.size(); ++i)
     text += format("{}{}={}", i ? "," : "", problem_fields[i], values[i]);

@@ -38,11 +38,27 @@ class WrongSymbol : public UserError {
   using UserError::UserError;
 };
 
+/// The same kernel with a space of one config.
+KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  const auto& parameters = kernel.space.parameters();
+  if (config.size() != parameters.size())
+    throw UserError(format("kernel {}: a config of {} values was given, it has {} parameters",
+                           kernel.name, config.size(), parameters.size()));
+  DynamicSpace space;
+  for (std::size_t i = 0; i < config.size(); ++i)
+    space.parameter(parameters[i].name, {config[i]}, config[i], parameters[i].kind);
+  for (const Constraint& c : kernel.space.constraints()) space.where(c.reason, c.holds);
+  KernelDefinition one = kernel;
+  one.space = std::move(space);
+  return one;
+}
+
 /// A handle's kernels, one per bucket. The device pointers in them are kept alive by the engine.
 class KernelHandle final : public detail::HandleCore {
  public:
-  KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition)
-      : engine_(std::move(engine)), definition_(std::move(definition)) {}
+  KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
+               bool chosen = false)
+      : engine_(std::move(engine)), definition_(std::move(definition)), chosen_(chosen) {}
 
   const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
     return table_.find(problem);
@@ -56,6 +72,7 @@ class KernelHandle final : public detail::HandleCore {
       if (const auto known = missing_.find(key); known != missing_.end())
         throw MissingError(known->second);
     }
+    if (chosen_) return ready_or_throw(flights_.run(key, [&] { return obtain(problem); }));
     // Nor is another thread waited for that asks the ranks: it waits for this one's agreement.
     if (engine_->options().tuning.ranks && runtime::MeasuringTogether::here() && !agreed(problem))
       return current(problem);
@@ -86,8 +103,9 @@ class KernelHandle final : public detail::HandleCore {
     if (const ReadyKernel* ready = table_.find(problem)) return *ready;
     if (const ReadyKernel* ready = current_.find(problem)) return *ready;
     // Not into `table_`: a launch may still have to tune. With ranks a record alone is no choice.
-    const auto known =
-        engine_->options().tuning.ranks ? std::nullopt : engine_->recall(definition_, problem);
+    const auto known = engine_->options().tuning.ranks || chosen_
+                           ? std::nullopt
+                           : engine_->recall(definition_, problem);
     if (known) try {
         const Outcome winner = published(current_, load(problem, known->result.winner().config));
         if (const auto* ready = std::get_if<const ReadyKernel*>(&winner)) return **ready;
@@ -106,10 +124,21 @@ class KernelHandle final : public detail::HandleCore {
     put_in_use(problem, config);
   }
 
+  std::shared_ptr<detail::HandleCore> with_config(
+      std::span<const std::int64_t> config) const override {
+    auto handle = std::make_shared<KernelHandle>(engine_, only(definition_, config), true);
+    std::lock_guard lock(symbols_mutex_);
+    handle->symbols_ = symbols_;
+    return handle;
+  }
+  bool chosen() const noexcept override { return chosen_; }
+
   const KernelDefinition& definition() const noexcept override { return definition_; }
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
+    if (chosen_)
+      return engine_->time(definition_, problem, options ? *options : engine_->options().tuning);
     TuneResult result =
         tune_or_fail_again(problem, options ? *options : engine_->options().tuning, false);
     agree_on(problem, result.winner().config);
@@ -118,6 +147,7 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
+    if (chosen_) return {};
     auto recall = engine_->recall(definition_, problem);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
@@ -188,6 +218,12 @@ class KernelHandle final : public detail::HandleCore {
   /// As Engine::make_ready, with what set_symbol() was given.
   std::variant<ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
                                           std::span<const std::int64_t> config) {
+    if (chosen_)
+      if (const Constraint* broken =
+              definition_.space.violated(config, problem, engine_->device()->info().limits))
+        throw UserError(format("kernel {} with {} for {} breaks a constraint: {}", definition_.name,
+                               definition_.space.describe(config),
+                               definition_.describe_problem(problem), broken->reason));
     auto made = engine_->make_ready(definition_, problem, config);
     if (const auto* ready = std::get_if<ReadyKernel>(&made)) {
       const auto kernel = loaded_of(*ready);
@@ -216,6 +252,11 @@ class KernelHandle final : public detail::HandleCore {
   /// By one thread at a time for a problem.
   Outcome obtain(std::span<const std::int64_t> problem) {
     if (const ReadyKernel* ready = table_.find(problem)) return ready;
+    if (chosen_) {
+      Outcome outcome = published(table_, load(problem, default_config()));
+      if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
+      return outcome;
+    }
     // An empty problem has nothing to be timed on; its bucket may still hold others.
     const bool nothing_to_do = runtime::empty(definition_.geometry(default_config(), problem));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
@@ -335,6 +376,7 @@ class KernelHandle final : public detail::HandleCore {
 
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition definition_;
+  const bool chosen_;  ///< the one config of the space was chosen: nothing is tuned or recorded
   runtime::ProblemTable table_;
   runtime::ProblemTable interim_;  ///< defaults, for launches while a problem is made ready
   runtime::ProblemTable current_;  ///< what `current` found, where nothing was made ready
@@ -343,7 +385,7 @@ class KernelHandle final : public detail::HandleCore {
   std::map<Values, Missing> missing_;
   std::map<Digest, TuningFailedError> failed_;  ///< by request_digest()
   std::map<Values, Values> agreed_;             ///< with ranks: what they chose together
-  std::mutex symbols_mutex_;                    ///< of those below
+  mutable std::mutex symbols_mutex_;            ///< of those below
   std::map<std::string, std::vector<std::byte>> symbols_;
   std::vector<std::weak_ptr<const runtime::LoadedKernel>> modules_;
 };
@@ -352,6 +394,10 @@ class KernelHandle final : public detail::HandleCore {
 
 std::shared_ptr<detail::HandleCore> Runtime::core(KernelDefinition definition) const {
   return std::make_shared<KernelHandle>(engine_, std::move(definition));
+}
+
+DynamicTuned DynamicTuned::with_config(const Values& config) const {
+  return DynamicTuned(core_->with_config(config));
 }
 
 Verification DynamicTuned::verify(const Values& problem, std::uint64_t seed) const {
@@ -409,6 +455,10 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   for (const TuneJob& job : jobs) {
     if (&job.kernel.core_->engine() != engine_.get())
       throw UserError("tune: a job's kernel belongs to another runtime");
+    if (job.kernel.core_->chosen())
+      throw UserError(
+          format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
+                 job.kernel.core_->definition().name));
     const KernelDefinition& d = job.kernel.core_->definition();
     Values bucket = bucket_to_tune(d, job.problem);
     const auto same = std::find_if(subjects.begin(), subjects.end(), [&](const auto& s) {

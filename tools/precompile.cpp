@@ -50,7 +50,9 @@ std::vector<NamedProblem> problems_of(const Registry& registry, const Precompile
     return read_problems(request.problems_file, registry, kernels);
   }
   if (kernels.empty()) throw UserError("--problem is of one kernel: name it (see `kiln list`)");
-  if (request.problems.empty())
+  std::vector<std::string> problems = request.problems;
+  if (problems.empty() && registry.make(kernels[0]).problem_fields.empty()) problems.push_back("");
+  if (problems.empty())
     throw UserError(format("for which problems? Give --problem {}, or --problems FILE",
                            wanted_fields(registry.make(kernels[0]))));
   if (kernels.size() > 1)
@@ -58,7 +60,7 @@ std::vector<NamedProblem> problems_of(const Registry& registry, const Precompile
   std::vector<NamedProblem> named;
   for (const std::string& types :
        request.types.empty() ? std::vector<std::string>{""} : request.types)
-    for (const std::string& problem : request.problems)
+    for (const std::string& problem : problems)
       named.push_back(named_problem(registry, kernels[0], types, problem));
   return named;
 }

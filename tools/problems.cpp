@@ -21,7 +21,8 @@ namespace {
 
 using Fields = std::map<std::string, std::int64_t>;
 
-std::int64_t parse_integer(const std::string& name, const std::string& text) {
+std::int64_t parse_integer(const std::string& option, const std::string& name,
+                           const std::string& text) {
   std::size_t end = 0;
   std::int64_t value = 0;
   try {
@@ -30,25 +31,30 @@ std::int64_t parse_integer(const std::string& name, const std::string& text) {
     end = 0;
   }
   if (text.empty() || end != text.size())
-    throw UserError(format("--problem: '{}' of field '{}' is not an integer", text, name));
+    throw UserError(format("{}: '{}' of field '{}' is not an integer", option, text, name));
   return value;
 }
 
-Fields parse_fields(const std::string& text) {
+}  // namespace
+
+Fields parse_fields(const std::string& option, const std::string& text) {
   Fields fields;
+  if (text.empty()) return fields;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string item = text.substr(begin, end - begin);
     const std::size_t equals = item.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw UserError(format("--problem: '{}' is not of the form field=value", item));
+      throw UserError(format("{}: '{}' is not of the form field=value", option, item));
     const std::string name = item.substr(0, equals);
-    if (!fields.emplace(name, parse_integer(name, item.substr(equals + 1))).second)
-      throw UserError(format("--problem: field '{}' is given twice", name));
+    if (!fields.emplace(name, parse_integer(option, name, item.substr(equals + 1))).second)
+      throw UserError(format("{}: field '{}' is given twice", option, name));
     begin = end + 1;
   }
   return fields;
 }
+
+namespace {
 
 NamedProblem make(const Registry& registry, const std::string& kernel, const std::string& types,
                   const Fields& fields) {
@@ -85,7 +91,11 @@ bool NamedProblem::meant_for(Target::Kind kind) const {
 
 NamedProblem named_problem(const Registry& registry, const std::string& kernel,
                            const std::string& types, const std::string& text) {
-  return make(registry, kernel, types, parse_fields(text));
+  const KernelDefinition definition = registry.make(kernel, types);
+  if (text.empty() && !definition.problem_fields.empty())
+    throw UserError(format("--problem is missing; kernel {} wants {}", definition.name,
+                           wanted_fields(definition)));
+  return {definition, definition.problem(parse_fields("--problem", text)), {}};
 }
 
 std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,

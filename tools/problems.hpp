@@ -5,6 +5,8 @@
 //                      "devices": ["host", "cuda"]}, ...]; types and devices may be left out
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +24,10 @@ struct NamedProblem {
   bool meant_for(Target::Kind kind) const;
 };
 
-/// `text`: `rows=512,hidden=4096`. @throws UserError naming what is wrong in it.
+/// `text`: `rows=512,hidden=4096`. @throws UserError naming `option` and what is wrong in it.
+std::map<std::string, std::int64_t> parse_fields(const std::string& option,
+                                                 const std::string& text);
+/// `text` as above. @throws UserError naming what is wrong in it.
 NamedProblem named_problem(const Registry& registry, const std::string& kernel,
                            const std::string& types, const std::string& text);
 /// Those of the kernels in `only`; all if that is empty. @throws UserError naming the file and what

@@ -67,7 +67,7 @@ struct KernelDefinition {
   std::vector<std::string> arguments;  ///< argument types, as the source spells them
   DynamicSpace space;
 
-  std::vector<std::string> problem_fields;
+  std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
   /// The problem that a problem is tuned for; empty: each problem for itself.
   std::function<Values(std::span<const std::int64_t>)> bucket;
   /// Both spans in field order.

@@ -65,6 +65,10 @@ class HandleCore {
   virtual const ReadyKernel& current(std::span<const std::int64_t> problem) = 0;
   /// Launches from now on use this config. @throws as `current`.
   virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
+  /// A handle of the same kernel that never tunes: every problem has this config.
+  virtual std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t> config) const = 0;
+  /// Whether this is one.
+  virtual bool chosen() const noexcept { return false; }
   virtual const KernelDefinition& definition() const noexcept = 0;
   virtual const Engine& engine() const noexcept = 0;
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
@@ -200,6 +204,13 @@ class Tuned<Config, Problem, void(Args...)> {
     return core_->verify(to_values(problem), seed);
   }
 
+  /// As DynamicTuned::with_config.
+  Tuned with_config(const Config& config) const {
+    Tuned chosen = *this;
+    chosen.core_ = core_->with_config(to_values(config));
+    return chosen;
+  }
+
   /// As DynamicTuned::symbol.
   template <class T>
   void symbol(std::string name, const T& data) const {
@@ -256,6 +267,15 @@ class DynamicTuned {
   Verification verify(const Values& problem, std::uint64_t seed = 2) const;
   /// The config in use for a problem, in parameter order.
   Values config(const Values& problem) const;
+
+  /// This kernel with a config of the caller's choice, in parameter order (`space.config({{"block",
+  /// 64}})`), for every problem; values outside the space's lists are allowed. Its launches compile
+  /// that config if need be and never tune, whatever is on record; `tune` verifies and times it
+  /// alone, on the workload's data; nothing is recorded, ranks are not asked. A region launches it,
+  /// but tunes it no further. It has the variables that this handle was given until now.
+  /// @throws UserError when `config` has another number of values; its launches, when it breaks a
+  /// constraint for their problem; its `tune`, TuningFailedError when it cannot be used.
+  DynamicTuned with_config(const Values& config) const;
 
   /// Fills a `__constant__` or `__device__` variable of the source (`filter`, `image::filter`) with
   /// `data`, elements in one piece or a value, in every kernel of this handle: those that are

@@ -37,6 +37,7 @@
 #include "kiln/region.hpp"
 #include "kiln/registry.hpp"
 #include "kiln/replay.hpp"
+#include "kiln/report.hpp"
 #include "kiln/roofline.hpp"
 #include "kiln/runtime.hpp"
 #include "kiln/space.hpp"

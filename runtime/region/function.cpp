@@ -47,6 +47,9 @@ class FunctionHandle final : public HandleCore {
     const auto alone = function_->known(problem);
     return publish(problem, alone ? alone->winner().config : function_->default_knobs());
   }
+  std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t>) const override {
+    refuse();
+  }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
     publish(problem, config);
     function_->use(problem, config);

@@ -105,6 +105,15 @@ TEST_CASE("buckets", "[codegen][definition]") {
   CHECK_THROWS_AS(k.bucketed(Values{5, 6}), UserError);
 }
 
+TEST_CASE("a definition without problem fields has one problem", "[codegen][definition]") {
+  KernelDefinition k = good();
+  k.problem_fields.clear();
+  k.validate();
+  CHECK(k.problem({}).empty());
+  CHECK(k.bucketed({}).empty());
+  CHECK(k.describe_problem({}) == "(its only problem)");
+}
+
 TEST_CASE("functions of a definition find values by name", "[codegen][definition]") {
   KernelDefinition k = good();
   k.space.parameter("items", {1, 2}, 1);

@@ -256,7 +256,7 @@ TEST_CASE("a compiler's warnings go to the log, each once for a kernel", "[runti
   builder.build_all(doubling(), configs(4), kTarget, {});
   REQUIRE(said.size() == 2);
   std::sort(said.begin(), said.end(),
-            [](const auto& a, const auto& b) { return a.back() > b.back(); });
+            [](const auto& a, const auto& b) { return a.back() < b.back(); });
   CHECK(said[1] == "compiling doubling{a=3,b=0}:\nk.cu(3): warning: something else");
   CHECK(said[0].find("is odd") != std::string::npos);
   // Another kernel's are its own.
