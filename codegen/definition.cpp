@@ -20,6 +20,18 @@ bool is_identifier(const std::string& text) {
 
 }  // namespace
 
+void Named::refuse(std::string_view name) const {
+  std::string known;
+  for (const std::string& n : names_) known += (known.empty() ? "" : ", ") + n;
+  throw UserError(format("there is no field '{}' (known: {})", name, known));
+}
+
+std::shared_ptr<const KernelDefinition::FieldNames> KernelDefinition::field_names() const {
+  FieldNames names{{}, problem_fields};
+  for (const Parameter& p : space.parameters()) names.parameters.push_back(p.name);
+  return std::make_shared<const FieldNames>(std::move(names));
+}
+
 std::string KernelDefinition::signature() const {
   std::string text = "void(";
   for (std::size_t i = 0; i < arguments.size(); ++i) text += (i ? ", " : "") + arguments[i];
@@ -27,6 +39,7 @@ std::string KernelDefinition::signature() const {
 }
 
 std::string KernelDefinition::describe_problem(std::span<const std::int64_t> values) const {
+  if (problem_fields.empty()) return "(its only problem)";
   std::string text;
   for (std::size_t i = 0; i < problem_fields.size(); ++i)
     text += format("{}{}={}", i ? "," : "", problem_fields[i], values[i]);

@@ -11,7 +11,7 @@
 namespace kiln::codegen {
 
 /// Raised whenever a struct below or the meaning of a field changes.
-inline constexpr std::uint32_t kHostAbiVersion = 1;
+inline constexpr std::uint32_t kHostAbiVersion = 2;
 /// The symbol under which a shared object exports its `HostKernel`.
 inline constexpr const char* kHostKernelSymbol = "kiln_host_kernel";
 /// Value of `HostFrame::next` for a thread that returned.
@@ -65,6 +65,13 @@ struct HostRegion {
   std::uint32_t reserved;
 };
 
+/// A global variable of the kernel's source that may be written.
+struct HostVariable {
+  const char* name;  ///< demangled
+  void* address;
+  std::uint64_t bytes;
+};
+
 /// Exported by every host shared object.
 struct HostKernel {
   std::uint32_t abi;
@@ -78,6 +85,8 @@ struct HostKernel {
   std::uint32_t static_shared;  ///< bytes per block, a multiple of kSharedAlignment if not 0
   std::uint32_t max_threads;    ///< per block, from __launch_bounds__; 0: not bounded
   std::uint32_t uses_warp;      ///< 1: some suspension is of a warp kind
+  const HostVariable* variables;
+  std::uint64_t variable_count;
 };
 
 }  // namespace kiln::codegen

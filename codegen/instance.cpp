@@ -124,9 +124,11 @@ std::vector<std::string> own_folders(const KernelDefinition& kernel) {
   return dirs;
 }
 
-/// Messages and keys name the file, not its folder: a moved tree keeps its entries.
+/// Messages and keys name the file, not its folder: a moved tree keeps its entries. A text's name
+/// is none that a file has: NVRTC takes an include of the program's own name for the program.
 std::string shown_path(const KernelDefinition& kernel) {
-  return kernel.source.file.empty() ? kernel.name + ".cu" : kernel.source.file.filename().string();
+  return kernel.source.file.empty() ? "<" + kernel.name + ">"
+                                    : kernel.source.file.filename().string();
 }
 
 IncludeContext own_context(const KernelDefinition& kernel, const Source& source,

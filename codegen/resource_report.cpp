@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
+#include <cxxabi.h>
 #include <elf.h>
 
 namespace kiln::codegen {
@@ -97,19 +100,32 @@ int saturated(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, INT32_MAX));
 }
 
-std::optional<std::uint32_t> symbol_index(const Elf& elf, std::string_view symbol) {
+// Calls f(index, symbol, name) for each symbol.
+template <class F>
+void for_each_symbol(const Elf& elf, F&& f) {
   const Elf64_Shdr* table = elf.find(".symtab");
-  if (!table) return std::nullopt;
+  if (!table) return;
   const std::uint64_t count = elf.content(*table).size() / sizeof(Elf64_Sym);
   for (std::uint64_t i = 0; i < count; ++i) {
     Elf64_Sym entry;
-    if (elf.read(table->sh_offset + i * sizeof entry, entry) &&
-        ELF64_ST_TYPE(entry.st_info) == STT_FUNC &&
-        elf.text(table->sh_link, entry.st_name) == symbol) {
-      return static_cast<std::uint32_t>(i);
-    }
+    if (elf.read(table->sh_offset + i * sizeof entry, entry))
+      f(static_cast<std::uint32_t>(i), entry, elf.text(table->sh_link, entry.st_name));
   }
-  return std::nullopt;
+}
+
+std::optional<std::uint32_t> symbol_index(const Elf& elf, std::string_view symbol) {
+  std::optional<std::uint32_t> found;
+  for_each_symbol(elf, [&](std::uint32_t index, const Elf64_Sym& entry, std::string_view name) {
+    if (!found && ELF64_ST_TYPE(entry.st_info) == STT_FUNC && name == symbol) found = index;
+  });
+  return found;
+}
+
+std::string demangled(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
+  return status == 0 && name ? name.get() : symbol;
 }
 
 // The number that ends just before `label` in `line`; 0 when the label is not there.
@@ -163,6 +179,22 @@ std::optional<ResourceUsage> read_cubin_resources(std::span<const std::byte> cub
   }
   if (!has_registers) return std::nullopt;
   return usage;
+}
+
+std::vector<CubinVariable> read_cubin_variables(std::span<const std::byte> cubin) {
+  const Elf elf(cubin);
+  std::vector<CubinVariable> variables;
+  for_each_symbol(elf, [&](std::uint32_t, const Elf64_Sym& entry, std::string_view name) {
+    if (ELF64_ST_TYPE(entry.st_info) != STT_OBJECT || entry.st_shndx >= elf.sections().size())
+      return;
+    const std::string_view section = elf.name(elf.sections()[entry.st_shndx]);
+    // The rest is shared memory and the system's; with `$` begin texts, which have no name.
+    if (!section.starts_with(".nv.global") && !section.starts_with(".nv.constant")) return;
+    if (name.empty() || name.front() == '$' || name.front() == '.') return;
+    const std::string symbol(name);
+    variables.push_back({symbol, demangled(symbol), entry.st_size});
+  });
+  return variables;
 }
 
 PtxasLog split_ptxas_log(std::string_view log, std::string_view symbol) {

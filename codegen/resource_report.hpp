@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codegen/binary.hpp"
 
@@ -16,6 +18,19 @@ namespace kiln::codegen {
 /// 64-bit ELF file, or has no such kernel; never reads past its end.
 std::optional<ResourceUsage> read_cubin_resources(std::span<const std::byte> cubin,
                                                   std::string_view symbol);
+
+/// A global variable of a cubin, `__constant__` or `__device__`.
+struct CubinVariable {
+  std::string symbol;  ///< by which the driver finds it
+  std::string name;    ///< `image::filter`
+  std::uint64_t bytes = 0;
+
+  bool operator==(const CubinVariable&) const = default;
+};
+
+/// In the order of the file; NVRTC keeps those that nobody uses. Empty when `cubin` is no 64-bit
+/// ELF file; never reads past its end.
+std::vector<CubinVariable> read_cubin_variables(std::span<const std::byte> cubin);
 
 /// A compiler's log, taken apart.
 struct PtxasLog {

@@ -1,6 +1,7 @@
 #include "kiln/space.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -106,6 +107,35 @@ Values DynamicSpace::config(const std::map<std::string, std::int64_t>& named) co
     config[static_cast<std::size_t>(p - parameters_.begin())] = value;
   }
   return config;
+}
+
+Values DynamicSpace::parse(std::string_view text, Target::Kind kind) const {
+  std::map<std::string, std::int64_t> named;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const std::size_t equals = item.find('=');
+    if (equals == item.npos || equals == 0)
+      throw UserError(format("config: '{}' is not of the form parameter=value", item));
+    const std::string name(item.substr(0, equals)), value(item.substr(equals + 1));
+    const auto p = std::find_if(parameters_.begin(), parameters_.end(),
+                                [&](const Parameter& q) { return q.name == name; });
+    std::int64_t number = 0;
+    if (p != parameters_.end()) {
+      const auto shown = std::find(p->names.begin(), p->names.end(), value);
+      const char* const end = value.data() + value.size();
+      if (shown != p->names.end())
+        number = p->values[static_cast<std::size_t>(shown - p->names.begin())];
+      else if (const auto [rest, error] = std::from_chars(value.data(), end, number);
+               error != std::errc{} || rest != end)
+        throw UserError(format("config: '{}' is no value of parameter '{}'", value, name));
+    }
+    if (!named.emplace(name, number).second)
+      throw UserError(format("config: parameter '{}' is given twice", name));
+  }
+  const Values& defaults = default_config(kind);
+  for (std::size_t i = 0; i < defaults.size(); ++i) named.emplace(parameters_[i].name, defaults[i]);
+  return config(named);
 }
 
 std::string DynamicSpace::describe(std::span<const std::int64_t> config) const {

@@ -11,9 +11,10 @@ constexpr const char* kSource = R"(
 #define BLOCK 128
 #define ITEMS 1
 #endif
+__constant__ float gain;
 extern "C" __global__ void reverse(float* out, const float* in, int n) {
   const int first = (blockIdx.x * BLOCK + threadIdx.x) * ITEMS;
-  for (int i = first; i < first + ITEMS && i < n; ++i) out[i] = in[n - 1 - i];
+  for (int i = first; i < first + ITEMS && i < n; ++i) out[i] = gain * in[n - 1 - i];
 })";
 
 int main() {
@@ -25,17 +26,20 @@ int main() {
   reverse.arguments = {"float*", "const float*", "int"};
   reverse.space.parameter("BLOCK", {64, 128, 256}, 128).parameter("ITEMS", {1, 2, 4}, 1);
   reverse.problem_fields = {"n"};
-  reverse.geometry = [](auto config, auto problem) {
-    const std::int64_t tile = config[0] * config[1];
-    return kiln::LaunchGeometry{.grid = {unsigned((problem[0] + tile - 1) / tile)},
-                                .block = {unsigned(config[0])}};
-  };
-  reverse.workload = [](auto problem, kiln::Workload& w) {
-    w.output<float>(problem[0]).template input<float>(problem[0]).scalar(int(problem[0]));
-  };
+  reverse.geometry = reverse.by_name([](kiln::Named config, kiln::Named problem) {
+    const std::int64_t tile = config["BLOCK"] * config["ITEMS"];
+    return kiln::LaunchGeometry{.grid = {unsigned((problem["n"] + tile - 1) / tile)},
+                                .block = {unsigned(config["BLOCK"])}};
+  });
+  reverse.workload = reverse.by_field([](kiln::Named problem, kiln::Workload& w) {
+    const auto n = std::size_t(problem["n"]);
+    w.output<float>(n).input<float>(n).scalar(int(n));
+    w.symbol("gain", 3.0f);  // what candidates are tried with
+  });
 
   kiln::Runtime runtime;
   auto tuned = runtime.tuned(reverse);
+  tuned.symbol("gain", 2.0f);  // what launches use, of every problem
   const int n = 1000;
   std::vector<float> values(n);
   for (int i = 0; i < n; ++i) values[i] = float(i);
@@ -45,5 +49,5 @@ int main() {
 
   const std::vector<float> got = out.download();
   std::printf("first %g, last %g\n", got.front(), got.back());
-  return got.front() == 999.0f && got.back() == 0.0f ? 0 : 1;
+  return got.front() == 1998.0f && got.back() == 0.0f ? 0 : 1;
 }

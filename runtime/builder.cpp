@@ -1,6 +1,7 @@
 #include "runtime/builder.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -17,6 +18,12 @@ namespace {
 /// Logs may be long.
 constexpr std::size_t kMostFailures = 4096;
 constexpr std::string_view kKernel = "kernel";
+
+/// Warnings of two configs differ in lines and values.
+std::string without_numbers(std::string text) {
+  std::erase_if(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return text;
+}
 
 }  // namespace
 
@@ -140,6 +147,17 @@ bool Builder::failed_before(const Key& key, Build& build) {
   return true;
 }
 
+/// What a compiler says of one config it says of all: once is enough.
+void Builder::pass_on_warnings(const codegen::Source& source, const std::string& words) {
+  if (!log_ || words.empty()) return;
+  {
+    std::lock_guard lock(warnings_mutex_);
+    if (warned_.size() >= kMostFailures) warned_.clear();
+    if (!warned_.insert(source.kernel + ": " + without_numbers(words)).second) return;
+  }
+  log_(LogLevel::warning, "compiling " + source.label + ":\n" + words);
+}
+
 Build Builder::compile(const KernelDefinition& kernel, const codegen::Source& source,
                        const Target& target, codegen::Compiler& compiler, const Key& key) {
   Build build;
@@ -159,6 +177,7 @@ Build Builder::compile(const KernelDefinition& kernel, const codegen::Source& so
     return build;
   }
   auto& binary = std::get<codegen::Binary>(result);
+  pass_on_warnings(source, binary.log);
   build.bytes = codegen::serialize(binary);
   if (source.cacheable && compiler.worth_keeping())
     store_->put(key, build.bytes);

@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -81,6 +83,7 @@ class Builder {
                 const Target& target, bool alone, const std::string& why);
   Build compile(const KernelDefinition& kernel, const codegen::Source& source, const Target& target,
                 codegen::Compiler& compiler, const Key& key);
+  void pass_on_warnings(const codegen::Source& source, const std::string& words);
   bool failed_before(const Key& key, Build& build);
   bool take(const Key& key, Build& build);
   std::optional<Key> closest(const Key& wanted);
@@ -97,6 +100,8 @@ class Builder {
   std::map<Digest, std::optional<Key>> closest_;  ///< by Key::portable of what was wanted
   std::mutex failures_mutex_;
   std::map<Digest, CompileFailure> failures_;
+  std::mutex warnings_mutex_;
+  std::set<std::string> warned_;  ///< kernel and words, without numbers
   cache::SingleFlight<Digest, Build> flights_;
   std::atomic<std::size_t> compiled_{0};
 };

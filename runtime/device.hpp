@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "codegen/binary.hpp"
 #include "codegen/compiler.hpp"
@@ -23,6 +24,13 @@ class LoadedKernel {
   virtual ~LoadedKernel() = default;
   /// As the device reports them; falls back to the compiler's report.
   virtual const codegen::ResourceUsage& resources() const noexcept = 0;
+};
+
+/// A global variable (`__constant__`, `__device__`) of a loaded module.
+struct ModuleVariable {
+  std::string name;  ///< for people, with its namespaces: `image::filter`
+  void* address = nullptr;
+  std::size_t bytes = 0;
 };
 
 /// A recorded sequence of launches. Keeps its device's context alive, but neither the kernels nor
@@ -84,6 +92,9 @@ class Device {
   /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
   virtual std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
                                              unsigned max_dynamic_shared) = 0;
+
+  /// Those of the kernel's module, which shares them with no other module, also of the same binary.
+  virtual std::vector<ModuleVariable> variables(const LoadedKernel& /*kernel*/) const { return {}; }
 
   /// Asynchronous on `stream` where the device has streams. `args[i]` points to the i-th argument,
   /// read before the call returns. Takes no lock and allocates nothing.

@@ -7,11 +7,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/definition.hpp"
 #include "runtime/device.hpp"
 #include "runtime/guarded_memory.hpp"
+#include "runtime/module_data.hpp"
 #include "runtime/verify.hpp"
 
 namespace kiln::runtime {
@@ -29,6 +31,14 @@ class DeviceWorkload {
   void** arguments() noexcept { return addresses_.data(); }
   void** arguments(std::size_t index) noexcept;
   bool has_in_out() const noexcept { return has_in_out_; }
+  bool has_variables() const noexcept { return !host_.variables().empty(); }
+
+  /// The data of a candidate's variables, copied into its module; null where there are none.
+  /// @throws UserError as ModuleData::of
+  std::shared_ptr<ModuleData> module_data(std::shared_ptr<const LoadedKernel> kernel,
+                                          std::span<const std::int64_t> config) const {
+    return ModuleData::of(host_, config, device_, std::move(kernel));
+  }
 
   /// Restores the first copy's in/out arrays.
   void restore(Stream stream);

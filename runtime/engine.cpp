@@ -223,6 +223,35 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
   return result;
 }
 
+TuneResult Engine::time(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                        const TuneOptions& options) {
+  runtime::check(options);
+  if (!may_compile())
+    throw UserError(format("kernel {} {}: in the modes lookup_only and frozen nothing is timed",
+                           kernel.name, kernel.describe_problem(problem)));
+  const auto start = runtime::Clock::now();
+  const auto turn = turn_.take(runtime::TimeLimit(options.max_seconds, start), options.stop);
+  if (!turn)
+    return runtime::not_tuned(
+        kernel, problem, device_->info(),
+        options.stop.stop_requested() ? SearchEnd::stopped : SearchEnd::seconds,
+        "another tuning took all of the time");
+  TuneOptions left;
+  left.seed = options.seed;
+  left.cold_cache = options.cold_cache;
+  left.stop = options.stop;
+  left.progress = options.progress;
+  if (options.max_seconds > 0)
+    left.max_seconds = std::max(options.max_seconds - seconds_since(start), kLeastSeconds);
+  const Values& config = kernel.space.default_config(device_->info().target.kind);
+  runtime::TuneContext context;
+  context.only = {&config, 1};
+  context.finals = false;
+  TuneResult result = runtime::tune(kernel, problem, device_, builder_, left, context);
+  result.wall_seconds = seconds_since(start);
+  return result;
+}
+
 void Engine::remember(const KernelDefinition& kernel, const TuneResult& result) {
   const Key key = this->key(kernel, result.problem, builder_.kernel_source(kernel));
   const nlohmann::json record = runtime::to_json(result, kernel, versions());

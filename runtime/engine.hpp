@@ -46,6 +46,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// ends in waiting, the result is what is known, else the default, not tried.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   const TuneOptions& options, bool for_launch = false);
+  /// Verifies and times the default config alone, and remembers nothing.
+  TuneResult time(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                  const TuneOptions& options);
   /// With the runtime's ranks, where it names none.
   TuneOptions with_ranks(TuneOptions options) const;
   /// The versions behind what is measured now.

@@ -11,6 +11,7 @@
 #include "runtime/device_workload.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/kernel_trials.hpp"
+#include "runtime/module_data.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/rank_work.hpp"
 #include "runtime/tuner.hpp"
@@ -31,11 +32,33 @@ bool accepts(std::string_view expected, std::string_view given) {
                                expected.substr(kConst.size()) == given);
 }
 
+/// What a program has for a variable does not fit it: another config would not help.
+class WrongSymbol : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// The same kernel with a space of one config.
+KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  const auto& parameters = kernel.space.parameters();
+  if (config.size() != parameters.size())
+    throw UserError(format("kernel {}: a config of {} values was given, it has {} parameters",
+                           kernel.name, config.size(), parameters.size()));
+  DynamicSpace space;
+  for (std::size_t i = 0; i < config.size(); ++i)
+    space.parameter(parameters[i].name, {config[i]}, config[i], parameters[i].kind);
+  for (const Constraint& c : kernel.space.constraints()) space.where(c.reason, c.holds);
+  KernelDefinition one = kernel;
+  one.space = std::move(space);
+  return one;
+}
+
 /// A handle's kernels, one per bucket. The device pointers in them are kept alive by the engine.
 class KernelHandle final : public detail::HandleCore {
  public:
-  KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition)
-      : engine_(std::move(engine)), definition_(std::move(definition)) {}
+  KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
+               bool chosen = false)
+      : engine_(std::move(engine)), definition_(std::move(definition)), chosen_(chosen) {}
 
   const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
     return table_.find(problem);
@@ -51,6 +74,7 @@ class KernelHandle final : public detail::HandleCore {
         throw MissingError(known->second);
     }
     if (const ReadyKernel* skipped = skipped_.find(problem)) return *skipped;
+    if (chosen_) return ready_or_throw(flights_.run(key, [&] { return obtain(problem); }));
     // Nor is another thread waited for that asks the ranks: it waits for this one's agreement.
     if (engine_->options().tuning.ranks && runtime::MeasuringTogether::here() && !agreed(problem))
       return current(problem);
@@ -78,26 +102,27 @@ class KernelHandle final : public detail::HandleCore {
 
   std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
                                            std::span<const std::int64_t> config) override {
-    return engine_->make_ready(definition_, problem, config);
+    return load(problem, config);
   }
 
   const ReadyKernel& current(std::span<const std::int64_t> problem) override {
     if (const ReadyKernel* ready = table_.find(problem)) return *ready;
     if (const ReadyKernel* ready = current_.find(problem)) return *ready;
     // Not into `table_`: a launch may still have to tune. With ranks a record alone is no choice.
-    const auto known =
-        engine_->options().tuning.ranks ? std::nullopt : engine_->recall(definition_, problem);
+    const auto known = engine_->options().tuning.ranks || chosen_
+                           ? std::nullopt
+                           : engine_->recall(definition_, problem);
     if (known) try {
-        const Outcome winner = published(
-            current_, engine_->make_ready(definition_, problem, known->result.winner().config));
+        const Outcome winner = published(current_, load(problem, known->result.winner().config));
         if (const auto* ready = std::get_if<const ReadyKernel*>(&winner)) return **ready;
+      } catch (const WrongSymbol&) {
+        throw;
       } catch (const Error& error) {
         engine_->log(LogLevel::warning,
                      format("{} {}: the remembered winner cannot be used: {}", definition_.name,
                             definition_.describe_problem(problem), error.what()));
       }
-    return ready_or_throw(
-        published(current_, engine_->make_ready(definition_, problem, default_config())));
+    return ready_or_throw(published(current_, load(problem, default_config())));
   }
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
@@ -105,10 +130,21 @@ class KernelHandle final : public detail::HandleCore {
     put_in_use(problem, config);
   }
 
+  std::shared_ptr<detail::HandleCore> with_config(
+      std::span<const std::int64_t> config) const override {
+    auto handle = std::make_shared<KernelHandle>(engine_, only(definition_, config), true);
+    std::lock_guard lock(symbols_mutex_);
+    handle->symbols_ = symbols_;
+    return handle;
+  }
+  bool chosen() const noexcept override { return chosen_; }
+
   const KernelDefinition& definition() const noexcept override { return definition_; }
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
+    if (chosen_)
+      return engine_->time(definition_, problem, options ? *options : engine_->options().tuning);
     TuneResult result =
         tune_or_fail_again(problem, options ? *options : engine_->options().tuning, false);
     agree_on(problem, result.winner().config);
@@ -117,6 +153,7 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
+    if (chosen_) return {};
     auto recall = engine_->recall(definition_, problem);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
@@ -132,17 +169,77 @@ class KernelHandle final : public detail::HandleCore {
     runtime::DeviceWorkload workload(definition_, problem, device, seed);
     const Stream stream = device->tuning_stream();
     const LaunchGeometry geometry = definition_.geometry(ready.config, problem);
+    std::shared_ptr<const runtime::LoadedKernel> kernel = loaded_of(ready);
+    std::shared_ptr<runtime::ModuleData> data;
+    if (workload.has_variables()) {
+      // What the program has in them stays: a module of its own is filled for this.
+      const auto own = engine_->make_ready(definition_, problem, ready.config);
+      if (const auto* missing = std::get_if<Missing>(&own)) throw MissingError(*missing);
+      kernel = loaded_of(std::get<ReadyKernel>(own));
+      data = workload.module_data(kernel, ready.config);
+    }
     const auto verdict = workload.verify(stream, [&] {
+      if (data) data->fill();
       if (!runtime::empty(geometry))
-        device->launch_checked(*static_cast<const runtime::LoadedKernel*>(ready.loaded), geometry,
-                               stream, workload.arguments());
+        device->launch_checked(*kernel, geometry, stream, workload.arguments());
     });
     return {verdict.right, verdict.max_error, verdict.why};
+  }
+
+  Symbol symbol(const ReadyKernel& ready, std::string_view name) const override try {
+    const runtime::ModuleVariable found =
+        runtime::find_variable(*engine_->device(), *loaded_of(ready), name);
+    using Owner = std::pair<std::shared_ptr<runtime::Device>, std::shared_ptr<const void>>;
+    return {found.name, found.address, found.bytes, engine_->device().get(),
+            std::make_shared<const Owner>(engine_->device(), ready.owner)};
+  } catch (const UserError& error) {
+    throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+  }
+
+  void set_symbol(std::string name, std::span<const std::byte> data) override {
+    std::lock_guard lock(symbols_mutex_);
+    std::erase_if(modules_, [](const auto& module) { return module.expired(); });
+    for (const auto& module : modules_)
+      if (const auto kernel = module.lock()) fill(*kernel, name, data);
+    symbols_.insert_or_assign(std::move(name), std::vector<std::byte>(data.begin(), data.end()));
   }
 
  private:
   /// What a problem came to. The kernel lives as long as this handle.
   using Outcome = std::variant<const ReadyKernel*, Missing>;
+
+  /// The kernel keeps its module.
+  static std::shared_ptr<const runtime::LoadedKernel> loaded_of(const ReadyKernel& ready) {
+    return {ready.owner, static_cast<const runtime::LoadedKernel*>(ready.loaded)};
+  }
+
+  void fill(const runtime::LoadedKernel& kernel, const std::string& name,
+            std::span<const std::byte> data) const try {
+    runtime::Device& device = *engine_->device();
+    runtime::write_variable(device, runtime::find_variable(device, kernel, name), data);
+  } catch (const UserError& error) {
+    throw WrongSymbol(format("kernel {}: {}", definition_.name, error.what()));
+  }
+
+  /// As Engine::make_ready, with what set_symbol() was given.
+  std::variant<ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
+                                          std::span<const std::int64_t> config) {
+    if (chosen_)
+      if (const Constraint* broken =
+              definition_.space.violated(config, problem, engine_->device()->info().limits))
+        throw UserError(format("kernel {} with {} for {} breaks a constraint: {}", definition_.name,
+                               definition_.space.describe(config),
+                               definition_.describe_problem(problem), broken->reason));
+    auto made = engine_->make_ready(definition_, problem, config);
+    if (const auto* ready = std::get_if<ReadyKernel>(&made)) {
+      const auto kernel = loaded_of(*ready);
+      std::lock_guard lock(symbols_mutex_);
+      for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
+      std::erase_if(modules_, [](const auto& module) { return module.expired(); });
+      modules_.push_back(kernel);
+    }
+    return made;
+  }
 
   const Values& default_config() const {
     return definition_.space.default_config(engine_->device()->info().target.kind);
@@ -161,6 +258,11 @@ class KernelHandle final : public detail::HandleCore {
   /// By one thread at a time for a problem.
   Outcome obtain(std::span<const std::int64_t> problem) {
     if (const ReadyKernel* ready = table_.find(problem)) return ready;
+    if (chosen_) {
+      Outcome outcome = published(table_, load(problem, default_config()));
+      if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
+      return outcome;
+    }
     // An empty problem has nothing to be timed on; its bucket may still hold others.
     const bool nothing_to_do = runtime::empty(definition_.geometry(default_config(), problem));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
@@ -173,18 +275,19 @@ class KernelHandle final : public detail::HandleCore {
         config = engine_->tune(definition_, problem, tuning, true).winner().config;
         agree_on(problem, *config);
       }
-      Outcome outcome = published(table_, engine_->make_ready(definition_, problem, *config));
+      Outcome outcome = published(table_, load(problem, *config));
       if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
       return outcome;
     }
     const auto known = engine_->recall(definition_, problem);
     if (known && (known->same_space || untuned)) {
       try {
-        Outcome winner = published(
-            table_, engine_->make_ready(definition_, problem, known->result.winner().config));
+        Outcome winner = published(table_, load(problem, known->result.winner().config));
         if (std::holds_alternative<const ReadyKernel*>(winner)) return winner;
         engine_->warn_of(definition_, problem, std::get<Missing>(winner),
                          "the winner is missing, the default is used");
+      } catch (const WrongSymbol&) {
+        throw;
       } catch (const Error& error) {
         // What was remembered cannot be used any more: find out anew.
         engine_->log(LogLevel::warning,
@@ -200,8 +303,7 @@ class KernelHandle final : public detail::HandleCore {
         return interim(problem);
       return &put_in_use(problem, result.winner().config);
     }
-    Outcome outcome =
-        published(table_, engine_->make_ready(definition_, problem, default_config()));
+    Outcome outcome = published(table_, load(problem, default_config()));
     if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
     return outcome;
   }
@@ -220,7 +322,7 @@ class KernelHandle final : public detail::HandleCore {
     if (const ReadyKernel* interim = interim_.find(problem)) return interim;
     return interim_flights_.run(Values(problem.begin(), problem.end()), [&]() -> Outcome {
       if (const ReadyKernel* interim = interim_.find(problem)) return interim;
-      return published(interim_, engine_->make_ready(definition_, problem, default_config()));
+      return published(interim_, load(problem, default_config()));
     });
   }
 
@@ -283,11 +385,12 @@ class KernelHandle final : public detail::HandleCore {
   const ReadyKernel& put_in_use(std::span<const std::int64_t> problem, const Values& config) {
     if (const ReadyKernel* ready = table_.find(problem); ready && ready->config == config)
       return *ready;
-    return ready_or_throw(published(table_, engine_->make_ready(definition_, problem, config)));
+    return ready_or_throw(published(table_, load(problem, config)));
   }
 
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition definition_;
+  const bool chosen_;  ///< the one config of the space was chosen: nothing is tuned or recorded
   runtime::ProblemTable table_;
   runtime::ProblemTable interim_;  ///< defaults, for launches while a problem is made ready
   runtime::ProblemTable skipped_;  ///< what is missing, in mode collect
@@ -297,12 +400,19 @@ class KernelHandle final : public detail::HandleCore {
   std::map<Values, Missing> missing_;
   std::map<Digest, TuningFailedError> failed_;  ///< by request_digest()
   std::map<Values, Values> agreed_;             ///< with ranks: what they chose together
+  mutable std::mutex symbols_mutex_;            ///< of those below
+  std::map<std::string, std::vector<std::byte>> symbols_;
+  std::vector<std::weak_ptr<const runtime::LoadedKernel>> modules_;
 };
 
 }  // namespace
 
 std::shared_ptr<detail::HandleCore> Runtime::core(KernelDefinition definition) const {
   return std::make_shared<KernelHandle>(engine_, std::move(definition));
+}
+
+DynamicTuned DynamicTuned::with_config(const Values& config) const {
+  return DynamicTuned(core_->with_config(config));
 }
 
 Verification DynamicTuned::verify(const Values& problem, std::uint64_t seed) const {
@@ -360,6 +470,10 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   for (const TuneJob& job : jobs) {
     if (&job.kernel.core_->engine() != engine_.get())
       throw UserError("tune: a job's kernel belongs to another runtime");
+    if (job.kernel.core_->chosen())
+      throw UserError(
+          format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
+                 job.kernel.core_->definition().name));
     const KernelDefinition& d = job.kernel.core_->definition();
     Values bucket = bucket_to_tune(d, job.problem);
     const auto same = std::find_if(subjects.begin(), subjects.end(), [&](const auto& s) {

@@ -149,7 +149,8 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
   DeviceWorkload& data = in_step(subject);
   const LaunchGeometry geometry = kernel->geometry(config, problem);
   const Build build = builder_.build(*kernel, config, device_->info().target);
-  const auto loaded = device_->load(*build.binary(), geometry.shared_bytes);
+  const std::shared_ptr<LoadedKernel> loaded =
+      device_->load(*build.binary(), geometry.shared_bytes);
   const Stream stream = device_->tuning_stream();
   Candidate candidate;
   candidate.config = config;
@@ -162,10 +163,14 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
       candidate.status = CandidateStatus::launch_failed;
     }
   };
+  std::shared_ptr<ModuleData> variables;
+  attempt([&] { variables = data.module_data(loaded, config); });
   if (kernel->reference || kernel->check)
     attempt([&] {
-      const auto verdict = data.verify(
-          stream, [&] { device_->launch_checked(*loaded, geometry, stream, data.arguments()); });
+      const auto verdict = data.verify(stream, [&] {
+        if (variables) variables->fill();
+        device_->launch_checked(*loaded, geometry, stream, data.arguments());
+      });
       candidate.max_error = verdict.max_error;
       if (verdict.right) return;
       candidate.status = CandidateStatus::wrong_result;
@@ -174,6 +179,7 @@ Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& confi
   for (int i = -kWarmUp; i < kRepeats; ++i)
     attempt([&] {
       const std::size_t copy = data.take(1);
+      if (variables) variables->fill();
       data.prepare(stream, copy, 1);
       const double seconds = device_->time(
           stream, [&] { device_->launch(*loaded, geometry, stream, data.arguments(copy)); });

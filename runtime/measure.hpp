@@ -10,6 +10,7 @@
 
 #include "runtime/device.hpp"
 #include "runtime/device_workload.hpp"
+#include "runtime/module_data.hpp"
 #include "runtime/statistics.hpp"
 #include "runtime/time_limit.hpp"
 
@@ -20,6 +21,7 @@ struct Contestant {
   std::size_t candidate = 0;  ///< the tuner's index
   std::shared_ptr<LoadedKernel> kernel;
   LaunchGeometry geometry;
+  std::shared_ptr<ModuleData> data;  ///< of the kernel's variables; null: the workload has none
   std::size_t launches = 1;  ///< per sample, so that a sample is well over the clock's resolution
   std::vector<double> samples;  ///< seconds per launch; the n-th ones of all are neighbours in time
   double spent = 0;             ///< seconds of device time on it

@@ -32,6 +32,7 @@ Contestant again(const Contestant& c) {
   fresh.candidate = c.candidate;
   fresh.kernel = c.kernel;
   fresh.geometry = c.geometry;
+  fresh.data = c.data;
   return fresh;
 }
 
@@ -91,6 +92,7 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
     const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
     if (device_->occupancy(*contestant.kernel, threads, g.shared_bytes) == 0)
       return refuse(CandidateStatus::exceeds_limits, "not one block fits a multiprocessor");
+    contestant.data = workload_.module_data(contestant.kernel, candidate.config);
   } catch (const Error& error) {
     return refuse(CandidateStatus::launch_failed, error.what());
   }
@@ -105,8 +107,10 @@ bool MeasuringLane::verify(const Contestant& c) {
   bool right = false;
   try {
     const DeviceWorkload::Verdict verdict = workload_.verify(stream, [&] {
+      if (c.data) c.data->fill();
       device_->launch_checked(*c.kernel, c.geometry, stream, workload_.arguments());
     });
+    if (c.data) c.data->look_for_changes();
     candidates_[c.candidate].max_error = verdict.max_error;
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);

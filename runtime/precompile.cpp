@@ -277,8 +277,7 @@ PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,
       ++whole;
     }
   }
-  if (!report.stopped) {
-    if (whole == 0) throw CompileError(std::move(report.failures.front()));
+  if (!report.stopped && whole != 0) {
     for (const auto* record : list.records)
       bundle.add(EntryKind::record, record->key, record->payload);
     report.records = list.records.size();

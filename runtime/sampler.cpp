@@ -9,6 +9,13 @@
 
 namespace kiln::runtime {
 
+namespace {
+
+/// Whether the kernel changes variables that it must find as they were.
+bool refilled(const Contestant& c) { return c.data && c.data->changes(); }
+
+}  // namespace
+
 double timed(Device& device, Stream stream, const std::function<void()>& enqueue) {
   const double seconds = device.time(stream, enqueue);
   if (seconds > 0 && std::isfinite(seconds)) return seconds;
@@ -60,7 +67,8 @@ void Sampler::start(Contestant& c, const Hopeless& hopeless) {
     fastest = std::min(fastest, warm.seconds);
     if (!asked) c.active = !hopeless(fastest);
     if (c.active)
-      c.launches = launches_for(fastest, options_.sample_seconds, workload_.most_launches());
+      c.launches = launches_for(fastest, options_.sample_seconds,
+                                refilled(c) ? 1 : workload_.most_launches());
     // A launch timed alone and a sample of several are different measures.
     if (options_.deadline.passed()) c.launches = 1;
     if (c.launches == 1) return c.samples.push_back(warm.seconds);
@@ -97,6 +105,7 @@ void Sampler::make_replay(Contestant& c) {
 double Sampler::take(Contestant& c, std::size_t launches) {
   Replay* const replay = launches == c.launches ? c.replay.get() : nullptr;
   const std::size_t first = replay ? c.first_copy : workload_.take(launches);
+  if (refilled(c)) c.data->fill();
   workload_.prepare(stream_, first, launches);
   const double seconds = timed(device_, stream_, [&] {
     if (replay)

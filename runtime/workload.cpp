@@ -1,7 +1,9 @@
 #include "kiln/workload.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -147,6 +149,16 @@ Workload& Workload::add(DataType type, Direction direction, bool pointer, std::s
   argument.bytes.assign(count * element_bytes, std::byte{0xff});
   if (data && count != 0) std::memcpy(argument.bytes.data(), data, argument.bytes.size());
   arguments_.push_back(std::move(argument));
+  return *this;
+}
+
+Workload& Workload::variable(
+    std::string name,
+    std::function<std::vector<std::byte>(std::span<const std::int64_t> config)> make) {
+  for (const Variable& known : variables_)
+    if (known.name == name)
+      throw UserError(detail::format("workload: the variable `{}` is given data twice", name));
+  variables_.push_back({std::move(name), std::move(make)});
   return *this;
 }
 

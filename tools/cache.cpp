@@ -178,7 +178,7 @@ int explain(const Context& context, const Wanted& wanted) {
     const std::optional<TuneResult> result = cache.result(e);
     if (context.json) {
       json j = to_json(e);
-      if (result) j["result"] = to_json(*result, nullptr);
+      if (result) j["result"] = report_json(*result);
       all.push_back(std::move(j));
       continue;
     }
@@ -187,7 +187,7 @@ int explain(const Context& context, const Wanted& wanted) {
       if (i != 0 && i == e.key.portable_fields) print("  made with:\n");
       print(format("  {} = {}\n", e.key.fields[i].name, e.key.fields[i].value));
     }
-    if (result) print(describe(*result, nullptr) + describe_times(*result));
+    if (result) print(describe(*result) + describe_times(*result));
   }
   if (context.json) print_json(all);
   return kDone;

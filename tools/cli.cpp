@@ -77,6 +77,7 @@ int run_cli(int argc, char** argv, Context& context) {
   add_doctor(app, context);
   add_list(app, context);
   add_tune(app, context);
+  add_time(app, context);
   add_precompile(app, context);
   add_bundle(app, context);
   add_cache(app, context);

@@ -50,6 +50,7 @@ void flush_output();
 void add_doctor(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_tune(CLI::App& app, Context& context);
+void add_time(CLI::App& app, Context& context);
 void add_precompile(CLI::App& app, Context& context);
 void add_bundle(CLI::App& app, Context& context);
 void add_cache(CLI::App& app, Context& context);

@@ -50,7 +50,9 @@ std::vector<NamedProblem> problems_of(const Registry& registry, const Precompile
     return read_problems(request.problems_file, registry, kernels);
   }
   if (kernels.empty()) throw UserError("--problem is of one kernel: name it (see `kiln list`)");
-  if (request.problems.empty())
+  std::vector<std::string> problems = request.problems;
+  if (problems.empty() && registry.make(kernels[0]).problem_fields.empty()) problems.push_back("");
+  if (problems.empty())
     throw UserError(format("for which problems? Give --problem {}, or --problems FILE",
                            wanted_fields(registry.make(kernels[0]))));
   if (kernels.size() > 1)
@@ -58,7 +60,7 @@ std::vector<NamedProblem> problems_of(const Registry& registry, const Precompile
   std::vector<NamedProblem> named;
   for (const std::string& types :
        request.types.empty() ? std::vector<std::string>{""} : request.types)
-    for (const std::string& problem : request.problems)
+    for (const std::string& problem : problems)
       named.push_back(named_problem(registry, kernels[0], types, problem));
   return named;
 }
@@ -89,6 +91,10 @@ std::vector<PrecompileJob> jobs_of(const Registry& registry, const PrecompileReq
   return jobs;
 }
 
+bool nothing_compiled(const PrecompileReport& report) {
+  return !report.stopped && report.failures.size() == report.instances;
+}
+
 json as_json(const PrecompileReport& report) {
   json failures = json::array();
   for (const CompileFailure& f : report.failures)
@@ -101,7 +107,7 @@ json as_json(const PrecompileReport& report) {
           {"busy_s", report.busy_seconds},
           {"threads", report.threads},
           {"stopped", report.stopped},
-          {"bundle", report.stopped ? json() : to_json(report.bundle)}};
+          {"bundle", report.stopped || nothing_compiled(report) ? json() : to_json(report.bundle)}};
 }
 
 std::string as_text(const PrecompileReport& report) {
@@ -117,6 +123,7 @@ std::string as_text(const PrecompileReport& report) {
   }
   if (report.failures.size() > kShown)
     text += format("  failed: {} more (--json has all)\n", report.failures.size() - kShown);
+  if (nothing_compiled(report)) return text + "nothing compiles: no bundle was written\n";
   return text + (report.stopped ? "stopped: no bundle was written\n" : describe(report.bundle));
 }
 
@@ -141,7 +148,7 @@ int run_precompile(const Context& context, const PrecompileRequest& request) {
     print_json(as_json(report));
   else
     print(as_text(report));
-  return report.stopped ? kInterrupted : kDone;
+  return report.stopped ? kInterrupted : nothing_compiled(report) ? kUserError : kDone;
 }
 
 }  // namespace

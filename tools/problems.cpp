@@ -88,7 +88,11 @@ bool NamedProblem::meant_for(Target::Kind kind) const {
 
 NamedProblem named_problem(const Registry& registry, const std::string& kernel,
                            const std::string& types, const std::string& text) {
-  return make(registry, kernel, types, parse_fields("--problem", text));
+  const KernelDefinition definition = registry.make(kernel, types);
+  if (text.empty() && !definition.problem_fields.empty())
+    throw UserError(format("--problem is missing; kernel {} wants {}", definition.name,
+                           wanted_fields(definition)));
+  return {definition, definition.problem(parse_fields("--problem", text)), {}};
 }
 
 std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,

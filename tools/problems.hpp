@@ -29,7 +29,7 @@ struct NamedProblem {
   bool meant_for(Target::Kind kind) const;
 };
 
-/// `text`: `rows=512,hidden=4096`. @throws UserError naming what is wrong in it.
+/// `text`: as for parse_fields. @throws UserError naming what is wrong in it.
 NamedProblem named_problem(const Registry& registry, const std::string& kernel,
                            const std::string& types, const std::string& text);
 /// Those of the kernels in `only`; all if that is empty. @throws UserError naming the file and what

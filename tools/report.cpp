@@ -1,11 +1,13 @@
 #include "tools/report.hpp"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/report.hpp"
 
 namespace kiln::tools {
 
@@ -13,12 +15,6 @@ using kiln::detail::format;
 using nlohmann::json;
 
 namespace {
-
-json named(const std::vector<std::string>& names, const Values& values) {
-  json object = json::object();
-  for (std::size_t i = 0; i < names.size(); ++i) object[names[i]] = values[i];
-  return object;
-}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -34,36 +30,14 @@ std::string rates(const TuneResult& result, const Candidate& candidate, const Ro
   return text;
 }
 
-json config_json(const TuneResult& result, const Values& config) {
-  json object = named(result.parameters, config);
-  for (std::size_t i = 0; i < config.size(); ++i)
-    if (result.enumerators.contains(result.parameters[i]))
-      object[result.parameters[i]] = result.show(i, config[i]);
-  return object;
-}
-
-json candidate_json(const TuneResult& result, const Candidate& c, const Roofline* roofline) {
-  json j{{"config", config_json(result, c.config)}, {"status", to_string(c.status)}};
-  if (c.status == CandidateStatus::measured) {
-    json samples = json::array();
-    for (double s : c.samples) samples.push_back(s * 1e3);
-    j["time_ms"] = c.seconds * 1e3;
-    j["samples_ms"] = std::move(samples);
-    j["max_error"] = c.max_error;
-    const Metrics m = metrics(result, c, roofline);
-    if (m.tflops > 0) j["tflops"] = m.tflops;
-    if (m.gbs > 0) j["gb_per_s"] = m.gbs;
-    if (m.bound != BoundBy::unknown) {
-      j["roofline_percent"] = 100 * m.roofline_fraction;
-      j["bound"] = to_string(m.bound);
-    }
-  } else {
-    j["reason"] = c.reason;
-  }
-  j["resources"] = {{"registers", c.resources.registers},
-                    {"spill_bytes", c.resources.spill_bytes},
-                    {"shared_bytes", c.resources.shared_bytes}};
-  return j;
+/// `rmsnorm<float> rows=8,hidden=256 on host`.
+std::string describe_subject(const TuneResult& result) {
+  std::string types, problem;
+  for (const auto& t : result.types) types += (types.empty() ? "" : ",") + t;
+  for (std::size_t i = 0; i < result.problem.size(); ++i)
+    problem += format("{}{}={}", i ? "," : " ", result.problem_fields[i], result.problem[i]);
+  return format("{}{}{} on {}", result.kernel, types.empty() ? "" : "<" + types + ">", problem,
+                result.device);
 }
 
 /// How large the space is and what its constraints refuse.
@@ -101,16 +75,6 @@ std::string describe_candidates(const TuneResult& result) {
   return text;
 }
 
-json space_json(const SpaceCount& space) {
-  json rejected = json::array();
-  for (const SpaceCount::Rejection& r : space.rejected)
-    rejected.push_back({{"reason", r.reason}, {"count", r.count}});
-  return {{"combinations", space.combinations},
-          {"allowed", space.allowed},
-          {"exact", space.exact},
-          {"rejected", rejected}};
-}
-
 }  // namespace
 
 std::string show_time(double seconds) {
@@ -130,13 +94,7 @@ std::string show_rate(double per_second, const char* unit) {
 }
 
 std::string describe(const TuneResult& result, const Roofline* roofline) {
-  std::string types, problem;
-  for (const auto& t : result.types) types += (types.empty() ? "" : ",") + t;
-  for (std::size_t i = 0; i < result.problem.size(); ++i)
-    problem += format("{}{}={}", i ? "," : "", result.problem_fields[i], result.problem[i]);
-  std::string text =
-      format("{}{} {} on {}{}\n", result.kernel, types.empty() ? "" : "<" + types + ">", problem,
-             result.device, result.from_store ? " (from the store)" : "");
+  std::string text = describe_subject(result) + (result.from_store ? " (from the store)\n" : "\n");
   text += describe_space(result.space) + describe_candidates(result);
   for (const std::string& warning : result.warnings) text += "  warning: " + warning + "\n";
   if (const auto& a = result.agreed; a && a->outcome == RankReport::Outcome::defaults)
@@ -154,47 +112,27 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
   if (best.status != CandidateStatus::measured) return text + "  nothing was measured\n";
   text += format("  winner  {:>9}  {}{}; {:.2f}x the default's speed\n", show_time(best.seconds),
                  result.describe(best), rates(result, best, roofline), result.speedup());
+  if (const std::string why = why_not_the_fastest(result); !why.empty()) text += "  " + why + "\n";
   return text;
 }
 
-json to_json(const TuneResult& result, const Roofline* roofline) {
-  json candidates = json::array(), versions = json::object(), counts = json::object();
-  for (const Candidate& c : result.candidates)
-    candidates.push_back(candidate_json(result, c, roofline));
-  for (const KeyField& v : result.versions) versions[v.name] = v.value;
-  for (int i = 0; i <= static_cast<int>(CandidateStatus::not_tried); ++i) {
-    const auto status = static_cast<CandidateStatus>(i);
-    counts[to_string(status)] = result.count(status);
-  }
-  json j{{"kernel", result.kernel},
-         {"types", result.types},
-         {"problem", named(result.problem_fields, result.problem)},
-         {"device", result.device},
-         {"from_store", result.from_store},
-         {"strategy", result.strategy},
-         {"complete", result.complete},
-         {"end", to_string(result.end)},
-         {"evaluated", result.evaluated},
-         {"warnings", result.warnings},
-         {"space", space_json(result.space)},
-         {"default", candidate_json(result, result.default_candidate(), roofline)},
-         {"winner", candidate_json(result, result.winner(), roofline)},
-         {"speedup", result.speedup()},
-         {"counts", counts},
-         {"compiled", result.compiled},
-         {"wall_s", result.wall_seconds},
-         {"compile_s", result.compile_seconds},
-         {"verify_s", result.verify_seconds},
-         {"time_s", result.time_seconds},
-         {"search_s", result.search_seconds},
-         {"versions", versions},
-         {"candidates", candidates}};
+std::string describe_timing(const TuneResult& result, const Roofline* roofline) {
+  const Candidate& c = result.winner();
+  std::string text = describe_subject(result) + "\n";
+  if (c.status != CandidateStatus::measured)
+    return text + format("  {}  {}: {}\n", to_string(c.status), result.describe(c), c.reason);
+  const auto [low, high] = std::minmax_element(c.samples.begin(), c.samples.end());
+  text += format("  {:>9}  {}{}\n", show_time(c.seconds), result.describe(c),
+                 rates(result, c, roofline));
+  text += format("  {} samples from {} to {}; verified (error {:.2g} of the tolerance)\n",
+                 c.samples.size(), show_time(*low), show_time(*high), c.max_error);
+  for (const std::string& warning : result.warnings) text += "  warning: " + warning + "\n";
+  return text;
+}
+
+json report_json(const TuneResult& result, const Roofline* roofline) {
+  json j = json::parse(kiln::to_json(result, roofline));
   if (roofline) j["roofline"] = to_json(*roofline);
-  if (const auto& a = result.agreed) {
-    j["plan_digest"] = a->plan_digest;
-    j["ranks"] = {{"rank", a->rank}, {"size", a->size},     {"outcome", to_string(a->outcome)},
-                  {"why", a->why},   {"broken", a->broken}, {"measured", a->measured}};
-  }
   return j;
 }
 

@@ -15,7 +15,11 @@ namespace kiln::tools {
 /// against winner; with a roofline also how far they are from it.
 std::string describe(const TuneResult& result, const Roofline* roofline = nullptr);
 
-nlohmann::json to_json(const TuneResult& result, const Roofline* roofline = nullptr);
+/// Three lines: the instance, whether it is right, and its time.
+std::string describe_timing(const TuneResult& result, const Roofline* roofline = nullptr);
+
+/// As kiln::to_json, with the roofline.
+nlohmann::json report_json(const TuneResult& result, const Roofline* roofline = nullptr);
 nlohmann::json to_json(const Roofline& roofline);
 
 /// `1.23 ms`, `45.6 us`.

@@ -158,11 +158,9 @@ class Tuning {
       throw UserError("give either a kernel or --problems FILE, not both");
     if (single_ && !recorded() && request_.kernel.empty())
       throw UserError("give a kernel, or --problems FILE");
-    if (single_ && !recorded() && request_.problem.empty()) {
-      const KernelDefinition kernel = context_.registry.make(request_.kernel, request_.types);
-      throw UserError("--problem is missing; kernel " + kernel.name + " wants " +
-                      wanted_fields(kernel));
-    }
+    if (single_ && !recorded())  // before a device is opened
+      static_cast<void>(
+          named_problem(context_.registry, request_.kernel, request_.types, request_.problem));
     for (const auto& [name, value] : {std::pair{"--seconds", request_.tuning.max_seconds},
                                       std::pair{"--target", request_.tuning.target_seconds}})
       if (!std::isfinite(value)) throw UserError(format("{}: {} is not a time", name, value));
@@ -269,7 +267,7 @@ class Tuning {
       std::fflush(stdout);
     }
     if (!request_.exported.empty() && context_.answers) write_export(result, defaults);
-    json out = to_json(result, roof());
+    json out = report_json(result, roof());
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
     if (result.end == SearchEnd::stopped && !result.from_store) return out;

@@ -1,4 +1,5 @@
 // Kernel in, regions and their descriptor out.
+#include <llvm/Demangle/Demangle.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/Transforms/Utils/ModuleUtils.h>
 
@@ -17,6 +18,9 @@ class DescriptorBuilder {
 
   Constant* number(std::uint32_t value) {
     return llvm::ConstantInt::get(llvm::Type::getInt32Ty(context_), value);
+  }
+  Constant* number64(std::uint64_t value) {
+    return llvm::ConstantInt::get(llvm::Type::getInt64Ty(context_), value);
   }
   Constant* table(std::vector<Constant*> values, llvm::Type* type, const char* name) {
     auto* array = llvm::ConstantArray::get(llvm::ArrayType::get(type, values.size()), values);
@@ -46,8 +50,8 @@ class DescriptorBuilder {
 }  // namespace
 
 // The constants below follow the layout of HostKernel and HostRegion field by field.
-static_assert(sizeof(HostRegion) == 24 && sizeof(HostKernel) == 56 &&
-              offsetof(HostKernel, name) == 8);
+static_assert(sizeof(HostRegion) == 24 && sizeof(HostKernel) == 72 && sizeof(HostVariable) == 24 &&
+              offsetof(HostKernel, name) == 8 && offsetof(HostKernel, variables) == 56);
 
 void form_regions(llvm::Module& module, const KernelInfo& info) {
   llvm::Function* function = module.getFunction(kEntryFunction);
@@ -70,13 +74,25 @@ void form_regions(llvm::Module& module, const KernelInfo& info) {
   }
   std::vector<Constant*> sizes;
   for (std::uint32_t bytes : info.parameter_bytes) sizes.push_back(build.number(bytes));
+  std::vector<Constant*> variables;
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(module.getContext());
+  llvm::StructType* const variable_type =
+      llvm::StructType::get(pointer, pointer, llvm::Type::getInt64Ty(module.getContext()));
+  for (llvm::GlobalVariable* variable : kept_variables(module))
+    variables.push_back(llvm::ConstantStruct::get(
+        variable_type,
+        {build.text(llvm::demangle(variable->getName().str())), variable,
+         build.number64(module.getDataLayout().getTypeAllocSize(variable->getValueType()))}));
+  const std::size_t variable_count = variables.size();
   const auto count = [&](std::size_t n) { return build.number(static_cast<std::uint32_t>(n)); };
   build.exported(
       {build.number(kHostAbiVersion), build.number(sizeof(HostKernel)), build.text(info.symbol),
        build.table(regions, region_type, "kiln_regions"),
        build.table(sizes, llvm::Type::getInt32Ty(module.getContext()), "kiln_parameters"),
        count(regions.size()), count(sizes.size()), build.number(kernel.slot_bytes),
-       build.number(info.static_shared), build.number(info.max_threads), build.number(uses_warp)});
+       build.number(info.static_shared), build.number(info.max_threads), build.number(uses_warp),
+       build.table(std::move(variables), variable_type, "kiln_variables"),
+       build.number64(variable_count)});
   function->eraseFromParent();
 }
 

@@ -104,6 +104,7 @@ class HostCompiler final : public Compiler {
     llvm::Module& module = *owner;
     trace.step("frontend", &module);
     module.setDataLayout(machine->createDataLayout());
+    keep_variables(module);
     KernelInfo info = read_kernel_info(module);
     define_arithmetic(module);
     inline_calls(module);

@@ -40,6 +40,10 @@ struct Suspension {
 
 /// Gives conversions and shifts that C++ leaves undefined the results that they have on a GPU.
 void define_arithmetic(llvm::Module& module);
+/// Keeps the source's global variables, used or not, as variables that others may write.
+void keep_variables(llvm::Module& module);
+/// Those that keep_variables() kept. @pre it has run
+std::vector<llvm::GlobalVariable*> kept_variables(llvm::Module& module);
 /// Reads names, parameter sizes and launch bounds, and removes everything but the kernel.
 KernelInfo read_kernel_info(llvm::Module& module);
 /// Leaves one function: the entry with all device functions inlined.

@@ -10,16 +10,21 @@
 //   k.arguments = {"float*", "float", "int"};
 //   k.space.parameter("BLOCK", {64, 128, 256}, 128);
 //   k.problem_fields = {"n"};
-//   k.geometry = [](auto config, auto problem) { return kiln::LaunchGeometry{...}; };
+//   k.geometry = k.by_name([](auto config, auto problem) {
+//     return kiln::LaunchGeometry{...config["BLOCK"]...problem["n"]...};
+//   });
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "kiln/named.hpp"
 #include "kiln/space.hpp"
 #include "kiln/workload.hpp"
 
@@ -62,14 +67,15 @@ struct KernelDefinition {
   std::vector<std::string> arguments;  ///< argument types, as the source spells them
   DynamicSpace space;
 
-  std::vector<std::string> problem_fields;
+  std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
   /// The problem that a problem is tuned for; empty: each problem for itself.
   std::function<Values(std::span<const std::int64_t>)> bucket;
   /// Both spans in field order.
   std::function<LaunchGeometry(std::span<const std::int64_t> config,
                                std::span<const std::int64_t> problem)>
       geometry;
-  /// Fills in the arguments of a launch for a problem, in signature order.
+  /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
+  /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
   /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
   /// an array's first element. Empty: `check` decides alone, or candidates are compared with the
@@ -84,9 +90,9 @@ struct KernelDefinition {
   std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
                             std::span<void* const> expected)>
       check;
-  /// Names what `workload` and `reference` make, e.g. "sparse, 2": functions cannot be compared, so
-  /// change it when the data become others, lest winners that were measured on the old ones be
-  /// used.
+  /// Names what `workload` (its variables included) and `reference` make, e.g. "sparse, 2":
+  /// functions cannot be compared, so change it when the data become others, lest winners that were
+  /// measured on the old ones be used.
   std::string data_version{};
   std::function<double(std::span<const std::int64_t>)> flops;  ///< operations of a problem
   std::function<double(std::span<const std::int64_t>)> bytes;  ///< least bytes moved for a problem
@@ -98,6 +104,29 @@ struct KernelDefinition {
                        const DeviceLimits&)>
       cost;
 
+  /// A function of a config and a problem whose values it finds by name (kiln::Named), as one that
+  /// takes them in field order: for `geometry`, `cost` and the constraints of `space`. Further
+  /// arguments are passed on. The names are those that `space` and `problem_fields` have now, so
+  /// these come first.
+  template <class F>
+  auto by_name(F f) const {
+    return [f = std::move(f), names = field_names()](std::span<const std::int64_t> config,
+                                                     std::span<const std::int64_t> problem,
+                                                     auto&&... more) {
+      return f(Named(names->parameters, config), Named(names->problem, problem),
+               std::forward<decltype(more)>(more)...);
+    };
+  }
+  /// The same for functions of a problem alone: `workload`, `reference`, `check`, `bucket`,
+  /// `flops`, `bytes`.
+  template <class F>
+  auto by_field(F f) const {
+    return [f = std::move(f), names = field_names()](std::span<const std::int64_t> problem,
+                                                     auto&&... more) {
+      return f(Named(names->problem, problem), std::forward<decltype(more)>(more)...);
+    };
+  }
+
   /// `void(float*, const float*, int)`.
   std::string signature() const;
   /// `n=1024`; for messages and tables.
@@ -107,6 +136,12 @@ struct KernelDefinition {
   Values bucketed(std::span<const std::int64_t> problem) const;
   /// @throws UserError naming the first field that is missing or contradicts another.
   void validate() const;
+
+ private:
+  struct FieldNames {
+    std::vector<std::string> parameters, problem;
+  };
+  std::shared_ptr<const FieldNames> field_names() const;
 };
 
 }  // namespace kiln

@@ -15,12 +15,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "kiln/kernel.hpp"
 #include "kiln/missing.hpp"
+#include "kiln/symbol.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln {
@@ -63,11 +65,19 @@ class HandleCore {
   virtual const ReadyKernel& current(std::span<const std::int64_t> problem) = 0;
   /// Launches from now on use this config. @throws as `current`.
   virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
+  /// A handle of the same kernel that never tunes: every problem has this config.
+  virtual std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t> config) const = 0;
+  /// Whether this is one.
+  virtual bool chosen() const noexcept { return false; }
   virtual const KernelDefinition& definition() const noexcept = 0;
   virtual const Engine& engine() const noexcept = 0;
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
+  /// A global variable of a kernel of this handle's. @throws UserError when there is none
+  virtual Symbol symbol(const ReadyKernel& ready, std::string_view name) const = 0;
+  /// What a global variable holds in all kernels of this handle, those to come included.
+  virtual void set_symbol(std::string name, std::span<const std::byte> data) = 0;
 
   const ReadyKernel& at(std::span<const std::int64_t> problem) {
     if (const ReadyKernel* ready = find(problem)) return *ready;
@@ -118,6 +128,10 @@ class Bound {
       launch(stream, static_cast<Args>(args)...);
   }
   const LaunchGeometry& geometry() const noexcept { return geometry_; }
+
+  /// A global variable of the source, in this kernel's module alone: a kernel that is tuned anew
+  /// later has its own, which Tuned::symbol fills, too. @throws UserError that says which there are
+  Symbol symbol(std::string_view name) const { return core_->symbol(*ready_, name); }
 
  private:
   void launch(Stream stream, Args... args) const {
@@ -190,6 +204,19 @@ class Tuned<Config, Problem, void(Args...)> {
     return core_->verify(to_values(problem), seed);
   }
 
+  /// As DynamicTuned::with_config.
+  Tuned with_config(const Config& config) const {
+    Tuned chosen = *this;
+    chosen.core_ = core_->with_config(to_values(config));
+    return chosen;
+  }
+
+  /// As DynamicTuned::symbol.
+  template <class T>
+  void symbol(std::string name, const T& data) const {
+    core_->set_symbol(std::move(name), detail::bytes_of(data));
+  }
+
  private:
   friend Region;
   auto values_of(const Problem& problem) const {
@@ -240,6 +267,25 @@ class DynamicTuned {
   Verification verify(const Values& problem, std::uint64_t seed = 2) const;
   /// The config in use for a problem, in parameter order.
   Values config(const Values& problem) const;
+
+  /// This kernel with a config of the caller's choice, in parameter order (`space.config({{"block",
+  /// 64}})`), for every problem; values outside the space's lists are allowed. Its launches compile
+  /// that config if need be and never tune, whatever is on record; `tune` verifies and times it
+  /// alone, on the workload's data; nothing is recorded, ranks are not asked. A region launches it,
+  /// but tunes it no further. It has the variables that this handle was given until now.
+  /// @throws UserError when `config` has another number of values; its launches, when it breaks a
+  /// constraint for their problem; its `tune`, TuningFailedError when it cannot be used.
+  DynamicTuned with_config(const Values& config) const;
+
+  /// Fills a `__constant__` or `__device__` variable of the source (`filter`, `image::filter`) with
+  /// `data`, elements in one piece or a value, in every kernel of this handle: those that are
+  /// ready, whose launches must have ended, and those that will be. What candidates are measured
+  /// with is the workload's. @throws UserError when a kernel has no such variable, or one of
+  /// another size; where none is ready yet, when one is made ready.
+  template <class T>
+  void symbol(std::string name, const T& data) const {
+    core_->set_symbol(std::move(name), detail::bytes_of(data));
+  }
 
  private:
   friend Region;

@@ -52,13 +52,14 @@ struct PrecompileReport {
   double busy_seconds = 0;               ///< sum over the threads, of the time spent on instances
   unsigned threads = 0;
   bool stopped = false;
-  BundleInfo bundle;  ///< empty when stopped
+  BundleInfo bundle;  ///< empty when stopped, or when every instance failed
 };
 
-/// Failed instances are reported and left out. `output` is replaced as a whole; the same sources,
-/// compiler and jobs give the same bytes. @throws UserError for an empty job, a target that the
-/// compiler does not know or a bad key; EnvironmentError when a compiler is missing or the file
-/// cannot be written; both before anything is compiled where that can be known.
+/// Failed instances are reported and left out; when all failed nothing is written. `output` is
+/// replaced as a whole; the same sources, compiler and jobs give the same bytes. @throws UserError
+/// for an empty job, a target that the compiler does not know or a bad key; EnvironmentError when a
+/// compiler is missing or the file cannot be written; both before anything is compiled where that
+/// can be known.
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
                             const std::filesystem::path& output,
                             const PrecompileOptions& options = {});

@@ -92,6 +92,9 @@ class DynamicSpace {
   Values config(const std::map<std::string, std::int64_t>& named) const;
   /// `block=256,body=mma`.
   std::string describe(std::span<const std::int64_t> config) const;
+  /// The config of such a text; parameters left out are as in the default of a kind of target.
+  /// @throws UserError naming what is not of this form, unknown, given twice or outside the space.
+  Values parse(std::string_view text, Target::Kind kind = Target::Kind::cuda) const;
 
  private:
   std::vector<Parameter> parameters_;

@@ -6,12 +6,16 @@
 //   }
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <functional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "kiln/symbol.hpp"
 #include "kiln/types.hpp"
 
 namespace kiln {
@@ -36,6 +40,13 @@ class Workload {
     std::size_t count = 1;  ///< elements
     std::size_t element_bytes = 0;
     std::vector<std::byte> bytes;  ///< outputs: poisoned
+  };
+
+  /// What a global variable holds while candidates are verified and timed.
+  struct Variable {
+    std::string name;
+    /// By the config's values, in parameter order.
+    std::function<std::vector<std::byte>(std::span<const std::int64_t> config)> make;
   };
 
   explicit Workload(std::uint64_t seed = 1) : seed_(seed) {}
@@ -66,6 +77,34 @@ class Workload {
     return add(data_type<T>(), Direction::in, false, 1, sizeof(T), &value);
   }
 
+  /// A `__constant__` or `__device__` variable of the source, by its name there (`filter`,
+  /// `image::filter`, `table<float>`), and all of its data: elements in one piece, or a value.
+  /// Without this a variable holds what the source gives it, which is zeros as a rule.
+  ///
+  /// The data are copied into each candidate's own module before it runs. One that changes the
+  /// variable gets it back as it was before each launch, verified or timed, if it does so when it
+  /// is verified. A variable that is not there, or has another size, fails the candidate.
+  /// @throws UserError when the variable has data already
+  template <class T>
+    requires(!std::invocable<const T&, std::span<const std::int64_t>>)
+  Workload& symbol(std::string name, const T& data) {
+    const std::span<const std::byte> bytes = detail::bytes_of(data);
+    return variable(std::move(name), [copy = std::vector<std::byte>(bytes.begin(), bytes.end())](
+                                         std::span<const std::int64_t>) { return copy; });
+  }
+  /// The same with data that depend on the config: `make` gets its values in parameter order
+  /// (`kiln::from_values<Config>` makes a struct of them).
+  template <class F>
+    requires std::invocable<const F&, std::span<const std::int64_t>>
+  Workload& symbol(std::string name, F make) {
+    return variable(std::move(name), [make](std::span<const std::int64_t> config) {
+      const auto data = make(config);
+      const std::span<const std::byte> bytes = detail::bytes_of(data);
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    });
+  }
+
+  const std::vector<Variable>& variables() const noexcept { return variables_; }
   const std::vector<Argument>& arguments() const noexcept { return arguments_; }
   std::vector<Argument>& arguments() noexcept { return arguments_; }
 
@@ -77,8 +116,13 @@ class Workload {
                 std::size_t element_bytes, const void* data);
   Workload& random(DataType type, Direction direction, std::size_t count, Uniform range);
 
+  Workload& variable(
+      std::string name,
+      std::function<std::vector<std::byte>(std::span<const std::int64_t> config)> make);
+
   std::uint64_t seed_;
   std::vector<Argument> arguments_;
+  std::vector<Variable> variables_;
 };
 
 }  // namespace kiln

@@ -4,7 +4,9 @@
 #include <array>
 #include <exception>
 #include <utility>
+#include <vector>
 
+#include "codegen/resource_report.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/cuda/cuda_objects.hpp"
@@ -113,16 +115,23 @@ DeviceInfo read_info(const CudaContext& context, int ordinal) {
 
 class CudaKernel final : public LoadedKernel {
  public:
-  CudaKernel(CudaModule module, CUfunction function, codegen::ResourceUsage resources)
-      : module_(std::move(module)), function_(function), resources_(resources) {}
+  CudaKernel(CudaModule module, CUfunction function, codegen::ResourceUsage resources,
+             std::vector<codegen::CubinVariable> variables)
+      : module_(std::move(module)),
+        function_(function),
+        resources_(resources),
+        variables_(std::move(variables)) {}
 
   const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
   CUfunction function() const noexcept { return function_; }
+  CUmodule module() const noexcept { return module_.get(); }
+  const std::vector<codegen::CubinVariable>& variables() const noexcept { return variables_; }
 
  private:
   CudaModule module_;
   CUfunction function_;
   codegen::ResourceUsage resources_;
+  std::vector<codegen::CubinVariable> variables_;
 };
 
 class CudaReplay final : public Replay {
@@ -240,7 +249,24 @@ class CudaDevice final : public Device {
     usage.static_shared = attribute(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
     usage.max_threads = attribute(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     allow_shared(binary, function, usage.static_shared, max_dynamic_shared);
-    return std::make_shared<CudaKernel>(std::move(module), function, usage);
+    return std::make_shared<CudaKernel>(std::move(module), function, usage,
+                                        codegen::read_cubin_variables(binary.code));
+  }
+
+  std::vector<ModuleVariable> variables(const LoadedKernel& kernel) const override {
+    const auto& loaded = static_cast<const CudaKernel&>(kernel);
+    const WorkingContext working(*context_);
+    std::vector<ModuleVariable> found;
+    for (const codegen::CubinVariable& v : loaded.variables()) {
+      CUdeviceptr at = 0;
+      std::size_t bytes = 0;
+      const CUresult result =
+          driver_.ModuleGetGlobal(&at, &bytes, loaded.module(), v.symbol.c_str());
+      if (result == CUDA_ERROR_NOT_FOUND) continue;  // the compiler's own
+      driver_.check(result, "cuModuleGetGlobal");
+      found.push_back({v.name, reinterpret_cast<void*>(at), bytes});
+    }
+    return found;
   }
 
   void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream stream,

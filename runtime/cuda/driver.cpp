@@ -71,6 +71,7 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.required("cuModuleLoadData", t.ModuleLoadData);
   loader.required("cuModuleUnload", t.ModuleUnload);
   loader.required("cuModuleGetFunction", t.ModuleGetFunction);
+  loader.required("cuModuleGetGlobal", t.ModuleGetGlobal);
   loader.required("cuFuncGetAttribute", t.FuncGetAttribute);
   loader.required("cuFuncSetAttribute", t.FuncSetAttribute);
   loader.required("cuOccupancyMaxActiveBlocksPerMultiprocessor",

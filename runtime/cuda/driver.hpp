@@ -40,6 +40,7 @@ struct DriverTable {
   decltype(&::cuModuleLoadData) ModuleLoadData = nullptr;
   decltype(&::cuModuleUnload) ModuleUnload = nullptr;
   decltype(&::cuModuleGetFunction) ModuleGetFunction = nullptr;
+  decltype(&::cuModuleGetGlobal) ModuleGetGlobal = nullptr;
   decltype(&::cuFuncGetAttribute) FuncGetAttribute = nullptr;
   decltype(&::cuFuncSetAttribute) FuncSetAttribute = nullptr;
   decltype(&::cuOccupancyMaxActiveBlocksPerMultiprocessor)

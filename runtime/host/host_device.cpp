@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <thread>
 
 #include <sys/mman.h>
@@ -73,6 +74,14 @@ class HostDevice final : public HostMemoryDevice {
                       void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
         {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+  }
+
+  std::vector<ModuleVariable> variables(const LoadedKernel& kernel) const override {
+    const codegen::HostKernel& host = static_cast<const LoadedHostKernel&>(kernel).module.kernel();
+    std::vector<ModuleVariable> found;
+    for (const codegen::HostVariable& v : std::span(host.variables, host.variable_count))
+      found.push_back({v.name, v.address, v.bytes});
+    return found;
   }
 
   int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }

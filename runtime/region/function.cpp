@@ -47,6 +47,9 @@ class FunctionHandle final : public HandleCore {
     const auto alone = function_->known(problem);
     return publish(problem, alone ? alone->winner().config : function_->default_knobs());
   }
+  std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t>) const override {
+    refuse();
+  }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
     publish(problem, config);
     function_->use(problem, config);
@@ -61,6 +64,8 @@ class FunctionHandle final : public HandleCore {
   TuneResult tune(std::span<const std::int64_t>, const TuneOptions*) override { refuse(); }
   std::optional<TuneResult> known(std::span<const std::int64_t>) override { refuse(); }
   Verification verify(std::span<const std::int64_t>, std::uint64_t) override { refuse(); }
+  Symbol symbol(const ReadyKernel&, std::string_view) const override { refuse(); }
+  void set_symbol(std::string, std::span<const std::byte>) override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() {

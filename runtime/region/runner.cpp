@@ -147,6 +147,11 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
   if (&launch.handle->engine() != &engine_)
     throw UserError(
         format("kernel {}: its handle is of another runtime than the region's", kernel.name));
+  if (launch.handle->chosen()) {  // nothing is left to be tuned
+    late_bases_.emplace(key, launch.handle->current(launch.bucket));
+    late_handles_.push_back(launch.handle);
+    return places_.emplace(std::move(key), std::nullopt).first->second;
+  }
   const Key record = record_key(kernel, launch.bucket, engine_.device()->info(),
                                 engine_.builder().kernel_source(kernel));
   const auto known = std::find(keys_.begin(), keys_.end(), record);
@@ -171,8 +176,8 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
 ReadyKernel RegionRunner::base_of(const RegionLaunch& launch) const {
   if (!defaults_) return launch.handle->current(launch.bucket);
   const KernelDefinition& kernel = launch.handle->definition();
-  auto made = engine_.make_ready(kernel, launch.bucket,
-                                 kernel.space.default_config(engine_.device()->info().target.kind));
+  auto made = launch.handle->ready(
+      launch.bucket, kernel.space.default_config(engine_.device()->info().target.kind));
   if (auto* missing = std::get_if<Missing>(&made)) throw MissingError(std::move(*missing));
   return std::get<ReadyKernel>(std::move(made));
 }

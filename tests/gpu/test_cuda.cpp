@@ -1,7 +1,9 @@
 // The CUDA device and NVRTC on real hardware.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <span>
 #include <thread>
 
 #include "codegen/nvrtc.hpp"
@@ -9,6 +11,7 @@
 #include "kiln_test.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 #include "runtime/cuda/cuda_objects.hpp"
+#include "runtime/module_data.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
@@ -267,4 +270,37 @@ TEST_CASE("what the driver refuses is an environment error", "[gpu]") {
   add.launch(device->tuning_stream(), add.device_out.data());
   device->synchronize(device->tuning_stream());
   CHECK(add.wrong(add.device_out.data()) == 0);
+}
+
+TEST_CASE("variables of a module are filled, each module's for itself", "[cuda]") {
+  const auto device = open();
+  const codegen::Binary binary = compile(*device, R"(
+    namespace image { static __constant__ float scale[2]; }
+    __device__ int calls;
+    __global__ void k(float* y) {
+      y[threadIdx.x] = image::scale[threadIdx.x];
+      if (threadIdx.x == 0) ++calls;
+    })",
+                                         "k", "void(float*)");
+  const auto a = device->load(binary, 0), b = device->load(binary, 0);
+  const float scales[] = {3, 5};
+  const ModuleVariable scale = find_variable(*device, *a, "scale");
+  CHECK(scale.name == "image::scale");
+  write_variable(*device, scale, std::as_bytes(std::span(scales)));
+  const DeviceMemory y(device, sizeof scales);
+  const auto run = [&](const LoadedKernel& kernel) {
+    void* out = y.data();
+    void* args[] = {&out};
+    device->launch(kernel, {{1}, {2}, 0}, device->tuning_stream(), args);
+    std::array<float, 2> got{};
+    device->synchronize(device->tuning_stream());
+    device->copy_to_host(got.data(), y.data(), sizeof got);
+    return got;
+  };
+  CHECK(run(*a) == std::array<float, 2>{3, 5});
+  CHECK(run(*a) == std::array<float, 2>{3, 5});
+  CHECK(run(*b) == std::array<float, 2>{0, 0});
+  int calls = 0;
+  device->copy_to_host(&calls, find_variable(*device, *a, "calls").address, sizeof calls);
+  CHECK(calls == 2);
 }

@@ -53,6 +53,17 @@ def main():
     assert second["from_store"] and second["compiled"] == 0
     assert second["winner"]["config"] == first["winner"]["config"]
 
+    # One config, named in part: verified and timed, not remembered.
+    one = {"block": first["candidates"][1]["config"]["block"]} if "block" in first["default"]["config"] else {}
+    text = ",".join(f"{k}={v}" for k, v in one.items())
+    time = ("time", "rmsnorm", "--problem", "rows=8,hidden=256", "--device", "host", "--config", text)
+    timed = json.loads(kiln(*time, "--json"))
+    assert [c["status"] for c in timed["candidates"]] == ["measured"], timed
+    assert timed["winner"]["config"] == {**first["default"]["config"], **one}, timed["winner"]
+    assert "samples from" in kiln(*time)
+    for wrong in ("nonsense=1", "block", "block=x"):
+        kiln(*time[:-1], wrong, code=1)
+
     stats = json.loads(kiln("cache", "stats", "--json"))
     assert stats["records"] == 1 and stats["binaries"] == len(measured), stats
     entries = json.loads(kiln("cache", "explain", "--json"))

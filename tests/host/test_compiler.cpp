@@ -1,8 +1,10 @@
 // The compiler as the rest of Kiln sees it: failures as data, options, threads, no LLVM when run.
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <thread>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,4 +226,21 @@ TEST_CASE("modules outlive nothing they should not, and many can be loaded", "[h
   for (int i = 0; i < 100; i += 3) modules.erase(modules.begin() + i % 50);
   for (const HostModule& module : modules) module.launch({1}, {8}, 0, arguments);
   CHECK(out == std::vector<int>(8, int(modules.size())));
+}
+
+TEST_CASE("a compiler's warnings are in the binary, not on standard error", "[host][compiler]") {
+  const kiln::test::TemporaryDirectory folder;
+  std::fflush(stderr);
+  const int kept = ::dup(2);
+  const int file = ::open((folder.path() / "stderr").c_str(), O_CREAT | O_RDWR, 0600);
+  REQUIRE(file >= 0);
+  ::dup2(file, 2);
+  const Binary binary = compile("__global__ void k(int* y) { int odd = 3.5; y[0] = odd; }", "k");
+  ::dup2(kept, 2);
+  ::close(kept);
+  const auto written = ::lseek(file, 0, SEEK_END);
+  ::close(file);
+  CHECK(written == 0);
+  CHECK_THAT(binary.log, contains("test.cu:1"));
+  CHECK_THAT(binary.log, contains("warning"));
 }

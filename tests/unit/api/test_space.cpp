@@ -62,6 +62,20 @@ TEST_CASE("a constexpr space in the form that Kiln uses", "[api][space]") {
   CHECK(space.default_config() == Values{128, 4, 0, 0, 2});
   CHECK(space.combinations() == 36);
 
+  CHECK(space.parse("block=64,order=column") == Values{64, 4, 0, 1, 2});
+  CHECK(space.parse(space.describe(Values{256, 2, 1, 1, 2})) == Values{256, 2, 1, 1, 2});
+  CHECK(space.parse("order=1") == Values{128, 4, 0, 1, 2});
+  CHECK(space.parse("") == space.default_config());
+  CHECK(user_error([&] { space.parse("order=diagonal"); }).find("no value of parameter 'order'") !=
+        std::string::npos);
+  CHECK(user_error([&] { space.parse("block=96"); }).find("not among the values") !=
+        std::string::npos);
+  CHECK(user_error([&] { space.parse("block=64,block=128"); }).find("given twice") !=
+        std::string::npos);
+  CHECK(user_error([&] { space.parse("blocks=64"); }).find("unknown parameter") !=
+        std::string::npos);
+  CHECK(user_error([&] { space.parse("block"); }).find("parameter=value") != std::string::npos);
+
   const DeviceLimits limits;
   const Values large{1000}, small{100};
   CHECK(space.violated(Values{128, 4, 0, 0, 2}, large, limits) == nullptr);

@@ -104,3 +104,63 @@ TEST_CASE("buckets", "[codegen][definition]") {
   k.bucket = [](auto) { return Values{1}; };
   CHECK_THROWS_AS(k.bucketed(Values{5, 6}), UserError);
 }
+
+TEST_CASE("a definition without problem fields has one problem", "[codegen][definition]") {
+  KernelDefinition k = good();
+  k.problem_fields.clear();
+  k.validate();
+  CHECK(k.problem({}).empty());
+  CHECK(k.bucketed({}).empty());
+  CHECK(k.describe_problem({}) == "(its only problem)");
+}
+
+TEST_CASE("functions of a definition find values by name", "[codegen][definition]") {
+  KernelDefinition k = good();
+  k.space.parameter("items", {1, 2}, 1);
+  k.geometry = k.by_name([](auto config, auto problem) {
+    return LaunchGeometry{{unsigned(problem["m"]), unsigned(problem[0])},
+                          {unsigned(config["items"]), unsigned(config["block"])}};
+  });
+  k.space.where("blocks fit", k.by_name([](Named c, Named p, const DeviceLimits& limits) {
+    return c["block"] * c["items"] <= p["n"] && c["block"] <= limits.max_threads_per_block;
+  }));
+  k.cost =
+      k.by_name([](Named c, Named p, const DeviceLimits&) { return double(p["n"] / c["items"]); });
+  k.bucket = k.by_field([](Named p) { return Values{p["n"], 7 * p["m"]}; });
+  k.workload = k.by_field([](Named p, Workload& w) { w.output<float>(std::size_t(p["m"])); });
+  k.flops = k.by_field([](Named p) { return 2.0 * double(p["n"]); });
+  const KernelDefinition copy = k;  // keeps what the functions need
+  const Values config{64, 2}, problem{128, 5};
+  const LaunchGeometry g = copy.geometry(config, problem);
+  CHECK(g.grid.x == 5);
+  CHECK(g.grid.y == 128);
+  CHECK(g.block.x == 2);
+  CHECK(g.block.y == 64);
+  CHECK_FALSE(copy.space.violated(config, problem, DeviceLimits{}));
+  const Values small{127, 5};
+  CHECK(copy.space.violated(config, small, DeviceLimits{}));
+  CHECK(copy.cost(config, problem, DeviceLimits{}) == 64);
+  CHECK(copy.bucketed(problem) == Values{128, 35});
+  CHECK(copy.flops(problem) == 256);
+  Workload workload;
+  copy.workload(problem, workload);
+  CHECK(workload.arguments().at(0).count == 5);
+  CHECK(Named({}, config).values().size() == 2);
+}
+
+TEST_CASE("a name that is not there is an error that says which are", "[codegen][definition]") {
+  KernelDefinition k = good();
+  const auto said = [&](auto f) -> std::string {
+    try {
+      k.geometry = k.by_name(f);
+      k.geometry(Values{64}, Values{1, 2});
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(said([](Named c, Named) { return LaunchGeometry{{unsigned(c["blokc"])}, {}}; }) ==
+        "there is no field 'blokc' (known: block)");
+  CHECK(said([](Named, Named p) { return LaunchGeometry{{unsigned(p["block"])}, {}}; }) ==
+        "there is no field 'block' (known: n, m)");
+}

@@ -50,7 +50,7 @@ TEST_CASE("parameters as template arguments", "[codegen][instance]") {
   CHECK(s.text == scale().source.text);
   CHECK(s.signature == "void(float*)");
   CHECK(s.label == "scale<float>{block=64,swap=1}");
-  CHECK(s.path == "scale.cu");
+  CHECK(s.path == "<scale>");
   CHECK(s.cacheable);
   CHECK(source_of(scale(), {-128, 0}).entry == "scale<-128, false, float>");
   KernelDefinition plain = scale();
@@ -79,7 +79,7 @@ TEST_CASE("parameters as constants", "[codegen][instance]") {
   const Source s = source_of(k);
   CHECK(s.entry == "scale");
   CHECK(s.text.rfind("constexpr int block = 64;\nconstexpr bool swap = true;\n"
-                     "#line 1 \"scale.cu\"\ntemplate",
+                     "#line 1 \"<scale>\"\ntemplate",
                      0) == 0);
   // An int would cut it.
   CHECK(source_of(k, {std::int64_t{1} << 40, 0})

@@ -1,7 +1,9 @@
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <thread>
 
+#include "codegen/instance.hpp"
 #include "codegen/nvrtc.hpp"
 #include "codegen/resource_report.hpp"
 #include "kiln_test.hpp"
@@ -422,4 +424,59 @@ TEST_CASE("four threads compile at once", "[codegen][nvrtc]") {
   for (auto& thread : threads) thread.join();
   CHECK(good == 12);
   CHECK(refused == 12);
+}
+
+TEST_CASE("a cubin tells its variables, also those that no kernel reads", "[codegen][nvrtc]") {
+  if (!nvrtc()) return;
+  const Binary binary = must_compile(kernel(R"(
+    __constant__ float filter[9];
+    static __constant__ int unused[5];
+    namespace image { __device__ double scale; }
+    namespace { __constant__ int hidden[2]; }
+    template <class T> __constant__ T table[4];
+    extern __shared__ float dynamic[];
+    __global__ void k(float* y, int n) {
+      __shared__ float tile[32];
+      tile[threadIdx.x] = filter[n % 9] + hidden[n & 1] + table<float>[n & 3];
+      if (n < 0) printf("negative: %d\\n", n);
+      __syncthreads();
+      dynamic[threadIdx.x] = tile[n & 31] + image::scale;
+      y[n] = dynamic[0];
+    })"));
+  std::map<std::string, std::uint64_t> sizes;
+  for (const CubinVariable& v : read_cubin_variables(binary.code)) {
+    // An anonymous namespace gets a name of its own in front.
+    const std::size_t end = v.name.rfind("(anonymous namespace)");
+    sizes[end == std::string::npos ? v.name : v.name.substr(end)] = v.bytes;
+  }
+  CHECK(sizes == std::map<std::string, std::uint64_t>{{"filter", 36},
+                                                      {"unused", 20},
+                                                      {"image::scale", 8},
+                                                      {"(anonymous namespace)::hidden", 8},
+                                                      {"table<float>", 16}});
+  // Whatever is cut off, nothing is read past the end.
+  const auto whole = binary.code.view();
+  for (std::size_t size = 0; size < whole.size(); size += 61) {
+    const std::vector<std::byte> part(whole.begin(), whole.begin() + std::ptrdiff_t(size));
+    for (const CubinVariable& v : read_cubin_variables(part)) CHECK_FALSE(v.name.empty());
+  }
+}
+
+TEST_CASE("a text may include a file that is named like its kernel", "[codegen][nvrtc]") {
+  if (!nvrtc()) return;
+  const Scratch scratch;
+  scratch.write("scale.cu", "__global__ void scale(float* y) { y[threadIdx.x] *= FACTOR; }\n");
+  KernelDefinition k;
+  k.name = "scale";
+  k.source.text = "#include \"scale.cu\"\n";
+  k.source.include_dirs = {scratch.path(".")};
+  k.entry = "scale";
+  k.passing = Passing::constants;
+  k.arguments = {"float*"};
+  k.space.parameter("FACTOR", {2, 3}, 2);
+  k.geometry = [](auto, auto) { return LaunchGeometry{}; };
+  IncludeCache cache;
+  const Target target = Target::parse("sm_80");
+  const Source source = make_source(k, Values{3}, target, *nvrtc(), cache);
+  CHECK(must_compile(source).symbol == "_Z5scalePf");
 }

@@ -41,4 +41,6 @@ TEST_CASE("bytes that are no cubin have no resources", "[codegen][resources]") {
   CHECK_FALSE(read_cubin_resources({}, "k"));
   std::vector<std::byte> bytes(64, std::byte{0xff});
   CHECK_FALSE(read_cubin_resources(bytes, "k"));
+  CHECK(read_cubin_variables({}).empty());
+  CHECK(read_cubin_variables(bytes).empty());
 }

@@ -26,7 +26,12 @@ namespace kiln::test {
 struct Behaviour {
   double seconds = 1e-3;                 ///< per launch, by the fake clock
   std::function<void(void** args)> run;  ///< empty: computes the right result
+  /// Global variables, as the source initialises them: each module has its own.
+  std::map<std::string, std::vector<std::byte>> variables;
+  /// Instead of `run`, with this module's variables.
+  std::function<void(void** args, std::map<std::string, std::vector<std::byte>>&)> run_with;
   std::string compile_log;               ///< not empty: does not compile
+  std::string warnings;                  ///< of the compiler, where it compiles
   std::string load_error, launch_error;  ///< not empty: thrown
   int fails_after = 0;                   ///< launches that work before `launch_error`
   codegen::ResourceUsage resources;
@@ -49,7 +54,7 @@ class Script {
 class FakeKernel final : public runtime::LoadedKernel {
  public:
   FakeKernel(std::string text, Behaviour& does, std::atomic<int>& live)
-      : entry(std::move(text)), behaviour(does), live_(live) {
+      : entry(std::move(text)), behaviour(does), variables(does.variables), live_(live) {
     ++live_;
   }
   ~FakeKernel() override { --live_; }
@@ -57,6 +62,7 @@ class FakeKernel final : public runtime::LoadedKernel {
 
   const std::string entry;
   Behaviour& behaviour;
+  mutable std::map<std::string, std::vector<std::byte>> variables;
   mutable std::atomic<int> launches{0};
 
  private:
@@ -127,11 +133,21 @@ class FakeDevice final : public runtime::Device {
     if (is_lost || (!b.launch_error.empty() && kernel.launches > b.fails_after))
       throw EnvironmentError(is_lost ? "device lost" : b.launch_error);
     if (on_launch) on_launch(kernel.entry, args);
-    if (b.run)
+    if (b.run_with)
+      b.run_with(args, kernel.variables);
+    else if (b.run)
       b.run(args);
     else if (compute)
       compute(args);
     now_.fetch_add(b.seconds * pace, std::memory_order_relaxed);
+  }
+
+  std::vector<runtime::ModuleVariable> variables(
+      const runtime::LoadedKernel& loaded) const override {
+    std::vector<runtime::ModuleVariable> found;
+    for (auto& [name, bytes] : static_cast<const FakeKernel&>(loaded).variables)
+      found.push_back({name, bytes.data(), bytes.size()});
+    return found;
   }
 
   int occupancy(const runtime::LoadedKernel& loaded, int, unsigned) const override {
@@ -241,6 +257,7 @@ class FakeCompiler final : public codegen::Compiler {
     binary.target = target;
     binary.symbol = "k";
     binary.resources = behaviour.resources;
+    binary.log = behaviour.warnings;
     const auto code = std::as_bytes(std::span(source.entry));
     binary.code = std::vector<std::byte>(code.begin(), code.end());
     return binary;

@@ -238,3 +238,34 @@ TEST_CASE("a compiler is made once, and its absence is told", "[runtime][builder
   CHECK(builder.build(doubling(), config, kTarget).binary());
   CHECK(made == 2);
 }
+
+TEST_CASE("a compiler's warnings go to the log, each once for a kernel", "[runtime][builder]") {
+  Bench bench;
+  std::mutex mutex;
+  std::vector<std::string> said;
+  runtime::Builder builder(
+      bench.store, [&](Target::Kind) { return bench.compiler; },
+      [&](LogLevel level, std::string_view text) {
+        std::lock_guard lock(mutex);
+        if (level == LogLevel::warning) said.emplace_back(text);
+      },
+      2);
+  bench.of(1).warnings = "k.cu(3): warning: 1 is odd";
+  bench.of(2).warnings = "k.cu(4): warning: 2 is odd";
+  bench.of(3).warnings = "k.cu(3): warning: something else";
+  builder.build_all(doubling(), configs(4), kTarget, {});
+  REQUIRE(said.size() == 2);
+  std::sort(said.begin(), said.end(),
+            [](const auto& a, const auto& b) { return a.back() < b.back(); });
+  CHECK(said[1] == "compiling doubling{a=3,b=0}:\nk.cu(3): warning: something else");
+  CHECK(said[0].find("is odd") != std::string::npos);
+  // Another kernel's are its own.
+  KernelDefinition other = doubling();
+  other.name = "other";
+  builder.build(other, Values{1, 0}, kTarget);
+  REQUIRE(said.size() == 3);
+  CHECK(said[2] == "compiling other{a=1,b=0}:\nk.cu(3): warning: 1 is odd");
+  // From the store nothing is compiled, so nothing is said.
+  builder.build_all(doubling(), configs(4), kTarget, {});
+  CHECK(said.size() == 3);
+}

@@ -137,5 +137,5 @@ TEST_CASE("a misspelt entry is named, with what was probably meant", "[runtime][
         "undeclared, for " + std::to_string(a);
   const std::string text = failure_of(process.runtime().tuned(kernel));
   CHECK(has(text, "4 x "));
-  CHECK(has(text, "doubling.cu has no function twise; did you mean twice?"));
+  CHECK(has(text, "<doubling> has no function twise; did you mean twice?"));
 }

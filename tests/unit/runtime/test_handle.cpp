@@ -226,3 +226,76 @@ TEST_CASE("handles, bounds and arrays outlive their runtime", "[runtime][handle]
   CHECK(process.device->live_kernels == 0);
   CHECK(process.device->live_allocations == 0);
 }
+
+TEST_CASE("a config of one's own is launched and timed, and nothing remembers it",
+          "[runtime][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  (*process.script)[typed_entry(8)].seconds = 0.5e-3;
+  const Runtime runtime = process.runtime();
+  const Typed kernel = typed_doubling();
+  const auto handle = runtime.tuned(kernel);
+  const auto four = handle.with_config({4, 0});
+  Buffers b(50);
+  four({}, b.y.data(), b.x.data(), 50);
+  CHECK(b.doubled());
+  CHECK(four.config({50}).a == 4);
+  CHECK(four.at({50}).geometry().block.x == 4);
+  CHECK(four.verify({50}).right);
+  CHECK(process.compiler->compiles == 1);
+  CHECK(process.device->timings == 0);  // not tuned
+
+  const TuneResult timed = four.tune({50});
+  REQUIRE(timed.candidates.size() == 1);
+  CHECK(timed.winner().config == Values{4, 0});
+  CHECK(timed.winner().status == CandidateStatus::measured);
+  CHECK(timed.winner().seconds == Approx(1e-3));
+  CHECK(timed.winner().samples.size() >= 3);
+  CHECK(process.compiler->compiles == 1);
+  CHECK(directory.entries(".json").empty());
+  CHECK_FALSE(four.known({50}));
+  CHECK(runtime.statistics().tuned == 0);
+
+  // The handle that it comes from tunes as ever, and what is on record moves none.
+  CHECK(handle.config({50}).a == 8);
+  CHECK(handle.known({50}));
+  CHECK_FALSE(four.known({50}));
+  CHECK(four.config({50}).a == 4);
+  CHECK(handle.with_config({2, 0}).config({50}).a == 2);
+}
+
+TEST_CASE("a config that cannot be used says why", "[runtime][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  KernelDefinition k = doubling();
+  k.space.where("a is at most 4", [](auto c, auto, const DeviceLimits&) { return c[0] <= 4; });
+  const DynamicTuned handle = runtime.tuned(k);
+  Buffers b(50);
+  const auto said = [&](const auto& f) -> std::string {
+    try {
+      f();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const auto launch = [&](const DynamicTuned& h) {
+    h({}, Values{50}, b.y.data(), static_cast<const float*>(b.x.data()), 50);
+  };
+  CHECK(said([&] { launch(handle.with_config({8, 0})); }) ==
+        "kernel doubling with a=8,b=0 for n=50 breaks a constraint: a is at most 4");
+  CHECK(said([&] { handle.with_config({8}); }) ==
+        "kernel doubling: a config of 1 values was given, it has 2 parameters");
+  launch(handle.with_config({3, 0}));  // is in no list
+  CHECK(b.doubled());
+  process.of(2).run = [](void** args) { (*static_cast<float**>(args[0]))[0] = 17; };
+  try {
+    handle.with_config({2, 0}).tune({50});
+    FAIL("nothing was thrown");
+  } catch (const TuningFailedError& error) {
+    REQUIRE(error.reasons().size() == 1);
+    CHECK(error.reasons()[0].config == "a=2,b=0");
+    CHECK(error.reasons()[0].reason.find("wrong_result") == 0);
+  }
+}

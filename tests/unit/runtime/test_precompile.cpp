@@ -169,7 +169,12 @@ TEST_CASE("a config that does not compile is reported and left out", "[runtime][
   StoreOptions nowhere;
   nowhere.disk = false;
   site.options.store = nowhere;
-  CHECK_THROWS_AS(site.run({{doubling(), {100}, {kHere}}}, "none.kiln"), CompileError);
+  const auto none = site.run({{doubling(), {100}, {kHere}}}, "none.kiln");
+  CHECK(none.instances == 4);
+  REQUIRE(none.failures.size() == 4);
+  CHECK(none.failures[0].log == "error: too");
+  CHECK_FALSE(none.stopped);
+  CHECK(none.bundle.binaries == 0);
   CHECK_FALSE(site.wrote("none.kiln"));
 }
 

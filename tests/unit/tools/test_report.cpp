@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kiln/report.hpp"
 #include "kiln_test.hpp"
 #include "tools/report.hpp"
 
@@ -86,7 +87,7 @@ TEST_CASE("with a roofline it says how far from it", "[tools]") {
 }
 
 TEST_CASE("JSON has the same figures", "[tools]") {
-  const json plain = to_json(result());
+  const json plain = report_json(result());
   CHECK(plain["winner"]["tflops"].get<double>() == Approx(0.5));
   CHECK(plain["winner"]["gb_per_s"].get<double>() == Approx(50));
   CHECK(!plain["winner"].contains("roofline_percent"));
@@ -97,7 +98,7 @@ TEST_CASE("JSON has the same figures", "[tools]") {
   CHECK(plain["end"] == "evaluations");
   CHECK(plain["warnings"].size() == 1);
 
-  const json held = to_json(result(), &kRoof);
+  const json held = report_json(result(), &kRoof);
   CHECK(held["winner"]["roofline_percent"].get<double>() == Approx(50));
   CHECK(held["winner"]["bound"] == "memory");
   CHECK(held["default"]["roofline_percent"].get<double>() == Approx(25));
@@ -113,7 +114,7 @@ TEST_CASE("a kernel that does not say what it does has no rates", "[tools]") {
   r.flops = 0;
   r.bytes = 0;
   CHECK(!contains(describe(r, &kRoof), "/s"));
-  const json j = to_json(r, &kRoof);
+  const json j = report_json(r, &kRoof);
   CHECK(!j["winner"].contains("tflops"));
   CHECK(!j["winner"].contains("gb_per_s"));
   CHECK(!j["winner"].contains("bound"));
@@ -121,7 +122,7 @@ TEST_CASE("a kernel that does not say what it does has no rates", "[tools]") {
   r.candidates[0].status = CandidateStatus::launch_failed;
   r.flops = std::numeric_limits<double>::infinity();
   CHECK(contains(describe(r), "launch_failed"));
-  CHECK(!contains(to_json(r, &kRoof).dump(), "null"));
+  CHECK(!contains(report_json(r, &kRoof).dump(), "null"));
 }
 
 TEST_CASE("rates and times have three digits and a prefix", "[tools]") {
@@ -134,4 +135,72 @@ TEST_CASE("rates and times have three digits and a prefix", "[tools]") {
   CHECK(show_time(2.5) == "2.5 s");
   CHECK(show_time(1.234e-3) == "1.23 ms");
   CHECK(show_time(4.5e-8) == "0.045 us");
+}
+
+TEST_CASE("a program gets the same JSON as the command", "[tools]") {
+  json of_command = report_json(result(), &kRoof);
+  of_command.erase("roofline");
+  CHECK(json::parse(kiln::to_json(result(), &kRoof)) == of_command);
+  CHECK(json::parse(kiln::to_json(result()))["winner"]["config"]["block"] == 512);
+  TuneResult odd = result();
+  odd.candidates[2].reason = "error: \xff";
+  CHECK(json::parse(kiln::to_json(odd))["candidates"][2]["reason"] == "error: \xef\xbf\xbd");
+}
+
+TEST_CASE("why a slower one won is said", "[tools]") {
+  TuneResult r = result();
+  CHECK(why_not_the_fastest(r).empty());
+  CHECK(report_json(r)["why_not_the_fastest"] == "");
+  r.winner_index = 0;
+  const std::string certain =
+      "block=512,items=1 is listed 1e+02 % faster, but not for certain: only what is certainly "
+      "faster takes "
+      "the place of the default";
+  CHECK(why_not_the_fastest(r) == certain);
+  CHECK(contains(describe(r), "  " + certain + "\n"));
+  CHECK(report_json(r)["why_not_the_fastest"] == certain);
+
+  r.candidates.push_back(candidate({1024, 1}, CandidateStatus::measured, 2.004e-3));
+  r.winner_index = 5;
+  CHECK(why_not_the_fastest(r) ==
+        "block=512,items=1 is listed 0.2 % faster: up to 0.5 % is a tie, which goes to the config "
+        "that "
+        "is expected to be cheaper, then to the first in the order of the space");
+  r.candidates[5].seconds = 2.1e-3;
+  CHECK(contains(why_not_the_fastest(r),
+                 "block=512,items=1 is listed 5 % faster, but at another moment"));
+  r.agreed = RankReport{};
+  CHECK(contains(why_not_the_fastest(r), "the ranks chose by the times of all"));
+  r.agreed->outcome = RankReport::Outcome::defaults;
+  r.agreed->why = "rank 3 is late";
+  CHECK(contains(why_not_the_fastest(r), "all ranks use the default: rank 3 is late"));
+  // What was not measured is not fast.
+  r.agreed.reset();
+  r.candidates[1].status = CandidateStatus::wrong_result;
+  CHECK(why_not_the_fastest(r).empty());
+  r.winner_index = 1;
+  CHECK(why_not_the_fastest(r).empty());
+}
+
+TEST_CASE("one config's time is told with its samples", "[tools]") {
+  TuneResult r = result();
+  r.candidates = {r.candidates[1]};
+  r.candidates[0].samples = {3e-3, 2e-3, 1e-3};
+  r.winner_index = 0;
+  const std::string text = describe_timing(r);
+  INFO(text);
+  CHECK(contains(text, "scale<float> n=1000 on host\n"));
+  CHECK(contains(text, "2 ms  block=512,items=1, 500 GFLOP/s, 50 GB/s\n"));
+  CHECK(contains(text, "3 samples from 1 ms to 3 ms; verified (error 0 of the tolerance)"));
+  CHECK(contains(text, "warning: the clock drifted by 3 %"));
+  r.candidates[0].status = CandidateStatus::not_tried;
+  r.candidates[0].reason = "the run was stopped before";
+  CHECK(contains(describe_timing(r), "not_tried  block=512,items=1: the run was stopped before"));
+}
+
+TEST_CASE("a kernel without problem fields has no gap in its name", "[tools]") {
+  TuneResult r = result();
+  r.problem_fields.clear();
+  r.problem.clear();
+  CHECK(contains(describe(r), "scale<float> on host\n"));
 }

@@ -174,6 +174,19 @@ kiln::runtime::DriverTable make_table() {
     *f = static_cast<CUfunction>(current_fake->next_handle());
     return CUDA_SUCCESS;
   };
+  t.ModuleGetGlobal = [](CUdeviceptr* at, std::size_t* bytes, CUmodule module, const char* name) {
+    ENTER("cuModuleGetGlobal");
+    current_fake->require_context("cuModuleGetGlobal");
+    if (!current_fake->modules.count(module))
+      current_fake->misuse.push_back("a variable of a dead module");
+    const auto found = current_fake->globals.find(name);
+    if (found == current_fake->globals.end()) return CUDA_ERROR_NOT_FOUND;
+    CUdeviceptr& address = current_fake->global_addresses[{module, name}];
+    if (!address) address = reinterpret_cast<CUdeviceptr>(current_fake->next_handle());
+    *at = address;
+    *bytes = found->second;
+    return CUDA_SUCCESS;
+  };
   t.FuncLoad = [](CUfunction) {
     ENTER("cuFuncLoad");
     return CUDA_SUCCESS;
@@ -202,9 +215,10 @@ kiln::runtime::DriverTable make_table() {
     return CUDA_SUCCESS;
   };
   t.MemFree = [](CUdeviceptr p) { return destroy(current_fake->memory, p, "cuMemFree"); };
-  t.MemcpyHtoDAsync = [](CUdeviceptr, const void*, std::size_t, CUstream) {
+  t.MemcpyHtoDAsync = [](CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
     ENTER("cuMemcpyHtoDAsync");
     current_fake->require_context("cuMemcpyHtoDAsync");
+    current_fake->uploaded[to].assign(static_cast<const char*>(from), bytes);
     return CUDA_SUCCESS;
   };
   t.MemcpyDtoHAsync = [](void*, CUdeviceptr, std::size_t, CUstream) {

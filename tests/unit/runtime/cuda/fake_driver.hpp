@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/driver.hpp"
@@ -35,6 +36,7 @@ class FakeDriver {
   std::map<CUdevice_attribute, int> attributes;
   std::string name = "Fake H200";
   std::map<CUfunction_attribute, int> function_attributes;
+  std::map<std::string, std::size_t> globals;  ///< bytes of each module's variables, by symbol
 
   // What was seen.
   std::vector<std::string> calls;
@@ -49,7 +51,9 @@ class FakeDriver {
     CUcontext context;
     void** args;
   };
-  std::vector<Launch> launches;               ///< those that ran
+  std::map<std::pair<CUmodule, std::string>, CUdeviceptr> global_addresses;  ///< asked for
+  std::map<CUdeviceptr, std::string> uploaded;                               ///< last copied there
+  std::vector<Launch> launches;                                              ///< those that ran
   std::map<CUstream, std::size_t> capturing;  ///< launches recorded so far
   std::map<void*, std::size_t> recorded;      ///< launches in a graph, and in what came of it
   std::vector<std::size_t> replays;           ///< launches of each graph that ran

@@ -1,5 +1,11 @@
 #include <algorithm>
+#include <cstring>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
+
+#include <elf.h>
 
 #include "fake_driver.hpp"
 #include "kiln/error.hpp"
@@ -19,6 +25,64 @@ codegen::Binary binary() {
   b.resources.registers = 1;
   b.code = std::vector<std::byte>(16);
   return b;
+}
+
+// A cubin that has nothing but symbols: variables in constant memory, one text and one of the
+// kernel's shared arrays.
+std::vector<std::byte> cubin_with(
+    const std::vector<std::pair<std::string, std::uint64_t>>& variables) {
+  std::string names(1, '\0'), section_names(1, '\0');
+  const auto named = [](std::string& table, const std::string& name) {
+    const auto at = static_cast<std::uint32_t>(table.size());
+    table += name + '\0';
+    return at;
+  };
+  enum : std::uint16_t { kNames = 1, kSectionNames, kSymbols, kConstant, kShared, kCount };
+  std::vector<Elf64_Sym> symbols(1);
+  const auto add = [&](const std::string& name, std::uint16_t section, std::uint64_t bytes) {
+    Elf64_Sym& symbol = symbols.emplace_back();
+    symbol.st_name = named(names, name);
+    symbol.st_info = ELF64_ST_INFO(STB_LOCAL, STT_OBJECT);
+    symbol.st_shndx = section;
+    symbol.st_size = bytes;
+  };
+  for (const auto& [name, bytes] : variables) add(name, kConstant, bytes);
+  add("$str", kConstant, 9);
+  add("tile", kShared, 128);
+  add(".nv.reservedSmem.offset0", SHN_UNDEF, 4);
+
+  std::vector<Elf64_Shdr> sections(kCount);
+  std::vector<std::byte> file(sizeof(Elf64_Ehdr));
+  const auto put = [&](std::uint16_t section, const char* name, std::uint32_t type,
+                       const void* data, std::size_t bytes) {
+    Elf64_Shdr& s = sections[section];
+    s.sh_name = named(section_names, name);
+    s.sh_type = type;
+    s.sh_offset = file.size();
+    s.sh_size = bytes;
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (data) file.insert(file.end(), begin, begin + bytes);
+  };
+  put(kNames, ".strtab", SHT_STRTAB, names.data(), names.size());
+  put(kSymbols, ".symtab", SHT_SYMTAB, symbols.data(), symbols.size() * sizeof(Elf64_Sym));
+  sections[kSymbols].sh_link = kNames;
+  put(kConstant, ".nv.constant3", SHT_PROGBITS, nullptr, 0);
+  put(kShared, ".nv.shared.kernel", SHT_NOBITS, nullptr, 0);
+  const std::uint32_t own_name = named(section_names, ".shstrtab");
+  const std::string all_names = section_names;
+  put(kSectionNames, ".shstrtab", SHT_STRTAB, all_names.data(), all_names.size());
+  sections[kSectionNames].sh_name = own_name;
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_shoff = file.size();
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = kCount;
+  header.e_shstrndx = kSectionNames;
+  const auto* begin = reinterpret_cast<const std::byte*>(sections.data());
+  file.insert(file.end(), begin, begin + sections.size() * sizeof(Elf64_Shdr));
+  std::memcpy(file.data(), &header, sizeof header);
+  return file;
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -109,6 +173,38 @@ TEST_CASE("loading reports the driver's resources, and the compiler's spills", "
   CHECK(fake.set_attributes.empty());
   // Loading is forced, not left to the first launch.
   CHECK(fake.position("cuFuncLoad") > fake.position("cuModuleGetFunction"));
+}
+
+TEST_CASE("each module has its variables, found by the names of its cubin", "[runtime][cuda]") {
+  FakeDriver fake;
+  fake.globals = {{"filter", 36}, {"_ZN5image5scaleE", 8}, {"foreign", 4}};
+  const auto device = make_cuda_device(fake.table(), 0);
+  CHECK(device->variables(*device->load(binary(), 0)).empty());
+  codegen::Binary with = binary();
+  with.code = cubin_with({{"filter", 36}, {"_ZN5image5scaleE", 8}, {"gone", 4}});
+  const auto a = device->load(with, 0), b = device->load(with, 0);
+  CHECK(fake.count("cuModuleGetGlobal") == 0);  // nobody asked
+  const auto of_a = device->variables(*a), of_b = device->variables(*b);
+  REQUIRE(of_a.size() == 2);
+  CHECK(of_a[0].name == "filter");
+  CHECK(of_a[0].bytes == 36);
+  CHECK(of_a[1].name == "image::scale");
+  CHECK(of_a[1].bytes == 8);
+  REQUIRE(of_b.size() == 2);
+  CHECK(of_a[0].address != of_b[0].address);
+  const char data[] = "eight B";
+  device->copy_to_device(of_b[1].address, data, sizeof data);
+  CHECK(fake.uploaded.at(reinterpret_cast<CUdeviceptr>(of_b[1].address)) ==
+        std::string(data, sizeof data));
+  CHECK(fake.misuse.empty());
+
+  fake.fail_call = "cuModuleGetGlobal";
+  try {
+    device->variables(*a);
+    FAIL("accepted");
+  } catch (const EnvironmentError& e) {
+    CHECK(contains(e.what(), "cuModuleGetGlobal failed: CUDA_ERROR_UNKNOWN"));
+  }
 }
 
 TEST_CASE("shared memory above the default is opted into", "[runtime][cuda]") {
