@@ -67,10 +67,10 @@ __kiln_inline float __kiln_to_odd(double v) {
   __kiln_inline T __hmax(T a, T b) { return T(__builtin_fmaxf((float)a, (float)b)); }   \
   __kiln_inline T __hmin(T a, T b) { return T(__builtin_fminf((float)a, (float)b)); }   \
   __kiln_inline T __hmax_nan(T a, T b) {                                                \
-    return __hisnan(a) || __hisnan(b) ? T(__int_as_float(0x7fffffff)) : __hmax(a, b);                 \
+    return __hisnan(a) || __hisnan(b) ? T(__int_as_float(0x7fffffff)) : __hmax(a, b);   \
   }                                                                                     \
   __kiln_inline T __hmin_nan(T a, T b) {                                                \
-    return __hisnan(a) || __hisnan(b) ? T(__int_as_float(0x7fffffff)) : __hmin(a, b);                 \
+    return __hisnan(a) || __hisnan(b) ? T(__int_as_float(0x7fffffff)) : __hmin(a, b);   \
   }                                                                                     \
   __kiln_inline T hsqrt(T a) { return T(__builtin_sqrtf((float)a)); }                   \
   __kiln_inline T hrsqrt(T a) { return T(rsqrtf((float)a)); }                           \
