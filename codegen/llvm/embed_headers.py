@@ -3,20 +3,22 @@
 embed_headers.py headers OUT.cpp HEADER...
 embed_headers.py identity OUT.hpp CLANG_VERSION RESOURCE_DIR SOURCE... -- HEADER...
 
-A file of a folder `nvrtc_headers` also answers to its C name: cstdint to stdint.h.
+A header is named by its path in the folder `device_headers` or `nvrtc_headers`. A file of the latter
+also answers to its C name: cstdint to stdint.h.
 """
 import hashlib
 import os
+import re
 import sys
 
 
 def named(paths):
     names = {}
     for path in paths:  # a later file of one name replaces an earlier one
-        base = os.path.basename(path)
-        names[base] = path
-        if os.path.basename(os.path.dirname(path)) == "nvrtc_headers" and base.startswith("c"):
-            names[base[1:] + ".h"] = path
+        _, folder, name = re.split(r".*/(device_headers|nvrtc_headers)/", "/" + path)
+        names[name] = path
+        if folder == "nvrtc_headers" and name.startswith("c"):
+            names[name[1:] + ".h"] = path
     return sorted(names.items())
 
 

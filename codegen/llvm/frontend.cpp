@@ -14,6 +14,7 @@
 #include "codegen/llvm/device_headers.hpp"
 #include "codegen/llvm/entry_unit.hpp"
 #include "codegen/llvm/host_options.hpp"
+#include "codegen/llvm/missing_headers.hpp"
 #include "kiln_llvm_identity.hpp"
 
 namespace kiln::codegen::llvm_host {
@@ -88,7 +89,10 @@ std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& t
   compiler.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
   compiler.createFileManager(files);
   clang::EmitLLVMOnlyAction action(&context);
-  return compiler.ExecuteAction(action) ? action.takeModule() : nullptr;
+  if (compiler.ExecuteAction(action)) return action.takeModule();
+  log.flush();
+  log << explain_missing_header(source.path, words);
+  return nullptr;
 }
 
 }  // namespace kiln::codegen::llvm_host

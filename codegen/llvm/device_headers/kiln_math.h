@@ -1,69 +1,7 @@
 // Math functions. Those that vectorise well are written out; the others are the C library's.
 #pragma once
 
-#include "kiln_device.h"
-
-// --- bits --------------------------------------------------------------------------------------
-__kiln_inline int __float_as_int(float v) { return __builtin_bit_cast(int, v); }
-__kiln_inline unsigned __float_as_uint(float v) { return __builtin_bit_cast(unsigned, v); }
-__kiln_inline float __int_as_float(int v) { return __builtin_bit_cast(float, v); }
-__kiln_inline float __uint_as_float(unsigned v) { return __builtin_bit_cast(float, v); }
-__kiln_inline long long __double_as_longlong(double v) { return __builtin_bit_cast(long long, v); }
-__kiln_inline double __longlong_as_double(long long v) { return __builtin_bit_cast(double, v); }
-__kiln_inline int __popc(unsigned v) { return __builtin_popcount(v); }
-__kiln_inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
-__kiln_inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz((unsigned)v); }
-__kiln_inline int __clzll(long long v) {
-  return v == 0 ? 64 : __builtin_clzll((unsigned long long)v);
-}
-__kiln_inline int __ffs(int v) { return __builtin_ffs(v); }
-__kiln_inline int __ffsll(long long v) { return __builtin_ffsll(v); }
-__kiln_inline unsigned __brev(unsigned v) { return __builtin_bitreverse32(v); }
-__kiln_inline unsigned long long __brevll(unsigned long long v) {
-  return __builtin_bitreverse64(v);
-}
-__kiln_inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
-  const unsigned long long both = ((unsigned long long)b << 32) | a;
-  unsigned out = 0;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned select = (s >> (4 * i)) & 15u;
-    unsigned byte = (unsigned)(both >> (8 * (select & 7u))) & 255u;
-    if (select & 8u) byte = byte & 128u ? 255u : 0u;
-    out |= byte << (8 * i);
-  }
-  return out;
-}
-__kiln_inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned s) {
-  return (unsigned)((((unsigned long long)hi << 32 | lo) << (s & 31u)) >> 32);
-}
-__kiln_inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned s) {
-  return (unsigned)(((unsigned long long)hi << 32 | lo) >> (s & 31u));
-}
-__kiln_inline int __mul24(int a, int b) {
-  return (int)((unsigned)((a << 8) >> 8) * (unsigned)((b << 8) >> 8));
-}
-__kiln_inline int __mulhi(int a, int b) { return (int)(((long long)a * b) >> 32); }
-__kiln_inline unsigned __umulhi(unsigned a, unsigned b) {
-  return (unsigned)(((unsigned long long)a * b) >> 32);
-}
-__kiln_inline long long __mul64hi(long long a, long long b) {
-  return (long long)(((__int128)a * b) >> 64);
-}
-__kiln_inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
-}
-__kiln_inline unsigned __sad(int a, int b, unsigned c) {
-  return c + (unsigned)(a > b ? (unsigned)a - (unsigned)b : (unsigned)b - (unsigned)a);
-}
-__kiln_inline int __dp4a(int a, int b, int c) {
-  for (int i = 0; i < 4; ++i)
-    c += (int)(signed char)(a >> (8 * i)) * (int)(signed char)(b >> (8 * i));
-  return c;
-}
-__kiln_inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
-  for (int i = 0; i < 4; ++i) c += ((a >> (8 * i)) & 255u) * ((b >> (8 * i)) & 255u);
-  return c;
-}
+#include "kiln_integer.h"
 
 // --- min, max, abs -------------------------------------------------------------------------------
 #define __KILN_MINMAX(r, a, b)                                                  \
@@ -240,44 +178,6 @@ __kiln_inline float __powf(float x, float y) { return powf(x, y); }
 __kiln_inline float __fdividef(float x, float y) { return x / y; }
 __kiln_inline float fdividef(float x, float y) { return x / y; }
 
-// --- with a named rounding: to nearest even is what the CPU does; never contracted
-#define __KILN_EXACT(name, parameters, expression) \
-  __kiln_inline auto name parameters { _Pragma("clang fp contract(off)") return expression; }
-__KILN_EXACT(__fadd_rn, (float x, float y), x + y)
-__KILN_EXACT(__fsub_rn, (float x, float y), x - y)
-__KILN_EXACT(__fmul_rn, (float x, float y), x* y)
-__KILN_EXACT(__fdiv_rn, (float x, float y), x / y)
-__KILN_EXACT(__frcp_rn, (float x), 1.0f / x)
-__KILN_EXACT(__fsqrt_rn, (float x), __builtin_sqrtf(x))
-__KILN_EXACT(__frsqrt_rn, (float x), (float)(1.0 / __builtin_sqrt((double)x)))
-__KILN_EXACT(__fmaf_rn, (float x, float y, float z), __builtin_fmaf(x, y, z))
-__KILN_EXACT(__dadd_rn, (double x, double y), x + y)
-__KILN_EXACT(__dmul_rn, (double x, double y), x* y)
-__KILN_EXACT(__ddiv_rn, (double x, double y), x / y)
-__KILN_EXACT(__fma_rn, (double x, double y, double z), __builtin_fma(x, y, z))
-#undef __KILN_EXACT
-
-// --- conversions: casts saturate as on the GPU
-
-__kiln_inline int __float2int_rn(float v) { return (int)__builtin_rintf(v); }
-__kiln_inline int __float2int_rz(float v) { return (int)__builtin_truncf(v); }
-__kiln_inline int __float2int_rd(float v) { return (int)__builtin_floorf(v); }
-__kiln_inline int __float2int_ru(float v) { return (int)__builtin_ceilf(v); }
-__kiln_inline unsigned __float2uint_rn(float v) { return (unsigned)__builtin_rintf(v); }
-__kiln_inline unsigned __float2uint_rz(float v) { return (unsigned)__builtin_truncf(v); }
-__kiln_inline long long __float2ll_rn(float v) { return (long long)__builtin_rintf(v); }
-__kiln_inline int __double2int_rn(double v) { return (int)__builtin_rint(v); }
-__kiln_inline int __double2int_rz(double v) { return (int)__builtin_trunc(v); }
-__kiln_inline float __double2float_rn(double v) { return (float)v; }
-__kiln_inline float __int2float_rn(int v) { return (float)v; }
-__kiln_inline float __uint2float_rn(unsigned v) { return (float)v; }
-__kiln_inline float __ll2float_rn(long long v) { return (float)v; }
-__kiln_inline double __int2double_rn(int v) { return (double)v; }
-
-#define CUDART_INF_F __builtin_inff()
-#define CUDART_NAN_F __int_as_float(0x7fffffff)
-#define CUDART_PI_F 3.14159265f
-#define CUDART_INF __builtin_inf()
 #ifndef INFINITY
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")

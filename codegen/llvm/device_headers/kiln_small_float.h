@@ -5,19 +5,6 @@
 
 #include "cuda_runtime.h"
 
-// x * y + z rounded to odd in double: rounding that once more to a small float is exact.
-__kiln_inline double __kiln_fma_to_odd(float x, float y, float z) {
-#pragma clang fp contract(off) reassociate(off)
-  const double product = (double)x * (double)y;  // exact
-  const double sum = product + (double)z;
-  const double back = sum - product;
-  const double lost = (product - (sum - back)) + ((double)z - back);
-  long long bits = __builtin_bit_cast(long long, sum);
-  const bool inexact = lost != 0.0 && lost == lost && !(bits & 1);
-  // Away from zero when what was lost has the sum's sign, else towards it; both give an odd digit.
-  bits += inexact ? ((lost > 0.0) == (sum > 0.0) ? 1 : -1) : 0;
-  return __builtin_bit_cast(double, bits);
-}
 // A double rounded to odd in float; the small floats then round it correctly.
 __kiln_inline float __kiln_to_odd(double v) {
   const float f = (float)v;
@@ -80,10 +67,10 @@ __kiln_inline float __kiln_to_odd(double v) {
   __kiln_inline T __hmax(T a, T b) { return T(__builtin_fmaxf((float)a, (float)b)); }   \
   __kiln_inline T __hmin(T a, T b) { return T(__builtin_fminf((float)a, (float)b)); }   \
   __kiln_inline T __hmax_nan(T a, T b) {                                                \
-    return __hisnan(a) || __hisnan(b) ? T(CUDART_NAN_F) : __hmax(a, b);                 \
+    return __hisnan(a) || __hisnan(b) ? T(__int_as_float(0x7fffffff)) : __hmax(a, b);   \
   }                                                                                     \
   __kiln_inline T __hmin_nan(T a, T b) {                                                \
-    return __hisnan(a) || __hisnan(b) ? T(CUDART_NAN_F) : __hmin(a, b);                 \
+    return __hisnan(a) || __hisnan(b) ? T(__int_as_float(0x7fffffff)) : __hmin(a, b);   \
   }                                                                                     \
   __kiln_inline T hsqrt(T a) { return T(__builtin_sqrtf((float)a)); }                   \
   __kiln_inline T hrsqrt(T a) { return T(rsqrtf((float)a)); }                           \
@@ -146,13 +133,3 @@ __kiln_inline float __kiln_to_odd(double v) {
     return __builtin_bit_cast(T, (unsigned short)bits);                                   \
   }                                                                                       \
   __attribute__((always_inline)) operator float() const { return to_float(__x); }
-
-// A 64-bit integer rounded to odd in double.
-template <class I>
-__kiln_inline double __kiln_integer_to_odd(I v) {
-  const bool negative = v < 0;
-  unsigned long long magnitude = negative ? 0ull - (unsigned long long)v : (unsigned long long)v;
-  if (magnitude >> 53)
-    magnitude = (magnitude & ~0xfffull) | ((magnitude & 0xfffull) ? 0x1000ull : 0ull);
-  return negative ? -(double)magnitude : (double)magnitude;
-}

@@ -7,6 +7,7 @@
 #include "codegen/nvrtc.hpp"
 #include "codegen/resource_report.hpp"
 #include "kiln_test.hpp"
+#include "library_kernels.hpp"
 #include "scratch.hpp"
 
 using namespace kiln;
@@ -365,6 +366,16 @@ TEST_CASE("CUDA's headers are found", "[codegen][nvrtc]") {
   must_compile(s, "sm_90a");
 }
 
+TEST_CASE("kernels that use CUDA's libraries compile", "[codegen][nvrtc]") {
+  if (!nvrtc() || nvrtc()->cuda_include_dirs().empty()) return;
+  for (const char* entry : {"tiles<8>", "blocks", "diverging", "floats"}) {
+    CAPTURE(entry);
+    must_compile(kernel(kiln_test::kGroupsKernel, entry), "sm_90a");
+  }
+  must_compile(kernel(kiln_test::kStandardKernel, "standard"), "sm_90a");
+  must_compile(kernel(kiln_test::kIntrinsicsKernel, "intrinsics"));
+}
+
 TEST_CASE("files in the source's folders are used, and its own come before CUDA's",
           "[codegen][nvrtc]") {
   if (!nvrtc()) return;
@@ -400,6 +411,18 @@ TEST_CASE("the closure of CUDA's headers is complete", "[codegen][nvrtc]") {
                     [](const IncludedFile& f) { return contains(f.path, "cuda_fp16.hpp"); }));
   CHECK(include_closure("#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n", context, cache).digest ==
         c.digest);
+}
+
+TEST_CASE("the closure of CUDA's libraries is complete", "[codegen][nvrtc]") {
+  if (!nvrtc() || nvrtc()->cuda_include_dirs().empty()) return;
+  IncludeCache cache;
+  const IncludeContext context = nvrtc()->includes(Target::parse("sm_90a"));
+  for (const char* text : {kiln_test::kGroupsKernel, kiln_test::kStandardKernel}) {
+    const IncludeClosure c = include_closure(text, context, cache);
+    for (const std::string& why : c.unresolved) UNSCOPED_INFO(why);
+    CHECK(c.complete);
+    CHECK(c.files.size() > 20);
+  }
 }
 
 TEST_CASE("four threads compile at once", "[codegen][nvrtc]") {
