@@ -11,10 +11,10 @@
 #include "runtime/device_workload.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/kernel_trials.hpp"
+#include "runtime/launch_checks.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/rank_work.hpp"
 #include "runtime/tuner.hpp"
-#include "runtime/type_names.hpp"
 
 namespace kiln {
 
@@ -23,19 +23,13 @@ using detail::ReadyKernel;
 
 namespace {
 
-/// `given` is as device_name() spells it. A pointer to writable elements may be passed where the
-/// kernel only reads.
-bool accepts(std::string_view expected, std::string_view given) {
-  constexpr std::string_view kConst = "const ";
-  return expected == given || (given.ends_with('*') && expected.starts_with(kConst) &&
-                               expected.substr(kConst.size()) == given);
-}
-
 /// A handle's kernels, one per bucket. The device pointers in them are kept alive by the engine.
 class KernelHandle final : public detail::HandleCore {
  public:
   KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition)
-      : engine_(std::move(engine)), definition_(std::move(definition)) {}
+      : engine_(std::move(engine)), definition_(std::move(definition)) {
+    relations_ = runtime::relations_of(definition_);
+  }
 
   const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
     return table_.find(problem);
@@ -299,12 +293,18 @@ DynamicTuned Runtime::tuned(const KernelDefinition& definition) const {
   return DynamicTuned(core(definition));
 }
 
-void DynamicTuned::launch(Stream stream, const Values& problem, void** args) const {
+void DynamicTuned::launch(Stream stream, const ProblemValues& problem, void** args) const {
   const KernelDefinition& d = core_->definition();
-  // Without a bucket nothing is allocated here.
-  const bool direct = !d.bucket && problem.size() == d.problem_fields.size();
-  const ReadyKernel& ready = direct ? core_->at(problem) : core_->at(d.bucketed(problem));
+  const ProblemValues bucket = d.bucketed(problem);
+  core_->check(problem, args);
+  const ReadyKernel& ready = core_->at(bucket);
   ready.launch(d.geometry(ready.config, problem), stream, args);
+}
+
+DynamicBound DynamicTuned::at(const ProblemValues& problem) const {
+  const KernelDefinition& d = core_->definition();
+  const ReadyKernel& ready = core_->at(d.bucketed(problem));
+  return {core_, ready, d.geometry(ready.config, problem), problem};
 }
 
 namespace {
@@ -377,19 +377,6 @@ std::optional<TuneResult> DynamicTuned::known(const Values& problem) const {
 
 Values DynamicTuned::config(const Values& problem) const {
   return core_->at(core_->definition().bucketed(problem)).config;
-}
-
-void DynamicTuned::check_arguments(const std::vector<std::string>& types) const {
-  const KernelDefinition& d = core_->definition();
-  if (types.size() != d.arguments.size())
-    throw UserError(format("kernel {}: {} arguments given, the signature {} has {}", d.name,
-                           types.size(), d.signature(), d.arguments.size()));
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    if (!accepts(d.arguments[i], types[i]) &&
-        !accepts(runtime::canonical_type(d.arguments[i]), runtime::canonical_type(types[i])))
-      throw UserError(format("kernel {}: argument {} is `{}`, the signature has `{}`", d.name, i,
-                             types[i], d.arguments[i]));
-  }
 }
 
 }  // namespace kiln
