@@ -67,12 +67,12 @@ Values KernelDefinition::problem(const std::map<std::string, std::int64_t>& name
   return values;
 }
 
-Values KernelDefinition::bucketed(std::span<const std::int64_t> problem_values) const {
+ProblemValues KernelDefinition::bucketed(std::span<const std::int64_t> problem_values) const {
   if (problem_values.size() != problem_fields.size())
     throw UserError(format("kernel {}: a problem has {} fields, but {} values were given", name,
                            problem_fields.size(), problem_values.size()));
-  if (!bucket) return Values(problem_values.begin(), problem_values.end());
-  Values values = bucket(problem_values);
+  if (!bucket) return problem_values;
+  ProblemValues values = bucket(problem_values);
   if (values.size() != problem_fields.size())
     throw UserError(format("kernel {}: `bucket` returned {} values for {} problem fields", name,
                            values.size(), problem_fields.size()));
@@ -100,6 +100,14 @@ void KernelDefinition::validate() const {
     if (problem_fields[i].empty()) fail(format("`problem_fields[{}]` is empty", i));
     if (std::count(problem_fields.begin(), problem_fields.end(), problem_fields[i]) > 1)
       fail(format("problem field '{}' is given twice", problem_fields[i]));
+  }
+  for (const ArgumentIsField& r : relations) {
+    if (r.argument >= arguments.size())
+      fail(format("`relations` name argument {}, the signature {} has {}", r.argument, signature(),
+                  arguments.size()));
+    if (std::count(problem_fields.begin(), problem_fields.end(), r.field) == 0)
+      fail(format("`relations` say that argument {} is '{}', which is no problem field", r.argument,
+                  r.field));
   }
   for (const Parameter& p : space.parameters())
     if (passing != Passing::template_arguments && !is_identifier(p.name))

@@ -55,6 +55,9 @@ void check_roots(cache::Store& store, Mode mode) {
 constexpr std::size_t kStarts = 3;
 /// What a search gets at least whose budget went in waiting: enough for the default.
 constexpr double kLeastSeconds = 1e-3;
+/// Of a launch's budget, the part that may go in waiting. One that begins later would find little,
+/// and launches are content with what was found.
+constexpr double kMostWaiting = 0.5;
 
 void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
   static_cast<const runtime::Device*>(ready.device)
@@ -133,7 +136,8 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
   const auto start = runtime::Clock::now();
   const bool waits = !for_launch || options_.while_busy == WhileBusy::wait;
   const auto deadline =
-      waits ? runtime::TimeLimit(options.max_seconds, start) : runtime::TimeLimit::already_passed();
+      waits ? runtime::TimeLimit(options.max_seconds * (for_launch ? kMostWaiting : 1), start)
+            : runtime::TimeLimit::already_passed();
   auto known = recall(kernel, problem);
   if (known && (answers(*known, options, for_launch) || !may_compile())) return known->result;
   if (!may_compile())
@@ -153,7 +157,15 @@ TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int
     result.wall_seconds = seconds_since(start);
     return result;
   };
-  const auto turn = turn_.take(deadline, options.stop);
+  auto turn = turn_.take(runtime::TimeLimit::already_passed());
+  if (!turn && waits) {
+    // What is launched if the wait is in vain is compiled meanwhile, not afterwards.
+    if (for_launch)
+      builder_.build(kernel, kernel.space.default_config(device_->info().target.kind),
+                     device_->info().target);
+    turn = turn_.take(deadline, options.stop);
+    if (for_launch && deadline.passed()) return waited_in_vain();
+  }
   if (!turn) return waited_in_vain();
   const Key key = this->key(kernel, problem, builder_.kernel_source(kernel));
   // Another thread may have tuned it meanwhile, or another process may be at it: two searches would

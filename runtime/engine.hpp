@@ -42,8 +42,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                         std::span<const std::int64_t> problem);
   /// From the store if that answers the request, else measured and remembered. A launch is content
   /// with an unfinished search. The budget begins now: it covers waiting for other tunings, of
-  /// other threads and processes; where WhileBusy says so, a launch does not wait at all. When it
-  /// ends in waiting, the result is what is known, else the default, not tried.
+  /// other threads and processes. A launch waits for half of it at most, so that there is something
+  /// left to tune with; where WhileBusy says so, it does not wait at all. When the time ends in
+  /// waiting, the result is what is known, else the default, not tried.
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   const TuneOptions& options, bool for_launch = false);
   /// Verifies and times the default config alone, and remembers nothing.

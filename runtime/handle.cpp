@@ -11,11 +11,11 @@
 #include "runtime/device_workload.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/kernel_trials.hpp"
+#include "runtime/launch_checks.hpp"
 #include "runtime/module_data.hpp"
 #include "runtime/problem_table.hpp"
 #include "runtime/rank_work.hpp"
 #include "runtime/tuner.hpp"
-#include "runtime/type_names.hpp"
 
 namespace kiln {
 
@@ -23,14 +23,6 @@ using detail::format;
 using detail::ReadyKernel;
 
 namespace {
-
-/// `given` is as device_name() spells it. A pointer to writable elements may be passed where the
-/// kernel only reads.
-bool accepts(std::string_view expected, std::string_view given) {
-  constexpr std::string_view kConst = "const ";
-  return expected == given || (given.ends_with('*') && expected.starts_with(kConst) &&
-                               expected.substr(kConst.size()) == given);
-}
 
 /// What a program has for a variable does not fit it: another config would not help.
 class WrongSymbol : public UserError {
@@ -45,8 +37,12 @@ KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64
     throw UserError(format("kernel {}: a config of {} values was given, it has {} parameters",
                            kernel.name, config.size(), parameters.size()));
   DynamicSpace space;
-  for (std::size_t i = 0; i < config.size(); ++i)
-    space.parameter(parameters[i].name, {config[i]}, config[i], parameters[i].kind);
+  for (std::size_t i = 0; i < config.size(); ++i) {
+    const Parameter& p = parameters[i];
+    std::vector<std::string> names;
+    if (!p.names.empty()) names.push_back(p.show(config[i]));
+    space.parameter(p.name, {config[i]}, config[i], p.kind, std::move(names));
+  }
   for (const Constraint& c : kernel.space.constraints()) space.where(c.reason, c.holds);
   KernelDefinition one = kernel;
   one.space = std::move(space);
@@ -58,7 +54,9 @@ class KernelHandle final : public detail::HandleCore {
  public:
   KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
                bool chosen = false)
-      : engine_(std::move(engine)), definition_(std::move(definition)), chosen_(chosen) {}
+      : engine_(std::move(engine)), definition_(std::move(definition)), chosen_(chosen) {
+    relations_ = runtime::relations_of(definition_);
+  }
 
   const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
     return table_.find(problem);
@@ -424,12 +422,18 @@ DynamicTuned Runtime::tuned(const KernelDefinition& definition) const {
   return DynamicTuned(core(definition));
 }
 
-void DynamicTuned::launch(Stream stream, const Values& problem, void** args) const {
+void DynamicTuned::launch(Stream stream, const ProblemValues& problem, void** args) const {
   const KernelDefinition& d = core_->definition();
-  // Without a bucket nothing is allocated here.
-  const bool direct = !d.bucket && problem.size() == d.problem_fields.size();
-  const ReadyKernel& ready = direct ? core_->at(problem) : core_->at(d.bucketed(problem));
+  const ProblemValues bucket = d.bucketed(problem);
+  core_->check(problem, args);
+  const ReadyKernel& ready = core_->at(bucket);
   ready.launch(d.geometry(ready.config, problem), stream, args);
+}
+
+DynamicBound DynamicTuned::at(const ProblemValues& problem) const {
+  const KernelDefinition& d = core_->definition();
+  const ReadyKernel& ready = core_->at(d.bucketed(problem));
+  return {core_, ready, d.geometry(ready.config, problem), problem};
 }
 
 namespace {
@@ -506,19 +510,6 @@ std::optional<TuneResult> DynamicTuned::known(const Values& problem) const {
 
 Values DynamicTuned::config(const Values& problem) const {
   return core_->at(core_->definition().bucketed(problem)).config;
-}
-
-void DynamicTuned::check_arguments(const std::vector<std::string>& types) const {
-  const KernelDefinition& d = core_->definition();
-  if (types.size() != d.arguments.size())
-    throw UserError(format("kernel {}: {} arguments given, the signature {} has {}", d.name,
-                           types.size(), d.signature(), d.arguments.size()));
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    if (!accepts(d.arguments[i], types[i]) &&
-        !accepts(runtime::canonical_type(d.arguments[i]), runtime::canonical_type(types[i])))
-      throw UserError(format("kernel {}: argument {} is `{}`, the signature has `{}`", d.name, i,
-                             types[i], d.arguments[i]));
-  }
 }
 
 }  // namespace kiln

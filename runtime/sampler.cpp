@@ -11,6 +11,9 @@ namespace kiln::runtime {
 
 namespace {
 
+/// On a CPU, copies of the arguments that together exceed its last-level cache are hundreds of
+/// megabytes: making them takes about as long. With less time left the caches stay warm.
+constexpr double kSecondsForCopies = 0.5;
 /// Whether the kernel changes variables that it must find as they were.
 bool refilled(const Contestant& c) { return c.data && c.data->changes(); }
 
@@ -42,7 +45,8 @@ std::size_t launches_for(double once, double sample_seconds, std::size_t most) {
 
 Sampler::Sampler(Device& device, DeviceWorkload& workload, const RaceOptions& options)
     : device_(device), workload_(workload), options_(options), stream_(device.tuning_stream()) {
-  workload_.keep_cold(options.cold_cache);
+  const bool time_for_copies = !device.shares_cpu() || options.deadline.left() >= kSecondsForCopies;
+  workload_.keep_cold(options.cold_cache && time_for_copies);
 }
 
 void Sampler::start(Contestant& c, const Hopeless& hopeless) {

@@ -242,7 +242,8 @@ class TuningRun {
 
   void refill(BuildQueue& queue) {
     const std::size_t ahead = device_->shares_cpu() ? group_ : 2 * group_;
-    while (queue.in_flight() < ahead && !first_.empty()) {
+    const auto has_room = [&] { return queue.in_flight() < ahead && !first_goes_alone(queue); };
+    while (has_room() && !first_.empty()) {
       const Values config = std::move(first_.front());
       first_.pop_front();
       // The default runs in any case, an earlier leader costs no evaluation.
@@ -251,7 +252,7 @@ class TuningRun {
           (!candidates_.known(config) && left(queue.in_flight()) > 0 && time_for_build(queue)))
         submit(queue, config);
     }
-    while (queue.in_flight() < ahead && !searched_) {
+    while (has_room() && !searched_) {
       if (!time_for_build(queue)) return;
       const std::size_t count = std::min(ahead - queue.in_flight(), left(queue.in_flight()));
       if (count == 0) {
@@ -267,6 +268,13 @@ class TuningRun {
       for (const Values& config : proposals)
         if (!candidates_.known(config)) submit(queue, config);  // else it will hear of it
     }
+  }
+
+  /// With a budget, where builds share the CPU with all else: the default must be there in time,
+  /// and how long it takes tells which other builds there is time for.
+  bool first_goes_alone(const BuildQueue& queue) const {
+    return options_.max_seconds > 0 && device_->shares_cpu() && queue.in_flight() > 0 &&
+           queue.longest_build() == 0;
   }
 
   /// One that would outlast the budget is not begun.

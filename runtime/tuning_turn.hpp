@@ -22,7 +22,10 @@ class TuningTurn {
     Hold() = default;
     explicit Hold(TuningTurn& turn) : turn_(&turn) {}
     Hold(Hold&& other) noexcept : turn_(std::exchange(other.turn_, nullptr)) {}
-    Hold& operator=(Hold&&) = delete;
+    Hold& operator=(Hold&& other) noexcept {
+      std::swap(turn_, other.turn_);
+      return *this;
+    }
     ~Hold() {
       if (turn_) turn_->give_back();
     }

@@ -179,6 +179,7 @@ GemmKernel<T> gemm_kernel() {
                 {c.grid(p)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes(sizeof(T))};
           },
       .problem = [](T*, const T*, const T*, int m, int n, int k) { return GemmProblem{m, n, k}; },
+      .relations = {{3, "m"}, {4, "n"}, {5, "k"}},
       .bucket = [](const GemmProblem& p) { return GemmProblem{count_bucket(p.m), p.n, p.k}; },
       .workload =
           [](const GemmProblem& p, Workload& w) {

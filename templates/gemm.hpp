@@ -12,9 +12,14 @@
 //   on.
 //   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores, which read shared
 //   memory on their own and while the warps go on (wgmma). 2-byte T, sm_90a alone.
+//
+// C++ programs: `auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());`.
 #pragma once
 
 #include "kiln/config.hpp"
+#if !defined(KILN_DEVICE_PASS)
+#include "kiln/kernel.hpp"
+#endif
 
 namespace kiln::templates {
 
@@ -81,3 +86,15 @@ struct Gemm {
 KILN_CONFIG(kiln::templates::Gemm, body, block_m, block_n, block_k, stages, tile_m, tile_n, vector,
             group_m)
 KILN_PROBLEM(kiln::templates::GemmProblem, m, n, k)
+
+#if !defined(KILN_DEVICE_PASS)
+namespace kiln::templates {
+
+/// T is float, kiln::float16 or kiln::bfloat16. Arguments: C, A, B, m, n, k.
+template <class T>
+using GemmKernel = Kernel<Gemm, GemmProblem, void(T*, const T*, const T*, int, int, int)>;
+template <class T>
+GemmKernel<T> gemm_kernel();
+
+}  // namespace kiln::templates
+#endif

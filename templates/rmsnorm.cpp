@@ -100,6 +100,7 @@ RmsNormKernel<T> rmsnorm_kernel() {
           },
       .problem = [](T*, const T*, const T*, int rows, int hidden,
                     float) { return RmsNormProblem{rows, hidden}; },
+      .relations = {{3, "rows"}, {4, "hidden"}},
       .bucket =
           [](const RmsNormProblem& p) { return RmsNormProblem{count_bucket(p.rows), p.hidden}; },
       .workload =

@@ -4,9 +4,14 @@
 // Squares, their sum and the products are float; y rounds once. One access moves `vector` elements
 // where x, w and y are aligned to that many bytes and `vector` divides hidden; else it goes
 // element by element. y may be x.
+//
+// C++ programs: `auto norm = runtime.tuned(kiln::templates::rmsnorm_kernel<float>());`.
 #pragma once
 
 #include "kiln/config.hpp"
+#if !defined(KILN_DEVICE_PASS)
+#include "kiln/kernel.hpp"
+#endif
 
 namespace kiln::templates {
 
@@ -35,3 +40,16 @@ struct RmsNormProblem {
 
 KILN_CONFIG(kiln::templates::RmsNorm, block, rows_per_block, vector, kept)
 KILN_PROBLEM(kiln::templates::RmsNormProblem, rows, hidden)
+
+#if !defined(KILN_DEVICE_PASS)
+namespace kiln::templates {
+
+/// T is float, kiln::float16 or kiln::bfloat16. Arguments: y, x, w, rows, hidden, eps.
+template <class T>
+using RmsNormKernel =
+    Kernel<RmsNorm, RmsNormProblem, void(T*, const T*, const T*, int, int, float)>;
+template <class T>
+RmsNormKernel<T> rmsnorm_kernel();
+
+}  // namespace kiln::templates
+#endif

@@ -65,6 +65,7 @@ VectorAddKernel<T> vector_add_kernel() {
           .space = elementwise_space<Elementwise>(),
           .geometry = [](const VectorAdd& c, const Elementwise& p) { return launch(c, p.n); },
           .problem = [](T*, const T*, const T*, int n) { return Elementwise{n}; },
+          .relations = {{3, "n"}},
           .bucket = [](const Elementwise& p) { return Elementwise{count_bucket(p.n)}; },
           .workload =
               [](const Elementwise& p, Workload& w) {
@@ -92,6 +93,7 @@ ResidualAddKernel<T> residual_add_kernel() {
       .geometry = [](const VectorAdd& c, const Activations& p) { return launch(c, p.elements()); },
       .problem = [](T*, const T*, const T*, int rows,
                     int hidden) { return Activations{rows, hidden}; },
+      .relations = {{3, "rows"}, {4, "hidden"}},
       .bucket = [](const Activations& p) { return Activations{count_bucket(p.rows), p.hidden}; },
       .workload =
           [](const Activations& p, Workload& w) {

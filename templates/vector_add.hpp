@@ -3,9 +3,14 @@
 // Arrays are contiguous. Where all three pointers are 16-byte aligned, full tiles move 16 bytes per
 // access; a ragged last tile and unaligned arrays go element by element. `out` may be `a` or `b`
 // itself, but may not overlap them otherwise.
+//
+// C++ programs: `auto add = runtime.tuned(kiln::templates::vector_add_kernel<float>());`.
 #pragma once
 
 #include "kiln/config.hpp"
+#if !defined(KILN_DEVICE_PASS)
+#include "kiln/kernel.hpp"
+#endif
 
 namespace kiln::templates {
 
@@ -31,3 +36,15 @@ struct Elementwise {
 
 KILN_CONFIG(kiln::templates::VectorAdd, block, items)
 KILN_PROBLEM(kiln::templates::Elementwise, n)
+
+#if !defined(KILN_DEVICE_PASS)
+namespace kiln::templates {
+
+/// T is float, kiln::float16 or kiln::bfloat16. Arguments: out, a, b, n.
+template <class T>
+using VectorAddKernel = Kernel<VectorAdd, Elementwise, void(T*, const T*, const T*, int)>;
+template <class T>
+VectorAddKernel<T> vector_add_kernel();
+
+}  // namespace kiln::templates
+#endif

@@ -23,8 +23,10 @@
 #include <utility>
 #include <vector>
 
+#include "kiln/arguments.hpp"
 #include "kiln/device.hpp"
 #include "kiln/named.hpp"
+#include "kiln/problem_values.hpp"
 #include "kiln/space.hpp"
 #include "kiln/workload.hpp"
 
@@ -68,8 +70,10 @@ struct KernelDefinition {
   DynamicSpace space;
 
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
+  /// Where arguments and problem say the same: each launch is held to it.
+  std::vector<ArgumentIsField> relations;
   /// The problem that a problem is tuned for; empty: each problem for itself.
-  std::function<Values(std::span<const std::int64_t>)> bucket;
+  std::function<ProblemValues(std::span<const std::int64_t>)> bucket;
   /// Both spans in field order.
   std::function<LaunchGeometry(std::span<const std::int64_t> config,
                                std::span<const std::int64_t> problem)>
@@ -133,7 +137,7 @@ struct KernelDefinition {
   std::string describe_problem(std::span<const std::int64_t> problem) const;
   /// `{{"n", 1024}}` to field order. @throws UserError on an unknown or missing field.
   Values problem(const std::map<std::string, std::int64_t>& named) const;
-  Values bucketed(std::span<const std::int64_t> problem) const;
+  ProblemValues bucketed(std::span<const std::int64_t> problem) const;
   /// @throws UserError naming the first field that is missing or contradicts another.
   void validate() const;
 

@@ -11,17 +11,24 @@
 // finished.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "kiln/arguments.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/missing.hpp"
+#include "kiln/problem_values.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/tune.hpp"
 
@@ -83,6 +90,29 @@ class HandleCore {
     if (const ReadyKernel* ready = find(problem)) return *ready;
     return make_ready(problem);
   }
+
+  /// @throws UserError naming the argument whose type differs from the definition's, or the count.
+  void check(const ArgumentTypes& given) const {
+    for (const auto& accepted : accepted_)
+      if (accepted.load(std::memory_order_relaxed) == given.hash) return;
+    compare(given);
+  }
+  /// `problem` has as many values as the definition has fields.
+  /// @throws UserError naming the argument that is not the field that it has to be.
+  void check(std::span<const std::int64_t> problem, void* const* args) const {
+    for (const Relation& relation : relations_)
+      if (relation.value(args) != problem[relation.field]) disagree(relation, problem, args);
+  }
+
+ protected:
+  std::vector<Relation> relations_;  ///< of the definition
+
+ private:
+  void compare(const ArgumentTypes& given) const;
+  [[noreturn]] void disagree(const Relation& relation, std::span<const std::int64_t> problem,
+                             void* const* args) const;
+
+  mutable std::array<std::atomic<std::uint64_t>, 4> accepted_{};  ///< hashes; 0: none yet
 };
 
 /// An argument may be passed where list-initialisation would accept it: no narrowing.
@@ -117,10 +147,11 @@ template <class... Args>
 class Bound {
  public:
   Bound(std::shared_ptr<detail::HandleCore> core, const detail::ReadyKernel& ready,
-        LaunchGeometry geometry)
-      : core_(std::move(core)), ready_(&ready), geometry_(geometry) {}
+        LaunchGeometry geometry, const ProblemValues& problem)
+      : core_(std::move(core)), ready_(&ready), geometry_(geometry), problem_(problem) {}
 
-  /// @throws EnvironmentError when the device refuses the launch.
+  /// @throws UserError when an argument contradicts the problem (KernelDefinition::relations),
+  /// EnvironmentError when the device refuses the launch.
   template <class... Actual>
   void operator()(Stream stream, Actual&&... args) const {
     detail::Arguments<Args...>::template check<Actual...>();
@@ -136,12 +167,14 @@ class Bound {
  private:
   void launch(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+    core_->check(problem_, pointers);
     ready_->launch(geometry_, stream, pointers);
   }
 
   std::shared_ptr<detail::HandleCore> core_;
   const detail::ReadyKernel* ready_;
   LaunchGeometry geometry_;
+  ProblemValues problem_;
 };
 
 template <Reflected Config, Reflected Problem, class Signature>
@@ -181,7 +214,8 @@ class Tuned<Config, Problem, void(Args...)> {
   /// The kernel for one problem, ready to launch without any look-up.
   Bound<Args...> at(const Problem& problem) const {
     const detail::ReadyKernel& ready = core_->at(values_of(problem));
-    return {core_, ready, geometry_(from_values<Config>(ready.config), problem)};
+    return {core_, ready, geometry_(from_values<Config>(ready.config), problem),
+            to_values(problem)};
   }
 
   /// The config in use for a problem, which is made ready if it is not.
@@ -225,8 +259,9 @@ class Tuned<Config, Problem, void(Args...)> {
 
   void launch(Stream stream, Args... args) const {
     const Problem problem = problem_(args...);
-    const detail::ReadyKernel& ready = core_->at(values_of(problem));
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+    core_->check(to_values(problem), pointers);
+    const detail::ReadyKernel& ready = core_->at(values_of(problem));
     ready.launch(geometry_(from_values<Config>(ready.config), problem), stream, pointers);
   }
 
@@ -236,23 +271,55 @@ class Tuned<Config, Problem, void(Args...)> {
   Problem (*bucket_)(const Problem&);
 };
 
+/// As Bound, for a kernel described at run time.
+class DynamicBound {
+ public:
+  DynamicBound(std::shared_ptr<detail::HandleCore> core, const detail::ReadyKernel& ready,
+               LaunchGeometry geometry, const ProblemValues& problem)
+      : core_(std::move(core)), ready_(&ready), geometry_(geometry), problem_(problem) {}
+
+  /// @throws UserError as DynamicTuned::operator(), EnvironmentError when the device refuses the
+  /// launch.
+  template <class... Args>
+  void operator()(Stream stream, Args... args) const {
+    core_->check(detail::argument_types<Args...>());
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
+    launch(stream, pointers);
+  }
+  /// As DynamicTuned::launch.
+  void launch(Stream stream, void** args) const {
+    core_->check(problem_, args);
+    ready_->launch(geometry_, stream, args);
+  }
+  const LaunchGeometry& geometry() const noexcept { return geometry_; }
+
+ private:
+  std::shared_ptr<detail::HandleCore> core_;
+  const detail::ReadyKernel* ready_;
+  LaunchGeometry geometry_;
+  ProblemValues problem_;
+};
+
 /// A kernel described at run time. The problem is given with each launch; argument types are
-/// compared with the definition's.
+/// compared with the definition's, and arguments with the problem where `relations` say so.
 class DynamicTuned {
  public:
   explicit DynamicTuned(std::shared_ptr<detail::HandleCore> core) : core_(std::move(core)) {}
 
-  /// @throws UserError naming the argument whose type differs from the definition's, or the count.
+  /// @throws UserError naming the argument whose type differs from the definition's, the count, or
+  /// the argument that contradicts the problem; and what Tuned's launches throw.
   template <class... Args>
-  void operator()(Stream stream, const Values& problem, Args... args) const {
-    static const std::vector<std::string> types{device_name<Args>()...};
-    check_arguments(types);
+  void operator()(Stream stream, const ProblemValues& problem, Args... args) const {
+    core_->check(detail::argument_types<Args...>());
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
     launch(stream, problem, pointers);
   }
 
-  /// `args[i]` points to the i-th argument; nothing is checked but the problem's length.
-  void launch(Stream stream, const Values& problem, void** args) const;
+  /// `args[i]` points to the i-th argument; nothing is checked but the problem's length and
+  /// `relations`.
+  void launch(Stream stream, const ProblemValues& problem, void** args) const;
+  /// As Tuned::at.
+  DynamicBound at(const ProblemValues& problem) const;
   /// As Tuned::prepare.
   std::optional<Missing> prepare(const Values& problem) const;
   TuneResult tune(const Values& problem) const;
@@ -290,7 +357,6 @@ class DynamicTuned {
  private:
   friend Region;
   friend Runtime;
-  void check_arguments(const std::vector<std::string>& types) const;
 
   std::shared_ptr<detail::HandleCore> core_;
 };

@@ -50,6 +50,8 @@ struct Kernel<Config, Problem, void(Args...)> {
   LaunchGeometry (*geometry)(const Config&, const Problem&) = nullptr;
   /// Reads the problem off a launch's arguments; must not touch device memory.
   Problem (*problem)(Args...) = nullptr;
+  /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are held to it.
+  std::vector<ArgumentIsField> relations{};
   Problem (*bucket)(const Problem&) = nullptr;  ///< null: each problem is tuned for itself
   std::function<void(const Problem&, Workload&)> workload{};
   /// The kernel's equation on host arrays. Empty: `check` decides alone, or candidates are compared
@@ -96,11 +98,8 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   d.arguments = {device_name<Args>()...};
   d.space = space.dynamic();
   for (const FieldInfo& field : field_infos<Problem>()) d.problem_fields.emplace_back(field.name);
-  if (bucket)
-    d.bucket = [f = bucket](Span p) {
-      const auto values = to_values(f(from_values<Problem>(p)));
-      return Values(values.begin(), values.end());
-    };
+  d.relations = relations;
+  if (bucket) d.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };
   if (geometry)
     d.geometry = [f = geometry](Span c, Span p) {
       return f(from_values<Config>(c), from_values<Problem>(p));

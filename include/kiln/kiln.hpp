@@ -11,6 +11,7 @@
 #error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: these are older"
 #endif
 
+#include "kiln/arguments.hpp"
 #include "kiln/bundle.hpp"
 #include "kiln/bytes.hpp"
 #include "kiln/cache.hpp"
@@ -34,6 +35,7 @@
 #include "kiln/occupancy.hpp"
 #include "kiln/paths.hpp"
 #include "kiln/precompile.hpp"
+#include "kiln/problem_values.hpp"
 #include "kiln/ranks.hpp"
 #include "kiln/recorded.hpp"
 #include "kiln/region.hpp"

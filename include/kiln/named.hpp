@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// A view: valid as long as what it was made of.

@@ -83,8 +83,7 @@ class Region {
   /// As above. @throws also UserError naming the argument whose type differs from the definition's.
   template <class... Args>
   void operator()(const DynamicTuned& handle, Stream stream, const Values& problem, Args... args) {
-    static const std::vector<std::string> types{device_name<Args>()...};
-    handle.check_arguments(types);
+    handle.core_->check(detail::argument_types<Args...>());
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
     dynamic(handle, stream, problem, pointers);
   }
@@ -108,6 +107,7 @@ class Region {
     const auto values = to_values(problem);
     const auto bucket = handle.values_of(problem);
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
+    handle.core_->check(values, pointers);
     launch({handle.core_, bucket, values, stream, pointers});
   }
   void dynamic(const DynamicTuned& handle, Stream stream, const Values& problem, void** args);

@@ -38,9 +38,9 @@ enum class Mode {
 /// another tuning (of this runtime or of another process on the same store) is going on. With ranks
 /// it waits.
 enum class WhileBusy {
-  wait,  ///< for that thread, and launches what it found; for another tuning, as a part of the
-         ///< budget `tuning.max_seconds`: when that ends first, it launches the default config,
-         ///< and a later launch tunes the problem
+  wait,  ///< for that thread, and launches what it found; for another tuning, for half of the
+         ///< budget `tuning.max_seconds` at most: when that ends first, it launches the default
+         ///< config, which is compiled meanwhile, and a later launch tunes the problem
   use_default  ///< never waits for a tuning: launches the default config, until the problem is
                ///< ready
 };

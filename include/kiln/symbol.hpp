@@ -17,6 +17,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 namespace detail {

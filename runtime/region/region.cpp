@@ -32,11 +32,9 @@ void Region::launch(const detail::RegionLaunch& launch) {
 
 void Region::dynamic(const DynamicTuned& handle, Stream stream, const Values& problem,
                      void** args) {
-  const KernelDefinition& kernel = handle.core_->definition();
-  if (kernel.bucket || problem.size() != kernel.problem_fields.size())
-    launch({handle.core_, kernel.bucketed(problem), problem, stream, args});
-  else
-    launch({handle.core_, problem, problem, stream, args});
+  const ProblemValues bucket = handle.core_->definition().bucketed(problem);
+  handle.core_->check(problem, args);
+  launch({handle.core_, bucket, problem, stream, args});
 }
 
 void Region::call(const std::shared_ptr<detail::FunctionCore>& function,

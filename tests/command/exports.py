@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Kiln's libraries export the names of its public headers, all of them and nothing else.
 
-Usage: PUBLIC_HEADERS LIBKILN LIBKILN_CLI LIBKILN_INTERNAL [PLUGIN...]"""
+Usage: PUBLIC_HEADERS KERNELS_HEADERS LIBKILN LIBKILN_CLI LIBKILN_INTERNAL [PLUGIN...]"""
 import pathlib
 import re
 import subprocess
 import sys
 
+# What kiln/kernels/*.hpp declare, of one type: kiln::Kernel<...> kiln::templates::gemm_kernel<float>()
+KERNEL = re.compile(r"^kiln::Kernel<.*> kiln::templates::(\w+)<[\w:]+>\(\)$")
 INNER = ("cache", "codegen", "runtime", "templates", "tools")
 RTTI = re.compile(r"^(?:typeinfo name for|typeinfo for|vtable for) ")
 
@@ -18,11 +20,14 @@ def exported(library):
 
 
 class PublicNames:
-    def __init__(self, folder):
-        self.text = "\n".join(re.sub(r"//.*", "", p.read_text()) for p in sorted(folder.glob("*.hpp")))
+    def __init__(self, *folders):
+        headers = [p for folder in folders for p in sorted(folder.glob("*.hpp"))]
+        self.text = "\n".join(re.sub(r"//.*", "", p.read_text()) for p in headers)
 
     def has(self, symbol):
         """Whether a name is one that a public header declares, not merely a class that it only mentions."""
+        if kernel := KERNEL.match(symbol):
+            return bool(re.search(rf"\b{kernel[1]}\(", self.text))
         name = RTTI.sub("", symbol)
         if not name.startswith("kiln::") or "{lambda" in name:
             return False
@@ -38,15 +43,16 @@ class PublicNames:
 
 
 def main():
-    headers, library, command, internal, *plugins = sys.argv[1:]
-    public = PublicNames(pathlib.Path(headers) / "kiln")
+    headers, kernels, library, command, internal, *plugins = sys.argv[1:]
+    public = PublicNames(pathlib.Path(headers) / "kiln", pathlib.Path(kernels) / "kiln" / "kernels")
     failures = []
 
     names = exported(library)
     failures += [f"libkiln exports {name}, which no public header declares" for _, name in names
                  if not public.has(name)]
     got = {name for _, name in names}
-    wanted = {name for kind, name in exported(internal) if kind in "TDBR" and public.has(name)}
+    wanted = {name for kind, name in exported(internal)
+              if (kind in "TDBR" or KERNEL.match(name)) and public.has(name)}
     failures += [f"install/kiln.map leaves out {name}" for name in sorted(wanted - got) if "cli_main" not in name]
 
     alone = [name for _, name in exported(command)]
@@ -58,10 +64,12 @@ def main():
 
     # The check itself: it knows what is inside, and a name that is there from one that is not.
     inside = [name for _, name in exported(internal)]
+    if len([name for name in wanted if KERNEL.match(name)]) != 12:
+        failures.append("not four kernels of three types are exported")
     if not any(name.startswith("kiln::runtime::") for name in inside) or len(wanted) < 50:
         failures.append(f"only {len(wanted)} public names were found in {internal}")
     for stranger in ("kiln::runtime::Tuner::run()", "boost::asio::io_context::run()", "kiln::detail::Engine::tune()",
-                     "kiln::RecordedSpace::Data::slot()", "typeinfo for kiln::runtime::Device"):
+                     "kiln::Kernel<A, B, void (int)> kiln::templates::unknown_kernel<float>()", "kiln::RecordedSpace::Data::slot()", "typeinfo for kiln::runtime::Device"):
         if public.has(stranger):
             failures.append(f"the check does not mind {stranger}")
     if failures:

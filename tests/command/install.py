@@ -13,27 +13,8 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import boost_path  # noqa: E402,F401
+from installed import compiler, environment, install, library_folder, output, run  # noqa: E402
 from run_example import no_device  # noqa: E402
-
-
-def run(*command, **more):
-    return subprocess.run([str(c) for c in command], check=True, text=True, **more)
-
-
-def output(*command, **more):
-    return run(*command, stdout=subprocess.PIPE, **more).stdout
-
-
-def install(build, scratch):
-    """The prefix, where it was never configured to be."""
-    run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--strip",
-        env=dict(os.environ, DESTDIR=str(scratch / "root")))
-    header = next((scratch / "root").rglob("include/kiln/kiln.hpp"))
-    prefix = scratch / "moved" / "kiln"
-    prefix.parent.mkdir()
-    shutil.move(header.parents[2], prefix)
-    shutil.rmtree(scratch / "root")
-    return prefix
 
 
 def check_files(prefix, trees):
@@ -52,11 +33,9 @@ def check_files(prefix, trees):
 class Prefix:
     def __init__(self, prefix, trees, scratch):
         self.prefix, self.trees = prefix, trees
-        self.library = next(prefix.rglob("libkiln.so")).parent
+        self.library = library_folder(prefix)
         self.templates = prefix / "share" / "kiln" / "templates"
-        self.environment = {k: v for k, v in os.environ.items()
-                            if not k.startswith("KILN_") and k != "LD_LIBRARY_PATH" or k == "KILN_CUDA_ROOT"}
-        self.environment |= {"PKG_CONFIG_PATH": str(self.library / "pkgconfig"), "KILN_CACHE_DIR": str(scratch / "cache")}
+        self.environment = environment(prefix, scratch / "cache")
 
     def kiln(self, *arguments, **more):
         return subprocess.run([self.prefix / "bin" / "kiln", *arguments], env=self.environment | more, text=True,
@@ -113,9 +92,8 @@ def main():
         env, quiet = moved.environment, {"stdout": subprocess.DEVNULL, "env": moved.environment}
         flags = output("pkg-config", "--cflags", "--libs", "kiln-cli", env=env).split()
         assert all(str(moved.prefix) in f for f in flags if f.startswith(("-I", "-L"))), flags
-        compiler = os.environ.get("CXX", "c++").split()
         (scratch / "pkg-config").mkdir()
-        run(*compiler, "-std=c++20", outside / "command.cpp", "-o", scratch / "pkg-config" / "command", *flags, env=env)
+        run(*compiler(), "-std=c++20", outside / "command.cpp", "-o", scratch / "pkg-config" / "command", *flags, env=env)
         moved.check_project("pkg-config", scratch / "pkg-config", outside, False)
 
         run("meson", "setup", scratch / "meson", outside, "-Doptimization=0", **quiet)

@@ -44,6 +44,15 @@ Kernel kernel() {
           .problem = [](float*, const float*, int n) { return Size{n}; }};
 }
 
+/// As the shipped kernels are: with a bucket, and held to what arguments and problem have in
+/// common.
+kiln::KernelDefinition described() {
+  Kernel counted = kernel();
+  counted.relations = {{2, "n"}};
+  counted.bucket = [](const Size& s) { return Size{(s.n + 63) / 64 * 64}; };
+  return counted.definition();
+}
+
 /// Nanoseconds per call. A round's launches fit a GPU's queue: when it is full, they wait for it.
 template <class Launch>
 double nanoseconds(Launch launch) {
@@ -89,6 +98,8 @@ void launch_overhead(const std::string& device_name) {
   const kiln::Runtime runtime(options);
   const auto tuned = runtime.tuned(kernel());
   const auto bound = tuned.at({1000});
+  const auto by_name = runtime.tuned(described());
+  const auto by_name_bound = by_name.at({1000});
   auto out = runtime.array<float>(1), in = runtime.array<float>(1);
 
   // The same code on the device itself: what the driver offers.
@@ -108,8 +119,8 @@ void launch_overhead(const std::string& device_name) {
   auto wait = [&] { device->synchronize(stream); };
   std::optional<BareLaunch> driver;  // a CUDA context is current from here on
   const auto measure = [&](const char* where) {
-    std::vector<double> bare, held, looked_up;
-    // Side by side: what disturbs the machine meets all three.
+    std::vector<double> bare, held, looked_up, named, named_held;
+    // Side by side: what disturbs the machine meets all of them.
     for (int round = 0; round < 1000; ++round) {
       const double least = nanoseconds([&] {
         if (driver)
@@ -122,6 +133,12 @@ void launch_overhead(const std::string& device_name) {
       wait();
       looked_up.push_back(nanoseconds([&] { tuned(stream, out_pointer, in_pointer, n); }) - least);
       wait();
+      named_held.push_back(nanoseconds([&] { by_name_bound(stream, out_pointer, in_pointer, n); }) -
+                           least);
+      wait();
+      named.push_back(nanoseconds([&] { by_name(stream, {n}, out_pointer, in_pointer, n); }) -
+                      least);
+      wait();
       bare.push_back(least);
     }
     const auto report = [&](const char* what, double value, const char* goal = "") {
@@ -132,6 +149,8 @@ void launch_overhead(const std::string& device_name) {
     report(driver ? "the driver's own" : "the device's own", perf::median(bare));
     report("handle held, minus that", perf::median(held), "goal <= 25");
     report("with problem look-up, minus that", perf::median(looked_up), "goal <= 60");
+    report("described at run time, handle held, minus that", perf::median(named_held));
+    report("described at run time, look-up, minus that", perf::median(named), "goal <= 60");
   };
   measure("");
   if (device->info().target.kind != kiln::Target::Kind::cuda) return;

@@ -45,6 +45,7 @@ TEST_CASE("a definition that is complete", "[codegen][definition]") {
   CHECK(after([](auto& k) { k.tolerance = {0, 0}; }).empty());
   CHECK(after([](auto& k) { k.tolerance.mismatches = 0.5; }).empty());
   CHECK(after([](auto& k) { k.space = {}; }).empty());
+  CHECK(after([](auto& k) { k.relations = {{2, "n"}}; }).empty());
 }
 
 TEST_CASE("each field that is missing or makes no sense is named", "[codegen][definition]") {
@@ -63,6 +64,8 @@ TEST_CASE("each field that is missing or makes no sense is named", "[codegen][de
     CHECK(names(after([=](auto& k) { k.tolerance.relative = bad; }), "`tolerance`"));
     CHECK(names(after([=](auto& k) { k.tolerance.absolute = bad; }), "`tolerance`"));
   }
+  CHECK(names(after([](auto& k) { k.relations = {{2, "n"}, {3, "m"}}; }), "argument 3"));
+  CHECK(names(after([](auto& k) { k.relations = {{2, "k"}}; }), "'k', which is no problem field"));
   for (double bad : {-1e-4, 1.0, 2.0, std::nan("")})
     CHECK(names(after([=](auto& k) { k.tolerance.mismatches = bad; }), "`tolerance.mismatches`"));
   for (auto passing : {Passing::macros, Passing::constants})

@@ -1,7 +1,9 @@
 // Budgets and stops hold from the moment the caller waits, whatever else is being tuned.
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
+#include <utility>
 
 #include "kiln_test.hpp"
 #include "runtime/tuning_turn.hpp"
@@ -119,7 +121,53 @@ TEST_CASE("a launch whose budget goes in waiting runs the default, and is tuned 
   other.release();
   CHECK(launches_right(handle, 60));
   CHECK(handle.known({60}));
-  CHECK(handle.config({60}) == Values{8, 0});
+  // What is left goes on without a limit: how far the launch came, is a matter of the machine.
+  CHECK(handle.tune({60}, TuneOptions{}).winner().config == Values{8, 0});
+}
+
+TEST_CASE("a launch that waits for another tuning has its default compiled meanwhile",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.options.tuning.max_seconds = 1000;
+  HeldTuning other(process);
+  std::atomic<bool> compiled{false};
+  process.compiler->on_compile = [&, held = process.compiler->on_compile](const auto& source) {
+    compiled = compiled || source.entry == "k<2, 5>";
+    held(source);
+  };
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling({1, 2, 4, 8}, 2, {5}));
+  other.begin(runtime);
+  auto launch = std::async(std::launch::async, [&] { return launches_right(handle, 60); });
+  for (int i = 0; i < 10'000 && !compiled; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(compiled);
+  other.release();
+  CHECK(launch.get());
+  CHECK(handle.known({60}));
+}
+
+TEST_CASE("a launch that gets its turn late leaves the tuning to a later one",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.options.tuning.max_seconds = 0.1;
+  HeldTuning other(process);
+  process.compiler->on_compile = [&, held = process.compiler->on_compile,
+                                  first = true](const auto& source) mutable {
+    held(source);
+    if (source.entry != "k<2, 5>" || !std::exchange(first, false)) return;
+    other.release();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  };
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling({1, 2, 4, 8}, 2, {5}));
+  other.begin(runtime);
+  CHECK(launches_right(handle, 60));  // the turn is free by now, but the time is over
+  CHECK_FALSE(handle.known({60}));
+  CHECK(launches_right(handle, 60));
+  CHECK(handle.known({60}));
 }
 
 TEST_CASE("use_default never waits for a tuning, of its own problem or of another's",
@@ -157,6 +205,28 @@ TEST_CASE("past its deadline a run times one candidate, and says what it left",
   const TuneResult rest = runtime.tuned(doubling()).tune({60});
   CHECK(rest.complete);
   CHECK(rest.winner().config == Values{8, 0});
+}
+
+TEST_CASE("with a budget, nothing is built beside the default where builds share the CPU",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.device->host = true;
+  std::atomic<bool> default_builds{false}, beside{false};
+  process.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry != "k<2, 0>") {
+      if (default_builds) beside = true;
+      return;
+    }
+    default_builds = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    default_builds = false;
+  };
+  TuneOptions options;
+  options.max_seconds = 100;
+  const TuneResult result = process.runtime().tuned(doubling()).tune({60}, options);
+  CHECK_FALSE(beside);
+  CHECK(result.count(CandidateStatus::measured) == 4);
 }
 
 TEST_CASE("a turn is one thread's, again and again", "[runtime][budget]") {

@@ -56,7 +56,8 @@ TEST_CASE("a cached launch allocates nothing", "[runtime][handle]") {
   ::operator delete(::operator new(1));
   REQUIRE(test::allocations() == before + 1);  // the counter counts
 
-  const Typed kernel = typed_doubling();
+  Typed kernel = typed_doubling();
+  kernel.relations = {{2, "n"}};
   const auto typed = runtime.tuned(kernel);
   CHECK(counted([&] { typed({}, b.y.data(), b.x.data(), 16); }) == 0);
   const auto bound = typed.at({16});
@@ -65,6 +66,41 @@ TEST_CASE("a cached launch allocates nothing", "[runtime][handle]") {
   const auto dynamic = runtime.tuned(doubling());
   const Values problem{16};
   CHECK(counted([&] { dynamic({}, problem, b.y.data(), b.x.data(), 16); }) == 0);
+
+  kernel.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  const auto described = runtime.tuned(kernel.definition());
+  const float* x = b.x.data();
+  CHECK(counted([&] { described({}, {16}, b.y.data(), x, 16); }) == 0);
+  CHECK(counted([&] { described({}, {16}, b.y.data(), b.x.data(), 16); }) == 0);
+  CHECK(counted([&] { described.at({16})({}, b.y.data(), x, 16); }) == 0);
+  int n = 16;
+  float* y = b.y.data();
+  void* args[] = {&y, &x, &n};
+  CHECK(counted([&] { described.launch({}, {16}, args); }) == 0);
+}
+
+TEST_CASE("a described kernel is held for one problem", "[runtime][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  const Runtime runtime = process.runtime();
+  KernelDefinition k = doubling();
+  k.bucket = [](std::span<const std::int64_t> p) { return Values{(p[0] + 63) / 64 * 64}; };
+  const auto handle = runtime.tuned(k);
+  const auto bound = handle.at({50});
+  CHECK(runtime.statistics().tuned == 1);
+  CHECK(bound.geometry().block.x == 8);
+  CHECK(bound.geometry().grid.x == 7);  // of the problem, not of its bucket
+  Buffers b(50);
+  bound({}, b.y.data(), b.x.data(), 50);
+  CHECK(b.doubled());
+  CHECK_THROWS_AS(bound({}, b.y.data(), b.x.data(), 50L), UserError);
+  CHECK_THROWS_AS(bound({}, b.y.data(), b.x.data()), UserError);
+  CHECK_THROWS_AS(handle.at({50, 1}), UserError);
+
+  const int launches = process.device->launches;
+  handle.at({0})({}, b.y.data(), b.x.data(), 0);
+  CHECK(process.device->launches == launches);
 }
 
 TEST_CASE("an empty problem launches nothing and is not tuned", "[runtime][handle]") {

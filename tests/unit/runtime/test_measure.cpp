@@ -257,6 +257,22 @@ TEST_CASE("launches go from copy to copy, and the cache is filled outside the ti
   CHECK(fills == 0);
 }
 
+TEST_CASE("where little time is left, no copies are made to keep the host's caches cold",
+          "[runtime][measure]") {
+  for (const bool little : {false, true}) {
+    Race race(1 << 20);
+    race.bench.device->host = true;
+    race.enter(1, 1e-3);
+    const std::size_t before = race.bench.device->allocated;
+    RaceOptions options;
+    if (little) options.deadline = TimeLimit::already_passed();
+    race.run(options);
+    INFO("little time: " << little);
+    CHECK((race.bench.device->allocated == before) == little);
+    CHECK_FALSE(race.contestants[0].samples.empty());
+  }
+}
+
 TEST_CASE("samples of several launches are replayed where the device can", "[runtime][measure]") {
   for (const bool can : {true, false}) {
     for (const bool want : {true, false}) {

@@ -1,5 +1,7 @@
 // Spaces against the limits of real devices: defaults are allowed, and so is enough around them;
 // whatever constraints allow can be launched.
+#include <algorithm>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -106,6 +108,32 @@ TEST_CASE("buckets hold their problems, and are their own bucket", "[templates]"
       for (std::size_t i = 1; i < problem.size(); ++i) CHECK(bucket[i] == problem[i]);
     }
   }
+}
+
+TEST_CASE("shipped kernels hold their counts to the problem", "[templates]") {
+  const Registry registry = shipped_kernels();
+  for (const Case& c : kCases)
+    for (const char* type : {"f32", "f16", "bf16"}) {
+      const KernelDefinition k = registry.make(c.name, type);
+      INFO(c.name << " " << type);
+      CHECK(static_cast<std::ptrdiff_t>(k.relations.size()) ==
+            std::count(k.arguments.begin(), k.arguments.end(), "int"));
+      for (const std::string& field : k.problem_fields)
+        CHECK(std::count_if(k.relations.begin(), k.relations.end(),
+                            [&](const ArgumentIsField& r) { return r.field == field; }) == 1);
+      Workload workload;
+      Values problem(k.problem_fields.size());
+      std::iota(problem.begin(), problem.end(), 24);
+      k.workload(problem, workload);
+      for (const ArgumentIsField& r : k.relations) {
+        const Workload::Argument& argument = workload.arguments()[r.argument];
+        REQUIRE(argument.type == DataType::i32);
+        const auto field = std::find(k.problem_fields.begin(), k.problem_fields.end(), r.field);
+        REQUIRE(field != k.problem_fields.end());
+        CHECK(*reinterpret_cast<const int*>(argument.bytes.data()) ==
+              problem[static_cast<std::size_t>(field - k.problem_fields.begin())]);
+      }
+    }
 }
 
 TEST_CASE("an unknown element type is the caller's mistake", "[templates]") {
