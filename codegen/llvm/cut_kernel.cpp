@@ -1,4 +1,6 @@
 // Where a kernel is cut, and what happens to the values that live across a cut.
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include <llvm/IR/CFG.h>
@@ -113,6 +115,31 @@ bool lives_in_one_run(llvm::AllocaInst& variable, const std::vector<Region>& reg
   return home < 0 || !repeats(regions, stops, static_cast<unsigned>(home));
 }
 
+void find_users(CutKernel& kernel) {
+  const auto regions = static_cast<unsigned>(kernel.regions.size());
+  llvm::DenseMap<BasicBlock*, llvm::SmallVector<unsigned, 2>> regions_of;
+  for (unsigned index = 0; index < regions; ++index) {
+    for (BasicBlock* block : kernel.regions[index].blocks) regions_of[block].push_back(index);
+  }
+  for (Instruction& instruction : *kernel.prologue) {
+    auto* variable = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
+    if (!variable) continue;
+    llvm::BitVector& users = kernel.users.try_emplace(variable, regions).first->second;
+    for (llvm::User* user : variable->users()) {
+      for (unsigned index : regions_of[llvm::cast<Instruction>(user)->getParent()])
+        users.set(index);
+    }
+  }
+  for (Slot& slot : kernel.slots) {
+    slot.stored.resize(regions);
+    for (llvm::User* user : slot.variable->users()) {
+      if (!llvm::isa<llvm::StoreInst>(user)) continue;
+      for (unsigned index : regions_of[llvm::cast<Instruction>(user)->getParent()])
+        slot.stored.set(index);
+    }
+  }
+}
+
 std::uint32_t reserve(CutKernel& kernel, std::uint64_t bytes) {
   const std::uint32_t offset = kernel.slot_bytes;
   kernel.slot_bytes += static_cast<std::uint32_t>(bytes);
@@ -170,6 +197,7 @@ std::optional<Invariance> kernel_leaf(Instruction& instruction) {
       builtin == "argument" || builtin == "shared_arena") {
     return Invariance::per_block;
   }
+  if (builtin == "round") return Invariance::no;
   if (auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction)) {
     auto* base =
         llvm::dyn_cast<Instruction>(load->getPointerOperand()->stripInBoundsConstantOffsets());
@@ -194,6 +222,9 @@ std::vector<Suspension> split_at_suspensions(llvm::Function& kernel) {
         calls.push_back(llvm::cast<llvm::CallInst>(&instruction));
     }
   }
+  // Regions behind pauses are not regions to others, whose numbers go on without a gap.
+  std::stable_partition(calls.begin(), calls.end(),
+                        [](const llvm::CallInst* call) { return !is_pause(*call); });
   std::vector<Suspension> suspensions;
   for (llvm::CallInst* call : calls) {
     auto* kind = llvm::dyn_cast<llvm::ConstantInt>(call->getArgOperand(0));
@@ -201,22 +232,30 @@ std::vector<Suspension> split_at_suspensions(llvm::Function& kernel) {
     auto* mask = llvm::dyn_cast<llvm::ConstantInt>(call->getArgOperand(1));
     BasicBlock* block = llvm::SplitBlock(call->getParent(), call);
     BasicBlock* resume = llvm::SplitBlock(block, call->getNextNode());
-    suspensions.push_back({static_cast<SuspendKind>(kind->getZExtValue()),
-                           mask && mask->getValue().isAllOnes(), block, resume});
+    if (is_pause(*call)) {
+      suspensions.push_back({SuspendKind::block_barrier, true, block, resume,
+                             kind->getZExtValue() == kPauseInLoop, true});
+    } else {
+      suspensions.push_back({static_cast<SuspendKind>(kind->getZExtValue()),
+                             mask && mask->getValue().isAllOnes(), block, resume});
+    }
   }
   return suspensions;
 }
 
 std::vector<Region> find_regions(llvm::Function& kernel,
                                  const std::vector<Suspension>& suspensions) {
-  llvm::SmallPtrSet<BasicBlock*, 16> stops;
-  for (const Suspension& suspension : suspensions) stops.insert(suspension.block);
+  llvm::DenseMap<BasicBlock*, unsigned> stops;
+  for (unsigned i = 0; i < suspensions.size(); ++i) stops[suspensions[i].block] = i + 1;
   std::vector<Region> regions;
   const auto add = [&](BasicBlock* entry) {
     Region region{entry, {}};
     region.blocks.insert(entry);
     for (std::size_t i = 0; i < region.blocks.size(); ++i) {
-      if (stops.contains(region.blocks[i])) continue;
+      if (const auto stop = stops.find(region.blocks[i]); stop != stops.end()) {
+        region.stops.push_back(stop->second);
+        continue;
+      }
       for (BasicBlock* next : llvm::successors(region.blocks[i])) region.blocks.insert(next);
     }
     regions.push_back(std::move(region));
@@ -264,10 +303,13 @@ CutKernel cut_kernel(llvm::Function& function, const KernelInfo& info) {
   }
   // Threads that wait for their warp alone are not in step with the block.
   std::optional<Uniformity> uniformity;
-  if (llvm::none_of(kernel.suspensions, [](const Suspension& suspension) {
+  std::vector<Suspension> barriers;
+  llvm::copy_if(kernel.suspensions, std::back_inserter(barriers),
+                [](const Suspension& suspension) { return !suspension.pause; });
+  if (llvm::none_of(barriers, [](const Suspension& suspension) {
         return suspension.kind >= SuspendKind::warp_barrier;
       })) {
-    uniformity.emplace(function, kernel.suspensions);
+    uniformity.emplace(function, barriers);
   }
   const llvm::DataLayout& layout = function.getParent()->getDataLayout();
   for (std::size_t i = 0; i < crossing.size(); ++i) {
@@ -277,8 +319,9 @@ CutKernel cut_kernel(llvm::Function& function, const KernelInfo& info) {
     const bool uniform = uniformity && uniformity->uniform(*value);
     llvm::AllocaInst* variable =
         llvm::DemoteRegToStack(*value, false, kernel.prologue->getFirstInsertionPt());
-    kernel.slots.push_back({variable, std::move(live), uniform, reserve(kernel, bytes)});
+    kernel.slots.push_back({variable, std::move(live), {}, uniform, reserve(kernel, bytes)});
   }
+  find_users(kernel);
   return kernel;
 }
 

@@ -5,6 +5,7 @@
 
 #include "codegen/llvm/entry_unit.hpp"
 #include "codegen/llvm/regions.hpp"
+#include "codegen/llvm/rounds.hpp"
 
 namespace kiln::codegen::llvm_host {
 namespace {
@@ -55,12 +56,14 @@ static_assert(sizeof(HostRegion) == 24 && sizeof(HostKernel) == 72 && sizeof(Hos
 
 void form_regions(llvm::Module& module, const KernelInfo& info) {
   llvm::Function* function = module.getFunction(kEntryFunction);
+  pause_in_loops(*function);
   const CutKernel kernel = cut_kernel(*function, info);
   DescriptorBuilder build(module);
   std::vector<Constant*> regions;
   bool uses_warp = false;
   llvm::StructType* region_type = nullptr;
   for (std::size_t i = 0; i < kernel.regions.size(); ++i) {
+    if (i != 0 && kernel.suspensions[i - 1].pause) break;
     std::uint32_t exit = kExited;
     llvm::Function* region = build_region(kernel, i, exit);
     const SuspendKind kind = i == 0 ? SuspendKind::block_barrier : kernel.suspensions[i - 1].kind;

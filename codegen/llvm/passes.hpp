@@ -36,6 +36,8 @@ struct Suspension {
   bool full_mask;            ///< a warp suspension that names all lanes
   llvm::BasicBlock* block;   ///< holds the suspend call and a branch, nothing else
   llvm::BasicBlock* resume;  ///< where the thread goes on
+  bool in_loop = false;      ///< a pause at a loop's head: see rounds.hpp
+  bool pause = false;        ///< waits for nobody
 };
 
 /// Gives conversions and shifts that C++ leaves undefined the results that they have on a GPU.
@@ -57,7 +59,7 @@ void simplify_kernel(llvm::Module& module, llvm::TargetMachine& machine);
 /// source nor this process has.
 void check_definitions(const llvm::Module& module);
 
-/// Cuts the kernel at its suspensions.
+/// Cuts the kernel at its suspensions. Pauses come last.
 std::vector<Suspension> split_at_suspensions(llvm::Function& kernel);
 
 /// Turns the kernel into region functions and exports the descriptor.

@@ -1,5 +1,5 @@
-// Loops inside a thread are run by groups of lanes in step. Each body below is compiled twice: as a
-// kernel, and right here as the reference, one thread at a time.
+// Loops inside a thread, some of which the threads turn together, round by round. Each body below
+// is compiled twice: as a kernel, and right here as the reference, one thread at a time.
 #include "host_test.hpp"
 
 using namespace host_test;
@@ -156,6 +156,35 @@ PROGRAM(
       }
     } out[t] = d;)
 
+// What neighbours read lies side by side: the loops that threads turn together.
+PROGRAM(side_by_side, unsigned s = 0; for (int i = t; i < n * 40; i += 96) s = s * 3 + in[i];
+        out[t] = s;)
+PROGRAM(
+    pointers, unsigned s = t; const int* p = in + t; for (int i = 0; i < n; ++i) {
+      s = s * 3 + *p;
+      p += 8;
+    } out[t] = s + int(p - in);)
+PROGRAM(ends_of_their_own, unsigned s = 1; int i = t;
+        for (; i < t * 3 + (in[t] & 31); i += 5) s = s * 5 + in[i]; out[t] = s + i * 77;)
+PROGRAM(
+    some_leave, out[t] = 3; if (in[t] % 5 == 0) return; unsigned s = 0; if (t & 1) {
+      for (int i = 0; i < n; ++i) s = s * 3 + in[t + i];
+    } else {
+      for (int i = n + 2; i > 0; --i) s = s * 7 + in[t + i * 3];
+    } for (int i = t; i < n * 9; i += 4) s ^= in[i] * i;
+    out[t] = s;)
+PROGRAM(
+    stores_of_rounds, unsigned s = 0; for (int i = 0; i < n; ++i) {
+      out[t] = int(unsigned(out[t]) * 3u + in[t + i]);
+      if (out[t] & 1) s += out[t];
+    } out[t] ^= s;)
+PROGRAM(
+    carries, unsigned a = t; unsigned b = 1; for (unsigned i = t; i < unsigned(n * 30); i += 17) {
+      const unsigned c = a;
+      a = b * 3 + in[i];
+      b = c + i;
+    } out[t] = a * 3 + b;)
+
 TEST_CASE("loops in threads agree with one thread at a time", "[host][loops]") {
   const std::pair<const Program*, const std::string*> programs[] = {
 #define ENTRY(name) {&name##_program, &name##_body},
@@ -163,7 +192,9 @@ TEST_CASE("loops in threads agree with one thread at a time", "[host][loops]") {
           ENTRY(continues) ENTRY(returns) ENTRY(guarded) ENTRY(nested) ENTRY(nested_own)
               ENTRY(nested_exit) ENTRY(two_loops) ENTRY(loops_in_branches) ENTRY(swaps)
                   ENTRY(stores) ENTRY(wide) ENTRY(arrays) ENTRY(whiles) ENTRY(do_while)
-                      ENTRY(switches) ENTRY(guarded_nest)
+                      ENTRY(switches) ENTRY(guarded_nest) ENTRY(side_by_side) ENTRY(pointers)
+                          ENTRY(ends_of_their_own) ENTRY(some_leave) ENTRY(stores_of_rounds)
+                              ENTRY(carries)
 #undef ENTRY
   };
   std::vector<int> in(1024);
@@ -179,6 +210,45 @@ TEST_CASE("loops in threads agree with one thread at a time", "[host][loops]") {
         for (int t = 0; t < threads; ++t) program->reference(expected.data(), in.data(), t, n);
         REQUIRE(out == expected);
       }
+    }
+  }
+}
+
+TEST_CASE("loops between barriers go on with what the threads have exchanged", "[host][loops]") {
+  // A warp's and a block's sums, in loops that the threads turn together and in one round the
+  // loops.
+  Kernel k(R"(
+    __global__ void k(int* out, const int* in, int n) {
+      __shared__ int parts[96];
+      const int t = threadIdx.x;
+      int total = 0;
+      for (int round = 0; round < 3; ++round) {
+        int sum = round;
+        for (int i = t; i < n; i += blockDim.x) sum += in[i] * (round + 1);
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        parts[t] = sum;
+        __syncthreads();
+        for (int i = 0; i < blockDim.x; ++i) total += parts[i] * (i + 1);
+        __syncthreads();
+      }
+      for (int i = t; i < n; i += blockDim.x) out[blockIdx.x * n + i] = in[i] + total;
+    })",
+           "k");
+  std::vector<int> in(300);
+  for (int i = 0; i < 300; ++i) in[i] = i * 37 % 101;
+  for (const int threads : {32, 96}) {
+    for (const int n : {0, 5, 96, 97, 300}) {
+      CAPTURE(threads, n);
+      int total = 0;
+      for (int round = 0; round < 3; ++round) {
+        std::vector<int> sums(threads, round);
+        for (int i = 0; i < n; ++i) sums[i % threads] += in[i] * (round + 1);
+        for (int t = 0; t < threads; ++t) total += (sums[t] + sums[t ^ 1]) * (t + 1);
+      }
+      std::vector<int> out(2 * n + 1, -1);
+      k({2}, {unsigned(threads)}, 0, out.data(), in.data(), n);
+      for (int i = 0; i < 2 * n; ++i) REQUIRE(out[i] == in[i % n] + total);
+      CHECK(out[2 * n] == -1);
     }
   }
 }

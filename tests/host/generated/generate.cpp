@@ -99,6 +99,39 @@ class Generator {
     }
     return binary(arithmetic(), equal(depth - 1), equal(depth - 1));
   }
+  // A value made of what is at hand: variables, and the element that `counter` is at.
+  Expression simple(std::uint32_t counter, int depth) {
+    if (depth > 0 && below(4)) {
+      return binary(arithmetic(), simple(counter, depth - 1), simple(counter, depth - 1));
+    }
+    switch (below(6)) {
+      case 0:
+        return constant(below(8));
+      case 1:
+        return {Op::thread};
+      case 2:
+        return variable(counter);
+      case 3:
+        return {Op::element, counter};
+      default:
+        return variable(own_variable());
+    }
+  }
+  // The threads go through the inputs side by side, each to an end of its own or all to the same.
+  void stride(std::vector<Statement>& out) {
+    const std::uint32_t counter = new_variable();
+    const std::uint32_t ends = below(3);
+    Expression end = ends == 0 ? constant(below(200))
+                     : ends == 1
+                         ? few(equal(1), 127)
+                         : few(binary(Op::multiply, {Op::thread}, constant(below(64))), 255);
+    Statement loop{Kind::stride, counter, 0, {constant(below(8)), std::move(end)}};
+    for (std::uint32_t i = 0; i <= below(3); ++i)
+      assign(loop.body, own_variable(), simple(counter, 2));
+    if (below(4) == 0) loop.body.push_back({Kind::leave_loop, 0, 0, {rarely(own(1))}});
+    out.push_back(std::move(loop));
+    if (below(2)) assign(out, own_variable(), variable(counter));
+  }
   // Where a scan of the inputs starts: nothing that changes while it goes on, so that it ends.
   Expression start() {
     switch (below(3)) {
@@ -133,7 +166,7 @@ class Generator {
   // Without a barrier; `place` may be one that threads come to by ways of their own.
   void alone(std::vector<Statement>& out, Place place) {
     const Place inner{false, place.in_loop && !place.together, place.depth};
-    const std::uint32_t choice = below(place.depth >= 4 ? 4 : 11);
+    const std::uint32_t choice = below(place.depth >= 4 ? 4 : 13);
     switch (choice) {
       case 3:
         out.push_back({Kind::assign_cell, 0, 0, {own(1), own(2)}});
@@ -166,6 +199,9 @@ class Generator {
           assign(out, counter, binary(Op::add, variable(counter), constant(1)));
         return;
       }
+      case 11:
+      case 12:
+        return stride(out);
       case 9:
       case 10:
         if (place.in_loop && !place.together) {

@@ -114,6 +114,8 @@ class Block {
         return index_;
       case Op::argument:
         return launch_.n;
+      case Op::element:
+        return a_[f.x[e.value]];
       case Op::input:
         return a_[operand(0) % kInputs];
       case Op::cell:
@@ -175,6 +177,10 @@ class Block {
         return run(f, e(0) ? s.body : s.other);
       case Kind::counted:
         for (x = 0; x < e(0); ++x)
+          if (!round(f, s.body, end)) return end;
+        break;
+      case Kind::stride:
+        for (x = f.thread + e(0); x < e(1); x += launch_.threads)
           if (!round(f, s.body, end)) return end;
         break;
       case Kind::scan:

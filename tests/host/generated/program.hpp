@@ -15,8 +15,9 @@ struct Expression {
     thread,
     block,
     argument,
+    element,  // leaves; a[variable]: only where the variable is less than kInputs
     input,
-    cell,  // leaves, and a[...], p[...]
+    cell,  // a[...], p[...]
     add,
     subtract,
     multiply,
@@ -40,6 +41,7 @@ struct Statement {
     assign_cell,     ///< p[e[0] % 4] = e[1]
     branch,          ///< if (e[0]) body else other
     counted,         ///< for (variable = 0; variable < e[0]; ++variable) body
+    stride,          ///< for (variable = t + e[0]; variable < e[1]; variable += threads) body
     scan,            ///< while (a[e[0] + variable]) { ++variable; body }
     repeat,          ///< do { body } while (++variable < e[0])
     leave_loop,      ///< if (e[0]) break

@@ -22,6 +22,8 @@ std::string text_of(const Expression& e) {
       return "blockIdx.x";
     case Op::argument:
       return "n";
+    case Op::element:
+      return "a[" + name_of(e.value) + "]";
     case Op::input:
       return "a[" + operand(0) + " & " + std::to_string(kInputs - 1) + "]";
     case Op::cell:
@@ -74,6 +76,11 @@ void write(std::string& out, const Statement& s, const std::string& indent) {
       return line("}");
     case Kind::counted:
       line("for (" + x + " = 0; " + x + " < " + e(0) + "; ++" + x + ") {");
+      block(s.body);
+      return line("}");
+    case Kind::stride:
+      line("for (" + x + " = t + " + e(0) + "; " + x + " < " + e(1) + "; " + x +
+           " += blockDim.x) {");
       block(s.body);
       return line("}");
     case Kind::scan:

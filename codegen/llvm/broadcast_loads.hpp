@@ -1,0 +1,15 @@
+// Loads of one address by many threads, under a condition of each thread's own.
+#pragma once
+
+#include <llvm/IR/PassManager.h>
+
+namespace kiln::codegen::llvm_host {
+
+/// LLVM makes a gather of a conditional load even where all threads read the same address, because
+/// nobody may read it if no thread does. Here that is one load: of the address if any thread reads,
+/// else of a variable on the stack.
+struct BroadcastLoads : llvm::PassInfoMixin<BroadcastLoads> {
+  llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager&);
+};
+
+}  // namespace kiln::codegen::llvm_host
