@@ -266,3 +266,19 @@ TEST_CASE("threads of a block may wait for each other's lock", "[host][loops]") 
   k({1}, {64}, 0, &lock, &sum);
   CHECK(sum == 64);
 }
+
+TEST_CASE("what all threads read under a condition is read only if one meets it", "[host][loops]") {
+  Kernel k(R"(
+    __global__ void k(float* out, const float* in, const float* scale) {
+      const int t = blockIdx.x * blockDim.x + threadIdx.x;
+      if (in[t] > 0) out[t] = in[t] * scale[0];
+    })",
+           "k");
+  std::vector<float> in(128, -1.0f), out(128, 7.0f);
+  k({2}, {64}, 0, out.data(), in.data(), static_cast<const float*>(nullptr));
+  CHECK(out == std::vector<float>(128, 7.0f));
+  const float scale = 3;
+  in[1] = in[77] = in[127] = 2;
+  k({2}, {64}, 0, out.data(), in.data(), &scale);
+  for (int i = 0; i < 128; ++i) CHECK(out[i] == (in[i] > 0 ? 6.0f : 7.0f));
+}
