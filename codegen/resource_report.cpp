@@ -121,11 +121,16 @@ std::optional<std::uint32_t> symbol_index(const Elf& elf, std::string_view symbo
   return found;
 }
 
+// As the source has it: what is static is in a namespace `_INTERNAL_<digest>_<file>` of NVRTC's.
 std::string demangled(const std::string& symbol) {
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(
+  const std::unique_ptr<char, decltype(&std::free)> readable(
       abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
-  return status == 0 && name ? name.get() : symbol;
+  std::string name = status == 0 && readable ? readable.get() : symbol;
+  if (const std::size_t end = name.find("::");
+      name.starts_with("_INTERNAL_") && end != std::string::npos)
+    name.erase(0, end + 2);
+  return name;
 }
 
 // The number that ends just before `label` in `line`; 0 when the label is not there.
