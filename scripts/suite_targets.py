@@ -15,7 +15,7 @@ def introspect(build, what):
 
 def main(build, *arguments):
     # What is introspected is as old as the last configuration.
-    subprocess.run(["ninja", "-C", build, "build.ninja"], check=True, stdout=sys.stderr)
+    subprocess.run(["ninja", "-C", build, "build.ninja"], check=True, stdout=subprocess.DEVNULL)
     suites = {a for a in arguments if not a.startswith("--")}
     programs = [t for t in introspect(build, "--tests")
                 if suites & {suite.rpartition(":")[2] for suite in t["suite"]}]
