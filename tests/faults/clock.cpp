@@ -1,5 +1,7 @@
 // Fault 14: the clock is not what it was when the files were written.
+#include <atomic>
 #include <ctime>
+#include <vector>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -200,23 +202,34 @@ void clock_moved(Trial& trial) {
     const fs::path directory = root.path() / "cache";
     const Bystanders bystanders(directory);
     const auto system = std::make_shared<FaultyFileSystem>();
-    bool swept = false;
-    system->fault = [&](test::Call call, int) {
-      if (call != test::Call::rename) return 0;
-      for (const fs::path& path : test::files_below(directory))
-        if (path.extension() == ".tmp") set_stamp(path, 50 * 60);  // long, but not abandoned
-      Processes::run(trial, [&] {
+    // Forked before the writer has a thread: a sanitizer's locks are no safer in a child than
+    // others.
+    constexpr int kSweeps = 2;
+    Shared<std::atomic<int>> writing;
+    Processes processes(trial);
+    std::vector<pid_t> sweepers;
+    for (int s = 0; s < kSweeps; ++s)
+      sweepers.push_back(processes.start([&, s] {
+        await([&] { return *writing > s; });
         clock_offset = offset;
         cache::Store other(options_for(directory));
         for (int i = 0; i < 20; ++i) other.put(test::make_key("o" + std::to_string(i)), Raw(10));
         other.trim(std::uint64_t{1} << 40);
-      });
+      }));
+    bool swept = false;
+    system->fault = [&](test::Call call, int) {
+      if (call != test::Call::rename || *writing == kSweeps) return 0;
+      for (const fs::path& path : test::files_below(directory))
+        if (path.extension() == ".tmp") set_stamp(path, 50 * 60);  // long, but not abandoned
+      processes.wait(sweepers[static_cast<std::size_t>((*writing)++)]);
       swept = true;
       return 0;
     };
     Program program(options_for(directory), system);
     program.runs(trial, 1);
     trial.right(swept, "no sweep was tried");
+    *writing = kSweeps;
+    processes.wait_all();
     Program again(options_for(directory));
     again.runs(trial, 1);
     trial.kept(again.compiles() == 0, "what was being written was swept away");
