@@ -239,8 +239,10 @@ TuneResult Engine::time(const KernelDefinition& kernel, std::span<const std::int
                         const TuneOptions& options) {
   runtime::check(options);
   if (!may_compile())
-    throw UserError(format("kernel {} {}: in the modes lookup_only and frozen nothing is timed",
-                           kernel.name, kernel.describe_problem(problem)));
+    throw UserError(
+        format("kernel {} {}: in the modes lookup_only, frozen and collect nothing "
+               "is timed",
+               kernel.name, kernel.describe_problem(problem)));
   const auto start = runtime::Clock::now();
   const auto turn = turn_.take(runtime::TimeLimit(options.max_seconds, start), options.stop);
   if (!turn)

@@ -180,7 +180,7 @@ class RegionBuilder {
     std::vector<std::pair<unsigned, Value*>> came;
     for (const auto& [stop, count] : stopped) {
       if (turns) {
-        // The loop has one exit: who has waited at its head waits behind it in the end.
+        // The loop has one exit: a thread that waited at its head waits behind it in the end.
         if (stop != part) came.emplace_back(stop, waiting_[part]);
         continue;
       }

@@ -11,21 +11,17 @@
 // finished.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "kiln/arguments.hpp"
+#include "kiln/bound.hpp"
+#include "kiln/handle_core.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/problem_values.hpp"
@@ -33,149 +29,6 @@
 #include "kiln/tune.hpp"
 
 namespace kiln {
-
-namespace detail {
-
-class Engine;
-
-/// One bucket's kernel, loaded. Published once and never changed.
-struct ReadyKernel {
-  Values problem;  ///< bucketed
-  Values config;
-  const void* device = nullptr;
-  const void* loaded = nullptr;
-  std::shared_ptr<const void> owner;  ///< keeps both alive
-  void (*start)(const ReadyKernel&, const LaunchGeometry&, Stream, void** args) = nullptr;
-
-  void launch(const LaunchGeometry& geometry, Stream stream, void** args) const {
-    if (geometry.grid.x != 0 && geometry.grid.y != 0 && geometry.grid.z != 0)
-      start(*this, geometry, stream, args);
-  }
-};
-
-/// The part of a handle that does not depend on types. Implemented by the runtime.
-class HandleCore {
- public:
-  virtual ~HandleCore() = default;
-  /// The kernel for a bucketed problem; null when it is not ready. Lock-free, allocation-free.
-  virtual const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept = 0;
-  /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
-  /// @throws MissingError where nothing may be compiled.
-  virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;
-  /// The same, with what is missing as a value, and looked for anew.
-  virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
-  /// One config, built and loaded, but not in use. @throws as Engine::make_ready.
-  virtual std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
-                                                   std::span<const std::int64_t> config) = 0;
-  /// What is in use: the winner on record, else the default. Measures nothing.
-  /// @throws MissingError where nothing may be compiled.
-  virtual const ReadyKernel& current(std::span<const std::int64_t> problem) = 0;
-  /// Launches from now on use this config. @throws as `current`.
-  virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
-  /// A handle of the same kernel that never tunes: every problem has this config.
-  virtual std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t> config) const = 0;
-  /// Whether this is one.
-  virtual bool chosen() const noexcept { return false; }
-  virtual const KernelDefinition& definition() const noexcept = 0;
-  virtual const Engine& engine() const noexcept = 0;
-  virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
-  virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
-  virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
-  /// A global variable of a kernel of this handle's. @throws UserError when there is none
-  virtual Symbol symbol(const ReadyKernel& ready, std::string_view name) const = 0;
-  /// What a global variable holds in all kernels of this handle, those to come included.
-  virtual void set_symbol(std::string name, std::span<const std::byte> data) = 0;
-
-  const ReadyKernel& at(std::span<const std::int64_t> problem) {
-    if (const ReadyKernel* ready = find(problem)) return *ready;
-    return make_ready(problem);
-  }
-
-  /// @throws UserError naming the argument whose type differs from the definition's, or the count.
-  void check(const ArgumentTypes& given) const {
-    for (const auto& accepted : accepted_)
-      if (accepted.load(std::memory_order_relaxed) == given.hash) return;
-    compare(given);
-  }
-  /// `problem` has as many values as the definition has fields.
-  /// @throws UserError naming the argument that is not the field that it has to be.
-  void check(std::span<const std::int64_t> problem, void* const* args) const {
-    for (const Relation& relation : relations_)
-      if (relation.value(args) != problem[relation.field]) disagree(relation, problem, args);
-  }
-
- protected:
-  std::vector<Relation> relations_;  ///< of the definition
-
- private:
-  void compare(const ArgumentTypes& given) const;
-  [[noreturn]] void disagree(const Relation& relation, std::span<const std::int64_t> problem,
-                             void* const* args) const;
-
-  mutable std::array<std::atomic<std::uint64_t>, 4> accepted_{};  ///< hashes; 0: none yet
-};
-
-/// An argument may be passed where list-initialisation would accept it: no narrowing.
-template <class Expected, class Actual>
-concept PassableAs = requires(Actual&& actual) { Expected{std::forward<Actual>(actual)}; } ||
-                     (std::is_pointer_v<Expected> && std::is_convertible_v<Actual, Expected>);
-
-template <class... Expected>
-struct Arguments {
-  template <class... Actual>
-  static constexpr void check() {
-    static_assert(sizeof...(Actual) == sizeof...(Expected),
-                  "kiln: wrong number of arguments for this kernel's signature");
-    if constexpr (sizeof...(Actual) == sizeof...(Expected))
-      static_assert(
-          (PassableAs<Expected, Actual> && ...),
-          "kiln: an argument's type does not match this kernel's signature (pointers must "
-          "match, numbers must not narrow)");
-  }
-  template <class... Actual>
-  static constexpr bool kMatch = [] {
-    if constexpr (sizeof...(Actual) == sizeof...(Expected))
-      return (PassableAs<Expected, Actual> && ...);
-    return false;
-  }();
-};
-
-}  // namespace detail
-
-/// A kernel for one problem: config, geometry and code are fixed.
-template <class... Args>
-class Bound {
- public:
-  Bound(std::shared_ptr<detail::HandleCore> core, const detail::ReadyKernel& ready,
-        LaunchGeometry geometry, const ProblemValues& problem)
-      : core_(std::move(core)), ready_(&ready), geometry_(geometry), problem_(problem) {}
-
-  /// @throws UserError when an argument contradicts the problem (KernelDefinition::relations),
-  /// EnvironmentError when the device refuses the launch.
-  template <class... Actual>
-  void operator()(Stream stream, Actual&&... args) const {
-    detail::Arguments<Args...>::template check<Actual...>();
-    if constexpr (detail::Arguments<Args...>::template kMatch<Actual...>)
-      launch(stream, static_cast<Args>(args)...);
-  }
-  const LaunchGeometry& geometry() const noexcept { return geometry_; }
-
-  /// A global variable of the source, in this kernel's module alone: a kernel that is tuned anew
-  /// later has its own, which Tuned::symbol fills, too. @throws UserError that says which there are
-  Symbol symbol(std::string_view name) const { return core_->symbol(*ready_, name); }
-
- private:
-  void launch(Stream stream, Args... args) const {
-    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
-    core_->check(problem_, pointers);
-    ready_->launch(geometry_, stream, pointers);
-  }
-
-  std::shared_ptr<detail::HandleCore> core_;
-  const detail::ReadyKernel* ready_;
-  LaunchGeometry geometry_;
-  ProblemValues problem_;
-};
 
 template <Reflected Config, Reflected Problem, class Signature>
 class Tuned;
@@ -269,35 +122,6 @@ class Tuned<Config, Problem, void(Args...)> {
   LaunchGeometry (*geometry_)(const Config&, const Problem&);
   Problem (*problem_)(Args...);
   Problem (*bucket_)(const Problem&);
-};
-
-/// As Bound, for a kernel described at run time.
-class DynamicBound {
- public:
-  DynamicBound(std::shared_ptr<detail::HandleCore> core, const detail::ReadyKernel& ready,
-               LaunchGeometry geometry, const ProblemValues& problem)
-      : core_(std::move(core)), ready_(&ready), geometry_(geometry), problem_(problem) {}
-
-  /// @throws UserError as DynamicTuned::operator(), EnvironmentError when the device refuses the
-  /// launch.
-  template <class... Args>
-  void operator()(Stream stream, Args... args) const {
-    core_->check(detail::argument_types<Args...>());
-    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
-    launch(stream, pointers);
-  }
-  /// As DynamicTuned::launch.
-  void launch(Stream stream, void** args) const {
-    core_->check(problem_, args);
-    ready_->launch(geometry_, stream, args);
-  }
-  const LaunchGeometry& geometry() const noexcept { return geometry_; }
-
- private:
-  std::shared_ptr<detail::HandleCore> core_;
-  const detail::ReadyKernel* ready_;
-  LaunchGeometry geometry_;
-  ProblemValues problem_;
 };
 
 /// A kernel described at run time. The problem is given with each launch; argument types are

@@ -12,6 +12,7 @@
 #endif
 
 #include "kiln/arguments.hpp"
+#include "kiln/bound.hpp"
 #include "kiln/bundle.hpp"
 #include "kiln/bytes.hpp"
 #include "kiln/cache.hpp"
@@ -24,6 +25,7 @@
 #include "kiln/error.hpp"
 #include "kiln/function.hpp"
 #include "kiln/handle.hpp"
+#include "kiln/handle_core.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/key.hpp"
 #include "kiln/log.hpp"

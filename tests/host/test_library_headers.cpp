@@ -105,7 +105,7 @@ TEST_CASE("a header of CUDA's that is not there is named, with what to do", "[ho
   CHECK_THAT(words("mma.h"), contains("KILN_HOST_TARGET"));
   CHECK_THAT(words("my_own.cuh"), !contains("the host target has no"));
   CHECK_THAT(words("cuda/my_own.cuh"), !contains("the host target has no"));
-  // Whoever asks whether a header is there is told the truth.
+  // __has_include tells the truth.
   Kernel k(R"(
     #if __has_include(<mma.h>)
     #include <mma.h>

@@ -1,4 +1,4 @@
-// Global variables of kernels, filled by whoever launches them.
+// Global variables of kernels, filled by the program that launches them.
 #include <cstring>
 #include <map>
 

@@ -7,7 +7,7 @@ typedef __PTRDIFF_TYPE__ ptrdiff_t;
 #define __global__
 #define __device__
 #define __host__
-// Kept where this config does not read it: whoever fills it need not know.
+// Kept where this config does not read it: the program that fills it need not know.
 #define __constant__ __attribute__((used))
 #define __managed__
 #define __grid_constant__

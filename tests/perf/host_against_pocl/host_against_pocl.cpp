@@ -84,7 +84,7 @@ double processor_seconds() {
 class Samples {
  public:
   void take(int launches, const std::function<void()>& launch) {
-    // Whoever ran before may still have threads that look for work.
+    // The side that ran before may still have threads that look for work.
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
     const double before = processor_seconds();
     const double wall = perf::seconds([&] {

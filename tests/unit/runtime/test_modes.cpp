@@ -238,11 +238,12 @@ TEST_CASE("one run collects everything that is missing", "[runtime][modes]") {
       CHECK_FALSE(launch(one, n));
       CHECK_FALSE(launch(other, n));
     }
+  CHECK_FALSE(launch(runtime.tuned(doubling({4, 64}, 4)).with_config({64, 0}), 50));
   CHECK(process.device->launches == before);
   CHECK(process.compiler->compiles == 0);
-  CHECK(process.warnings().size() == 2);  // an instance each
+  CHECK(process.warnings().size() == 3);  // an instance each
   const Manifest wanted = runtime.wanted();
-  CHECK(wanted.wanted.size() == 4);
+  CHECK(wanted.wanted.size() == 5);
   CHECK(std::ranges::count(wanted.wanted, "twice", &WantedInstance::kernel) == 2);
 }
 

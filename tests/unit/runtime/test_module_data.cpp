@@ -156,7 +156,7 @@ TEST_CASE("the end of a variable's name is enough if it is the only one", "[runt
     CHECK(c.status == CandidateStatus::measured);
 }
 
-TEST_CASE("who changes its variable finds it as it was before each launch",
+TEST_CASE("a kernel that changes its variable finds it as it was before each launch",
           "[runtime][variables]") {
   for (const bool reference : {true, false}) {
     Bench bench;
@@ -217,6 +217,19 @@ TEST_CASE("a bound kernel's variables are the program's", "[runtime][variables][
   factor.write(5.0f);
   CHECK(handle.verify({50}).right);
   CHECK(factor_in(factor) == 5);
+}
+
+TEST_CASE("a kernel described at run time has its variables where it is bound, too",
+          "[runtime][variables][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  for (const int a : {1, 2, 4, 8}) give_factor(process.of(a));
+  process.options.mode = Mode::untuned;
+  const DynamicBound bound = process.runtime().tuned(doubling()).at({50});
+  bound.symbol("factor").write(2.0f);
+  Buffers b(50);
+  bound({}, b.y.data(), b.x.data(), 50);
+  CHECK(b.doubled());
 }
 
 TEST_CASE("a handle's variables are in all of its kernels", "[runtime][variables][handle]") {

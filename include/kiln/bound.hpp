@@ -1,0 +1,115 @@
+// A kernel held for one problem: launches without any look-up.
+//
+//   auto bound = add_tuned.at(Elementwise{n});
+//   bound(stream, out, a, b, n);
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "kiln/arguments.hpp"
+#include "kiln/handle_core.hpp"
+#include "kiln/problem_values.hpp"
+#include "kiln/symbol.hpp"
+
+namespace kiln {
+
+namespace detail {
+
+/// An argument may be passed where list-initialisation would accept it: no narrowing.
+template <class Expected, class Actual>
+concept PassableAs = requires(Actual&& actual) { Expected{std::forward<Actual>(actual)}; } ||
+                     (std::is_pointer_v<Expected> && std::is_convertible_v<Actual, Expected>);
+
+template <class... Expected>
+struct Arguments {
+  template <class... Actual>
+  static constexpr void check() {
+    static_assert(sizeof...(Actual) == sizeof...(Expected),
+                  "kiln: wrong number of arguments for this kernel's signature");
+    if constexpr (sizeof...(Actual) == sizeof...(Expected))
+      static_assert(
+          (PassableAs<Expected, Actual> && ...),
+          "kiln: an argument's type does not match this kernel's signature (pointers must "
+          "match, numbers must not narrow)");
+  }
+  template <class... Actual>
+  static constexpr bool kMatch = [] {
+    if constexpr (sizeof...(Actual) == sizeof...(Expected))
+      return (PassableAs<Expected, Actual> && ...);
+    return false;
+  }();
+};
+
+/// What bound kernels have in common, whether their arguments are typed or not.
+class BoundKernel {
+ public:
+  BoundKernel(std::shared_ptr<HandleCore> core, const ReadyKernel& ready, LaunchGeometry geometry,
+              const ProblemValues& problem)
+      : core_(std::move(core)), ready_(&ready), geometry_(geometry), problem_(problem) {}
+
+  const LaunchGeometry& geometry() const noexcept { return geometry_; }
+
+  /// A global variable of the source, in this kernel's module alone: a kernel that is tuned anew
+  /// later has its own, which the handle's `symbol` fills, too. @throws UserError that says which
+  /// there are
+  Symbol symbol(std::string_view name) const { return core_->symbol(*ready_, name); }
+
+ protected:
+  void start(Stream stream, void** args) const {
+    core_->check(problem_, args);
+    ready_->launch(geometry_, stream, args);
+  }
+
+  std::shared_ptr<HandleCore> core_;
+
+ private:
+  const ReadyKernel* ready_;
+  LaunchGeometry geometry_;
+  ProblemValues problem_;
+};
+
+}  // namespace detail
+
+/// A kernel for one problem: config, geometry and code are fixed.
+template <class... Args>
+class Bound : public detail::BoundKernel {
+ public:
+  using BoundKernel::BoundKernel;
+
+  /// @throws UserError when an argument contradicts the problem (KernelDefinition::relations),
+  /// EnvironmentError when the device refuses the launch.
+  template <class... Actual>
+  void operator()(Stream stream, Actual&&... args) const {
+    detail::Arguments<Args...>::template check<Actual...>();
+    if constexpr (detail::Arguments<Args...>::template kMatch<Actual...>)
+      launch(stream, static_cast<Args>(args)...);
+  }
+
+ private:
+  void launch(Stream stream, Args... args) const {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+    start(stream, pointers);
+  }
+};
+
+/// As Bound, for a kernel described at run time.
+class DynamicBound : public detail::BoundKernel {
+ public:
+  using BoundKernel::BoundKernel;
+
+  /// @throws UserError as DynamicTuned::operator(), EnvironmentError when the device refuses the
+  /// launch.
+  template <class... Args>
+  void operator()(Stream stream, Args... args) const {
+    core_->check(detail::argument_types<Args...>());
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
+    start(stream, pointers);
+  }
+  /// As DynamicTuned::launch.
+  void launch(Stream stream, void** args) const { start(stream, args); }
+};
+
+}  // namespace kiln
