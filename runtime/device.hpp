@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -117,6 +118,13 @@ class Device {
   virtual void release(void* memory) noexcept = 0;
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
+  /// Digests of `count` arrays of `bytes` bytes each, `stride` bytes apart, computed where they
+  /// lie: equal contents have equal digests, others hardly ever. Waits for the tuning stream.
+  /// Empty: not on this device, or not of such an array; then contents are to be copied.
+  virtual std::vector<std::uint64_t> digests(const void* /*memory*/, std::size_t /*bytes*/,
+                                             std::size_t /*stride*/, std::size_t /*count*/) {
+    return {};
+  }
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual void fill(void* memory, std::byte value, std::size_t bytes, Stream stream) = 0;
 

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,8 +26,14 @@ class DeviceWorkload {
  public:
   /// Makes the data and uploads it. @throws UserError when the kernel's `workload` does not fit its
   /// signature or needs more memory than is there, EnvironmentError when the device gives none.
+  /// @pre `kernel` outlives it
   DeviceWorkload(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                  std::shared_ptr<Device> device, std::uint64_t seed);
+
+  /// Runs the kernel's reference, if there is one and it has not run. verify() would do so itself:
+  /// this is for callers who have something to wait for meanwhile. @throws what the reference
+  /// throws
+  void expect();
 
   /// Argument addresses, as Device::launch takes them: those of the first copy, or of copy
   /// `index % copies()`.
@@ -90,8 +99,9 @@ class DeviceWorkload {
   struct Array {
     std::size_t argument = 0;
     GuardedMemory memory;
-    DeviceMemory pristine;  ///< of in/out arrays
-    GuardedMemory copies;   ///< all but the first, one behind the other
+    DeviceMemory pristine;                ///< of in/out arrays
+    std::optional<std::uint64_t> digest;  ///< of inputs as they were made, if the device has some
+    GuardedMemory copies;                 ///< all but the first, one behind the other
     std::size_t stride = 0;
     void* address = nullptr;
     std::byte poison{0xff};
@@ -105,7 +115,10 @@ class DeviceWorkload {
   void check_memory(std::span<const std::int64_t> problem) const;
   void choose_poison();
   Verdict judge();
+  Verdict compare_outputs();
   Verdict check();
+  std::vector<std::uint64_t> output_digests();
+  bool unchanged(const Array& input);
   void download(const Array& array, std::span<std::byte> to);
   std::string repair_surroundings(Array& array);
   std::string repair_input(Array& array);
@@ -116,7 +129,7 @@ class DeviceWorkload {
   const KernelDefinition& kernel_;
   const Values problem_;
   std::shared_ptr<Device> device_;
-  Workload host_;  ///< inputs as they were made; after construction outputs as expected
+  Workload host_;  ///< inputs as they were made; outputs as expected, once that is known
   bool expected_known_ = false;
   bool has_in_out_ = false;
   bool suspect_ = false;  ///< launches may have changed what repair() looks at
@@ -133,7 +146,8 @@ class DeviceWorkload {
   std::vector<void*> places_;    ///< array addresses of all copies, copy by copy
   std::vector<void*> turned_;    ///< argument addresses of all copies, copy by copy
   std::vector<std::byte> got_;   ///< an output, downloaded: kept, since new pages take long
-  std::vector<bool> used_;       ///< copies whose in/out arrays were written
+  std::map<std::vector<std::uint64_t>, Verdict> judged_;  ///< by the outputs' digests
+  std::vector<bool> used_;  ///< copies whose in/out arrays were written
   DeviceMemory flush_;
   std::byte flush_value_{0};
 };

@@ -137,9 +137,11 @@ DeviceWorkload& KernelTrials::in_step(std::size_t subject) {
   std::shared_ptr<DeviceWorkload>& data = workload(subject);
   if (!data) {
     const auto& [kernel, problem] = subjects_[subject];
-    data = std::make_shared<DeviceWorkload>(*kernel, problem, device_, options_.seed);
+    const auto made = std::make_shared<DeviceWorkload>(*kernel, problem, device_, options_.seed);
+    made->expect();  // in step, ranks would wait for each other's references
     // Filling a cache before each launch would make ranks wait for each other's filling.
-    data->keep_cold(false);
+    made->keep_cold(false);
+    data = made;
   }
   return *data;
 }

@@ -102,6 +102,7 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
 
 /// True when its outputs are right.
 bool MeasuringLane::verify(const Contestant& c) {
+  workload_.expect();  // its failure is not the candidate's
   const auto begin = Clock::now();
   const Stream stream = device_->tuning_stream();
   bool right = false;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/build_queue.hpp"
@@ -26,8 +27,7 @@ namespace {
 constexpr std::size_t kLeastGroup = 4;
 /// Seconds between two calls of `save`.
 constexpr double kSaveEvery = 0.25;
-/// To the final go the best few, for their scores may be disturbed, and who is this much slower
-/// than the best at most.
+/// Scores may be disturbed: the final takes all within this band, and some more.
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
 /// Nobody needs a final against one that is so much faster; but the default and the config in use
@@ -134,7 +134,7 @@ class TuningRun {
   }
 
  private:
-  /// Data and reference, and where they are used.
+  /// The data, and where they are used.
   void open_lane() {
     const auto begin = Clock::now();
     std::shared_ptr<DeviceWorkload>& kept = context_.workload ? *context_.workload : workload_;
@@ -146,6 +146,14 @@ class TuningRun {
         *workload_);
     if (earlier_leader_) lane_->set_leader(*earlier_leader_);
     result_.verify_seconds += trace_.add("data", "tuner", "", begin);
+  }
+
+  /// The reference runs while the first candidates compile.
+  void expect() {
+    if (std::exchange(expects_, true)) return;
+    const auto begin = Clock::now();
+    workload_->expect();
+    result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
   }
 
   void check_request() const {
@@ -223,6 +231,7 @@ class TuningRun {
         break;
       }
       progress(TuneProgress::Phase::compile, 0, queue.in_flight());
+      expect();
       const auto begin = Clock::now();
       // One measured config, and whatever happens later, there is something to keep.
       const std::size_t count = lane_->leader() || device_->shares_cpu() ? group_ : 1;
@@ -427,6 +436,7 @@ class TuningRun {
                                    start_};
   std::size_t evaluated_ = 0;  ///< earlier runs' included
   bool searched_ = false;      ///< the strategy has no more
+  bool expects_ = false;       ///< what is right is known, as far as a reference tells it
   Clock::time_point saved_{};
 };
 

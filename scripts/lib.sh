@@ -86,6 +86,8 @@ has_llvm() {
 # What scripts/setup provides, for the build and for the programs it makes.
 environment() {
   local dir
+  # ccache knows a source again in another build folder, and in another clone.
+  export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}"
   if dir=$(cuda_root); then export KILN_CUDA_ROOT=$dir; fi
   if [[ -d $boost_private/usr/include && $(boost_version /usr/include) -lt 108100 ]]; then
     export BOOST_ROOT="$boost_private/usr"

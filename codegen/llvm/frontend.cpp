@@ -1,36 +1,56 @@
 #include "codegen/llvm/frontend.hpp"
 
-#include <cstdlib>
+#include <algorithm>
 
-#include <clang/Basic/Diagnostic.h>
 #include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
-#include <clang/Frontend/CompilerInvocation.h>
-#include <clang/Frontend/TextDiagnosticPrinter.h>
+#include <clang/Lex/PPCallbacks.h>
+#include <clang/Lex/Preprocessor.h>
 #include <llvm/Support/Path.h>
-#include <llvm/Support/VirtualFileSystem.h>
-#include <llvm/TargetParser/Host.h>
 
-#include "codegen/llvm/device_headers.hpp"
+#include "codegen/llvm/clang_run.hpp"
 #include "codegen/llvm/entry_unit.hpp"
 #include "codegen/llvm/host_options.hpp"
 #include "codegen/llvm/missing_headers.hpp"
-#include "kiln_llvm_identity.hpp"
+#include "codegen/llvm/precompiled_header.hpp"
 
 namespace kiln::codegen::llvm_host {
 namespace {
 
-constexpr const char* kHeaderDir = "/kiln/include";
+/// Notes the device headers that others than device headers include.
+class IncludeWatch final : public clang::PPCallbacks {
+ public:
+  IncludeWatch(const clang::SourceManager& sources, std::vector<std::string>& headers)
+      : sources_(sources), headers_(headers) {}
 
-std::string resource_dir() {
-  const char* named = std::getenv("KILN_CLANG_RESOURCE_DIR");
-  if (named && *named) return named;
-  for (const char* dir : {KILN_LLVM_RESOURCE_DIR, "/usr/lib/llvm-19/lib/clang/19",
-                          "/usr/lib/clang/19", "/usr/lib64/clang/19", "/usr/local/lib/clang/19"}) {
-    if (llvm::sys::fs::exists(std::string(dir) + "/include/stddef.h")) return dir;
+  void InclusionDirective(clang::SourceLocation place, const clang::Token&, llvm::StringRef name,
+                          bool, clang::CharSourceRange, clang::OptionalFileEntryRef file,
+                          llvm::StringRef, llvm::StringRef, const clang::Module*, bool,
+                          clang::SrcMgr::CharacteristicKind) override {
+    if (!file || !file->getName().starts_with(kHeaderDir) ||
+        sources_.getFilename(place).starts_with(kHeaderDir) || name == "cuda_runtime.h")
+      return;
+    if (std::find(headers_.begin(), headers_.end(), name) == headers_.end())
+      headers_.push_back(name.str());
   }
-  return KILN_LLVM_RESOURCE_DIR;
-}
+
+ private:
+  const clang::SourceManager& sources_;
+  std::vector<std::string>& headers_;
+};
+
+class UnitAction final : public clang::EmitLLVMOnlyAction {
+ public:
+  using clang::EmitLLVMOnlyAction::EmitLLVMOnlyAction;
+  std::vector<std::string> headers;
+
+ private:
+  bool BeginSourceFileAction(clang::CompilerInstance& compiler) override {
+    compiler.getPreprocessor().addPPCallbacks(
+        std::make_unique<IncludeWatch>(compiler.getSourceManager(), headers));
+    return clang::EmitLLVMOnlyAction::BeginSourceFileAction(compiler);
+  }
+};
 
 // Quoted includes are looked for in the folder of the source's path, as for any file.
 std::string unit_path(const Source& source) {
@@ -44,54 +64,32 @@ std::string unit_path(const Source& source) {
 }  // namespace
 
 std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& target,
-                                           llvm::LLVMContext& context, std::string& words) {
-  const std::string resources = resource_dir();
-  const std::string unit = unit_path(source);
+                                           llvm::LLVMContext& context, std::string& log) {
   std::vector<std::string> options = host_options(source, target);
   // Ours first: a CUDA toolkit among the author's directories must not shadow them.
   options.push_back(std::string("-I") + kHeaderDir);
   for (const std::string& option : author_include_options(source)) options.push_back(option);
   for (const std::string& dir : source.include_dirs) options.push_back("-I" + dir);
-  options.insert(options.end(), {"-triple", llvm::sys::getProcessTriple(), "-resource-dir",
-                                 resources, "-internal-isystem", resources + "/include",
-                                 "-main-file-name", "unit.cpp", unit});
-  std::vector<const char*> arguments;
-  for (const std::string& option : options) arguments.push_back(option.c_str());
-
-  llvm::IntrusiveRefCntPtr<llvm::vfs::InMemoryFileSystem> memory(new llvm::vfs::InMemoryFileSystem);
-  for (const DeviceHeader& header : device_headers()) {
-    memory->addFile(std::string(kHeaderDir) + "/" + header.name, 0,
-                    llvm::MemoryBuffer::getMemBuffer(
-                        llvm::StringRef(header.text.data(), header.text.size()), header.name));
+  const std::string path = unit_path(source), unit = entry_unit(source);
+  {
+    ClangRun clang;
+    std::vector<std::string> shortened = options;
+    std::string words;
+    UnitAction action(&context);
+    const auto precompiled = use_precompiled_header(clang, shortened, source, target);
+    if (precompiled && clang.execute(action, std::move(shortened), path, unit, words)) {
+      remember_headers(source, action.headers);
+      log += words;
+      return action.takeModule();
+    }
   }
-  memory->addFile(unit, 0, llvm::MemoryBuffer::getMemBufferCopy(entry_unit(source), unit));
-  llvm::IntrusiveRefCntPtr<llvm::vfs::OverlayFileSystem> files(
-      new llvm::vfs::OverlayFileSystem(llvm::vfs::createPhysicalFileSystem().release()));
-  files->pushOverlay(memory);
-
-  llvm::raw_string_ostream log(words);
-  llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> diagnostic_options(
-      new clang::DiagnosticOptions);
-  diagnostic_options->ShowPresumedLoc = true;  // the source's own path and lines
-  clang::TextDiagnosticPrinter printer(log, diagnostic_options.get());
-  llvm::IntrusiveRefCntPtr<clang::DiagnosticsEngine> diagnostics(new clang::DiagnosticsEngine(
-      new clang::DiagnosticIDs, diagnostic_options, &printer, /*ShouldOwnClient=*/false));
-
-  clang::CompilerInstance compiler;
-  if (!clang::CompilerInvocation::CreateFromArgs(compiler.getInvocation(), arguments,
-                                                 *diagnostics)) {
-    log << "the options were refused\n";
-    return nullptr;
+  // What is wrong with a unit is said of the unit as it is.
+  UnitAction action(&context);
+  if (ClangRun().execute(action, std::move(options), path, unit, log)) {
+    remember_headers(source, action.headers);
+    return action.takeModule();
   }
-  compiler.getFrontendOpts().DisableFree = false;  // the default leaks on purpose, to exit faster
-  compiler.getCodeGenOpts().DisableFree = false;
-  compiler.setVerboseOutputStream(llvm::nulls());  // the count of errors, else on stderr
-  compiler.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
-  compiler.createFileManager(files);
-  clang::EmitLLVMOnlyAction action(&context);
-  if (compiler.ExecuteAction(action)) return action.takeModule();
-  log.flush();
-  log << explain_missing_header(source.path, words);
+  log += explain_missing_header(source.path, log);
   return nullptr;
 }
 

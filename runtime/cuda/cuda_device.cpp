@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/cuda/cuda_objects.hpp"
+#include "runtime/cuda/digest.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -312,6 +314,19 @@ class CudaDevice final : public Device {
                   "cuMemcpyDtoHAsync");
     wait(tuning_stream_.get());
   }
+  std::vector<std::uint64_t> digests(const void* memory, std::size_t bytes, std::size_t stride,
+                                     std::size_t count) override {
+    if (bytes == 0 || count == 0 || address(memory) % 8 != 0 || stride % 8 != 0) return {};
+    std::call_once(digest_once_, [this] {
+      try {
+        digest_ = std::make_unique<CudaDigest>(context_, info_.limits.multiprocessors);
+      } catch (const EnvironmentError&) {
+        // Downloads tell as well, only later.
+      }
+    });
+    if (!digest_) return {};
+    return (*digest_)(address(memory), bytes, stride, count, tuning_stream_.get());
+  }
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override {
     const CurrentContext current(*context_);
     driver_.check(driver_.MemcpyDtoDAsync(address(to), address(from), bytes, native(stream)),
@@ -408,6 +423,8 @@ class CudaDevice final : public Device {
   const DriverTable& driver_;
   DeviceInfo info_;
   CudaStream tuning_stream_;
+  std::once_flag digest_once_;
+  std::unique_ptr<CudaDigest> digest_;
 };
 
 }  // namespace

@@ -1,7 +1,10 @@
 """Compiles one case twice: with MISTAKE defined it must be refused with the expected words, without it
 it must be accepted, so that a case cannot pass for another reason.
 
-  must_not_compile.py CASE BUILD_ROOT INCLUDE_DIR... -- COMPILER...
+  must_not_compile.py [--precompiled HEADER.gch] CASE BUILD_ROOT INCLUDE_DIR... -- COMPILER...
+  must_not_compile.py --precompile HEADER HEADER.gch DEPFILE INCLUDE_DIR... -- COMPILER...
+
+The second form parses what the cases share, once for all of them (GCC).
 
 A case says in its first lines:
   // expect: words that the compiler's message contains (all of these lines)
@@ -17,7 +20,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import boost_path  # noqa: E402,F401
 
-COMMON = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-x", "c++"]
+COMMON = ["-std=c++20", "-fdiagnostics-color=never"]
 
 
 def included_by_unity(compiled):
@@ -45,10 +48,23 @@ def include_folders_of(source, build_root):
     sys.exit(f"{source} is not part of the build in {build_root}")
 
 
+def precompile(compiler, header, output, depfile, *folders):
+    # Unlike other headers this one is the main file.
+    sys.exit(subprocess.run([*compiler, *COMMON, "-w", "-x", "c++-header", *(f"-I{f}" for f in folders),
+                             "-MD", "-MF", depfile, "-MQ", output, header, "-o", output]).returncode)
+
+
 def main():
     split = sys.argv.index("--")
-    case, build_root, *folders = [pathlib.Path(a) for a in sys.argv[1:split]]
+    arguments = sys.argv[1:split]
     compiler = [c for c in sys.argv[split + 1:] if pathlib.Path(c).name != "ccache"]
+    if arguments[0] == "--precompile":
+        precompile(compiler, *arguments[1:])
+    shared = []
+    if arguments[0] == "--precompiled":
+        shared = ["-Winvalid-pch", "-include", arguments[1].removesuffix(".gch")]
+        arguments = arguments[2:]
+    case, build_root, *folders = [pathlib.Path(a) for a in arguments]
     head = {"expect": [], "like": []}
     for line in case.read_text().splitlines():
         for word, values in head.items():
@@ -60,11 +76,11 @@ def main():
         source_root = pathlib.Path(__file__).resolve().parents[2]
         options = include_folders_of(source_root / head["like"][0], build_root)
     else:
-        options = [f"-I{folder}" for folder in folders]
+        options = [*shared, *(f"-I{folder}" for folder in folders)]
 
     def compile_it(*more):
-        return subprocess.run([*compiler, *COMMON, *options, *more, str(case)], text=True,
-                              capture_output=True)
+        return subprocess.run([*compiler, *COMMON, "-fsyntax-only", "-x", "c++", *options, *more,
+                               str(case)], text=True, capture_output=True)
 
     right = compile_it()
     if right.returncode != 0:

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <random>
 #include <span>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include "kiln_test.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 #include "runtime/cuda/cuda_objects.hpp"
+#include "runtime/cuda/digest.hpp"
 #include "runtime/module_data.hpp"
 
 using namespace kiln;
@@ -114,6 +116,37 @@ TEST_CASE("vectors are added", "[gpu]") {
     add.device->synchronize(add.device->tuning_stream());
     CHECK(add.wrong(add.device_out.data()) == 0);
   }
+}
+
+TEST_CASE("digests are those of the host, of any size, and see each byte", "[gpu]") {
+  const auto device = open();
+  for (const std::size_t bytes : {1u, 7u, 8u, 9u, 255u, 2048u, 2049u, 1000003u, 1u << 24}) {
+    CAPTURE(bytes);
+    const std::size_t stride = (bytes + 511) / 512 * 512, count = bytes < 4096 ? 300 : 3;
+    std::vector<std::byte> data(stride * count);
+    std::mt19937 random(static_cast<unsigned>(bytes));
+    for (std::byte& b : data) b = static_cast<std::byte>(random());
+    const DeviceMemory memory(device, data.size());
+    device->copy_to_device(memory.data(), data.data(), data.size());
+    const auto agree = [&] {
+      const auto found = device->digests(memory.data(), bytes, stride, count);
+      REQUIRE(found.size() == count);
+      for (std::size_t i = 0; i < count; ++i)
+        if (found[i] != digest(std::span(data).subspan(i * stride, bytes))) return false;
+      return true;
+    };
+    CHECK(agree());
+    for (const std::size_t at : {std::size_t{0}, bytes / 2, bytes - 1}) {
+      data[at] ^= std::byte{1};
+      CHECK_FALSE(agree());
+      data[at] ^= std::byte{1};
+    }
+    if (stride > bytes) data[bytes] ^= std::byte{1};  // between two arrays
+    CHECK(agree());
+  }
+  const DeviceMemory memory(device, 64);
+  CHECK(device->digests(static_cast<std::byte*>(memory.data()) + 4, 8, 0, 1).empty());
+  CHECK(device->digests(memory.data(), 0, 0, 1).empty());
 }
 
 TEST_CASE("the driver's resources agree with the compiler's", "[gpu]") {

@@ -119,6 +119,69 @@ TEST_CASE("options, defines and include folders reach the compiler", "[host][com
   CHECK(out == 22);
 }
 
+TEST_CASE("what earlier units of a source included does not decide for later ones",
+          "[host][compiler]") {
+  // The device headers of earlier units are parsed ahead. Where that would be wrong, it is not
+  // done.
+  const std::string includes = "#include <cuda_fp16.h>\n";
+  const std::string with_half =
+      "__global__ void k(int* p) { p[0] = (int)__half2float(__half(3.0f)); }";
+  const std::string own_half =
+      "struct __half { int x; };\n__global__ void k(int* p) { p[0] = __half{4}.x; }";
+  const auto result = [](const std::string& text, const std::vector<std::string>& options = {}) {
+    Source source = source_of(text, "k");
+    source.options = options;
+    auto compiled = compiler().compile(source, kiln::Target::this_host());
+    if (const auto* failure = std::get_if<kiln::CompileFailure>(&compiled)) FAIL(failure->log);
+    const HostModule module = HostModule::load(std::get<Binary>(std::move(compiled)),
+                                               kiln::runtime::HostWorkers::create());
+    int value = 0;
+    int* pointer = &value;
+    void* arguments[] = {&pointer, nullptr};
+    module.launch({1}, {1}, 0, arguments);
+    return value;
+  };
+  for (int i = 0; i < 3; ++i) CHECK(result(includes + with_half) == 3);
+  CHECK(result(own_half) == 4);
+  CHECK(result(includes + with_half) == 3);
+  // Macros: those of units, and those of names that the headers use themselves.
+  CHECK(result("__global__ void k(int* p) { p[0] = VALUE; }", {"-DVALUE=5"}) == 5);
+  CHECK(result("__global__ void k(int* p) { p[0] = VALUE; }", {"-DVALUE=6"}) == 6);
+  Source source = source_of("__global__ void k(int* p) { p[0] = 1; }", "k");
+  source.options = {"-Dfloat4=7"};
+  CHECK_THAT(refusal(source), contains("float4"));
+}
+
+TEST_CASE("what was parsed ahead does not show in the code", "[host][compiler]") {
+  const auto code = [] {
+    return compile("#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n"
+                       "__global__ void k(float* p, const __half* x) {\n"
+                       "  __shared__ float s[64];\n"
+                       "  s[threadIdx.x] = sqrtf(__half2float(x[threadIdx.x]));\n"
+                       "  cooperative_groups::this_thread_block().sync();\n"
+                       "  p[threadIdx.x] = fminf(s[63 - threadIdx.x], __shfl_down_sync(~0u, p[0], "
+                       "1));\n"
+                       "}",
+                   "k")
+        .code;
+  };
+  const auto first = code();
+  for (int i = 0; i < 3; ++i) CHECK(code() == first);
+}
+
+TEST_CASE("a unit with a mistake is described once, as it is", "[host][compiler]") {
+  const std::string good = "__global__ void k(int* p) { p[0] = 1; }";
+  std::string first;
+  for (int i = 0; i < 3; ++i) {
+    const std::string said = refusal(source_of(good + "\nint x = nothing_here;", "k"));
+    CHECK(said.find("undeclared identifier") == said.rfind("undeclared identifier"));
+    CHECK_THAT(said, contains("test.cu:2:"));
+    if (i == 0) first = said;
+    CHECK(said == first);
+    compile(good, "k");
+  }
+}
+
 TEST_CASE("compilations run concurrently", "[host][compiler]") {
   std::vector<int> results(16, -1);
   std::vector<std::thread> threads;

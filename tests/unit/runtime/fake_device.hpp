@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -169,7 +170,17 @@ class FakeDevice final : public runtime::Device {
     std::memcpy(to, from, n);
   }
   void copy_to_host(void* to, const void* from, std::size_t n) override {
+    downloaded += n;
     std::memcpy(to, from, n);
+  }
+  std::vector<std::uint64_t> digests(const void* first, std::size_t bytes, std::size_t stride,
+                                     std::size_t count) override {
+    std::vector<std::uint64_t> found;
+    for (std::size_t i = 0; has_digests && i < count; ++i) {
+      const std::string_view text(static_cast<const char*>(first) + i * stride, bytes);
+      found.push_back(std::hash<std::string_view>{}(text));
+    }
+    return found;
   }
   void copy_on_device(void* to, const void* from, std::size_t n, Stream) override {
     std::memcpy(to, from, n);
@@ -211,9 +222,11 @@ class FakeDevice final : public runtime::Device {
   bool lost() noexcept override { return is_lost; }
 
   std::shared_ptr<Script> script;
-  bool records = false;          ///< can capture()
-  bool host = false;             ///< shares the CPU
-  mutable bool is_lost = false;  ///< from a launch on that fails with "device lost"
+  bool records = false;                     ///< can capture()
+  bool has_digests = false;                 ///< of its memory
+  std::atomic<std::size_t> downloaded = 0;  ///< bytes
+  bool host = false;                        ///< shares the CPU
+  mutable bool is_lost = false;             ///< from a launch on that fails with "device lost"
   std::function<void(void* at, std::size_t bytes)> on_fill;
   std::atomic<bool> timing = false;        ///< inside time()
   std::atomic<std::size_t> allocated = 0;  ///< bytes, over all allocations ever

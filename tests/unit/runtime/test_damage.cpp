@@ -1,4 +1,5 @@
 // Candidates that write what they may not: inputs, and what lies around arrays.
+#include <atomic>
 #include <cstdint>
 #include <limits>
 
@@ -42,13 +43,50 @@ void check_blamed(const TuneResult& r, int culprit, const std::string& reason) {
 }  // namespace
 
 TEST_CASE("a candidate that writes an input is out, and no other", "[runtime][damage]") {
-  for (const int culprit : {1, 2, 4, 8}) {  // 2 is the default
+  for (const bool digests : {false, true})
+    for (const int culprit : {1, 2, 4, 8}) {  // 2 is the default
+      Bench bench;
+      bench.device->has_digests = digests;
+      bench.seconds(culprit, 1e-6);
+      bench.of(culprit).run = and_then([](void** args) { input(args)[7] = 5; });
+      check_blamed(tune(bench, doubling()), culprit,
+                   "wrote element 7 of argument 1, an input: 5 ins");
+    }
+}
+
+TEST_CASE("where the device computes digests, right candidates cost no downloads",
+          "[runtime][damage]") {
+  constexpr std::int64_t n = 1 << 20;
+  const auto downloaded = [](bool digests) {
     Bench bench;
-    bench.seconds(culprit, 1e-6);
-    bench.of(culprit).run = and_then([](void** args) { input(args)[7] = 5; });
-    check_blamed(tune(bench, doubling()), culprit,
-                 "wrote element 7 of argument 1, an input: 5 ins");
-  }
+    bench.device->has_digests = digests;
+    const TuneResult r = tune(bench, doubling(), {}, nullptr, n);
+    CHECK(r.count(CandidateStatus::measured) == 4);
+    return static_cast<double>(bench.device->downloaded) / (n * sizeof(float));
+  };
+  // The reference's input, the first candidate's output; guard zones of 64 KiB, many times.
+  CHECK(downloaded(true) < 4);
+  CHECK(downloaded(false) > 8);
+}
+
+TEST_CASE("outputs that are equal in their bits are judged once", "[runtime][damage]") {
+  Bench bench;
+  bench.device->has_digests = true;
+  KernelDefinition kernel = doubling({1, 2, 4, 8, 16});
+  std::atomic<int> judged{0};
+  kernel.check = [&](std::span<const std::int64_t>, std::span<void* const> got,
+                     std::span<void* const> expected) -> std::string {
+    ++judged;
+    const float error = static_cast<float*>(got[0])[3] - static_cast<float*>(expected[0])[3];
+    return error == 0 ? "" : "element 3 is off";
+  };
+  for (const int wrong : {4, 8})
+    bench.of(wrong).run = and_then([](void** args) { output(args)[3] += 1; });
+  const TuneResult r = tune(bench, kernel);
+  CHECK(r.count(CandidateStatus::measured) == 3);
+  CHECK(find(r, {4, 0}).reason == "element 3 is off");
+  CHECK(find(r, {8, 0}).reason == "element 3 is off");
+  CHECK(judged == 2);
 }
 
 TEST_CASE("without a reference a default that writes an input defines nothing",

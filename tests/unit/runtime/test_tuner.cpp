@@ -1,5 +1,8 @@
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
+#include <mutex>
 
 #include "tuner_fixture.hpp"
 
@@ -24,6 +27,29 @@ TEST_CASE("a clear winner wins, and every candidate is accounted for", "[runtime
   // Everybody near the front is timed often, not once.
   CHECK(r.winner().samples.size() > 4);
   CHECK(r.default_candidate().samples.size() > 4);
+}
+
+TEST_CASE("the reference runs while the first candidates compile", "[runtime][tuner]") {
+  Bench bench;
+  std::promise<void> compiling;
+  std::once_flag once;
+  bench.compiler->on_compile = [&](const codegen::Source&) {
+    std::call_once(once, [&] { compiling.set_value(); });
+  };
+  KernelDefinition kernel = doubling();
+  kernel.reference = [compiles = compiling.get_future().share(), right = kernel.reference](
+                         auto problem, auto args) {
+    CHECK(compiles.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+    right(problem, args);
+  };
+  CHECK(tune(bench, kernel).count(CandidateStatus::measured) == 4);
+}
+
+TEST_CASE("what a reference throws is no candidate's fault", "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  kernel.reference = [](auto, auto) { throw UserError("no reference for today"); };
+  CHECK(message([&] { tune(bench, kernel); }) == "no reference for today");
 }
 
 TEST_CASE("candidates near the leader stay in the race", "[runtime][tuner]") {
