@@ -32,7 +32,7 @@ class DeviceWorkload {
 
   /// Runs the kernel's reference, if there is one and it has not run. verify() would do so itself:
   /// this is for callers who have something to wait for meanwhile. @throws what the reference
-  /// throws
+  /// throws; it may have written half of what is right, so this object is of no more use then
   void expect();
 
   /// Argument addresses, as Device::launch takes them: those of the first copy, or of copy

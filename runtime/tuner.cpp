@@ -25,21 +25,18 @@ namespace {
 
 /// Candidates that are measured together. Small, so that a strategy soon hears of its proposals.
 constexpr std::size_t kLeastGroup = 4;
-/// Seconds between two calls of `save`.
-constexpr double kSaveEvery = 0.25;
+constexpr double kSaveEvery = 0.25;  ///< seconds between two calls of `save`
 /// Scores may be disturbed: the final takes all within this band, and some more.
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
-/// Nobody needs a final against one that is so much faster; but the default and the config in use
-/// get one, as they may have been disturbed, unless each launch takes so many seconds.
+/// Nothing this much slower is in the final, but the default and the config in use: their scores
+/// may be disturbed, too. Unless each launch takes so many seconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 constexpr std::size_t kMaxWarnings = 5;
-/// The part of a time limit that is kept for the final.
-constexpr double kFinalsShare = 0.15;
-/// Configs that the cost model looks at for a starting point.
-constexpr std::size_t kModelled = 2048;
+constexpr double kFinalsShare = 0.15;    ///< of a time limit, kept for the final
+constexpr std::size_t kModelled = 2048;  ///< configs that the cost model is asked about at first
 
-/// The config that the cost model likes best among some; empty when it likes none.
+/// What the cost model likes best among some configs; empty when it likes none.
 Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed) {
   std::vector<Point> points;
   if (const auto all = space.enumerate(); !all.empty()) {
@@ -75,7 +72,6 @@ void drop_untried(TuneResult& result) {
   result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
 }
 
-/// Proposes what it was given.
 class Listed final : public Strategy {
  public:
   explicit Listed(std::span<const Values> configs) : left_(configs) {}
@@ -137,9 +133,9 @@ class TuningRun {
   /// The data, and where they are used.
   void open_lane() {
     const auto begin = Clock::now();
-    std::shared_ptr<DeviceWorkload>& kept = context_.workload ? *context_.workload : workload_;
-    if (!kept) kept = std::make_shared<DeviceWorkload>(kernel_, problem_, device_, options_.seed);
-    workload_ = kept;
+    workload_ = context_.workload ? *context_.workload : nullptr;
+    if (!workload_)
+      workload_ = std::make_shared<DeviceWorkload>(kernel_, problem_, device_, options_.seed);
     lane_.emplace(
         kernel_, problem_, device_, options_, result_, candidates_, trace_,
         [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); },
@@ -148,11 +144,12 @@ class TuningRun {
     result_.verify_seconds += trace_.add("data", "tuner", "", begin);
   }
 
-  /// The reference runs while the first candidates compile.
+  /// Beside the first compiles. Kept for a later run are only data of which all is known.
   void expect() {
     if (std::exchange(expects_, true)) return;
     const auto begin = Clock::now();
     workload_->expect();
+    if (context_.workload) *context_.workload = workload_;
     result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
   }
 
@@ -221,6 +218,8 @@ class TuningRun {
   void search() {
     BuildQueue queue(builder_, kernel_, device_->info().target, trace_);
     result_.end = SearchEnd::stopped;
+    // With a budget, the first build's time decides what else is built: nothing runs beside it.
+    if (options_.max_seconds > 0 && device_->shares_cpu()) expect();
     while (!options_.stop.stop_requested()) {
       // Where compiling would disturb the clock, nothing compiles while something is measured.
       if (!device_->shares_cpu() || queue.in_flight() == 0) refill(queue);
@@ -358,6 +357,7 @@ class TuningRun {
     std::sort(others.begin(), others.end(),
               [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
     const TimeLimit deadline(options_.max_seconds, start_);
+    expect();
     winner_ = lane_->hold_finals(leading, others, deadline, [this](const Values& config) {
       return builder_.build(kernel_, config, device_->info().target);
     });

@@ -31,12 +31,12 @@ std::string resource_dir() {
 
 ClangRun::ClangRun() : memory_(new llvm::vfs::InMemoryFileSystem) {
   for (const DeviceHeader& header : device_headers())
-    add_file(std::string(kHeaderDir) + "/" + header.name,
-             llvm::StringRef(header.text.data(), header.text.size()));
+    memory_->addFile(std::string(kHeaderDir) + "/" + header.name, 0,
+                     llvm::MemoryBuffer::getMemBuffer({header.text.data(), header.text.size()}));
 }
 
 void ClangRun::add_file(const std::string& path, llvm::StringRef text) {
-  memory_->addFile(path, 0, llvm::MemoryBuffer::getMemBuffer(text, path, false));
+  memory_->addFile(path, 0, llvm::MemoryBuffer::getMemBufferCopy(text, path));
 }
 
 bool ClangRun::execute(clang::FrontendAction& action, std::vector<std::string> options,
@@ -47,7 +47,7 @@ bool ClangRun::execute(clang::FrontendAction& action, std::vector<std::string> o
                                  "-main-file-name", "unit.cpp", path});
   std::vector<const char*> arguments;
   for (const std::string& option : options) arguments.push_back(option.c_str());
-  memory_->addFile(path, 0, llvm::MemoryBuffer::getMemBufferCopy(text, path));
+  add_file(path, text);
   llvm::IntrusiveRefCntPtr<llvm::vfs::OverlayFileSystem> files(
       new llvm::vfs::OverlayFileSystem(llvm::vfs::createPhysicalFileSystem().release()));
   files->pushOverlay(memory_);

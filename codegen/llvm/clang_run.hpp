@@ -17,7 +17,7 @@ inline constexpr const char* kHeaderDir = "/kiln/include";
 class ClangRun {
  public:
   ClangRun();
-  /// One more file in memory. `text` must outlive the run.
+  /// One more file in memory.
   void add_file(const std::string& path, llvm::StringRef text);
   /// Runs `action` over the file `path`, which holds `text`. False: Clang refused something; `log`
   /// gets its errors and warnings in any case.

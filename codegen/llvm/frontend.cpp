@@ -1,11 +1,7 @@
 #include "codegen/llvm/frontend.hpp"
 
-#include <algorithm>
-
 #include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
-#include <clang/Lex/PPCallbacks.h>
-#include <clang/Lex/Preprocessor.h>
 #include <llvm/Support/Path.h>
 
 #include "codegen/llvm/clang_run.hpp"
@@ -13,41 +9,19 @@
 #include "codegen/llvm/host_options.hpp"
 #include "codegen/llvm/missing_headers.hpp"
 #include "codegen/llvm/precompiled_header.hpp"
+#include "codegen/llvm/unit_includes.hpp"
 
 namespace kiln::codegen::llvm_host {
 namespace {
 
-/// Notes the device headers that others than device headers include.
-class IncludeWatch final : public clang::PPCallbacks {
- public:
-  IncludeWatch(const clang::SourceManager& sources, std::vector<std::string>& headers)
-      : sources_(sources), headers_(headers) {}
-
-  void InclusionDirective(clang::SourceLocation place, const clang::Token&, llvm::StringRef name,
-                          bool, clang::CharSourceRange, clang::OptionalFileEntryRef file,
-                          llvm::StringRef, llvm::StringRef, const clang::Module*, bool,
-                          clang::SrcMgr::CharacteristicKind) override {
-    if (!file || !file->getName().starts_with(kHeaderDir) ||
-        sources_.getFilename(place).starts_with(kHeaderDir) || name == "cuda_runtime.h")
-      return;
-    if (std::find(headers_.begin(), headers_.end(), name) == headers_.end())
-      headers_.push_back(name.str());
-  }
-
- private:
-  const clang::SourceManager& sources_;
-  std::vector<std::string>& headers_;
-};
-
 class UnitAction final : public clang::EmitLLVMOnlyAction {
  public:
   using clang::EmitLLVMOnlyAction::EmitLLVMOnlyAction;
-  std::vector<std::string> headers;
+  UnitIncludes includes;
 
  private:
   bool BeginSourceFileAction(clang::CompilerInstance& compiler) override {
-    compiler.getPreprocessor().addPPCallbacks(
-        std::make_unique<IncludeWatch>(compiler.getSourceManager(), headers));
+    watch_includes(compiler.getPreprocessor(), includes);
     return clang::EmitLLVMOnlyAction::BeginSourceFileAction(compiler);
   }
 };
@@ -78,15 +52,18 @@ std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& t
     UnitAction action(&context);
     const auto precompiled = use_precompiled_header(clang, shortened, source, target);
     if (precompiled && clang.execute(action, std::move(shortened), path, unit, words)) {
-      remember_headers(source, action.headers);
-      log += words;
-      return action.takeModule();
+      const bool same = fits(*precompiled, action.includes);
+      remember_headers(source, same ? action.includes.headers : std::vector<std::string>{});
+      if (same) {
+        log += words;
+        return action.takeModule();
+      }
     }
   }
   // What is wrong with a unit is said of the unit as it is.
   UnitAction action(&context);
   if (ClangRun().execute(action, std::move(options), path, unit, log)) {
-    remember_headers(source, action.headers);
+    remember_headers(source, action.includes.headers);
     return action.takeModule();
   }
   log += explain_missing_header(source.path, log);

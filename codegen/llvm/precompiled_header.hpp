@@ -6,23 +6,38 @@
 #include <string>
 #include <vector>
 
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/ADT/StringSet.h>
+
 #include "codegen/llvm/clang_run.hpp"
+#include "codegen/llvm/unit_includes.hpp"
 #include "codegen/source.hpp"
 #include "kiln/target.hpp"
 
 namespace kiln::codegen::llvm_host {
 
-/// Has `run` and its `options` begin with Clang's precompiled form of cuda_runtime.h and of the
-/// device headers that units of this source include. It is made when it is first wanted and kept as
-/// long as the process; there is a limit to how many are. Changes nothing where the author's
+/// Clang's form of cuda_runtime.h and some other device headers. Immutable.
+struct PrecompiledHeader {
+  std::vector<std::string> headers;  ///< the others, in the order included
+  llvm::SmallVector<char, 0> parsed;
+  llvm::StringSet<> identifiers;  ///< all that were met, also those that macros made
+  llvm::StringSet<> macros;       ///< that the headers define
+};
+
+/// Has `run` and its `options` begin with cuda_runtime.h and the device headers that units of this
+/// source include, precompiled. That is done when it is first wanted, and kept as long as the
+/// process; there is a limit to how many are. Null, and nothing is changed, where the author's
 /// options may change what the headers mean, or must come before them: then they are parsed with
-/// the unit. What is returned must outlive the run; null: nothing was changed. Safe to call from
-/// several threads.
-[[nodiscard]] std::shared_ptr<const void> use_precompiled_header(ClangRun& run,
-                                                                 std::vector<std::string>& options,
-                                                                 const Source& source,
-                                                                 const Target& target);
-/// Says which device headers a unit of this source has included, in that order.
+/// the unit. Safe to call from several threads, within `run_guarded`.
+[[nodiscard]] std::shared_ptr<const PrecompiledHeader> use_precompiled_header(
+    ClangRun& run, std::vector<std::string>& options, const Source& source, const Target& target);
+
+/// Whether a unit that was compiled with this header before it would have met the same text in the
+/// same order without.
+bool fits(const PrecompiledHeader& header, const UnitIncludes& unit);
+
+/// Says what a unit of this source included. The next ones get those headers precompiled that all
+/// units so far have included.
 void remember_headers(const Source& source, const std::vector<std::string>& headers);
 
 }  // namespace kiln::codegen::llvm_host

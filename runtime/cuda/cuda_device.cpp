@@ -325,7 +325,11 @@ class CudaDevice final : public Device {
       }
     });
     if (!digest_) return {};
-    return (*digest_)(address(memory), bytes, stride, count, tuning_stream_.get());
+    try {
+      return (*digest_)(address(memory), bytes, stride, count, tuning_stream_.get());
+    } catch (const EnvironmentError&) {
+      return {};  // without memory for the sums; what is worse, the downloads will tell
+    }
   }
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override {
     const CurrentContext current(*context_);

@@ -9,8 +9,8 @@ namespace kiln::runtime {
 
 namespace {
 
-// PTX, since every driver compiles it: verification must not depend on NVRTC. Each thread takes
-// every (threads of a row)-th word of array ctaid.y; each warp adds one sum.
+// PTX, since every driver compiles it: verification must not depend on NVRTC. Row y of the grid
+// sums array y. Its threads take the words in turn, and each warp adds one sum to the result.
 constexpr const char kDigestPtx[] = R"(
 .version 6.0
 .target sm_60
@@ -72,7 +72,8 @@ next_byte:
 
 mix:
   add.u64 %t, %i, 1;
-  mad.lo.u64 %word, %t, 0x9E3779B97F4A7C15, %word;
+  mul.lo.u64 %t, %t, 0xD1342543DE82EF95;
+  xor.b64 %word, %word, %t;
   shr.u64 %t, %word, 30;
   xor.b64 %word, %word, %t;
   mul.lo.u64 %word, %word, 0xBF58476D1CE4E5B9;
@@ -113,7 +114,7 @@ std::uint64_t digest(std::span<const std::byte> bytes) {
   for (std::size_t i = 0; 8 * i < bytes.size(); ++i) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes.data() + 8 * i, std::min<std::size_t>(8, bytes.size() - 8 * i));
-    word += (i + 1) * 0x9E3779B97F4A7C15;
+    word ^= (i + 1) * 0xD1342543DE82EF95;
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
     sum += word ^ (word >> 31);

@@ -13,8 +13,9 @@
 namespace kiln::runtime {
 
 /// What the kernel computes, on the host: the sum over all 8-byte words, the last one filled up
-/// with zeros, of the word and its index, mixed as by splitmix64
-/// (https://prng.di.unimi.it/splitmix64.c), modulo 2^64. A sum, so that the order does not matter.
+/// with zeros, of the word and a multiple of its index, mixed as splitmix64 ends
+/// (https://prng.di.unimi.it/splitmix64.c), modulo 2^64. A sum: the order of adding does not
+/// matter.
 std::uint64_t digest(std::span<const std::byte> bytes);
 
 /// The kernel, loaded. Safe to use from several threads, which take turns.

@@ -440,25 +440,35 @@ std::string BlockScratch::breach(const BlockLaunch& launch) const {
   return tell("after", first - frame_.shared);
 }
 
-std::string run_block(const BlockLaunch& launch, std::uint64_t index, BlockScratch& scratch) {
+std::string run_blocks(const BlockLaunch& launch, std::uint64_t first, std::uint64_t last,
+                       BlockScratch& scratch, const std::atomic<bool>& stop) {
   HostFrame& frame = scratch.frame();
-  frame.fault = nullptr;
-  const std::uint64_t row = index / launch.grid.x;
-  frame.block_index[0] = static_cast<std::uint32_t>(index % launch.grid.x);
-  frame.block_index[1] = static_cast<std::uint32_t>(row % launch.grid.y);
-  frame.block_index[2] = static_cast<std::uint32_t>(row / launch.grid.y);
+  const HostKernel& kernel = *launch.kernel;
   const auto threads = static_cast<std::uint32_t>(launch.block.count());
-  BlockRun run(*launch.kernel, frame, threads);
-  std::string problem;
-  if (launch.kernel->region_count == 1) {
-    launch.kernel->regions[0].run(&frame, 0, threads);
-  } else if (!run.run()) {
-    problem = run.describe_stall();
+  // Small blocks take as long as a few divisions: only the first one's place is divided out.
+  auto& [x, y, z] = frame.block_index;
+  const std::uint64_t row = first / launch.grid.x;
+  x = static_cast<std::uint32_t>(first % launch.grid.x);
+  y = static_cast<std::uint32_t>(row % launch.grid.y);
+  z = static_cast<std::uint32_t>(row / launch.grid.y);
+  frame.fault = nullptr;
+  for (std::uint64_t i = first; i < last && !stop.load(std::memory_order_relaxed); ++i) {
+    std::string stall;
+    if (kernel.region_count == 1) {
+      kernel.regions[0].run(&frame, 0, threads);
+    } else {
+      BlockRun run(kernel, frame, threads);
+      if (!run.run()) stall = run.describe_stall();
+    }
+    if (frame.fault || !stall.empty())
+      return detail::format("kernel {}, block ({}, {}, {}): {}", kernel.name, x, y, z,
+                            frame.fault ? frame.fault : stall);
+    if (++x == launch.grid.x) {
+      x = 0;
+      if (++y == launch.grid.y) y = 0, ++z;
+    }
   }
-  if (frame.fault) problem = frame.fault;
-  if (problem.empty()) return problem;
-  return detail::format("kernel {}, block ({}, {}, {}): {}", launch.kernel->name,
-                        frame.block_index[0], frame.block_index[1], frame.block_index[2], problem);
+  return {};
 }
 
 }  // namespace kiln::runtime

@@ -6,6 +6,7 @@
 // still wait, the barrier is divergent, which is an error, not a hang.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,8 +52,10 @@ class BlockScratch {
   codegen::HostFrame frame_{};
 };
 
-/// Runs block `index` (linear, x fastest) of a launch that `scratch` was prepared for.
-/// Returns an empty text, or what went wrong in it: a divergent barrier, a failed assert.
-std::string run_block(const BlockLaunch& launch, std::uint64_t index, BlockScratch& scratch);
+/// Runs the blocks `first` to `last` - 1 (linear, x fastest) of a launch that `scratch` was
+/// prepared for, until `stop`. Returns an empty text, or what went wrong in one, with which it
+/// ends: a divergent barrier, a failed assert.
+std::string run_blocks(const BlockLaunch& launch, std::uint64_t first, std::uint64_t last,
+                       BlockScratch& scratch, const std::atomic<bool>& stop);
 
 }  // namespace kiln::runtime

@@ -126,11 +126,8 @@ std::string run_grid(const BlockLaunch& launch, HostWorkers& workers) {
       [&](const tbb::blocked_range<std::uint64_t>& range) {
         BlockScratch& scratch = workers.scratch();
         scratch.prepare(launch);
-        for (std::uint64_t i = range.begin();
-             i < range.end() && !failed.load(std::memory_order_relaxed); ++i) {
-          std::string words = run_block(launch, i, scratch);
-          if (!words.empty() && !failed.exchange(true)) problem = std::move(words);
-        }
+        std::string words = run_blocks(launch, range.begin(), range.end(), scratch, failed);
+        if (!words.empty() && !failed.exchange(true)) problem = std::move(words);
       });
   return problem;
 }
@@ -190,7 +187,8 @@ void HostModule::launch(const Extent& grid, const Extent& block, std::size_t dyn
   if (grid.count() == 1) {
     BlockScratch& scratch = workers_->scratch();
     scratch.prepare(launch);
-    if (std::string problem = run_block(launch, 0, scratch); !problem.empty())
+    const std::atomic<bool> stop{false};
+    if (const std::string problem = run_blocks(launch, 0, 1, scratch, stop); !problem.empty())
       throw UserError(problem);
     return;
   }

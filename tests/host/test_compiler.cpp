@@ -119,54 +119,122 @@ TEST_CASE("options, defines and include folders reach the compiler", "[host][com
   CHECK(out == 22);
 }
 
-TEST_CASE("what earlier units of a source included does not decide for later ones",
-          "[host][compiler]") {
-  // The device headers of earlier units are parsed ahead. Where that would be wrong, it is not
-  // done.
-  const std::string includes = "#include <cuda_fp16.h>\n";
-  const std::string with_half =
+namespace {
+
+/// What k(int*) of `text`, a file of this name, stores. Device headers of earlier units of the name
+/// are parsed ahead, as far as that is allowed.
+int result_of(const std::string& text, const std::string& path,
+              const std::vector<std::string>& options = {}) {
+  Source source = source_of(text, "k");
+  source.path = path;
+  source.options = options;
+  auto compiled = compiler().compile(source, kiln::Target::this_host());
+  if (const auto* failure = std::get_if<kiln::CompileFailure>(&compiled)) FAIL(failure->log);
+  const HostModule module =
+      HostModule::load(std::get<Binary>(std::move(compiled)), kiln::runtime::HostWorkers::create());
+  int value = 0;
+  int* pointer = &value;
+  void* arguments[] = {&pointer, nullptr};
+  module.launch({1}, {1}, 0, arguments);
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("what earlier units of a source included decides nothing", "[host][compiler]") {
+  const std::string half = "#include <cuda_fp16.h>\n";
+  const std::string uses_half =
       "__global__ void k(int* p) { p[0] = (int)__half2float(__half(3.0f)); }";
-  const std::string own_half =
-      "struct __half { int x; };\n__global__ void k(int* p) { p[0] = __half{4}.x; }";
-  const auto result = [](const std::string& text, const std::vector<std::string>& options = {}) {
-    Source source = source_of(text, "k");
-    source.options = options;
-    auto compiled = compiler().compile(source, kiln::Target::this_host());
-    if (const auto* failure = std::get_if<kiln::CompileFailure>(&compiled)) FAIL(failure->log);
-    const HostModule module = HostModule::load(std::get<Binary>(std::move(compiled)),
-                                               kiln::runtime::HostWorkers::create());
-    int value = 0;
-    int* pointer = &value;
-    void* arguments[] = {&pointer, nullptr};
-    module.launch({1}, {1}, 0, arguments);
-    return value;
+  const std::string math = "#include <math_constants.h>\n";
+  const std::string uses_pi = "__global__ void k(int* p) { p[0] = (int)(100 * CUDART_PI_F); }";
+  const std::string store = "__global__ void k(int* p) { p[0] = value(); }";
+  struct Case {
+    std::string before;  ///< an ordinary unit
+    int ordinary;
+    std::string text;
+    int want;
   };
-  for (int i = 0; i < 3; ++i) CHECK(result(includes + with_half) == 3);
-  CHECK(result(own_half) == 4);
-  CHECK(result(includes + with_half) == 3);
-  // Macros: those of units, and those of names that the headers use themselves.
-  CHECK(result("__global__ void k(int* p) { p[0] = VALUE; }", {"-DVALUE=5"}) == 5);
-  CHECK(result("__global__ void k(int* p) { p[0] = VALUE; }", {"-DVALUE=6"}) == 6);
+  const std::vector<Case> all = {
+      // Names that would be taken.
+      {half + uses_half, 3,
+       "struct __half { int x; };\n__device__ int value() { return __half{4}.x; }\n" + store, 4},
+      {half + uses_half, 3,
+       "#define __float2half own\n#define __half float\n"
+       "__device__ float own(float x) { return x + 1; }\n"
+       "__device__ int value() { __half x = __float2half(4.0f); return (int)x; }\n" +
+           store,
+       5},
+      // Macros of the header's that are asked for before it.
+      {math + uses_pi, 314,
+       "#ifdef CUDART_PI_F\n#define EARLY 1\n#else\n#define EARLY 2\n#endif\n" + math +
+           "__device__ int value() { return EARLY; }\n" + store,
+       2},
+      {math + uses_pi, 314,
+       "#ifndef CUDART_PI_F\n__device__ int value() { return 6; }\n#else\n"
+       "__device__ int value() { return 7; }\n#endif\n" +
+           math + store,
+       6},
+      {math + uses_pi, 314,
+       "#if defined(CUDART_PI_F)\n#define EARLY 1\n#else\n#define EARLY 2\n#endif\n" + math +
+           "__device__ int value() { return EARLY; }\n" + store,
+       2},
+      // What the header uses, defined before it.
+      {half + uses_half, 3,
+       "#define __half2float renamed\n" + half +
+           "#undef __half2float\n__device__ int __half2float(int x) { return x + 8; }\n"
+           "__device__ int value() { return __half2float(1); }\n" +
+           store,
+       9},
+      // A macro of the header's, named by pasting.
+      {math + uses_pi, 314,
+       "constexpr float CUDART = 2;\n#define CAT(a, b) a##b\n"
+       "#if CAT(CUDART, _PI_F)\n#endif\n" +
+           math + "__device__ int value() { return (int)CUDART; }\n" + store,
+       2},
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(i);
+    const std::string path = "early" + std::to_string(i) + ".cu";
+    // A macro of a header's name keeps all headers from being parsed ahead.
+    CHECK(result_of(all[i].text, "plain.cu", {"-Dfloat4=float4"}) == all[i].want);
+    for (int n = 0; n < 3; ++n) CHECK(result_of(all[i].before, path) == all[i].ordinary);
+    CHECK(result_of(all[i].text, path) == all[i].want);
+    CHECK(result_of(all[i].before, path) == all[i].ordinary);
+    CHECK(result_of(all[i].text, path) == all[i].want);
+  }
+}
+
+TEST_CASE("macros of the author's reach a unit, and its headers where they use them",
+          "[host][compiler]") {
+  const std::string text = "__global__ void k(int* p) { p[0] = VALUE; }";
+  for (const int value : {5, 6, 5})
+    CHECK(result_of(text, "macros.cu", {"-DVALUE=" + std::to_string(value)}) == value);
   Source source = source_of("__global__ void k(int* p) { p[0] = 1; }", "k");
+  compile(source.text, "k");
   source.options = {"-Dfloat4=7"};
   CHECK_THAT(refusal(source), contains("float4"));
 }
 
 TEST_CASE("what was parsed ahead does not show in the code", "[host][compiler]") {
-  const auto code = [] {
-    return compile("#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n"
-                       "__global__ void k(float* p, const __half* x) {\n"
-                       "  __shared__ float s[64];\n"
-                       "  s[threadIdx.x] = sqrtf(__half2float(x[threadIdx.x]));\n"
-                       "  cooperative_groups::this_thread_block().sync();\n"
-                       "  p[threadIdx.x] = fminf(s[63 - threadIdx.x], __shfl_down_sync(~0u, p[0], "
-                       "1));\n"
-                       "}",
-                   "k")
-        .code;
+  Source source = source_of(
+      "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n"
+      "__global__ void k(float* p, const __half* x) {\n"
+      "  __shared__ float s[64];\n"
+      "  s[threadIdx.x] = sqrtf(__half2float(x[threadIdx.x]));\n"
+      "  cooperative_groups::this_thread_block().sync();\n"
+      "  p[threadIdx.x] = fminf(s[63 - threadIdx.x], __shfl_down_sync(~0u, p[0], 1));\n"
+      "}",
+      "k");
+  source.path = "ahead.cu";
+  const auto code = [&] {
+    auto compiled = compiler().compile(source, kiln::Target::this_host());
+    return std::get<Binary>(std::move(compiled)).code;
   };
-  const auto first = code();
-  for (int i = 0; i < 3; ++i) CHECK(code() == first);
+  // Such a macro keeps the headers out: their identifiers may not be touched.
+  source.options = {"-Dfloat4=float4"};
+  const auto plain = code();
+  source.options = {};
+  for (int i = 0; i < 4; ++i) CHECK(code() == plain);
 }
 
 TEST_CASE("a unit with a mistake is described once, as it is", "[host][compiler]") {

@@ -239,10 +239,12 @@ TEST_CASE("a candidate that writes an input only after a while is found while it
           "[runtime][damage]") {
   for (const std::int64_t cache : {0, 100'000})  // one copy; many
     for (const bool outside : {false, true})
-      for (const int culprit : {2, 8}) {
-        CAPTURE(cache, outside, culprit);
+      for (const auto& [culprit, digests] :
+           {std::pair{2, false}, {8, false}, {2, true}, {8, true}}) {
+        CAPTURE(cache, outside, culprit, digests);
         Bench bench;
         bench.device->info().limits.l2_bytes = cache;
+        bench.device->has_digests = digests;
         bench.seconds(culprit, 1e-4);
         int launches = 0;
         bench.of(culprit).run = and_then([&](void** args) {
