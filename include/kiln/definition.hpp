@@ -82,15 +82,16 @@ struct KernelDefinition {
   /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
   /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
-  /// an array's first element. Empty: `check` decides alone, or candidates are compared with the
-  /// default's output.
+  /// an array's first element. Runs on the thread that tunes, while the first candidates compile.
+  /// Empty: `check` decides alone, or candidates are compared with the default's output.
   std::function<void(std::span<const std::int64_t> problem, std::span<void* const> args)> reference;
   Tolerance tolerance;
   /// Judges the outputs instead of `tolerance`: returns why they are wrong, or an empty text; an
   /// exception is a reason, too. `got` is what a launch left, `expected` what `reference` computed,
   /// each as `reference` takes its arguments; inputs are the same in both. Without a reference
   /// `expected` holds in/out arrays as they were before the launch, and outputs undefined. Must
-  /// change nothing. Called by one thread at a time.
+  /// change nothing. Called by one thread at a time, and not again for outputs that are equal in
+  /// their bits to others it has judged, where the device can tell.
   std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
                             std::span<void* const> expected)>
       check;
