@@ -38,7 +38,8 @@ std::string unit_path(const Source& source) {
 }  // namespace
 
 std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& target,
-                                           llvm::LLVMContext& context, std::string& log) {
+                                           llvm::LLVMContext& context, std::string& log,
+                                           std::size_t& headers_ahead) {
   std::vector<std::string> options = host_options(source, target);
   // Ours first: a CUDA toolkit among the author's directories must not shadow them.
   options.push_back(std::string("-I") + kHeaderDir);
@@ -55,11 +56,13 @@ std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& t
       const bool same = fits(*precompiled, action.includes);
       remember_headers(source, same ? action.includes.headers : std::vector<std::string>{});
       if (same) {
+        headers_ahead = 1 + precompiled->headers.size();
         log += words;
         return action.takeModule();
       }
     }
   }
+  headers_ahead = 0;
   // What is wrong with a unit is said of the unit as it is.
   UnitAction action(&context);
   if (ClangRun().execute(action, std::move(options), path, unit, log)) {

@@ -1,6 +1,7 @@
 // Clang in-process: one instance's source to LLVM IR, not yet optimised.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -12,9 +13,11 @@
 
 namespace kiln::codegen::llvm_host {
 
-/// Null when the source was refused; `log` gets Clang's errors and warnings. Safe to call from
-/// several threads, each with its own context.
+/// Null when the source was refused; `log` gets Clang's errors and warnings, `headers_ahead` how
+/// many device headers had been parsed before the unit. Safe to call from several threads, each
+/// with its own context.
 std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& target,
-                                           llvm::LLVMContext& context, std::string& log);
+                                           llvm::LLVMContext& context, std::string& log,
+                                           std::size_t& headers_ahead);
 
 }  // namespace kiln::codegen::llvm_host

@@ -21,7 +21,7 @@ namespace kiln::codegen::llvm_host {
 namespace {
 
 // For whoever works on the passes: $KILN_LLVM_DUMP/<step>.ll is the IR after a step, and `times`
-// there gets a line of CPU milliseconds per step.
+// there gets a line of CPU milliseconds per step, and the number of headers that were parsed ahead.
 class Trace {
  public:
   Trace() : directory_(std::getenv("KILN_LLVM_DUMP")), last_(processor_ms()) {}
@@ -37,6 +37,12 @@ class Trace {
       if (!error) module->print(out, nullptr);
     }
     last_ = processor_ms();
+  }
+  void count(const char* name, std::size_t number) const {
+    if (!directory_) return;
+    std::error_code error;
+    llvm::raw_fd_ostream times(std::string(directory_) + "/times", error, llvm::sys::fs::OF_Append);
+    if (!error) times << name << ' ' << number << '\n';
   }
 
  private:
@@ -99,8 +105,11 @@ class HostCompiler final : public Compiler {
     std::unique_ptr<llvm::TargetMachine> machine = make_target_machine(target);
     llvm::LLVMContext context;
     send_diagnostics(context, source.path, binary.log);
-    const std::unique_ptr<llvm::Module> owner = run_frontend(source, target, context, binary.log);
+    std::size_t headers_ahead = 0;
+    const std::unique_ptr<llvm::Module> owner =
+        run_frontend(source, target, context, binary.log, headers_ahead);
     if (!owner) return false;
+    trace.count("headers_ahead", headers_ahead);
     llvm::Module& module = *owner;
     trace.step("frontend", &module);
     module.setDataLayout(machine->createDataLayout());

@@ -38,7 +38,8 @@ class IncludeWatch final : public clang::PPCallbacks {
 
   void FileChanged(Location place, FileChangeReason, clang::SrcMgr::CharacteristicKind,
                    clang::FileID) override {
-    in_header_ = is_header(sources_.getFilename(place));
+    in_header_ = is_header(sources_.getFilename(place)) || sources_.isWrittenInBuiltinFile(place) ||
+                 sources_.isWrittenInCommandLineFile(place);
   }
   void InclusionDirective(Location, Name, llvm::StringRef name, bool, clang::CharSourceRange,
                           clang::OptionalFileEntryRef file, llvm::StringRef, llvm::StringRef,
@@ -55,11 +56,9 @@ class IncludeWatch final : public clang::PPCallbacks {
     move(tested_, unit_.tested);
   }
   void PragmaDirective(Location place, clang::PragmaIntroducerKind) override {
-    llvm::StringRef text = sources_.getCharacterData(place);
-    text = text.take_until([](char c) { return c == '\n'; });
-    const bool once = text.consume_front("#") && (text = text.ltrim()).consume_front("pragma") &&
-                      text.trim() == "once";
-    if (!in_header_ && !once) open_ = false;
+    const llvm::StringRef text = sources_.getCharacterData(place);  // behind `#pragma`
+    const bool once = text.take_until([](char c) { return c == '\n'; }).trim() == "once";
+    if (!once) token();
   }
   void MacroDefined(Name name, const clang::MacroDirective*) override {
     if (watching()) defined_.push_back(name.getIdentifierInfo()->getName().str());
@@ -80,7 +79,7 @@ class IncludeWatch final : public clang::PPCallbacks {
   UnitIncludes& unit_;
   std::vector<std::string> defined_, tested_;  ///< since the last header
   bool open_ = true;                           ///< nothing has come yet but includes
-  bool in_header_ = false;
+  bool in_header_ = false;  ///< or in what comes with the compiler and its options
 };
 
 }  // namespace

@@ -216,6 +216,8 @@ TEST_CASE("macros of the author's reach a unit, and its headers where they use t
 }
 
 TEST_CASE("what was parsed ahead does not show in the code", "[host][compiler]") {
+  const kiln::test::TemporaryDirectory directory;
+  ::setenv("KILN_LLVM_DUMP", directory.path().c_str(), 1);
   Source source = source_of(
       "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n"
       "__global__ void k(float* p, const __half* x) {\n"
@@ -235,6 +237,13 @@ TEST_CASE("what was parsed ahead does not show in the code", "[host][compiler]")
   const auto plain = code();
   source.options = {};
   for (int i = 0; i < 4; ++i) CHECK(code() == plain);
+  ::unsetenv("KILN_LLVM_DUMP");
+  // Of a new source only cuda_runtime.h is known.
+  std::vector<int> ahead;
+  std::ifstream times(directory.path() / "times");
+  for (std::string name, value; times >> name >> value;)
+    if (name == "headers_ahead") ahead.push_back(std::stoi(value));
+  CHECK(ahead == std::vector<int>{0, 3, 3, 3, 3});
 }
 
 TEST_CASE("a unit with a mistake is described once, as it is", "[host][compiler]") {
