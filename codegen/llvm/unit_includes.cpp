@@ -56,9 +56,12 @@ class IncludeWatch final : public clang::PPCallbacks {
     move(tested_, unit_.tested);
   }
   void PragmaDirective(Location place, clang::PragmaIntroducerKind) override {
-    const llvm::StringRef text = sources_.getCharacterData(place);  // behind `#pragma`
-    const bool once = text.take_until([](char c) { return c == '\n'; }).trim() == "once";
-    if (!once) token();
+    llvm::StringRef line = sources_.getCharacterData(place);
+    line = line.take_until([](char c) { return c == '\n'; });
+    line.consume_front("#");
+    line = line.ltrim();
+    line.consume_front("pragma");
+    if (line.trim() != "once") token();
   }
   void MacroDefined(Name name, const clang::MacroDirective*) override {
     if (watching()) defined_.push_back(name.getIdentifierInfo()->getName().str());

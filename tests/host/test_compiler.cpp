@@ -219,7 +219,7 @@ TEST_CASE("what was parsed ahead does not show in the code", "[host][compiler]")
   const kiln::test::TemporaryDirectory directory;
   ::setenv("KILN_LLVM_DUMP", directory.path().c_str(), 1);
   Source source = source_of(
-      "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n"
+      "// A kernel.\n#pragma once\n#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n"
       "__global__ void k(float* p, const __half* x) {\n"
       "  __shared__ float s[64];\n"
       "  s[threadIdx.x] = sqrtf(__half2float(x[threadIdx.x]));\n"

@@ -103,9 +103,11 @@ class Job:
         command = [mpirun, "--allow-run-as-root", "--oversubscribe", "--enable-recovery", "--mca",
                    "btl_vader_single_copy_mechanism", "none", "-n", str(fault.ranks), program, str(folder),
                    f"settle={settle}", f"store={store}", *options]
+        # A session folder of its own: a job that ends may take away what another has just looked for.
+        environment = dict(os.environ, OMPI_MCA_orte_tmpdir_base=str(folder))
         with open(folder / "log", "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                            start_new_session=True)
+                                            env=environment, start_new_session=True)
         self.ended_at = None  # when everyone but the rank at fault had ended
 
     def pids(self):
