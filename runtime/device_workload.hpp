@@ -30,9 +30,9 @@ class DeviceWorkload {
   DeviceWorkload(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                  std::shared_ptr<Device> device, std::uint64_t seed);
 
-  /// Runs the kernel's reference, if there is one and it has not run. verify() would do so itself:
-  /// this is for callers who have something to wait for meanwhile. @throws what the reference
-  /// throws; it may have written half of what is right, so this object is of no more use then
+  /// Runs the kernel's reference, if there is one and it has not run. verify() does so itself;
+  /// calling this before lets the reference run while something else is waited for. @throws what
+  /// the reference throws. The outputs may be half written then: the object must not be used again.
   void expect();
 
   /// Argument addresses, as Device::launch takes them: those of the first copy, or of copy

@@ -1,5 +1,5 @@
-// What every unit begins with, parsed once: cuda_runtime.h is the larger part of most kernels'
-// text.
+// The device headers that units begin with, parsed once per process: they are the larger part of
+// what Clang parses for a small kernel.
 #pragma once
 
 #include <memory>

@@ -28,8 +28,7 @@ class IncludeWatch final : public clang::PPCallbacks {
   using Definition = const clang::MacroDefinition&;
 
   static bool is_header(llvm::StringRef path) {
-    return path.starts_with(kHeaderDir) &&
-           path.substr(llvm::StringRef(kHeaderDir).size())[0] == '/';
+    return path.consume_front(kHeaderDir) && path.starts_with("/");
   }
   bool watching() const { return open_ && !in_header_; }
   void tested(Name name) {
