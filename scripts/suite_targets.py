@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints what Ninja must build for some test suites, one target a line.
 
-  suite_targets.py BUILD [SUITE]... [--benchmarks]
+  suite_targets.py BUILD [SUITE]... [--without=SUITE]... [--benchmarks]
 """
 import json
 import os
@@ -17,8 +17,12 @@ def main(build, *arguments):
     # What is introspected is as old as the last configuration.
     subprocess.run(["ninja", "-C", build, "build.ninja"], check=True, stdout=subprocess.DEVNULL)
     suites = {a for a in arguments if not a.startswith("--")}
-    programs = [t for t in introspect(build, "--tests")
-                if suites & {suite.rpartition(":")[2] for suite in t["suite"]}]
+    without = {a.partition("=")[2] for a in arguments if a.startswith("--without=")}
+    programs = []
+    for test in introspect(build, "--tests"):
+        belongs_to = {suite.rpartition(":")[2] for suite in test["suite"]}
+        if suites & belongs_to and not without & belongs_to:
+            programs.append(test)
     if "--benchmarks" in arguments:
         programs += introspect(build, "--benchmarks")
     wanted = {target for program in programs for target in program["depends"]}
