@@ -4,8 +4,8 @@
 #include "codegen/llvm_plugin.hpp"
 #include "codegen/nvrtc.hpp"
 #include "kiln/error.hpp"
-#include "runtime/cuda/cuda_device.hpp"
-#include "runtime/host/host_device.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/host/host_device.hpp"
 
 namespace kiln {
 

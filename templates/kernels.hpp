@@ -5,10 +5,10 @@
 //   kiln::shipped_kernels().make("gemm", "bf16");                  // by name
 #pragma once
 
-#include "templates/gemm.hpp"
-#include "templates/residual_add.hpp"
-#include "templates/rmsnorm.hpp"
-#include "templates/vector_add.hpp"
+#include "templates/elementwise/residual_add.hpp"
+#include "templates/elementwise/vector_add.hpp"
+#include "templates/gemm/gemm.hpp"
+#include "templates/rmsnorm/rmsnorm.hpp"
 
 namespace kiln::templates {
 

@@ -8,8 +8,8 @@
 
 #include "kiln/definition.hpp"
 #include "kiln/function_core.hpp"
-#include "runtime/host_memory_device.hpp"
-#include "runtime/rank_log.hpp"
+#include "runtime/device/host_memory_device.hpp"
+#include "runtime/together/rank_log.hpp"
 
 namespace kiln::runtime {
 

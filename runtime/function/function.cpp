@@ -11,12 +11,12 @@
 #include "cache/single_flight.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
-#include "runtime/engine.hpp"
 #include "runtime/function/device.hpp"
 #include "runtime/function/trials.hpp"
-#include "runtime/problem_table.hpp"
-#include "runtime/rank_log.hpp"
-#include "runtime/rank_work.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/serve/problem_table.hpp"
+#include "runtime/together/rank_log.hpp"
+#include "runtime/together/rank_work.hpp"
 
 namespace kiln::detail {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "runtime/statistics.hpp"
+#include "runtime/measure/statistics.hpp"
 
 namespace kiln::runtime {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/function/device.hpp"
-#include "runtime/kernel_trials.hpp"
+#include "runtime/together/kernel_trials.hpp"
 
 namespace kiln::runtime {
 

@@ -9,7 +9,7 @@
 
 #include "codegen/compiler.hpp"
 #include "kiln/recorded.hpp"
-#include "runtime/host_memory_device.hpp"
+#include "runtime/device/host_memory_device.hpp"
 
 namespace kiln::runtime {
 

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/infinity.hpp"
 #include "runtime/search/strategy.hpp"
+#include "runtime/support/infinity.hpp"
 
 namespace kiln {
 

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/infinity.hpp"
 #include "runtime/recorded/time_unit.hpp"
+#include "runtime/support/infinity.hpp"
 
 namespace kiln::runtime {
 

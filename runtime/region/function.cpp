@@ -4,8 +4,8 @@
 
 #include "kiln/definition.hpp"
 #include "kiln/error.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/problem_table.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/serve/problem_table.hpp"
 
 namespace kiln::detail {
 

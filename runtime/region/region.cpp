@@ -6,11 +6,11 @@
 #include <mutex>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/rank_log.hpp"
+#include "runtime/measure/statistics.hpp"
 #include "runtime/region/runner.hpp"
 #include "runtime/region/trials.hpp"
-#include "runtime/statistics.hpp"
-#include "runtime/tuner.hpp"
+#include "runtime/together/rank_log.hpp"
+#include "runtime/tune/tuner.hpp"
 
 namespace kiln {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/resource_check.hpp"
-#include "runtime/trace.hpp"
-#include "runtime/tuner.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/support/trace.hpp"
+#include "runtime/tune/tuner.hpp"
 
 namespace kiln::runtime {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "kiln/region.hpp"
-#include "runtime/engine.hpp"
 #include "runtime/region/function.hpp"
+#include "runtime/serve/engine.hpp"
 
 namespace kiln::runtime {
 

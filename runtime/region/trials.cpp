@@ -6,9 +6,9 @@
 #include <stop_token>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/parallel.hpp"
+#include "runtime/device/resource_check.hpp"
 #include "runtime/ranks/plan.hpp"
-#include "runtime/resource_check.hpp"
+#include "runtime/support/parallel.hpp"
 
 namespace kiln::runtime {
 

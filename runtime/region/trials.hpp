@@ -11,10 +11,10 @@
 
 #include "kiln/communicator.hpp"
 #include "kiln/region.hpp"
-#include "runtime/rank_log.hpp"
 #include "runtime/region/runner.hpp"
 #include "runtime/region/schedule.hpp"
-#include "runtime/together.hpp"
+#include "runtime/together/rank_log.hpp"
+#include "runtime/together/together.hpp"
 
 namespace kiln::runtime {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kiln/space.hpp"
-#include "runtime/search/random.hpp"
+#include "runtime/support/random.hpp"
 
 namespace kiln::runtime {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "runtime/infinity.hpp"
+#include "runtime/support/infinity.hpp"
 
 namespace kiln::runtime {
 

@@ -15,7 +15,7 @@
 
 #include "kiln/space_query.hpp"
 #include "runtime/search/cursor.hpp"
-#include "runtime/search/random.hpp"
+#include "runtime/support/random.hpp"
 
 namespace kiln::runtime {
 

@@ -4,7 +4,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
-#include "runtime/search/strategies.hpp"
+#include "runtime/search/strategies/strategies.hpp"
 
 namespace kiln::runtime {
 

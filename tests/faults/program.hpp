@@ -12,7 +12,7 @@
 #include "cache/store.hpp"
 #include "codegen/compiler.hpp"
 #include "kiln/definition.hpp"
-#include "runtime/builder.hpp"
+#include "runtime/build/builder.hpp"
 #include "trial.hpp"
 #include "unit/cache/store_fixture.hpp"
 

@@ -3,7 +3,7 @@
 
 #include "codegen/nvrtc.hpp"
 #include "run_tests.hpp"
-#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
 
 namespace {
 

@@ -21,10 +21,10 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/error.hpp"
-#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/ranks/drive.hpp"
-#include "runtime/ranks/nccl/nccl_communicator.hpp"
-#include "runtime/ranks/rendezvous.hpp"
+#include "runtime/transport/nccl/nccl_communicator.hpp"
+#include "runtime/transport/rendezvous.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime::ranks;

@@ -10,10 +10,10 @@
 #include "codegen/nvrtc.hpp"
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
-#include "runtime/cuda/cuda_device.hpp"
-#include "runtime/cuda/cuda_objects.hpp"
-#include "runtime/cuda/digest.hpp"
-#include "runtime/module_data.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/cuda_objects.hpp"
+#include "runtime/device/cuda/digest.hpp"
+#include "runtime/device/module_data.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

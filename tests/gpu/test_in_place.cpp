@@ -5,8 +5,8 @@
 #include "kiln/function.hpp"
 #include "kiln/region.hpp"
 #include "kiln_test.hpp"
-#include "runtime/cuda/cuda_device.hpp"
-#include "runtime/cuda/cuda_objects.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/cuda_objects.hpp"
 #include "temporary_directory.hpp"
 
 using namespace kiln;

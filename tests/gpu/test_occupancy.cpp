@@ -7,8 +7,8 @@
 #include "kiln/roofline.hpp"
 #include "kiln/runtime.hpp"
 #include "kiln_test.hpp"
-#include "runtime/cuda/cuda_device.hpp"
-#include "runtime/resource_check.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/resource_check.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

@@ -7,9 +7,10 @@
 #include "kiln/registry.hpp"
 #include "kiln/runtime.hpp"
 #include "kiln_test.hpp"
-#include "runtime/builder.hpp"
-#include "runtime/cuda/cuda_device.hpp"
-#include "runtime/devices.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/build/compilers.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/runtime.hpp"
 #include "templates/kernels.hpp"
 
 using namespace kiln::templates;

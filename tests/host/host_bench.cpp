@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "codegen/llvm_plugin.hpp"
-#include "runtime/host/host_module.hpp"
+#include "runtime/device/host/host_module.hpp"
 
 namespace {
 

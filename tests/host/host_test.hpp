@@ -7,7 +7,7 @@
 
 #include "codegen/llvm_plugin.hpp"
 #include "kiln_test.hpp"
-#include "runtime/host/host_module.hpp"
+#include "runtime/device/host/host_module.hpp"
 
 namespace host_test {
 

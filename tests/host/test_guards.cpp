@@ -2,7 +2,7 @@
 // and the right ones are not.
 #include "host_test.hpp"
 #include "kiln/kiln.hpp"
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "codegen/compiler.hpp"
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 
 namespace odd {
 

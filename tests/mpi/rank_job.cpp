@@ -24,8 +24,9 @@
 #include "kiln/communicators.hpp"
 #include "kiln/runtime.hpp"
 #include "odd_parts.hpp"
-#include "runtime/devices.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/build/compilers.hpp"
+#include "runtime/runtime.hpp"
+#include "runtime/serve/engine.hpp"
 
 namespace fs = std::filesystem;
 

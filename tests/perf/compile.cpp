@@ -7,8 +7,8 @@
 #include "kiln/registry.hpp"
 #include "kiln/runtime.hpp"
 #include "perf.hpp"
-#include "runtime/builder.hpp"
-#include "runtime/devices.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/build/compilers.hpp"
 
 namespace {
 

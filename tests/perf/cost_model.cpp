@@ -1,7 +1,7 @@
 // How well the static cost model orders a kernel's configs: Spearman's rank correlation with the
 // times that an exhaustive search on the host measures, and how good its first picks are.
 //   cost_model [KERNEL TYPE FIELD=VALUE,...]...
-#include "runtime/cost_model.hpp"
+#include "runtime/tune/cost_model.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,10 +6,11 @@
 #include "kiln/kernel.hpp"
 #include "kiln/runtime.hpp"
 #include "perf.hpp"
-#include "runtime/builder.hpp"
-#include "runtime/cuda/cuda_device.hpp"
-#include "runtime/cuda/cuda_objects.hpp"
-#include "runtime/devices.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/build/compilers.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/cuda_objects.hpp"
+#include "runtime/runtime.hpp"
 
 struct Nothing {
   int block;

@@ -11,10 +11,11 @@
 #include "kiln/error.hpp"
 #include "kiln/registry.hpp"
 #include "perf.hpp"
-#include "runtime/builder.hpp"
-#include "runtime/devices.hpp"
-#include "runtime/sampler.hpp"
-#include "runtime/search/random.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/build/compilers.hpp"
+#include "runtime/measure/sampler.hpp"
+#include "runtime/runtime.hpp"
+#include "runtime/support/random.hpp"
 
 namespace {
 

@@ -17,8 +17,8 @@
 #include "cache/bundle.hpp"
 #include "kiln/registry.hpp"
 #include "perf.hpp"
-#include "runtime/builder.hpp"
-#include "runtime/devices.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/build/compilers.hpp"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // The cache knows nothing of devices.
 // like: cache/store.cpp
-// expect: runtime/device.hpp
+// expect: runtime/device/device.hpp
 #ifdef MISTAKE
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 #else
 #include "cache/store.hpp"
 #endif

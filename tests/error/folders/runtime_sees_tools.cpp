@@ -1,8 +1,8 @@
 // The runtime knows nothing of the command.
-// like: runtime/engine.cpp
+// like: runtime/serve/engine.cpp
 // expect: tools/commands.hpp
 #ifdef MISTAKE
 #include "tools/commands.hpp"
 #else
-#include "runtime/engine.hpp"
+#include "runtime/serve/engine.hpp"
 #endif

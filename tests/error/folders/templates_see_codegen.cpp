@@ -1,5 +1,5 @@
 // Templates are a client of the public API.
-// like: templates/vector_add.cpp
+// like: templates/elementwise/elementwise.cpp
 // expect: codegen/source.hpp
 #ifdef MISTAKE
 #include "codegen/source.hpp"

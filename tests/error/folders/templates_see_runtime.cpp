@@ -1,8 +1,8 @@
 // Templates are a client of the public API.
-// like: templates/vector_add.cpp
-// expect: runtime/device.hpp
+// like: templates/elementwise/elementwise.cpp
+// expect: runtime/device/device.hpp
 #ifdef MISTAKE
-#include "runtime/device.hpp"
+#include "runtime/device/device.hpp"
 #else
 #include "kiln/kiln.hpp"
 #endif

@@ -1,8 +1,8 @@
 // The command is a client of the public API.
 // like: tools/main.cpp
-// expect: runtime/engine.hpp
+// expect: runtime/serve/engine.hpp
 #ifdef MISTAKE
-#include "runtime/engine.hpp"
+#include "runtime/serve/engine.hpp"
 #else
 #include "kiln/kiln.hpp"
 #endif

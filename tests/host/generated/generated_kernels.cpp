@@ -10,7 +10,7 @@
 
 #include "codegen/llvm_plugin.hpp"
 #include "generated/program.hpp"
-#include "runtime/host/host_module.hpp"
+#include "runtime/device/host/host_module.hpp"
 
 namespace {
 

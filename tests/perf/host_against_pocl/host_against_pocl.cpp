@@ -22,7 +22,7 @@
 #include "kernels.hpp"
 #include "opencl.hpp"
 #include "perf.hpp"
-#include "runtime/host/host_module.hpp"
+#include "runtime/device/host/host_module.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "runtime/host/block_scheduler.hpp"
+#include "runtime/device/host/block_scheduler.hpp"
 
 namespace host_against_pocl {
 

@@ -30,13 +30,13 @@ TEST_CASE("A library in a build tree goes by the note beside it", "[installation
   std::ofstream(build.path() / "kiln-build-tree") << "source /a source tree\n"
                                                      "toolkit /opt/cuda\n"
                                                      "plugins codegen/llvm\n"
-                                                     "plugins runtime/ranks\n";
+                                                     "plugins runtime/transport\n";
   const auto found = installation_of(build.path());
   CHECK(found.include == "/a source tree/include");
   CHECK(found.templates == "/a source tree/templates");
   CHECK(found.toolkit == "/opt/cuda");
   CHECK(found.plugins ==
-        std::vector<fs::path>{build.path() / "codegen/llvm", build.path() / "runtime/ranks"});
+        std::vector<fs::path>{build.path() / "codegen/llvm", build.path() / "runtime/transport"});
 }
 
 TEST_CASE("A note in a folder above a library is not read", "[installation]") {
@@ -49,7 +49,7 @@ TEST_CASE("A note in a folder above a library is not read", "[installation]") {
 
 TEST_CASE("The library under test finds the tree that it was built from", "[installation]") {
   CHECK(fs::exists(kiln::include_dir() / "kiln/config.hpp"));
-  CHECK(fs::exists(kiln::templates_dir() / "gemm.cuh"));
+  CHECK(fs::exists(kiln::templates_dir() / "gemm/gemm.cuh"));
   const auto paths = kiln::detail::plugin_paths("libkiln_llvm.so");
   REQUIRE(paths.size() == 3);
   CHECK(paths.front().is_absolute());

@@ -9,7 +9,7 @@
 
 #include "fake_device.hpp"
 #include "kiln/runtime.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/serve/engine.hpp"
 #include "temporary_directory.hpp"
 
 namespace kiln::test {

@@ -18,8 +18,8 @@
 #include "codegen/compiler.hpp"
 #include "kiln/definition.hpp"
 #include "kiln/error.hpp"
-#include "runtime/builder.hpp"
-#include "runtime/device.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/device/device.hpp"
 
 namespace kiln::test {
 

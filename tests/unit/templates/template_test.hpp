@@ -12,7 +12,7 @@
 #include "codegen/instance.hpp"
 #include "codegen/llvm_plugin.hpp"
 #include "kiln_test.hpp"
-#include "runtime/host/host_module.hpp"
+#include "runtime/device/host/host_module.hpp"
 #include "templates/kernels.hpp"
 
 namespace template_test {

@@ -6,7 +6,7 @@
 #include "kiln/roofline.hpp"
 #include "kiln/space_query.hpp"
 #include "kiln_test.hpp"
-#include "templates/roofline_kernels.hpp"
+#include "templates/roofline/roofline_kernels.hpp"
 #include "unit/runtime/engine_fixture.hpp"
 
 using namespace kiln;

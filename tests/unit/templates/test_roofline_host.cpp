@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "template_test.hpp"
-#include "templates/roofline_kernels.hpp"
+#include "templates/roofline/roofline_kernels.hpp"
 
 using namespace kiln;
 using namespace kiln::templates;

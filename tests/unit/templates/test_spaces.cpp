@@ -6,7 +6,7 @@
 #include <set>
 
 #include "kiln/registry.hpp"
-#include "runtime/resource_check.hpp"
+#include "runtime/device/resource_check.hpp"
 #include "template_test.hpp"
 
 using namespace kiln;

@@ -3,7 +3,7 @@
 
 #include "kiln/runtime.hpp"
 #include "kiln_test.hpp"
-#include "runtime/builder.hpp"
+#include "runtime/build/builder.hpp"
 #include "runtime/recorded/recorded_device.hpp"
 #include "runtime/recorded/recorded_kernel.hpp"
 #include "t4_fixture.hpp"

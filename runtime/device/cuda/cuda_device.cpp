@@ -1,0 +1,460 @@
+#include "runtime/device/cuda/cuda_device.hpp"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "codegen/resource_report.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/device/cuda/cuda_objects.hpp"
+#include "runtime/device/cuda/digest.hpp"
+
+namespace kiln::runtime {
+namespace {
+
+std::string version_text(int version) {
+  return detail::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// Reads a device's properties.
+class Properties {
+ public:
+  explicit Properties(const CudaContext& context)
+      : driver_(context.driver()), device_(context.device()) {}
+
+  int operator[](CUdevice_attribute attribute) const {
+    int value = 0;
+    driver_.check(driver_.DeviceGetAttribute(&value, attribute, device_), "cuDeviceGetAttribute");
+    return value;
+  }
+  unsigned dimension(CUdevice_attribute attribute) const {
+    return static_cast<unsigned>((*this)[attribute]);
+  }
+  std::string name() const {
+    std::array<char, 256> text{};
+    driver_.check(driver_.DeviceGetName(text.data(), static_cast<int>(text.size()) - 1, device_),
+                  "cuDeviceGetName");
+    return text.data();
+  }
+  std::size_t memory() const {
+    std::size_t bytes = 0;
+    driver_.check(driver_.DeviceTotalMem(&bytes, device_), "cuDeviceTotalMem");
+    return bytes;
+  }
+  int driver_version() const {
+    int version = 0;
+    driver_.check(driver_.DriverGetVersion(&version), "cuDriverGetVersion");
+    return version;
+  }
+
+ private:
+  const DriverTable& driver_;
+  CUdevice device_;
+};
+
+// From Hopper on only the `a` targets have all of the chip's instructions.
+Target exact_target(int capability) {
+  return {Target::Kind::cuda, detail::format("sm_{}{}", capability, capability >= 90 ? "a" : "")};
+}
+
+DeviceLimits read_limits(const Properties& p) {
+  DeviceLimits l;
+  l.max_threads_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+  l.max_block = {p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+                 p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+                 p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)};
+  l.max_grid = {p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+                p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+                p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)};
+  l.shared_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK];
+  l.shared_per_block_optin = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
+  l.shared_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR];
+  l.reserved_shared_per_block = p[CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK];
+  l.registers_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
+  l.registers_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR];
+  l.max_threads_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+  l.max_blocks_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR];
+  l.multiprocessors = p[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+  l.warp_size = p[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+  l.l2_bytes = p[CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE];
+  l.compute_capability = 10 * p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
+                         p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
+  return l;
+}
+
+DeviceInfo read_info(const CudaContext& context, int ordinal) {
+  const Properties p(context);
+  DeviceInfo info;
+  info.id = detail::format("cuda:{}", ordinal);
+  info.name = p.name();
+  info.limits = read_limits(p);
+  info.target = exact_target(info.limits.compute_capability);
+  info.memory_bytes = static_cast<std::int64_t>(p.memory());
+  const auto megahertz = [&](CUdevice_attribute kilohertz) {
+    return std::to_string(p[kilohertz] / 1000);
+  };
+  // No serial number or UUID: equal models share records. The driver names a MIG slice in the
+  // device's name, and slices differ in multiprocessors and memory. The last GiB digit of memory
+  // depends on the driver, so it is rounded.
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  info.fingerprint = {
+      {"name", info.name},
+      {"compute_capability", std::to_string(info.limits.compute_capability)},
+      {"multiprocessors", std::to_string(info.limits.multiprocessors)},
+      {"memory_gib", std::to_string((info.memory_bytes + kGiB / 2) / kGiB)},
+      {"l2_bytes", std::to_string(info.limits.l2_bytes)},
+      {"clock_mhz", megahertz(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)},
+      {"memory_clock_mhz", megahertz(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)},
+      {"memory_bus_bits", std::to_string(p[CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH])},
+  };
+  info.software = {{"cuda_driver", version_text(p.driver_version())}};
+  return info;
+}
+
+class CudaKernel final : public LoadedKernel {
+ public:
+  CudaKernel(CudaModule module, CUfunction function, codegen::ResourceUsage resources,
+             std::vector<codegen::CubinVariable> variables)
+      : module_(std::move(module)),
+        function_(function),
+        resources_(resources),
+        variables_(std::move(variables)) {}
+
+  const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
+  CUfunction function() const noexcept { return function_; }
+  CUmodule module() const noexcept { return module_.get(); }
+  const std::vector<codegen::CubinVariable>& variables() const noexcept { return variables_; }
+
+ private:
+  CudaModule module_;
+  CUfunction function_;
+  codegen::ResourceUsage resources_;
+  std::vector<codegen::CubinVariable> variables_;
+};
+
+class CudaReplay final : public Replay {
+ public:
+  explicit CudaReplay(CudaGraphExec exec) : exec_(std::move(exec)) {}
+
+  void run(Stream stream) override {
+    const CudaContext& context = *exec_.context();
+    const CurrentContext current(context);
+    context.driver().check(
+        context.driver().GraphLaunch(exec_.get(), static_cast<CUstream>(stream.handle)),
+        "cuGraphLaunch");
+  }
+
+ private:
+  CudaGraphExec exec_;
+};
+
+class CudaStopwatch final : public Stopwatch {
+ public:
+  explicit CudaStopwatch(const std::shared_ptr<const CudaContext>& context)
+      : start_(create_timing_event(context)), stop_(create_timing_event(context)) {}
+
+  void start(Stream stream) override { record(start_, stream); }
+  void stop(Stream stream) override { record(stop_, stream); }
+
+  double seconds() override {
+    const WorkingContext working(*stop_.context());
+    const DriverTable& driver = stop_.context()->driver();
+    driver.check(driver.EventSynchronize(stop_.get()), "cuEventSynchronize");
+    float milliseconds = 0;
+    driver.check(driver.EventElapsedTime(&milliseconds, start_.get(), stop_.get()),
+                 "cuEventElapsedTime");
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  static void record(const CudaEvent& event, Stream stream) {
+    const CurrentContext current(*event.context());
+    const DriverTable& driver = event.context()->driver();
+    driver.check(driver.EventRecord(event.get(), static_cast<CUstream>(stream.handle)),
+                 "cuEventRecord");
+  }
+
+  CudaEvent start_, stop_;
+};
+
+/// Ends a stream's capture, whatever happens in between.
+class StreamCapture {
+ public:
+  StreamCapture(const DriverTable& driver, CUstream stream) : driver_(driver), stream_(stream) {
+    // Of this thread alone: other threads may go on allocating and loading.
+    capturing_ =
+        driver_.StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS;
+  }
+  ~StreamCapture() {
+    end();
+    if (graph_) driver_.GraphDestroy(graph_);
+  }
+  StreamCapture(const StreamCapture&) = delete;
+  StreamCapture& operator=(const StreamCapture&) = delete;
+
+  explicit operator bool() const noexcept { return capturing_; }
+  /// Null when the capture failed on the way.
+  CUgraph take() noexcept {
+    end();
+    return std::exchange(graph_, nullptr);
+  }
+
+ private:
+  void end() noexcept {
+    if (!std::exchange(capturing_, false)) return;
+    if (driver_.StreamEndCapture(stream_, &graph_) != CUDA_SUCCESS) graph_ = nullptr;
+  }
+
+  const DriverTable& driver_;
+  CUstream stream_;
+  CUgraph graph_ = nullptr;
+  bool capturing_ = false;
+};
+
+CUstream native(Stream stream) { return static_cast<CUstream>(stream.handle); }
+CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+CUfunction function_of(const LoadedKernel& kernel) {
+  return static_cast<const CudaKernel&>(kernel).function();
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::shared_ptr<const DriverTable> driver, int ordinal)
+      : context_(std::make_shared<const CudaContext>(std::move(driver), ordinal)),
+        driver_(context_->driver()),
+        info_(read_info(*context_, ordinal)),
+        tuning_stream_(create_stream(context_)) {}
+
+  const DeviceInfo& info() const noexcept override { return info_; }
+
+  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
+                                     unsigned max_dynamic_shared) override {
+    if (binary.target.kind != Target::Kind::cuda) {
+      throw UserError(detail::format("a binary for {} cannot be loaded on {} ({})",
+                                     binary.target.arch, info_.id, info_.target.arch));
+    }
+    const WorkingContext working(*context_);
+    CudaModule module = load_module(context_, binary.code);
+    CUfunction function = nullptr;
+    driver_.check(driver_.ModuleGetFunction(&function, module.get(), binary.symbol.c_str()),
+                  "cuModuleGetFunction");
+    // Loading is lazy by default; a first launch should not pay for it.
+    if (driver_.FuncLoad) driver_.check(driver_.FuncLoad(function), "cuFuncLoad");
+
+    codegen::ResourceUsage usage = binary.resources;  // spills are known to the compiler alone
+    usage.registers = attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS);
+    usage.stack = attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+    usage.static_shared = attribute(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+    usage.max_threads = attribute(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    allow_shared(binary, function, usage.static_shared, max_dynamic_shared);
+    return std::make_shared<CudaKernel>(std::move(module), function, usage,
+                                        codegen::read_cubin_variables(binary.code));
+  }
+
+  std::vector<ModuleVariable> variables(const LoadedKernel& kernel) const override {
+    const auto& loaded = static_cast<const CudaKernel&>(kernel);
+    const WorkingContext working(*context_);
+    std::vector<ModuleVariable> found;
+    for (const codegen::CubinVariable& v : loaded.variables()) {
+      CUdeviceptr at = 0;
+      std::size_t bytes = 0;
+      const CUresult result =
+          driver_.ModuleGetGlobal(&at, &bytes, loaded.module(), v.symbol.c_str());
+      if (result == CUDA_ERROR_NOT_FOUND) continue;  // the compiler's own
+      driver_.check(result, "cuModuleGetGlobal");
+      found.push_back({v.name, reinterpret_cast<void*>(at), bytes});
+    }
+    return found;
+  }
+
+  void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream stream,
+              void** args) const override {
+    if (g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0) return;
+    const CurrentContext current(*context_);
+    driver_.check(
+        driver_.LaunchKernel(function_of(kernel), g.grid.x, g.grid.y, g.grid.z, g.block.x,
+                             g.block.y, g.block.z, g.shared_bytes, native(stream), args, nullptr),
+        "cuLaunchKernel");
+  }
+
+  int occupancy(const LoadedKernel& kernel, int threads, unsigned shared_bytes) const override {
+    const CurrentContext current(*context_);
+    int blocks = 0;
+    const CUresult result = driver_.OccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, function_of(kernel), threads, shared_bytes);
+    if (result == CUDA_ERROR_INVALID_VALUE) return 0;  // more threads than a block can have
+    driver_.check(result, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    return blocks;
+  }
+
+  std::optional<std::int64_t> available() const override {
+    const WorkingContext working(*context_);
+    std::size_t free = 0, total = 0;
+    if (!driver_.MemGetInfo || driver_.MemGetInfo(&free, &total) != CUDA_SUCCESS) return {};
+    return static_cast<std::int64_t>(free);
+  }
+  void* allocate(std::size_t bytes) override {
+    return reinterpret_cast<void*>(allocate_memory(context_, bytes).release());
+  }
+  void release(void* memory) noexcept override { CudaMemory(context_, address(memory)); }
+
+  void copy_to_device(void* to, const void* from, std::size_t bytes) override {
+    const WorkingContext working(*context_);
+    driver_.check(driver_.MemcpyHtoDAsync(address(to), from, bytes, tuning_stream_.get()),
+                  "cuMemcpyHtoDAsync");
+    wait(tuning_stream_.get());
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override {
+    const WorkingContext working(*context_);
+    driver_.check(driver_.MemcpyDtoHAsync(to, address(from), bytes, tuning_stream_.get()),
+                  "cuMemcpyDtoHAsync");
+    wait(tuning_stream_.get());
+  }
+  std::vector<std::uint64_t> digests(const void* memory, std::size_t bytes, std::size_t stride,
+                                     std::size_t count) override {
+    if (bytes == 0 || count == 0 || address(memory) % 8 != 0 || stride % 8 != 0) return {};
+    std::call_once(digest_once_, [this] {
+      try {
+        digest_ = std::make_unique<CudaDigest>(context_, info_.limits.multiprocessors);
+      } catch (const EnvironmentError&) {
+        // Downloads tell as well, only later.
+      }
+    });
+    if (!digest_) return {};
+    try {
+      return (*digest_)(address(memory), bytes, stride, count, tuning_stream_.get());
+    } catch (const EnvironmentError&) {
+      return {};  // without memory for the sums; what is worse, the downloads will tell
+    }
+  }
+  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    const CurrentContext current(*context_);
+    driver_.check(driver_.MemcpyDtoDAsync(address(to), address(from), bytes, native(stream)),
+                  "cuMemcpyDtoDAsync");
+  }
+  void fill(void* memory, std::byte value, std::size_t bytes, Stream stream) override {
+    const CurrentContext current(*context_);
+    driver_.check(driver_.MemsetD8Async(address(memory), std::to_integer<unsigned char>(value),
+                                        bytes, native(stream)),
+                  "cuMemsetD8Async");
+  }
+
+  void synchronize(Stream stream) override {
+    const WorkingContext working(*context_);
+    wait(native(stream));
+  }
+
+  Stream tuning_stream() override { return view(tuning_stream_); }
+
+  double time(Stream stream, const std::function<void()>& enqueue) override {
+    const WorkingContext working(*context_);
+    CudaStopwatch watch(context_);
+    watch.start(stream);
+    enqueue();
+    watch.stop(stream);
+    return watch.seconds();
+  }
+
+  std::unique_ptr<Stopwatch> stopwatch() override {
+    return std::make_unique<CudaStopwatch>(context_);
+  }
+
+  std::unique_ptr<Replay> capture(Stream stream, const std::function<void()>& enqueue) override {
+    if (!driver_.has_graphs()) return nullptr;
+    const WorkingContext working(*context_);
+    CudaGraph graph;
+    {
+      StreamCapture capture(driver_, native(stream));
+      if (!capture) return nullptr;
+      bool enqueued = false;
+      try {
+        enqueue();
+        enqueued = true;
+      } catch (const std::exception&) {
+      }
+      graph = CudaGraph(context_, capture.take());
+      if (!enqueued || !graph) return nullptr;
+    }
+    std::size_t nodes = 0;
+    CUgraphExec exec = nullptr;
+    if (driver_.GraphGetNodes(graph.get(), nullptr, &nodes) != CUDA_SUCCESS || nodes == 0 ||
+        driver_.GraphInstantiateWithFlags(&exec, graph.get(), 0) != CUDA_SUCCESS)
+      return nullptr;
+    return std::make_unique<CudaReplay>(CudaGraphExec(context_, exec));
+  }
+
+  // What a kernel broke is reported by every call from then on.
+  bool lost() noexcept override {
+    const WorkingContext working(*context_, std::nothrow);
+    return driver_.StreamSynchronize(tuning_stream_.get()) != CUDA_SUCCESS;
+  }
+
+  bool shares_cpu() const noexcept override { return false; }
+
+ private:
+  int attribute(CUfunction function, CUfunction_attribute which) const {
+    int value = 0;
+    driver_.check(driver_.FuncGetAttribute(&value, which, function), "cuFuncGetAttribute");
+    return value;
+  }
+
+  void wait(CUstream stream) const {
+    driver_.check(driver_.StreamSynchronize(stream), "cuStreamSynchronize");
+  }
+
+  // Static and dynamic shared memory share one limit; above the default it must be asked for.
+  void allow_shared(const codegen::Binary& binary, CUfunction function, int fixed,
+                    unsigned dynamic) const {
+    const std::int64_t total = std::int64_t{fixed} + dynamic;
+    if (total > info_.limits.shared_per_block_optin) {
+      throw UserError(detail::format(
+          "{} needs {} bytes of shared memory per block ({} static, {} dynamic); {} has {}",
+          binary.symbol, total, fixed, dynamic, info_.name, info_.limits.shared_per_block_optin));
+    }
+    if (total > info_.limits.shared_per_block) {
+      driver_.check(
+          driver_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   static_cast<int>(dynamic)),
+          "cuFuncSetAttribute");
+    }
+  }
+
+  std::shared_ptr<const CudaContext> context_;
+  const DriverTable& driver_;
+  DeviceInfo info_;
+  CudaStream tuning_stream_;
+  std::once_flag digest_once_;
+  std::unique_ptr<CudaDigest> digest_;
+};
+
+}  // namespace
+
+CudaProbe probe_cuda() {
+  CudaProbe probe;
+  DriverProbe opened = open_driver();
+  probe.driver = std::move(opened.driver);
+  probe.reason = std::move(opened.reason);
+  if (!probe.driver) return probe;
+  const DriverTable& driver = *probe.driver;
+  int version = 0;
+  if (driver.DriverGetVersion(&version) == CUDA_SUCCESS)
+    probe.driver_version = version_text(version);
+  const CUresult result = driver.DeviceGetCount(&probe.devices);
+  if (result != CUDA_SUCCESS) {
+    probe.devices = 0;
+    probe.reason = driver.describe(result, "cuDeviceGetCount");
+  } else if (probe.devices == 0) {
+    probe.reason = "the driver shows no device: check nvidia-smi and CUDA_VISIBLE_DEVICES";
+  }
+  return probe;
+}
+
+std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal) {
+  return std::make_shared<CudaDevice>(std::move(driver), ordinal);
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,44 @@
+// Internal: digests of arrays in device memory, computed there. Includes cuda.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "runtime/device/cuda/cuda_objects.hpp"
+
+namespace kiln::runtime {
+
+/// What the kernel computes, on the host: the sum over all 8-byte words, the last one filled up
+/// with zeros, of the word and a multiple of its index, mixed as splitmix64 ends
+/// (https://prng.di.unimi.it/splitmix64.c), modulo 2^64. A sum: the order of adding does not
+/// matter.
+std::uint64_t digest(std::span<const std::byte> bytes);
+
+/// The kernel, loaded. Safe to use from several threads, which take turns.
+class CudaDigest {
+ public:
+  /// Loads the kernel, and tries it on data whose digest is known.
+  /// @throws EnvironmentError when the driver cannot compile it, or it computes something else
+  CudaDigest(std::shared_ptr<const CudaContext> context, unsigned multiprocessors);
+
+  /// Of `count` arrays of `bytes` bytes each, `stride` bytes apart, after the work on `stream`, for
+  /// which it waits. @pre memory and stride are multiples of 8, bytes > 0
+  /// @throws EnvironmentError when the driver refuses
+  std::vector<std::uint64_t> operator()(CUdeviceptr memory, std::size_t bytes, std::size_t stride,
+                                        std::size_t count, CUstream stream);
+
+ private:
+  std::shared_ptr<const CudaContext> context_;
+  const unsigned multiprocessors_;
+  CudaModule module_;
+  CUfunction function_ = nullptr;
+  std::mutex mutex_;  ///< of the sums
+  CudaMemory sums_;
+  std::size_t room_ = 0;  ///< sums that there is memory for
+};
+
+}  // namespace kiln::runtime

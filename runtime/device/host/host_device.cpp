@@ -1,0 +1,145 @@
+#include "runtime/device/host/host_device.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <span>
+#include <thread>
+
+#include <sys/mman.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/device/host/available_memory.hpp"
+#include "runtime/device/host/host_module.hpp"
+#include "runtime/device/host_memory_device.hpp"
+
+namespace kiln::runtime {
+
+namespace {
+
+/// As wide as any vector access and any slot array needs, and what cudaMalloc guarantees.
+constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+/// How arrays lie to one another decides about as much as a config does: a kernel's time must not
+/// depend on what the process has allocated before.
+constexpr std::size_t alignment_of(std::size_t bytes) {
+  return bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
+}
+
+std::string cpu_model() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind("model name", 0) == 0)
+      if (const auto colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return "unknown CPU";
+}
+
+class LoadedHostKernel final : public LoadedKernel {
+ public:
+  LoadedHostKernel(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers)
+      : module(HostModule::load(binary, std::move(workers))), resources_(binary.resources) {}
+  const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
+
+  HostModule module;
+
+ private:
+  codegen::ResourceUsage resources_;
+};
+
+class HostDevice final : public HostMemoryDevice {
+ public:
+  const DeviceInfo& info() const noexcept override { return info_; }
+
+  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
+                                     unsigned max_dynamic_shared) override {
+    if (max_dynamic_shared > static_cast<unsigned>(info_.limits.shared_per_block_optin))
+      throw UserError(detail::format("{} bytes of dynamic shared memory, the host device has {}",
+                                     max_dynamic_shared, info_.limits.shared_per_block_optin));
+    return std::make_shared<LoadedHostKernel>(binary, workers_);
+  }
+
+  void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream,
+              void** args) const override {
+    static_cast<const LoadedHostKernel&>(kernel).module.launch(
+        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+  }
+
+  void launch_checked(const LoadedKernel& kernel, const LaunchGeometry& g, Stream,
+                      void** args) const override {
+    static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
+        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+  }
+
+  std::vector<ModuleVariable> variables(const LoadedKernel& kernel) const override {
+    const codegen::HostKernel& host = static_cast<const LoadedHostKernel&>(kernel).module.kernel();
+    std::vector<ModuleVariable> found;
+    for (const codegen::HostVariable& v : std::span(host.variables, host.variable_count))
+      found.push_back({v.name, v.address, v.bytes});
+    return found;
+  }
+
+  int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
+
+  std::optional<std::int64_t> available() const override { return available_memory(); }
+
+  void* allocate(std::size_t bytes) override {
+    require_memory("an array on the host device", bytes);
+    const std::size_t alignment = alignment_of(bytes);
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
+    if (!memory)
+      throw EnvironmentError(detail::format("{} bytes of memory cannot be allocated", bytes));
+    // Fewer misses of the address cache, and fewer surprises from where the pages happen to be.
+    if (alignment == kHugePage) ::madvise(memory, rounded, MADV_HUGEPAGE);
+    return memory;
+  }
+  void synchronize(Stream) override {}
+  Stream tuning_stream() override { return {}; }
+
+  double time(Stream, const std::function<void()>& enqueue) override {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    enqueue();
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  bool shares_cpu() const noexcept override { return true; }
+
+ private:
+  const DeviceInfo info_ = host_info();
+  const std::shared_ptr<HostWorkers> workers_ = HostWorkers::create();
+};
+
+}  // namespace
+
+DeviceInfo host_info() {
+  DeviceInfo info;
+  info.id = "host";
+  info.name = cpu_model();
+  info.target = Target::this_host();
+  info.limits.multiprocessors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  info.limits.max_threads_per_block = kHostMaxThreads;
+  info.limits.shared_per_block_optin = kHostMaxShared;
+  info.limits.shared_per_multiprocessor = kHostMaxShared;
+  info.limits.max_threads_per_multiprocessor = kHostMaxThreads;
+  info.limits.max_blocks_per_multiprocessor = 1;
+  info.limits.l2_bytes =
+      std::max<std::int64_t>({0, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)});
+  info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.fingerprint = {{"cpu", info.name},
+                      {"level", info.target.arch},
+                      {"threads", std::to_string(info.limits.multiprocessors)}};
+  utsname os{};
+  if (uname(&os) == 0) info.software = {{"os", std::string(os.sysname) + " " + os.release}};
+  return info;
+}
+
+std::shared_ptr<Device> make_host_device() { return std::make_shared<HostDevice>(); }
+
+}  // namespace kiln::runtime

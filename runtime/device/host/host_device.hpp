@@ -1,0 +1,17 @@
+// The CPU as a device: blocks across cores, memory is memory, no streams.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/device.hpp"
+
+namespace kiln::runtime {
+
+/// The machine this process runs on. Never fails: whether kernels can be compiled for it is the
+/// compiler's matter.
+std::shared_ptr<Device> make_host_device();
+
+/// What it says of itself, without making one.
+DeviceInfo host_info();
+
+}  // namespace kiln::runtime

@@ -1,0 +1,213 @@
+#include "runtime/device/host/host_module.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <tbb/blocked_range.h>
+#include <tbb/enumerable_thread_specific.h>
+#include <tbb/parallel_for.h>
+#include <unistd.h>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/device/device.hpp"
+
+namespace kiln::runtime {
+namespace {
+
+class TbbWorkers final : public HostWorkers {
+ public:
+  BlockScratch& scratch() override { return scratches_.local(); }
+  auto begin() const { return scratches_.begin(); }
+  auto end() const { return scratches_.end(); }
+
+ private:
+  tbb::enumerable_thread_specific<BlockScratch> scratches_;
+};
+
+// The loader takes two equal names for one library, even where the descriptor has been closed and
+// its number reused. A serial number spelled as "./" and ".//" makes every name new.
+std::string unique_path(int descriptor) {
+  static std::atomic<std::uint64_t> serial{1};
+  std::string path = "/proc/self/";
+  for (std::uint64_t bits = serial.fetch_add(1); bits; bits >>= 1) path += bits & 1 ? ".//" : "./";
+  return detail::format("{}fd/{}", path, descriptor);
+}
+
+// A file that exists only as long as it is being loaded: in memory, or where the kernel has no
+// memory files, an unlinked temporary one.
+class LoadableFile {
+ public:
+  explicit LoadableFile(std::span<const std::byte> bytes) {
+    descriptor_ = ::memfd_create("kiln-kernel", MFD_CLOEXEC);
+    path_ = unique_path(descriptor_);
+    if (descriptor_ < 0 || ::access(path_.c_str(), R_OK) != 0) {
+      close();
+      const char* folder = std::getenv("TMPDIR");
+      path_ = std::string(folder && *folder ? folder : "/tmp") + "/kiln-kernel-XXXXXX";
+      descriptor_ = ::mkstemp(path_.data());
+      temporary_ = descriptor_ >= 0;
+      if (!temporary_)
+        throw EnvironmentError("cannot create " + path_ + " to load a host kernel from");
+    }
+    while (!bytes.empty()) {
+      const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+      if (n <= 0) {
+        close();
+        throw EnvironmentError("writing a host kernel to " + path_ + " failed: is the disk full?");
+      }
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+  }
+  ~LoadableFile() { close(); }
+  LoadableFile(const LoadableFile&) = delete;
+  LoadableFile& operator=(const LoadableFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void close() noexcept {
+    if (temporary_) ::unlink(path_.c_str());
+    if (descriptor_ >= 0) ::close(descriptor_);
+    temporary_ = false;
+    descriptor_ = -1;
+  }
+
+  int descriptor_ = -1;
+  bool temporary_ = false;
+  std::string path_;
+};
+
+void check_limits(const codegen::HostKernel& kernel, const Extent& grid, const Extent& block,
+                  std::size_t dynamic_shared) {
+  const std::uint64_t threads = block.count();
+  const std::uint64_t most = kernel.max_threads ? kernel.max_threads : kHostMaxThreads;
+  if (threads == 0 || grid.count() == 0) {
+    throw UserError(
+        detail::format("{}: a launch needs at least one block and one thread", kernel.name));
+  }
+  if (threads > most || threads > kHostMaxThreads) {
+    throw UserError(detail::format("{}: block of {} x {} x {} = {} threads; at most {} are allowed",
+                                   kernel.name, block.x, block.y, block.z, threads,
+                                   std::min<std::uint64_t>(most, kHostMaxThreads)));
+  }
+  for (auto [blocks, size] : {std::pair{grid.x, block.x}, {grid.y, block.y}, {grid.z, block.z}}) {
+    if (std::uint64_t{blocks} * size > 0x7fffffffu) {  // compiled code relies on it
+      throw UserError(detail::format(
+          "{}: {} blocks of {} threads in one dimension; the host target allows 2^31 - 1 threads",
+          kernel.name, blocks, size));
+    }
+  }
+  if (kernel.static_shared + dynamic_shared > kHostMaxShared) {
+    throw UserError(detail::format("{}: {} + {} bytes of shared memory; at most {} are allowed",
+                                   kernel.name, kernel.static_shared, dynamic_shared,
+                                   kHostMaxShared));
+  }
+}
+
+// Enough blocks per task that a task outweighs its scheduling.
+std::size_t grain(std::uint64_t blocks, std::uint64_t threads) {
+  const std::uint64_t by_work = 2048 / threads + 1;
+  return static_cast<std::size_t>(std::min<std::uint64_t>(by_work, blocks / 64 + 1));
+}
+
+/// Runs all blocks; empty, or what went wrong in one.
+std::string run_grid(const BlockLaunch& launch, HostWorkers& workers) {
+  const std::uint64_t blocks = launch.grid.count();
+  std::atomic<bool> failed{false};
+  std::string problem;
+  tbb::parallel_for(
+      tbb::blocked_range<std::uint64_t>(0, blocks, grain(blocks, launch.block.count())),
+      [&](const tbb::blocked_range<std::uint64_t>& range) {
+        BlockScratch& scratch = workers.scratch();
+        scratch.prepare(launch);
+        std::string words = run_blocks(launch, range.begin(), range.end(), scratch, failed);
+        if (!words.empty() && !failed.exchange(true)) problem = std::move(words);
+      });
+  return problem;
+}
+
+}  // namespace
+
+std::shared_ptr<HostWorkers> HostWorkers::create() { return std::make_shared<TbbWorkers>(); }
+
+HostModule::HostModule(void* handle, const codegen::HostKernel* kernel,
+                       std::shared_ptr<HostWorkers> workers)
+    : handle_(handle), kernel_(kernel), workers_(std::move(workers)) {}
+
+HostModule::HostModule(HostModule&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)),
+      kernel_(std::exchange(other.kernel_, nullptr)),
+      workers_(std::move(other.workers_)) {}
+
+HostModule& HostModule::operator=(HostModule&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(kernel_, other.kernel_);
+  std::swap(workers_, other.workers_);
+  return *this;
+}
+
+HostModule::~HostModule() {
+  if (handle_) ::dlclose(handle_);
+}
+
+HostModule HostModule::load(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers) {
+  if (binary.target.kind != Target::Kind::host) {
+    throw UserError("a binary for " + binary.target.arch + " cannot run on the host");
+  }
+  const LoadableFile file(binary.code);
+  void* handle = ::dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    const char* reason = ::dlerror();
+    throw EnvironmentError(detail::format("a host kernel ({}, {} bytes) cannot be loaded: {}",
+                                          binary.symbol, binary.code.size(),
+                                          reason ? reason : "no reason given"));
+  }
+  const auto* kernel =
+      static_cast<const codegen::HostKernel*>(::dlsym(handle, codegen::kHostKernelSymbol));
+  if (!kernel || kernel->abi != codegen::kHostAbiVersion ||
+      kernel->bytes != sizeof(codegen::HostKernel)) {
+    ::dlclose(handle);
+    throw UserError("the host binary of " + binary.symbol +
+                    " was built by another version of Kiln");
+  }
+  return HostModule(handle, kernel, std::move(workers));
+}
+
+void HostModule::launch(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
+                        void* const* arguments) const {
+  check_limits(*kernel_, grid, block, dynamic_shared);
+  const BlockLaunch launch{kernel_, grid, block, static_cast<std::uint32_t>(dynamic_shared),
+                           arguments};
+  if (grid.count() == 1) {
+    BlockScratch& scratch = workers_->scratch();
+    scratch.prepare(launch);
+    const std::atomic<bool> stop{false};
+    if (const std::string problem = run_blocks(launch, 0, 1, scratch, stop); !problem.empty())
+      throw UserError(problem);
+    return;
+  }
+  if (const std::string problem = run_grid(launch, *workers_); !problem.empty())
+    throw UserError(problem);
+}
+
+void HostModule::launch_checked(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
+                                void* const* arguments) const {
+  check_limits(*kernel_, grid, block, dynamic_shared);
+  const BlockLaunch launch{kernel_,   grid, block, static_cast<std::uint32_t>(dynamic_shared),
+                           arguments, true};
+  // Not the memory of other launches: what they find there must not depend on what was checked.
+  TbbWorkers workers;
+  const std::string problem = run_grid(launch, workers);
+  for (const BlockScratch& scratch : workers)
+    if (const std::string breach = scratch.breach(launch); !breach.empty())
+      throw WrongResult(breach);
+  if (!problem.empty()) throw UserError(problem);
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,65 @@
+// A host binary in memory: loaded without a compiler, launched over all cores.
+//
+//   HostModule module = HostModule::load(binary, HostWorkers::create());
+//   module.launch({blocks}, {256}, 0, arguments);   // returns when all blocks are done
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "codegen/binary.hpp"
+#include "codegen/host_abi.hpp"
+#include "runtime/device/host/block_scheduler.hpp"
+
+namespace kiln::runtime {
+
+/// The memory blocks run in, one piece per CPU thread; shared by all modules of a device.
+class HostWorkers {
+ public:
+  static std::shared_ptr<HostWorkers> create();
+  virtual ~HostWorkers() = default;
+
+  /// This CPU thread's piece.
+  virtual BlockScratch& scratch() = 0;
+};
+
+/// Limits of a launch, those of current GPUs.
+inline constexpr std::uint32_t kHostMaxThreads = 1024;
+inline constexpr std::uint32_t kHostMaxShared = 227 * 1024;
+
+/// Owns the loaded code. Move-only.
+class HostModule {
+ public:
+  /// @throws EnvironmentError if the shared object cannot be loaded here: the loader's words.
+  /// @throws UserError if it was built for another version of the interface, or is not for the
+  /// host.
+  static HostModule load(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers);
+
+  HostModule(HostModule&& other) noexcept;
+  HostModule& operator=(HostModule&& other) noexcept;
+  ~HostModule();
+
+  const codegen::HostKernel& kernel() const noexcept { return *kernel_; }
+
+  /// Runs all blocks and returns when they are done. `arguments[i]` is the address of parameter i.
+  /// Safe to call from several threads. Allocates nothing once every CPU thread has run a block of
+  /// this size; takes no lock; a grid of one block runs on the calling thread.
+  /// @throws UserError for a launch that exceeds a limit, a divergent barrier, a failed assert or a
+  /// trap; blocks that have started are finished first.
+  void launch(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
+              void* const* arguments) const;
+  /// launch() with guard zones around the shared memory of blocks; slower, in memory of its own.
+  /// @throws WrongResult when a block wrote into one: the byte, and on which side
+  void launch_checked(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
+                      void* const* arguments) const;
+
+ private:
+  HostModule(void* handle, const codegen::HostKernel* kernel, std::shared_ptr<HostWorkers> workers);
+
+  void* handle_ = nullptr;
+  const codegen::HostKernel* kernel_ = nullptr;
+  std::shared_ptr<HostWorkers> workers_;
+};
+
+}  // namespace kiln::runtime

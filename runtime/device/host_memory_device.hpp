@@ -1,0 +1,22 @@
+// What devices share whose memory is the host's, and whose work is done when the call returns: the
+// host, recorded spaces and functions.
+#pragma once
+
+#include <cstddef>
+
+#include "runtime/device/device.hpp"
+
+namespace kiln::runtime {
+
+class HostMemoryDevice : public Device {
+ public:
+  /// Memory that std::free releases.
+  void* allocate(std::size_t bytes) override;
+  void release(void* memory) noexcept override;
+  void copy_to_device(void* to, const void* from, std::size_t bytes) override;
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override;
+  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override;
+  void fill(void* memory, std::byte value, std::size_t bytes, Stream) override;
+};
+
+}  // namespace kiln::runtime

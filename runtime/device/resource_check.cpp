@@ -1,0 +1,79 @@
+#include "runtime/device/resource_check.hpp"
+
+#include <algorithm>
+#include <climits>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+std::string extent(const Dim3& d) { return format("{}x{}x{}", d.x, d.y, d.z); }
+
+bool exceeds(const Dim3& d, const Dim3& most) {
+  return d.x > most.x || d.y > most.y || d.z > most.z;
+}
+
+/// Threads of a block; of absurd extents, whose product would overflow, only that they are many.
+std::uint64_t thread_count(const Dim3& block) {
+  const std::uint64_t layer = std::uint64_t{block.x} * block.y;
+  return layer > UINT32_MAX ? layer : layer * block.z;
+}
+
+}  // namespace
+
+std::string launch_problem(const LaunchGeometry& g, const DeviceLimits& limits) {
+  if (g.block.x == 0 || g.block.y == 0 || g.block.z == 0) return "a block has no threads";
+  if (exceeds(g.block, limits.max_block))
+    return format("a block of {}, the device allows {}", extent(g.block), extent(limits.max_block));
+  const std::uint64_t threads = thread_count(g.block);
+  if (limits.max_threads_per_block < 0 ||
+      threads > static_cast<std::uint64_t>(limits.max_threads_per_block))
+    return format("{} threads per block, the device allows {}", threads,
+                  limits.max_threads_per_block);
+  if (exceeds(g.grid, limits.max_grid))
+    return format("a grid of {}, the device allows {}", extent(g.grid), extent(limits.max_grid));
+  if (std::int64_t{g.shared_bytes} > limits.shared_per_block_optin)
+    return format("{} bytes of dynamic shared memory per block, the device has {}", g.shared_bytes,
+                  limits.shared_per_block_optin);
+  return {};
+}
+
+std::string resource_problem(const codegen::ResourceUsage& usage, const LaunchGeometry& g,
+                             const DeviceLimits& limits, const ResourceRules& rules) {
+  if (std::string problem = launch_problem(g, limits); !problem.empty()) return problem;
+  const std::uint64_t threads = thread_count(g.block);
+  if (usage.max_threads > 0 && threads > static_cast<std::uint64_t>(usage.max_threads))
+    return format("{} threads per block, but __launch_bounds__ allows {}", threads,
+                  usage.max_threads);
+  const std::int64_t spills = std::int64_t{usage.spill_stores} + usage.spill_loads;
+  if (spills > rules.max_spill_bytes)
+    return format("{} bytes of registers spilled per thread, at most {} are wanted", spills,
+                  rules.max_spill_bytes);
+  const Occupancy o = occupancy(usage, g, limits);
+  if (o.blocks > 0) return {};
+  if (o.by_registers == 0)
+    return format(
+        "{} registers for each of {} threads, {} as allocated; the device has {} per block",
+        usage.registers, threads, o.registers_per_block, limits.registers_per_block);
+  if (o.by_shared_memory == 0)
+    return format("{} bytes of shared memory per block ({} static, {} dynamic), the device has {}",
+                  std::int64_t{usage.static_shared} + g.shared_bytes, usage.static_shared,
+                  g.shared_bytes, limits.shared_per_block_optin);
+  return format("not one block fits a multiprocessor, for want of {}", to_string(o.limit));
+}
+
+Occupancy occupancy(const codegen::ResourceUsage& usage, const LaunchGeometry& g,
+                    const DeviceLimits& limits) noexcept {
+  // Out of range is left to be out of range.
+  const std::uint64_t threads = std::min<std::uint64_t>(thread_count(g.block), INT_MAX);
+  return kiln::occupancy(limits,
+                         {.threads = static_cast<int>(threads),
+                          .registers = usage.registers,
+                          .shared_bytes = std::int64_t{usage.static_shared} + g.shared_bytes});
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,404 @@
+#include "runtime/measure/device_workload.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <optional>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Copies are this many times the cache: with replacement at random, little of a copy survives.
+constexpr std::size_t kOverCache = 3;
+constexpr std::size_t kMostCopies = 4096;
+/// Beyond an array: what a block writes that does not look where the array ends. Beyond all copies
+/// of it: those have been verified.
+constexpr std::size_t kGuardBytes = std::size_t{64} << 10, kCopyGuardBytes = 4096;
+/// Bytes that any device has.
+constexpr std::uint64_t kAlwaysThere = std::uint64_t{1} << 20;
+/// Copies are aligned as allocations of their own would be.
+constexpr std::size_t rounded_up(std::size_t bytes) {
+  const std::size_t alignment = bytes >= 4096 ? 4096 : 512;
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+/// Elements of odd sizes are no floating-point numbers.
+GuardPattern pattern_of(const Workload::Argument& argument) {
+  return argument.element_bytes % 2 == 0 ? GuardPattern::nan : GuardPattern::bytes;
+}
+
+}  // namespace
+
+DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
+                               std::span<const std::int64_t> problem,
+                               std::shared_ptr<Device> device, std::uint64_t seed)
+    : kernel_(kernel),
+      problem_(problem.begin(), problem.end()),
+      device_(std::move(device)),
+      host_(seed) {
+  kernel.workload(problem, host_);
+  check_workload(kernel, host_);
+  check_memory(problem);
+  auto& arguments = host_.arguments();
+  arrays_.reserve(arguments.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    Workload::Argument& a = arguments[i];
+    if (!a.pointer) {
+      addresses_.push_back(a.bytes.data());
+      continue;
+    }
+    Array& array = arrays_.emplace_back();
+    array.argument = i;
+    array.memory = GuardedMemory(device_, a.bytes.size(), kGuardBytes, pattern_of(a));
+    array.address = array.memory.data();
+    addresses_.push_back(&array.address);
+    if (a.direction == Direction::out || a.bytes.empty()) continue;
+    device_->copy_to_device(array.address, a.bytes.data(), a.bytes.size());
+    if (a.direction == Direction::in) {
+      if (const auto found = device_->digests(array.address, a.bytes.size(), 0, 1); !found.empty())
+        array.digest = found.front();
+    } else {
+      has_in_out_ = true;
+      array.pristine = DeviceMemory(device_, a.bytes.size());
+      device_->copy_to_device(array.pristine.data(), a.bytes.data(), a.bytes.size());
+    }
+  }
+  used_.resize(1);
+}
+
+void DeviceWorkload::expect() {
+  if (expected_known_ || !kernel_.reference) return;
+  run_reference(kernel_, problem_, host_);
+  expected_known_ = true;
+  choose_poison();
+  // A reference may have used its inputs as scratch: what is on the device is what they were.
+  for (Array& array : arrays_)
+    if (Workload::Argument& a = host_.arguments()[array.argument]; a.direction == Direction::in)
+      download(array, a.bytes);
+}
+
+void DeviceWorkload::download(const Array& array, std::span<std::byte> to) {
+  if (!to.empty()) device_->copy_to_host(to.data(), array.address, to.size());
+}
+
+/// A machine may promise more memory than it has, and end the process that then uses it.
+void DeviceWorkload::check_memory(std::span<const std::int64_t> problem) const {
+  std::uint64_t needed = 0;
+  for (const Workload::Argument& a : host_.arguments())
+    if (a.pointer) needed += a.bytes.size() * (a.direction == Direction::in_out ? 2u : 1u);
+  if (needed < kAlwaysThere) return;
+  const auto there = device_->available();
+  if (there && needed > static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)))
+    throw UserError(format(
+        "kernel {} for {}: its arrays need {} bytes of the device's memory, {} are available",
+        kernel_.name, kernel_.describe_problem(problem), needed, *there));
+}
+
+/// All ones is a NaN in every floating-point type, but it is also -1, and a reference may expect
+/// NaNs: takes a byte with which every element that nobody writes would be wrong.
+void DeviceWorkload::choose_poison() {
+  for (Array& array : arrays_) {
+    const Workload::Argument& argument = host_.arguments()[array.argument];
+    if (argument.direction != Direction::out) continue;
+    for (const std::byte poison :
+         {std::byte{0xff}, std::byte{0x5a}, std::byte{0xa5}, std::byte{0x7e}, std::byte{0x03}}) {
+      const std::vector<std::byte> unwritten(argument.bytes.size(), poison);
+      const std::size_t elements =
+          argument.type == DataType::bytes ? unwritten.size() : argument.count;
+      array.poison = poison;
+      if (compare(argument, unwritten, argument.bytes, kernel_.tolerance).mismatches == elements)
+        break;
+    }
+  }
+}
+
+void DeviceWorkload::restore(Stream stream) { restore(stream, 0); }
+
+void DeviceWorkload::restore(Stream stream, std::size_t copy) {
+  for (Array& array : arrays_)
+    if (array.pristine.bytes())
+      device_->copy_on_device(array.copy(copy), array.pristine.data(), array.pristine.bytes(),
+                              stream);
+}
+
+void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
+  if (suspect_) repair();
+  suspect_ = true;
+  for (Array& array : arrays_)
+    if (host_.arguments()[array.argument].direction == Direction::out && array.memory.bytes())
+      device_->fill(array.address, array.poison, array.memory.bytes(), stream);
+  restore(stream);
+  if (has_in_out_) used_[0] = true;
+  launch();
+  device_->synchronize(stream);
+}
+
+DeviceWorkload::Verdict DeviceWorkload::verify(Stream stream,
+                                               const std::function<void()>& launch) try {
+  expect();
+  const auto run_alone = [&] {
+    run(stream, launch);
+    if (const std::string damage = repair(); !damage.empty()) throw WrongResult(damage);
+  };
+  run_alone();
+  if (kernel_.check || expected_known_) return judge();
+  for (Array& array : arrays_) {
+    Workload::Argument& argument = host_.arguments()[array.argument];
+    if (argument.direction != Direction::in) download(array, argument.bytes);
+  }
+  // Another poison: where nobody writes, the second launch differs from the first.
+  choose_poison();
+  run_alone();
+  const Verdict verdict = compare_outputs();
+  expected_known_ = verdict.right;
+  return verdict;
+} catch (const WrongResult& wrong) {
+  return {false, std::numeric_limits<double>::infinity(), wrong.what()};
+}
+
+/// Many candidates compute the same bits: those are judged once.
+DeviceWorkload::Verdict DeviceWorkload::judge() {
+  const std::vector<std::uint64_t> digests = output_digests();
+  if (const auto known = judged_.find(digests); known != judged_.end()) return known->second;
+  const Verdict verdict = kernel_.check ? check() : compare_outputs();
+  if (!digests.empty()) judged_.emplace(digests, verdict);
+  return verdict;
+}
+
+/// Empty where the device has none for one of them.
+std::vector<std::uint64_t> DeviceWorkload::output_digests() {
+  std::vector<std::uint64_t> digests;
+  for (const Array& array : arrays_) {
+    const Workload::Argument& argument = host_.arguments()[array.argument];
+    if (argument.direction == Direction::in || argument.bytes.empty()) continue;
+    const auto found = device_->digests(array.address, argument.bytes.size(), 0, 1);
+    if (found.empty()) return {};
+    digests.push_back(found.front());
+  }
+  return digests;
+}
+
+DeviceWorkload::Verdict DeviceWorkload::check() {
+  std::vector<std::vector<std::byte>> outputs;
+  outputs.reserve(arrays_.size());
+  std::vector<void*> got, expected;
+  for (Workload::Argument& argument : host_.arguments()) expected.push_back(argument.bytes.data());
+  got = expected;
+  for (const Array& array : arrays_) {
+    const Workload::Argument& argument = host_.arguments()[array.argument];
+    if (argument.direction == Direction::in) continue;
+    download(array, outputs.emplace_back(argument.bytes.size()));
+    got[array.argument] = outputs.back().data();
+  }
+  std::string why;
+  try {
+    why = kernel_.check(problem_, got, expected);
+  } catch (const std::exception& error) {
+    why = format("the kernel's `check` ended with: {}", error.what());
+  }
+  if (!why.empty()) return {false, std::numeric_limits<double>::infinity(), why};
+  return {};
+}
+
+std::string DeviceWorkload::repair() {
+  std::string first;
+  const auto note = [&](std::string found) {
+    if (first.empty()) first = std::move(found);
+  };
+  for (Array& array : arrays_) {
+    note(repair_surroundings(array));
+    note(repair_input(array));
+  }
+  suspect_ = timed_ = false;
+  return first;
+}
+
+std::string DeviceWorkload::repair_surroundings(Array& array) {
+  std::optional<std::ptrdiff_t> found = array.memory.breach();
+  if (found) array.memory.repair();
+  if (timed_)
+    if (const auto breach = array.copies.breach()) {
+      array.copies.repair();
+      const auto before_last = static_cast<std::ptrdiff_t>((made_copies_ - 2) * array.stride);
+      if (!found) found = *breach < 0 ? *breach : *breach - before_last;
+    }
+  if (!found) return {};
+  return describe_outside(*found, array.argument, host_.arguments()[array.argument]);
+}
+
+bool DeviceWorkload::unchanged(const Array& input) {
+  if (!input.digest) return false;
+  const auto same = [&](const void* first, std::size_t count) {
+    const auto found = device_->digests(first, input.memory.bytes(), input.stride, count);
+    return found.size() == count &&
+           std::all_of(found.begin(), found.end(),
+                       [&](std::uint64_t digest) { return digest == *input.digest; });
+  };
+  if (!same(input.address, 1)) return false;
+  return !timed_ || !input.copies.data() || same(input.copies.data(), made_copies_ - 1);
+}
+
+std::string DeviceWorkload::repair_input(Array& array) {
+  const Workload::Argument& argument = host_.arguments()[array.argument];
+  const std::span<const std::byte> want = argument.bytes;
+  if (argument.direction != Direction::in || want.empty() || unchanged(array)) return {};
+  std::string why;
+  const auto tell = [&](const void* memory, std::size_t total, std::size_t stride) {
+    const auto changed = first_change(*device_, memory, total, stride, want);
+    if (changed && why.empty()) {
+      const std::size_t size = argument.type == DataType::bytes ? 1 : argument.element_bytes;
+      const std::size_t index = *changed % stride / size;
+      std::vector<std::byte> got(size);
+      device_->copy_to_host(
+          got.data(),
+          static_cast<const std::byte*>(memory) + *changed / stride * stride + index * size, size);
+      why = describe_changed_input(index, array.argument, argument, got,
+                                   want.subspan(index * size, size));
+    }
+    return changed.has_value();
+  };
+  if (tell(array.address, want.size(), want.size()))
+    device_->copy_to_device(array.address, want.data(), want.size());
+  if (timed_ && array.copies.data() &&
+      tell(array.copies.data(), array.copies.bytes(), array.stride))
+    for (std::size_t copy = 1; copy < made_copies_; ++copy)
+      device_->copy_to_device(array.copy(copy), want.data(), want.size());
+  return why;
+}
+
+DeviceWorkload::Verdict DeviceWorkload::compare_outputs() {
+  Verdict verdict;
+  for (Array& array : arrays_) {
+    const Workload::Argument& argument = host_.arguments()[array.argument];
+    if (argument.direction == Direction::in || argument.bytes.empty()) continue;
+    got_.resize(std::max(got_.size(), argument.bytes.size()));
+    const std::span<std::byte> got(got_.data(), argument.bytes.size());
+    download(array, got);
+    const Comparison comparison = compare(argument, got, argument.bytes, kernel_.tolerance);
+    verdict.max_error = std::max(verdict.max_error, comparison.max_error);
+    if (!comparison.passes() && verdict.right) {
+      verdict.right = false;
+      verdict.why = describe(comparison, array.argument, argument, got, argument.bytes);
+    }
+  }
+  return verdict;
+}
+
+void** DeviceWorkload::arguments(std::size_t index) noexcept {
+  const std::size_t copy = index % copies_;
+  return copy == 0 ? addresses_.data() : turned_.data() + (copy - 1) * addresses_.size();
+}
+
+std::size_t DeviceWorkload::wanted_copies() const noexcept {
+  std::size_t set = 0;
+  for (const Array& array : arrays_) set += rounded_up(array.memory.bytes());
+  const DeviceInfo& info = device_->info();
+  const std::size_t wanted =
+      kOverCache * static_cast<std::size_t>(std::max<std::int64_t>(0, info.limits.l2_bytes));
+  if (set == 0 || set >= wanted) return 1;
+  std::size_t most = wanted + set;
+  if (info.memory_bytes > 0) most = std::min(most, static_cast<std::size_t>(info.memory_bytes) / 8);
+  if (device_->shares_cpu()) most = std::min(most, kHostCopyBytes);
+  return std::clamp<std::size_t>(std::min((wanted + set - 1) / set, most / set), 1, kMostCopies);
+}
+
+void DeviceWorkload::make_copies() {
+  tried_copies_ = true;
+  const std::size_t count = wanted_copies();
+  const Stream stream = device_->tuning_stream();
+  if (count > 1) try {
+      for (Array& array : arrays_) {
+        array.stride = rounded_up(array.memory.bytes());
+        array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
+                                     pattern_of(host_.arguments()[array.argument]));
+        // The gaps between copies are downloaded with them: tools that look for memory that nobody
+        // has written would tell.
+        if (array.stride > array.memory.bytes())
+          device_->fill(array.copies.data(), std::byte{}, array.copies.bytes(), stream);
+      }
+      // Equal in contents: in/out arrays as they were, the others as they are. Each step doubles
+      // what is there.
+      restore(stream, 0);
+      for (Array& array : arrays_) {
+        if (array.memory.bytes() == 0) continue;
+        auto* const to = static_cast<std::byte*>(array.copies.data());
+        device_->copy_on_device(to, array.address, array.memory.bytes(), stream);
+        for (std::size_t made = 1; made < count - 1; made *= 2)
+          device_->copy_on_device(to + made * array.stride, to,
+                                  std::min(made, count - 1 - made) * array.stride, stream);
+      }
+      device_->synchronize(stream);
+      made_copies_ = count;
+    } catch (const std::exception&) {
+      // Less memory is there than the device said: one copy does, with a flush.
+      for (Array& array : arrays_) array.copies = {};
+    }
+  used_.assign(made_copies_, false);
+  for (std::size_t copy = 1; copy < made_copies_; ++copy)
+    for (const Array& array : arrays_) places_.push_back(array.copy(copy));
+  for (std::size_t copy = 1; copy < made_copies_; ++copy) {
+    turned_.insert(turned_.end(), addresses_.begin(), addresses_.end());
+    for (std::size_t a = 0; a < arrays_.size(); ++a)
+      turned_[(copy - 1) * addresses_.size() + arrays_[a].argument] =
+          &places_[(copy - 1) * arrays_.size() + a];
+  }
+}
+
+void DeviceWorkload::keep_cold(bool cold) {
+  const auto cache =
+      static_cast<std::size_t>(std::max<std::int64_t>(0, device_->info().limits.l2_bytes));
+  cold_ = cold && cache > 0 && !arrays_.empty();
+  if (suspect_) repair();  // copies are made of the first one
+  if (cold_ && !tried_copies_) make_copies();
+  copies_ = cold_ ? made_copies_ : 1;
+  next_ = 0;
+  std::size_t set = 0;
+  for (const Array& array : arrays_) set += array.memory.bytes();
+  covering_ = !cold_ || copies_ * set >= kOverCache * cache;
+  if (!cold_ || device_->shares_cpu()) {
+    flush_ = {};
+  } else if (!flush_.bytes()) {
+    try {
+      std::size_t bytes = kFlushOverCache * cache;
+      if (const std::int64_t memory = device_->info().memory_bytes; memory > 0)
+        bytes = std::min(bytes, static_cast<std::size_t>(memory) / 8);
+      flush_ = DeviceMemory(device_, bytes);
+    } catch (const std::exception&) {
+      // Then as cold as the copies make it.
+    }
+  }
+}
+
+std::size_t DeviceWorkload::most_launches() const noexcept {
+  constexpr std::size_t kMost = 1000;
+  const bool each_once = has_in_out_ || (flush_.bytes() && !covering_);
+  return each_once ? std::min(copies_, kMost) : kMost;
+}
+
+std::size_t DeviceWorkload::take(std::size_t launches) noexcept {
+  const std::size_t first = next_;
+  next_ = (next_ + launches) % copies_;
+  return first;
+}
+
+void DeviceWorkload::prepare(Stream stream, std::size_t first, std::size_t launches) {
+  suspect_ = timed_ = true;
+  if (has_in_out_) {
+    // Restored here are the copies that samples before have used, long before their next turn.
+    for (std::size_t copy = 0; copy < used_.size(); ++copy)
+      if (used_[copy]) restore(stream, copy);
+    used_.assign(used_.size(), false);
+    for (std::size_t i = 0; i < launches; ++i) used_[(first + i) % copies_] = true;
+  }
+  if (!flush_.bytes()) return;
+  // Another value each time, lest somebody find out that nothing changes.
+  flush_value_ = static_cast<std::byte>(std::to_integer<unsigned>(flush_value_) + 1);
+  device_->fill(flush_.data(), flush_value_, flush_.bytes(), stream);
+}
+
+}  // namespace kiln::runtime

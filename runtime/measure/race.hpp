@@ -1,0 +1,68 @@
+// Timing of many candidates so that the comparison is fair: warm-up, cold caches, interleaved
+// rounds, and a race that ends early for those who can no longer win.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/device/device.hpp"
+#include "runtime/device/module_data.hpp"
+#include "runtime/measure/device_workload.hpp"
+#include "runtime/measure/statistics.hpp"
+#include "runtime/support/time_limit.hpp"
+
+namespace kiln::runtime {
+
+/// One candidate being timed.
+struct Contestant {
+  std::size_t candidate = 0;  ///< the tuner's index
+  std::shared_ptr<LoadedKernel> kernel;
+  LaunchGeometry geometry;
+  std::shared_ptr<ModuleData> data;  ///< of the kernel's variables; null: the workload has none
+  std::size_t launches = 1;  ///< per sample, so that a sample is well over the clock's resolution
+  std::vector<double> samples;  ///< seconds per launch; the n-th ones of all are neighbours in time
+  double spent = 0;             ///< seconds of device time on it
+  bool active = true;           ///< still in the race
+  std::string failure;          ///< why it cannot be timed
+  std::shared_ptr<Replay> replay;  ///< of `launches` launches; null: they are launched one by one
+  std::size_t first_copy = 0;      ///< of the workload, in `replay`
+};
+
+struct RaceOptions {
+  int rounds = 5;                   ///< for everybody
+  int final_rounds = 12;            ///< more, for those near the front
+  double sample_seconds = 1e-4;     ///< aimed at by launching repeatedly
+  double warm_up_below = 1e-2;      ///< seconds: longer launches need no separate warm-up
+  double warm_up_tolerance = 0.03;  ///< successive launches agree: warm
+  int warm_up_launches = 8;         ///< at most, however they differ
+  double contestant_seconds = 1.0;  ///< device time for one contestant; three samples in any case
+  double give_up_factor = 2.0;      ///< over the leader's time: out after the first sample
+  double final_factor = 1.10;       ///< over the leader's median: not in the final
+  /// Out of the race is who is slower than the leader with this probability, each time it is asked.
+  double confidence = 0.999;
+  bool cold_cache = true;    ///< no launch finds its data in the last-level cache
+  bool graph_replay = true;  ///< samples of several launches are one graph, where the device can
+  /// The race ends here with the samples that there are. Of the contestants only the first one is
+  /// started later; what was not started has neither samples nor a failure.
+  TimeLimit deadline{};
+};
+
+struct MeasureReport {
+  std::vector<std::string> warnings;  ///< drift and throttling, with figures
+};
+
+/// Times all contestants on the device's tuning stream. In each round every active contestant gives
+/// one sample, so that a drift of the machine meets all alike. Whoever takes `give_up_factor` times
+/// as long as the leader does beside it leaves after one sample, others after three at the
+/// earliest. Those for which `keeps(candidate)` is true give at least three, however slow, and
+/// leave the race only when far behind. A launch that fails, or a clock that does not advance, ends
+/// that contestant with a failure; the others go on. `progress(done, total)` counts samples.
+MeasureReport measure(Device& device, DeviceWorkload& workload,
+                      std::vector<Contestant>& contestants, const RaceOptions& options,
+                      const std::function<bool(std::size_t)>& keeps,
+                      const std::function<void(std::size_t, std::size_t)>& progress);
+
+}  // namespace kiln::runtime

@@ -1,0 +1,57 @@
+// One sample at a time: what the clock shows for some launches, after what must come before them.
+#pragma once
+
+#include <functional>
+
+#include "runtime/measure/race.hpp"
+
+namespace kiln::runtime {
+
+/// Device::time, but for what no clock can show. @throws EnvironmentError when it shows zero, a
+/// negative or no number.
+double timed(Device& device, Stream stream, const std::function<void()>& enqueue);
+
+struct WarmUp {
+  double seconds = 0;  ///< of the last launch
+  int launches = 0;
+  bool stable = false;  ///< the last two agree
+};
+/// Calls `once` (seconds of a launch) until two in a row agree within `tolerance`, `most` calls
+/// were made, or `enough` says of the last one and their number that more would be a waste.
+WarmUp warm_up(const std::function<double()>& once, double tolerance, int most,
+               const std::function<bool(double, int)>& enough);
+
+/// Launches that make a sample of `sample_seconds`: 1 to `most`.
+std::size_t launches_for(double once, double sample_seconds, std::size_t most);
+
+/// Samples contestants on the device's tuning stream. A failure is noted in the contestant, which
+/// is then no longer active.
+class Sampler {
+ public:
+  /// Options and workload must outlive it.
+  Sampler(Device& device, DeviceWorkload& workload, const RaceOptions& options);
+
+  /// Whether a contestant whose fastest launch took so many seconds is not worth more.
+  using Hopeless = std::function<bool(double seconds)>;
+  /// Warms up, settles how many launches make a sample and takes the first one; earlier samples are
+  /// dropped. Asks `hopeless` (empty: nobody is) after two launches, or a long one; if it agrees,
+  /// the contestant leaves with the one sample that it has.
+  void start(Contestant& contestant, const Hopeless& hopeless);
+  /// Takes one more.
+  void sample(Contestant& contestant);
+  /// Times one more, and keeps it to itself. Infinite when that fails.
+  double probe(Contestant& contestant);
+
+ private:
+  double take(Contestant& contestant, std::size_t launches);
+  void make_replay(Contestant& contestant);
+  void enqueue(const Contestant& contestant, std::size_t first, std::size_t launches);
+  void fail(Contestant& contestant, const char* why);
+
+  Device& device_;
+  DeviceWorkload& workload_;
+  const RaceOptions& options_;
+  Stream stream_;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,189 @@
+#include "runtime/measure/verify.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_reduce.h>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/support/type_names.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Calls `f` with a value of the element's C++ type.
+template <class F>
+auto with_type(DataType type, F&& f) {
+  switch (type) {
+    case DataType::i8:
+      return f(std::int8_t{});
+    case DataType::i16:
+      return f(std::int16_t{});
+    case DataType::u16:
+      return f(std::uint16_t{});
+    case DataType::i32:
+      return f(std::int32_t{});
+    case DataType::u32:
+      return f(std::uint32_t{});
+    case DataType::i64:
+      return f(std::int64_t{});
+    case DataType::u64:
+      return f(std::uint64_t{});
+    case DataType::f16:
+      return f(float16{});
+    case DataType::bf16:
+      return f(bfloat16{});
+    case DataType::f32:
+      return f(float{});
+    case DataType::f64:
+      return f(double{});
+    case DataType::boolean:
+    case DataType::u8:
+    case DataType::bytes:
+      break;
+  }
+  return f(std::uint8_t{});
+}
+
+template <class T>
+T element(std::span<const std::byte> bytes, std::size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+double error_of(T got, T want, const Tolerance& tolerance) {
+  if constexpr (std::is_integral_v<T>) {
+    // Subtracted as integers: doubles cannot tell 2^60 from 2^60 + 1.
+    const auto g = static_cast<std::uint64_t>(got), w = static_cast<std::uint64_t>(want);
+    if (got == want) return 0;
+    return static_cast<double>(got > want ? g - w : w - g) / tolerance.absolute;
+  } else {
+    const double g = got, w = want;
+    if (g == w || (std::isnan(g) && std::isnan(w))) return 0;
+    const double error = std::abs(g - w) / (tolerance.absolute + tolerance.relative * std::abs(w));
+    return std::isnan(error) || std::isinf(w) ? std::numeric_limits<double>::infinity() : error;
+  }
+}
+
+/// 29 % of 100 are 29, although 0.29 * 100 is less as a double.
+std::size_t share_of(std::size_t count, double share) {
+  return static_cast<std::size_t>(static_cast<double>(count) * share * (1 + 1e-12));
+}
+
+}  // namespace
+
+Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
+                   std::span<const std::byte> want, const Tolerance& tolerance) {
+  const bool bytes = argument.type == DataType::bytes;
+  const Tolerance exact{0, 0};
+  return with_type(argument.type, [&]<class T>(T) {
+    using Range = tbb::blocked_range<std::size_t>;
+    const std::size_t count = bytes ? want.size() : argument.count;
+    const auto compared = [&](const Range& range, Comparison result) {
+      for (std::size_t i = range.begin(); i < range.end(); ++i) {
+        const double error =
+            error_of(element<T>(got, i), element<T>(want, i), bytes ? exact : tolerance);
+        if (error > 1) ++result.mismatches;
+        if (error > result.max_error) {
+          result.max_error = error;
+          result.worst = i;
+        }
+      }
+      return result;
+    };
+    // The first of the worst, however the ranges are cut: `left` always comes before `right`.
+    const auto joined = [](const Comparison& left, const Comparison& right) {
+      Comparison both = right.max_error > left.max_error ? right : left;
+      both.mismatches = left.mismatches + right.mismatches;
+      return both;
+    };
+    constexpr std::size_t kGrain = 1 << 15;
+    Comparison all = tbb::parallel_reduce(Range(0, count, kGrain), Comparison{}, compared, joined);
+    all.permitted = share_of(count, tolerance.mismatches);
+    return all;
+  });
+}
+
+std::string describe(const Comparison& comparison, std::size_t argument_index,
+                     const Workload::Argument& argument, std::span<const std::byte> got,
+                     std::span<const std::byte> want) {
+  return with_type(argument.type, [&]<class T>(T) {
+    const std::string count =
+        comparison.permitted == 0
+            ? format("{} of {} differ", comparison.mismatches, want.size() / sizeof(T))
+            : format("{} of {} outside the tolerance, {} allowed", comparison.mismatches,
+                     want.size() / sizeof(T), comparison.permitted);
+    // Plus: 8-bit integers print as numbers, and the 16-bit types become floats.
+    return format("{} {} of argument {} is {}, expected {} ({})",
+                  argument.type == DataType::bytes ? "byte" : "element", comparison.worst,
+                  argument_index, +element<T>(got, comparison.worst),
+                  +element<T>(want, comparison.worst), count);
+  });
+}
+
+std::string describe_changed_input(std::size_t index, std::size_t argument_index,
+                                   const Workload::Argument& argument,
+                                   std::span<const std::byte> got,
+                                   std::span<const std::byte> want) {
+  return with_type(argument.type, [&]<class T>(T) {
+    return format("wrote {} {} of argument {}, an input: {} instead of {}",
+                  argument.type == DataType::bytes ? "byte" : "element", index, argument_index,
+                  +element<T>(got, 0), +element<T>(want, 0));
+  });
+}
+
+std::string describe_outside(std::ptrdiff_t offset, std::size_t argument_index,
+                             const Workload::Argument& argument) {
+  const auto size = static_cast<std::ptrdiff_t>(argument.element_bytes);
+  // Rounded down, so that the bytes before the array belong to negative elements.
+  const std::ptrdiff_t element = offset >= 0 ? offset / size : -((-offset + size - 1) / size);
+  return format("wrote outside argument {}, {} its {} elements: element {}", argument_index,
+                offset < 0 ? "before" : "after", argument.count, element);
+}
+
+void run_reference(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                   Workload& workload) {
+  std::vector<void*> args;
+  for (Workload::Argument& argument : workload.arguments()) args.push_back(argument.bytes.data());
+  kernel.reference(problem, args);
+}
+
+void check_workload(const KernelDefinition& kernel, const Workload& workload) {
+  const auto& given = workload.arguments();
+  if (given.size() != kernel.arguments.size())
+    throw UserError(format("kernel {}: `workload` makes {} arguments, the signature has {}",
+                           kernel.name, given.size(), kernel.arguments.size()));
+  bool writes = false;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string type = canonical_type(kernel.arguments[i]);
+    const bool pointer = type.find('*') != std::string::npos;
+    const bool read_only = type.rfind("const ", 0) == 0;
+    if (pointer != given[i].pointer)
+      throw UserError(format("kernel {}: `workload` makes argument {} {}, the signature has `{}`",
+                             kernel.name, i, given[i].pointer ? "an array" : "a value", type));
+    if (pointer && read_only && given[i].direction != Direction::in)
+      throw UserError(
+          format("kernel {}: `workload` has the kernel write argument {}, which is `{}`",
+                 kernel.name, i, type));
+    writes = writes || (pointer && given[i].direction != Direction::in);
+    const std::optional<DataType> element = element_type(type);
+    if (element && *element != given[i].type)
+      throw UserError(
+          format("kernel {}: `workload` makes argument {} of {}, the signature has `{}`",
+                 kernel.name, i, to_string(given[i].type), kernel.arguments[i]));
+  }
+  if (!writes)
+    throw UserError(
+        format("kernel {}: `workload` has no output; nothing could be verified", kernel.name));
+}
+
+}  // namespace kiln::runtime

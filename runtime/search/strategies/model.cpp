@@ -1,0 +1,371 @@
+// The default strategy: sequential model-based search. A few well-spread configs, then again and
+// again the one with the greatest expected improvement under a Gaussian process of the logarithm
+// of the time, times the chance that it works at all, which a second process learns from failures
+// (model_surrogate.hpp). Expected improvement: D. R. Jones, M. Schonlau, W. J. Welch, Efficient
+// Global Optimization of Expensive Black-Box Functions, J. Global Optimization 13, 1998.
+//
+// It pays off in the first fifty evaluations above all: what climbs or breeds pays for every step
+// with a measurement, a model only for what it cannot tell. The priors and the pool matter little
+// (a hundredth or two of the mean fraction of the optimum, on measured and on synthetic spaces);
+// the size of the design and kDesignOdd matter three times as much, and only to the first 25
+// evaluations.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <unordered_set>
+
+#include "runtime/search/history.hpp"
+#include "runtime/search/strategies/model_surrogate.hpp"
+#include "runtime/search/strategies/strategies.hpp"
+
+namespace kiln::runtime {
+
+namespace {
+
+constexpr std::size_t kDesign = 8;         ///< well-spread configs before the model
+constexpr std::size_t kDesignDraws = 64;   ///< candidates for each
+constexpr double kDesignOdd = 1.0;         ///< handicap of each value that is no power of two
+constexpr std::size_t kFewest = 2;         ///< times that the model needs
+constexpr std::size_t kPool = 1000;        ///< candidates, where the space is larger
+constexpr std::size_t kSampledPool = 500;  ///< where samples are dear
+constexpr std::size_t kExpanded = 3;       ///< best configs whose neighbours are candidates
+constexpr std::size_t kFitTimes = 30;      ///< times, up to which each new one leads to a fit
+constexpr std::size_t kFitFailures = 4;    ///< results, likewise
+constexpr std::size_t kSettled = 25;       ///< times, from which on each fit has a new pool
+constexpr std::size_t kMostRows = 320;     ///< times that the model keeps in mind
+constexpr std::size_t kMostPending = 64;   ///< proposals without result that it heeds
+constexpr double kLeastChance = 0.01;      ///< that a config works
+// Without a budget it ends when for kPatience proposals in a row it expects to gain less than
+// kHardly, and has not gained kGain within the last kWindow results. It ends anyway when it has
+// seen one in kShare of the configs, but no fewer than kLeastEnd and no more than kMostEnd: where
+// the clock is noisy, every lucky sample promises more.
+constexpr double kHardly = 0.001;
+constexpr double kGain = 0.01;
+constexpr std::size_t kPatience = 10;
+constexpr std::size_t kWindow = 80;
+constexpr double kLeastSeconds = 1e-12;
+constexpr float kTrendLimit = 3;  ///< deviations; a wild guess is no more than that
+
+/// log(E[max(0, best - y)]) for y normal with this mean and deviation.
+double log_expected_improvement(double best, double mean, double deviation) {
+  const double z = (best - mean) / deviation;
+  const double log_deviation = std::log(deviation);
+  if (z < -5)  // asymptotically; the difference below would cancel
+    return log_deviation - 0.5 * z * z - std::log(z * z) - 0.919;
+  const double density = 0.3989422804014327 * std::exp(-0.5 * z * z);
+  return log_deviation + std::log(0.5 * z * std::erfc(-z * M_SQRT1_2) + density);
+}
+
+/// Seconds guessed by a cost model, as a number of deviations from the usual.
+class Trend {
+ public:
+  explicit Trend(const SearchProblem& search) : search_(search) {}
+
+  bool given() const { return static_cast<bool>(search_.predicted); }
+  double log_seconds(const Point& point) const {
+    if (!given()) return 0;
+    const double seconds = search_.predicted(search_.space.values(point));
+    return seconds > 0 && std::isfinite(seconds) ? std::log(seconds)
+                                                 : std::numeric_limits<double>::infinity();
+  }
+  /// From a sample of the space.
+  void calibrate(const std::vector<Point>& points) {
+    std::vector<double> known;
+    for (const Point& point : points)
+      if (const double guess = log_seconds(point); std::isfinite(guess)) known.push_back(guess);
+    if (known.empty()) return;
+    std::nth_element(known.begin(), known.begin() + known.size() / 2, known.end());
+    centre_ = known[known.size() / 2];
+    double squares = 0;
+    for (const double guess : known) squares += (guess - centre_) * (guess - centre_);
+    deviation_ = std::max(std::sqrt(squares / static_cast<double>(known.size())), 1e-9);
+  }
+  float operator()(const Point& point) const {
+    if (!given()) return 0;
+    const auto guess = static_cast<float>((log_seconds(point) - centre_) / deviation_);
+    return std::clamp(guess, -kTrendLimit, kTrendLimit);
+  }
+
+ private:
+  const SearchProblem& search_;
+  double centre_ = 0, deviation_ = 1;
+};
+
+class Model final : public Strategy {
+ public:
+  explicit Model(const SearchProblem& search)
+      : problem_(search),
+        space_(problem_.space),
+        history_(space_),
+        random_(problem_.seed),
+        trend_(problem_),
+        times_(space_, trend_.given(), kFitTimes),
+        failures_(space_, false, kFitFailures),
+        design_(problem_.budget == 0 ? kDesign
+                                     : std::clamp<std::size_t>(problem_.budget / 3, 1, kDesign)) {
+    if (const std::size_t listed = space_.enumerate().size(); listed > 0)
+      most_ = most_without_budget(listed);
+    if (!trend_.given()) return;
+    std::vector<Point> sample;
+    for (std::size_t i = 0; i < kDesignDraws; ++i)
+      if (auto point = space_.sample(random_)) sample.push_back(std::move(*point));
+    trend_.calibrate(sample);
+  }
+
+  std::vector<Values> propose(std::size_t count) override {
+    std::vector<Values> proposals;
+    while (proposals.size() < count && !over_) {
+      const std::optional<Point> next = choose();
+      if (!next) {
+        over_ = true;
+        break;
+      }
+      history_.propose(*next);
+      seen_.push_back(site(*next));
+      pending_.push_back(*next);
+      proposals.push_back(space_.values(*next));
+    }
+    return proposals;
+  }
+
+  void observe(std::span<const std::int64_t> config, double seconds) override {
+    const std::optional<Point> point = space_.point(config);
+    if (!point) return;
+    const bool known = history_.contains(*point);
+    history_.observe(config, seconds);
+    const std::optional<double> result = history_.result(*point);
+    if (!result) return;  // not allowed
+    if (!known) seen_.push_back(site(*point));
+    if (const auto at = std::find(pending_.begin(), pending_.end(), *point); at != pending_.end())
+      pending_.erase(at);
+    const auto same = std::find_if(results_.begin(), results_.end(),
+                                   [&](const Result& r) { return r.point == *point; });
+    const double value = std::log(std::max(*result, kLeastSeconds));
+    if (same != results_.end()) {
+      same->value = value;
+    } else {
+      results_.push_back({*point, site(*point), value});
+    }
+    if (value < gained_at_ - kGain) {
+      gained_at_ = value;
+      last_gain_ = results_.size();
+    }
+  }
+
+ private:
+  struct Result {
+    Point point;
+    SurrogateSite site;
+    double value;  ///< log(seconds), infinite where it failed
+    bool works() const { return std::isfinite(value); }
+  };
+
+  std::optional<Point> choose() {
+    if (problem_.budget == 0 && converged()) return {};
+    const auto works = static_cast<std::size_t>(
+        std::count_if(results_.begin(), results_.end(), [](const Result& r) { return r.works(); }));
+    if (history_.points().size() < design_) return spread();
+    // Where hardly anything works, corners are no better than any other place.
+    if (works < kFewest) return history_.unseen(random_);
+    if (const std::optional<Point> best = most_promising()) return best;
+    return history_.unseen(random_);
+  }
+
+  SurrogateSite site(const Point& point) const {
+    return times_.covariance().site(point, trend_(point));
+  }
+
+  bool converged() const {
+    return history_.points().size() >= most_ ||
+           (idle_ >= kPatience && results_.size() >= last_gain_ + kWindow);
+  }
+
+  /// Of some random points the one farthest from all seen. Every other one of the design comes
+  /// from those that the cost model thinks well of.
+  std::optional<Point> spread() {
+    std::vector<Point> points;
+    for (std::size_t i = 0; i < kDesignDraws; ++i) {
+      std::optional<Point> point = history_.unseen(random_);
+      if (!point) break;
+      points.push_back(std::move(*point));
+      if (seen_.size() > 4 * kDesignDraws) break;  // where nothing works, any will do
+    }
+    if (points.empty()) return {};
+    if (trend_.given() && seen_.size() % 2 == 0) {
+      std::stable_sort(points.begin(), points.end(),
+                       [&](const Point& a, const Point& b) { return trend_(a) < trend_(b); });
+      points.resize(std::max<std::size_t>(1, points.size() / 16));
+    }
+    const Covariance& covariance = times_.covariance();
+    const Point* best = nullptr;
+    double most = 0;
+    for (const Point& point : points) {
+      const SurrogateSite here = site(point);
+      double nearest = seen_.empty() ? 0 : std::numeric_limits<double>::infinity();
+      for (const SurrogateSite& other : seen_)
+        nearest = std::min(nearest, covariance.distance(here, other));
+      nearest -= kDesignOdd * covariance.odd(here);
+      if (best && nearest <= most) continue;
+      best = &point;
+      most = nearest;
+    }
+    return *best;
+  }
+
+  std::optional<Point> most_promising() {
+    choose_rows();
+    std::vector<SurrogateSite> sites, all_sites;  // those that work, and all
+    std::vector<double> values, fails;
+    for (const std::size_t r : rows_) {
+      const Result& result = results_[r];
+      all_sites.push_back(result.site);
+      fails.push_back(result.works() ? 0 : 1);
+      if (!result.works()) continue;
+      sites.push_back(result.site);
+      values.push_back(result.value);
+    }
+    std::vector<double> sorted = values;
+    std::sort(sorted.begin(), sorted.end());
+    const double centre = sorted[(sorted.size() - 1) / 2];
+    double squares = 0;
+    for (const double v : values) squares += (v - centre) * (v - centre);
+    const double unit = std::sqrt(squares / static_cast<double>(values.size())) + 1e-9;
+    for (double& v : values) v = (v - centre) / unit;
+
+    const bool fitted = times_.fit(sites, values, random_);
+    if (pool_.empty() || (fitted && !whole_ && values.size() > kSettled)) draw_pool();
+    const std::size_t last = std::min(pending_.size(), kMostPending);
+    for (auto point = pending_.end() - static_cast<std::ptrdiff_t>(last); point != pending_.end();
+         ++point)
+      sites.push_back(site(*point));
+    times_.posterior().condition(sites);
+    const bool failures = values.size() < rows_.size();
+    if (failures) {
+      failures_.fit(all_sites, fails, random_);
+      failures_.posterior().condition(all_sites);
+    }
+    expand_best();
+
+    times_.posterior().predict(values, mean_);
+    if (failures) failures_.posterior().predict(fails, failing_);
+    const double best = (sorted[0] - centre) / unit;
+    double most = -std::numeric_limits<double>::infinity();
+    std::size_t chosen = pool_.size();
+    for (std::size_t c = 0; c < pool_.size(); ++c) {
+      if (taken_[c]) continue;
+      double merit = log_expected_improvement(best, static_cast<double>(mean_[c]),
+                                              std::sqrt(times_.posterior().variance(c)));
+      if (failures)
+        merit += std::log(std::clamp(1 - static_cast<double>(failing_[c]), kLeastChance, 1.0));
+      if (merit <= most) continue;
+      if (history_.contains(pool_[c])) {
+        taken_[c] = 1;
+        continue;
+      }
+      most = merit;
+      chosen = c;
+    }
+    if (chosen == pool_.size()) return {};
+    idle_ = std::exp(most) * unit < kHardly ? idle_ + 1 : 0;
+    return pool_[chosen];
+  }
+
+  /// The results that the model goes by: all, or once they are too many the best and some others.
+  void choose_rows() {
+    for (; looked_at_ < results_.size(); ++looked_at_) rows_.push_back(looked_at_);
+    if (rows_.size() <= kMostRows) return;
+    std::stable_sort(rows_.begin(), rows_.end(), [&](std::size_t a, std::size_t b) {
+      return results_[a].value < results_[b].value;
+    });
+    for (std::size_t i = kMostRows / 3; i < rows_.size(); ++i)
+      std::swap(rows_[i], rows_[i + random_.below(rows_.size() - i)]);
+    rows_.resize(2 * (kMostRows / 3));
+    times_.fit_next_time();
+  }
+
+  /// All points of a small space; of a large one some, others each time.
+  void draw_pool() {
+    pool_.clear();
+    in_pool_.clear();
+    taken_.clear();
+    expanded_.clear();
+    times_.posterior().clear();
+    failures_.posterior().clear();
+    const std::span<const Point> all = space_.enumerate();
+    whole_ = !all.empty() && all.size() <= kPool;
+    if (whole_) {
+      for (const Point& point : all) join_pool(point);
+    } else if (!all.empty()) {
+      for (std::size_t i = 0; i < kPool; ++i) join_pool(all[random_.below(all.size())]);
+    } else {
+      // A part of the samples is new each time: what they miss is seen another time.
+      if (sampled_.size() == kSampledPool)
+        sampled_.erase(sampled_.begin(), sampled_.begin() + kSampledPool / 4);
+      while (sampled_.size() < kSampledPool) {
+        std::optional<Point> point = space_.sample(random_);
+        if (!point) break;
+        sampled_.push_back(std::move(*point));
+      }
+      for (const Point& point : sampled_) join_pool(point);
+    }
+  }
+
+  void join_pool(const Point& point) {
+    if (history_.contains(point) || !in_pool_.insert(point).second) return;
+    const SurrogateSite candidate = site(point);
+    times_.posterior().add_candidate(candidate);
+    failures_.posterior().add_candidate(candidate);
+    pool_.push_back(point);
+    taken_.push_back(0);
+  }
+
+  void expand_best() {
+    std::vector<std::size_t> order = rows_;
+    const std::size_t few = std::min(kExpanded, order.size());
+    std::partial_sort(
+        order.begin(), order.begin() + static_cast<std::ptrdiff_t>(few), order.end(),
+        [&](std::size_t a, std::size_t b) { return results_[a].value < results_[b].value; });
+    for (std::size_t i = 0; i < few; ++i)
+      if (const Point& best = results_[order[i]].point; expanded_.insert(best).second)
+        for (const Point& point : space_.neighbours(best, Neighbourhood::hamming)) join_pool(point);
+  }
+
+  using PointSet = std::unordered_set<Point, PointHash>;
+
+  const SearchProblem problem_;
+  const SearchSpace& space_;
+  History history_;
+  Random random_;
+  Trend trend_;
+  Surrogate times_, failures_;
+  const std::size_t design_;
+  std::size_t most_ = kMostWithoutBudget;  ///< configs seen, when it ends without a budget
+
+  std::vector<SurrogateSite> seen_;  ///< proposed or observed
+  std::vector<Point> pending_;       ///< proposed, not observed
+  std::vector<Result> results_;
+
+  std::vector<std::size_t> rows_;  ///< results that the model goes by
+  std::size_t looked_at_ = 0;      ///< results
+
+  std::vector<Point> pool_;
+  std::vector<char> taken_;  ///< of the pool, since it was drawn
+  PointSet in_pool_, expanded_;
+  std::vector<Point> sampled_;
+  std::vector<float> mean_, failing_;  ///< of the pool
+
+  bool whole_ = false;         ///< the pool holds all points
+  std::size_t idle_ = 0;       ///< proposals in a row that promised hardly anything
+  std::size_t last_gain_ = 0;  ///< results, when the best was last improved by much
+  double gained_at_ = std::numeric_limits<double>::infinity();  ///< the best then, log(seconds)
+  bool over_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_model(const SearchProblem& search, StrategyOptions&) {
+  return std::make_unique<Model>(search);
+}
+
+}  // namespace kiln::runtime

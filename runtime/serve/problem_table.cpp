@@ -1,0 +1,60 @@
+#include "runtime/serve/problem_table.hpp"
+
+#include <algorithm>
+
+namespace kiln::runtime {
+
+using detail::ReadyKernel;
+
+ProblemTable::ProblemTable() {
+  generations_.push_back(std::make_unique<Slots>(16));
+  current_.store(generations_.back().get(), std::memory_order_release);
+}
+
+std::uint64_t ProblemTable::hash(std::span<const std::int64_t> problem) noexcept {
+  std::uint64_t h = 0x9e3779b97f4a7c15u;
+  for (const std::int64_t value : problem) {
+    h = (h ^ static_cast<std::uint64_t>(value)) * 0xff51afd7ed558ccdu;
+    h ^= h >> 32;
+  }
+  return h;
+}
+
+/// At most half of the slots are full, so this ends.
+ProblemTable::Place ProblemTable::place(const Slots& slots,
+                                        std::span<const std::int64_t> problem) noexcept {
+  const std::size_t mask = slots.entries.size() - 1;
+  for (std::size_t i = hash(problem) & mask;; i = (i + 1) & mask) {
+    const ReadyKernel* entry = slots.entries[i].load(std::memory_order_acquire);
+    if (!entry ||
+        std::equal(problem.begin(), problem.end(), entry->problem.begin(), entry->problem.end()))
+      return {i, entry};
+  }
+}
+
+const ReadyKernel* ProblemTable::find(std::span<const std::int64_t> problem) const noexcept {
+  return place(*current_.load(std::memory_order_acquire), problem).entry;
+}
+
+const ReadyKernel& ProblemTable::publish(ReadyKernel ready) {
+  std::lock_guard lock(mutex_);
+  kernels_.push_back(std::make_unique<const ReadyKernel>(std::move(ready)));
+  const ReadyKernel* entry = kernels_.back().get();
+  if (2 * (count_ + 1) > generations_.back()->entries.size()) grow();
+  const Place where = place(*generations_.back(), entry->problem);
+  if (!where.entry) ++count_;
+  generations_.back()->entries[where.slot].store(entry, std::memory_order_release);
+  return *entry;
+}
+
+void ProblemTable::grow() {
+  const Slots& old = *generations_.back();
+  auto wider = std::make_unique<Slots>(2 * old.entries.size());
+  for (const auto& slot : old.entries)
+    if (const ReadyKernel* entry = slot.load(std::memory_order_relaxed))
+      wider->entries[place(*wider, entry->problem).slot].store(entry, std::memory_order_relaxed);
+  generations_.push_back(std::move(wider));
+  current_.store(generations_.back().get(), std::memory_order_release);
+}
+
+}  // namespace kiln::runtime

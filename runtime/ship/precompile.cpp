@@ -1,0 +1,320 @@
+#include "runtime/ship/precompile.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <unistd.h>
+
+#include "cache/bundle.hpp"
+#include "cache/signature.hpp"
+#include "codegen/llvm_plugin.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/occupancy.hpp"
+#include "kiln/space_query.hpp"
+#include "kiln/version.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/build/compilers.hpp"
+#include "runtime/device/host/host_device.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/ship/record_library.hpp"
+#include "runtime/support/parallel.hpp"
+#include "runtime/support/trace.hpp"
+#include "runtime/tune/tuner.hpp"
+
+namespace kiln {
+
+using detail::format;
+
+namespace {
+
+using runtime::Clock;
+using runtime::seconds_since;
+
+struct Instance {
+  const KernelDefinition* kernel;
+  Target target;
+  Values config;
+};
+
+/// Equal for kernels whose instances, config by config, have equal keys.
+Digest identity(const KernelDefinition& k, const Target& target) {
+  std::vector<std::string> include_dirs, parameters;
+  for (const auto& dir : k.source.include_dirs) include_dirs.push_back(dir.string());
+  for (const Parameter& p : k.space.parameters())
+    parameters.push_back(p.name + " " + std::to_string(static_cast<int>(p.kind)));
+  using Texts = std::span<const std::string>;
+  return KeyBuilder("instances", 1)
+      .add("name", k.name)
+      .add("file", k.source.file.string())
+      .add("text", k.source.text)
+      .add("include_dirs", Texts(include_dirs))
+      .add("options", Texts(k.source.options))
+      .add("entry", k.entry)
+      .add("passing", static_cast<std::int64_t>(k.passing))
+      .add("config_type", k.config_type)
+      .add("types", Texts(k.types))
+      .add("arguments", Texts(k.arguments))
+      .add("parameters", Texts(parameters))
+      .add("target", target.arch)
+      .finish()
+      .digest;
+}
+
+/// What is to be built, each instance once, and the records that go with it.
+class Worklist {
+ public:
+  Worklist(runtime::Builder& builder, const runtime::RecordLibrary& library,
+           const PrecompileOptions& options)
+      : builder_(builder), library_(library), options_(options) {}
+
+  /// The job must outlive the list.
+  void add(const PrecompileJob& job) {
+    job.kernel.validate();
+    if (job.targets.empty())
+      throw UserError(format("precompile: the job of kernel {} has no target", job.kernel.name));
+    if (job.problem.size() != job.kernel.problem_fields.size())
+      throw UserError(format("precompile: kernel {}: a problem of {} fields, it has {}",
+                             job.kernel.name, job.problem.size(),
+                             job.kernel.problem_fields.size()));
+    for (const Values& config : job.configs)
+      if (config.size() != job.kernel.space.parameters().size())
+        throw UserError(format("precompile: kernel {}: a config of {} values, it has {}",
+                               job.kernel.name, config.size(),
+                               job.kernel.space.parameters().size()));
+    for (const Target& target : job.targets) add(job, target);
+  }
+
+  std::vector<Instance> instances;
+  std::vector<const runtime::RecordLibrary::Entry*> records;
+
+ private:
+  void add(const PrecompileJob& job, const Target& target) {
+    const KernelDefinition& kernel = job.kernel;
+    const Values problem = kernel.bucketed(job.problem);
+    const DeviceLimits limits = limits_of(target);
+    if (const LaunchGeometry geometry =
+            kernel.geometry(kernel.space.default_config(target.kind), problem);
+        runtime::empty(geometry))
+      throw UserError(format("precompile: kernel {} for {}: the grid is empty, nothing is launched",
+                             kernel.name, kernel.describe_problem(problem)));
+    const Digest kernel_identity = identity(kernel, target);
+    std::string refusal;
+    bool any = false;
+    const auto take = [&](Values config) {
+      const std::string why = runtime::launch_problem(kernel.geometry(config, problem), limits);
+      if (!why.empty()) {
+        refusal = format("{} needs {}", kernel.space.describe(config), why);
+        return;
+      }
+      any = true;
+      if (seen_.emplace(kernel_identity, config).second)
+        instances.push_back({&kernel, target, std::move(config)});
+    };
+    take(kernel.space.default_config(target.kind));
+    const std::size_t winners = add_winners(kernel, problem, target, take);
+    for (const Values& config : job.configs) take(config);
+    if (winners == 0 && job.configs.empty())
+      for_each_config(kernel.space, problem, limits,
+                      [&](std::span<const std::int64_t> config, const Constraint* violated) {
+                        if (!violated) take(Values(config.begin(), config.end()));
+                        return !options_.stop.stop_requested();
+                      });
+    if (!any)
+      throw UserError(format("precompile: kernel {} for {} cannot be launched on {}: {}",
+                             kernel.name, kernel.describe_problem(problem), target.arch, refusal));
+  }
+
+  /// How many records of this source there are.
+  template <class Take>
+  std::size_t add_winners(const KernelDefinition& kernel, const Values& problem,
+                          const Target& target, const Take& take) {
+    if (library_.empty()) return 0;
+    const auto source = builder_.kernel_source(kernel);
+    std::size_t count = 0;
+    for (const auto* record : library_.find(kernel, problem, target)) {
+      std::string refusal = "it is of other source";
+      if (of_source(record->key, source)) try {
+          take(kernel.space.config(record->winner));
+          if (seen_records_.insert(record->key.digest).second) records.push_back(record);
+          ++count;
+          continue;
+        } catch (const UserError& error) {  // the winner has left the space
+          refusal = error.what();
+        }
+      if (options_.log)
+        options_.log(LogLevel::warning, format("a record of {} for {} is left out: {}", kernel.name,
+                                               kernel.describe_problem(problem), refusal));
+    }
+    return count;
+  }
+
+  static bool of_source(const Key& key, const std::optional<Digest>& source) {
+    return source && std::any_of(key.fields.begin(), key.fields.end(), [&](const KeyField& f) {
+             return f.name == codegen::kKernelSourceField && f.value == to_hex(*source);
+           });
+  }
+
+  runtime::Builder& builder_;
+  const runtime::RecordLibrary& library_;
+  const PrecompileOptions& options_;
+  std::set<std::pair<Digest, Values>> seen_;
+  std::set<Digest> seen_records_;
+};
+
+/// That hours of compiling do not end with a file that cannot be written.
+void check_output(const std::filesystem::path& output) {
+  std::error_code error;
+  const auto folder = output.has_parent_path() ? output.parent_path() : ".";
+  if (output.filename().empty() || std::filesystem::is_directory(output, error))
+    throw UserError(format("the bundle '{}' would be a directory", output.string()));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    throw EnvironmentError(cache::call_failure("access", folder.string(), errno).what);
+}
+
+void check_private_key(const std::filesystem::path& pem) {
+  if (pem.empty()) return;
+  const auto key = cache::PrivateKey::load(pem);
+  if (const auto* failure = std::get_if<cache::Failure>(&key))
+    throw UserError(format("{}; {}", failure->what, failure->advice));
+}
+
+void check_compilers(runtime::Builder& builder, const std::vector<PrecompileJob>& jobs) {
+  std::set<std::string> seen;
+  for (const PrecompileJob& job : jobs)
+    for (const Target& target : job.targets) {
+      if (!seen.insert(target.arch).second) continue;
+      // Both throw: for a compiler that is not there, and for one that does not know the target.
+      static_cast<void>(builder.compiler(target.kind).includes(target));
+    }
+}
+
+/// The host's says only when it compiles that it cannot be opened: too late here.
+std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind) {
+  if (kind == Target::Kind::host)
+    if (const std::string problem = codegen::host_compiler_problem(); !problem.empty())
+      throw EnvironmentError(problem);
+  return runtime::make_compiler(kind);
+}
+
+/// What became of an instance.
+struct Made {
+  Key key;
+  Bytes bytes;
+  std::optional<CompileFailure> failure;
+  double seconds = 0;  ///< 0: not begun
+};
+
+Made make(runtime::Builder& builder, const Instance& instance) {
+  const auto start = Clock::now();
+  runtime::Build build = builder.build(*instance.kernel, instance.config, instance.target);
+  Made made{std::move(build.key), std::move(build.bytes), {}, 0};
+  if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    made.failure = std::move(*failure);
+  else if (!build.keepable)
+    made.failure = {codegen::describe_instance(*instance.kernel, instance.config),
+                    "kiln",
+                    {},
+                    "it includes files that cannot be told beforehand, so that a bundle could not "
+                    "say what it was made of"};
+  made.seconds = seconds_since(start);
+  return made;
+}
+
+}  // namespace
+
+DeviceLimits limits_of(const Target& target) {
+  if (target.kind == Target::Kind::host) return runtime::host_info().limits;
+  return limits_of(std::atoi(target.arch.c_str() + 3));  // of `sm_90a`
+}
+
+PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
+                            const std::filesystem::path& output, const PrecompileOptions& options) {
+  return runtime::precompile(jobs, output, options, make_working_compiler);
+}
+
+PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,
+                                     const std::filesystem::path& output,
+                                     const PrecompileOptions& options,
+                                     Builder::MakeCompiler make_compiler) {
+  const auto start = Clock::now();
+  if (jobs.empty()) throw UserError("precompile: there is nothing to do: no job was given");
+  check_output(output);
+  check_private_key(options.private_key);
+  StoreOptions store = options.store;
+  if (!store.log) store.log = options.log;
+  runtime::Builder builder(std::make_shared<cache::Store>(store), std::move(make_compiler),
+                           options.log, options.threads);
+  check_compilers(builder, jobs);
+  const runtime::RecordLibrary library(options.records);
+  Worklist list(builder, library, options);
+  for (const PrecompileJob& job : jobs) list.add(job);
+
+  PrecompileReport report;
+  const std::size_t count = report.instances = list.instances.size();
+  report.threads = static_cast<unsigned>(std::min<std::size_t>(builder.threads(), count));
+  std::vector<Made> made(count);
+  runtime::for_each_index(
+      report.threads, count, options.stop,
+      [&](std::size_t i) { made[i] = make(builder, list.instances[i]); },
+      [&](std::size_t done) {
+        if (options.progress) options.progress(done, count);
+      });
+  report.compiled = builder.compiled();
+  cache::BundleWriter bundle;
+  std::size_t whole = 0;
+  for (Made& m : made) {
+    report.busy_seconds += m.seconds;
+    report.stopped = report.stopped || m.seconds == 0;
+    if (m.failure) {
+      report.failures.push_back(std::move(*m.failure));
+    } else if (m.seconds != 0) {
+      bundle.add(EntryKind::binary, m.key, std::move(m.bytes));
+      ++whole;
+    }
+  }
+  if (!report.stopped && whole != 0) {
+    for (const auto* record : list.records)
+      bundle.add(EntryKind::record, record->key, record->payload);
+    report.records = list.records.size();
+    if (const auto failure = bundle.write(output, "kiln " KILN_VERSION, options.private_key))
+      throw EnvironmentError(format("{}; {}", failure->what, failure->advice));
+    report.bundle = bundle_info(output);
+  }
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+std::vector<PrecompileJob> jobs_for(const Manifest& manifest, const Registry& registry) {
+  std::vector<KernelDefinition> known;
+  std::string names;
+  for (const RegisteredKernel& family : registry.kernels())
+    for (const std::string& label : family.types) {
+      known.push_back(family.make(label));
+      std::string types;
+      for (const std::string& type : known.back().types)
+        types += (types.empty() ? "" : ", ") + type;
+      names += format("{}{}<{}>", names.empty() ? "" : ", ", known.back().name, types);
+    }
+  std::vector<PrecompileJob> jobs;
+  for (const WantedInstance& wanted : manifest.wanted) try {
+      const auto kernel = std::find_if(known.begin(), known.end(), [&](const KernelDefinition& k) {
+        return k.name == wanted.kernel && k.types == wanted.types;
+      });
+      if (kernel == known.end())
+        throw UserError("there is no such kernel with these types (known: " + names + ")");
+      PrecompileJob job{*kernel, kernel->problem(wanted.problem), {Target::parse(wanted.target)}};
+      if (!wanted.config.empty()) job.configs = {kernel->space.config(wanted.config)};
+      jobs.push_back(std::move(job));
+    } catch (const UserError& error) {
+      throw UserError(format("manifest, entry {} ({}): {}", &wanted - manifest.wanted.data(),
+                             wanted.kernel, error.what()));
+    }
+  return jobs;
+}
+
+}  // namespace kiln

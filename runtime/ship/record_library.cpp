@@ -1,0 +1,67 @@
+#include "runtime/ship/record_library.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "cache/root.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::runtime {
+
+using nlohmann::json;
+
+namespace {
+
+using Named = std::map<std::string, std::int64_t>;
+
+/// What a record is about, as one text.
+std::string subject(const std::string& kernel, const std::vector<std::string>& types,
+                    const Named& problem, const std::string& target) {
+  return json{kernel, types, problem, target}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+RecordLibrary::RecordLibrary(std::span<const std::filesystem::path> paths) {
+  for (const std::filesystem::path& path : paths) {
+    const auto opened = cache::open_root(path, {});
+    if (const auto* failure = std::get_if<cache::Failure>(&opened))
+      throw UserError(
+          detail::format("records of {}: {}; {}", path.string(), failure->what, failure->advice));
+    cache::Root& root = *std::get<0>(opened);
+    std::vector<Key> keys;
+    root.each_key(EntryKind::record, [&](const Key& key) {
+      keys.push_back(key);
+      return true;
+    });
+    for (const Key& key : keys) {
+      auto found = root.find(EntryKind::record, key);
+      if (!found) continue;
+      const auto text = found->payload.view();
+      const json record =
+          json::parse(reinterpret_cast<const char*>(text.data()),
+                      reinterpret_cast<const char*>(text.data()) + text.size(), nullptr, false);
+      try {
+        const std::string about = subject(record.at("kernel"), record.at("types"),
+                                          record.at("problem"), key.value("target"));
+        entries_.emplace(about, Entry{key, std::move(found->payload), record.at("winner")});
+      } catch (const json::exception&) {
+        continue;  // of a version that says it otherwise
+      }
+    }
+  }
+}
+
+std::vector<const RecordLibrary::Entry*> RecordLibrary::find(const KernelDefinition& kernel,
+                                                             std::span<const std::int64_t> problem,
+                                                             const Target& target) const {
+  Named named;
+  for (std::size_t i = 0; i < problem.size(); ++i) named[kernel.problem_fields[i]] = problem[i];
+  std::vector<const Entry*> found;
+  const auto [first, last] =
+      entries_.equal_range(subject(kernel.name, kernel.types, named, target.arch));
+  for (auto entry = first; entry != last; ++entry) found.push_back(&entry->second);
+  return found;
+}
+
+}  // namespace kiln::runtime

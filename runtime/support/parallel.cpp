@@ -1,0 +1,67 @@
+#include "runtime/support/parallel.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace kiln::runtime {
+
+void for_each_index(unsigned threads, std::size_t count, std::stop_token stop,
+                    const std::function<void(std::size_t)>& work,
+                    const std::function<void(std::size_t)>& progress) {
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::size_t done = 0, running = 0;
+  std::exception_ptr failure;
+
+  const auto crew_member = [&] {
+    for (std::size_t i; !stop.stop_requested() && (i = next.fetch_add(1)) < count;) {
+      std::exception_ptr thrown;
+      try {
+        work(i);
+      } catch (...) {
+        thrown = std::current_exception();
+        next = count;
+      }
+      const std::lock_guard lock(mutex);
+      if (thrown && !failure) failure = thrown;
+      ++done;
+      changed.notify_one();
+    }
+    const std::lock_guard lock(mutex);
+    --running;
+    changed.notify_one();
+  };
+
+  std::vector<std::jthread> crew;
+  {
+    std::unique_lock lock(mutex);
+    for (std::size_t i = 0; i < std::min<std::size_t>(std::max(1u, threads), count); ++i) {
+      ++running;
+      crew.emplace_back(crew_member);
+    }
+    for (std::size_t seen = 0; running != 0 || done != seen;) {
+      changed.wait(lock, [&] { return running == 0 || done != seen; });
+      if (done == seen) continue;
+      seen = done;
+      if (!progress) continue;
+      lock.unlock();
+      try {
+        progress(seen);
+      } catch (...) {
+        next = count;  // the caller does not want the rest
+        throw;
+      }
+      lock.lock();
+    }
+  }
+  crew.clear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace kiln::runtime

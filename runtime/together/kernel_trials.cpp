@@ -1,0 +1,247 @@
+#include "runtime/together/kernel_trials.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/measure/statistics.hpp"
+#include "runtime/tune/cost_model.hpp"
+#include "runtime/tune/tuner.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// How far a cost model's word is taken on how long a candidate runs.
+constexpr double kMostFactor = 8;
+
+/// Of a limit in seconds, when the best are measured once more after it.
+constexpr double kFirstPart = 0.7;
+
+double seconds_until(Deadline deadline) {
+  return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
+}
+
+}  // namespace
+
+KernelTrials::KernelTrials(std::shared_ptr<Device> device, Builder& builder,
+                           std::span<const Subject> subjects, const TuneOptions& options)
+    : device_(std::move(device)),
+      builder_(builder),
+      subjects_(subjects),
+      options_(options),
+      seen_(subjects.size()) {}
+
+std::string KernelTrials::ready(std::size_t subject, const Values& config) {
+  const auto& [kernel, problem] = subjects_[subject];
+  const Build build = builder_.build(*kernel, config, device_->info().target);
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    return "does not compile:\n" + failure->log;
+  if (const auto* missing = std::get_if<Missing>(&build.outcome)) return missing->explain();
+  try {
+    device_->load(*build.binary(), kernel->geometry(config, problem).shared_bytes);
+    // Once others are in a launch, it is too late to find that there is no memory for it here.
+    if (options_.together.lockstep) in_step(subject);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Of `configs` alone. A kernel without a reference is held against its default's outputs.
+TuneResult KernelTrials::tune(std::size_t subject, std::span<const Values> configs, bool decides,
+                              double seconds) {
+  const auto& [kernel, problem] = subjects_[subject];
+  TuneOptions options = options_;
+  options.max_evaluations = 0;
+  options.target_seconds = 0;
+  options.max_seconds = seconds;
+  TuneContext context;
+  context.only = configs;
+  context.finals = decides;
+  context.workload = &workload(subject);
+  const auto earlier = defaults_.find(subject);
+  if (earlier != defaults_.end()) context.prior = &earlier->second;
+  TuneResult result;
+  try {
+    result = runtime::tune(*kernel, problem, device_, builder_, options, context);
+  } catch (const TuningFailedError& failed) {
+    for (const TuningFailedError::Reason& reason : failed.reasons())
+      for (const Values& config : configs)
+        if (kernel->space.describe(config) == reason.config)
+          result.candidates.push_back(
+              {config, CandidateStatus::launch_failed, reason.reason, 0, {}, 0, {}});
+  }
+  if (earlier != defaults_.end()) defaults_.erase(earlier);
+  auto& seen = seen_[subject];
+  if (!seen) seen.emplace();
+  seen->wall_seconds += result.wall_seconds;
+  seen->compile_seconds += result.compile_seconds;
+  seen->verify_seconds += result.verify_seconds;
+  seen->time_seconds += result.time_seconds;
+  seen->search_seconds += result.search_seconds;
+  seen->compiled += result.compiled;
+  seen->evaluated += result.evaluated;
+  seen->spans.insert(seen->spans.end(), result.spans.begin(), result.spans.end());
+  seen->warnings.insert(seen->warnings.end(), result.warnings.begin(), result.warnings.end());
+  return result;
+}
+
+std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Request> requests,
+                                                          Deadline deadline) {
+  if (options_.max_seconds > 0 && !requests.empty()) {
+    // What has to be measured once more gets the rest, and a little if there is none.
+    const bool decides = requests.front().decides;
+    // Not before: until now this rank may have waited for others.
+    if (!start_) start_ = std::chrono::steady_clock::now();
+    const Deadline end = deadline_after(*start_, options_.max_seconds * (decides ? 1 : kFirstPart));
+    const Deadline least = deadline_after(std::chrono::steady_clock::now(),
+                                          options_.max_seconds * (1 - kFirstPart) / 2);
+    deadline = std::min(deadline, decides ? std::max(end, least) : end);
+  }
+  std::size_t left = 0;
+  for (const Request& request : requests) left += request.configs.size();
+  std::vector<std::vector<Candidate>> results;
+  for (const auto& [subject, configs, decides] : requests) {
+    std::vector<Candidate>& measured = results.emplace_back();
+    for (const Values& config : configs) measured.emplace_back().config = config;
+    // Each subject gets its part of the time; what it does not need is there for the next.
+    const double part = static_cast<double>(configs.size()) / static_cast<double>(left);
+    left -= configs.size();
+    const double seconds = seconds_until(deadline) * part;
+    if (seconds <= 0 || options_.stop.stop_requested()) continue;
+    const TuneResult result = tune(subject, configs, decides, seconds);
+    for (Candidate& candidate : measured) {
+      const auto found =
+          std::find_if(result.candidates.begin(), result.candidates.end(),
+                       [&](const Candidate& c) { return c.config == candidate.config; });
+      if (found != result.candidates.end()) candidate = *found;
+    }
+  }
+  return results;
+}
+
+/// Null when there are none yet, or those of another subject.
+std::shared_ptr<DeviceWorkload>& KernelTrials::workload(std::size_t subject) {
+  if (std::exchange(workload_of_, subject) != subject) workload_.reset();
+  return workload_;
+}
+
+DeviceWorkload& KernelTrials::in_step(std::size_t subject) {
+  std::lock_guard lock(workload_mutex_);
+  std::shared_ptr<DeviceWorkload>& data = workload(subject);
+  if (!data) {
+    const auto& [kernel, problem] = subjects_[subject];
+    const auto made = std::make_shared<DeviceWorkload>(*kernel, problem, device_, options_.seed);
+    made->expect();  // in step, ranks would wait for each other's references
+    // Filling a cache before each launch would make ranks wait for each other's filling.
+    made->keep_cold(false);
+    data = made;
+  }
+  return *data;
+}
+
+Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
+  const auto& [kernel, problem] = subjects_[subject];
+  DeviceWorkload& data = in_step(subject);
+  const LaunchGeometry geometry = kernel->geometry(config, problem);
+  const Build build = builder_.build(*kernel, config, device_->info().target);
+  const std::shared_ptr<LoadedKernel> loaded =
+      device_->load(*build.binary(), geometry.shared_bytes);
+  const Stream stream = device_->tuning_stream();
+  Candidate candidate;
+  candidate.config = config;
+  // The other ranks make every launch, and may wait in it for this one's.
+  const auto attempt = [&](const auto& launch) {
+    try {
+      launch();
+    } catch (const std::exception& error) {
+      if (candidate.reason.empty()) candidate.reason = error.what();
+      candidate.status = CandidateStatus::launch_failed;
+    }
+  };
+  std::shared_ptr<ModuleData> variables;
+  attempt([&] { variables = data.module_data(loaded, config); });
+  if (kernel->reference || kernel->check)
+    attempt([&] {
+      const auto verdict = data.verify(stream, [&] {
+        if (variables) variables->fill();
+        device_->launch_checked(*loaded, geometry, stream, data.arguments());
+      });
+      candidate.max_error = verdict.max_error;
+      if (verdict.right) return;
+      candidate.status = CandidateStatus::wrong_result;
+      candidate.reason = verdict.why;
+    });
+  for (int i = -kWarmUp; i < kRepeats; ++i)
+    attempt([&] {
+      const std::size_t copy = data.take(1);
+      if (variables) variables->fill();
+      data.prepare(stream, copy, 1);
+      const double seconds = device_->time(
+          stream, [&] { device_->launch(*loaded, geometry, stream, data.arguments(copy)); });
+      if (i >= 0) candidate.samples.push_back(seconds);
+    });
+  attempt([&] {
+    std::string damage = data.repair();
+    if (damage.empty() || !candidate.reason.empty()) return;
+    candidate.status = CandidateStatus::wrong_result;
+    candidate.reason = std::move(damage);
+  });
+  if (!candidate.reason.empty()) {
+    candidate.samples.clear();
+    if (device_->lost()) throw DeviceLost(candidate.reason);
+    return candidate;
+  }
+  candidate.status = CandidateStatus::measured;
+  candidate.seconds = median(candidate.samples);
+  return candidate;
+}
+
+std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject, std::span<const Values> configs,
+                                              Deadline deadline) {
+  const auto& [kernel, problem] = subjects_[subject];
+  const Values& first = configs.front();
+  const double left = seconds_until(deadline);
+  if (left <= 0) return {};
+  const TuneResult result =
+      tune(subject, std::span(&first, 1), false,
+           options_.max_seconds > 0 ? std::min(options_.max_seconds, left) : left);
+  const bool measured =
+      !result.candidates.empty() && result.candidates.front().status == CandidateStatus::measured;
+  if (!measured) return {};  // time was over, or it fails: which, will be seen
+  double compile = 0;
+  for (const TraceSpan& span : result.spans)
+    if (span.name == "compile") compile += span.seconds;
+  const double run = result.verify_seconds + result.time_seconds;
+  const CostModel model(*kernel, problem, device_->info());
+  const double expected = model.seconds(first);
+  std::vector<Cost> costs;
+  for (const Values& config : configs) {
+    double factor = model.seconds(config) / expected;
+    factor = std::isfinite(factor) ? std::clamp(factor, 1 / kMostFactor, kMostFactor) : 1;
+    costs.push_back({compile, run * factor});
+  }
+  defaults_.insert_or_assign(subject, result);
+  return costs;
+}
+
+void KernelTrials::annotate(std::size_t subject, TuneResult& result) const {
+  if (!seen_[subject]) return;
+  const TuneResult& seen = *seen_[subject];
+  result.compile_seconds = seen.compile_seconds;
+  result.verify_seconds = seen.verify_seconds;
+  result.time_seconds = seen.time_seconds;
+  result.search_seconds = seen.search_seconds;
+  result.compiled = seen.compiled;
+  result.evaluated = seen.evaluated;
+  result.spans = seen.spans;
+  result.warnings = seen.warnings;
+}
+
+}  // namespace kiln::runtime

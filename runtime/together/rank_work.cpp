@@ -1,0 +1,137 @@
+#include "runtime/together/rank_work.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/support/parallel.hpp"
+
+namespace kiln::runtime {
+
+using ranks::kFailed;
+using ranks::kUntried;
+using ranks::Work;
+using ranks::Worked;
+
+namespace {}  // namespace
+
+int& MeasuringTogether::depth() noexcept {
+  static thread_local int depth = 0;
+  return depth;
+}
+
+RankWork::RankWork(detail::Engine& engine, std::span<const Subject> subjects,
+                   const std::vector<CandidateList>& lists, const TuneOptions& options,
+                   Trials& trials, int size, bool may_measure)
+    : engine_(engine),
+      subjects_(subjects),
+      lists_(lists),
+      options_(options),
+      trials_(trials),
+      second_look_(options.together.strategy == RankStrategy::shard &&
+                   options.together.finalists > 0 && size > 1),
+      may_measure_(may_measure),
+      seen_(subjects.size()) {}
+
+const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
+  const auto found = seen_[s].find(c);
+  return found == seen_[s].end() ? nullptr : &found->second;
+}
+
+Worked RankWork::perform(const Work& work, Deadline deadline) {
+  const MeasuringTogether measuring;
+  // Not before: until now this rank may have waited for others.
+  if (!until_)
+    until_ = options_.max_seconds > 0 ? deadline_in(options_.max_seconds) : Deadline::max();
+  Worked done;
+  if (!may_measure_ || work.builds()) {
+    std::stop_token stop;
+    if (may_measure_ && work.kind == Work::Kind::build) {
+      stop = options_.stop;
+      // What is built has to be timed, too.
+      const auto now = std::chrono::steady_clock::now();
+      if (*until_ != Deadline::max()) deadline = std::min(deadline, now + (*until_ - now) / 2);
+    }
+    for (const auto& [s, candidates] : work.items)
+      done.times.push_back(try_to_launch(s, candidates, deadline, stop));
+    done.stop = stop.stop_requested();
+    return done;
+  }
+  if (work.kind == Work::Kind::together) return in_step(work, deadline);
+  std::vector<Request> requests;
+  for (const auto& [s, candidates] : work.items) {
+    Request& request = requests.emplace_back();
+    request.subject = s;
+    for (const std::size_t c : candidates) request.configs.push_back(lists_[s].configs[c]);
+    request.decides = rounds_ > 0 || !second_look_;
+  }
+  ++rounds_;
+  std::vector<std::vector<Candidate>> measured = trials_.measure(requests, deadline);
+  for (std::size_t i = 0; i < work.items.size(); ++i) {
+    const auto& [s, candidates] = work.items[i];
+    ranks::Times& times = done.times.emplace_back();
+    for (std::size_t k = 0; k < candidates.size(); ++k) {
+      keep(s, candidates[k], std::move(measured[i][k]));
+      times.push_back(time_of(s, candidates[k]));
+    }
+  }
+  return done;
+}
+
+Worked RankWork::in_step(const Work& work, Deadline deadline) {
+  const auto& [s, candidates] = work.items.front();
+  const std::size_t c = candidates.front();
+  keep(s, c, trials_.measure_in_step(s, lists_[s].configs[c], deadline));
+  Worked done;
+  done.times = {{time_of(s, c)}};
+  // This candidate is not left out on one rank alone; but the next one can be on all.
+  done.stop = options_.stop.stop_requested() || std::chrono::steady_clock::now() >= *until_;
+  return done;
+}
+
+/// 1 for what could be launched. Nothing is begun after the deadline or a stop.
+ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
+                                     Deadline deadline, const std::stop_token& stop) {
+  constexpr const char* kLate = "it was not built in time";
+  std::vector<std::string> whys(candidates.size(), kLate);
+  std::stop_source late;
+  const auto look = [&](std::size_t) {
+    if (stop.stop_requested() || std::chrono::steady_clock::now() >= deadline) late.request_stop();
+  };
+  const auto threads = static_cast<unsigned>(
+      std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, engine_.builder().threads())));
+  for_each_index(
+      threads, candidates.size(), late.get_token(),
+      [&](std::size_t i) { whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]); }, look);
+  ranks::Times times;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    times.push_back(whys[i].empty() ? 1 : whys[i] == kLate ? kUntried : kFailed);
+    if (whys[i].empty()) continue;
+    Candidate& candidate = seen_[s][candidates[i]];
+    candidate.config = lists_[s].configs[candidates[i]];
+    candidate.status =
+        whys[i] == kLate ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
+    candidate.reason = whys[i];
+    const KernelDefinition& kernel = *subjects_[s].kernel;
+    engine_.log(LogLevel::info, detail::format("{} with {}: {}", kernel.name,
+                                               kernel.space.describe(candidate.config), whys[i]));
+  }
+  return times;
+}
+
+void RankWork::keep(std::size_t s, std::size_t c, Candidate candidate) {
+  seen_[s].insert_or_assign(c, std::move(candidate));
+}
+
+float RankWork::time_of(std::size_t s, std::size_t c) const {
+  const Candidate& candidate = seen_[s].at(c);
+  if (candidate.status == CandidateStatus::not_tried) return kUntried;
+  return candidate.status == CandidateStatus::measured ? static_cast<float>(candidate.seconds)
+                                                       : kFailed;
+}
+
+}  // namespace kiln::runtime

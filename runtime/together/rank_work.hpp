@@ -1,0 +1,67 @@
+// One rank's part of tuning together: measures what the agreement asks for, and keeps what it saw.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "runtime/ranks/steps.hpp"
+#include "runtime/together/together.hpp"
+#include "runtime/tune/candidate_list.hpp"
+
+namespace kiln::detail {
+class Engine;
+}
+
+namespace kiln::runtime {
+
+/// While one of these lives on a thread, its launches ask no ranks what to choose: they are at it,
+/// and not all of them measure the same.
+class MeasuringTogether {
+ public:
+  MeasuringTogether() noexcept { ++depth(); }
+  ~MeasuringTogether() { --depth(); }
+  MeasuringTogether(const MeasuringTogether&) = delete;
+  MeasuringTogether& operator=(const MeasuringTogether&) = delete;
+
+  static bool here() noexcept { return depth() > 0; }
+
+ private:
+  static int& depth() noexcept;
+};
+
+/// On one thread. What it is given must outlive it.
+class RankWork {
+ public:
+  /// `lists[s]`: the candidates of subject s. Without `may_measure` what can be launched counts.
+  RankWork(detail::Engine& engine, std::span<const Subject> subjects,
+           const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
+           int size, bool may_measure);
+
+  ranks::Worked perform(const ranks::Work& work, Deadline deadline);
+
+  /// What became here of candidate `c` of subject `s`; null: nothing yet.
+  const Candidate* seen(std::size_t s, std::size_t c) const;
+
+ private:
+  ranks::Times try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
+                             Deadline deadline, const std::stop_token& stop);
+  ranks::Worked in_step(const ranks::Work& work, Deadline deadline);
+  void keep(std::size_t s, std::size_t c, Candidate candidate);
+  float time_of(std::size_t s, std::size_t c) const;
+
+  detail::Engine& engine_;
+  std::span<const Subject> subjects_;
+  const std::vector<CandidateList>& lists_;
+  const TuneOptions& options_;
+  Trials& trials_;
+  const bool second_look_, may_measure_;
+  std::optional<Deadline> until_;                       ///< when `max_seconds` are over
+  std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
+  int rounds_ = 0;                                      ///< of measuring
+};
+
+}  // namespace kiln::runtime

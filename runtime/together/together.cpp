@@ -1,0 +1,492 @@
+#include "runtime/together/together.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <random>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln/communicators.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/version.hpp"
+#include "runtime/ranks/drive.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/together/rank_work.hpp"
+#include "runtime/tune/tuner.hpp"
+
+namespace kiln {
+
+namespace detail {
+
+namespace {
+
+using runtime::CandidateList;
+using runtime::RankWork;
+using runtime::Recall;
+using runtime::Subject;
+using runtime::Trials;
+using runtime::ranks::Decision;
+using runtime::ranks::HeldMessage;
+using runtime::ranks::Identity;
+using runtime::ranks::is_time;
+using runtime::ranks::kFailed;
+using runtime::ranks::kUntried;
+using runtime::ranks::Work;
+
+/// Of the time that ranks wait for each other before they tune, for finding out what it will cost.
+constexpr double kEstimatePart = 0.25;
+
+std::string text_of(std::span<const std::int64_t> values) {
+  std::string text;
+  for (const std::int64_t value : values) text += std::to_string(value) + ",";
+  return text;
+}
+
+std::string text_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += std::to_string(word.size()) + ":" + word;
+  return text;
+}
+
+/// Whether a record is worth more than what would replace it.
+bool stays(const TuneResult& earlier, const TuneResult& now) {
+  if (earlier.complete && !now.complete) return true;
+  const Candidate& best = earlier.winner();
+  const auto tried = [&](const Candidate& c) {
+    return c.config == best.config && c.status != CandidateStatus::not_tried;
+  };
+  // What was better than this choice, and was not come to this time.
+  return best.seconds < now.winner().seconds &&
+         std::none_of(now.candidates.begin(), now.candidates.end(), tried);
+}
+
+}  // namespace
+
+/// One agreement: on what, from what, and what this rank saw meanwhile.
+class TogetherRun {
+ public:
+  TogetherRun(Engine& engine, std::span<const Subject> subjects, const TuneOptions& options,
+              Trials& trials, Communicator& communicator, bool for_launch)
+      : engine_(engine),
+        subjects_(subjects),
+        options_(options),
+        trials_(trials),
+        communicator_(communicator),
+        for_launch_(for_launch),
+        may_measure_(engine.may_compile() &&
+                     (!for_launch || engine.options().mode == Mode::tune_now)),
+        known_(subjects.size()),
+        lists_(subjects.size()),
+        records_(subjects.size()),
+        work_(engine, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
+
+  /// Instead of `run`: the others are told, and need not wait.
+  void refuse(const char* why) {
+    HeldMessage mine;
+    mine.refusal.set(why);
+    std::vector<std::byte> all;
+    if (auto failure = gather(mine, all)) communicator_.abort(*failure);
+  }
+
+  std::vector<TuneResult> run() {
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
+    Decision decision;
+    const Communicator::Failure failure = ask_who_has_it();
+    if (failure) communicator_.abort(*failure);
+    if (failure || refused_) {
+      decision.why = failure ? *failure : *refused_;
+      decision.broken = failure.has_value();
+      warn("uses default configs: " + decision.why.describe());
+      for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
+    } else {
+      for (std::size_t s = 0; s < subjects_.size(); ++s) list(s);
+      decision = agree();
+    }
+    std::vector<TuneResult> results;
+    for (std::size_t s = 0; s < subjects_.size(); ++s) {
+      TuneResult result = same(s) && decision.kind != Decision::Kind::defaults
+                              ? known_[s]->result
+                              : compose(s, decision);
+      result.wall_seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      results.push_back(std::move(result));
+    }
+    const RankReport report = this->report(decision, results);
+    for (TuneResult& result : results) result.agreed = report;
+    return results;
+  }
+
+ private:
+  const KernelDefinition& kernel(std::size_t s) const { return *subjects_[s].kernel; }
+  const Values& default_config(std::size_t s) const {
+    return kernel(s).space.default_config(engine_.device()->info().target.kind);
+  }
+
+  // --- what this rank has -----------------------------------------------------------------------
+
+  void recall(std::size_t s) {
+    auto known = engine_.recall(kernel(s), subjects_[s].problem);
+    const bool enough = known && (!may_measure_ || runtime::answers(*known, options_, for_launch_));
+    if (!enough) return;
+    const std::string why = trials_.ready(s, known->result.winner().config);
+    if (why.empty())
+      known_[s] = std::move(known);
+    else
+      warn(format("{} {}: the winner on record cannot be used: {}", kernel(s).name,
+                  kernel(s).describe_problem(subjects_[s].problem), why));
+  }
+
+  /// Ranks that hold the same winners need no list of candidates that has them: records may come
+  /// from a search that went further than the list.
+  Communicator::Failure ask_who_has_it() {
+    HeldMessage mine;
+    mine.retune = may_measure_ && options_.retune;
+    std::array<std::string, HeldMessage::kPlaces> lines;
+    for (std::size_t s = 0; s < subjects_.size(); ++s)
+      if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      mine.winners[i] = runtime::ranks::short_digest(lines[i]) | 1;
+    for (std::size_t s = 0; s < subjects_.size(); ++s)
+      if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
+    std::vector<std::byte> all;
+    if (auto failure = gather(mine, all)) return failure;
+    same_.fill(true);
+    for (std::size_t r = 0; r * sizeof(HeldMessage) < all.size(); ++r) {
+      const auto theirs = runtime::ranks::decode<HeldMessage>(all, r);
+      retune_ = retune_ || theirs.retune != 0;
+      if (std::string why = theirs.refusal.get(); !why.empty() && !refused_)
+        refused_ = {RankFailure::Kind::aborted, {static_cast<int>(r)}, std::move(why)};
+      bool lacks = false;
+      for (std::size_t i = 0; i < same_.size(); ++i) {
+        lacks = lacks || theirs.winners[i] == 0;
+        same_[i] = same_[i] && theirs.winners[i] != 0 && theirs.winners[i] == mine.winners[i];
+      }
+      if (lacks) lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
+    }
+    if (retune_) {  // who is asked to measure again needs the others for it
+      same_.fill(false);
+      for (auto& known : known_) known.reset();
+    }
+    return {};
+  }
+
+  Communicator::Failure gather(const HeldMessage& mine, std::vector<std::byte>& all) {
+    // Also where the options make no sense.
+    const double asked = options_.together.first_seconds;
+    const double seconds = asked > 0 && std::isfinite(asked) ? asked : RankOptions{}.first_seconds;
+    const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
+    all.resize(bytes.size() * static_cast<std::size_t>(communicator_.size()));
+    try {
+      return communicator_.gather(bytes, all, deadline_in(seconds));
+    } catch (const std::exception& error) {
+      return RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
+    } catch (...) {
+      return RankFailure{
+          RankFailure::Kind::system, {communicator_.rank()}, "the communicator failed"};
+    }
+  }
+
+  // --- what is asked of all ---------------------------------------------------------------------
+
+  void list_default(std::size_t s) { lists_[s].configs = {default_config(s)}; }
+
+  /// Whether all ranks hold the same winner.
+  bool same(std::size_t s) const { return same_[s % HeldMessage::kPlaces]; }
+
+  void list(std::size_t s) {
+    if (same(s)) {
+      list_default(s);
+      const Values& winner = known_[s]->result.winner().config;
+      if (winner != default_config(s)) lists_[s].configs.push_back(winner);
+      // Of times, not all ranks need have the same.
+      const std::size_t count = lists_[s].configs.size();
+      records_[s] = {runtime::ranks::Times(count, 1.0F), count - 1};
+    } else if (may_measure_) {
+      lists_[s] = runtime::candidate_list(kernel(s), subjects_[s].problem, engine_.device()->info(),
+                                          options_.max_evaluations, options_.seed);
+      if (known_[s]) records_[s] = record_of(s, known_[s]->result);
+    } else {
+      list_default(s);
+    }
+  }
+
+  /// In the terms of the list; nothing if its winner is not there.
+  std::optional<runtime::ranks::Record> record_of(std::size_t s, const TuneResult& result) const {
+    const std::vector<Values>& configs = lists_[s].configs;
+    std::map<Values, float> times;
+    for (const Candidate& c : result.candidates)
+      if (c.status != CandidateStatus::not_tried)
+        times[c.config] =
+            c.status == CandidateStatus::measured ? static_cast<float>(c.seconds) : kFailed;
+    runtime::ranks::Record record{runtime::ranks::Times(configs.size(), kUntried), configs.size()};
+    for (std::size_t i = 0; i < configs.size(); ++i) {
+      const auto found = times.find(configs[i]);
+      if (found != times.end()) record.times[i] = runtime::ranks::sanitized(found->second);
+      if (configs[i] == result.winner().config) record.winner = i;
+    }
+    if (record.answers(configs.size()) && is_time(record.times[record.winner])) return record;
+    return {};
+  }
+
+  Identity identity() const {
+    const DeviceInfo& device = engine_.device()->info();
+    std::string kernels, candidates, problems, build = KILN_VERSION, model = device.name;
+    for (std::size_t s = 0; s < subjects_.size(); ++s) {
+      const KernelDefinition& k = kernel(s);
+      const auto source = engine_.builder().kernel_source(k);
+      kernels += text_of({k.name, k.entry, k.config_type, text_of(k.types), text_of(k.arguments),
+                          text_of(k.source.options), source ? to_hex(*source) : "no source"});
+      problems += text_of(k.problem_fields) + text_of(subjects_[s].problem) + ";";
+      for (const Parameter& p : k.space.parameters()) candidates += p.name + ",";
+      for (const Values& config : lists_[s].configs) candidates += text_of(config) + ";";
+    }
+    for (const runtime::Version& v : engine_.versions())
+      if (v.rule == runtime::Version::Rule::retune) build += text_of({v.name, v.value});
+    for (const KeyField& f : device.fingerprint) model += text_of({f.name, f.value});
+    using runtime::ranks::short_digest;
+    return {short_digest(kernels),  short_digest(candidates),
+            short_digest(problems), short_digest(device.target.arch),
+            short_digest(build),    short_digest(model)};
+  }
+
+  Decision agree() {
+    runtime::ranks::AgreementInput input;
+    input.options = options_.together;
+    input.identity = identity();
+    input.compile_threads = static_cast<int>(std::max(1U, engine_.builder().threads()));
+    input.overlap = !engine_.device()->shares_cpu();
+    if (may_measure_) input.store = engine_.store()->identity().value_or(own_store());
+    const auto size = static_cast<std::size_t>(communicator_.size());
+    const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
+    // Others, who have records, wait meanwhile.
+    const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
+    for (std::size_t s = 0; s < subjects_.size(); ++s) {
+      const runtime::MeasuringTogether measuring;
+      runtime::ranks::ProblemInput problem{lists_[s].configs.size(), records_[s], {}};
+      // What candidates cost is found by measuring the default: worth it for a large share.
+      if (sharded && !records_[s] && std::chrono::steady_clock::now() < enough &&
+          lists_[s].configs.size() >= runtime::ranks::kShareToEstimate * size *
+                                          static_cast<std::size_t>(input.compile_threads))
+        for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs, enough))
+          problem.costs.push_back(
+              {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
+      input.problems.push_back(std::move(problem));
+    }
+    runtime::ranks::Tasks tasks;
+    tasks.work = [this](const Work& work, Deadline deadline) {
+      return work_.perform(work, deadline);
+    };
+    tasks.save = [this](std::span<const std::size_t> problems, const runtime::ranks::Plan& plan) {
+      for (const std::size_t s : problems) save(s, plan);
+    };
+    tasks.log = engine_.options().log;
+    return runtime::ranks::agree(communicator_, std::move(input), tasks);
+  }
+
+  /// Of a store that nobody else can see, in memory.
+  static std::uint64_t own_store() {
+    std::random_device random;
+    return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
+  }
+
+  // --- what came of it --------------------------------------------------------------------------
+
+  /// A result with this rank's own candidates, at the times that ranks agreed on. `untried_for`:
+  /// why there is no time of what ranks did not come to.
+  TuneResult result_of(
+      std::size_t s, const runtime::ranks::Record& agreed,
+      const std::string& untried_for = "it was not come to, at least on one rank") const {
+    const KernelDefinition& k = kernel(s);
+    TuneResult result;
+    runtime::describe_problem(result, k, subjects_[s].problem, engine_.device()->info());
+    result.space = lists_[s].space;
+    result.strategy = to_string(options_.together.strategy);
+    result.winner_index = agreed.winner;
+    bool untried = false;
+    for (std::size_t c = 0; c < lists_[s].configs.size(); ++c) {
+      Candidate candidate;
+      if (const Candidate* seen = work_.seen(s, c)) candidate = *seen;
+      candidate.config = lists_[s].configs[c];
+      if (is_time(agreed.times[c])) {
+        if (candidate.samples.empty()) candidate.samples = {agreed.times[c]};
+        candidate.status = CandidateStatus::measured;
+        candidate.seconds = agreed.times[c];
+        candidate.reason.clear();
+      } else if (std::isfinite(agreed.times[c])) {
+        untried = true;
+        if (candidate.status == CandidateStatus::measured || candidate.reason.empty()) {
+          candidate.status = CandidateStatus::not_tried;
+          candidate.reason = untried_for;
+        }
+      } else if (candidate.status == CandidateStatus::measured || candidate.reason.empty()) {
+        candidate.status = CandidateStatus::launch_failed;
+        candidate.reason = "it failed on another rank";
+      }
+      result.candidates.push_back(std::move(candidate));
+    }
+    for (const runtime::Version& v : engine_.versions())
+      result.versions.push_back({v.name, v.value});
+    const bool cut = options_.max_evaluations != 0 &&
+                     static_cast<double>(result.candidates.size()) < result.space.allowed;
+    result.complete = !untried && !cut;
+    result.end = options_.stop.stop_requested() ? SearchEnd::stopped
+                 : untried                      ? SearchEnd::seconds
+                 : cut                          ? SearchEnd::evaluations
+                                                : SearchEnd::finished;
+    trials_.annotate(s, result);
+    return result;
+  }
+
+  TuneResult compose(std::size_t s, const Decision& decision) const {
+    if (decision.kind != Decision::Kind::defaults) {
+      const runtime::ranks::Record& agreed = decision.plan.records[s];
+      if (records_[s] && *records_[s] == agreed) {
+        TuneResult result = known_[s]->result;
+        result.from_store = true;
+        return result;
+      }
+      return result_of(s, agreed);
+    }
+    TuneResult result = result_of(s, {runtime::ranks::Times(lists_[s].configs.size(), kUntried), 0},
+                                  "ranks use the defaults: " + decision.why.describe());
+    result.complete = false;
+    result.end = SearchEnd::stopped;
+    return result;
+  }
+
+  void save(std::size_t s, const runtime::ranks::Plan& plan) {
+    if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
+    TuneResult result = result_of(s, plan.records[s]);
+    const auto latest = engine_.recall(kernel(s), subjects_[s].problem);
+    if (latest && latest->same_space) {
+      if (!retune_ && stays(latest->result, result)) return;
+      runtime::add_missing(result, latest->result);
+    }
+    engine_.remember(kernel(s), result);
+  }
+
+  /// Of what is launched from now on, so that the same plan has the same digest tomorrow, too.
+  Digest winners_digest(std::span<const TuneResult> results) const {
+    std::string text;
+    for (std::size_t s = 0; s < results.size(); ++s) text += line_of(s, results[s]);
+    return sha256(text);
+  }
+
+  std::string line_of(std::size_t s, const TuneResult& result) const {
+    return format("{} {} {} {};", text_of({kernel(s).name}), text_of(kernel(s).types),
+                  text_of(subjects_[s].problem), text_of(result.winner().config));
+  }
+
+  RankReport report(const Decision& decision, std::span<const TuneResult> results) const {
+    RankReport report;
+    report.rank = communicator_.rank();
+    report.size = communicator_.size();
+    report.broken = decision.broken;
+    report.measured = decision.measured;
+    switch (decision.kind) {
+      case Decision::Kind::plan:
+        report.outcome = RankReport::Outcome::plan;
+        break;
+      case Decision::Kind::own:
+        report.outcome = RankReport::Outcome::own;
+        break;
+      case Decision::Kind::defaults:
+        report.outcome = RankReport::Outcome::defaults;
+        report.why = decision.why.describe();
+        return report;
+    }
+    report.plan_digest = to_hex(winners_digest(results));
+    const auto& choices = decision.plan.choices;
+    if (std::none_of(choices.begin(), choices.end(),
+                     [](const auto& choice) { return is_time(choice.seconds); })) {
+      report.outcome = RankReport::Outcome::defaults;
+      report.plan_digest.clear();
+      report.why =
+          options_.stop.stop_requested()
+              ? format("tuning was stopped on rank {}", report.rank)
+              : "no candidate was measured on every rank: all failed, or time was over, or "
+                "another rank was stopped";
+      return report;
+    }
+    if (may_measure_) return report;
+    // Nothing was measured: a plan that no record speaks for is the defaults.
+    if (std::none_of(records_.begin(), records_.end(), [](const auto& r) { return r; })) {
+      report.outcome = RankReport::Outcome::defaults;
+      report.why = lacking_.empty() ? "ranks have different records"
+                                    : format("no usable record on rank {}", lacking_);
+    }
+    return report;
+  }
+
+  void log(LogLevel level, const std::string& text) const { engine_.log(level, text); }
+  void warn(const std::string& text) const {
+    log(LogLevel::warning,
+        format("rank {} of {}: {}", communicator_.rank(), communicator_.size(), text));
+  }
+
+  Engine& engine_;
+  std::span<const Subject> subjects_;
+  const TuneOptions& options_;
+  Trials& trials_;
+  Communicator& communicator_;
+  const bool for_launch_, may_measure_;
+  std::vector<std::optional<Recall>> known_;  ///< that answer the request and can be launched
+  std::vector<CandidateList> lists_;
+  std::vector<std::optional<runtime::ranks::Record>> records_;
+  RankWork work_;
+  std::array<bool, HeldMessage::kPlaces> same_{};
+  bool retune_ = false;                 ///< some rank is asked to measure again
+  std::optional<RankFailure> refused_;  ///< the first rank that takes no part, and why
+  std::string lacking_;                 ///< ranks without a record of some subject
+};
+
+TuneOptions Engine::with_ranks(TuneOptions options) const {
+  if (!options.ranks && options_.tuning.ranks) {
+    options.ranks = options_.tuning.ranks;
+    options.together = options_.tuning.together;
+  }
+  return options;
+}
+
+std::vector<TuneResult> Engine::tune_together(std::span<const Subject> subjects,
+                                              const TuneOptions& asked, Trials& trials,
+                                              bool for_launch) {
+  if (subjects.empty()) return {};
+  TuneOptions options = with_ranks(asked);
+  if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
+  const auto turn = options.ranks->turn();
+  const auto mine = turn_.take();
+  try {
+    runtime::check(options);
+    runtime::ranks::check(options.together, options.ranks->size());
+  } catch (const UserError& error) {
+    TogetherRun(*this, subjects, options, trials, *options.ranks, for_launch).refuse(error.what());
+    throw;
+  }
+  try {
+    TogetherRun run(*this, subjects, options, trials, *options.ranks, for_launch);
+    std::vector<TuneResult> results = run.run();
+    for (std::size_t s = 0; s < results.size(); ++s) {
+      const TuneResult& result = results[s];
+      if (!result.from_store) ++tuned_;
+      log(LogLevel::info,
+          format("{} {}: {} by {} of rank {} of {}", result.kernel,
+                 subjects[s].kernel->describe_problem(result.problem),
+                 result.describe(result.winner()), to_string(result.agreed->outcome),
+                 result.agreed->rank, result.agreed->size));
+    }
+    return results;
+  } catch (const std::exception& error) {
+    // The others must not wait for a rank that is not coming.
+    options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
+    throw;
+  }
+}
+
+}  // namespace detail
+}  // namespace kiln

@@ -1,0 +1,46 @@
+// How ranks that know nothing of each other but a place to meet get a few bytes of rank 0's, such
+// as NCCL's unique id. Each returns on all ranks, or names who did not come.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "kiln/communicator.hpp"
+#include "runtime/transport/environment.hpp"
+
+namespace kiln::runtime::ranks {
+
+struct Meeting {
+  int rank = 0, size = 1;
+  std::string job;  ///< see job_identity
+  Deadline deadline;
+};
+
+/// A payload is at most so long.
+constexpr std::size_t kLongestPayload = 1024;
+
+/// Over TCP: rank 0 listens at `point` (on the loopback interface alone if the host is localhost),
+/// and the others connect, again and again until the deadline. What connects and is not a rank of
+/// this job is turned away.
+/// @throws EnvironmentError, naming who did not come; UserError when two processes are one rank
+void meet_over_tcp(const Meeting& meeting, const MeetingPoint& point, std::span<std::byte> payload);
+
+/// By files: rank r writes `file`.r, with a number drawn anew; rank 0 answers each number in
+/// `file`. So a rank believes no file that was not written after it came; nor does rank 0, since
+/// each rank must also repeat rank 0's number. Files are published by rename and read whole or not
+/// at all. They are removed at the end, except after a failure: then `file` says why, to ranks that
+/// still come.
+/// @throws as above
+void meet_over_file(const Meeting& meeting, const std::filesystem::path& file,
+                    std::span<std::byte> payload);
+
+// For both.
+std::uint64_t draw_number();
+/// `HOST, process PID`
+std::string this_process();
+/// `rank 3`, `ranks 1, 2 and 5 more`
+std::string name_ranks(const std::vector<int>& ranks);
+
+}  // namespace kiln::runtime::ranks

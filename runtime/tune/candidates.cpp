@@ -1,0 +1,138 @@
+#include "runtime/tune/candidates.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/measure/race.hpp"
+#include "runtime/support/infinity.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Lines of an error that are shown of each kind.
+constexpr int kShownLines = 12;
+
+/// Errors that differ in nothing but numbers (of the config, of lines) are of one kind.
+std::string kind_of(const std::string& reason) {
+  std::string kind;
+  std::size_t begin = reason.find("error");
+  begin = begin == std::string::npos ? 0 : reason.rfind('\n', begin) + 1;  // npos + 1 is 0
+  for (const char c : reason.substr(begin, reason.find('\n', begin) - begin))
+    if (!std::isdigit(static_cast<unsigned char>(c)))
+      kind += c;
+    else if (kind.empty() || kind.back() != '#')
+      kind += '#';
+  return kind;
+}
+
+/// The first lines of a text.
+std::string shortened(const std::string& text) {
+  std::size_t end = 0;
+  for (int line = 0; line < kShownLines && end != std::string::npos; ++line)
+    end = text.find('\n', line == 0 ? 0 : end + 1);
+  const auto more =
+      end == std::string::npos
+          ? 0
+          : std::count(text.begin() + static_cast<std::ptrdiff_t>(end) + 1, text.end(), '\n');
+  return more > 0 ? format("{}\n  (and {} lines more)", text.substr(0, end), more) : text;
+}
+
+/// A winner must beat the default by this much at least, whatever the samples' own deviation.
+constexpr double kLeastGain = 0.01;
+
+}  // namespace
+
+bool was_built(const Candidate& c) noexcept {
+  return c.status == CandidateStatus::measured || c.status == CandidateStatus::compile_failed ||
+         c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result;
+}
+
+std::optional<std::size_t> Candidates::find(const Values& config) const {
+  const auto found = index_.find(config);
+  return found == index_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::size_t Candidates::add(const Values& config) {
+  const auto [place, added] = index_.emplace(config, size());
+  if (!added) return place->second;
+  result_.candidates.emplace_back().config = config;
+  scores_.push_back(kInfinity);
+  auto& [cost, places] = orders_.emplace_back();
+  if (cost_) cost = cost_(config);
+  for (std::size_t i = 0; i < config.size(); ++i) {
+    const auto& values = space_.parameters()[i].values;
+    places.push_back(static_cast<std::size_t>(std::find(values.begin(), values.end(), config[i]) -
+                                              values.begin()));
+  }
+  return place->second;
+}
+
+std::size_t Candidates::adopt(const Candidate& candidate) {
+  const std::size_t index = add(candidate.config);
+  result_.candidates[index] = candidate;
+  if (candidate.status == CandidateStatus::measured)
+    scores_[index] = quantile(candidate.samples, 0.2);
+  return index;
+}
+
+void Candidates::reject(std::size_t index, CandidateStatus status, std::string reason) {
+  Candidate& candidate = result_.candidates[index];
+  candidate.status = status;
+  candidate.reason = std::move(reason);
+  scores_[index] = kInfinity;
+}
+
+std::vector<std::size_t> Candidates::ranked() const {
+  std::vector<std::size_t> ranked;
+  for (std::size_t i = 0; i < size(); ++i)
+    if (scores_[i] < kInfinity) ranked.push_back(i);
+  std::sort(ranked.begin(), ranked.end(), [&](std::size_t a, std::size_t b) {
+    return scores_[a] != scores_[b] ? scores_[a] < scores_[b] : before(a, b);
+  });
+  return ranked;
+}
+
+std::optional<std::size_t> Candidates::decide() const {
+  const std::vector<std::size_t> order = ranked();
+  if (order.empty()) return {};
+  const std::size_t best = order.front();
+  const double band = std::max({kLeastGain, relative_deviation(result_.candidates[best].samples),
+                                relative_deviation(result_.candidates[0].samples)});
+  const double limit = scores_[best] * (1 + band);
+  if (scores_[0] <= limit) return 0;
+  std::size_t winner = best;
+  for (const std::size_t i : order)
+    if (scores_[i] <= limit && result_.candidates[i].samples.size() > 1 && before(i, winner))
+      winner = i;
+  return winner;
+}
+
+void Candidates::fail(const std::string& what) const {
+  std::vector<TuningFailedError::Reason> reasons;
+  std::string text = what;
+  // By kind: how many there are, and the first of them.
+  std::map<std::pair<CandidateStatus, std::string>, std::pair<std::size_t, std::size_t>> grouped;
+  for (const Candidate& c : result_.candidates) {
+    grouped.try_emplace({c.status, kind_of(c.reason)}, 0, reasons.size()).first->second.first++;
+    reasons.push_back({result_.describe(c), std::string(to_string(c.status)) + ": " + c.reason});
+  }
+  for (const auto& [kind, seen] : grouped) {
+    const auto& [count, first] = seen;
+    text += format("\n  {} x (e.g. {}) {}", count, reasons[first].config,
+                   shortened(reasons[first].reason));
+  }
+  for (const auto& refused : result_.space.rejected)
+    if (refused.count > 0)
+      text +=
+          format("\n  {}{:.0f} configs refused beforehand: {}", result_.space.exact ? "" : "about ",
+                 static_cast<double>(refused.count), refused.reason);
+  throw TuningFailedError(text, std::move(reasons));
+}
+
+}  // namespace kiln::runtime

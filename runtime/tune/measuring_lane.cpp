@@ -1,0 +1,329 @@
+#include "runtime/tune/measuring_lane.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/measure/race.hpp"
+#include "runtime/support/infinity.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+using Phase = TuneProgress::Phase;
+
+namespace {
+
+/// Modules of so many of the best stay loaded.
+constexpr std::size_t kKept = 16;
+/// A thread pool's start and the clock's own noise need a longer sample than a GPU's events.
+constexpr double kHostSampleSeconds = 2e-4;
+/// On a CPU that others use as well, more seconds say more than more samples.
+constexpr double kHostFinalSeconds = 3, kHostLeastFinalSeconds = 0.8;
+constexpr const char* kNoTimeLeft = "the budget ended before";
+
+/// A disturbance only ever adds time: what is compared is the time of the quieter samples.
+double undisturbed(const std::vector<double>& samples) { return quantile(samples, 0.2); }
+
+/// The same candidate, not timed yet.
+Contestant again(const Contestant& c) {
+  Contestant fresh;
+  fresh.candidate = c.candidate;
+  fresh.kernel = c.kernel;
+  fresh.geometry = c.geometry;
+  fresh.data = c.data;
+  return fresh;
+}
+
+}  // namespace
+
+MeasuringLane::MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                             std::shared_ptr<Device> device, const TuneOptions& options,
+                             TuneResult& result, Candidates& candidates, TraceLog& trace,
+                             Progress progress, DeviceWorkload& workload)
+    : kernel_(kernel),
+      problem_(problem),
+      device_(std::move(device)),
+      options_(options),
+      result_(result),
+      candidates_(candidates),
+      trace_(trace),
+      progress_(std::move(progress)),
+      workload_(workload) {}
+
+void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
+                                  const TimeLimit& deadline) {
+  std::vector<Contestant> contestants;
+  std::size_t done = 0;
+  for (const BuildQueue::Finished& finished : group) {
+    if (!finished.build.from_store) ++result_.compiled;
+    progress_(Phase::verify, ++done, group.size());
+    if (deadline.passed() && (leader_ || !contestants.empty())) {
+      candidates_[finished.id].reason = kNoTimeLeft;
+      continue;
+    }
+    if (auto contestant = load(finished.id, finished.build); contestant && verify(*contestant))
+      contestants.push_back(std::move(*contestant));
+  }
+  time(contestants, deadline);
+}
+
+std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& build) {
+  const auto begin = Clock::now();
+  const auto refuse = [&](CandidateStatus status, std::string reason) {
+    candidates_.reject(index, status, std::move(reason));
+    return std::nullopt;
+  };
+  Candidate& candidate = candidates_[index];
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    return refuse(CandidateStatus::compile_failed, failure->log);
+  Contestant contestant;
+  contestant.candidate = index;
+  contestant.geometry = kernel_.geometry(candidate.config, problem_);
+  const LaunchGeometry& g = contestant.geometry;
+  const auto& r = build.binary()->resources;
+  candidate.resources = {r.registers, r.spill_stores + r.spill_loads,
+                         r.static_shared + static_cast<int>(g.shared_bytes)};
+  if (std::string problem = resource_problem(r, g, device_->info().limits); !problem.empty())
+    return refuse(CandidateStatus::exceeds_limits, std::move(problem));
+  try {
+    contestant.kernel = device_->load(*build.binary(), g.shared_bytes);
+    const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
+    if (device_->occupancy(*contestant.kernel, threads, g.shared_bytes) == 0)
+      return refuse(CandidateStatus::exceeds_limits, "not one block fits a multiprocessor");
+    contestant.data = workload_.module_data(contestant.kernel, candidate.config);
+  } catch (const Error& error) {
+    return refuse(CandidateStatus::launch_failed, error.what());
+  }
+  result_.verify_seconds += trace_.add("load", "tuner", describe(index), begin);
+  return contestant;
+}
+
+/// True when its outputs are right.
+bool MeasuringLane::verify(const Contestant& c) {
+  workload_.expect();  // its failure is not the candidate's
+  const auto begin = Clock::now();
+  const Stream stream = device_->tuning_stream();
+  bool right = false;
+  try {
+    const DeviceWorkload::Verdict verdict = workload_.verify(stream, [&] {
+      if (c.data) c.data->fill();
+      device_->launch_checked(*c.kernel, c.geometry, stream, workload_.arguments());
+    });
+    if (c.data) c.data->look_for_changes();
+    candidates_[c.candidate].max_error = verdict.max_error;
+    right = verdict.right;
+    if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
+  } catch (const Error& error) {
+    if (device_->lost()) lose_device(c.candidate, error.what());
+    candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());
+  }
+  result_.verify_seconds += trace_.add("verify", "tuner", describe(c.candidate), begin);
+  return right;
+}
+
+void MeasuringLane::lose_device(std::size_t candidate, const std::string& why) {
+  candidates_.reject(candidate, CandidateStatus::launch_failed, why);
+  throw DeviceLost(format("kernel {} with {}: {}", kernel_.name, describe(candidate), why));
+}
+
+/// `work` times contestants.
+template <class Work>
+auto MeasuringLane::guarded(std::vector<Contestant>& contestants, const Work& work) {
+  try {
+    return work();
+  } catch (const DeviceLost& error) {
+    for (const Contestant& c : contestants)
+      if (c.failure == error.what()) lose_device(c.candidate, c.failure);
+    throw;
+  }
+}
+
+/// The best so far runs again beside every group: times from different minutes are not compared,
+/// but scaled by how its own time changed.
+void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& deadline) {
+  if (contestants.empty()) return;
+  const auto begin = Clock::now();
+  const auto is_leader = [&](const Contestant& c) { return c.candidate == leader_; };
+  if (leader_ && std::none_of(contestants.begin(), contestants.end(), is_leader))
+    if (const auto loaded = loaded_.find(*leader_); loaded != loaded_.end())
+      contestants.push_back(again(loaded->second));
+  RaceOptions options = race_options();
+  options.deadline = deadline;
+  const MeasureReport report = guarded(contestants, [&] {
+    return measure(
+        *device_, workload_, contestants, options,
+        [](std::size_t candidate) { return candidate == 0; },
+        [&](std::size_t done, std::size_t total) { progress_(Phase::time, done, total); });
+  });
+  warn(report.warnings);
+  const bool failed = drop_failed(contestants);
+  if (const std::string damage = workload_.repair(); !damage.empty()) {
+    // Times that were taken on damaged data do not count, if the next ones will not be.
+    if (drop_culprits(contestants) || failed) {
+      keep_the_best();
+      for (Contestant& c : contestants) c = again(c);
+      result_.time_seconds += trace_.add("time", "tuner", "on data that were damaged", begin);
+      return time(contestants, deadline);
+    }
+    warn_of(damage);
+  }
+  double pace = 1;
+  if (const auto leader = std::find_if(contestants.begin(), contestants.end(), is_leader);
+      leader != contestants.end() && !leader->samples.empty())
+    pace = undisturbed(leader->samples) / candidates_.score(*leader_);
+  for (Contestant& c : contestants) {
+    Candidate& candidate = candidates_[c.candidate];
+    if (c.samples.empty()) {
+      if (!was_built(candidate)) candidate.reason = kNoTimeLeft;
+      continue;
+    }
+    candidate.status = CandidateStatus::measured;
+    candidate.reason.clear();
+    candidate.samples = c.samples;
+    candidate.seconds = median(c.samples);
+    candidates_.set_score(c.candidate, undisturbed(c.samples) / pace);
+    loaded_[c.candidate] = std::move(c);
+  }
+  keep_the_best();
+  result_.time_seconds +=
+      trace_.add("time", "tuner", format("{} candidates", contestants.size()), begin);
+}
+
+RaceOptions MeasuringLane::race_options() const {
+  RaceOptions options;
+  options.cold_cache = options_.cold_cache;
+  if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
+  return options;
+}
+
+bool MeasuringLane::drop_failed(std::vector<Contestant>& contestants) {
+  return 0 != std::erase_if(contestants, [&](const Contestant& c) {
+           if (c.failure.empty()) return false;
+           candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
+           loaded_.erase(c.candidate);
+           return true;
+         });
+}
+
+/// Verification makes one launch; a candidate that writes an input, or beyond an array, in later
+/// ones alone is found here, if it does so again. False: nobody did.
+bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
+  const RaceOptions options = race_options();
+  return 0 != std::erase_if(contestants, [&](const Contestant& c) {
+           std::vector<Contestant> alone{again(c)};
+           guarded(alone, [&] {
+             return measure(*device_, workload_, alone, options, [](std::size_t) { return true; },
+                            {});
+           });
+           const std::string why = workload_.repair();
+           if (why.empty()) return false;
+           candidates_.reject(c.candidate, CandidateStatus::wrong_result,
+                              "while it was timed, " + why);
+           candidates_[c.candidate].samples.clear();
+           candidates_[c.candidate].max_error = kInfinity;
+           loaded_.erase(c.candidate);
+           return true;
+         });
+}
+
+void MeasuringLane::warn_of(const std::string& damage) {
+  warn({format("a kernel {} while it was timed; which one could not be told", damage)});
+}
+
+void MeasuringLane::keep_the_best() {
+  const std::vector<std::size_t> ranked = candidates_.ranked();
+  leader_.reset();
+  if (!ranked.empty()) leader_ = ranked.front();
+  const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(std::min(ranked.size(), kKept));
+  std::erase_if(loaded_, [&](const auto& loaded) {
+    return loaded.first != 0 && std::find(ranked.begin(), end, loaded.first) == end;
+  });
+}
+
+std::optional<std::size_t> MeasuringLane::hold_finals(
+    std::span<const std::size_t> leading, std::span<const std::size_t> others,
+    const TimeLimit& deadline, const std::function<Build(const Values&)>& build) {
+  std::vector<Contestant> finalists;
+  FinalsOptions options;
+  options.must_beat = 0;
+  options.cold_cache = options_.cold_cache;
+  if (device_->shares_cpu()) {
+    options.seconds = kHostFinalSeconds;
+    options.least_seconds = kHostLeastFinalSeconds;
+  }
+  for (const std::size_t i : leading)
+    if (auto contestant = enter(i, deadline, build)) {
+      finalists.push_back(std::move(*contestant));
+      ++options.must_beat;
+    }
+  for (const std::size_t i : others)
+    if (auto contestant = enter(i, deadline, build)) finalists.push_back(std::move(*contestant));
+  if (finalists.size() < 2 || deadline.passed()) return {};
+  options.deadline = deadline;
+  const auto begin = Clock::now();
+  progress_(Phase::finals, 0, finalists.size());
+  const FinalsResult final = guarded(finalists, [&] {
+    return finals(*device_, workload_, finalists, options,
+                  [this] { return options_.stop.stop_requested(); });
+  });
+  warn(final.warnings);
+  if (const std::string damage = workload_.repair(); !damage.empty()) {
+    std::vector<Contestant> suspects = finalists;
+    if (drop_culprits(suspects)) {
+      keep_the_best();
+      const auto usable = [&](std::span<const std::size_t> which) {
+        std::vector<std::size_t> left;
+        for (const std::size_t i : which)
+          if (candidates_[i].status == CandidateStatus::measured) left.push_back(i);
+        return left;
+      };
+      return hold_finals(usable(leading), usable(others), deadline, build);
+    }
+    warn_of(damage);
+  }
+  if (final.rounds == 0) return {};  // nothing new: what the race said counts
+  // Those who left early met other rounds than the winner did: their times are told by how they
+  // compare in the rounds that both were in.
+  const double winner = median(finalists[final.winner].samples);
+  for (std::size_t i = 0; i < finalists.size(); ++i) {
+    const Contestant& c = finalists[i];
+    if (!c.failure.empty()) {
+      candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
+    } else if (!c.samples.empty()) {
+      const double behind = final.behind[i].estimate - final.behind[final.winner].estimate;
+      candidates_[c.candidate].samples = c.samples;
+      candidates_[c.candidate].seconds = std::isfinite(behind) && std::isfinite(winner)
+                                             ? winner * std::exp(behind)
+                                             : median(c.samples);
+    }
+  }
+  result_.time_seconds +=
+      trace_.add("finals", "tuner", format("{} candidates", finalists.size()), begin);
+  if (!finalists[final.winner].failure.empty()) return {};
+  return finalists[final.winner].candidate;
+}
+
+/// A candidate that is not loaded any more, or is known from an earlier run, is loaded again.
+std::optional<Contestant> MeasuringLane::enter(std::size_t index, const TimeLimit& deadline,
+                                               const std::function<Build(const Values&)>& build) {
+  if (const auto loaded = loaded_.find(index); loaded != loaded_.end())
+    return again(loaded->second);
+  if (deadline.passed()) return {};
+  const Build built = build(candidates_[index].config);
+  if (!built.from_store) ++result_.compiled;
+  auto contestant = load(index, built);
+  if (contestant && !verify(*contestant)) contestant.reset();
+  return contestant;
+}
+
+void MeasuringLane::warn(const std::vector<std::string>& texts) {
+  result_.warnings.insert(result_.warnings.end(), texts.begin(), texts.end());
+}
+
+std::string MeasuringLane::describe(std::size_t index) const {
+  return kernel_.space.describe(candidates_[index].config);
+}
+
+}  // namespace kiln::runtime

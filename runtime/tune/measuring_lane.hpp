@@ -1,0 +1,88 @@
+// From a binary to a time: the one lane of a tuning run in which candidates are loaded, verified
+// and timed.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "kiln/definition.hpp"
+#include "kiln/tune.hpp"
+#include "runtime/build/build_queue.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/measure/device_workload.hpp"
+#include "runtime/measure/finals.hpp"
+#include "runtime/support/time_limit.hpp"
+#include "runtime/support/trace.hpp"
+#include "runtime/tune/candidates.hpp"
+
+namespace kiln::runtime {
+
+/// Not thread-safe. Everything that it is given must outlive it.
+class MeasuringLane {
+ public:
+  using Progress = std::function<void(TuneProgress::Phase, std::size_t done, std::size_t total)>;
+
+  MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                std::shared_ptr<Device> device, const TuneOptions& options, TuneResult& result,
+                Candidates& candidates, TraceLog& trace, Progress progress,
+                DeviceWorkload& workload);
+
+  /// The best candidate of an earlier run: its time is the pace by which this run's are scaled.
+  void set_leader(std::size_t candidate) { leader_ = candidate; }
+  /// The best by score; nothing while there is none.
+  std::optional<std::size_t> leader() const noexcept { return leader_; }
+
+  /// Loads, verifies and times; every candidate of the group has its status afterwards. Past the
+  /// deadline that is `not_tried`, except for the first candidate of all that can be used.
+  /// @throws DeviceLost, as hold_finals() does: only the candidate that did it is rejected.
+  void measure_group(std::span<const BuildQueue::Finished> group, const TimeLimit& deadline);
+
+  /// Times candidates once more, side by side: `leading` ones are replaced only when one is
+  /// certainly faster. `build` gets a binary again; past the deadline none is asked for. The
+  /// winner; nothing when fewer than two can be loaded or all fail.
+  std::optional<std::size_t> hold_finals(std::span<const std::size_t> leading,
+                                         std::span<const std::size_t> others,
+                                         const TimeLimit& deadline,
+                                         const std::function<Build(const Values&)>& build);
+
+ private:
+  std::optional<Contestant> load(std::size_t index, const Build& build);
+  bool verify(const Contestant& contestant);
+  void time(std::vector<Contestant>& contestants, const TimeLimit& deadline);
+  /// Removes the contestants that failed while they were timed, and rejects them. True if any.
+  bool drop_failed(std::vector<Contestant>& contestants);
+  /// Times each alone, to learn which of them wrote what it may not; removes and rejects those.
+  /// True if any.
+  bool drop_culprits(std::vector<Contestant>& contestants);
+  void warn_of(const std::string& damage);
+  RaceOptions race_options() const;
+  /// Says which candidate it was that lost the device.
+  [[noreturn]] void lose_device(std::size_t candidate, const std::string& why);
+  template <class Work>
+  auto guarded(std::vector<Contestant>& contestants, const Work& work);
+  void keep_the_best();
+  std::optional<Contestant> enter(std::size_t index, const TimeLimit& deadline,
+                                  const std::function<Build(const Values&)>& build);
+  void warn(const std::vector<std::string>& texts);
+  std::string describe(std::size_t index) const;
+
+  const KernelDefinition& kernel_;
+  std::span<const std::int64_t> problem_;
+  std::shared_ptr<Device> device_;
+  const TuneOptions& options_;
+  TuneResult& result_;
+  Candidates& candidates_;
+  TraceLog& trace_;
+  Progress progress_;
+  DeviceWorkload& workload_;
+  std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
+  std::optional<std::size_t> leader_;
+};
+
+}  // namespace kiln::runtime

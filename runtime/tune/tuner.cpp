@@ -1,0 +1,500 @@
+#include "runtime/tune/tuner.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/build/build_queue.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/search/strategy.hpp"
+#include "runtime/support/infinity.hpp"
+#include "runtime/support/time_limit.hpp"
+#include "runtime/tune/candidates.hpp"
+#include "runtime/tune/cost_model.hpp"
+#include "runtime/tune/measuring_lane.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Candidates that are measured together. Small, so that a strategy soon hears of its proposals.
+constexpr std::size_t kLeastGroup = 4;
+constexpr double kSaveEvery = 0.25;  ///< seconds between two calls of `save`
+/// Scores may be disturbed: the final takes all within this band, and some more.
+constexpr double kFinalBand = 0.05;
+constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
+/// Nothing this much slower is in the final, but the default and the config in use: their scores
+/// may be disturbed, too. Unless each launch takes so many seconds.
+constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
+constexpr std::size_t kMaxWarnings = 5;
+constexpr double kFinalsShare = 0.15;    ///< of a time limit, kept for the final
+constexpr std::size_t kModelled = 2048;  ///< configs that the cost model is asked about at first
+
+/// What the cost model likes best among some configs; empty when it likes none.
+Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed) {
+  std::vector<Point> points;
+  if (const auto all = space.enumerate(); !all.empty()) {
+    const std::size_t step = (all.size() + kModelled - 1) / kModelled;
+    for (std::size_t i = 0; i < all.size(); i += step) points.push_back(all[i]);
+  } else {
+    Random random(seed);
+    for (std::size_t i = 0; i < kModelled / 8; ++i)
+      if (auto point = space.sample(random)) points.push_back(std::move(*point));
+  }
+  Values best;
+  double least = kInfinity;
+  for (const Point& point : points) {
+    Values config = space.values(point);
+    const double seconds = model.seconds(config);
+    if (seconds < least) {
+      least = seconds;
+      best = std::move(config);
+    }
+  }
+  return best;
+}
+
+/// Leaves out the candidates that were planned, but not reached.
+void drop_untried(TuneResult& result) {
+  const Values winner = result.winner().config;
+  std::size_t index = 0;
+  std::erase_if(result.candidates, [&](const Candidate& c) {
+    return index++ != result.default_index && c.status == CandidateStatus::not_tried;
+  });
+  const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
+                                  [&](const Candidate& c) { return c.config == winner; });
+  result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
+}
+
+class Listed final : public Strategy {
+ public:
+  explicit Listed(std::span<const Values> configs) : left_(configs) {}
+
+  std::vector<Values> propose(std::size_t count) override {
+    const auto next = left_.first(std::min(count, left_.size()));
+    left_ = left_.subspan(next.size());
+    return {next.begin(), next.end()};
+  }
+  void observe(std::span<const std::int64_t>, double) override {}
+
+ private:
+  std::span<const Values> left_;
+};
+
+class TuningRun {
+ public:
+  TuningRun(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+            std::shared_ptr<Device> device, Builder& builder, const TuneOptions& options,
+            const TuneContext& context)
+      : kernel_(kernel),
+        problem_(problem),
+        device_(std::move(device)),
+        limits_(device_->info().limits),
+        default_(kernel.space.default_config(device_->info().target.kind)),
+        builder_(builder),
+        options_(options),
+        context_(context),
+        candidates_(result_, kernel.space),
+        group_(options.max_seconds > 0 ? builder.threads()
+                                       : std::max<std::size_t>(kLeastGroup, builder.threads())) {
+    describe_problem(result_, kernel, problem, device_->info());
+  }
+
+  TuneResult run() {
+    check_request();
+    const SearchSpace space(kernel_.space, problem_, limits_, [this](auto config) {
+      return launch_problem(kernel_.geometry(config, problem_), limits_).empty();
+    });
+    const CostModel model(kernel_, problem_, device_->info());
+    candidates_.prefer_by([&model](auto config) { return model.seconds(config); });
+    start_search(space, model);
+    open_lane();
+    try {
+      search();
+      hold_finals();
+    } catch (const DeviceLost&) {
+      // The next run goes on from here, without the config that did it.
+      result_.complete = false;
+      saved_ = {};
+      save();
+      throw;
+    }
+    conclude();
+    return std::move(result_);
+  }
+
+ private:
+  /// The data, and where they are used.
+  void open_lane() {
+    const auto begin = Clock::now();
+    workload_ = context_.workload ? *context_.workload : nullptr;
+    if (!workload_)
+      workload_ = std::make_shared<DeviceWorkload>(kernel_, problem_, device_, options_.seed);
+    lane_.emplace(
+        kernel_, problem_, device_, options_, result_, candidates_, trace_,
+        [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); },
+        *workload_);
+    if (earlier_leader_) lane_->set_leader(*earlier_leader_);
+    result_.verify_seconds += trace_.add("data", "tuner", "", begin);
+  }
+
+  /// Beside the first compiles. Kept for a later run are only data of which all is known.
+  void expect() {
+    if (std::exchange(expects_, true)) return;
+    const auto begin = Clock::now();
+    workload_->expect();
+    if (context_.workload) *context_.workload = workload_;
+    result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
+  }
+
+  void check_request() const {
+    check(options_);
+    if (!kernel_.workload)
+      throw UserError(
+          format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
+    if (empty(kernel_.geometry(default_, problem_)))
+      throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
+                             kernel_.name, kernel_.describe_problem(problem_)));
+  }
+
+  void start_search(const SearchSpace& space, const CostModel& model) {
+    const auto begin = Clock::now();
+    adopt_prior();
+    if (!context_.only.empty()) {
+      result_.strategy = "listed";
+      strategy_ = std::make_unique<Listed>(context_.only);
+      const bool wanted =
+          std::find(context_.only.begin(), context_.only.end(), default_) != context_.only.end();
+      if (wanted || !kernel_.reference) first_.push_back(default_);
+      return;
+    }
+    result_.strategy = options_.strategy.empty() ? default_strategy() : options_.strategy;
+    strategy_ = make_strategy(
+        result_.strategy,
+        {.space = space,
+         .seed = options_.seed,
+         .budget = options_.max_evaluations - std::min(options_.max_evaluations, evaluated_),
+         .predicted = [&model](auto config) { return model.seconds(config); }});
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      if (was_built(candidates_[i])) strategy_->observe(candidates_[i].config, score(i));
+    result_.space = space.count();
+    choose_starts(space, model);
+    result_.search_seconds += trace_.add("search", "tuner", "start", begin);
+  }
+
+  /// The default leads the candidates, whatever is known of it.
+  void adopt_prior() {
+    candidates_.add(default_);
+    if (!context_.prior || context_.prior->parameters != result_.parameters) return;
+    for (const Candidate& c : context_.prior->candidates)
+      if (was_built(c) && !rejection(c.config)) candidates_.adopt(c);
+    const auto winner = candidates_.find(context_.prior->winner().config);
+    if (winner && score(*winner) < kInfinity) earlier_leader_ = winner;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) evaluated_ += was_built(candidates_[i]);
+  }
+
+  /// The default, then what others suggest; the strategy's own proposals follow.
+  void choose_starts(const SearchSpace& space, const CostModel& model) {
+    std::vector<Values> starts = context_.starts;
+    if (!context_.incumbent.empty()) starts.insert(starts.begin(), context_.incumbent);
+    starts.push_back(best_guess(space, model, options_.seed));
+    first_.push_back(default_);
+    // A leader from an earlier run sets the pace by which this run's times are compared.
+    if (earlier_leader_ && *earlier_leader_ != 0)
+      first_.push_back(candidates_[*earlier_leader_].config);
+    for (Values& config : starts) {
+      const auto point = space.point(config);
+      if (point && space.allowed(*point) && !candidates_.known(config))
+        first_.push_back(std::move(config));
+    }
+  }
+
+  void search() {
+    BuildQueue queue(builder_, kernel_, device_->info().target, trace_);
+    result_.end = SearchEnd::stopped;
+    // With a budget, the first build's time decides what else is built: nothing runs beside it.
+    if (options_.max_seconds > 0 && device_->shares_cpu()) expect();
+    while (!options_.stop.stop_requested()) {
+      // Where compiling would disturb the clock, nothing compiles while something is measured.
+      if (!device_->shares_cpu() || queue.in_flight() == 0) refill(queue);
+      if (queue.in_flight() == 0) {
+        result_.end = searched_               ? SearchEnd::finished
+                      : time_for_build(queue) ? SearchEnd::evaluations
+                                              : SearchEnd::seconds;
+        break;
+      }
+      progress(TuneProgress::Phase::compile, 0, queue.in_flight());
+      expect();
+      const auto begin = Clock::now();
+      // One measured config, and whatever happens later, there is something to keep.
+      const std::size_t count = lane_->leader() || device_->shares_cpu() ? group_ : 1;
+      // Without a leader there is no answer yet.
+      const std::vector<BuildQueue::Finished> group =
+          queue.take(count, options_.stop, lane_->leader() ? search_deadline_ : TimeLimit());
+      result_.compile_seconds += trace_.add("wait for compilers", "tuner", "", begin);
+      measure_group(group);
+      if (const auto end = limit_reached()) {
+        result_.end = *end;
+        break;
+      }
+      save();
+    }
+    result_.complete = result_.end == SearchEnd::finished;
+  }
+
+  void refill(BuildQueue& queue) {
+    const std::size_t ahead = device_->shares_cpu() ? group_ : 2 * group_;
+    const auto has_room = [&] { return queue.in_flight() < ahead && !first_goes_alone(queue); };
+    while (has_room() && !first_.empty()) {
+      const Values config = std::move(first_.front());
+      first_.pop_front();
+      // The default runs in any case, an earlier leader costs no evaluation.
+      const bool leads = config == default_ || (earlier_leader_ && candidates_.known(config));
+      if (leads ||
+          (!candidates_.known(config) && left(queue.in_flight()) > 0 && time_for_build(queue)))
+        submit(queue, config);
+    }
+    while (has_room() && !searched_) {
+      if (!time_for_build(queue)) return;
+      const std::size_t count = std::min(ahead - queue.in_flight(), left(queue.in_flight()));
+      if (count == 0) {
+        // Whether anything is left to try is worth knowing: a search that is complete is not
+        // asked for again.
+        if (queue.in_flight() == 0) searched_ = strategy_->propose(1).empty();
+        return;
+      }
+      const auto begin = Clock::now();
+      const std::vector<Values> proposals = strategy_->propose(count);
+      result_.search_seconds += trace_.add("search", "tuner", "", begin);
+      searched_ = proposals.empty();
+      for (const Values& config : proposals)
+        if (!candidates_.known(config)) submit(queue, config);  // else it will hear of it
+    }
+  }
+
+  /// With a budget, where builds share the CPU with all else: the default must be there in time,
+  /// and how long it takes tells which other builds there is time for.
+  bool first_goes_alone(const BuildQueue& queue) const {
+    return options_.max_seconds > 0 && device_->shares_cpu() && queue.in_flight() > 0 &&
+           queue.longest_build() == 0;
+  }
+
+  /// One that would outlast the budget is not begun.
+  bool time_for_build(const BuildQueue& queue) const {
+    return search_deadline_.left() >= queue.longest_build();
+  }
+
+  /// Nothing that costs no compile to refuse is compiled.
+  void submit(BuildQueue& queue, const Values& config) {
+    const std::size_t index = candidates_.add(config);
+    if (auto refused = rejection(config)) {
+      candidates_.reject(index, refused->first, std::move(refused->second));
+      strategy_->observe(config, kInfinity);
+    } else {
+      queue.submit(index, config);
+    }
+  }
+
+  void measure_group(std::span<const BuildQueue::Finished> group) {
+    std::vector<std::size_t> fresh;
+    for (const BuildQueue::Finished& finished : group)
+      if (!was_built(candidates_[finished.id])) fresh.push_back(finished.id);
+    lane_->measure_group(group, search_deadline_);
+    std::erase_if(fresh, [this](std::size_t index) { return !was_built(candidates_[index]); });
+    for (const std::size_t index : fresh)
+      strategy_->observe(candidates_[index].config, score(index));
+    evaluated_ += fresh.size();
+    result_.evaluated += fresh.size();
+  }
+
+  /// Evaluations that may still be planned.
+  std::size_t left(std::size_t planned) const {
+    if (options_.max_evaluations == 0) return std::numeric_limits<std::size_t>::max();
+    return options_.max_evaluations - std::min(options_.max_evaluations, evaluated_ + planned);
+  }
+
+  std::optional<SearchEnd> limit_reached() const {
+    if (options_.stop.stop_requested()) return SearchEnd::stopped;
+    if (const auto best = lane_->leader();
+        best && options_.target_seconds > 0 && score(*best) <= options_.target_seconds)
+      return SearchEnd::target;
+    if (search_deadline_.passed()) return SearchEnd::seconds;
+    return {};
+  }
+
+  std::optional<std::pair<CandidateStatus, std::string>> rejection(const Values& config) const {
+    if (const Constraint* broken = kernel_.space.violated(config, problem_, limits_))
+      return {{CandidateStatus::violates_constraint, broken->reason}};
+    std::string impossible = launch_problem(kernel_.geometry(config, problem_), limits_);
+    if (!impossible.empty()) return {{CandidateStatus::exceeds_limits, std::move(impossible)}};
+    return {};
+  }
+
+  /// Those near the best meet the default and the config in use, in the order of preference.
+  void hold_finals() {
+    const std::vector<std::size_t> ranked = candidates_.ranked();
+    if (!context_.finals || ranked.size() < 2 || result_.end == SearchEnd::stopped) return;
+    std::vector<std::size_t> leading, others;
+    for (const auto index : {std::optional<std::size_t>(0), candidates_.find(context_.incumbent)})
+      if (index && score(*index) < kInfinity &&
+          (score(*index) <= score(ranked.front()) * kHopeless ||
+           score(*index) < kHopelessSeconds) &&
+          std::find(leading.begin(), leading.end(), *index) == leading.end())
+        leading.push_back(*index);
+    for (const std::size_t i : ranked) {
+      const double behind = score(i) / score(ranked.front());
+      if (others.size() == kMaxFinalists || behind > kHopeless ||
+          (behind > 1 + kFinalBand && others.size() >= kFewestFinalists))
+        break;
+      if (std::find(leading.begin(), leading.end(), i) == leading.end()) others.push_back(i);
+    }
+    std::sort(others.begin(), others.end(),
+              [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
+    const TimeLimit deadline(options_.max_seconds, start_);
+    expect();
+    winner_ = lane_->hold_finals(leading, others, deadline, [this](const Values& config) {
+      return builder_.build(kernel_, config, device_->info().target);
+    });
+  }
+
+  void conclude() {
+    Candidate& base = candidates_[0];
+    if (base.status == CandidateStatus::not_tried)
+      base.reason = "the run was stopped before";
+    else if (base.status != CandidateStatus::measured)
+      result_.warnings.push_back(
+          format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
+    if (!winner_) winner_ = candidates_.decide();
+    if (!winner_ && result_.end != SearchEnd::stopped)
+      candidates_.fail(format("kernel {} for {}: not one of {} candidates can be used",
+                              kernel_.name, kernel_.describe_problem(problem_),
+                              candidates_.size()));
+    result_.winner_index = winner_.value_or(0);
+    drop_untried(result_);
+    limit_warnings();
+    result_.spans = trace_.take();
+    result_.wall_seconds = seconds_since(start_);
+  }
+
+  /// On a disturbed machine every group has something to say.
+  void limit_warnings() {
+    std::vector<std::string>& warnings = result_.warnings;
+    if (warnings.size() <= kMaxWarnings) return;
+    const std::size_t more = warnings.size() - kMaxWarnings;
+    warnings.resize(kMaxWarnings);
+    warnings.push_back(format("and {} more of the kind", more));
+  }
+
+  void save() {
+    if (!context_.save || seconds_since(saved_) < kSaveEvery) return;
+    const auto winner = candidates_.decide();
+    if (!winner) return;
+    const auto begin = Clock::now();
+    TuneResult so_far = result_;
+    so_far.winner_index = *winner;
+    so_far.end = SearchEnd::stopped;  // as far as the saved record can know
+    drop_untried(so_far);
+    context_.save(so_far);
+    saved_ = Clock::now();
+    trace_.add("save", "tuner", "", begin);
+  }
+
+  double score(std::size_t index) const { return candidates_.score(index); }
+  void progress(TuneProgress::Phase phase, std::size_t done, std::size_t total) const {
+    if (!options_.progress) return;
+    const auto best = lane_ ? lane_->leader() : std::nullopt;
+    const double seconds = best ? score(*best) : 0;
+    options_.progress({phase, done, total, evaluated_, seconds < kInfinity ? seconds : 0});
+  }
+
+  const Clock::time_point start_ = Clock::now();
+  const KernelDefinition& kernel_;
+  std::span<const std::int64_t> problem_;
+  std::shared_ptr<Device> device_;
+  const DeviceLimits& limits_;
+  const Values& default_;
+  Builder& builder_;
+  const TuneOptions& options_;
+  const TuneContext& context_;
+
+  TuneResult result_;
+  Candidates candidates_;
+  TraceLog trace_;
+  std::unique_ptr<Strategy> strategy_;
+  std::deque<Values> first_;  ///< to be tried before the strategy's proposals
+  std::shared_ptr<DeviceWorkload> workload_;
+  std::optional<MeasuringLane> lane_;
+  std::optional<std::size_t> earlier_leader_, winner_;
+  const std::size_t group_;
+  const TimeLimit search_deadline_{options_.max_seconds * (context_.finals ? 1 - kFinalsShare : 1),
+                                   start_};
+  std::size_t evaluated_ = 0;  ///< earlier runs' included
+  bool searched_ = false;      ///< the strategy has no more
+  bool expects_ = false;       ///< what is right is known, as far as a reference tells it
+  Clock::time_point saved_{};
+};
+
+}  // namespace
+
+bool empty(const LaunchGeometry& g) noexcept {
+  return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0;
+}
+
+void check(const TuneOptions& options) {
+  for (const double limit : {options.max_seconds, options.target_seconds})
+    if (!(limit >= 0) || std::isinf(limit))
+      throw UserError(format("tuning: {} is not a number of seconds to tune by", limit));
+  check_strategy(options.strategy);
+}
+
+bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) {
+  const TuneResult& known = recall.result;
+  if (options.retune || !recall.same_space) return false;
+  if (for_launch) return true;
+  if (options.max_evaluations != 0 &&
+      static_cast<std::size_t>(std::count_if(known.candidates.begin(), known.candidates.end(),
+                                             was_built)) >= options.max_evaluations)
+    return true;
+  if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
+  return known.complete && (options.strategy.empty() || options.strategy == known.strategy ||
+                            static_cast<double>(known.candidates.size()) >= known.space.allowed);
+}
+
+void add_missing(TuneResult& result, const TuneResult& earlier) {
+  std::map<Values, std::size_t> there;
+  for (std::size_t i = 0; i < result.candidates.size(); ++i)
+    there.emplace(result.candidates[i].config, i);
+  for (const Candidate& c : earlier.candidates) {
+    if (!was_built(c)) continue;
+    const auto [place, absent] = there.emplace(c.config, result.candidates.size());
+    if (absent)
+      result.candidates.push_back(c);
+    else if (result.candidates[place->second].status == CandidateStatus::not_tried)
+      result.candidates[place->second] = c;
+  }
+}
+
+TuneResult not_tuned(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                     const DeviceInfo& device, SearchEnd end, std::string why) {
+  TuneResult result;
+  describe_problem(result, kernel, problem, device);
+  Candidate& base = result.candidates.emplace_back();
+  base.config = kernel.space.default_config(device.target.kind);
+  base.reason = std::move(why);
+  result.end = end;
+  return result;
+}
+
+TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                const std::shared_ptr<Device>& device, Builder& builder, const TuneOptions& options,
+                const TuneContext& context) {
+  return TuningRun(kernel, problem, device, builder, options, context).run();
+}
+
+}  // namespace kiln::runtime

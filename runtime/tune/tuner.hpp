@@ -1,0 +1,62 @@
+// From a kernel and a problem to a winner: propose, reject, compile, verify, time, decide.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "kiln/definition.hpp"
+#include "kiln/tune.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/measure/device_workload.hpp"
+#include "runtime/tune/record.hpp"
+
+namespace kiln::runtime {
+
+/// A problem with nothing to do.
+bool empty(const LaunchGeometry& geometry) noexcept;
+
+/// @throws UserError on a limit that is no number of seconds or a strategy that does not exist.
+void check(const TuneOptions& options);
+
+/// Whether a stored answer suffices: it is what the search that is asked for would at best come to.
+/// A launch is content with an unfinished one.
+bool answers(const Recall& recall, const TuneOptions& options, bool for_launch);
+
+/// Adds candidates of an earlier run that this one has not come to.
+void add_missing(TuneResult& result, const TuneResult& earlier);
+
+/// What a tuning run may start from and whom it tells.
+struct TuneContext {
+  /// An earlier result whose candidates are taken over and not tried again; or null.
+  const TuneResult* prior = nullptr;
+  /// Configs to try right after the default, best guess first: winners of neighbouring problems and
+  /// of similar devices. Those outside the space are passed over.
+  std::vector<Values> starts;
+  /// The config in use until now, if any: replaced only by one that is faster beyond the noise.
+  Values incumbent;
+  /// If not empty, exactly these are tried, in this order, instead of what a strategy proposes; and
+  /// the default, where outputs can be held against nothing else.
+  std::span<const Values> only{};
+  bool finals = true;  ///< time the best once more, side by side
+  /// Where the data of the problem are, or, if there are none yet, are put; null: they are made for
+  /// this run.
+  std::shared_ptr<DeviceWorkload>* workload = nullptr;
+  /// Called now and then, with a result that is whole, but unfinished.
+  std::function<void(const TuneResult&)> save;
+};
+
+/// The answer of a run that ended before it began: the default, not tried.
+TuneResult not_tuned(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                     const DeviceInfo& device, SearchEnd end, std::string why);
+
+/// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
+/// @throws UserError on a space or workload that makes no sense, TuningFailedError when no
+/// candidate can be used, EnvironmentError when the device or compiler fails as a whole.
+TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                const std::shared_ptr<Device>& device, Builder& builder, const TuneOptions& options,
+                const TuneContext& context);
+
+}  // namespace kiln::runtime

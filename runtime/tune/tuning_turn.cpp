@@ -1,0 +1,23 @@
+#include "runtime/tune/tuning_turn.hpp"
+
+namespace kiln::runtime {
+
+TuningTurn::Hold TuningTurn::take(const TimeLimit& deadline, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  const auto may_have_it = [this] { return !is_anothers(); };
+  const bool free = deadline.at() ? free_.wait_until(lock, stop, *deadline.at(), may_have_it)
+                                  : free_.wait(lock, stop, may_have_it);
+  if (!free) return {};
+  owner_ = std::this_thread::get_id();
+  ++depth_;
+  return Hold(*this);
+}
+
+void TuningTurn::give_back() {
+  std::lock_guard lock(mutex_);
+  if (--depth_ > 0) return;
+  owner_ = std::thread::id();
+  free_.notify_one();
+}
+
+}  // namespace kiln::runtime

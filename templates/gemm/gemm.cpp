@@ -1,0 +1,207 @@
+// Host half of gemm.hpp: space, launch, reference. The space lives here and not in the header, so
+// that a new value leaves the kernel's source, and with it every compiled binary, as it is.
+#include "kiln/paths.hpp"
+#include "templates/gemm/gemm_cost.hpp"
+#include "templates/gemm/gemm_reference.hpp"
+#include "templates/kernels.hpp"
+
+namespace kiln::templates {
+
+namespace {
+
+/// Registers for a thread's sums, and an estimate of those for operands and addresses.
+constexpr int registers(const Gemm& c) {
+  const int elements = c.tile_m * c.tile_n;
+  switch (c.body) {
+    case GemmBody::mma:
+      return elements / 32 + (c.tile_m + c.tile_n) / 4 + 40;
+    case GemmBody::wgmma:
+      return elements / 128 + 60;
+    case GemmBody::simt:
+      break;
+  }
+  return elements + (c.tile_m + 1) * c.vector + 40;
+}
+
+template <class T>
+constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
+  using P = const GemmProblem&;
+  using D = const DeviceLimits&;
+  return space.values(&Gemm::block_m, {16, 32, 64, 128, 256})
+      .values(&Gemm::block_n, {16, 32, 64, 128, 256})
+      .values(&Gemm::block_k, {32, 64, 128, 256, 512, 1024})
+      .values(&Gemm::stages, {1, 2, 3, 4, 5})
+      .values(&Gemm::group_m, {1, 4, 8, 16})
+      .where("tiles divide blocks, and vector divides block_k",
+             [](const Gemm& c, P, D) { return c.divides(); })
+      .where("threads per block fit the device, and are whole warps on a GPU",
+             [](const Gemm& c, P, D d) {
+               return c.threads() <= d.max_threads_per_block &&
+                      (d.on_host() || c.threads() % d.warp_size == 0);
+             })
+      .where("buffers fit shared memory",
+             [](const Gemm& c, P, D d) {
+               return c.shared_bytes(sizeof(T)) <= static_cast<unsigned>(d.shared_per_block_optin);
+             })
+      .where(
+          "tensor cores are those of sm_80 or later, wgmma of sm_90, and take 8 elements per "
+          "access",
+          [](const Gemm& c, P, D d) {
+            const int capability = d.compute_capability;
+            return c.body == GemmBody::simt ||
+                   (c.vector == 8 &&
+                    (c.body == GemmBody::mma ? capability >= 80 : capability == 90));
+          })
+      .where("a 2-byte GEMM uses the tensor cores where there are some",
+             [](const Gemm& c, P, D d) {
+               return c.body != GemmBody::simt || sizeof(T) != 2 || d.compute_capability < 80;
+             })
+      .where("a block of more than 64 rows (host: 16) has rows of C for more than half of them",
+             [](const Gemm& c, P p, D d) {
+               return c.block_m <= (d.on_host() ? 16 : 64) || c.block_m < 2 * p.m;
+             })
+      .where("a GPU moves at most 16 bytes per access",
+             [](const Gemm& c, P, D d) { return d.on_host() || c.vector * sizeof(T) <= 16; })
+      .where("a thread's sums and operands fit its registers",
+             [](const Gemm& c, P, D d) {
+               return d.on_host() ||
+                      (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block);
+             })
+      .where("a GPU's thread copies at most 32 accesses of a slice, for their addresses' sake",
+             [](const Gemm& c, P, D d) {
+               return d.on_host() ||
+                      (c.block_m + c.block_n) * (c.block_k / c.vector) <= 32 * c.threads();
+             })
+      .where(
+          "a thread has at most 64 sums (simt), a warp's tile is at most 64 wide, wgmma has 3 "
+          "stages",
+          [](const Gemm& c, P, D) {
+            switch (c.body) {
+              case GemmBody::simt:
+                return c.tile_m * c.tile_n <= 64;
+              case GemmBody::mma:
+                return c.tile_m <= 64 && c.tile_n <= 64;
+              case GemmBody::wgmma:
+                break;
+            }
+            return c.stages >= 3;
+          })
+      .where("the host copies at once: more than 1 stage only takes memory",
+             [](const Gemm& c, P, D d) { return !d.on_host() || c.stages == 1; })
+      .where(
+          "slices are at most 128 elements of k on a GPU, at least 128 on the host",
+          [](const Gemm& c, P, D d) { return d.on_host() ? c.block_k >= 128 : c.block_k <= 128; })
+      .where("a host thread's 4 to 32 sums are vector registers",
+             [](const Gemm& c, P, D d) {
+               return !d.on_host() || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
+             })
+      .where("a host block's slices stay in its core's cache: at most 128 columns",
+             [](const Gemm& c, P, D d) { return !d.on_host() || c.block_n <= 128; })
+      .where("groups of block rows differ: 8, or fewer than there are, or more of more than 8",
+             [](const Gemm& c, P p, D) {
+               return c.group_m == 8 ||
+                      c.tiles_m(p.m) > static_cast<unsigned>(c.group_m < 8 ? c.group_m : 8);
+             })
+      .where("the grid fits the device",
+             [](const Gemm& c, P p, D d) {
+               return 1.0 * c.tiles_m(p.m) * c.tiles_n(p.n) <= d.max_grid.x;
+             })
+      .checked();
+}
+
+/// A thread of the host holds 4 x 4 sums, each a vector over k.
+constexpr Gemm kHostDefault{.body = GemmBody::simt,
+                            .block_m = 16,
+                            .block_n = 32,
+                            .block_k = 256,
+                            .stages = 1,
+                            .tile_m = 4,
+                            .tile_n = 4,
+                            .vector = 16,
+                            .group_m = 8};
+
+template <class T>
+constexpr Space<Gemm, GemmProblem> gemm_space() {
+  if constexpr (sizeof(T) == 2)
+    return constrained<T>(Space<Gemm, GemmProblem>{{.body = GemmBody::mma,
+                                                    .block_m = 64,
+                                                    .block_n = 128,
+                                                    .block_k = 64,
+                                                    .stages = 3,
+                                                    .tile_m = 32,
+                                                    .tile_n = 32,
+                                                    .vector = 8,
+                                                    .group_m = 8}}
+                              .default_on(Target::Kind::host, kHostDefault)
+                              .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma})
+                              .values(&Gemm::tile_m, {4, 8, 16, 32, 64, 128})
+                              .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
+                              .values(&Gemm::vector, {8, 16}));
+  else
+    return constrained<T>(Space<Gemm, GemmProblem>{{.body = GemmBody::simt,
+                                                    .block_m = 64,
+                                                    .block_n = 64,
+                                                    .block_k = 32,
+                                                    .stages = 2,
+                                                    .tile_m = 4,
+                                                    .tile_n = 4,
+                                                    .vector = 4,
+                                                    .group_m = 8}}
+                              .default_on(Target::Kind::host, kHostDefault)
+                              .values(&Gemm::body, {GemmBody::simt})
+                              .values(&Gemm::tile_m, {1, 2, 4, 8})
+                              .values(&Gemm::tile_n, {1, 2, 4, 8})
+                              .values(&Gemm::vector, {4, 8, 16}));
+}
+
+/// Sums of k products in another order, then a unit in the last place of T either way.
+template <class T>
+constexpr Tolerance kGemmTolerance{.relative = 1e-4, .absolute = 1e-3};
+template <>
+constexpr Tolerance kGemmTolerance<float16>{.relative = 2e-3, .absolute = 4e-3};
+template <>
+constexpr Tolerance kGemmTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 4e-3};
+
+}  // namespace
+
+template <class T>
+GemmKernel<T> gemm_kernel() {
+  return {
+      .name = "gemm",
+      .source = {.file = templates_dir() / "gemm/gemm.cuh"},
+      .entry = "kiln::templates::gemm",
+      .config_type = "kiln::templates::Gemm",
+      .types = {device_name<T>()},
+      .space = gemm_space<T>(),
+      .geometry =
+          [](const Gemm& c, const GemmProblem& p) {
+            return LaunchGeometry{
+                {c.grid(p)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes(sizeof(T))};
+          },
+      .problem = [](T*, const T*, const T*, int m, int n, int k) { return GemmProblem{m, n, k}; },
+      .relations = {{3, "m"}, {4, "n"}, {5, "k"}},
+      .bucket = [](const GemmProblem& p) { return GemmProblem{count_bucket(p.m), p.n, p.k}; },
+      .workload =
+          [](const GemmProblem& p, Workload& w) {
+            const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n),
+                       k = static_cast<std::size_t>(p.k);
+            w.output<T>(m * n).template input<T>(m * k).template input<T>(n * k);
+            w.scalar(p.m).scalar(p.n).scalar(p.k);
+          },
+      .reference = gemm_reference<T>,
+      .tolerance = kGemmTolerance<T>,
+      .flops = [](const GemmProblem& p) { return 2.0 * p.m * p.n * p.k; },
+      .bytes =
+          [](const GemmProblem& p) {
+            return (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) *
+                   static_cast<double>(sizeof(T));
+          },
+      .cost = [](const Gemm& c, const GemmProblem& p,
+                 const DeviceLimits& d) { return gemm_cost(c, p, sizeof(T), registers(c), d); }};
+}
+
+template GemmKernel<float> gemm_kernel();
+template GemmKernel<float16> gemm_kernel();
+template GemmKernel<bfloat16> gemm_kernel();
+
+}  // namespace kiln::templates

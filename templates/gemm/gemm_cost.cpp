@@ -1,0 +1,88 @@
+#include "templates/gemm/gemm_cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kiln/occupancy.hpp"
+
+namespace kiln::templates {
+
+namespace {
+
+/// What a block does, tails of the problem padded to whole tiles.
+struct BlockWork {
+  double slices;    // of k
+  double products;  // multiply-adds
+  double copied;    // elements moved to shared memory
+};
+
+BlockWork work(const Gemm& c, const GemmProblem& p) {
+  const double slices = std::ceil(1.0 * p.k / c.block_k), depth = slices * c.block_k;
+  return {slices, depth * c.block_m * c.block_n, depth * (c.block_m + c.block_n)};
+}
+
+/// A block follows the other on a core. Nanoseconds: products at the speed of the vectors and of
+/// the loads that feed them (2-byte elements are widened, too), copies (element by element where an
+/// access does not divide k), and the threads' turns between barriers.
+double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const DeviceLimits& d) {
+  const BlockWork w = work(c, p);
+  const double lanes = std::min(c.vector, 8);  // wider ones are no faster where they are cut in two
+  const double loads = 1.0 * (c.tile_m + c.tile_n) / (c.tile_m * c.tile_n);
+  const double widening = element_bytes == 2 ? 2.0 / c.vector : 0;
+  const double product = ((0.5 + loads) / lanes + loads * widening) / 6;
+  const double copy = p.k % c.vector == 0 ? 2.4 / lanes : 2;
+  const double block = w.products * product + w.copied * copy + w.slices * c.threads() * 10;
+  return std::ceil(1.0 * c.grid(p) / std::max(1, d.multiprocessors)) * block * 1e-9;
+}
+
+/// Clocks of a multiprocessor: a block keeps its tensor cores (or FMA units), its shared memory and
+/// its port to the L2 cache busy; blocks that share it overlap, up to the busiest of the three, and
+/// alone a block waits for memory at every slice that its stages do not cover.
+double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int registers,
+              const DeviceLimits& d) {
+  const bool mma = c.body == GemmBody::mma, wgmma = c.body == GemmBody::wgmma;
+  const BlockWork w = work(c, p);
+  const double warps = std::ceil(c.threads() / 32.0);
+  // Multiply-adds per clock: half of the large chips' in those of 8.6 to 8.9 and 12.x.
+  const bool large =
+      d.compute_capability == 80 || (d.compute_capability >= 90 && d.compute_capability < 110);
+  const double rate = wgmma ? 4096
+                      : mma ? (large ? 1024 : 512)
+                            : (d.compute_capability == 80 ? 64 : 128);
+  const double arithmetic = w.products / rate * std::max(1.0, 4 / warps);
+
+  // Rows and columns of a slice that a warp (wgmma: four, 64 rows at a time) reads, once each, for
+  // its products.
+  const double lanes_n = mma || wgmma ? 1 : std::min(32, c.units_n());
+  const double lanes_m = mma || wgmma ? 1 : 32 / lanes_n;
+  const double rows = wgmma ? 64 : lanes_m * c.tile_m, columns = lanes_n * c.tile_n;
+  const double shared = w.products * (rows + columns) / (rows * columns) * element_bytes / 128;
+  const double l2 = w.copied * element_bytes / 48;
+
+  constexpr double kLatency = 800, kStart = 2000;
+  const double waiting = w.slices * (60 + kLatency / c.stages);
+  const double busy = std::max({arithmetic, shared, l2});
+  const double alone = kStart + std::max(busy, arithmetic + waiting);
+
+  const Occupancy o =
+      occupancy(d, {.threads = c.threads(),
+                    .registers = std::min(registers, 255),
+                    .shared_bytes = c.shared_bytes(static_cast<unsigned>(element_bytes))});
+  if (o.blocks == 0) return std::numeric_limits<double>::infinity();
+  const double per_multiprocessor = 1.0 * c.grid(p) / std::max(1, d.multiprocessors);
+  const double waves = std::floor(per_multiprocessor / o.blocks);
+  const double rest = std::ceil(per_multiprocessor - waves * o.blocks);
+  const auto wave = [&](double together) { return std::max(together * busy, alone); };
+  return (waves * wave(o.blocks) + (rest > 0 ? wave(rest) : 0)) / 1.5e9;
+}
+
+}  // namespace
+
+double gemm_cost(const Gemm& c, const GemmProblem& p, std::size_t element_bytes, int registers,
+                 const DeviceLimits& d) {
+  const auto bytes = static_cast<double>(element_bytes);
+  return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d);
+}
+
+}  // namespace kiln::templates

@@ -1,0 +1,93 @@
+// A CUDA driver made of counters: it records the calls, keeps each thread's stack of contexts,
+// counts what is alive, and refuses whichever call it is told to.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/device/cuda/driver.hpp"
+
+class FakeDriver {
+ public:
+  /// One at a time: the table's functions find it through a global of the test's.
+  FakeDriver();
+  ~FakeDriver();
+  FakeDriver(const FakeDriver&) = delete;
+  FakeDriver& operator=(const FakeDriver&) = delete;
+
+  std::shared_ptr<const kiln::runtime::DriverTable> table() const { return table_; }
+  /// To take functions away that a driver may lack.
+  kiln::runtime::DriverTable& functions() { return *table_; }
+
+  // What to refuse.
+  int fail_at = -1;       ///< the index of the call, over all
+  std::string fail_call;  ///< every call of this name, e.g. `cuModuleLoadData`
+  CUresult code = CUDA_ERROR_UNKNOWN;
+  std::atomic<bool> shut_down = false;  ///< everything answers CUDA_ERROR_DEINITIALIZED
+
+  // What the device is.
+  std::map<CUdevice_attribute, int> attributes;
+  std::string name = "Fake H200";
+  std::map<CUfunction_attribute, int> function_attributes;
+  std::map<std::string, std::size_t> globals;  ///< bytes of each module's variables, by symbol
+
+  // What was seen.
+  std::vector<std::string> calls;
+  std::string failed_call;
+  int primary_retained = 0, primary_released = 0;
+  std::set<void*> streams, events, modules, graphs, graph_execs;
+  std::set<CUdeviceptr> memory;
+  std::map<CUfunction_attribute, int> set_attributes;
+  struct Launch {
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    CUcontext context;
+    void** args;
+  };
+  std::map<std::pair<CUmodule, std::string>, CUdeviceptr> global_addresses;  ///< asked for
+  std::map<CUdeviceptr, std::string> uploaded;                               ///< last copied there
+  std::vector<Launch> launches;                                              ///< those that ran
+  std::map<CUstream, std::size_t> capturing;  ///< launches recorded so far
+  std::map<void*, std::size_t> recorded;      ///< launches in a graph, and in what came of it
+  std::vector<std::size_t> replays;           ///< launches of each graph that ran
+  std::vector<std::string> misuse;            ///< double frees, work without the right context
+
+  bool leaks() const {
+    return primary_retained != primary_released || !streams.empty() || !events.empty() ||
+           !modules.empty() || !memory.empty() || !graphs.empty() || !graph_execs.empty() ||
+           !capturing.empty();
+  }
+  int count(const std::string& call) const;
+  /// Position of the first such call; -1 when there is none.
+  int position(const std::string& call) const;
+
+  // This thread's contexts, as if an engine had made them.
+  void push_foreign(CUcontext context, CUdevice device);
+  CUcontext current() const;
+  std::size_t depth() const;
+  void clear_thread();
+  CUstreamCaptureMode capture_mode() const;
+
+  /// Counts the call and says how it ends.
+  CUresult enter(const char* call);
+  void require_context(const char* call);
+  CUcontext primary() const { return reinterpret_cast<CUcontext>(0x100); }
+  void* next_handle() { return reinterpret_cast<void*>(next_ += 0x10); }
+
+  std::mutex mutex;
+  std::map<std::thread::id, std::vector<CUcontext>> stacks;
+  std::map<std::thread::id, CUstreamCaptureMode> modes;
+  std::map<CUcontext, CUdevice> devices_of;
+
+ private:
+  std::shared_ptr<kiln::runtime::DriverTable> table_;
+  std::uintptr_t next_ = 0x1000;
+  int index_ = 0;
+};

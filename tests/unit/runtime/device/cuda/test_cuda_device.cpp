@@ -1,0 +1,534 @@
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <elf.h>
+
+#include "fake_driver.hpp"
+#include "kiln/error.hpp"
+#include "kiln_test.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+
+using namespace kiln;
+using namespace kiln::runtime;
+
+namespace {
+
+codegen::Binary binary() {
+  codegen::Binary b;
+  b.target = {Target::Kind::cuda, "sm_90a"};
+  b.symbol = "kernel";
+  b.resources.spill_stores = 7;
+  b.resources.registers = 1;
+  b.code = std::vector<std::byte>(16);
+  return b;
+}
+
+// A cubin that has nothing but symbols: variables in constant memory, one text and one of the
+// kernel's shared arrays.
+std::vector<std::byte> cubin_with(
+    const std::vector<std::pair<std::string, std::uint64_t>>& variables) {
+  std::string names(1, '\0'), section_names(1, '\0');
+  const auto named = [](std::string& table, const std::string& name) {
+    const auto at = static_cast<std::uint32_t>(table.size());
+    table += name + '\0';
+    return at;
+  };
+  enum : std::uint16_t { kNames = 1, kSectionNames, kSymbols, kConstant, kShared, kCount };
+  std::vector<Elf64_Sym> symbols(1);
+  const auto add = [&](const std::string& name, std::uint16_t section, std::uint64_t bytes) {
+    Elf64_Sym& symbol = symbols.emplace_back();
+    symbol.st_name = named(names, name);
+    symbol.st_info = ELF64_ST_INFO(STB_LOCAL, STT_OBJECT);
+    symbol.st_shndx = section;
+    symbol.st_size = bytes;
+  };
+  for (const auto& [name, bytes] : variables) add(name, kConstant, bytes);
+  add("$str", kConstant, 9);
+  add("tile", kShared, 128);
+  add(".nv.reservedSmem.offset0", SHN_UNDEF, 4);
+
+  std::vector<Elf64_Shdr> sections(kCount);
+  std::vector<std::byte> file(sizeof(Elf64_Ehdr));
+  const auto put = [&](std::uint16_t section, const char* name, std::uint32_t type,
+                       const void* data, std::size_t bytes) {
+    Elf64_Shdr& s = sections[section];
+    s.sh_name = named(section_names, name);
+    s.sh_type = type;
+    s.sh_offset = file.size();
+    s.sh_size = bytes;
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (data) file.insert(file.end(), begin, begin + bytes);
+  };
+  put(kNames, ".strtab", SHT_STRTAB, names.data(), names.size());
+  put(kSymbols, ".symtab", SHT_SYMTAB, symbols.data(), symbols.size() * sizeof(Elf64_Sym));
+  sections[kSymbols].sh_link = kNames;
+  put(kConstant, ".nv.constant3", SHT_PROGBITS, nullptr, 0);
+  put(kShared, ".nv.shared.kernel", SHT_NOBITS, nullptr, 0);
+  const std::uint32_t own_name = named(section_names, ".shstrtab");
+  const std::string all_names = section_names;
+  put(kSectionNames, ".shstrtab", SHT_STRTAB, all_names.data(), all_names.size());
+  sections[kSectionNames].sh_name = own_name;
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_shoff = file.size();
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = kCount;
+  header.e_shstrndx = kSectionNames;
+  const auto* begin = reinterpret_cast<const std::byte*>(sections.data());
+  file.insert(file.end(), begin, begin + sections.size() * sizeof(Elf64_Shdr));
+  std::memcpy(file.data(), &header, sizeof header);
+  return file;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Calls that clean up: a refusal has nowhere to go.
+bool cleans_up(const std::string& call) {
+  return contains(call, "Destroy") || contains(call, "Unload") || contains(call, "Free") ||
+         contains(call, "Pop") || contains(call, "Release");
+}
+
+// Everything that a device does, once.
+void use(const FakeDriver& fake) {
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 100000);
+  const DeviceMemory a(device, 256), b(device, 256);
+  char host[256] = {};
+  device->copy_to_device(a.data(), host, sizeof host);
+  device->copy_on_device(b.data(), a.data(), sizeof host, device->tuning_stream());
+  device->fill(b.data(), std::byte{1}, sizeof host, device->tuning_stream());
+  device->occupancy(*kernel, 128, 0);
+  device->time(device->tuning_stream(),
+               [&] { device->launch(*kernel, {{4}, {128}, 0}, device->tuning_stream(), nullptr); });
+  const auto launch = [&] {
+    device->launch(*kernel, {{4}, {128}, 0}, device->tuning_stream(), nullptr);
+  };
+  const auto replay = device->capture(device->tuning_stream(), launch);
+  if (replay)
+    replay->run(device->tuning_stream());
+  else
+    launch();
+  device->synchronize(device->tuning_stream());
+  device->copy_to_host(host, b.data(), sizeof host);
+}
+
+// Calls whose refusal makes launches plain ones, which is no failure.
+bool only_replays(const std::string& call) {
+  return contains(call, "Capture") ? !contains(call, "Exchange")
+                                   : contains(call, "Graph") && call != "cuGraphLaunch";
+}
+
+}  // namespace
+
+TEST_CASE("a device says what it is", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 1);
+  const DeviceInfo& info = device->info();
+  CHECK(info.id == "cuda:1");
+  CHECK(info.name == "Fake H200");
+  CHECK(info.target == Target{Target::Kind::cuda, "sm_90a"});
+  CHECK(info.limits.compute_capability == 90);
+  CHECK(info.limits.multiprocessors == 132);
+  CHECK(info.limits.shared_per_block == 49152);
+  CHECK(info.limits.shared_per_block_optin == 232448);
+  CHECK(info.limits.l2_bytes == 62914560);
+  CHECK(info.limits.reserved_shared_per_block == 1024);
+  CHECK(info.memory_bytes == (std::int64_t{141} << 30) - 12345678);
+  const auto has = [&](const KeyField& f) {
+    return std::find(info.fingerprint.begin(), info.fingerprint.end(), f) != info.fingerprint.end();
+  };
+  CHECK(has({"name", "Fake H200"}));
+  CHECK(has({"multiprocessors", "132"}));
+  CHECK(has({"memory_gib", "141"}));
+  CHECK(has({"clock_mhz", "1980"}));
+  REQUIRE(info.software.size() == 1);
+  CHECK(info.software[0] == KeyField{"cuda_driver", "13.0"});
+  CHECK_FALSE(device->shares_cpu());
+}
+
+TEST_CASE("targets are exact", "[runtime][cuda]") {
+  const std::pair<std::pair<int, int>, const char*> cases[] = {
+      {{7, 5}, "sm_75"},    {{8, 0}, "sm_80"},    {{8, 9}, "sm_89"},   {{9, 0}, "sm_90a"},
+      {{10, 0}, "sm_100a"}, {{10, 3}, "sm_103a"}, {{12, 0}, "sm_120a"}};
+  for (const auto& [capability, arch] : cases) {
+    FakeDriver fake;
+    fake.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = capability.first;
+    fake.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR] = capability.second;
+    CHECK(make_cuda_device(fake.table(), 0)->info().target.arch == arch);
+  }
+}
+
+TEST_CASE("loading reports the driver's resources, and the compiler's spills", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  CHECK(kernel->resources() == codegen::ResourceUsage{40, 7, 0, 16, 1024, 512});
+  CHECK(fake.set_attributes.empty());
+  // Loading is forced, not left to the first launch.
+  CHECK(fake.position("cuFuncLoad") > fake.position("cuModuleGetFunction"));
+}
+
+TEST_CASE("each module has its variables, found by the names of its cubin", "[runtime][cuda]") {
+  FakeDriver fake;
+  fake.globals = {{"filter", 36}, {"_ZN5image5scaleE", 8}, {"foreign", 4}};
+  const auto device = make_cuda_device(fake.table(), 0);
+  CHECK(device->variables(*device->load(binary(), 0)).empty());
+  codegen::Binary with = binary();
+  with.code = cubin_with({{"filter", 36}, {"_ZN5image5scaleE", 8}, {"gone", 4}});
+  const auto a = device->load(with, 0), b = device->load(with, 0);
+  CHECK(fake.count("cuModuleGetGlobal") == 0);  // nobody asked
+  const auto of_a = device->variables(*a), of_b = device->variables(*b);
+  REQUIRE(of_a.size() == 2);
+  CHECK(of_a[0].name == "filter");
+  CHECK(of_a[0].bytes == 36);
+  CHECK(of_a[1].name == "image::scale");
+  CHECK(of_a[1].bytes == 8);
+  REQUIRE(of_b.size() == 2);
+  CHECK(of_a[0].address != of_b[0].address);
+  const char data[] = "eight B";
+  device->copy_to_device(of_b[1].address, data, sizeof data);
+  CHECK(fake.uploaded.at(reinterpret_cast<CUdeviceptr>(of_b[1].address)) ==
+        std::string(data, sizeof data));
+  CHECK(fake.misuse.empty());
+
+  fake.fail_call = "cuModuleGetGlobal";
+  try {
+    device->variables(*a);
+    FAIL("accepted");
+  } catch (const EnvironmentError& e) {
+    CHECK(contains(e.what(), "cuModuleGetGlobal failed: CUDA_ERROR_UNKNOWN"));
+  }
+}
+
+TEST_CASE("shared memory above the default is opted into", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  device->load(binary(), 49152 - 1024);  // with the static KB exactly the default
+  CHECK(fake.set_attributes.count(attribute) == 0);
+  device->load(binary(), 49152 - 1023);
+  CHECK(fake.set_attributes[attribute] == 49152 - 1023);
+  device->load(binary(), 232448 - 1024);
+  CHECK(fake.set_attributes[attribute] == 232448 - 1024);
+  for (unsigned bytes : {232448u - 1023u, 0xffffffffu}) {
+    try {
+      device->load(binary(), bytes);
+      FAIL("accepted");
+    } catch (const UserError& e) {
+      CHECK(contains(e.what(), std::to_string(bytes)));
+      CHECK(contains(e.what(), "232448"));
+    }
+  }
+  CHECK(fake.modules.empty());
+}
+
+TEST_CASE("a launch passes everything on", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  int value = 3;
+  void* args[] = {&value};
+  const Stream stream{reinterpret_cast<void*>(0x77)};
+  device->launch(*kernel, {{1, 2, 3}, {4, 5, 6}, 99}, stream, args);
+  REQUIRE(fake.launches.size() == 1);
+  const auto& l = fake.launches[0];
+  CHECK((l.grid[0] == 1 && l.grid[1] == 2 && l.grid[2] == 3));
+  CHECK((l.block[0] == 4 && l.block[1] == 5 && l.block[2] == 6));
+  CHECK(l.shared == 99);
+  CHECK(l.stream == stream.handle);
+  CHECK(l.args == args);
+  CHECK(l.context == fake.primary());
+  CHECK(fake.depth() == 0);
+}
+
+TEST_CASE("an empty grid launches nothing", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  for (Dim3 grid : {Dim3{0, 1, 1}, Dim3{1, 0, 1}, Dim3{1, 1, 0}}) {
+    device->launch(*kernel, {grid, {32}, 0}, {}, nullptr);
+  }
+  CHECK(fake.launches.empty());
+}
+
+TEST_CASE("a launch with the context current is two calls", "[runtime][cuda]") {
+  FakeDriver fake;
+  fake.push_foreign(reinterpret_cast<CUcontext>(0x200), 0);
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  const std::size_t before = fake.calls.size();
+  device->launch(*kernel, {{1}, {32}, 0}, {}, nullptr);
+  REQUIRE(fake.calls.size() == before + 2);
+  CHECK(fake.calls[before] == "cuCtxGetCurrent");
+  CHECK(fake.calls[before + 1] == "cuLaunchKernel");
+}
+
+TEST_CASE("launches from several threads each find the context", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      if (t % 2) {
+        const std::lock_guard lock(fake.mutex);
+        fake.push_foreign(reinterpret_cast<CUcontext>(0x300 + t), 1);
+      }
+      for (int i = 0; i < 100; ++i) device->launch(*kernel, {{1}, {32}, 0}, {}, nullptr);
+      const std::lock_guard lock(fake.mutex);
+      if (fake.depth() != static_cast<std::size_t>(t % 2)) fake.misuse.push_back("depth");
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(fake.launches.size() == 800);
+  CHECK(std::all_of(fake.launches.begin(), fake.launches.end(),
+                    [&](const auto& l) { return l.context == fake.primary(); }));
+  CHECK(fake.misuse.empty());
+}
+
+TEST_CASE("time is the events', in seconds, around the work", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  fake.calls.clear();
+  const double seconds =
+      device->time(device->tuning_stream(), [&] { fake.calls.push_back("work"); });
+  CHECK(seconds == Approx(2.5e-3));
+  std::vector<std::string> order;
+  for (const std::string& call : fake.calls) {
+    if (call == "work" || call == "cuEventRecord" || call == "cuEventSynchronize" ||
+        call == "cuEventElapsedTime") {
+      order.push_back(call);
+    }
+  }
+  CHECK(order == std::vector<std::string>{"cuEventRecord", "work", "cuEventRecord",
+                                          "cuEventSynchronize", "cuEventElapsedTime"});
+  CHECK(fake.events.empty());
+  CHECK_THROWS_AS(device->time(device->tuning_stream(), [] { throw UserError("mine"); }),
+                  UserError);
+  CHECK(fake.events.empty());
+  CHECK(fake.depth() == 0);
+  CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+TEST_CASE("a stopwatch waits for nothing until it is read", "[runtime][cuda]") {
+  FakeDriver fake;
+  auto device = make_cuda_device(fake.table(), 0);
+  auto watch = device->stopwatch();
+  CHECK(fake.events.size() == 2);
+  fake.calls.clear();
+  for (int i = 0; i < 2; ++i) {  // and is used again, with the same events
+    watch->start(device->tuning_stream());
+    watch->stop(device->tuning_stream());
+  }
+  CHECK(fake.count("cuEventRecord") == 4);
+  CHECK(fake.count("cuEventCreate") == 0);
+  CHECK(fake.count("cuEventSynchronize") == 0);
+  CHECK(watch->seconds() == Approx(2.5e-3));
+  CHECK(fake.position("cuEventSynchronize") < fake.position("cuEventElapsedTime"));
+  for (const char* call : {"cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"}) {
+    fake.fail_call = call;
+    CHECK_THROWS_AS((watch->start({}), watch->stop({}), watch->seconds()), EnvironmentError);
+  }
+  fake.fail_call.clear();
+  device.reset();  // the context lives on
+  CHECK(watch->seconds() == Approx(2.5e-3));
+  watch.reset();
+  CHECK_FALSE(fake.leaks());
+  CHECK(fake.misuse.empty());
+  CHECK(fake.depth() == 0);
+  CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+TEST_CASE("launches are recorded, not run, and replayed as one", "[runtime][cuda]") {
+  FakeDriver fake;
+  {
+    const auto device = make_cuda_device(fake.table(), 0);
+    const auto kernel = device->load(binary(), 0);
+    const Stream stream = device->tuning_stream();
+    const auto replay = device->capture(stream, [&] {
+      for (int i = 0; i < 3; ++i) device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr);
+    });
+    REQUIRE(replay);
+    CHECK(fake.launches.empty());
+    CHECK(fake.graphs.empty());
+    CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    device->time(stream, [&] { replay->run(stream); });
+    replay->run(stream);
+    CHECK(fake.replays == std::vector<std::size_t>{3, 3});
+    CHECK(fake.depth() == 0);
+  }
+  CHECK_FALSE(fake.leaks());
+  CHECK(fake.misuse.empty());
+}
+
+TEST_CASE("a replay outlives its device's handle", "[runtime][cuda]") {
+  FakeDriver fake;
+  std::unique_ptr<Replay> replay;
+  {
+    const auto device = make_cuda_device(fake.table(), 0);
+    const auto kernel = device->load(binary(), 0);
+    const Stream stream = device->tuning_stream();
+    replay =
+        device->capture(stream, [&] { device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr); });
+  }
+  CHECK(fake.primary_released == 0);
+  REQUIRE(replay);
+  replay.reset();
+  CHECK_FALSE(fake.leaks());
+}
+
+TEST_CASE("what cannot be recorded is launched plainly", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  const Stream stream = device->tuning_stream();
+  const auto launch = [&] { device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr); };
+  // Nothing was put on the stream: a replay of nothing would be the fastest of all.
+  CHECK_FALSE(device->capture(stream, [] {}));
+  CHECK_FALSE(device->capture(stream, [&] {
+    launch();
+    device->synchronize(stream);  // not possible in a capture
+  }));
+  CHECK_FALSE(device->capture(stream, [&] {
+    launch();
+    throw std::runtime_error("mine");
+  }));
+  CHECK_THROWS_AS(device->capture(stream, [] { throw 1; }), int);
+  CHECK(fake.capturing.empty());
+  CHECK(fake.graphs.empty());
+  CHECK(fake.graph_execs.empty());
+  CHECK(fake.depth() == 0);
+  launch();
+  CHECK(fake.launches.size() == 1);
+}
+
+TEST_CASE("a driver without graphs is none the worse", "[runtime][cuda]") {
+  for (const auto take_away : std::vector<void (*)(DriverTable&)>{
+           [](DriverTable& t) { t.StreamBeginCapture = nullptr; },
+           [](DriverTable& t) { t.StreamEndCapture = nullptr; },
+           [](DriverTable& t) { t.GraphGetNodes = nullptr; },
+           [](DriverTable& t) { t.GraphInstantiateWithFlags = nullptr; },
+           [](DriverTable& t) { t.GraphLaunch = nullptr; },
+           [](DriverTable& t) { t.GraphExecDestroy = nullptr; },
+           [](DriverTable& t) { t.GraphDestroy = nullptr; }}) {
+    FakeDriver older;
+    take_away(older.functions());
+    const auto without = make_cuda_device(older.table(), 0);
+    CHECK_FALSE(without->capture(without->tuning_stream(), [] { FAIL("called"); }));
+    CHECK(older.count("cuStreamBeginCapture") == 0);
+  }
+}
+
+TEST_CASE("occupancy of what cannot run is zero", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const auto kernel = device->load(binary(), 0);
+  CHECK(device->occupancy(*kernel, 256, 0) == 8);
+  CHECK(device->occupancy(*kernel, 2048, 0) == 0);
+}
+
+TEST_CASE("a binary for something else is the caller's mistake", "[runtime][cuda]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  codegen::Binary b = binary();
+  b.target = {Target::Kind::host, "x86-64-v3"};
+  CHECK_THROWS_AS(device->load(b, 0), UserError);
+  b = binary();
+  b.symbol = "another";
+  CHECK_THROWS_AS(device->load(b, 0), EnvironmentError);
+  CHECK(fake.modules.empty());
+}
+
+TEST_CASE("a kernel outlives its device's handle", "[runtime][cuda]") {
+  FakeDriver fake;
+  std::shared_ptr<LoadedKernel> kernel;
+  {
+    const auto device = make_cuda_device(fake.table(), 0);
+    kernel = device->load(binary(), 0);
+  }
+  CHECK(fake.modules.size() == 1);
+  CHECK(fake.primary_released == 0);
+  kernel.reset();
+  CHECK_FALSE(fake.leaks());
+  const auto& calls = fake.calls;
+  const auto unload = std::find(calls.begin(), calls.end(), "cuModuleUnload");
+  const auto released = std::find(calls.begin(), calls.end(), "cuDevicePrimaryCtxRelease");
+  CHECK(unload < released);
+  CHECK(fake.primary_released == 1);
+}
+
+TEST_CASE("whichever call is refused, it is named and nothing leaks", "[runtime][cuda]") {
+  int refused = 0;
+  for (int n = 0;; ++n) {
+    FakeDriver fake;
+    fake.fail_at = n;
+    std::string message;
+    try {
+      use(fake);
+    } catch (const EnvironmentError& e) {
+      message = e.what();
+    }
+    CAPTURE(n, fake.failed_call, message);
+    CHECK_FALSE(fake.leaks());
+    CHECK(fake.misuse.empty());
+    CHECK(fake.depth() == 0);
+    CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    if (fake.failed_call.empty()) {
+      CHECK(message.empty());
+      break;
+    }
+    ++refused;
+    if (message.empty()) {
+      // Only within a destructor may a refusal stay without consequence.
+      const bool restores =
+          contains(fake.failed_call, "Ctx") || contains(fake.failed_call, "Exchange");
+      // A launch that cannot be recorded was made plainly instead.
+      const bool instead = fake.failed_call == "cuLaunchKernel" && fake.launches.size() == 2;
+      CHECK((cleans_up(fake.failed_call) || restores || only_replays(fake.failed_call) || instead));
+    } else {
+      CHECK(contains(message, "CUDA_ERROR_UNKNOWN (999): an unknown thing happened"));
+      const bool current = contains(fake.failed_call, "cuCtx");
+      CHECK(
+          (current ? contains(message, "cuCtx") : contains(message, fake.failed_call + " failed")));
+    }
+    REQUIRE(n < 1000);
+  }
+  CHECK(refused > 80);
+}
+
+TEST_CASE("each kind of call, always refused", "[runtime][cuda]") {
+  FakeDriver complete;
+  use(complete);
+  std::set<std::string> kinds(complete.calls.begin(), complete.calls.end());
+  for (const std::string& call : kinds) {
+    CAPTURE(call);
+    FakeDriver fake;
+    fake.fail_call = call;
+    fake.code = CUDA_ERROR_OUT_OF_MEMORY;
+    if (cleans_up(call) || only_replays(call)) {
+      CHECK_NOTHROW(use(fake));
+    } else {
+      CHECK_THROWS_AS(use(fake), EnvironmentError);
+    }
+    CHECK_FALSE(fake.leaks());
+  }
+}
+
+TEST_CASE("a driver that shuts down first takes nothing with it", "[runtime][cuda]") {
+  FakeDriver fake;
+  {
+    const auto device = make_cuda_device(fake.table(), 0);
+    const auto kernel = device->load(binary(), 0);
+    const DeviceMemory memory(device, 64);
+    fake.shut_down = true;
+    CHECK_THROWS_AS(device->launch(*kernel, {{1}, {32}, 0}, {}, nullptr), EnvironmentError);
+  }
+  CHECK_FALSE(fake.leaks());
+}

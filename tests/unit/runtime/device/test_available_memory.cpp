@@ -1,0 +1,121 @@
+// How much memory is there, by files as Linux writes them.
+#include <filesystem>
+
+#include "../fake_device.hpp"
+#include "kiln_test.hpp"
+#include "runtime/device/host/available_memory.hpp"
+#include "runtime/measure/device_workload.hpp"
+#include "temporary_directory.hpp"
+
+using namespace kiln;
+using namespace kiln::runtime;
+
+namespace {
+
+constexpr std::int64_t kMegabyte = 1 << 20;
+
+class Machine {
+ public:
+  void file(const std::string& name, const std::string& text) const {
+    const auto path = directory_.path() / name;
+    std::filesystem::create_directories(path.parent_path());
+    test::write_text(path, text);
+  }
+  std::optional<std::int64_t> available() const { return available_memory(directory_.path()); }
+
+ private:
+  const test::TemporaryDirectory directory_;
+};
+
+const std::string kMemory =
+    "MemTotal:       8388608 kB\nMemFree:        1024 kB\nMemAvailable:   4194304 kB\n";
+
+}  // namespace
+
+TEST_CASE("what the machine has, or less where a group says so", "[runtime][memory]") {
+  const Machine machine;
+  CHECK_FALSE(machine.available());
+  machine.file("proc/meminfo", kMemory);
+  CHECK(machine.available() == 4096 * kMegabyte);
+
+  SECTION("second version: the narrowest of the groups around") {
+    machine.file("proc/self/cgroup", "0::/jobs/one\n");
+    machine.file("sys/fs/cgroup/jobs/one/memory.max", "max\n");
+    machine.file("sys/fs/cgroup/jobs/one/memory.current", "1048576\n");
+    CHECK(machine.available() == 4096 * kMegabyte);
+    machine.file("sys/fs/cgroup/jobs/memory.max", std::to_string(100 * kMegabyte));
+    machine.file("sys/fs/cgroup/jobs/memory.current", std::to_string(60 * kMegabyte));
+    CHECK(machine.available() == 40 * kMegabyte);
+    // Files that were read and are used no more make room.
+    machine.file("sys/fs/cgroup/jobs/memory.stat",
+                 "anon 9\ninactive_file_x 7\ninactive_file " + std::to_string(20 * kMegabyte));
+    CHECK(machine.available() == 60 * kMegabyte);
+    machine.file("sys/fs/cgroup/jobs/one/memory.max", std::to_string(2 * kMegabyte));
+    CHECK(machine.available() == 1 * kMegabyte);
+    machine.file("sys/fs/cgroup/jobs/one/memory.max", "1000");  // lowered below what is used
+    CHECK(machine.available() == 0);
+  }
+  SECTION("second version, in a container: the group's own path is not there") {
+    machine.file("proc/self/cgroup", "0::/kubepods/pod7\n");
+    machine.file("sys/fs/cgroup/memory.max", std::to_string(10 * kMegabyte));
+    machine.file("sys/fs/cgroup/memory.current", std::to_string(3 * kMegabyte));
+    CHECK(machine.available() == 7 * kMegabyte);
+  }
+  SECTION("first version") {
+    machine.file("proc/self/cgroup", "11:cpu,cpuacct:/x\n5:memory:/job\n0::/\n");
+    machine.file("sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(50 * kMegabyte));
+    machine.file("sys/fs/cgroup/memory/job/memory.usage_in_bytes", std::to_string(20 * kMegabyte));
+    machine.file("sys/fs/cgroup/memory/job/memory.stat",
+                 "total_inactive_file " + std::to_string(5 * kMegabyte) + "\n");
+    CHECK(machine.available() == 35 * kMegabyte);
+    // No limit is a number that no machine has.
+    machine.file("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+    CHECK(machine.available() == 4096 * kMegabyte);
+  }
+  SECTION("damaged files") {
+    machine.file("proc/meminfo", "MemAvailable: much\n");
+    CHECK_FALSE(machine.available());
+    machine.file("proc/self/cgroup", "0\n:\n\n");
+    CHECK_FALSE(machine.available());
+  }
+}
+
+TEST_CASE("this machine has some memory, and no petabyte", "[runtime][memory]") {
+  const auto here = available_memory();
+  REQUIRE(here);
+  CHECK(*here > 0);
+  CHECK_NOTHROW(require_memory("a little", 1));
+  try {
+    require_memory("a petabyte", std::uint64_t{1} << 50);
+    FAIL("nothing was thrown");
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    CHECK(text.find("a petabyte: 1125899906842624 bytes of memory are needed, ") == 0);
+    CHECK(text.find(" are available") != std::string::npos);
+  }
+}
+
+TEST_CASE("a problem that is larger than memory is refused before it is made",
+          "[runtime][memory]") {
+  Workload workload;
+  CHECK_THROWS_AS(workload.output<float>(std::size_t{1} << 48), UserError);
+  CHECK_THROWS_AS(workload.input<float>(std::size_t{1} << 48), UserError);
+  CHECK(workload.arguments().empty());
+
+  test::Bench bench;
+  const KernelDefinition kernel = test::doubling();
+  const Values problem{kMegabyte};  // two arrays of 4 MB
+  bench.device->free_memory = 8 * kMegabyte;
+  CHECK_NOTHROW(DeviceWorkload(kernel, problem, bench.device, 1));
+  bench.device->free_memory = 8 * kMegabyte - 1;
+  try {
+    const DeviceWorkload refused(kernel, problem, bench.device, 1);
+    FAIL("nothing was thrown");
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    CHECK(text.find("doubling for n=1048576") != std::string::npos);
+    CHECK(text.find("8388608 bytes") != std::string::npos);
+    CHECK(text.find("8388607 are available") != std::string::npos);
+  }
+  CHECK(bench.device->live_allocations == 0);
+}

@@ -1,0 +1,218 @@
+// Runtimes of a job on fake devices: they measure together, and choose the same.
+#include <set>
+
+#include "../ranks_fixture.hpp"
+#include "runtime/tune/candidate_list.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+TEST_CASE("the slowest rank counts, or the mean, as is asked", "[runtime][ranks]") {
+  for (const RankReduction reduction : {RankReduction::max, RankReduction::mean}) {
+    Job job(2);
+    RankOptions options = job.settings();
+    options.reduction = reduction;
+    job.set(options);
+    // 4 is best on rank 0 and by the mean; 8 has the better maximum.
+    job[0].of(4).seconds = 0.1 * kMs;
+    job[1].of(4).seconds = 0.9 * kMs;
+    for (const int r : {0, 1}) job[r].of(8).seconds = 0.6 * kMs;
+    check_plan(job.tune(), reduction == RankReduction::max ? 8 : 4);
+  }
+}
+
+TEST_CASE("sharded candidates are tried once, the best by everyone", "[runtime][ranks]") {
+  Job job(3);
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::shard;
+  options.finalists = 2;
+  job.set(options);
+  const KernelDefinition kernel = doubling({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  for (int r = 0; r < 3; ++r) {
+    job[r].of(7).seconds = 0.5 * kMs;
+    job[r].of(9).seconds = 0.4 * kMs;
+  }
+  const auto results = job.tune(64, kernel);
+  check_plan(results, 9);
+  std::size_t sum = 0;
+  for (const TuneResult& r : results) {
+    sum += r.agreed->measured;
+    CHECK(r.agreed->measured == 4 + 3);  // a third; 7, 9 and the default again
+    CHECK(r.count(CandidateStatus::measured) == 12);
+  }
+  CHECK(sum == 12 + 3 * 3);
+  // Nobody compiled what others tried: a third, the finalists, the default.
+  for (int r = 0; r < 3; ++r) CHECK(job[r].compiler->compiles <= 7);
+}
+
+TEST_CASE("large shares are split by what the default costs and the model expects",
+          "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::shard;
+  options.finalists = 1;
+  job.set(options);
+  KernelDefinition kernel = doubling(up_to(100));
+  // One that takes as long as many others, by the model.
+  kernel.cost = [](auto c, auto, const DeviceLimits&) { return c[0] == 50 ? 8.0 : 1.0; };
+  for (const int r : {0, 1}) {
+    job[r].options.tuning.max_evaluations = 100;
+    job[r].of(77).seconds = 0.2 * kMs;
+  }
+  const auto results = job.run<TuneResult>([&](Process& process, int) {
+    return process.runtime().tuned(kernel).tune({64}, process.options.tuning);
+  });
+  check_plan(results, 77);
+  const std::size_t first = results[0].agreed->measured, second = results[1].agreed->measured;
+  CHECK(first + second == 100 + 2 * 2);
+  CHECK(std::max(first, second) - std::min(first, second) < 20);
+  CHECK(results[0].count(CandidateStatus::measured) == 100);
+}
+
+TEST_CASE("one leads, the others receive", "[runtime][ranks]") {
+  Job job(3);
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::leader;
+  options.leader = 1;
+  job.set(options);
+  job[1].of(8).seconds = 0.2 * kMs;
+  job[0].of(4).seconds = 0.1 * kMs;  // nobody asks rank 0
+  check_plan(job.tune(), 8);
+  CHECK(measured(job[0]) == 0);
+  CHECK(measured(job[2]) == 0);
+}
+
+TEST_CASE("each for itself, if asked for", "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::independent;
+  job.set(options);
+  job[0].of(4).seconds = 0.1 * kMs;
+  job[1].of(8).seconds = 0.1 * kMs;
+  const auto results = job.tune();
+  CHECK(results[0].agreed->outcome == Outcome::own);
+  CHECK(results[0].winner().config == Values{4, 0});
+  CHECK(results[1].winner().config == Values{8, 0});
+}
+
+TEST_CASE("in step: the same launches everywhere, and what fails on one is skipped by all",
+          "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.lockstep = true;
+  job.set(options);
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.1 * kMs;
+    job[r].of(4).seconds = 0.5 * kMs;
+  }
+  SECTION("it does not compile") { job[1].of(8).compile_log = "no such instruction here"; }
+  SECTION("it cannot be launched") {
+    job[1].device->on_launch = [](const std::string& entry, void**) {
+      if (entry == "k<8, 0>") throw EnvironmentError("refused");
+    };
+  }
+  SECTION("it is wrong") {
+    job[1].of(8).run = [](void** args) { (*static_cast<float**>(args[0]))[0] = -1; };
+  }
+  SECTION("it changes an input, also if only while it is timed") {
+    job[1].of(8).run = [first = GENERATE(1, 3), n = 0](void** args) mutable {
+      compute_doubling(args);
+      if (++n >= first) (*static_cast<float**>(args[1]))[0] = -1;
+    };
+  }
+  check_plan(job.tune(), 4);
+  CHECK(job[0].device->launches == job[1].device->launches);
+  CHECK(job[0].device->launches > 0);
+}
+
+TEST_CASE("many problems, one agreement, candidates of all spread over all", "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.strategy = RankStrategy::shard;
+  options.finalists = 1;
+  job.set(options);
+  KernelDefinition other = doubling({1, 2, 16});
+  other.name = "other";
+  other.bucket = [](std::span<const std::int64_t> p) { return Values{p[0] / 64 * 64}; };
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].of(16).seconds = 0.1 * kMs;
+  }
+  const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned first = runtime.tuned(doubling()), second = runtime.tuned(other);
+    const std::vector<TuneJob> jobs{{first, {64}}, {second, {130}}, {first, {65}}, {second, {129}}};
+    auto results = runtime.tune(jobs, {});
+    const int launches = process.device->launches;
+    CHECK(first.config({64}) == Values{8, 0});
+    CHECK(second.config({140}) == Values{16, 0});
+    CHECK(process.device->launches == launches);
+    return results;
+  });
+  for (const std::size_t j : {0, 1, 2, 3}) {
+    check_plan({all[0][j], all[1][j]}, j % 2 == 0 ? 8 : 16);
+    CHECK(all[0][j].agreed->plan_digest == all[0][0].agreed->plan_digest);
+  }
+  CHECK(all[0][1].problem == Values{128});
+  // 4 + 4 + 3 candidates, and of each subject the best and the default on both.
+  CHECK(all[0][0].agreed->measured + all[1][0].agreed->measured == 11 + 2 * 3 * 2);
+  CHECK(job.directory(0).entries(".json").size() == 3);
+  job.restart();
+  const auto again = job.run<std::size_t>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const std::vector<TuneJob> jobs{{runtime.tuned(doubling()), {64}},
+                                    {runtime.tuned(other), {130}}};
+    std::size_t stored = 0;
+    for (const TuneResult& r : runtime.tune(jobs, {})) stored += r.from_store;
+    Process stranger(process.options.store.directory);
+    const std::vector<TuneJob> strange{{stranger.runtime().tuned(doubling()), {64}}};
+    CHECK_THROWS_WITH(runtime.tune(strange, {}), Catch::Contains("another runtime"));
+    return stored;
+  });
+  CHECK(again == std::vector<std::size_t>{2, 2});
+}
+
+TEST_CASE("sub-groups tune different kernels, and do not wait for each other", "[runtime][ranks]") {
+  Job job(4);
+  KernelDefinition other = doubling({1, 2, 16});
+  other.name = "other";
+  for (int r = 0; r < 4; ++r) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].of(16).seconds = 0.1 * kMs;
+  }
+  const auto results = job.run<std::vector<TuneResult>>([&](Process& process, int rank) {
+    // Ranks 0 and 2 are one group, 1 and 3 the other, which tunes twice as often.
+    std::unique_ptr<Communicator> part;
+    const auto failure = process.options.tuning.ranks->split(rank % 2, part, kiln::deadline_in(30));
+    if (failure) throw EnvironmentError(failure->describe());
+    process.options.tuning.ranks = std::move(part);
+    const Runtime runtime = process.runtime();
+    if (rank % 2 == 0) return std::vector{runtime.tuned(doubling()).tune({64})};
+    const auto handle = runtime.tuned(other);
+    return std::vector{handle.tune({64}), handle.tune({65})};
+  });
+  check_plan({results[0][0], results[2][0]}, 8);
+  for (const std::size_t j : {0, 1}) check_plan({results[1][j], results[3][j]}, 16);
+  for (std::size_t r = 0; r < 4; ++r) CHECK(results[r][0].agreed->rank == static_cast<int>(r / 2));
+}
+
+TEST_CASE("a list of candidates is the default and then the most promising", "[runtime][ranks]") {
+  const FakeDevice device(std::make_shared<Script>());
+  KernelDefinition kernel = doubling(up_to(1000), 500);
+  kernel.cost = [](auto c, auto, const DeviceLimits&) { return static_cast<double>(c[0]); };
+  const Values problem{64};
+  const auto list = [&](std::size_t most) {
+    return runtime::candidate_list(kernel, problem, device.info(), most, 1).configs;
+  };
+  const auto forty = list(40);
+  REQUIRE(forty.size() == 40);
+  CHECK(forty[0] == Values{500, 0});
+  std::set<Values> all(forty.begin(), forty.end());
+  CHECK(all.size() == 40);
+  for (int a = 1; a <= 25; ++a) CHECK(all.count({a, 0}) == 1);
+  CHECK(forty.back()[0] > 500);  // and some that the model thinks little of
+  CHECK(list(0).size() == 66);
+  CHECK(list(5000).size() == 1000);
+  CHECK(list(1) == std::vector<Values>{{500, 0}});
+  CHECK(list(40) == forty);
+}

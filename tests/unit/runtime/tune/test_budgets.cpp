@@ -1,0 +1,256 @@
+// Budgets and stops hold from the moment the caller waits, whatever else is being tuned.
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "../typed_fixture.hpp"
+#include "kiln_test.hpp"
+#include "runtime/tune/tuning_turn.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+/// A tuning of the problem {50} on another thread, held up while it compiles its own last config.
+class HeldTuning {
+ public:
+  explicit HeldTuning(Process& process) {
+    process.compiler->on_compile = [this](const codegen::Source& source) {
+      if (source.entry != "k<16, 0>") return;
+      inside_ = true;
+      released_.wait(false);
+    };
+  }
+  ~HeldTuning() { release(); }
+  /// Begins, and returns once it is held.
+  void begin(const Runtime& runtime) {
+    thread_ = std::jthread([runtime] { runtime.tuned(doubling({1, 2, 8, 16})).tune({50}); });
+    while (!inside_) std::this_thread::yield();
+  }
+  void release() {
+    released_ = true;
+    released_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<bool> inside_{false}, released_{false};
+  std::jthread thread_;
+};
+
+bool launches_right(const DynamicTuned& handle, int n) {
+  Buffers b(n);
+  handle({}, Values{n}, b.y.data(), b.x.data(), n);
+  return b.doubled();
+}
+
+}  // namespace
+
+TEST_CASE("a budget covers waiting for another problem's tuning", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  HeldTuning other(process);
+  const Runtime runtime = process.runtime();
+  other.begin(runtime);
+  TuneOptions options;
+  options.max_seconds = 0.05;
+  const auto handle = runtime.tuned(doubling());
+  const TuneResult result = handle.tune({60}, options);  // returns at all: the other one is held
+  CHECK(result.end == SearchEnd::seconds);
+  CHECK_FALSE(result.complete);
+  CHECK(result.winner().status == CandidateStatus::not_tried);
+  CHECK(result.winner().config == Values{2, 0});
+  CHECK(result.winner().reason == "the budget went in waiting for another tuning");
+  CHECK(result.wall_seconds >= 0.05);
+  other.release();
+  const TuneResult later = handle.tune({60});
+  CHECK(later.complete);
+  CHECK(later.winner().status == CandidateStatus::measured);
+}
+
+TEST_CASE("a stop ends the wait for another tuning", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  HeldTuning other(process);
+  const Runtime runtime = process.runtime();
+  other.begin(runtime);
+  std::stop_source stop;
+  TuneOptions options;
+  options.stop = stop.get_token();
+  auto waiting =
+      std::async(std::launch::async, [&] { return runtime.tuned(doubling()).tune({60}, options); });
+  stop.request_stop();
+  const TuneResult result = waiting.get();
+  CHECK(result.end == SearchEnd::stopped);
+  CHECK(result.winner().status == CandidateStatus::not_tried);
+}
+
+TEST_CASE("what is known of a problem is the answer when the budget goes in waiting",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  HeldTuning other(process);
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  REQUIRE(handle.tune({60}).winner().config == Values{8, 0});
+  other.begin(runtime);
+  TuneOptions options;
+  options.max_seconds = 0.02;
+  options.retune = true;
+  const TuneResult result = handle.tune({60}, options);
+  CHECK(result.end == SearchEnd::seconds);
+  CHECK(result.winner().config == Values{8, 0});
+}
+
+TEST_CASE("a launch whose budget goes in waiting runs the default, and is tuned later",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  process.options.tuning.max_seconds = 0.05;
+  HeldTuning other(process);
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  other.begin(runtime);
+  CHECK(launches_right(handle, 60));
+  CHECK_FALSE(handle.known({60}));
+  other.release();
+  CHECK(launches_right(handle, 60));
+  CHECK(handle.known({60}));
+  // What is left goes on without a limit: how far the launch came, is a matter of the machine.
+  CHECK(handle.tune({60}, TuneOptions{}).winner().config == Values{8, 0});
+}
+
+TEST_CASE("a launch that waits for another tuning has its default compiled meanwhile",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.options.tuning.max_seconds = 1000;
+  HeldTuning other(process);
+  std::atomic<bool> compiled{false};
+  process.compiler->on_compile = [&, held = process.compiler->on_compile](const auto& source) {
+    compiled = compiled || source.entry == "k<2, 5>";
+    held(source);
+  };
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling({1, 2, 4, 8}, 2, {5}));
+  other.begin(runtime);
+  auto launch = std::async(std::launch::async, [&] { return launches_right(handle, 60); });
+  for (int i = 0; i < 10'000 && !compiled; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(compiled);
+  other.release();
+  CHECK(launch.get());
+  CHECK(handle.known({60}));
+}
+
+TEST_CASE("a launch that gets its turn late leaves the tuning to a later one",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.options.tuning.max_seconds = 0.1;
+  HeldTuning other(process);
+  process.compiler->on_compile = [&, held = process.compiler->on_compile,
+                                  first = true](const auto& source) mutable {
+    held(source);
+    if (source.entry != "k<2, 5>" || !std::exchange(first, false)) return;
+    other.release();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  };
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling({1, 2, 4, 8}, 2, {5}));
+  other.begin(runtime);
+  CHECK(launches_right(handle, 60));  // the turn is free by now, but the time is over
+  CHECK_FALSE(handle.known({60}));
+  CHECK(launches_right(handle, 60));
+  CHECK(handle.known({60}));
+}
+
+TEST_CASE("use_default never waits for a tuning, of its own problem or of another's",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  process.options.while_busy = WhileBusy::use_default;
+  HeldTuning other(process);
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  other.begin(runtime);
+  for (int i = 0; i < 3; ++i) CHECK(launches_right(handle, 60));
+  CHECK_FALSE(handle.known({60}));
+  other.release();
+  CHECK(launches_right(handle, 60));
+  CHECK(handle.config({60}) == Values{8, 0});
+}
+
+TEST_CASE("past its deadline a run times one candidate, and says what it left",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  const Runtime runtime = process.runtime();
+  TuneOptions options;
+  options.max_seconds = 1e-9;
+  const TuneResult result = runtime.tuned(doubling()).tune({60}, options);
+  CHECK(result.end == SearchEnd::seconds);
+  CHECK(result.count(CandidateStatus::measured) == 1);
+  CHECK(result.winner().config == Values{2, 0});
+  CHECK(result.winner().samples.size() == 1);
+  CHECK_FALSE(result.complete);
+  // The next one, without a limit, goes on.
+  const TuneResult rest = runtime.tuned(doubling()).tune({60});
+  CHECK(rest.complete);
+  CHECK(rest.winner().config == Values{8, 0});
+}
+
+TEST_CASE("with a budget, nothing is built beside the default where builds share the CPU",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.device->host = true;
+  std::atomic<bool> default_builds{false}, beside{false};
+  process.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry != "k<2, 0>") {
+      if (default_builds) beside = true;
+      return;
+    }
+    default_builds = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    default_builds = false;
+  };
+  TuneOptions options;
+  options.max_seconds = 100;
+  const TuneResult result = process.runtime().tuned(doubling()).tune({60}, options);
+  CHECK_FALSE(beside);
+  CHECK(result.count(CandidateStatus::measured) == 4);
+}
+
+TEST_CASE("a turn is one thread's, again and again", "[runtime][budget]") {
+  runtime::TuningTurn turn;
+  CHECK_FALSE(turn.mine());
+  {
+    const auto outer = turn.take();
+    const auto inner = turn.take(runtime::TimeLimit::already_passed());
+    CHECK(outer);
+    CHECK(inner);
+    CHECK(turn.mine());
+    CHECK_FALSE(turn.is_anothers());
+    bool taken = true, anothers = false;
+    std::jthread([&] {
+      anothers = turn.is_anothers();
+      taken = static_cast<bool>(turn.take(runtime::TimeLimit::already_passed()));
+    }).join();
+    CHECK(anothers);
+    CHECK_FALSE(taken);
+  }
+  bool taken = false;
+  std::jthread([&] {
+    taken = static_cast<bool>(turn.take(runtime::TimeLimit::already_passed()));
+  }).join();
+  CHECK(taken);
+  CHECK_FALSE(turn.mine());
+}

@@ -1,0 +1,44 @@
+// What the tests of the tuner share.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "../fake_device.hpp"
+#include "kiln_test.hpp"
+#include "runtime/tune/tuner.hpp"
+
+namespace kiln::test {
+
+inline constexpr double kMs = 1e-3;
+
+inline TuneResult tune(Bench& bench, const KernelDefinition& kernel,
+                       const TuneOptions& options = {}, const TuneResult* prior = nullptr,
+                       std::int64_t n = 100) {
+  const Values problem{n};
+  runtime::TuneContext context;
+  context.prior = prior;
+  return runtime::tune(kernel, problem, bench.device, bench.builder, options, context);
+}
+
+inline const Candidate& find(const TuneResult& result, const Values& config) {
+  for (const Candidate& c : result.candidates)
+    if (c.config == config) return c;
+  throw std::runtime_error("no such candidate");
+}
+
+inline std::string message(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace kiln::test
