@@ -1,7 +1,8 @@
 // A bundle: binaries and records of several architectures in one read-only file, which a runtime
 // maps instead of copying (StoreOptions::roots).
 //
-//   for (auto& p : kiln::verify_bundle("kernels.kiln", "release.pub.pem").problems) ...
+//   for (auto& problem : kiln::verify_bundle("kernels.kiln", "release.pub.pem").problems)
+//     std::cout << problem.path << ": " << problem.reason << "\n";
 //
 // A bundle may be replaced by rename at any time. Cutting it short in place while a program has it
 // mapped kills that program (SIGBUS).

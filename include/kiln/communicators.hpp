@@ -1,8 +1,7 @@
 // Kiln's own communicators. None needs more than its name says; what is missing is said when asked.
 //
-//   auto comm = kiln::nccl_communicator(engine.nccl(), {engine.stream()});      // an engine's own
-//   auto comm = kiln::nccl_communicator_from_environment(kiln::deadline_in(60));  // torchrun,
-//   Slurm
+//   auto own = kiln::nccl_communicator(engine.nccl(), {engine.stream()});         // an engine's own
+//   auto comm = kiln::nccl_communicator_from_environment(kiln::deadline_in(60));  // torchrun, Slurm
 #pragma once
 
 #include <filesystem>

@@ -1,8 +1,11 @@
 // Reflection of config and problem structs. This header is read by the host compiler and by kernel
 // compilers; for the latter the macros vanish and nothing else is included.
 //
-//   struct VectorAdd { int block; int items; };
-//   KILN_CONFIG(VectorAdd, block, items)          // every field, in order of declaration
+//   struct VectorAdd {
+//     int block, items;
+//     constexpr int tile() const { return block * items; }
+//   };
+//   KILN_CONFIG(VectorAdd, block, items)  // every field, in order of declaration
 #pragma once
 
 #if defined(KILN_DEVICE_PASS)

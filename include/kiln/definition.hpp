@@ -4,14 +4,15 @@
 //
 //   kiln::KernelDefinition k;
 //   k.name = "scale";
-//   k.source.text = "__global__ void scale(float* x, float a, int n) { ... BLOCK ... }";
+//   k.source.text = "__global__ void scale(float* x, float a, int n) { /* ... BLOCK ... */ }";
 //   k.entry = "scale";
 //   k.passing = kiln::Passing::constants;                  // constexpr int BLOCK = 256;
 //   k.arguments = {"float*", "float", "int"};
 //   k.space.parameter("BLOCK", {64, 128, 256}, 128);
 //   k.problem_fields = {"n"};
 //   k.geometry = k.by_name([](auto config, auto problem) {
-//     return kiln::LaunchGeometry{...config["BLOCK"]...problem["n"]...};
+//     return kiln::LaunchGeometry{{unsigned(problem["n"] / config["BLOCK"])},
+//                                 {unsigned(config["BLOCK"])}};
 //   });
 #pragma once
 

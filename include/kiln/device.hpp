@@ -1,7 +1,7 @@
 // What a constraint, a geometry or a log line may know about the device it runs on.
 //
-//   const kiln::DeviceInfo& d = runtime.device();   // d.name, d.target.arch,
-//   d.limits.multiprocessors
+//   const kiln::DeviceInfo& d = runtime.device();
+//   d.name, d.target.arch, d.limits.multiprocessors;
 #pragma once
 
 #include <cstdint>

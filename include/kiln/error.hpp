@@ -1,9 +1,12 @@
 // The three kinds of failure: the caller's mistake, the environment's, and Kiln's own.
 //
-//   try { runtime.tuned(kernel); }
-//   catch (const kiln::UserError& e)        { /* fix the kernel or the call: e.what() names it */ }
-//   catch (const kiln::EnvironmentError& e) { /* driver, compiler or disk: e.what() says what to do
-//   */ }
+//   try {
+//     add_tuned(stream, out, a, b, n);
+//   } catch (const kiln::UserError& error) {
+//     fix(error.what());  // names what is wrong with the kernel or the call
+//   } catch (const kiln::EnvironmentError& error) {
+//     report(error.what());  // driver, compiler or disk, and what to do
+//   }
 #pragma once
 
 #include <stdexcept>

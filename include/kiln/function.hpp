@@ -4,8 +4,10 @@
 //   const kiln::Function<ReduceKnobs, Bytes, void(float*, const float*, int)> reduce{
 //       .name = "reduce",
 //       .space = space,
-//       .call = [&](const ReduceKnobs& k, kiln::Stream s, float* out, const float* in, int n) {
-//         ... },
+//       .call =
+//           [&](const ReduceKnobs& k, kiln::Stream s, float* out, const float* in, int n) {
+//             all_reduce(s, out, in, n, k.blocks);
+//           },
 //       .problem = [](float*, const float*, int n) { return Bytes{4 * n}; },
 //       .communicates = true};
 //   auto f = kiln::tuned(runtime, reduce);

@@ -7,10 +7,20 @@
 //       .config_type = "VectorAdd",
 //       .types = {"float"},
 //       .space = space,
-//       .geometry = [](const VectorAdd& c, const Elementwise& p) { return c.launch(p); },
+//       .geometry =
+//           [](const VectorAdd& c, const Elementwise& p) {
+//             return kiln::LaunchGeometry{{unsigned((p.n + c.tile() - 1) / c.tile())},
+//                                         {unsigned(c.block)}};
+//           },
 //       .problem = [](float*, const float*, const float*, int n) { return Elementwise{n}; },
-//       .workload = [](const Elementwise& p, kiln::Workload& w) { ... },
-//       .reference = [](float* out, const float* a, const float* b, int n) { ... }};
+//       .workload =
+//           [](const Elementwise& p, kiln::Workload& w) {
+//             w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);
+//           },
+//       .reference =
+//           [](float* out, const float* a, const float* b, int n) {
+//             for (int i = 0; i < n; ++i) out[i] = a[i] + b[i];
+//           }};
 #pragma once
 
 #include <functional>

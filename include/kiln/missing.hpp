@@ -1,6 +1,6 @@
 // What a program that may not compile did not find, as data: nothing that a launch must throw for.
 //
-//   if (auto missing = handle.prepare(problem)) log(missing->explain());
+//   if (auto missing = handle.prepare(problem)) std::puts(missing->explain().c_str());
 #pragma once
 
 #include <optional>

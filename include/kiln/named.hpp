@@ -3,7 +3,7 @@
 //
 //   k.geometry = k.by_name([](auto config, auto problem) {
 //     return kiln::LaunchGeometry{{blocks(problem["n"], config["block"])},
-//     {unsigned(config["block"])}};
+//                                 {unsigned(config["block"])}};
 //   });
 #pragma once
 

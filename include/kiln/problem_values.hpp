@@ -1,6 +1,6 @@
 // A problem's values as a launch is given them, without the heap.
 //
-//   add({}, {n}, out, a, b, n);                  // a list, Values or a span
+//   add({}, {n}, out, a, b, n);  // a list, Values or a span
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // Names and values of a config's or problem's fields. The one place where Boost.Hana is used for
 // reflection; everything past it works on `FieldInfo` and 64-bit values.
 //
-//   kiln::to_values(VectorAdd{256, 4})                 // {256, 4}
-//   kiln::from_values<VectorAdd>(values)               // VectorAdd{256, 4}
-//   kiln::field_infos<VectorAdd>()[0].name             // "block"
+//   kiln::to_values(VectorAdd{256, 4});         // {256, 4}
+//   kiln::from_values<VectorAdd>(values);       // VectorAdd{256, 4}
+//   kiln::field_infos<VectorAdd>()[0].name;     // "block"
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // Kernels by name, for the `kiln` command and for programs that choose at run time.
 //
 //   kiln::Registry registry;
-//   registry.add({"scale", "x *= a", {"f32"}, [](std::string_view) { return scale.definition();
-//   }});
+//   registry.add({"scale", "x *= a", {"f32"},
+//                 [](std::string_view) { return scale.definition(); }});
 #pragma once
 
 #include <functional>

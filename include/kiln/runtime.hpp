@@ -1,8 +1,10 @@
 // The entry to Kiln: one device, one store, and the handles made from them.
 //
-//   kiln::Runtime runtime;                               // the CUDA device if there is one, else
-//   the host auto add_tuned = runtime.tuned(add); auto out = runtime.array<float>(n); add_tuned({},
-//   out.data(), a.data(), b.data(), n); runtime.synchronize();
+//   kiln::Runtime runtime;  // the CUDA device if there is one, else the host
+//   auto add_tuned = runtime.tuned(add);
+//   auto out = runtime.array<float>(n);
+//   add_tuned({}, out.data(), a.data(), b.data(), n);
+//   runtime.synchronize();
 #pragma once
 
 #include <cstddef>

@@ -2,11 +2,11 @@
 //
 //   const kiln::DynamicSpace space = typed_space.dynamic();
 //   const kiln::SpaceCount count = kiln::count_configs(space, problem, limits);
-//   kiln::for_each_config(space, problem, limits, [](auto config, const kiln::Constraint* violated)
-//   {
-//     if (violated) std::puts(violated->reason.c_str());
-//     return true;  // go on
-//   });
+//   kiln::for_each_config(space, problem, limits,
+//                         [](auto config, const kiln::Constraint* violated) {
+//                           if (violated) std::puts(violated->reason.c_str());
+//                           return true;  // go on
+//                         });
 #pragma once
 
 #include <cstdint>

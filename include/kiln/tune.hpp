@@ -1,6 +1,6 @@
 // How tuning is asked for and what it found.
 //
-//   kiln::TuneResult r = runtime.tune(kernel, Elementwise{1 << 24});
+//   kiln::TuneResult r = runtime.tuned(kernel).tune(Elementwise{1 << 24});
 //   r.winner().seconds; r.speedup(); r.candidates[3].reason;
 #pragma once
 

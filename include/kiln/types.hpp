@@ -1,7 +1,8 @@
 // Element types on the host side of a launch, and their names on the device side.
 //
-//   kiln::bfloat16 x{1.5f};  float y = x;                       // rounds to nearest even
-//   kiln::device_name<const kiln::bfloat16*>()                  // "const __nv_bfloat16*"
+//   kiln::bfloat16 x{1.5f};  // rounds to nearest even
+//   float y = x;
+//   kiln::device_name<const kiln::bfloat16*>();  // "const __nv_bfloat16*"
 #pragma once
 
 #include <bit>
@@ -84,8 +85,10 @@ constexpr DataType data_type() {
 }
 
 /// The kernel compiler's spelling of a type. Specialise it for structs passed by value:
-///   template <> struct kiln::DeviceName<MyParams> { static constexpr const char* value =
-///   "MyParams"; };
+///   template <>
+///   struct kiln::DeviceName<MyParams> {
+///     static constexpr const char* value = "MyParams";
+///   };
 template <class T>
 struct DeviceName;
 #define KILN_DEVICE_NAME(Type, name)           \

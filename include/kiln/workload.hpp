@@ -1,9 +1,8 @@
 // The arguments of one launch, made for a problem: what a kernel is tuned and verified on.
 //
-//   .workload = [](const Elementwise& p, kiln::Workload& w) {
-//     w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // signature
-//     order
-//   }
+//   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
+//     w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in the order of
+//   };                                                                            // the signature
 #pragma once
 
 #include <concepts>
