@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ends tuning runs on the host at random moments, politely and not, and goes on from what is left.
 
-Usage: KILN [TIMES]. After every end the store must be whole, nothing that was saved may be lost, and the
+Usage: KILN [TIMES]; $KILN_INTERRUPTS goes before TIMES. After every end the store must be whole, nothing that was saved may be lost, and the
 next run must not try any of it again. Exits 77 (skipped) where the host device cannot compile."""
 import json
 import os
@@ -14,7 +14,7 @@ import tempfile
 import time
 
 KILN = sys.argv[1]
-TIMES = int(sys.argv[2]) if len(sys.argv) > 2 else 50
+TIMES = int(os.environ.get("KILN_INTERRUPTS") or (sys.argv[2] if len(sys.argv) > 2 else 50))
 TUNE = [KILN, "tune", "rmsnorm", "--problem", "rows=8,hidden=256", "--device", "host", "--json",
         "--strategy", "exhaustive"]
 
