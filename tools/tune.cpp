@@ -263,11 +263,17 @@ class Tuning {
     const bool defaults = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
     disagreed_ = disagreed_ || defaults;
     if (talks()) {
+      if (result.problem != job.problem)
+        std::printf("%s %s: tuned as the problem that stands for its like:\n",
+                    job.kernel.name.c_str(), job.kernel.describe_problem(job.problem).c_str());
       std::fputs(describe(result, roof()).c_str(), stdout);
       std::fflush(stdout);
     }
     if (!request_.exported.empty() && context_.answers) write_export(result, defaults);
     json out = report_json(result, roof());
+    out["asked"] = json::object();  // `problem` is the bucket that this belongs to
+    for (std::size_t i = 0; i < job.problem.size(); ++i)
+      out["asked"][job.kernel.problem_fields[i]] = job.problem[i];
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
     if (result.end == SearchEnd::stopped && !result.from_store) return out;

@@ -17,6 +17,7 @@
 #include "runtime/serve/problem_table.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/together/rank_work.hpp"
+#include "runtime/together/tune_together.hpp"
 
 namespace kiln::detail {
 
@@ -117,7 +118,7 @@ class Core final : public FunctionCore {
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
-    auto recall = tuner_->recall(definition_, problem);
+    auto recall = tuner_->records().recall(definition_, problem);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
   }
@@ -177,7 +178,7 @@ class Core final : public FunctionCore {
                        const TuneOptions& tuning) {
     if (tuning.ranks || engine_->options().mode == Mode::tune_now)
       return use(table, problem, measure(table, problem, call, how, tuning, true).winner().config);
-    const auto recall = tuner_->recall(definition_, problem);
+    const auto recall = tuner_->records().recall(definition_, problem);
     return use(table, problem, recall ? recall->result.winner().config : default_);
   }
 
@@ -195,7 +196,7 @@ class Core final : public FunctionCore {
     } const mine(tuning_thread_);
     const std::string subject =
         format("{} {}", definition_.name, definition_.describe_problem(problem));
-    const auto recall = tuner_->recall(definition_, problem);
+    const auto recall = tuner_->records().recall(definition_, problem);
     check_versions(subject, recall, tuning);
     RankLog* const log = log_of(tuning.ranks.get());
     log->line(
@@ -228,7 +229,8 @@ class Core final : public FunctionCore {
       if (!tuning.ranks) return tuner_->tune(definition_, problem, tuning, for_launch);
       const runtime::Subject subject{&definition_, {problem.begin(), problem.end()}};
       runtime::FunctionTrials trials(device_, tuner_->builder(), {&subject, 1}, tuning);
-      return tuner_->tune_together({&subject, 1}, tuning, trials, for_launch).front();
+      return runtime::tune_together(tuner_->workshop(), {&subject, 1}, tuning, trials, for_launch)
+          .front();
     };
     try {
       TuneResult result = tuned();
@@ -251,7 +253,7 @@ class Core final : public FunctionCore {
   void check_versions(const std::string& subject, const std::optional<runtime::Recall>& recall,
                       TuneOptions& tuning) {
     if (!recall || tuning.retune) return;
-    const std::string differ = differences(recall->result.versions, tuner_->versions());
+    const std::string differ = differences(recall->result.versions, tuner_->records().versions());
     if (differ.empty()) return;
     const bool strict = options_.strict_versions && tuner_->may_compile();
     tuning.retune = strict;

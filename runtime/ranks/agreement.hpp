@@ -1,7 +1,7 @@
 // The agreement of ranks on a plan, as a pure state machine: no clock, no thread, no transport.
 // Events go in, actions come out; whoever drives it performs them (drive.hpp, or a simulation).
 //
-// Before it, on the same communicator, runtime/together.cpp asks who holds which winners.
+// Before it, on the same communicator, runtime/together asks who holds which winners.
 //
 //   digest    gather: is the same asked of everyone? A difference is named; all use defaults.
 //   vote      gather: who has a record of which problem? From here on every rank derives the same

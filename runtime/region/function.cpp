@@ -41,7 +41,7 @@ class FunctionHandle final : public HandleCore {
   /// What a region found, else what was found alone.
   const ReadyKernel& current(std::span<const std::int64_t> problem) override {
     if (const ReadyKernel* known = find(problem)) return *known;
-    if (const auto record = function_->engine()->recall(definition_, problem))
+    if (const auto record = function_->engine()->records().recall(definition_, problem))
       return publish(problem, record->result.winner().config);
     if (const Values* knobs = function_->find(problem)) return publish(problem, *knobs);
     const auto alone = function_->known(problem);

@@ -10,6 +10,7 @@
 #include "runtime/region/runner.hpp"
 #include "runtime/region/trials.hpp"
 #include "runtime/together/rank_log.hpp"
+#include "runtime/together/tune_together.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln {
@@ -160,7 +161,8 @@ class RegionTuning {
     tuning.retune = options_.retune;
     tuning.stop = options_.stop;
     RegionTrials trials(engine_, runner_, options_, exchange_, log_);
-    std::vector<TuneResult> results = engine_.tune_together(subjects, tuning, trials);
+    std::vector<TuneResult> results =
+        runtime::tune_together(engine_.workshop(), subjects, tuning, trials);
     thrown_ = trials.thrown();
     result_.end = trials.end();
     if (!trials.default_seconds().empty())

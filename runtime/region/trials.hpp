@@ -14,7 +14,7 @@
 #include "runtime/region/runner.hpp"
 #include "runtime/region/schedule.hpp"
 #include "runtime/together/rank_log.hpp"
-#include "runtime/together/together.hpp"
+#include "runtime/together/trials.hpp"
 
 namespace kiln::runtime {
 

@@ -16,6 +16,7 @@
 #include "runtime/together/kernel_trials.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/tune/tuner.hpp"
+#include "runtime/tune/tuning_session.hpp"
 
 namespace kiln {
 
@@ -109,7 +110,7 @@ class KernelHandle final : public detail::HandleCore {
     // Not into `table_`: a launch may still have to tune. With ranks a record alone is no choice.
     const auto known = engine_->options().tuning.ranks || chosen_
                            ? std::nullopt
-                           : engine_->recall(definition_, problem);
+                           : engine_->records().recall(definition_, problem);
     if (known) try {
         const Outcome winner = published(current_, load(problem, known->result.winner().config));
         if (const auto* ready = std::get_if<const ReadyKernel*>(&winner)) return **ready;
@@ -142,7 +143,8 @@ class KernelHandle final : public detail::HandleCore {
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
     if (chosen_)
-      return engine_->time(definition_, problem, options ? *options : engine_->options().tuning);
+      return runtime::time_default(engine_->workshop(), definition_, problem,
+                                   options ? *options : engine_->options().tuning);
     TuneResult result =
         tune_or_fail_again(problem, options ? *options : engine_->options().tuning, false);
     agree_on(problem, result.winner().config);
@@ -152,7 +154,7 @@ class KernelHandle final : public detail::HandleCore {
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
     if (chosen_) return {};
-    auto recall = engine_->recall(definition_, problem);
+    auto recall = engine_->records().recall(definition_, problem);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
   }
@@ -271,7 +273,7 @@ class KernelHandle final : public detail::HandleCore {
       }
       return use_or_remember(problem, *config);
     }
-    const auto known = engine_->recall(definition_, problem);
+    const auto known = engine_->records().recall(definition_, problem);
     if (known && (known->same_space || untuned)) {
       try {
         Outcome winner = published(table_, load(problem, known->result.winner().config));

@@ -13,7 +13,7 @@
 #include "runtime/build/builder.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/measure/device_workload.hpp"
-#include "runtime/together/together.hpp"
+#include "runtime/together/trials.hpp"
 
 namespace kiln::runtime {
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/serve/engine.hpp"
 #include "runtime/support/parallel.hpp"
 
 namespace kiln::runtime {
@@ -17,17 +16,15 @@ using ranks::kUntried;
 using ranks::Work;
 using ranks::Worked;
 
-namespace {}  // namespace
-
 int& MeasuringTogether::depth() noexcept {
   static thread_local int depth = 0;
   return depth;
 }
 
-RankWork::RankWork(detail::Engine& engine, std::span<const Subject> subjects,
+RankWork::RankWork(Workshop& workshop, std::span<const Subject> subjects,
                    const std::vector<CandidateList>& lists, const TuneOptions& options,
                    Trials& trials, int size, bool may_measure)
-    : engine_(engine),
+    : workshop_(workshop),
       subjects_(subjects),
       lists_(lists),
       options_(options),
@@ -103,7 +100,7 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
     if (stop.stop_requested() || std::chrono::steady_clock::now() >= deadline) late.request_stop();
   };
   const auto threads = static_cast<unsigned>(
-      std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, engine_.builder().threads())));
+      std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, workshop_.builder().threads())));
   for_each_index(
       threads, candidates.size(), late.get_token(),
       [&](std::size_t i) { whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]); }, look);
@@ -117,8 +114,8 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
         whys[i] == kLate ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
     candidate.reason = whys[i];
     const KernelDefinition& kernel = *subjects_[s].kernel;
-    engine_.log(LogLevel::info, detail::format("{} with {}: {}", kernel.name,
-                                               kernel.space.describe(candidate.config), whys[i]));
+    workshop_.log(LogLevel::info, detail::format("{} with {}: {}", kernel.name,
+                                                 kernel.space.describe(candidate.config), whys[i]));
   }
   return times;
 }

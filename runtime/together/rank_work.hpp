@@ -9,12 +9,9 @@
 #include <vector>
 
 #include "runtime/ranks/steps.hpp"
-#include "runtime/together/together.hpp"
+#include "runtime/together/trials.hpp"
 #include "runtime/tune/candidate_list.hpp"
-
-namespace kiln::detail {
-class Engine;
-}
+#include "runtime/tune/workshop.hpp"
 
 namespace kiln::runtime {
 
@@ -37,7 +34,7 @@ class MeasuringTogether {
 class RankWork {
  public:
   /// `lists[s]`: the candidates of subject s. Without `may_measure` what can be launched counts.
-  RankWork(detail::Engine& engine, std::span<const Subject> subjects,
+  RankWork(Workshop& workshop, std::span<const Subject> subjects,
            const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
            int size, bool may_measure);
 
@@ -53,7 +50,7 @@ class RankWork {
   void keep(std::size_t s, std::size_t c, Candidate candidate);
   float time_of(std::size_t s, std::size_t c) const;
 
-  detail::Engine& engine_;
+  Workshop& workshop_;
   std::span<const Subject> subjects_;
   const std::vector<CandidateList>& lists_;
   const TuneOptions& options_;

@@ -53,6 +53,14 @@ def main():
     assert second["from_store"] and second["compiled"] == 0
     assert second["winner"]["config"] == first["winner"]["config"]
 
+    # A problem is tuned as its bucket, and the answer says so.
+    assert first["asked"] == first["problem"] == {"rows": 8, "hidden": 256}, first["asked"]
+    like = ("tune", "rmsnorm", "--problem", "rows=7,hidden=256", "--device", "host")
+    bucketed = json.loads(kiln(*like, "--json"))
+    assert bucketed["from_store"] and bucketed["asked"] == {"rows": 7, "hidden": 256}, bucketed["asked"]
+    assert bucketed["problem"] == first["problem"], bucketed["problem"]
+    assert "rmsnorm rows=7,hidden=256: tuned as" in kiln(*like)
+
     # One config, named in part: verified and timed, not remembered.
     one = {"block": first["candidates"][1]["config"]["block"]} if "block" in first["default"]["config"] else {}
     text = ",".join(f"{k}={v}" for k, v in one.items())

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "fake_device.hpp"
+#include "fake_kernel.hpp"
 #include "kiln/runtime.hpp"
 #include "runtime/serve/engine.hpp"
 #include "temporary_directory.hpp"

@@ -1,6 +1,6 @@
 #include <thread>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/build/build_queue.hpp"
 

@@ -3,7 +3,7 @@
 #include <set>
 #include <thread>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 
 using namespace kiln;

@@ -1,7 +1,7 @@
 // How much memory is there, by files as Linux writes them.
 #include <filesystem>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/device/host/available_memory.hpp"
 #include "runtime/measure/device_workload.hpp"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/device/guarded_memory.hpp"
 

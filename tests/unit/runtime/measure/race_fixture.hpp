@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/random.hpp"
 

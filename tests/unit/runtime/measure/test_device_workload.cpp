@@ -1,7 +1,7 @@
 // Copies that keep the cache cold. What verification does is in test_tuner.cpp and test_verify.cpp.
 #include <set>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/measure/device_workload.hpp"
 

@@ -253,7 +253,7 @@ TEST_CASE("a cache that cannot be used warns once and is done without", "[runtim
     std::filesystem::permissions(unusable, std::filesystem::perms::all);
   }
   SECTION("it is another user's") {
-    if (::geteuid() != 0) return;
+    if (::geteuid() != 0) KILN_SKIP("only root may give a directory away");
     std::filesystem::create_directory(unusable);
     REQUIRE(::chown(unusable.c_str(), 12345, 12345) == 0);
   }
@@ -309,6 +309,26 @@ TEST_CASE("eight threads launch while one of them tunes", "[runtime][engine]") {
   CHECK(wrong == 0);
   CHECK(runtime.statistics().tuned == 2);  // once, for four threads
   CHECK(handle.config({33}) == Values{8, 0});
+}
+
+TEST_CASE("whether there is something to do is asked of the device's own default",
+          "[runtime][engine]") {
+  const Directory directory;
+  Process process(directory.path());
+  KernelDefinition kernel = doubling({1, 2, 4}, 2);
+  kernel.space.default_on(Target::Kind::host, {4, 0});
+  const auto nothing_for = [&](std::int64_t a) {
+    kernel.geometry = [geometry = doubling().geometry, a](auto config, auto problem) {
+      LaunchGeometry g = geometry(config, problem);
+      if (config[0] == a) g.grid.x = 0;
+      return g;
+    };
+  };
+  nothing_for(2);  // CUDA's default
+  CHECK(process.runtime().tuned(kernel).tune({64}).winner().status == CandidateStatus::measured);
+  nothing_for(4);
+  CHECK_THROWS_WITH(process.runtime().tuned(kernel).tune({65}),
+                    Catch::Contains("the grid is empty"));
 }
 
 TEST_CASE("what is asked for is checked before the store answers", "[runtime][engine]") {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "cache/store.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln_test.hpp"

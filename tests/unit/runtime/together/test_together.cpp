@@ -172,6 +172,24 @@ TEST_CASE("many problems, one agreement, candidates of all spread over all", "[r
   CHECK(again == std::vector<std::size_t>{2, 2});
 }
 
+TEST_CASE("two handles of one kernel are one subject of an agreement", "[runtime][ranks]") {
+  Job job(2);
+  const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned first = runtime.tuned(doubling()), second = runtime.tuned(doubling());
+    const DynamicTuned wider = runtime.tuned(doubling({1, 2, 4, 8, 16}));
+    auto results =
+        runtime.tune(std::vector<TuneJob>{{first, {64}}, {second, {64}}, {wider, {64}}}, {});
+    CHECK(first.config({64}) == second.config({64}));
+    return results;
+  });
+  for (const std::vector<TuneResult>& results : all) {
+    CHECK(results[0].candidates.size() == 4);
+    CHECK(results[2].candidates.size() == 5);  // another space is another subject
+    CHECK(results[0].agreed->measured == 4 + 5);
+  }
+}
+
 TEST_CASE("sub-groups tune different kernels, and do not wait for each other", "[runtime][ranks]") {
   Job job(4);
   KernelDefinition other = doubling({1, 2, 16});

@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "fake_nccl.hpp"
+#include "fake_nccl_tables.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"

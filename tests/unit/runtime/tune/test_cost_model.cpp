@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/registry.hpp"
 #include "kiln_test.hpp"

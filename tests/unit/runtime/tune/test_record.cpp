@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/record.hpp"
 #include "runtime/tune/tuner.hpp"

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../fake_device.hpp"
+#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/tuner.hpp"
 

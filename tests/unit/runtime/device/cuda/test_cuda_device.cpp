@@ -7,6 +7,7 @@
 
 #include <elf.h>
 
+#include "cuda_binary.hpp"
 #include "fake_driver.hpp"
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
@@ -16,16 +17,6 @@ using namespace kiln;
 using namespace kiln::runtime;
 
 namespace {
-
-codegen::Binary binary() {
-  codegen::Binary b;
-  b.target = {Target::Kind::cuda, "sm_90a"};
-  b.symbol = "kernel";
-  b.resources.spill_stores = 7;
-  b.resources.registers = 1;
-  b.code = std::vector<std::byte>(16);
-  return b;
-}
 
 // A cubin that has nothing but symbols: variables in constant memory, one text and one of the
 // kernel's shared arrays.
@@ -87,42 +78,6 @@ std::vector<std::byte> cubin_with(
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-// Calls that clean up: a refusal has nowhere to go.
-bool cleans_up(const std::string& call) {
-  return contains(call, "Destroy") || contains(call, "Unload") || contains(call, "Free") ||
-         contains(call, "Pop") || contains(call, "Release");
-}
-
-// Everything that a device does, once.
-void use(const FakeDriver& fake) {
-  const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 100000);
-  const DeviceMemory a(device, 256), b(device, 256);
-  char host[256] = {};
-  device->copy_to_device(a.data(), host, sizeof host);
-  device->copy_on_device(b.data(), a.data(), sizeof host, device->tuning_stream());
-  device->fill(b.data(), std::byte{1}, sizeof host, device->tuning_stream());
-  device->occupancy(*kernel, 128, 0);
-  device->time(device->tuning_stream(),
-               [&] { device->launch(*kernel, {{4}, {128}, 0}, device->tuning_stream(), nullptr); });
-  const auto launch = [&] {
-    device->launch(*kernel, {{4}, {128}, 0}, device->tuning_stream(), nullptr);
-  };
-  const auto replay = device->capture(device->tuning_stream(), launch);
-  if (replay)
-    replay->run(device->tuning_stream());
-  else
-    launch();
-  device->synchronize(device->tuning_stream());
-  device->copy_to_host(host, b.data(), sizeof host);
-}
-
-// Calls whose refusal makes launches plain ones, which is no failure.
-bool only_replays(const std::string& call) {
-  return contains(call, "Capture") ? !contains(call, "Exchange")
-                                   : contains(call, "Graph") && call != "cuGraphLaunch";
 }
 
 }  // namespace
@@ -462,63 +417,6 @@ TEST_CASE("a kernel outlives its device's handle", "[runtime][cuda]") {
   const auto released = std::find(calls.begin(), calls.end(), "cuDevicePrimaryCtxRelease");
   CHECK(unload < released);
   CHECK(fake.primary_released == 1);
-}
-
-TEST_CASE("whichever call is refused, it is named and nothing leaks", "[runtime][cuda]") {
-  int refused = 0;
-  for (int n = 0;; ++n) {
-    FakeDriver fake;
-    fake.fail_at = n;
-    std::string message;
-    try {
-      use(fake);
-    } catch (const EnvironmentError& e) {
-      message = e.what();
-    }
-    CAPTURE(n, fake.failed_call, message);
-    CHECK_FALSE(fake.leaks());
-    CHECK(fake.misuse.empty());
-    CHECK(fake.depth() == 0);
-    CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
-    if (fake.failed_call.empty()) {
-      CHECK(message.empty());
-      break;
-    }
-    ++refused;
-    if (message.empty()) {
-      // Only within a destructor may a refusal stay without consequence.
-      const bool restores =
-          contains(fake.failed_call, "Ctx") || contains(fake.failed_call, "Exchange");
-      // A launch that cannot be recorded was made plainly instead.
-      const bool instead = fake.failed_call == "cuLaunchKernel" && fake.launches.size() == 2;
-      CHECK((cleans_up(fake.failed_call) || restores || only_replays(fake.failed_call) || instead));
-    } else {
-      CHECK(contains(message, "CUDA_ERROR_UNKNOWN (999): an unknown thing happened"));
-      const bool current = contains(fake.failed_call, "cuCtx");
-      CHECK(
-          (current ? contains(message, "cuCtx") : contains(message, fake.failed_call + " failed")));
-    }
-    REQUIRE(n < 1000);
-  }
-  CHECK(refused > 80);
-}
-
-TEST_CASE("each kind of call, always refused", "[runtime][cuda]") {
-  FakeDriver complete;
-  use(complete);
-  std::set<std::string> kinds(complete.calls.begin(), complete.calls.end());
-  for (const std::string& call : kinds) {
-    CAPTURE(call);
-    FakeDriver fake;
-    fake.fail_call = call;
-    fake.code = CUDA_ERROR_OUT_OF_MEMORY;
-    if (cleans_up(call) || only_replays(call)) {
-      CHECK_NOTHROW(use(fake));
-    } else {
-      CHECK_THROWS_AS(use(fake), EnvironmentError);
-    }
-    CHECK_FALSE(fake.leaks());
-  }
 }
 
 TEST_CASE("a driver that shuts down first takes nothing with it", "[runtime][cuda]") {

@@ -1,4 +1,4 @@
-#include "runtime/together/together.hpp"
+#include "runtime/together/tune_together.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,28 +14,21 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
-#include "runtime/serve/engine.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/tune/tuner.hpp"
 
-namespace kiln {
+namespace kiln::runtime {
 
-namespace detail {
+using kiln::detail::format;
+using ranks::Decision;
+using ranks::HeldMessage;
+using ranks::Identity;
+using ranks::is_time;
+using ranks::kFailed;
+using ranks::kUntried;
+using ranks::Work;
 
 namespace {
-
-using runtime::CandidateList;
-using runtime::RankWork;
-using runtime::Recall;
-using runtime::Subject;
-using runtime::Trials;
-using runtime::ranks::Decision;
-using runtime::ranks::HeldMessage;
-using runtime::ranks::Identity;
-using runtime::ranks::is_time;
-using runtime::ranks::kFailed;
-using runtime::ranks::kUntried;
-using runtime::ranks::Work;
 
 /// Of the time that ranks wait for each other before they tune, for finding out what it will cost.
 constexpr double kEstimatePart = 0.25;
@@ -64,25 +57,23 @@ bool stays(const TuneResult& earlier, const TuneResult& now) {
          std::none_of(now.candidates.begin(), now.candidates.end(), tried);
 }
 
-}  // namespace
-
 /// One agreement: on what, from what, and what this rank saw meanwhile.
 class TogetherRun {
  public:
-  TogetherRun(Engine& engine, std::span<const Subject> subjects, const TuneOptions& options,
+  TogetherRun(Workshop& workshop, std::span<const Subject> subjects, const TuneOptions& options,
               Trials& trials, Communicator& communicator, bool for_launch)
-      : engine_(engine),
+      : workshop_(workshop),
         subjects_(subjects),
         options_(options),
         trials_(trials),
         communicator_(communicator),
         for_launch_(for_launch),
-        may_measure_(engine.may_compile() &&
-                     (!for_launch || engine.options().mode == Mode::tune_now)),
+        may_measure_(workshop.may_compile() &&
+                     (!for_launch || workshop.options().mode == Mode::tune_now)),
         known_(subjects.size()),
         lists_(subjects.size()),
         records_(subjects.size()),
-        work_(engine, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
+        work_(workshop, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
 
   /// Instead of `run`: the others are told, and need not wait.
   void refuse(const char* why) {
@@ -123,15 +114,13 @@ class TogetherRun {
 
  private:
   const KernelDefinition& kernel(std::size_t s) const { return *subjects_[s].kernel; }
-  const Values& default_config(std::size_t s) const {
-    return kernel(s).space.default_config(engine_.device()->info().target.kind);
-  }
+  const Values& default_config(std::size_t s) const { return workshop_.default_config(kernel(s)); }
 
   // --- what this rank has -----------------------------------------------------------------------
 
   void recall(std::size_t s) {
-    auto known = engine_.recall(kernel(s), subjects_[s].problem);
-    const bool enough = known && (!may_measure_ || runtime::answers(*known, options_, for_launch_));
+    auto known = workshop_.records().recall(kernel(s), subjects_[s].problem);
+    const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
     const std::string why = trials_.ready(s, known->result.winner().config);
     if (why.empty())
@@ -150,14 +139,14 @@ class TogetherRun {
     for (std::size_t s = 0; s < subjects_.size(); ++s)
       if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
     for (std::size_t i = 0; i < lines.size(); ++i)
-      mine.winners[i] = runtime::ranks::short_digest(lines[i]) | 1;
+      mine.winners[i] = ranks::short_digest(lines[i]) | 1;
     for (std::size_t s = 0; s < subjects_.size(); ++s)
       if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
     std::vector<std::byte> all;
     if (auto failure = gather(mine, all)) return failure;
     same_.fill(true);
     for (std::size_t r = 0; r * sizeof(HeldMessage) < all.size(); ++r) {
-      const auto theirs = runtime::ranks::decode<HeldMessage>(all, r);
+      const auto theirs = ranks::decode<HeldMessage>(all, r);
       retune_ = retune_ || theirs.retune != 0;
       if (std::string why = theirs.refusal.get(); !why.empty() && !refused_)
         refused_ = {RankFailure::Kind::aborted, {static_cast<int>(r)}, std::move(why)};
@@ -179,7 +168,7 @@ class TogetherRun {
     // Also where the options make no sense.
     const double asked = options_.together.first_seconds;
     const double seconds = asked > 0 && std::isfinite(asked) ? asked : RankOptions{}.first_seconds;
-    const std::vector<std::byte> bytes = runtime::ranks::encode(mine);
+    const std::vector<std::byte> bytes = ranks::encode(mine);
     all.resize(bytes.size() * static_cast<std::size_t>(communicator_.size()));
     try {
       return communicator_.gather(bytes, all, deadline_in(seconds));
@@ -205,10 +194,10 @@ class TogetherRun {
       if (winner != default_config(s)) lists_[s].configs.push_back(winner);
       // Of times, not all ranks need have the same.
       const std::size_t count = lists_[s].configs.size();
-      records_[s] = {runtime::ranks::Times(count, 1.0F), count - 1};
+      records_[s] = {ranks::Times(count, 1.0F), count - 1};
     } else if (may_measure_) {
-      lists_[s] = runtime::candidate_list(kernel(s), subjects_[s].problem, engine_.device()->info(),
-                                          options_.max_evaluations, options_.seed);
+      lists_[s] = candidate_list(kernel(s), subjects_[s].problem, workshop_.device()->info(),
+                                 options_.max_evaluations, options_.seed);
       if (known_[s]) records_[s] = record_of(s, known_[s]->result);
     } else {
       list_default(s);
@@ -216,17 +205,17 @@ class TogetherRun {
   }
 
   /// In the terms of the list; nothing if its winner is not there.
-  std::optional<runtime::ranks::Record> record_of(std::size_t s, const TuneResult& result) const {
+  std::optional<ranks::Record> record_of(std::size_t s, const TuneResult& result) const {
     const std::vector<Values>& configs = lists_[s].configs;
     std::map<Values, float> times;
     for (const Candidate& c : result.candidates)
       if (c.status != CandidateStatus::not_tried)
         times[c.config] =
             c.status == CandidateStatus::measured ? static_cast<float>(c.seconds) : kFailed;
-    runtime::ranks::Record record{runtime::ranks::Times(configs.size(), kUntried), configs.size()};
+    ranks::Record record{ranks::Times(configs.size(), kUntried), configs.size()};
     for (std::size_t i = 0; i < configs.size(); ++i) {
       const auto found = times.find(configs[i]);
-      if (found != times.end()) record.times[i] = runtime::ranks::sanitized(found->second);
+      if (found != times.end()) record.times[i] = ranks::sanitized(found->second);
       if (configs[i] == result.winner().config) record.winner = i;
     }
     if (record.answers(configs.size()) && is_time(record.times[record.winner])) return record;
@@ -234,58 +223,58 @@ class TogetherRun {
   }
 
   Identity identity() const {
-    const DeviceInfo& device = engine_.device()->info();
+    const DeviceInfo& device = workshop_.device()->info();
     std::string kernels, candidates, problems, build = KILN_VERSION, model = device.name;
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
       const KernelDefinition& k = kernel(s);
-      const auto source = engine_.builder().kernel_source(k);
+      const auto source = workshop_.builder().kernel_source(k);
       kernels += text_of({k.name, k.entry, k.config_type, text_of(k.types), text_of(k.arguments),
                           text_of(k.source.options), source ? to_hex(*source) : "no source"});
       problems += text_of(k.problem_fields) + text_of(subjects_[s].problem) + ";";
       for (const Parameter& p : k.space.parameters()) candidates += p.name + ",";
       for (const Values& config : lists_[s].configs) candidates += text_of(config) + ";";
     }
-    for (const runtime::Version& v : engine_.versions())
-      if (v.rule == runtime::Version::Rule::retune) build += text_of({v.name, v.value});
+    for (const Version& v : workshop_.records().versions())
+      if (v.rule == Version::Rule::retune) build += text_of({v.name, v.value});
     for (const KeyField& f : device.fingerprint) model += text_of({f.name, f.value});
-    using runtime::ranks::short_digest;
+    using ranks::short_digest;
     return {short_digest(kernels),  short_digest(candidates),
             short_digest(problems), short_digest(device.target.arch),
             short_digest(build),    short_digest(model)};
   }
 
   Decision agree() {
-    runtime::ranks::AgreementInput input;
+    ranks::AgreementInput input;
     input.options = options_.together;
     input.identity = identity();
-    input.compile_threads = static_cast<int>(std::max(1U, engine_.builder().threads()));
-    input.overlap = !engine_.device()->shares_cpu();
-    if (may_measure_) input.store = engine_.store()->identity().value_or(own_store());
+    input.compile_threads = static_cast<int>(std::max(1U, workshop_.builder().threads()));
+    input.overlap = !workshop_.device()->shares_cpu();
+    if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
     // Others, who have records, wait meanwhile.
     const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
-      const runtime::MeasuringTogether measuring;
-      runtime::ranks::ProblemInput problem{lists_[s].configs.size(), records_[s], {}};
+      const MeasuringTogether measuring;
+      ranks::ProblemInput problem{lists_[s].configs.size(), records_[s], {}};
       // What candidates cost is found by measuring the default: worth it for a large share.
       if (sharded && !records_[s] && std::chrono::steady_clock::now() < enough &&
-          lists_[s].configs.size() >= runtime::ranks::kShareToEstimate * size *
-                                          static_cast<std::size_t>(input.compile_threads))
+          lists_[s].configs.size() >=
+              ranks::kShareToEstimate * size * static_cast<std::size_t>(input.compile_threads))
         for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs, enough))
           problem.costs.push_back(
               {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
       input.problems.push_back(std::move(problem));
     }
-    runtime::ranks::Tasks tasks;
+    ranks::Tasks tasks;
     tasks.work = [this](const Work& work, Deadline deadline) {
       return work_.perform(work, deadline);
     };
-    tasks.save = [this](std::span<const std::size_t> problems, const runtime::ranks::Plan& plan) {
+    tasks.save = [this](std::span<const std::size_t> problems, const ranks::Plan& plan) {
       for (const std::size_t s : problems) save(s, plan);
     };
-    tasks.log = engine_.options().log;
-    return runtime::ranks::agree(communicator_, std::move(input), tasks);
+    tasks.log = workshop_.options().log;
+    return ranks::agree(communicator_, std::move(input), tasks);
   }
 
   /// Of a store that nobody else can see, in memory.
@@ -299,11 +288,11 @@ class TogetherRun {
   /// A result with this rank's own candidates, at the times that ranks agreed on. `untried_for`:
   /// why there is no time of what ranks did not come to.
   TuneResult result_of(
-      std::size_t s, const runtime::ranks::Record& agreed,
+      std::size_t s, const ranks::Record& agreed,
       const std::string& untried_for = "it was not come to, at least on one rank") const {
     const KernelDefinition& k = kernel(s);
     TuneResult result;
-    runtime::describe_problem(result, k, subjects_[s].problem, engine_.device()->info());
+    describe_problem(result, k, subjects_[s].problem, workshop_.device()->info());
     result.space = lists_[s].space;
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;
@@ -329,7 +318,7 @@ class TogetherRun {
       }
       result.candidates.push_back(std::move(candidate));
     }
-    for (const runtime::Version& v : engine_.versions())
+    for (const Version& v : workshop_.records().versions())
       result.versions.push_back({v.name, v.value});
     const bool cut = options_.max_evaluations != 0 &&
                      static_cast<double>(result.candidates.size()) < result.space.allowed;
@@ -344,7 +333,7 @@ class TogetherRun {
 
   TuneResult compose(std::size_t s, const Decision& decision) const {
     if (decision.kind != Decision::Kind::defaults) {
-      const runtime::ranks::Record& agreed = decision.plan.records[s];
+      const ranks::Record& agreed = decision.plan.records[s];
       if (records_[s] && *records_[s] == agreed) {
         TuneResult result = known_[s]->result;
         result.from_store = true;
@@ -352,22 +341,22 @@ class TogetherRun {
       }
       return result_of(s, agreed);
     }
-    TuneResult result = result_of(s, {runtime::ranks::Times(lists_[s].configs.size(), kUntried), 0},
+    TuneResult result = result_of(s, {ranks::Times(lists_[s].configs.size(), kUntried), 0},
                                   "ranks use the defaults: " + decision.why.describe());
     result.complete = false;
     result.end = SearchEnd::stopped;
     return result;
   }
 
-  void save(std::size_t s, const runtime::ranks::Plan& plan) {
+  void save(std::size_t s, const ranks::Plan& plan) {
     if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
     TuneResult result = result_of(s, plan.records[s]);
-    const auto latest = engine_.recall(kernel(s), subjects_[s].problem);
+    const auto latest = workshop_.records().recall(kernel(s), subjects_[s].problem);
     if (latest && latest->same_space) {
       if (!retune_ && stays(latest->result, result)) return;
-      runtime::add_missing(result, latest->result);
+      add_missing(result, latest->result);
     }
-    engine_.remember(kernel(s), result);
+    workshop_.records().remember(kernel(s), result);
   }
 
   /// Of what is launched from now on, so that the same plan has the same digest tomorrow, too.
@@ -423,13 +412,13 @@ class TogetherRun {
     return report;
   }
 
-  void log(LogLevel level, const std::string& text) const { engine_.log(level, text); }
+  void log(LogLevel level, const std::string& text) const { workshop_.log(level, text); }
   void warn(const std::string& text) const {
     log(LogLevel::warning,
         format("rank {} of {}: {}", communicator_.rank(), communicator_.size(), text));
   }
 
-  Engine& engine_;
+  Workshop& workshop_;
   std::span<const Subject> subjects_;
   const TuneOptions& options_;
   Trials& trials_;
@@ -437,7 +426,7 @@ class TogetherRun {
   const bool for_launch_, may_measure_;
   std::vector<std::optional<Recall>> known_;  ///< that answer the request and can be launched
   std::vector<CandidateList> lists_;
-  std::vector<std::optional<runtime::ranks::Record>> records_;
+  std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;
   std::array<bool, HeldMessage::kPlaces> same_{};
   bool retune_ = false;                 ///< some rank is asked to measure again
@@ -445,40 +434,42 @@ class TogetherRun {
   std::string lacking_;                 ///< ranks without a record of some subject
 };
 
-TuneOptions Engine::with_ranks(TuneOptions options) const {
-  if (!options.ranks && options_.tuning.ranks) {
-    options.ranks = options_.tuning.ranks;
-    options.together = options_.tuning.together;
+}  // namespace
+
+TuneOptions with_ranks(const RuntimeOptions& common, TuneOptions options) {
+  if (!options.ranks && common.tuning.ranks) {
+    options.ranks = common.tuning.ranks;
+    options.together = common.tuning.together;
   }
   return options;
 }
 
-std::vector<TuneResult> Engine::tune_together(std::span<const Subject> subjects,
-                                              const TuneOptions& asked, Trials& trials,
-                                              bool for_launch) {
+std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
+                                      const TuneOptions& asked, Trials& trials, bool for_launch) {
   if (subjects.empty()) return {};
-  TuneOptions options = with_ranks(asked);
+  TuneOptions options = with_ranks(workshop.options(), asked);
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   const auto turn = options.ranks->turn();
-  const auto mine = turn_.take();
+  const auto mine = workshop.turn().take();
   try {
-    runtime::check(options);
-    runtime::ranks::check(options.together, options.ranks->size());
+    check(options);
+    ranks::check(options.together, options.ranks->size());
   } catch (const UserError& error) {
-    TogetherRun(*this, subjects, options, trials, *options.ranks, for_launch).refuse(error.what());
+    TogetherRun(workshop, subjects, options, trials, *options.ranks, for_launch)
+        .refuse(error.what());
     throw;
   }
   try {
-    TogetherRun run(*this, subjects, options, trials, *options.ranks, for_launch);
+    TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch);
     std::vector<TuneResult> results = run.run();
     for (std::size_t s = 0; s < results.size(); ++s) {
       const TuneResult& result = results[s];
-      if (!result.from_store) ++tuned_;
-      log(LogLevel::info,
-          format("{} {}: {} by {} of rank {} of {}", result.kernel,
-                 subjects[s].kernel->describe_problem(result.problem),
-                 result.describe(result.winner()), to_string(result.agreed->outcome),
-                 result.agreed->rank, result.agreed->size));
+      if (!result.from_store) workshop.count_tuned();
+      workshop.log(LogLevel::info,
+                   format("{} {}: {} by {} of rank {} of {}", result.kernel,
+                          subjects[s].kernel->describe_problem(result.problem),
+                          result.describe(result.winner()), to_string(result.agreed->outcome),
+                          result.agreed->rank, result.agreed->size));
     }
     return results;
   } catch (const std::exception& error) {
@@ -488,5 +479,4 @@ std::vector<TuneResult> Engine::tune_together(std::span<const Subject> subjects,
   }
 }
 
-}  // namespace detail
-}  // namespace kiln
+}  // namespace kiln::runtime

@@ -1,0 +1,26 @@
+// The choice of all ranks: from records if they agree, else measured together.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kiln/tune.hpp"
+#include "runtime/together/trials.hpp"
+#include "runtime/tune/workshop.hpp"
+
+namespace kiln::runtime {
+
+/// `options` with the runtime's ranks, where it names none.
+TuneOptions with_ranks(const RuntimeOptions& common, TuneOptions options);
+
+/// One result per subject, chosen together with `options.ranks` (the runtime's, if null; alone, if
+/// that is null, too) by the protocol of runtime/ranks: from the store if every rank has the same
+/// there, else measured by `trials`. Saved once per store. Where nothing may be measured, ranks that
+/// have not the same use defaults. Fills in RankReport. A collective call: every rank makes it with
+/// the same subjects.
+/// @throws UserError on options that make no sense; a rank that fails is no exception.
+std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
+                                      const TuneOptions& options, Trials& trials,
+                                      bool for_launch = false);
+
+}  // namespace kiln::runtime

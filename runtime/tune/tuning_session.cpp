@@ -1,0 +1,209 @@
+#include "runtime/tune/tuning_session.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/support/time_limit.hpp"
+#include "runtime/support/trace.hpp"
+#include "runtime/tune/tuner.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Winners of other problems and devices that a search tries first.
+constexpr std::size_t kStarts = 3;
+/// What a search gets at least whose budget went in waiting: enough for the default.
+constexpr double kLeastSeconds = 1e-3;
+/// Of a launch's budget, the part that may go in waiting. One that begins later would find little,
+/// and launches are content with what was found.
+constexpr double kMostWaiting = 0.5;
+
+bool has_winner(const TuneResult& result) {
+  return result.winner().status == CandidateStatus::measured;
+}
+
+/// One call of tune_alone().
+class Session {
+ public:
+  Session(Workshop& workshop, const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+          const TuneOptions& options, bool for_launch)
+      : workshop_(workshop),
+        kernel_(kernel),
+        problem_(problem),
+        options_(options),
+        for_launch_(for_launch),
+        waits_(!for_launch || workshop.options().while_busy == WhileBusy::wait),
+        start_(Clock::now()),
+        deadline_(waits_ ? TimeLimit(options.max_seconds * (for_launch ? kMostWaiting : 1), start_)
+                         : TimeLimit::already_passed()) {}
+
+  TuneResult run() {
+    known_ = recall();
+    if (known_ && (answered() || !workshop_.may_compile())) return known_->result;
+    if (!workshop_.may_compile())
+      throw UserError(
+          format("kernel {} {}: there is no record, and in the modes lookup_only, frozen and "
+                 "collect nothing is tuned",
+                 kernel_.name, kernel_.describe_problem(problem_)));
+    const TuningTurn::Hold turn = take_turn();
+    if (!turn) return waited_in_vain();
+    // Another thread may have tuned it meanwhile, or another process may be at it: two searches
+    // would disturb each other's clocks. What the other has saved so far may do.
+    cache::WorkLock alone;
+    const auto given_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
+    const Key key = workshop_.records().key(kernel_, problem_);
+    for (;;) {
+      known_ = recall();
+      if (known_ && answered()) return known_->result;
+      if (alone.held()) break;
+      const auto outcome = workshop_.store()->lock(EntryKind::record, key, alone, given_up);
+      if (outcome == cache::WorkLock::Outcome::unusable) break;
+      if (!alone.held() && given_up()) return waited_in_vain();
+    }
+    return search();
+  }
+
+ private:
+  std::optional<Recall> recall() const { return workshop_.records().recall(kernel_, problem_); }
+  bool answered() const { return answers(*known_, options_, for_launch_); }
+
+  /// Empty when the wait was in vain.
+  TuningTurn::Hold take_turn() {
+    auto turn = workshop_.turn().take(TimeLimit::already_passed());
+    if (turn || !waits_) return turn;
+    // What is launched if the wait is in vain is compiled meanwhile, not afterwards.
+    if (for_launch_)
+      workshop_.builder().build(kernel_, workshop_.default_config(kernel_),
+                                workshop_.device()->info().target);
+    turn = workshop_.turn().take(deadline_, options_.stop);
+    if (for_launch_ && deadline_.passed()) return {};
+    return turn;
+  }
+
+  TuneResult waited_in_vain() const {
+    const bool stopped = options_.stop.stop_requested();
+    const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
+    TuneResult result = known_
+                            ? known_->result
+                            : not_tuned(kernel_, problem_, workshop_.device()->info(), end,
+                                        stopped ? "the run was stopped before"
+                                                : "the budget went in waiting for another tuning");
+    result.end = end;
+    result.wall_seconds = seconds_since(start_);
+    return result;
+  }
+
+  TuneResult search() {
+    TuneOptions left = options_;  // the wait is a part of the budget
+    if (left.max_seconds > 0)
+      left.max_seconds = std::max(left.max_seconds - seconds_since(start_), kLeastSeconds);
+    TuneContext context;
+    if (known_ && !options_.retune) context.prior = &known_->result;
+    if (known_) context.incumbent = known_->result.winner().config;
+    context.starts = workshop_.records().starting_points(kernel_, problem_, kStarts);
+    context.save = [&](const TuneResult& unfinished) {
+      if (!has_winner(unfinished)) return;
+      TuneResult result = completed(unfinished);
+      save(result);
+    };
+    TuneResult result =
+        tune(kernel_, problem_, workshop_.device(), workshop_.builder(), left, context);
+    if (!has_winner(result) && known_) {  // stopped too early
+      TuneResult stays = known_->result;
+      stays.end = SearchEnd::stopped;
+      return stays;
+    }
+    result.wall_seconds = seconds_since(start_);
+    for (const Version& v : workshop_.records().versions())
+      result.versions.push_back({v.name, v.value});
+    if (!has_winner(result)) return result;
+    result = completed(std::move(result));
+    save(result);
+    workshop_.count_tuned();
+    tell(result);
+    return result;
+  }
+
+  /// What was measured earlier is not lost before it is measured again.
+  TuneResult completed(TuneResult result) const {
+    if (known_ && options_.retune) add_missing(result, known_->result);
+    return result;
+  }
+
+  /// A process that took this search for dead, or went on without the lock, may have written
+  /// meanwhile.
+  void save(TuneResult& result) const {
+    const auto latest = recall();
+    if (latest && latest->same_space && !options_.retune) {
+      if (latest->result.complete && !result.complete) return;
+      add_missing(result, latest->result);
+    }
+    workshop_.records().remember(kernel_, result);
+  }
+
+  void tell(const TuneResult& result) const {
+    // A caller that asked for a tuning reads the warnings in its result; a launch has no result.
+    if (for_launch_)
+      for (const std::string& text : result.warnings)
+        workshop_.log(LogLevel::warning, kernel_.name + ": " + text);
+    workshop_.log(LogLevel::info,
+                  format("{} {}: {} ({:.3g} ms, {:.2f} times the default's speed)", kernel_.name,
+                         kernel_.describe_problem(problem_), result.describe(result.winner()),
+                         result.winner().seconds * 1e3, result.speedup()));
+  }
+
+  Workshop& workshop_;
+  const KernelDefinition& kernel_;
+  const std::span<const std::int64_t> problem_;
+  const TuneOptions& options_;
+  const bool for_launch_, waits_;
+  const Clock::time_point start_;
+  const TimeLimit deadline_;  ///< of waiting
+  std::optional<Recall> known_;
+};
+
+}  // namespace
+
+TuneResult tune_alone(Workshop& workshop, const KernelDefinition& kernel,
+                      std::span<const std::int64_t> problem, const TuneOptions& options,
+                      bool for_launch) {
+  check(options);
+  return Session(workshop, kernel, problem, options, for_launch).run();
+}
+
+TuneResult time_default(Workshop& workshop, const KernelDefinition& kernel,
+                        std::span<const std::int64_t> problem, const TuneOptions& options) {
+  check(options);
+  if (!workshop.may_compile())
+    throw UserError(
+        format("kernel {} {}: in the modes lookup_only, frozen and collect nothing "
+               "is timed",
+               kernel.name, kernel.describe_problem(problem)));
+  const auto start = Clock::now();
+  const auto turn = workshop.turn().take(TimeLimit(options.max_seconds, start), options.stop);
+  if (!turn)
+    return not_tuned(kernel, problem, workshop.device()->info(),
+                     options.stop.stop_requested() ? SearchEnd::stopped : SearchEnd::seconds,
+                     "another tuning took all of the time");
+  TuneOptions left;
+  left.seed = options.seed;
+  left.cold_cache = options.cold_cache;
+  left.stop = options.stop;
+  left.progress = options.progress;
+  if (options.max_seconds > 0)
+    left.max_seconds = std::max(options.max_seconds - seconds_since(start), kLeastSeconds);
+  TuneContext context;
+  context.only = {&workshop.default_config(kernel), 1};
+  context.finals = false;
+  TuneResult result = tune(kernel, problem, workshop.device(), workshop.builder(), left, context);
+  result.wall_seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,16 @@
+#include "runtime/tune/workshop.hpp"
+
+#include <utility>
+
+namespace kiln::runtime {
+
+Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
+                   std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler)
+    : options_(std::move(options)),
+      store_(store ? std::move(store) : std::make_shared<cache::Store>(options_.store)),
+      device_(std::move(device)),
+      builder_(store_, std::move(make_compiler), options_.log, options_.compile_threads,
+               may_compile() ? Builder::Access::compile : Builder::Access::look_up),
+      records_(store_, device_, builder_, may_compile()) {}
+
+}  // namespace kiln::runtime

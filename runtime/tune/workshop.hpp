@@ -1,0 +1,61 @@
+// What all tunings on one device share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "cache/store.hpp"
+#include "kiln/runtime.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/tune/record_book.hpp"
+#include "runtime/tune/tuning_turn.hpp"
+
+namespace kiln::runtime {
+
+/// Thread-safe.
+class Workshop {
+ public:
+  /// `store`: null for one of its own, by `options.store`.
+  Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
+           std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler);
+
+  const RuntimeOptions& options() const noexcept { return options_; }
+  const std::shared_ptr<cache::Store>& store() const noexcept { return store_; }
+  const std::shared_ptr<Device>& device() const noexcept { return device_; }
+  Builder& builder() noexcept { return builder_; }
+  RecordBook& records() noexcept { return records_; }
+  TuningTurn& turn() noexcept { return turn_; }
+  const TuningTurn& turn() const noexcept { return turn_; }
+
+  /// Whether the mode allows to compile and to measure.
+  bool may_compile() const noexcept { return may_compile(options_.mode); }
+  const Values& default_config(const KernelDefinition& kernel) const {
+    return kernel.space.default_config(device_->info().target.kind);
+  }
+
+  void count_tuned() noexcept { ++tuned_; }
+  /// Problems that were tuned.
+  std::size_t tuned() const noexcept { return tuned_; }
+
+  void log(LogLevel level, const std::string& text) const {
+    if (options_.log) options_.log(level, text);
+  }
+
+ private:
+  static bool may_compile(Mode mode) noexcept {
+    return mode == Mode::tune_now || mode == Mode::untuned;
+  }
+
+  RuntimeOptions options_;
+  std::shared_ptr<cache::Store> store_;
+  std::shared_ptr<Device> device_;
+  Builder builder_;
+  RecordBook records_;
+  TuningTurn turn_;
+  std::atomic<std::size_t> tuned_{0};
+};
+
+}  // namespace kiln::runtime

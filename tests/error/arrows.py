@@ -1,0 +1,59 @@
+"""Holds the rooms of runtime/ against the arrows between them, as the linker sees them: a room may only
+need symbols that it, a room that it sees, or nothing of runtime/ defines. (Includes are held by include
+roots; but a public header's function may be defined in any room.)
+
+  arrows.py NM ROOM=LIBRARY=SEES,... ...
+"""
+import subprocess
+import sys
+
+
+def symbols(nm, library):
+    """The names that a library defines for others, and those that it needs."""
+    defined, needed = set(), set()
+    for line in subprocess.check_output([nm, "--format=posix", library], text=True).splitlines():
+        words = line.split()
+        if len(words) < 2:
+            continue
+        name, kind = words[0], words[1]
+        if kind == "U":
+            needed.add(name)
+        elif kind in "TDBR":  # not what every object has its own copy of
+            defined.add(name)
+    return defined, needed - defined
+
+
+def closure(room, sees):
+    found, left = set(), [room]
+    while left:
+        room = left.pop()
+        if room not in found:
+            found.add(room)
+            left += sees[room]
+    return found
+
+
+def readable(names):
+    return subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True).stdout.splitlines()
+
+
+def main(nm, *rooms):
+    sees, defined, needed = {}, {}, {}
+    for text in rooms:
+        room, library, below = text.split("=")
+        sees[room] = [name for name in below.split(",") if name]
+        defined[room], needed[room] = symbols(nm, library)
+    home = {name: room for room, names in defined.items() for name in names}
+    broken = 0
+    for room, names in needed.items():
+        allowed = closure(room, sees)
+        wrong = sorted(name for name in names if name in home and home[name] not in allowed)
+        broken += len(wrong)
+        for name, shown in zip(wrong, readable(wrong)):
+            print(f"{room} does not see {home[name]}, but needs {shown}")
+    print(f"{len(home)} symbols of {len(rooms)} rooms, {broken} against the arrows")
+    return 1 if broken or not home else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
