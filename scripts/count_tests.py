@@ -4,9 +4,11 @@
   count_tests.py OUTPUT STATUS     one program: what it printed and its exit status
 
 A Catch2 program counts with the cases of its closing lines; any other program, and one that ended
-without them, counts as one. A program that failed has at least one failure, whatever it printed. The
-fault and rank fault suites' own summaries, "faults tried N, ...", are repeated before the count.
+without them, counts as one. A program that failed has at least one failure, whatever it printed. A case
+that said "case skipped: NAME<tab>WHY" (tests/kiln_test.hpp) counts as skipped. The fault and rank fault suites' own
+summaries, "faults tried N, ...", are repeated before the count, and so is what was skipped, by its reason.
 """
+import collections
 import json
 import re
 import sys
@@ -14,6 +16,8 @@ import sys
 ALL_PASSED = re.compile(r"^All tests passed \(.*?in (\d+) test cases?\)", re.M)
 CASES = re.compile(r"^test cases: .*$", re.M)
 FAULTS = re.compile(r"^(?:(?:nccl )?rank )?faults tried \d+, .*$", re.M)
+CASE_SKIPPED = re.compile(r"^case skipped: (.*)\t(.*)$", re.M)
+PROGRAM_SKIPPED = re.compile(r"^skipped:? (.*)$", re.M)
 ALL_SKIPPED = 4  # exit status of Catch2 3 when it skipped every case
 PART = re.compile(r"(\d+) (passed|skipped|failed as expected|failed)")
 
@@ -30,9 +34,17 @@ def catch2_counts(output):
             parts.get("skipped", 0))
 
 
+def skipped_cases(output):
+    """The reasons of the cases that skipped themselves, by name: a case may say so more than once."""
+    return dict(CASE_SKIPPED.findall(output))
+
+
 def counts(test):
     """Passed, failed and skipped cases of one entry of the log."""
     cases = catch2_counts(test.get("stdout") or "")
+    if cases:
+        skipped = min(len(skipped_cases(test["stdout"])), cases[0])
+        cases = cases[0] - skipped, cases[1], cases[2] + skipped
     if test["result"] == "SKIP":
         return 0, 0, max(1, sum(cases or (0,)))
     if test["result"] in ("OK", "EXPECTEDFAIL"):
@@ -61,6 +73,15 @@ def main(*arguments):
     for test in tests:
         for summary in FAULTS.findall(test.get("stdout") or "")[-1:]:
             print(summary)
+    reasons = collections.Counter()
+    for test in tests:
+        output = test.get("stdout") or ""
+        reasons.update(skipped_cases(output).values())
+        if test["result"] == "SKIP":
+            why = PROGRAM_SKIPPED.findall(output)[-1:] or ["it does not say why"]
+            reasons[f"{test.get('name', 'the program').rpartition(' / ')[2]}: {why[0]}"] += 1
+    for reason, count in sorted(reasons.items()):
+        print(f"skipped {count}: {reason}")
     passed, failed, skipped = (sum(column) for column in zip(*results)) if results else (0, 0, 0)
     if passed + failed + skipped == 0:
         print("no test ran")

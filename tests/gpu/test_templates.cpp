@@ -188,10 +188,7 @@ TEMPLATE_TEST_CASE("gemm is exact with tensor cores", "[gpu][templates]", kiln::
 
 TEMPLATE_TEST_CASE("gemm is exact with Hopper's tensor cores", "[gpu][templates]", kiln::float16,
                    kiln::bfloat16) {
-  if (device()->info().limits.compute_capability != 90) {
-    WARN("skipped: not a Hopper GPU");
-    return;
-  }
+  if (device()->info().limits.compute_capability != 90) KILN_SKIP("not a Hopper GPU");
   constexpr GemmBody kWgmma = GemmBody::wgmma;
   check_gemm<TestType>({{kWgmma, 64, 64, 64, 3, 64, 64, 8, 1},
                         {kWgmma, 64, 128, 64, 5, 64, 128, 8, 8},

@@ -7,20 +7,14 @@
 #include "codegen/nvrtc.hpp"
 #include "codegen/resource_report.hpp"
 #include "kiln_test.hpp"
-#include "library_kernels.hpp"
+#include "nvrtc_fixture.hpp"
 #include "scratch.hpp"
 
 using namespace kiln;
 using namespace kiln::codegen;
+using namespace kiln::codegen::test;
 
 namespace {
-
-// Catch2 2.13 cannot skip: a test without NVRTC says so and ends.
-NvrtcCompiler* nvrtc() {
-  static const NvrtcProbe probe = NvrtcCompiler::find(NvrtcOptions::from_environment());
-  if (!probe.compiler) WARN("skipped: " << probe.reason);
-  return probe.compiler.get();
-}
 
 constexpr const char* kVectorAdd = R"(
 struct VectorAdd { int block; int items; constexpr int tile() const { return block * items; } };
@@ -47,30 +41,6 @@ Source vector_add() {
   return s;
 }
 
-Source kernel(std::string text, std::string entry = "k") {
-  Source s;
-  s.text = std::move(text);
-  s.entry = std::move(entry);
-  s.label = "test kernel";
-  return s;
-}
-
-Binary must_compile(const Source& source, const char* arch = "sm_80") {
-  CompileResult result = nvrtc()->compile(source, Target::parse(arch));
-  if (auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
-  return std::get<Binary>(std::move(result));
-}
-
-CompileFailure must_fail(const Source& source, const char* arch = "sm_80") {
-  CompileResult result = nvrtc()->compile(source, Target::parse(arch));
-  REQUIRE(std::holds_alternative<CompileFailure>(result));
-  return std::get<CompileFailure>(std::move(result));
-}
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 // The ELF header's e_flags: ptxas writes the architecture into it.
 unsigned elf_flags(const Binary& b) {
   unsigned flags = 0;
@@ -81,7 +51,7 @@ unsigned elf_flags(const Binary& b) {
 }  // namespace
 
 TEST_CASE("NVRTC says which build it is", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const CompilerIdentity id = nvrtc()->identity();
   CHECK(id.name == "nvrtc");
   CHECK(contains(id.version, "."));
@@ -105,7 +75,7 @@ TEST_CASE("a missing NVRTC is a value that says what to do", "[codegen][nvrtc]")
 }
 
 TEST_CASE("one kernel compiles for exact architectures", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   std::vector<unsigned> flags;
   for (const char* arch : {"sm_80", "sm_90a", "sm_100a", "sm_120a"}) {
     CAPTURE(arch);
@@ -129,12 +99,12 @@ TEST_CASE("one kernel compiles for exact architectures", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("compiling twice gives the same bytes", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   CHECK(must_compile(vector_add()).code == must_compile(vector_add()).code);
 }
 
 TEST_CASE("resources agree between the cubin and ptxas", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   // 64 values live across a barrier do not fit 24 registers.
   const Source spilling = [] {
     Source s = kernel(R"(
@@ -178,7 +148,7 @@ TEST_CASE("resources agree between the cubin and ptxas", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("a damaged cubin is no crash", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const Binary b = must_compile(vector_add(), "sm_90a");
   REQUIRE(read_cubin_resources(b.code, b.symbol));
   for (std::size_t n = 0; n < b.code.size(); n += 7) {
@@ -198,7 +168,7 @@ TEST_CASE("a damaged cubin is no crash", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("a compile error is data", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   Source s = vector_add();
   s.text += "int broken = nonsense;\n";
   const CompileFailure f = must_fail(s, "sm_90a");
@@ -212,13 +182,13 @@ TEST_CASE("a compile error is data", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("a missing header is named", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   CHECK(contains(must_fail(kernel("#include <no/such_header.cuh>\n__global__ void k() {}")).log,
                  "no/such_header.cuh"));
 }
 
 TEST_CASE("ptxas's refusals are told", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const char* text = R"(__global__ void k(int* p) {
       __shared__ int a[16384];
       a[threadIdx.x] = p[0]; __syncthreads(); p[1] = a[threadIdx.x + 1]; })";
@@ -227,7 +197,7 @@ TEST_CASE("ptxas's refusals are told", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("the entry must be there and be a kernel", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   CHECK(contains(must_fail(kernel("__global__ void k() {}", "absent")).log, "absent"));
   CHECK(!must_fail(kernel("__global__ void k() {}", "")).log.empty());
   CHECK(!must_fail(kernel("__global__ void k() {}", "k + 1")).log.empty());
@@ -238,7 +208,7 @@ TEST_CASE("the entry must be there and be a kernel", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("the signature is checked, and the message shows both", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   Source s = vector_add();
   s.signature = "void(float*, const float*, const double*, int)";
   const CompileFailure f = must_fail(s);
@@ -261,7 +231,7 @@ TEST_CASE("the signature is checked, and the message shows both", "[codegen][nvr
 }
 
 TEST_CASE("targets NVRTC does not know are the caller's mistake", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   for (const Target& t :
        {Target{Target::Kind::host, "x86-64-v3"}, Target{Target::Kind::cuda, "sm_999"},
         Target{Target::Kind::cuda, "sm_80a"}}) {
@@ -277,7 +247,7 @@ TEST_CASE("targets NVRTC does not know are the caller's mistake", "[codegen][nvr
 }
 
 TEST_CASE("the author's options reach the compiler", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   Source s = kernel(
       "#if VALUE != 3 || KILN_DEVICE_PASS != 1\n#error value\n#endif\n__global__ void k() {}");
   CHECK(contains(must_fail(s).log, "value"));
@@ -293,14 +263,14 @@ TEST_CASE("the author's options reach the compiler", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("warnings are kept, the resource report is not", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const Binary b = must_compile(kernel("__global__ void k() { int unused; }"));
   CHECK(contains(b.log, "unused"));
   CHECK_FALSE(contains(b.log, "ptxas"));
 }
 
 TEST_CASE("common standard headers are there", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   must_compile(kernel(R"(
     #include <bit>
     #include <cassert>
@@ -355,30 +325,9 @@ TEST_CASE("common standard headers are there", "[codegen][nvrtc]") {
     })"));
 }
 
-TEST_CASE("CUDA's headers are found", "[codegen][nvrtc]") {
-  if (!nvrtc() || nvrtc()->cuda_include_dirs().empty()) return;
-  Source s = kernel(R"(
-    #include <cuda_bf16.h>
-    #include <cuda_fp16.h>
-    #include <cuda_fp8.h>
-    __global__ void k(__nv_bfloat16* p, const __half* h) { p[0] = __float2bfloat16(__half2float(*h)); })");
-  s.signature = "void(__nv_bfloat16*, const __half*)";
-  must_compile(s, "sm_90a");
-}
-
-TEST_CASE("kernels that use CUDA's libraries compile", "[codegen][nvrtc]") {
-  if (!nvrtc() || nvrtc()->cuda_include_dirs().empty()) return;
-  for (const char* entry : {"tiles<8>", "blocks", "diverging", "floats"}) {
-    CAPTURE(entry);
-    must_compile(kernel(kiln_test::kGroupsKernel, entry), "sm_90a");
-  }
-  must_compile(kernel(kiln_test::kStandardKernel, "standard"), "sm_90a");
-  must_compile(kernel(kiln_test::kIntrinsicsKernel, "intrinsics"));
-}
-
 TEST_CASE("files in the source's folders are used, and its own come before CUDA's",
           "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   Scratch files;
   files.write("mine/part.cuh", "#include \"sub/more.cuh\"\n");
   files.write("mine/sub/more.cuh", "__global__ void k() {}\n");
@@ -399,34 +348,8 @@ TEST_CASE("files in the source's folders are used, and its own come before CUDA'
   CHECK(must_compile(s).code != first.code);
 }
 
-TEST_CASE("the closure of CUDA's headers is complete", "[codegen][nvrtc]") {
-  if (!nvrtc() || nvrtc()->cuda_include_dirs().empty()) return;
-  IncludeCache cache;
-  const IncludeContext context = nvrtc()->includes(Target::parse("sm_90a"));
-  const IncludeClosure c =
-      include_closure("#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n", context, cache);
-  for (const std::string& why : c.unresolved) UNSCOPED_INFO(why);
-  CHECK(c.complete);
-  CHECK(std::any_of(c.files.begin(), c.files.end(),
-                    [](const IncludedFile& f) { return contains(f.path, "cuda_fp16.hpp"); }));
-  CHECK(include_closure("#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n", context, cache).digest ==
-        c.digest);
-}
-
-TEST_CASE("the closure of CUDA's libraries is complete", "[codegen][nvrtc]") {
-  if (!nvrtc() || nvrtc()->cuda_include_dirs().empty()) return;
-  IncludeCache cache;
-  const IncludeContext context = nvrtc()->includes(Target::parse("sm_90a"));
-  for (const char* text : {kiln_test::kGroupsKernel, kiln_test::kStandardKernel}) {
-    const IncludeClosure c = include_closure(text, context, cache);
-    for (const std::string& why : c.unresolved) UNSCOPED_INFO(why);
-    CHECK(c.complete);
-    CHECK(c.files.size() > 20);
-  }
-}
-
 TEST_CASE("four threads compile at once", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const Binary expected = must_compile(vector_add(), "sm_90a");
   std::atomic<int> good = 0, refused = 0;
   std::vector<std::thread> threads;
@@ -450,7 +373,7 @@ TEST_CASE("four threads compile at once", "[codegen][nvrtc]") {
 }
 
 TEST_CASE("a cubin tells its variables, also those that no kernel reads", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const Binary binary = must_compile(kernel(R"(
     __constant__ float filter[9];
     static __constant__ int unused[5];
@@ -483,7 +406,7 @@ TEST_CASE("a cubin tells its variables, also those that no kernel reads", "[code
 }
 
 TEST_CASE("a text may include a file that is named like its kernel", "[codegen][nvrtc]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const Scratch scratch;
   scratch.write("scale.cu", "__global__ void scale(float* y) { y[threadIdx.x] *= FACTOR; }\n");
   KernelDefinition k;

@@ -55,10 +55,7 @@ void check(const Gemm& config, const std::vector<std::string>& options = {}) {
 
 TEMPLATE_TEST_CASE("gemm: the simt body is exact on ragged problems", "[templates][host]", float,
                    kiln::float16, kiln::bfloat16) {
-  if (!kiln::codegen::has_llvm()) {
-    WARN("skipped: built without LLVM");
-    return;
-  }
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   check<TestType>({kSimt, 16, 32, 64, 1, 4, 4, 16, 8});
   check<TestType>({kSimt, 32, 64, 32, 2, 4, 4, 8, 2});
   check<TestType>({kSimt, 16, 16, 16, 3, 8, 2, 8, 1});
@@ -67,10 +64,7 @@ TEMPLATE_TEST_CASE("gemm: the simt body is exact on ragged problems", "[template
 
 TEMPLATE_TEST_CASE("gemm: the mma body is exact with emulated tensor cores", "[templates][host]",
                    kiln::float16, kiln::bfloat16) {
-  if (!kiln::codegen::has_llvm()) {
-    WARN("skipped: built without LLVM");
-    return;
-  }
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   // Copies that land at the earliest moment show buffers reused too soon, at the latest moment
   // waits that are missing.
   const std::vector<std::string> early{"-DKILN_EMULATE_MMA"},
@@ -85,10 +79,7 @@ TEMPLATE_TEST_CASE("gemm: the mma body is exact with emulated tensor cores", "[t
 }
 
 TEST_CASE("gemm: configs of the mma body run on the host as they are", "[templates][host]") {
-  if (!kiln::codegen::has_llvm()) {
-    WARN("skipped: built without LLVM");
-    return;
-  }
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   check<kiln::bfloat16>(gemm_kernel<kiln::bfloat16>().space.default_config());
   check<kiln::float16>({kMma, 32, 48, 32, 2, 16, 48, 8, 8});
 }

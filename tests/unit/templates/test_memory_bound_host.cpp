@@ -81,10 +81,7 @@ void check_rmsnorm(const RmsNorm& config) {
 
 TEMPLATE_TEST_CASE("vector_add and residual_add: exact, ragged, unaligned, in place",
                    "[templates][host]", float, kiln::float16, kiln::bfloat16) {
-  if (!kiln::codegen::has_llvm()) {
-    WARN("skipped: built without LLVM");
-    return;
-  }
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   check_add<TestType>({256, 8});
   check_add<TestType>({32, 3});
   check_add<TestType>({1, 1});
@@ -92,10 +89,7 @@ TEMPLATE_TEST_CASE("vector_add and residual_add: exact, ragged, unaligned, in pl
 
 TEMPLATE_TEST_CASE("rmsnorm: all rows, widths and alignments", "[templates][host]", float,
                    kiln::float16, kiln::bfloat16) {
-  if (!kiln::codegen::has_llvm()) {
-    WARN("skipped: built without LLVM");
-    return;
-  }
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   constexpr int kWidest = 16 / sizeof(TestType);
   check_rmsnorm<TestType>({128, 1, kWidest, 2});
   check_rmsnorm<TestType>({128, 4, kWidest, 0});

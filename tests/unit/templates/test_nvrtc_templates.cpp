@@ -11,11 +11,11 @@ using namespace kiln::codegen;
 
 namespace {
 
-NvrtcCompiler* nvrtc() {
+const NvrtcProbe& probe() {
   static const NvrtcProbe probe = NvrtcCompiler::find(NvrtcOptions::from_environment());
-  if (!probe.compiler) WARN("skipped: " << probe.reason);
-  return probe.compiler.get();
+  return probe;
 }
+NvrtcCompiler* nvrtc() { return probe().compiler.get(); }
 
 DeviceLimits limits(int compute_capability) {
   DeviceLimits d;
@@ -40,7 +40,7 @@ constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
 }  // namespace
 
 TEST_CASE("defaults compile for all GPUs and types, without spills or warnings", "[templates]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const Registry registry = shipped_kernels();
   for (const RegisteredKernel& family : registry.kernels())
     for (const char* type : kTypes)
@@ -61,7 +61,7 @@ TEST_CASE("defaults compile for all GPUs and types, without spills or warnings",
 }
 
 TEST_CASE("a sample of each space compiles", "[templates]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const Registry registry = shipped_kernels();
   std::mt19937 random(11);
   for (const RegisteredKernel& family : registry.kernels())
@@ -84,7 +84,7 @@ TEST_CASE("a sample of each space compiles", "[templates]") {
 }
 
 TEST_CASE("wgmma runs beside what follows it", "[templates]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   for (const char* type : {"f16", "bf16"})
     for (const Values& config :
          {Values{2, 128, 256, 64, 4, 64, 256, 8, 8}, Values{2, 128, 128, 64, 4, 128, 128, 8, 8},
@@ -101,7 +101,7 @@ TEST_CASE("wgmma runs beside what follows it", "[templates]") {
 }
 
 TEST_CASE("a config outside the template's rules is refused in its words", "[templates]") {
-  if (!nvrtc()) return;
+  KILN_NEEDS_NVRTC(probe());
   const KernelDefinition k = shipped_kernels().make("gemm", "f32");
   // body mma on 4-byte elements
   static IncludeCache cache;

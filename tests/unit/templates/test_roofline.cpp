@@ -124,10 +124,7 @@ TEST_CASE("the roofline's kernels compile for GPUs, whole waves and no spills",
           "[templates][roofline]") {
   const codegen::NvrtcProbe nvrtc =
       codegen::NvrtcCompiler::find(codegen::NvrtcOptions::from_environment());
-  if (!nvrtc.compiler) {
-    WARN("skipped: " << nvrtc.reason);
-    return;
-  }
+  KILN_NEEDS_NVRTC(nvrtc);
   codegen::IncludeCache cache;
   for (const auto& [arch, capability] :
        {std::pair{"sm_80", 80}, std::pair{"sm_90a", 90}, std::pair{"sm_120a", 120}}) {
