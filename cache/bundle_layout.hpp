@@ -33,7 +33,7 @@ struct BundleHeader {
   std::uint64_t manifest_size = 0, keys_size = 0;
   Digest tables{};    ///< over both bucket tables
   Digest manifest{};  ///< over the manifest
-  Digest key_id{};    ///< of who signed; zero: nobody
+  Digest key_id{};    ///< of the signer's key; zero: not signed
   Signature signature{};
 
   std::uint64_t rows() const { return binaries + records; }

@@ -85,7 +85,7 @@ class Tuning {
       }
     } catch (const std::exception& error) {
       code = fail(error);
-      // Whoever waits for this rank hears that it is not coming.
+      // Ranks that wait for this one hear that it is not coming.
       if (!ranks_->used())
         ranks_->abort({RankFailure::Kind::aborted, {ranks_->rank()}, error.what()});
     }
@@ -114,7 +114,7 @@ class Tuning {
       if (code == kDone) code = cut;
     }
     if (ranks_->all_well(code == kDone, request_.ranks.options.tune_seconds)) return code;
-    // Nobody can be asked any more: time for those who have heard of it, too.
+    // No rank can be asked any more. Ranks that have heard of it get time to say so.
     constexpr std::chrono::seconds kGrace(1);
     if (ranks_->broken()) std::this_thread::sleep_for(kGrace);
     ::_exit(code);

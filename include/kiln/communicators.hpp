@@ -16,16 +16,16 @@
 namespace kiln {
 
 /// One end per thread of this process (one per device, say); end r is rank r. They settle, and name
-/// who is late. An end that is destroyed is gone for the others at once.
+/// the ranks that are late. An end that is destroyed is gone for the others at once.
 /// @throws UserError when size < 1
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 
-/// The ranks of MPI_COMM_WORLD, on communicators of Kiln's own; initialises MPI if nobody has, and
-/// then finalizes it with the last end that lives, parts by `split` included: a process can start
-/// MPI only once, so who opens another afterwards is refused.
+/// The ranks of MPI_COMM_WORLD, on communicators of Kiln's own; initialises MPI if it is not
+/// initialised yet, and then finalizes it with the last end that lives, parts by `split` included. A
+/// process can start MPI only once, so opening another end afterwards is refused.
 ///
-/// The deadline does not cover MPI_Init, which has none: who dies there is the launcher's matter.
-/// Names who does not answer a roll call. One thread makes all calls (MPI_THREAD_FUNNELED). After a
+/// The deadline does not cover MPI_Init, which has none: a rank that dies there is the launcher's
+/// matter. Names the ranks that do not answer a roll call. One thread makes all calls (MPI_THREAD_FUNNELED). After a
 /// failure MPI cannot be shut down in good order, and is not: the process is to leave by `_exit`,
 /// and to go on at all after a death it must have been started with recovery (`mpirun
 /// --enable-recovery`).
@@ -46,8 +46,8 @@ std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base,
                                         const std::filesystem::path& folder, Deadline deadline,
                                         std::string* why = nullptr);
 
-// NCCL. libnccl.so.2 (2.18 or newer) and the driver are opened at run time. NCCL cannot tell who is
-// late or gone: failures name nobody, but what failed. After a failure the communicator is aborted
+// NCCL. libnccl.so.2 (2.18 or newer) and the driver are opened at run time. NCCL cannot tell which
+// rank is late or gone: a failure names the call, not the rank. After a failure the communicator is aborted
 // before it is destroyed; an abort that NCCL itself does not end in 10 s is left to a thread, and
 // the process is then to leave by `_exit`. All throw EnvironmentError when Kiln was built without
 // nccl.h, a library is missing, or NCCL or the driver refuses.
@@ -77,14 +77,14 @@ std::unique_ptr<Communicator> nccl_communicator(Communicator& bootstrap, Deadlin
 
 /// As above, of the ranks that `rank_place_from_environment` tells of, which meet at a TCP port of
 /// rank 0. Without `device`: the current context, else the device of the local rank, else the only
-/// device. Who does not come in time is named.
+/// device. Ranks that do not come in time are named.
 ///
 /// Address: KILN_RENDEZVOUS_HOST; else torchrun's MASTER_ADDR; else the first host of Slurm's node
 /// list. Port: KILN_RENDEZVOUS_PORT; else MASTER_PORT + 1717, since torch's own store listens at
 /// MASTER_PORT; else one of 12000 to 31999 that follows from Slurm's job id. Open MPI has neither:
 /// set both variables, or use `mpi_communicator` as bootstrap. Connections are not
-/// authenticated: those of other programs and other jobs are turned away, but not those who want
-/// to be taken for a rank.
+/// authenticated: those of other programs and other jobs are turned away, but a program that poses
+/// as a rank is not.
 /// @throws UserError when the environment is inconsistent, or two processes are the same rank
 std::unique_ptr<Communicator> nccl_communicator_from_environment(Deadline deadline,
                                                                  std::optional<int> device = {});

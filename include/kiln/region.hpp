@@ -141,8 +141,8 @@ struct RegionOptions {
   /// Called before each run, outside of what is timed: resets what the region changes.
   std::function<void()> before{};
   /// Called after each run, when its streams have been waited for: empty when the results are
-  /// right, else what is wrong; may throw instead. Who was tried in a wrong run is tried again
-  /// alone, until it is known who is disqualified. None: nothing is verified.
+  /// right, else what is wrong; may throw instead. The candidates of a wrong run are tried again
+  /// one by one, until it is known which of them to disqualify. None: nothing is verified.
   std::function<std::string()> check{};
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Every rank calls

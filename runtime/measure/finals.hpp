@@ -1,4 +1,4 @@
-// The last word on who wins: finalists timed side by side, in pairs, until the order is clear.
+// The last word on the winner: finalists timed side by side, in pairs, until the order is clear.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ struct FinalsResult {
 /// tie band; the `must_beat` leading ones (those which the caller would rather keep) also win when
 /// it is only not certain that they are slower. A round is paired: what slows the machine down
 /// meets all, and ratios within the round cancel it; where it meets some and not others, what the
-/// undisturbed samples say is sharper, and is used. Who is certainly out of the tie band is timed
-/// no more, and the final ends as soon as the winner is certain. A finalist that fails is out; when
+/// undisturbed samples say is sharper, and is used. A finalist that is certainly outside the tie
+/// band is not timed again, and the final ends as soon as the winner is certain. A finalist that fails is out; when
 /// all do, the winner is one that has `failure` set. `stop()` ends the final early with the answer
 /// so far; before the first round is complete that is choose() of the samples that came in.
 /// @throws nothing of its own; finalists must not be empty.

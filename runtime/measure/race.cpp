@@ -66,8 +66,8 @@ class Race {
     if (c.active) sampler_.sample(c);
   }
 
-  /// Out: who is far behind, who is certainly behind, and who has had its time; nobody before a few
-  /// samples.
+  /// Takes contestants out that are far behind, certainly behind, or out of time. None leaves
+  /// before a few samples.
   void drop(double factor) {
     const Contestant* leader = leader_of(contestants_);
     if (!leader) return;
@@ -108,13 +108,12 @@ class Race {
 
 }  // namespace
 
-MeasureReport measure(Device& device, DeviceWorkload& workload,
-                      std::vector<Contestant>& contestants, const RaceOptions& options,
-                      const std::function<bool(std::size_t)>& keeps,
-                      const std::function<void(std::size_t, std::size_t)>& progress) {
-  MeasureReport report;
+RaceReport race(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
+                const RaceOptions& options, const std::function<bool(std::size_t)>& keeps,
+                const std::function<void(std::size_t, std::size_t)>& progress) {
+  RaceReport report;
   if (contestants.empty()) return report;
-  Race race(device, workload, contestants, options, keeps);
+  Race run(device, workload, contestants, options, keeps);
   std::size_t done = 0;
   const std::size_t total = contestants.size() * static_cast<std::size_t>(options.rounds);
   const auto said = [&] {
@@ -127,7 +126,7 @@ MeasureReport measure(Device& device, DeviceWorkload& workload,
       c.active = false;
       continue;
     }
-    race.start(c);
+    run.start(c);
     said();
   }
   // In another order each time: nobody is always the earlier one of a pair.
@@ -136,17 +135,17 @@ MeasureReport measure(Device& device, DeviceWorkload& workload,
   Random random(1);
   for (int round = 1; round < options.rounds + options.final_rounds && !late(); ++round) {
     const bool last_rounds = round >= options.rounds;
-    if (round == options.rounds) race.drop(options.final_factor);
+    if (round == options.rounds) run.drop(options.final_factor);
     random.shuffle(order);
     for (Contestant* c : order) {
       if (late()) break;
-      race.sample(*c);
+      run.sample(*c);
       if (!last_rounds) said();
     }
-    race.drop(last_rounds ? options.final_factor : options.give_up_factor);
+    run.drop(last_rounds ? options.final_factor : options.give_up_factor);
   }
 
-  // Who was there to the end has seen whatever the machine did.
+  // A contestant that was timed to the end has seen all that the machine did.
   const Contestant* anchor = nullptr;
   for (const Contestant& c : contestants)
     if (timed_well(c) && (!anchor || c.samples.size() > anchor->samples.size() ||

@@ -1,5 +1,5 @@
 // Timing of many candidates so that the comparison is fair: warm-up, cold caches, interleaved
-// rounds, and a race that ends early for those who can no longer win.
+// rounds, and a race that ends early for candidates that can no longer win.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ struct RaceOptions {
   double contestant_seconds = 1.0;  ///< device time for one contestant; three samples in any case
   double give_up_factor = 2.0;      ///< over the leader's time: out after the first sample
   double final_factor = 1.10;       ///< over the leader's median: not in the final
-  /// Out of the race is who is slower than the leader with this probability, each time it is asked.
+  /// A contestant that is slower than the leader with this probability leaves the race.
   double confidence = 0.999;
   bool cold_cache = true;    ///< no launch finds its data in the last-level cache
   bool graph_replay = true;  ///< samples of several launches are one graph, where the device can
@@ -50,19 +50,18 @@ struct RaceOptions {
   TimeLimit deadline{};
 };
 
-struct MeasureReport {
+struct RaceReport {
   std::vector<std::string> warnings;  ///< drift and throttling, with figures
 };
 
 /// Times all contestants on the device's tuning stream. In each round every active contestant gives
-/// one sample, so that a drift of the machine meets all alike. Whoever takes `give_up_factor` times
-/// as long as the leader does beside it leaves after one sample, others after three at the
-/// earliest. Those for which `keeps(candidate)` is true give at least three, however slow, and
-/// leave the race only when far behind. A launch that fails, or a clock that does not advance, ends
-/// that contestant with a failure; the others go on. `progress(done, total)` counts samples.
-MeasureReport measure(Device& device, DeviceWorkload& workload,
-                      std::vector<Contestant>& contestants, const RaceOptions& options,
-                      const std::function<bool(std::size_t)>& keeps,
-                      const std::function<void(std::size_t, std::size_t)>& progress);
+/// one sample, so that a drift of the machine meets all alike. A contestant that takes `give_up_factor`
+/// times as long as the leader beside it leaves after one sample, the others after three at the
+/// earliest. A contestant for which `keeps(candidate)` is true gives at least three samples, however
+/// slow it is, and leaves only when it is far behind. A launch that fails, or a clock that does not
+/// advance, ends that contestant with a failure; the others go on. `progress(done, total)` counts samples.
+RaceReport race(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
+                const RaceOptions& options, const std::function<bool(std::size_t)>& keeps,
+                const std::function<void(std::size_t, std::size_t)>& progress);
 
 }  // namespace kiln::runtime

@@ -13,7 +13,7 @@ using kiln::detail::format;
 
 namespace {
 
-/// How much later than the transport this machine's own patience ends. A transport can name who is
+/// How much later than the transport this machine's own patience ends. A transport can name which rank is
 /// late, this machine cannot.
 constexpr Time kGrace = 1.0;
 
@@ -32,7 +32,7 @@ void check_input(const AgreementInput& in) {
   }
 }
 
-/// Who is in trouble; else who would use something else than most.
+/// The ranks that are in trouble; else those that would use something else than most.
 RankFailure disagreement(std::span<const std::byte> bytes, std::size_t size) {
   RankFailure why{RankFailure::Kind::system, {}, ""};
   std::map<Digest, std::vector<int>> plans;
@@ -54,7 +54,7 @@ RankFailure disagreement(std::span<const std::byte> bytes, std::size_t size) {
   return why;
 }
 
-/// Whose record of problem `p` is used (-1: nobody's), and who had none such.
+/// The rank whose record of problem `p` is used (-1: none), and the ranks that had no such record.
 std::string cache_note(std::span<const std::byte> votes, std::size_t size, std::size_t problems,
                        std::size_t p, int root) {
   constexpr std::size_t kNamed = 8;
@@ -172,7 +172,7 @@ Agreement::Actions Agreement::completed(const Completed& e, Time now) {
   }
 }
 
-// --- what is asked, and who has it --------------------------------------------------------------
+// --- what is asked, and which ranks have it -----------------------------------------------------
 
 Agreement::Actions Agreement::read_digests(std::span<const std::byte> bytes, Time now) {
   const auto size = static_cast<std::size_t>(in_.size);

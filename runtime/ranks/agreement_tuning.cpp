@@ -52,7 +52,7 @@ Agreement::Actions Agreement::read_costs(std::span<const float> values, Time now
     }
   }
   const auto parts = static_cast<float>(known);
-  for (Cost& c : costs)  // of whom nothing is known is like the others
+  for (Cost& c : costs)  // a rank of which nothing is known is like the others
     if (known > 0 && c.compile + c.run == 0) c = {sum.compile / parts, sum.run / parts};
   for (std::size_t p = 0; p < problems_.size(); ++p)
     if (tuned(p)) wanted += in_.problems[p].candidates;

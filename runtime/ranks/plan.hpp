@@ -48,15 +48,15 @@ struct Plan {
 };
 
 /// The default, unless it failed or the best beats it by more than `margin` of the best's time.
-/// Of those that tie with the best (within `margin`), the first. Who has no time is not chosen.
+/// Of those that tie with the best (within `margin`), the first. A candidate without a time is not chosen.
 /// @pre not empty
 Choice select(std::span<const float> times, float margin);
 
 /// The `count` best, and the default if it has a time, in the order of the list.
 std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count);
 
-/// Of what is chosen, for whom. Not of the times: a mean may differ in its last bit; nor of the
-/// device.
+/// Covers what is chosen and for which problem. Covers neither the times, because a mean may differ
+/// in its last bit, nor the device.
 Digest plan_digest(const Identity& identity, std::span<const Choice> choices);
 
 /// A time as it may be sent: positive and finite, else +inf.

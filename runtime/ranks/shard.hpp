@@ -1,4 +1,4 @@
-// Who tries what, so that ranks finish together. Pure functions: the same on every rank.
+// Which rank tries what, so that ranks finish together. Pure functions: the same on every rank.
 #pragma once
 
 #include <cstddef>

@@ -132,7 +132,7 @@ struct Decision {
   Kind kind = Kind::defaults;
   Plan plan;
   Digest digest{};  ///< of the plan
-  RankFailure why;  ///< for defaults: who and what
+  RankFailure why;  ///< for defaults: which rank and what
   /// For people: whose cache lacked what others had. The same on every rank.
   std::vector<std::string> notes;
   bool broken = false;       ///< this end of the communicator was aborted

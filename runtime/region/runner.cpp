@@ -77,7 +77,7 @@ std::string RegionRunner::verdict() const {
   }
 }
 
-/// Who was tried in this run may have done it.
+/// A candidate of this run may have broken the device.
 void RegionRunner::give_up_if_lost(const std::string& why) {
   if (!engine_.device()->lost()) return;
   std::string tried;

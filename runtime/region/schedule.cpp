@@ -13,10 +13,11 @@ namespace {
 
 /// Runs in a row without a site before it is given up.
 constexpr int kMostMissed = 10;
-/// Who is so much slower than the best at the first timed run needs no other; during the sweep one
-/// may be slow because of what others are trying.
+/// A candidate that is this many times slower than the best in its first timed run gets no second
+/// one. During the sweep it may be slow because of what other sites are trying.
 constexpr float kHopelessRun = 3;
-/// Who takes part in the finals, other than the default, at most so far behind.
+/// How far behind the best a candidate may be and still take part in the finals. The default
+/// always does.
 constexpr float kFinalRunBand = 1.3F;
 
 float middle(std::vector<float> values) {
@@ -273,7 +274,7 @@ std::vector<float> RegionSchedule::times(std::size_t s) const {
     result[c] = time;
   }
   if (paces.empty()) return result;
-  // Who was not in the finals is not chosen for what the sweep said.
+  // A candidate that was not in the finals is not chosen by its times in the sweep.
   const float least = std::max(slowest, std::nextafter(best * (1 + options_.margin), kFailed));
   for (std::size_t c = 0; c < result.size(); ++c)
     if (site.candidates[c].finals.shared.empty())

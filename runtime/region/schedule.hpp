@@ -5,7 +5,7 @@
 //             run at their best
 //   finals    site by site: the best few take turns, all other sites run at their best
 //   closing   all at their best
-//   suspects  at any time, after a run with wrong results: who was tried in it, one by one
+//   suspects  at any time, after a run with wrong results: the candidates of that run, one by one
 #pragma once
 
 #include <cstddef>
@@ -54,8 +54,8 @@ class RegionSchedule {
     not_launched     ///< runs did not come by its site
   };
   Fate fate(std::size_t site, std::size_t candidate) const;
-  /// Seconds of each candidate, infinite for what was not measured. Who was not in the finals is
-  /// put behind those who were.
+  /// Seconds of each candidate, infinite for what was not measured. A candidate that was not in
+  /// the finals comes behind those that were.
   std::vector<float> times(std::size_t site) const;
   /// Timed runs of one candidate by this rank: of the finals, if it was there.
   std::vector<float> samples(std::size_t site, std::size_t candidate) const;

@@ -157,7 +157,7 @@ class TogetherRun {
       }
       if (lacks) lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
     }
-    if (retune_) {  // who is asked to measure again needs the others for it
+    if (retune_) {  // a rank that is asked to measure again needs the others for it
       same_.fill(false);
       for (auto& known : known_) known.reset();
     }
@@ -252,7 +252,7 @@ class TogetherRun {
     if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
-    // Others, who have records, wait meanwhile.
+    // Other ranks, which have records, wait meanwhile.
     const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
       const MeasuringTogether measuring;

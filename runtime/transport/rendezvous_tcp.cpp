@@ -1,4 +1,4 @@
-// Rank 0 seats each rank that connects, tells those who wait for whom they wait, and once all are
+// Rank 0 seats each rank that connects, tells waiting ranks which others they wait for, and once all are
 // there gives everyone the payload and waits for their word that they have it.
 #include <algorithm>
 #include <array>
@@ -26,7 +26,7 @@ using kiln::detail::format;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kHelloWithin = 5s;  ///< who connects must have said who it is
+constexpr auto kHelloWithin = 5s;  ///< a connection must have said which rank it is
 constexpr auto kSilence = 5s;      ///< a waiting client hears of rank 0 more often than this
 constexpr auto kReportEvery = 200ms;
 constexpr auto kRetryAfter = 50ms;
@@ -48,10 +48,10 @@ struct Hello {
 };
 
 enum class Word : std::uint32_t {
-  waiting = 1,  ///< the text says for whom
+  waiting = 1,  ///< the text says for which ranks
   go,           ///< the payload follows
   not_you,      ///< this is another job's rank 0
-  too_late,     ///< rank 0's deadline has passed; the text says who did not come
+  too_late,     ///< rank 0's deadline has passed; the text says which ranks did not come
   give_up       ///< the job cannot start as it is; the text says why
 };
 

@@ -178,7 +178,7 @@ class ThreadCommunicator : public Communicator {
                            : RankFailure{RankFailure::Kind::timeout, late, "not there in time"};
   }
 
-  /// Who can still be waited for, but is not there; or who has left for good.
+  /// The ranks that can still be waited for but are not there, or those that have left for good.
   std::vector<int> missing(const Round& round, bool for_good) const {
     std::vector<int> ranks;
     for (int r = 0; r < hub_->size; ++r) {

@@ -151,8 +151,8 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
       contestants.push_back(again(loaded->second));
   RaceOptions options = race_options();
   options.deadline = deadline;
-  const MeasureReport report = guarded(contestants, [&] {
-    return measure(
+  const RaceReport report = guarded(contestants, [&] {
+    return race(
         *device_, workload_, contestants, options,
         [](std::size_t candidate) { return candidate == 0; },
         [&](std::size_t done, std::size_t total) { progress_(Phase::time, done, total); });
@@ -214,8 +214,7 @@ bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {
            std::vector<Contestant> alone{again(c)};
            guarded(alone, [&] {
-             return measure(*device_, workload_, alone, options, [](std::size_t) { return true; },
-                            {});
+             return race(*device_, workload_, alone, options, [](std::size_t) { return true; }, {});
            });
            const std::string why = workload_.repair();
            if (why.empty()) return false;
@@ -284,8 +283,8 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
     warn_of(damage);
   }
   if (final.rounds == 0) return {};  // nothing new: what the race said counts
-  // Those who left early met other rounds than the winner did: their times are told by how they
-  // compare in the rounds that both were in.
+  // A finalist that left early was timed in other rounds than the winner. Its time is scaled by
+  // how the two compare in the rounds that both took part in.
   const double winner = median(finalists[final.winner].samples);
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const Contestant& c = finalists[i];

@@ -28,7 +28,7 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch);
 /// Adds candidates of an earlier run that this one has not come to.
 void add_missing(TuneResult& result, const TuneResult& earlier);
 
-/// What a tuning run may start from and whom it tells.
+/// What a tuning run may start from, and what it reports to.
 struct TuneContext {
   /// An earlier result whose candidates are taken over and not tried again; or null.
   const TuneResult* prior = nullptr;

@@ -18,7 +18,7 @@ Communicator::Failure NcclHandle::wait(ncclResult_t begun, const char* call, Dea
                                        const std::atomic<bool>* stop) {
   ncclResult_t result = begun;
   for (int turn = 0; result == ncclSuccess || result == ncclInProgress; ++turn) {
-    // First: whoever has set it may have freed the communicator.
+    // First: the caller that set it may have freed the communicator.
     if (stop && *stop) return RankFailure{RankFailure::Kind::aborted, {}, format("in {}", call)};
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = nccl_->CommGetAsyncError(comm(), &state);
@@ -50,7 +50,7 @@ bool NcclHandle::on_a_thread(std::chrono::milliseconds within, Call call) noexce
         const WorkingContext working(*self->context_, std::nothrow);
         call(*self);
       }
-      self.reset();  // who waits may be the last to hold the context
+      self.reset();  // a waiting thread may be the last to hold the context
       back->set_value();
     }).detach();
     return returned.wait_for(within) == std::future_status::ready;

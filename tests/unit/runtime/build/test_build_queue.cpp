@@ -1,8 +1,8 @@
 #include <thread>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/build/build_queue.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

@@ -3,8 +3,8 @@
 #include <set>
 #include <thread>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using kiln::test::Bench;

@@ -1,11 +1,11 @@
 // How much memory is there, by files as Linux writes them.
 #include <filesystem>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/device/host/available_memory.hpp"
 #include "runtime/measure/device_workload.hpp"
 #include "temporary_directory.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

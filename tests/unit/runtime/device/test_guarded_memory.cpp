@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/device/guarded_memory.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

@@ -2,9 +2,9 @@
 // a program has for them in its handles.
 #include <limits>
 
-#include "../tune/tuner_fixture.hpp"
-#include "../typed_fixture.hpp"
 #include "runtime/device/module_data.hpp"
+#include "unit/runtime/tune/tuner_fixture.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

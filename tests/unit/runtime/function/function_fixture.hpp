@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "../engine_fixture.hpp"
 #include "kiln/config.hpp"
 #include "kiln/function.hpp"
+#include "unit/runtime/engine_fixture.hpp"
 
 namespace kiln::test {
 enum class Method { ring, tree };

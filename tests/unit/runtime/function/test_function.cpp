@@ -1,7 +1,7 @@
 // Functions whose knobs are tuned: what is called, what is remembered, and what may be asked for.
-#include "../allocations.hpp"
 #include "function_fixture.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/allocations.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

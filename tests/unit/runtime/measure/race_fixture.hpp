@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "../fake_kernel.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/random.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 namespace kiln::test {
 
@@ -18,7 +18,7 @@ struct Race {
   Values problem{100};
   std::unique_ptr<runtime::DeviceWorkload> workload;
   std::vector<runtime::Contestant> contestants;
-  runtime::MeasureReport report;
+  runtime::RaceReport report;
 
   explicit Race(std::int64_t cache_bytes = 0) {
     bench.device->info().limits.l2_bytes = cache_bytes;
@@ -38,8 +38,8 @@ struct Race {
     contestants.push_back(std::move(c));
   }
   void run(const runtime::RaceOptions& options = {}, std::size_t keep = 0) {
-    report = runtime::measure(*bench.device, *workload, contestants, options,
-                              [=](std::size_t candidate) { return candidate == keep; }, {});
+    report = runtime::race(*bench.device, *workload, contestants, options,
+                           [=](std::size_t candidate) { return candidate == keep; }, {});
   }
 };
 

@@ -3,9 +3,9 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "../tune/tuner_fixture.hpp"
-#include "../typed_fixture.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/tune/tuner_fixture.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "../tune/tuner_fixture.hpp"
-#include "../typed_fixture.hpp"
 #include "kiln_test.hpp"
 #include "runtime/measure/device_workload.hpp"
+#include "unit/runtime/tune/tuner_fixture.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

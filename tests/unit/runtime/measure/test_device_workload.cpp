@@ -1,9 +1,9 @@
 // Copies that keep the cache cold. What verification does is in test_tuner.cpp and test_verify.cpp.
 #include <set>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/measure/device_workload.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "../engine_fixture.hpp"
 #include "kiln/region.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/engine_fixture.hpp"
 
 namespace kiln::test {
 

@@ -2,8 +2,8 @@
 #include <map>
 #include <set>
 
-#include "../typed_fixture.hpp"
 #include "region_fixture.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

@@ -1,9 +1,9 @@
 #include <atomic>
 #include <thread>
 
-#include "../allocations.hpp"
-#include "../typed_fixture.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/allocations.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

@@ -1,8 +1,8 @@
 #include <functional>
 
-#include "../typed_fixture.hpp"
 #include "kiln/region.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

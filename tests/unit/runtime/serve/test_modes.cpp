@@ -3,8 +3,8 @@
 #include <atomic>
 #include <thread>
 
-#include "../typed_fixture.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include "../engine_fixture.hpp"
 #include "kiln/measure.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/engine_fixture.hpp"
 
 using namespace kiln;
 using kiln::test::Directory;

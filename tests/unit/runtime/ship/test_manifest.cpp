@@ -1,6 +1,6 @@
-#include "../engine_fixture.hpp"
 #include "kiln/manifest.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/engine_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

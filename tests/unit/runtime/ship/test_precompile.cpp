@@ -3,13 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../fake_kernel.hpp"
 #include "cache/store.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln_test.hpp"
 #include "runtime/ship/precompile.hpp"
 #include "runtime/tune/record.hpp"
 #include "temporary_directory.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using kiln::test::doubling;

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../engine_fixture.hpp"
 #include "kiln/trace.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/engine_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

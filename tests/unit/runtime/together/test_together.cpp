@@ -1,8 +1,8 @@
 // Runtimes of a job on fake devices: they measure together, and choose the same.
 #include <set>
 
-#include "../ranks_fixture.hpp"
 #include "runtime/tune/candidate_list.hpp"
+#include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

@@ -1,7 +1,7 @@
 // Ranks that differ, fail, or never come: the others know of it, and choose the same.
 #include <functional>
 
-#include "../ranks_fixture.hpp"
+#include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

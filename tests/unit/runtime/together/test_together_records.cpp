@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "../ranks_fixture.hpp"
+#include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

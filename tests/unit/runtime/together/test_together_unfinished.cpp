@@ -2,8 +2,8 @@
 #include <chrono>
 #include <thread>
 
-#include "../ranks_fixture.hpp"
 #include "runtime/tune/candidate_list.hpp"
+#include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

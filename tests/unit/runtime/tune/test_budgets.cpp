@@ -5,9 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "../typed_fixture.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/tuning_turn.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

@@ -1,11 +1,11 @@
 #include <cmath>
 #include <limits>
 
-#include "../fake_kernel.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/registry.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/cost_model.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using kiln::DeviceInfo;
 using kiln::KernelDefinition;

@@ -1,6 +1,6 @@
 // What failed once: it fails again at once, until something changes or somebody asks again.
-#include "../typed_fixture.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/record.hpp"
 #include "runtime/tune/tuner.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

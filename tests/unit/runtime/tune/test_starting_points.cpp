@@ -1,9 +1,9 @@
 #include <nlohmann/json.hpp>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/record.hpp"
 #include "runtime/tune/starting_points.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "../fake_kernel.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/tuner.hpp"
+#include "unit/runtime/fake_kernel.hpp"
 
 namespace kiln::test {
 
