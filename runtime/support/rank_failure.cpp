@@ -1,6 +1,6 @@
-#include "kiln/communicator.hpp"
-
 #include <algorithm>
+
+#include "kiln/communicator.hpp"
 
 namespace kiln {
 
