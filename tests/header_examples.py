@@ -7,7 +7,7 @@ import re
 import sys
 
 # An example stands in a comment, indented by three spaces or more; a manifest is JSON, not C++.
-EXAMPLE = re.compile(r"^//[/!]? {3,}\S")
+EXAMPLE = re.compile(r"^\s*//[/!]? {3,}\S")
 NOT_CODE = {"manifest.hpp"}
 
 
@@ -19,7 +19,7 @@ def examples(header):
         if EXAMPLE.match(line):
             start = start or number
         elif start:
-            found.append((start, [l.lstrip("/!").strip() for l in lines[start - 1:number - 1]]))
+            found.append((start, [l.strip().lstrip("/!").strip() for l in lines[start - 1:number - 1]]))
             start = 0
     return found
 

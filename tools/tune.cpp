@@ -264,8 +264,9 @@ class Tuning {
     disagreed_ = disagreed_ || defaults;
     if (talks()) {
       if (result.problem != job.problem)
-        std::printf("%s %s: tuned as the problem that stands for its like:\n",
-                    job.kernel.name.c_str(), job.kernel.describe_problem(job.problem).c_str());
+        std::printf("%s %s belongs to the bucket %s:\n", job.kernel.name.c_str(),
+                    job.kernel.describe_problem(job.problem).c_str(),
+                    job.kernel.describe_problem(result.problem).c_str());
       std::fputs(describe(result, roof()).c_str(), stdout);
       std::fflush(stdout);
     }

@@ -20,7 +20,7 @@
 namespace kiln::codegen::llvm_host {
 namespace {
 
-// For whoever works on the passes: $KILN_LLVM_DUMP/<step>.ll is the IR after a step, and `times`
+// For work on the passes: $KILN_LLVM_DUMP/<step>.ll is the IR after a step, and `times`
 // there gets a line of CPU milliseconds per step, and the number of headers that were parsed ahead.
 class Trace {
  public:

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kiln/detail/format.hpp"
@@ -28,15 +30,31 @@ Values runtime::bucket_to_tune(const detail::HandleCore& handle, const Values& p
 
 namespace {
 
-/// As far as spaces can be compared: constraints are functions.
-bool same_space(const DynamicSpace& a, const DynamicSpace& b) {
+/// Whether two definitions look like one kernel's, as far as they can be compared: geometry and
+/// constraints are functions.
+bool alike(const KernelDefinition& a, const KernelDefinition& b) {
   const auto same_parameter = [](const Parameter& x, const Parameter& y) {
     return x.name == y.name && x.values == y.values;
   };
-  return std::equal(a.parameters().begin(), a.parameters().end(), b.parameters().begin(),
-                    b.parameters().end(), same_parameter) &&
-         a.default_config(Target::Kind::cuda) == b.default_config(Target::Kind::cuda) &&
-         a.default_config(Target::Kind::host) == b.default_config(Target::Kind::host);
+  const auto same_constraint = [](const Constraint& x, const Constraint& y) {
+    return x.reason == y.reason;
+  };
+  const auto &p = a.space.parameters(), &q = b.space.parameters();
+  const auto &c = a.space.constraints(), &d = b.space.constraints();
+  return std::equal(p.begin(), p.end(), q.begin(), q.end(), same_parameter) &&
+         std::equal(c.begin(), c.end(), d.begin(), d.end(), same_constraint) &&
+         a.space.default_config(Target::Kind::cuda) == b.space.default_config(Target::Kind::cuda) &&
+         a.space.default_config(Target::Kind::host) == b.space.default_config(Target::Kind::host);
+}
+
+/// Whether what was chosen for `a` is allowed for `b`, and launched alike.
+bool holds_for(const KernelDefinition& b, const KernelDefinition& a, const TuneResult& chosen,
+               const DeviceLimits& limits) {
+  const Values& config = chosen.winner().config;
+  if (b.space.violated(config, chosen.problem, limits)) return false;
+  const LaunchGeometry x = a.geometry(config, chosen.problem),
+                       y = b.geometry(config, chosen.problem);
+  return x.grid == y.grid && x.block == y.block && x.shared_bytes == y.shared_bytes;
 }
 
 }  // namespace
@@ -49,9 +67,6 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
     for (const TuneJob& job : jobs) results.push_back(job.kernel.tune(job.problem, options));
     return results;
   }
-  std::vector<runtime::Subject> subjects;
-  std::vector<Key> keys;  // of the subjects
-  std::vector<std::size_t> subject_of;
   for (const TuneJob& job : jobs) {
     if (&job.kernel.core_->engine() != engine_.get())
       throw UserError("tune: a job's kernel belongs to another runtime");
@@ -59,32 +74,50 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
       throw UserError(
           format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
                  job.kernel.core_->definition().name));
-    const KernelDefinition& d = job.kernel.core_->definition();
-    Values bucket = runtime::bucket_to_tune(*job.kernel.core_, job.problem);
-    keys.push_back(engine_->records().key(d, bucket));
-    const auto same = std::find_if(subjects.begin(), subjects.end(), [&](const auto& s) {
-      return keys[static_cast<std::size_t>(&s - subjects.data())] == keys.back() &&
-             same_space(s.kernel->space, d.space);
-    });
-    subject_of.push_back(static_cast<std::size_t>(same - subjects.begin()));
-    if (same == subjects.end())
-      subjects.push_back({&d, std::move(bucket)});
-    else
-      keys.pop_back();
   }
-  runtime::KernelTrials trials(engine_->device(), engine_->builder(), subjects, options);
-  const auto agreed = runtime::tune_together(engine_->workshop(), subjects, options, trials);
+  results.resize(jobs.size());
+  std::vector<std::size_t> left(jobs.size());
+  std::iota(left.begin(), left.end(), std::size_t{0});
+  // What the first of several handles of a kernel was chosen may not do for another one, whose
+  // functions differ. It is asked about by itself then, on all ranks alike.
+  while (!left.empty()) {
+    std::vector<runtime::Subject> subjects;
+    std::vector<Key> keys;
+    std::vector<std::size_t> subject_of;
+    for (const std::size_t j : left) {
+      const KernelDefinition& d = jobs[j].kernel.core_->definition();
+      Values bucket = runtime::bucket_to_tune(*jobs[j].kernel.core_, jobs[j].problem);
+      Key key = engine_->records().key(d, bucket);
+      std::size_t s = 0;
+      while (s < subjects.size() && !(keys[s] == key && alike(*subjects[s].kernel, d))) ++s;
+      subject_of.push_back(s);
+      if (s < subjects.size()) continue;
+      subjects.push_back({&d, std::move(bucket)});
+      keys.push_back(std::move(key));
+    }
+    runtime::KernelTrials trials(engine_->device(), engine_->builder(), subjects, options);
+    const auto agreed = runtime::tune_together(engine_->workshop(), subjects, options, trials);
+    std::vector<std::size_t> others;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      const KernelDefinition& own = jobs[left[i]].kernel.core_->definition();
+      const KernelDefinition& tuned = *subjects[subject_of[i]].kernel;
+      const TuneResult& result = agreed[subject_of[i]];
+      if (&own == &tuned || holds_for(own, tuned, result, engine_->device()->info().limits))
+        results[left[i]] = result;
+      else
+        others.push_back(left[i]);
+    }
+    left = std::move(others);
+  }
   // All of it was agreed on: what one kernel fails at here must not let this rank ask the others
   // about the next one again.
   std::exception_ptr failed;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    const TuneResult& result = agreed[subject_of[j]];
     try {
-      jobs[j].kernel.core_->use(result.problem, result.winner().config);
+      jobs[j].kernel.core_->use(results[j].problem, results[j].winner().config);
     } catch (...) {
       if (!failed) failed = std::current_exception();
     }
-    results.push_back(result);
   }
   if (failed) std::rethrow_exception(failed);
   return results;

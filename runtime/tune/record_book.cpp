@@ -62,9 +62,9 @@ std::optional<Recall> RecordBook::recall(const KernelDefinition& kernel,
   return {};
 }
 
-void RecordBook::remember(const KernelDefinition& kernel, const TuneResult& result) {
-  const Key key = this->key(kernel, result.problem);
-  const nlohmann::json record = to_json(result, kernel, versions());
+void RecordBook::remember(const Key& key, const KernelDefinition& kernel, const TuneResult& result,
+                          std::span<const Version> versions) {
+  const nlohmann::json record = to_json(result, kernel, versions);
   store_->put_record(key, record);
   starting_points_.add(key, record);
 }

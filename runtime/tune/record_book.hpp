@@ -17,7 +17,7 @@
 
 namespace kiln::runtime {
 
-/// Shared by the tuner, the ranks and the functions. Thread-safe.
+/// Shared by sessions, ranks, handles and functions. Thread-safe.
 class RecordBook {
  public:
   /// `may_compile`: a record that another compiler's code was measured for is out of date.
@@ -30,8 +30,13 @@ class RecordBook {
   /// What the store, or what was shipped with the program, remembers of this problem.
   std::optional<Recall> recall(const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem);
-  /// Puts a result into the store, in the place of what is there.
-  void remember(const KernelDefinition& kernel, const TuneResult& result);
+  /// Puts a result into the store, in the place of what is there. With a key and versions of the
+  /// caller's: those from before it measured, since the source may have been edited meanwhile.
+  void remember(const Key& key, const KernelDefinition& kernel, const TuneResult& result,
+                std::span<const Version> versions);
+  void remember(const KernelDefinition& kernel, const TuneResult& result) {
+    remember(key(kernel, result.problem), kernel, result, versions());
+  }
   /// The versions behind what is measured now.
   std::vector<Version> versions();
   /// Up to `count` winners of neighbouring problems and similar devices, the nearest first.

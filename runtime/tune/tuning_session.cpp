@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -57,12 +58,12 @@ class Session {
     // would disturb each other's clocks. What the other has saved so far may do.
     cache::WorkLock alone;
     const auto given_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
-    const Key key = workshop_.records().key(kernel_, problem_);
+    key_ = workshop_.records().key(kernel_, problem_);
     for (;;) {
       known_ = recall();
       if (known_ && answered()) return known_->result;
       if (alone.held()) break;
-      const auto outcome = workshop_.store()->lock(EntryKind::record, key, alone, given_up);
+      const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, given_up);
       if (outcome == cache::WorkLock::Outcome::unusable) break;
       if (!alone.held() && given_up()) return waited_in_vain();
     }
@@ -103,6 +104,7 @@ class Session {
     TuneOptions left = options_;  // the wait is a part of the budget
     if (left.max_seconds > 0)
       left.max_seconds = std::max(left.max_seconds - seconds_since(start_), kLeastSeconds);
+    versions_ = workshop_.records().versions();
     TuneContext context;
     if (known_ && !options_.retune) context.prior = &known_->result;
     if (known_) context.incumbent = known_->result.winner().config;
@@ -120,8 +122,7 @@ class Session {
       return stays;
     }
     result.wall_seconds = seconds_since(start_);
-    for (const Version& v : workshop_.records().versions())
-      result.versions.push_back({v.name, v.value});
+    for (const Version& v : versions_) result.versions.push_back({v.name, v.value});
     if (!has_winner(result)) return result;
     result = completed(std::move(result));
     save(result);
@@ -144,7 +145,7 @@ class Session {
       if (latest->result.complete && !result.complete) return;
       add_missing(result, latest->result);
     }
-    workshop_.records().remember(kernel_, result);
+    workshop_.records().remember(key_, kernel_, result, versions_);
   }
 
   void tell(const TuneResult& result) const {
@@ -166,6 +167,8 @@ class Session {
   const Clock::time_point start_;
   const TimeLimit deadline_;  ///< of waiting
   std::optional<Recall> known_;
+  Key key_;                        ///< of the source as it was before the search
+  std::vector<Version> versions_;  ///< likewise
 };
 
 }  // namespace

@@ -46,7 +46,8 @@ class Prefix:
         assert listed.returncode == 0 and "rmsnorm" in listed.stdout, listed
         assert self.kiln("doctor", "--json").returncode == 0
         tune = ("tune", "vector_add", "--problem", "n=4096", "--device", "host", "--evaluations", "2", "--json")
-        template = self.templates / "vector_add.cuh"
+        template = self.templates / "elementwise" / "vector_add.cuh"
+        assert template.exists(), "the templates are not in a folder per family"
         if runs:
             # Where the loader was, plugins included.
             tuned = self.kiln(*tune, LD_DEBUG="files")
@@ -56,7 +57,8 @@ class Prefix:
             for tree in self.trees:
                 assert tree not in tuned.stderr, f"the loader was in {tree}"
         # What is taken away is missing: there is no other place that it would come from.
-        for missing in filter(pathlib.Path.exists, (template, self.library / "libkiln_llvm.so")):
+        plugin = self.library / "libkiln_llvm.so"
+        for missing in (template, plugin) if plugin.exists() else (template,):
             aside = missing.rename(missing.with_name("aside"))
             failed = self.kiln(*tune, KILN_CACHE_DIR=str(self.prefix / "empty"))
             aside.rename(missing)

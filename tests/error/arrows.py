@@ -1,6 +1,7 @@
 """Holds the rooms of runtime/ against the arrows between them, as the linker sees them: a room may only
 need symbols that it, a room that it sees, or nothing of runtime/ defines. (Includes are held by include
-roots; but a public header's function may be defined in any room.)
+roots; but a public header's function may be defined in any room. cache/ and codegen/ define those that all rooms may call: keys,
+spaces.)
 
   arrows.py NM ROOM=LIBRARY=SEES,... ...
 """

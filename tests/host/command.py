@@ -59,7 +59,7 @@ def main():
     bucketed = json.loads(kiln(*like, "--json"))
     assert bucketed["from_store"] and bucketed["asked"] == {"rows": 7, "hidden": 256}, bucketed["asked"]
     assert bucketed["problem"] == first["problem"], bucketed["problem"]
-    assert "rmsnorm rows=7,hidden=256: tuned as" in kiln(*like)
+    assert "rmsnorm rows=7,hidden=256 belongs to the bucket rows=8,hidden=256:" in kiln(*like)
 
     # One config, named in part: verified and timed, not remembered.
     one = {"block": first["candidates"][1]["config"]["block"]} if "block" in first["default"]["config"] else {}

@@ -126,6 +126,11 @@ void error(AddTuned& add_tuned, kiln::Stream stream, float* out, float* a, float
   }
 }
 
+template <class F, class... Args>
+void switches(F& f, std::shared_ptr<kiln::Communicator> group, kiln::Stream stream, Args... args) {
+  f.with({.verbose = true, .ranks = group})(stream, args...);
+}
+
 void function(kiln::Runtime& runtime, kiln::Space<ReduceKnobs, Bytes> space, kiln::Stream stream, float* out, float* in, int n) {
   const kiln::Function<ReduceKnobs, Bytes, void(float*, const float*, int)> reduce{
       .name = "reduce",
@@ -139,6 +144,7 @@ void function(kiln::Runtime& runtime, kiln::Space<ReduceKnobs, Bytes> space, kil
   auto f = kiln::tuned(runtime, reduce);
   f(stream, out, in, n);                           // tunes a new problem, then calls
   f.with({.tune = false})(stream, out, in, n);     // the default knobs
+  switches(f, nullptr, stream, out, in, n);
 }
 
 void handle(kiln::Runtime& runtime, const Add& add, kiln::Stream stream, float* out, float* a, float* b, int n) {

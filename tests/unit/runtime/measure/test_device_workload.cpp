@@ -1,4 +1,4 @@
-// Copies that keep the cache cold. What verification does is in test_tuner.cpp and test_verify.cpp.
+// Copies that keep the cache cold. What verification does is in test_verify.cpp, and in tune/test_tuner.cpp.
 #include <set>
 
 #include "kiln_test.hpp"

@@ -255,7 +255,7 @@ TEST_CASE("every rank builds what was chosen before it agrees, and nothing else"
       CHECK(last.items[1].problem == 2);
       CHECK(last.items[1].candidates == std::vector<std::size_t>{3});
       CHECK(job.decision(r).kind == Kind::plan);
-      // Who has nothing to build waits for who has.
+      // A rank that has nothing to build waits for those that have.
       const Exchange& compare = job.exchanges[r][job.exchanges[r].size() - 2];
       CHECK(compare.deadline == job.now + 2 * options.step_seconds);
     }

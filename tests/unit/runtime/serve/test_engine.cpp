@@ -126,6 +126,27 @@ TEST_CASE("a record is served to its own kernel alone", "[runtime][engine]") {
   CHECK(launched([](auto& g) { g.block.y = 2; }));
 }
 
+TEST_CASE("a source that is edited while it is tuned keeps what was measured of it before",
+          "[runtime][engine]") {
+  const Directory directory, files;
+  const fs::path file = files.path() / "k.cuh";
+  const std::string before = doubling().source.text, after = before + " // edited";
+  test::write_text(file, before);
+  KernelDefinition kernel = doubling();
+  kernel.source.text.clear();
+  kernel.source.file = file;
+  Process process(directory.path());
+  bool edited = false;
+  process.options.tuning.progress = [&](const TuneProgress&) {
+    if (!std::exchange(edited, true)) test::write_text(file, after);
+  };
+  process.runtime().tuned(kernel).tune({64});
+  REQUIRE(edited);
+  CHECK_FALSE(Process(directory.path()).runtime().tuned(kernel).known({64}));
+  test::write_text(file, before);
+  CHECK(Process(directory.path()).runtime().tuned(kernel).known({64}));
+}
+
 TEST_CASE("an unfinished search", "[runtime][engine]") {
   Directory directory;
   Buffers b(50);
@@ -252,10 +273,11 @@ TEST_CASE("a cache that cannot be used warns once and is done without", "[runtim
     std::filesystem::create_directory(unusable);
     std::filesystem::permissions(unusable, std::filesystem::perms::all);
   }
-  SECTION("it is another user's") {
-    if (::geteuid() != 0) KILN_SKIP("only root may give a directory away");
-    std::filesystem::create_directory(unusable);
-    REQUIRE(::chown(unusable.c_str(), 12345, 12345) == 0);
+  if (::geteuid() == 0) {  // only root may give a directory away
+    SECTION("it is another user's") {
+      std::filesystem::create_directory(unusable);
+      REQUIRE(::chown(unusable.c_str(), 12345, 12345) == 0);
+    }
   }
   SECTION("it may not be written") { process.options.store.directory = "/proc/kiln-test-cache"; }
   Buffers b(50);

@@ -190,6 +190,28 @@ TEST_CASE("two handles of one kernel are one subject of an agreement", "[runtime
   }
 }
 
+TEST_CASE("a handle with rules of its own is not given what they forbid", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.1 * kMs;
+  const auto at_most = [](std::int64_t most) {
+    KernelDefinition kernel = doubling();
+    kernel.space.where(
+        "small", [most](auto config, auto, const DeviceLimits&) { return config[0] <= most; });
+    return kernel;
+  };
+  const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    return runtime.tune(
+        std::vector<TuneJob>{{runtime.tuned(at_most(8)), {64}}, {runtime.tuned(at_most(4)), {64}}},
+        {});
+  });
+  for (const std::vector<TuneResult>& results : all) {
+    CHECK(results[0].winner().config == Values{8, 0});
+    CHECK(results[1].winner().config[0] <= 4);
+    CHECK(results[1].agreed->outcome == RankReport::Outcome::plan);
+  }
+}
+
 TEST_CASE("sub-groups tune different kernels, and do not wait for each other", "[runtime][ranks]") {
   Job job(4);
   KernelDefinition other = doubling({1, 2, 16});
