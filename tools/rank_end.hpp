@@ -26,8 +26,8 @@ class RankEnd final : public Communicator {
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline d) override;
 
   /// Once, first, and collective: `trouble` is why this rank cannot begin, empty if it can;
-  /// `folder` is where all are to settle, empty: nowhere. The rank that cannot begin, and why; nothing when
-  /// all can, or when this end broke, which its next call tells.
+  /// `folder` is where all are to settle, empty: nowhere. The rank that cannot begin, and why;
+  /// nothing when all can, or when this end broke, which its next call tells.
   std::optional<RankFailure> begin(const std::string& trouble, const std::filesystem::path& folder,
                                    double seconds);
 

@@ -21,13 +21,14 @@ namespace kiln {
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 
 /// The ranks of MPI_COMM_WORLD, on communicators of Kiln's own; initialises MPI if it is not
-/// initialised yet, and then finalizes it with the last end that lives, parts by `split` included. A
-/// process can start MPI only once, so opening another end afterwards is refused.
+/// initialised yet, and then finalizes it with the last end that lives, parts by `split` included.
+/// A process can start MPI only once, so opening another end afterwards is refused.
 ///
 /// The deadline does not cover MPI_Init, which has none: a rank that dies there is the launcher's
-/// matter. Names the ranks that do not answer a roll call. One thread makes all calls (MPI_THREAD_FUNNELED). After a
-/// failure MPI cannot be shut down in good order, and is not: the process is to leave by `_exit`,
-/// and to go on at all after a death it must have been started with recovery (`mpirun
+/// matter. Names the ranks that do not answer a roll call. One thread makes all calls
+/// (MPI_THREAD_FUNNELED). After a failure MPI cannot be shut down in good order, and is not: the
+/// process is to leave by `_exit`, and to go on at all after a death it must have been started with
+/// recovery (`mpirun
 /// --enable-recovery`).
 /// @throws EnvironmentError when Kiln was built without MPI, or MPI does not start or was
 /// finalized.
@@ -47,10 +48,10 @@ std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base,
                                         std::string* why = nullptr);
 
 // NCCL. libnccl.so.2 (2.18 or newer) and the driver are opened at run time. NCCL cannot tell which
-// rank is late or gone: a failure names the call, not the rank. After a failure the communicator is aborted
-// before it is destroyed; an abort that NCCL itself does not end in 10 s is left to a thread, and
-// the process is then to leave by `_exit`. All throw EnvironmentError when Kiln was built without
-// nccl.h, a library is missing, or NCCL or the driver refuses.
+// rank is late or gone: a failure names the call, not the rank. After a failure the communicator is
+// aborted before it is destroyed; an abort that NCCL itself does not end in 10 s is left to a
+// thread, and the process is then to leave by `_exit`. All throw EnvironmentError when Kiln was
+// built without nccl.h, a library is missing, or NCCL or the driver refuses.
 
 /// On an engine's own communicator (an ncclComm_t) and stream (a CUstream; null: a stream of
 /// Kiln's own). Neither is ever destroyed. Work goes to the stream, behind what is there; it must

@@ -38,9 +38,10 @@ struct FinalsResult {
 /// it is only not certain that they are slower. A round is paired: what slows the machine down
 /// meets all, and ratios within the round cancel it; where it meets some and not others, what the
 /// undisturbed samples say is sharper, and is used. A finalist that is certainly outside the tie
-/// band is not timed again, and the final ends as soon as the winner is certain. A finalist that fails is out; when
-/// all do, the winner is one that has `failure` set. `stop()` ends the final early with the answer
-/// so far; before the first round is complete that is choose() of the samples that came in.
+/// band is not timed again, and the final ends as soon as the winner is certain. A finalist that
+/// fails is out; when all do, the winner is one that has `failure` set. `stop()` ends the final
+/// early with the answer so far; before the first round is complete that is choose() of the samples
+/// that came in.
 /// @throws nothing of its own; finalists must not be empty.
 FinalsResult finals(Device& device, DeviceWorkload& workload, std::vector<Contestant>& finalists,
                     const FinalsOptions& options, const std::function<bool()>& stop);

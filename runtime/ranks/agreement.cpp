@@ -13,8 +13,8 @@ using kiln::detail::format;
 
 namespace {
 
-/// How much later than the transport this machine's own patience ends. A transport can name which rank is
-/// late, this machine cannot.
+/// How much later than the transport this machine's own patience ends. A transport can name which
+/// rank is late, this machine cannot.
 constexpr Time kGrace = 1.0;
 
 void require(bool good, const char* what) {

@@ -48,7 +48,8 @@ struct Plan {
 };
 
 /// The default, unless it failed or the best beats it by more than `margin` of the best's time.
-/// Of those that tie with the best (within `margin`), the first. A candidate without a time is not chosen.
+/// Of those that tie with the best (within `margin`), the first. A candidate without a time is not
+/// chosen.
 /// @pre not empty
 Choice select(std::span<const float> times, float margin);
 

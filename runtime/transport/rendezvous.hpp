@@ -24,7 +24,8 @@ constexpr std::size_t kLongestPayload = 1024;
 /// Over TCP: rank 0 listens at `point` (on the loopback interface alone if the host is localhost),
 /// and the others connect, again and again until the deadline. What connects and is not a rank of
 /// this job is turned away.
-/// @throws EnvironmentError, naming the ranks that did not come; UserError when two processes are one rank
+/// @throws EnvironmentError, naming the ranks that did not come; UserError when two processes are
+/// one rank
 void meet_over_tcp(const Meeting& meeting, const MeetingPoint& point, std::span<std::byte> payload);
 
 /// By files: rank r writes `file`.r, with a number drawn anew; rank 0 answers each number in

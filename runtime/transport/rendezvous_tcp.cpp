@@ -1,5 +1,5 @@
-// Rank 0 seats each rank that connects, tells waiting ranks which others they wait for, and once all are
-// there gives everyone the payload and waits for their word that they have it.
+// Rank 0 seats each rank that connects, tells waiting ranks which others they wait for, and once
+// all are there gives everyone the payload and waits for their word that they have it.
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Ends tuning runs on the host at random moments, politely and not, and goes on from what is left.
 
-Usage: KILN [TIMES]; $KILN_INTERRUPTS goes before TIMES. After every end the store must be whole, nothing that was saved may be lost, and the
-next run must not try any of it again. Exits 77 (skipped) where the host device cannot compile."""
+Usage: KILN [TIMES]; $KILN_INTERRUPTS goes before TIMES. After every end the store must be whole, nothing that was
+saved may be lost, and the next run must not try any of it again. Exits 77 (skipped) where the host device cannot compile."""
 import json
 import os
 import pathlib
