@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -38,12 +39,29 @@ std::string KernelDefinition::signature() const {
   return text + ")";
 }
 
-std::string KernelDefinition::describe_problem(std::span<const std::int64_t> values) const {
-  if (problem_fields.empty()) return "(its only problem)";
+std::string detail::describe_problem(const std::vector<std::string>& fields,
+                                     std::span<const std::int64_t> problem) {
+  if (fields.empty()) return "(its only problem)";
   std::string text;
-  for (std::size_t i = 0; i < problem_fields.size(); ++i)
-    text += format("{}{}={}", i ? "," : "", problem_fields[i], values[i]);
+  for (std::size_t i = 0; i < fields.size(); ++i)
+    text += format("{}{}={}", i ? "," : "", fields[i], problem[i]);
   return text;
+}
+
+void detail::check_names(const std::string& subject, const std::string& name,
+                         const std::vector<std::string>& problem_fields) {
+  const auto fail = [&](const std::string& what) { throw UserError(subject + ": " + what); };
+  if (!is_identifier(name))
+    fail("`name` must be letters, digits and '_', not starting with a digit");
+  for (std::size_t i = 0; i < problem_fields.size(); ++i) {
+    if (problem_fields[i].empty()) fail(format("`problem_fields[{}]` is empty", i));
+    if (std::count(problem_fields.begin(), problem_fields.end(), problem_fields[i]) > 1)
+      fail(format("problem field '{}' is given twice", problem_fields[i]));
+  }
+}
+
+std::string KernelDefinition::describe_problem(std::span<const std::int64_t> values) const {
+  return detail::describe_problem(problem_fields, values);
 }
 
 Values KernelDefinition::problem(const std::map<std::string, std::int64_t>& named) const {
@@ -83,8 +101,7 @@ void KernelDefinition::validate() const {
   auto fail = [&](const std::string& what) {
     throw UserError(format("kernel '{}': {}", name, what));
   };
-  if (!is_identifier(name))
-    fail("`name` must be letters, digits and '_', not starting with a digit");
+  detail::check_names(format("kernel '{}'", name), name, problem_fields);
   if (source.file.empty() == source.text.empty())
     fail(source.file.empty() ? "`source` has neither a file nor text"
                              : "`source` has both a file and text");
@@ -96,11 +113,6 @@ void KernelDefinition::validate() const {
     if (arguments[i].empty()) fail(format("`arguments[{}]` is empty", i));
   for (std::size_t i = 0; i < types.size(); ++i)
     if (types[i].empty()) fail(format("`types[{}]` is empty", i));
-  for (std::size_t i = 0; i < problem_fields.size(); ++i) {
-    if (problem_fields[i].empty()) fail(format("`problem_fields[{}]` is empty", i));
-    if (std::count(problem_fields.begin(), problem_fields.end(), problem_fields[i]) > 1)
-      fail(format("problem field '{}' is given twice", problem_fields[i]));
-  }
   for (const ArgumentIsField& r : relations) {
     if (r.argument >= arguments.size())
       fail(format("`relations` name argument {}, the signature {} has {}", r.argument, signature(),

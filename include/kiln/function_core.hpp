@@ -16,7 +16,6 @@
 namespace kiln {
 
 class Runtime;
-struct KernelDefinition;
 
 /// How a function is tuned. Two of these can also be set for all functions of a process from
 /// outside; the variables are read when the tuned function is made.
@@ -55,6 +54,7 @@ struct FunctionDescription {
                        const DeviceLimits&)>
       cost;
   bool changes_state = false, communicates = false, graph_replay = false;
+  bool in_a_region = false;  ///< what is best there need not be best alone: it has its own records
   std::vector<KeyField> versions;
 };
 
@@ -82,7 +82,7 @@ class FunctionCore {
   virtual const Values& default_knobs() const noexcept = 0;
 
   // For regions, which choose for a function with their own means.
-  virtual const KernelDefinition& definition() const noexcept = 0;
+  virtual const FunctionDescription& description() const noexcept = 0;
   virtual const std::shared_ptr<Engine>& engine() const noexcept = 0;
   /// Calls from now on have these knobs.
   virtual void use(std::span<const std::int64_t> problem, const Values& knobs) = 0;

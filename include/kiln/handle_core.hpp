@@ -15,6 +15,7 @@
 
 #include "kiln/arguments.hpp"
 #include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/tune.hpp"
@@ -40,17 +41,14 @@ struct ReadyKernel {
   }
 };
 
-/// The part of a handle that does not depend on types. Implemented by the runtime.
-class HandleCore {
+/// What a region launches: a kernel's handle, or a function with knobs. Problems are bucketed.
+class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
  public:
-  virtual ~HandleCore() = default;
-  /// The kernel for a bucketed problem; null when it is not ready. Lock-free, allocation-free.
+  virtual ~RegionHandle() = default;
+  virtual Tunable what() const noexcept = 0;
+  virtual const Engine& engine() const noexcept = 0;
+  /// The version in use; null: there is none. Lock-free, allocation-free.
   virtual const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept = 0;
-  /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
-  /// @throws MissingError where nothing may be compiled.
-  virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;
-  /// The same, with what is missing as a value, and looked for anew.
-  virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
   /// One config, built and loaded, but not in use. @throws as Engine::make_ready.
   virtual std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
                                                    std::span<const std::int64_t> config) = 0;
@@ -59,12 +57,22 @@ class HandleCore {
   virtual const ReadyKernel& current(std::span<const std::int64_t> problem) = 0;
   /// Launches from now on use this config. @throws as `current`.
   virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
+  /// Whether the program chose its config: nothing is left to be tuned.
+  virtual bool chosen() const noexcept { return false; }
+};
+
+/// The part of a handle that does not depend on types. Implemented by the runtime.
+class HandleCore : public RegionHandle {
+ public:
+  Tunable what() const noexcept final { return definition(); }
+  /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
+  /// @throws MissingError where nothing may be compiled.
+  virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;
+  /// The same, with what is missing as a value, and looked for anew.
+  virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
   /// A handle of the same kernel that never tunes: every problem has this config.
   virtual std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t> config) const = 0;
-  /// Whether this is one.
-  virtual bool chosen() const noexcept { return false; }
   virtual const KernelDefinition& definition() const noexcept = 0;
-  virtual const Engine& engine() const noexcept = 0;
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;

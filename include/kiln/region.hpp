@@ -39,7 +39,7 @@ class FunctionHandles;
 
 /// One launch in a region.
 struct RegionLaunch {
-  const std::shared_ptr<HandleCore>& handle;
+  RegionHandle& handle;
   std::span<const std::int64_t> bucket;   ///< of the problem
   std::span<const std::int64_t> problem;  ///< that is launched
   Stream stream;
@@ -108,7 +108,7 @@ class Region {
     const auto bucket = handle.values_of(problem);
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
     handle.core_->check(values, pointers);
-    launch({handle.core_, bucket, values, stream, pointers});
+    launch({*handle.core_, bucket, values, stream, pointers});
   }
   void dynamic(const DynamicTuned& handle, Stream stream, const Values& problem, void** args);
   void call(const std::shared_ptr<detail::FunctionCore>& function,

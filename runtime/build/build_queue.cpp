@@ -5,9 +5,8 @@
 
 namespace kiln::runtime {
 
-BuildQueue::BuildQueue(Builder& builder, const KernelDefinition& kernel, const Target& target,
-                       TraceLog& trace)
-    : builder_(builder), kernel_(kernel), target_(target), trace_(trace) {}
+BuildQueue::BuildQueue(unsigned threads, Work work, Describe describe, TraceLog& trace)
+    : threads_(threads), work_(std::move(work)), describe_(std::move(describe)), trace_(trace) {}
 
 BuildQueue::~BuildQueue() {
   for (std::jthread& worker : workers_) worker.request_stop();
@@ -19,7 +18,7 @@ void BuildQueue::submit(std::size_t id, Values config) {
     waiting_.push_back({id, submitted_++, std::move(config)});
   }
   // As many workers as there is work for, up to the limit.
-  if (++in_flight_ > workers_.size() && workers_.size() < builder_.threads())
+  if (++in_flight_ > workers_.size() && workers_.size() < threads_)
     workers_.emplace_back([this, worker = static_cast<unsigned>(workers_.size())](
                               std::stop_token stop) { work(stop, worker); });
   changed_.notify_all();
@@ -38,9 +37,10 @@ void BuildQueue::work(std::stop_token stop, unsigned worker) {
     std::exception_ptr failure;
     const auto begin = Clock::now();
     try {
-      finished.build = builder_.build(kernel_, job.config, target_);
-      trace_.add(finished.build.from_store ? "find" : "compile", lane,
-                 kernel_.space.describe(job.config), begin);
+      finished.build = work_(job.config);
+      if (finished.build.binary() || finished.build.was_compiled())
+        trace_.add(finished.build.from_store ? "find" : "compile", lane, describe_(job.config),
+                   begin);
     } catch (...) {
       failure = std::current_exception();
     }

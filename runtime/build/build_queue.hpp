@@ -4,9 +4,11 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <stop_token>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -16,8 +18,8 @@
 
 namespace kiln::runtime {
 
-/// For one tuning run; used by one thread. Builds on `builder.threads()` threads of its own. The
-/// destructor drops what has not begun and waits for what has.
+/// For one tuning run; used by one thread. Builds on threads of its own. The destructor drops what
+/// has not begun and waits for what has.
 class BuildQueue {
  public:
   struct Finished {
@@ -25,9 +27,11 @@ class BuildQueue {
     Build build;
   };
 
-  /// All referenced objects must outlive the queue.
-  BuildQueue(Builder& builder, const KernelDefinition& kernel, const Target& target,
-             TraceLog& trace);
+  using Work = std::function<Build(const Values& config)>;
+  using Describe = std::function<std::string(const Values& config)>;
+
+  /// `work` is called on up to `threads` threads. The trace must outlive the queue.
+  BuildQueue(unsigned threads, Work work, Describe describe, TraceLog& trace);
   ~BuildQueue();
 
   void submit(std::size_t id, Values config);
@@ -48,9 +52,9 @@ class BuildQueue {
   };
   void work(std::stop_token stop, unsigned worker);
 
-  Builder& builder_;
-  const KernelDefinition& kernel_;
-  const Target& target_;
+  const unsigned threads_;
+  const Work work_;
+  const Describe describe_;  ///< a config, for the trace
   TraceLog& trace_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;

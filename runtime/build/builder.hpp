@@ -24,8 +24,9 @@ namespace kiln::runtime {
 
 /// One instance's binary, or why there is none.
 struct Build {
-  /// Missing only where nothing may be compiled.
-  std::variant<std::shared_ptr<const codegen::Binary>, CompileFailure, Missing> outcome;
+  /// Nothing for what need not be built. Missing only where nothing may be compiled.
+  std::variant<std::monostate, std::shared_ptr<const codegen::Binary>, CompileFailure, Missing>
+      outcome;
   Key key;      ///< of the binary
   Bytes bytes;  ///< the binary as the store keeps it
   bool from_store = false;
@@ -35,6 +36,9 @@ struct Build {
   const codegen::Binary* binary() const {
     const auto* b = std::get_if<std::shared_ptr<const codegen::Binary>>(&outcome);
     return b ? b->get() : nullptr;
+  }
+  bool was_compiled() const noexcept {
+    return !from_store && !std::holds_alternative<std::monostate>(outcome);
   }
 };
 

@@ -50,15 +50,14 @@ void write_variable(Device& device, const ModuleVariable& variable,
   if (!data.empty()) device.copy_to_device(variable.address, data.data(), data.size());
 }
 
-std::shared_ptr<ModuleData> ModuleData::of(const Workload& workload,
-                                           std::span<const std::int64_t> config,
+std::shared_ptr<ModuleData> ModuleData::of(std::span<const VariableData> variables,
                                            std::shared_ptr<Device> device,
                                            std::shared_ptr<const LoadedKernel> kernel) {
-  if (workload.variables().empty()) return nullptr;
+  if (variables.empty()) return nullptr;
   const std::shared_ptr<ModuleData> data(new ModuleData(std::move(device), std::move(kernel)));
-  for (const Workload::Variable& variable : workload.variables())
+  for (const VariableData& variable : variables)
     data->filled_.push_back(
-        {find_variable(*data->device_, *data->kernel_, variable.name), variable.make(config)});
+        {find_variable(*data->device_, *data->kernel_, variable.name), variable.bytes});
   data->fill();
   return data;
 }

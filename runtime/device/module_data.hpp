@@ -22,14 +22,19 @@ ModuleVariable find_variable(const Device& device, const LoadedKernel& kernel,
 void write_variable(Device& device, const ModuleVariable& variable,
                     std::span<const std::byte> data);
 
+/// All of what a global variable is to hold.
+struct VariableData {
+  std::string name;
+  std::vector<std::byte> bytes;
+};
+
 /// What a workload has for the variables of one module, and whether the kernel leaves them alone.
 /// Not thread-safe.
 class ModuleData {
  public:
-  /// Null where the workload has nothing. @throws UserError where the module has no such variable,
-  /// or one of another size
-  static std::shared_ptr<ModuleData> of(const Workload& workload,
-                                        std::span<const std::int64_t> config,
+  /// Null where there are none. @throws UserError where the module has no such variable, or one of
+  /// another size
+  static std::shared_ptr<ModuleData> of(std::span<const VariableData> variables,
                                         std::shared_ptr<Device> device,
                                         std::shared_ptr<const LoadedKernel> kernel);
 

@@ -11,17 +11,17 @@
 #include "cache/single_flight.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
-#include "runtime/function/device.hpp"
-#include "runtime/function/trials.hpp"
+#include "runtime/function/maker.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/problem_table.hpp"
+#include "runtime/together/bench_trials.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/together/tune_together.hpp"
+#include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::detail {
 
-using runtime::FunctionDevice;
 using runtime::RankLog;
 using runtime::Version;
 
@@ -56,17 +56,11 @@ class Core final : public FunctionCore {
  public:
   Core(std::shared_ptr<Engine> engine, const FunctionDescription& function, FunctionOptions options)
       : engine_(std::move(engine)),
-        device_(std::make_shared<FunctionDevice>(engine_->device(), function)),
-        definition_(device_->definition()),
-        communicates_(function.communicates),
+        function_(function),
         options_(std::move(options)),
-        default_(definition_.space.default_config(device_->info().target.kind)) {
-    definition_.validate();
-    RuntimeOptions same = engine_->options();
-    same.compile_threads = 1;
-    tuner_ =
-        std::make_shared<Engine>(std::move(same), engine_->store(), device_,
-                                 [device = device_](Target::Kind) { return device->compiler(); });
+        workshop_(engine_->workshop(), runtime::Workshop::OwnTurn{}),
+        default_(workshop_.default_config(function_)) {
+    check_names(format("function '{}'", function_.name), function_.name, function_.problem_fields);
     options_.always_retune = options_.always_retune || is_set("KILN_ALWAYS_RETUNE");
     options_.strict_versions = options_.strict_versions || is_set("KILN_STRICT_VERSIONS");
   }
@@ -75,7 +69,7 @@ class Core final : public FunctionCore {
     return find(own_, problem);
   }
   const Values& default_knobs() const noexcept override { return default_; }
-  const KernelDefinition& definition() const noexcept override { return definition_; }
+  const FunctionDescription& description() const noexcept override { return function_; }
   const std::shared_ptr<Engine>& engine() const noexcept override { return engine_; }
   void use(std::span<const std::int64_t> problem, const Values& knobs) override {
     use(own_, problem, knobs);
@@ -103,9 +97,9 @@ class Core final : public FunctionCore {
              std::thread::id())  // nor is the tuning of another problem waited for
       knobs = flights_.try_run(flight, work).value_or(&default_);
     if (how.verbose)
-      engine_->log(LogLevel::info, format("{} {}: calls with {}", definition_.name,
-                                          definition_.describe_problem(problem),
-                                          definition_.space.describe(*knobs)));
+      engine_->log(LogLevel::info, format("{} {}: calls with {}", function_.name,
+                                          describe_problem(function_.problem_fields, problem),
+                                          function_.space.describe(*knobs)));
     return *knobs;
   }
 
@@ -113,12 +107,12 @@ class Core final : public FunctionCore {
                   const CallOptions& how) override {
     if (tuning_thread_ == std::this_thread::get_id())
       throw UserError(
-          format("function {}: it cannot be tuned from within its own tuning", definition_.name));
+          format("function {}: it cannot be tuned from within its own tuning", function_.name));
     return measure(table_of(how.ranks), problem, call, how, options_for(how), false);
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
-    auto recall = tuner_->records().recall(definition_, problem);
+    auto recall = workshop_.records().recall(function_, problem);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
   }
@@ -152,14 +146,14 @@ class Core final : public FunctionCore {
     const TuneOptions& common = engine_->options().tuning;
     TuneOptions tuning = engine_->with_ranks(options_.tuning ? *options_.tuning : common);
     if (how.ranks) tuning.ranks = how.ranks;
-    tuning.together.lockstep = tuning.together.lockstep || communicates_;
+    tuning.together.lockstep = tuning.together.lockstep || function_.communicates;
     tuning.retune = tuning.retune || how.retune || options_.always_retune;
-    if (communicates_ && !tuning.ranks)
+    if (function_.communicates && !tuning.ranks)
       throw UserError(
           format("function {}: it communicates, so its knobs are chosen by all ranks together; "
                  "give them in TuneOptions::ranks or CallOptions::ranks, or call it with "
                  ".tune = false",
-                 definition_.name));
+                 function_.name));
     return tuning;
   }
 
@@ -178,14 +172,14 @@ class Core final : public FunctionCore {
                        const TuneOptions& tuning) {
     if (tuning.ranks || engine_->options().mode == Mode::tune_now)
       return use(table, problem, measure(table, problem, call, how, tuning, true).winner().config);
-    const auto recall = tuner_->records().recall(definition_, problem);
+    const auto recall = workshop_.records().recall(function_, problem);
     return use(table, problem, recall ? recall->result.winner().config : default_);
   }
 
   TuneResult measure(ProblemTable& table, std::span<const std::int64_t> problem,
                      const FunctionCall& call, const CallOptions& how, TuneOptions tuning,
                      bool for_launch) {
-    // Of one function one problem at a time: a device has one call.
+    // One problem of a function at a time: two would disturb each other's clocks.
     std::lock_guard lock(tuning_);
     struct OnThisThread {
       explicit OnThisThread(std::atomic<std::thread::id>& who) : who_(who) {
@@ -195,8 +189,8 @@ class Core final : public FunctionCore {
       std::atomic<std::thread::id>& who_;
     } const mine(tuning_thread_);
     const std::string subject =
-        format("{} {}", definition_.name, definition_.describe_problem(problem));
-    const auto recall = tuner_->records().recall(definition_, problem);
+        format("{} {}", function_.name, describe_problem(function_.problem_fields, problem));
+    const auto recall = workshop_.records().recall(function_, problem);
     check_versions(subject, recall, tuning);
     RankLog* const log = log_of(tuning.ranks.get());
     log->line(
@@ -205,45 +199,43 @@ class Core final : public FunctionCore {
                       : std::string("there is no record")));
     TuneResult result;
     try {
-      result = tune_bound(table, problem, call, tuning, for_launch, log);
-    } catch (const TuningFailedError& failed) {
-      log->line(format("{}: {}", subject, failed.what()));
-      std::string text = failed.what();
-      if (text.starts_with("kernel ")) text.replace(0, 6, "function");
-      throw TuningFailedError(text, failed.reasons());
+      result = try_calls(table, problem, call, tuning, for_launch, log);
     } catch (const std::exception& error) {
       log->line(format("{}: {}", subject, error.what()));
       throw;
     }
-    result.compiled = 0;  // there is nothing to compile
     log->result(result);
     if (how.verbose) tell(subject, result);
     return result;
   }
 
-  TuneResult tune_bound(ProblemTable& table, std::span<const std::int64_t> problem,
-                        const FunctionCall& call, const TuneOptions& tuning, bool for_launch,
-                        RankLog* log) {
-    device_->bind(call, tuning.cold_cache, log);
+  TuneResult try_calls(ProblemTable& table, std::span<const std::int64_t> problem,
+                       const FunctionCall& call, const TuneOptions& tuning, bool for_launch,
+                       RankLog* log) {
+    const auto& device = workshop_.device();
+    runtime::FunctionBench bench(device, function_, call, log);
+    auto maker =
+        std::make_unique<runtime::FunctionMaker>(function_, problem, device->info(), bench);
     const auto tuned = [&] {
-      if (!tuning.ranks) return tuner_->tune(definition_, problem, tuning, for_launch);
-      const runtime::Subject subject{&definition_, {problem.begin(), problem.end()}};
-      runtime::FunctionTrials trials(device_, tuner_->builder(), {&subject, 1}, tuning);
-      return runtime::tune_together(tuner_->workshop(), {&subject, 1}, tuning, trials, for_launch)
-          .front();
+      if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch);
+      const runtime::Subject subject{function_, {problem.begin(), problem.end()}};
+      runtime::BenchTrials::Makers makers;
+      makers.push_back(std::move(maker));
+      runtime::BenchTrials trials(std::move(makers), tuning);
+      return runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front();
     };
     try {
       TuneResult result = tuned();
       // Chosen is chosen, whatever becomes of the data: the other ranks use it.
       use(table, problem, result.winner().config);
-      device_->unbind();
+      bench.finish();
       return result;
     } catch (...) {
       try {
-        device_->unbind();
+        bench.finish();
       } catch (const Error& error) {
         engine_->log(LogLevel::warning, format("{}: what tuning changed cannot be put back: {}",
-                                               definition_.name, error.what()));
+                                               function_.name, error.what()));
       }
       throw;
     }
@@ -253,9 +245,10 @@ class Core final : public FunctionCore {
   void check_versions(const std::string& subject, const std::optional<runtime::Recall>& recall,
                       TuneOptions& tuning) {
     if (!recall || tuning.retune) return;
-    const std::string differ = differences(recall->result.versions, tuner_->records().versions());
+    const std::string differ =
+        differences(recall->result.versions, workshop_.records().versions(function_));
     if (differ.empty()) return;
-    const bool strict = options_.strict_versions && tuner_->may_compile();
+    const bool strict = options_.strict_versions && workshop_.may_compile();
     tuning.retune = strict;
     if (!strict && std::exchange(told_, differ) == differ) return;
     engine_->log(strict ? LogLevel::info : LogLevel::warning,
@@ -267,8 +260,8 @@ class Core final : public FunctionCore {
     const std::pair<int, int> place{ranks ? ranks->rank() : 0, ranks ? ranks->size() : 1};
     auto& log = logs_[place];
     if (!log)
-      log = std::make_unique<RankLog>(options_.log_folder, definition_.name, place.first,
-                                      place.second);
+      log =
+          std::make_unique<RankLog>(options_.log_folder, function_.name, place.first, place.second);
     return log.get();
   }
 
@@ -286,13 +279,11 @@ class Core final : public FunctionCore {
   }
 
   std::shared_ptr<Engine> engine_;  ///< the runtime's
-  std::shared_ptr<FunctionDevice> device_;
-  const KernelDefinition& definition_;
-  const bool communicates_;
+  const FunctionDescription function_;
   FunctionOptions options_;
+  runtime::Workshop workshop_;  ///< the runtime's, with a turn of its own: calls may tune kernels
   const Values default_;
-  std::shared_ptr<Engine> tuner_;  ///< of `device_`, on the runtime's store
-  ProblemTable own_;               ///< chosen alone, or with the function's own ranks
+  ProblemTable own_;  ///< chosen alone, or with the function's own ranks
   struct Group {
     std::weak_ptr<Communicator> ranks;
     std::unique_ptr<ProblemTable> table;

@@ -37,14 +37,12 @@ GuardPattern pattern_of(const Workload::Argument& argument) {
 DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem,
                                std::shared_ptr<Device> device, std::uint64_t seed)
-    : kernel_(kernel),
-      problem_(problem.begin(), problem.end()),
-      device_(std::move(device)),
-      host_(seed) {
-  kernel.workload(problem, host_);
-  check_workload(kernel, host_);
-  check_memory(problem);
-  auto& arguments = host_.arguments();
+    : DeviceWorkload(make_data(kernel, problem, seed), std::move(device)) {}
+
+DeviceWorkload::DeviceWorkload(KernelData data, std::shared_ptr<Device> device)
+    : data_(std::move(data)), device_(std::move(device)) {
+  check_memory();
+  auto& arguments = host();
   arrays_.reserve(arguments.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     Workload::Argument& a = arguments[i];
@@ -72,13 +70,15 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
 }
 
 void DeviceWorkload::expect() {
-  if (expected_known_ || !kernel_.reference) return;
-  run_reference(kernel_, problem_, host_);
-  expected_known_ = true;
+  if (data_.trial->expected_known || !data_.judge.reference) return;
+  std::vector<void*> args;
+  for (Workload::Argument& argument : host()) args.push_back(argument.bytes.data());
+  data_.judge.reference(args);
+  data_.trial->expected_known = true;
   choose_poison();
   // A reference may have used its inputs as scratch: what is on the device is what they were.
   for (Array& array : arrays_)
-    if (Workload::Argument& a = host_.arguments()[array.argument]; a.direction == Direction::in)
+    if (Workload::Argument& a = host()[array.argument]; a.direction == Direction::in)
       download(array, a.bytes);
 }
 
@@ -87,23 +87,22 @@ void DeviceWorkload::download(const Array& array, std::span<std::byte> to) {
 }
 
 /// A machine may promise more memory than it has, and end the process that then uses it.
-void DeviceWorkload::check_memory(std::span<const std::int64_t> problem) const {
+void DeviceWorkload::check_memory() const {
   std::uint64_t needed = 0;
-  for (const Workload::Argument& a : host_.arguments())
+  for (const Workload::Argument& a : host())
     if (a.pointer) needed += a.bytes.size() * (a.direction == Direction::in_out ? 2u : 1u);
   if (needed < kAlwaysThere) return;
   const auto there = device_->available();
   if (there && needed > static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)))
-    throw UserError(format(
-        "kernel {} for {}: its arrays need {} bytes of the device's memory, {} are available",
-        kernel_.name, kernel_.describe_problem(problem), needed, *there));
+    throw UserError(format("{}: its arrays need {} bytes of the device's memory, {} are available",
+                           data_.trial->subject, needed, *there));
 }
 
 /// All ones is a NaN in every floating-point type, but it is also -1, and a reference may expect
 /// NaNs: takes a byte with which every element that nobody writes would be wrong.
 void DeviceWorkload::choose_poison() {
   for (Array& array : arrays_) {
-    const Workload::Argument& argument = host_.arguments()[array.argument];
+    const Workload::Argument& argument = host()[array.argument];
     if (argument.direction != Direction::out) continue;
     for (const std::byte poison :
          {std::byte{0xff}, std::byte{0x5a}, std::byte{0xa5}, std::byte{0x7e}, std::byte{0x03}}) {
@@ -111,7 +110,8 @@ void DeviceWorkload::choose_poison() {
       const std::size_t elements =
           argument.type == DataType::bytes ? unwritten.size() : argument.count;
       array.poison = poison;
-      if (compare(argument, unwritten, argument.bytes, kernel_.tolerance).mismatches == elements)
+      if (compare(argument, unwritten, argument.bytes, data_.trial->tolerance).mismatches ==
+          elements)
         break;
     }
   }
@@ -130,7 +130,7 @@ void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
   if (suspect_) repair();
   suspect_ = true;
   for (Array& array : arrays_)
-    if (host_.arguments()[array.argument].direction == Direction::out && array.memory.bytes())
+    if (host()[array.argument].direction == Direction::out && array.memory.bytes())
       device_->fill(array.address, array.poison, array.memory.bytes(), stream);
   restore(stream);
   if (has_in_out_) used_[0] = true;
@@ -138,34 +138,33 @@ void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
   device_->synchronize(stream);
 }
 
-DeviceWorkload::Verdict DeviceWorkload::verify(Stream stream,
-                                               const std::function<void()>& launch) try {
+Verdict DeviceWorkload::verify(Stream stream, const std::function<void()>& launch) try {
   expect();
   const auto run_alone = [&] {
     run(stream, launch);
     if (const std::string damage = repair(); !damage.empty()) throw WrongResult(damage);
   };
   run_alone();
-  if (kernel_.check || expected_known_) return judge();
+  if (data_.judge.check || data_.trial->expected_known) return judge();
   for (Array& array : arrays_) {
-    Workload::Argument& argument = host_.arguments()[array.argument];
+    Workload::Argument& argument = host()[array.argument];
     if (argument.direction != Direction::in) download(array, argument.bytes);
   }
   // Another poison: where nobody writes, the second launch differs from the first.
   choose_poison();
   run_alone();
   const Verdict verdict = compare_outputs();
-  expected_known_ = verdict.right;
+  data_.trial->expected_known = verdict.right;
   return verdict;
 } catch (const WrongResult& wrong) {
   return {false, std::numeric_limits<double>::infinity(), wrong.what()};
 }
 
 /// Many candidates compute the same bits: those are judged once.
-DeviceWorkload::Verdict DeviceWorkload::judge() {
+Verdict DeviceWorkload::judge() {
   const std::vector<std::uint64_t> digests = output_digests();
   if (const auto known = judged_.find(digests); known != judged_.end()) return known->second;
-  const Verdict verdict = kernel_.check ? check() : compare_outputs();
+  const Verdict verdict = data_.judge.check ? check() : compare_outputs();
   if (!digests.empty()) judged_.emplace(digests, verdict);
   return verdict;
 }
@@ -174,7 +173,7 @@ DeviceWorkload::Verdict DeviceWorkload::judge() {
 std::vector<std::uint64_t> DeviceWorkload::output_digests() {
   std::vector<std::uint64_t> digests;
   for (const Array& array : arrays_) {
-    const Workload::Argument& argument = host_.arguments()[array.argument];
+    const Workload::Argument& argument = host()[array.argument];
     if (argument.direction == Direction::in || argument.bytes.empty()) continue;
     const auto found = device_->digests(array.address, argument.bytes.size(), 0, 1);
     if (found.empty()) return {};
@@ -183,21 +182,21 @@ std::vector<std::uint64_t> DeviceWorkload::output_digests() {
   return digests;
 }
 
-DeviceWorkload::Verdict DeviceWorkload::check() {
+Verdict DeviceWorkload::check() {
   std::vector<std::vector<std::byte>> outputs;
   outputs.reserve(arrays_.size());
   std::vector<void*> got, expected;
-  for (Workload::Argument& argument : host_.arguments()) expected.push_back(argument.bytes.data());
+  for (Workload::Argument& argument : host()) expected.push_back(argument.bytes.data());
   got = expected;
   for (const Array& array : arrays_) {
-    const Workload::Argument& argument = host_.arguments()[array.argument];
+    const Workload::Argument& argument = host()[array.argument];
     if (argument.direction == Direction::in) continue;
     download(array, outputs.emplace_back(argument.bytes.size()));
     got[array.argument] = outputs.back().data();
   }
   std::string why;
   try {
-    why = kernel_.check(problem_, got, expected);
+    why = data_.judge.check(got, expected);
   } catch (const std::exception& error) {
     why = format("the kernel's `check` ended with: {}", error.what());
   }
@@ -228,7 +227,7 @@ std::string DeviceWorkload::repair_surroundings(Array& array) {
       if (!found) found = *breach < 0 ? *breach : *breach - before_last;
     }
   if (!found) return {};
-  return describe_outside(*found, array.argument, host_.arguments()[array.argument]);
+  return describe_outside(*found, array.argument, host()[array.argument]);
 }
 
 bool DeviceWorkload::unchanged(const Array& input) {
@@ -244,7 +243,7 @@ bool DeviceWorkload::unchanged(const Array& input) {
 }
 
 std::string DeviceWorkload::repair_input(Array& array) {
-  const Workload::Argument& argument = host_.arguments()[array.argument];
+  const Workload::Argument& argument = host()[array.argument];
   const std::span<const std::byte> want = argument.bytes;
   if (argument.direction != Direction::in || want.empty() || unchanged(array)) return {};
   std::string why;
@@ -271,15 +270,15 @@ std::string DeviceWorkload::repair_input(Array& array) {
   return why;
 }
 
-DeviceWorkload::Verdict DeviceWorkload::compare_outputs() {
+Verdict DeviceWorkload::compare_outputs() {
   Verdict verdict;
   for (Array& array : arrays_) {
-    const Workload::Argument& argument = host_.arguments()[array.argument];
+    const Workload::Argument& argument = host()[array.argument];
     if (argument.direction == Direction::in || argument.bytes.empty()) continue;
     got_.resize(std::max(got_.size(), argument.bytes.size()));
     const std::span<std::byte> got(got_.data(), argument.bytes.size());
     download(array, got);
-    const Comparison comparison = compare(argument, got, argument.bytes, kernel_.tolerance);
+    const Comparison comparison = compare(argument, got, argument.bytes, data_.trial->tolerance);
     verdict.max_error = std::max(verdict.max_error, comparison.max_error);
     if (!comparison.passes() && verdict.right) {
       verdict.right = false;
@@ -315,7 +314,7 @@ void DeviceWorkload::make_copies() {
       for (Array& array : arrays_) {
         array.stride = rounded_up(array.memory.bytes());
         array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
-                                     pattern_of(host_.arguments()[array.argument]));
+                                     pattern_of(host()[array.argument]));
         // The gaps between copies are downloaded with them: tools that look for memory that nobody
         // has written would tell.
         if (array.stride > array.memory.bytes())

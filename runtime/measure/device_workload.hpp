@@ -17,6 +17,7 @@
 #include "runtime/device/device.hpp"
 #include "runtime/device/guarded_memory.hpp"
 #include "runtime/device/module_data.hpp"
+#include "runtime/measure/trial_data.hpp"
 #include "runtime/measure/verify.hpp"
 
 namespace kiln::runtime {
@@ -29,6 +30,8 @@ class DeviceWorkload {
   /// @pre `kernel` outlives it
   DeviceWorkload(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                  std::shared_ptr<Device> device, std::uint64_t seed);
+  /// Uploads what was made. @throws likewise
+  DeviceWorkload(KernelData data, std::shared_ptr<Device> device);
 
   /// Runs the kernel's reference, if there is one and it has not run. verify() does so itself;
   /// calling this before lets the reference run while something else is waited for. @throws what
@@ -40,23 +43,22 @@ class DeviceWorkload {
   void** arguments() noexcept { return addresses_.data(); }
   void** arguments(std::size_t index) noexcept;
   bool has_in_out() const noexcept { return has_in_out_; }
-  bool has_variables() const noexcept { return !host_.variables().empty(); }
+  bool has_variables() const noexcept { return !data_.variables.empty(); }
+  /// Whether a reference or a check says what is right.
+  bool knows_results() const noexcept { return data_.judge.reference || data_.judge.check; }
+  const KernelData& data() const noexcept { return data_; }
 
   /// The data of a candidate's variables, copied into its module; null where there are none.
   /// @throws UserError as ModuleData::of
   std::shared_ptr<ModuleData> module_data(std::shared_ptr<const LoadedKernel> kernel,
                                           std::span<const std::int64_t> config) const {
-    return ModuleData::of(host_, config, device_, std::move(kernel));
+    return ModuleData::of(variables_for(data_, config), device_, std::move(kernel));
   }
 
   /// Restores the first copy's in/out arrays.
   void restore(Stream stream);
 
-  struct Verdict {
-    bool right = true;
-    double max_error = 0;
-    std::string why;
-  };
+  using Verdict = runtime::Verdict;
   /// Poisons the outputs, has `launch` enqueue the kernel on `stream`, and compares what it wrote
   /// with what it should. Without a reference or a check the first kernel whose outputs are all
   /// written defines that, by two launches. A kernel that changes an input, or what lies around an
@@ -112,7 +114,9 @@ class DeviceWorkload {
   };
 
   void run(Stream stream, const std::function<void()>& launch);
-  void check_memory(std::span<const std::int64_t> problem) const;
+  void check_memory() const;
+  std::vector<Workload::Argument>& host() noexcept { return data_.trial->arguments; }
+  const std::vector<Workload::Argument>& host() const noexcept { return data_.trial->arguments; }
   void choose_poison();
   Verdict judge();
   Verdict compare_outputs();
@@ -126,11 +130,8 @@ class DeviceWorkload {
   std::size_t wanted_copies() const noexcept;
   void make_copies();
 
-  const KernelDefinition& kernel_;
-  const Values problem_;
+  KernelData data_;  ///< inputs as they were made; outputs as expected, once that is known
   std::shared_ptr<Device> device_;
-  Workload host_;  ///< inputs as they were made; outputs as expected, once that is known
-  bool expected_known_ = false;
   bool has_in_out_ = false;
   bool suspect_ = false;  ///< launches may have changed what repair() looks at
   bool timed_ = false;    ///< in other copies than the first, too

@@ -74,11 +74,10 @@ std::size_t first_choice(std::size_t count, std::size_t fastest, const FinalsOpt
 
 class Final {
  public:
-  Final(Device& device, DeviceWorkload& workload, std::vector<Contestant>& finalists,
-        const FinalsOptions& options)
+  Final(TrialBench& bench, std::vector<Contestant>& finalists, const FinalsOptions& options)
       : options_(options),
         measure_(measure_options(options)),
-        sampler_(device, workload, measure_),
+        sampler_(bench, measure_),
         finalists_(finalists) {}
 
   FinalsResult run(const std::function<bool()>& stop) {
@@ -234,9 +233,9 @@ class Final {
 
 }  // namespace
 
-FinalsResult finals(Device& device, DeviceWorkload& workload, std::vector<Contestant>& finalists,
+FinalsResult finals(TrialBench& bench, std::vector<Contestant>& finalists,
                     const FinalsOptions& options, const std::function<bool()>& stop) {
-  return Final(device, workload, finalists, options).run(stop);
+  return Final(bench, finalists, options).run(stop);
 }
 
 std::size_t choose(const std::vector<Contestant>& finalists, const FinalsOptions& options) {

@@ -43,7 +43,7 @@ struct FinalsResult {
 /// early with the answer so far; before the first round is complete that is choose() of the samples
 /// that came in.
 /// @throws nothing of its own; finalists must not be empty.
-FinalsResult finals(Device& device, DeviceWorkload& workload, std::vector<Contestant>& finalists,
+FinalsResult finals(TrialBench& bench, std::vector<Contestant>& finalists,
                     const FinalsOptions& options, const std::function<bool()>& stop);
 
 /// The same decision from samples that are there, of different rounds: bounds are wider, nothing is

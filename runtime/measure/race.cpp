@@ -49,12 +49,9 @@ bool certainly_slower(const std::vector<double>& ratios, double confidence) {
 
 class Race {
  public:
-  Race(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
-       const RaceOptions& options, const std::function<bool(std::size_t)>& keeps)
-      : options_(options),
-        contestants_(contestants),
-        keeps_(keeps),
-        sampler_(device, workload, options) {}
+  Race(TrialBench& bench, std::vector<Contestant>& contestants, const RaceOptions& options,
+       const std::function<bool(std::size_t)>& keeps)
+      : options_(options), contestants_(contestants), keeps_(keeps), sampler_(bench, options) {}
 
   void start(Contestant& c) {
     if (!c.active) return;
@@ -108,12 +105,12 @@ class Race {
 
 }  // namespace
 
-RaceReport race(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
-                const RaceOptions& options, const std::function<bool(std::size_t)>& keeps,
+RaceReport race(TrialBench& bench, std::vector<Contestant>& contestants, const RaceOptions& options,
+                const std::function<bool(std::size_t)>& keeps,
                 const std::function<void(std::size_t, std::size_t)>& progress) {
   RaceReport report;
   if (contestants.empty()) return report;
-  Race run(device, workload, contestants, options, keeps);
+  Race run(bench, contestants, options, keeps);
   std::size_t done = 0;
   const std::size_t total = contestants.size() * static_cast<std::size_t>(options.rounds);
   const auto said = [&] {

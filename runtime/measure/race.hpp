@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device/device.hpp"
-#include "runtime/device/module_data.hpp"
-#include "runtime/measure/device_workload.hpp"
+#include "runtime/measure/bench.hpp"
 #include "runtime/measure/statistics.hpp"
 #include "runtime/support/time_limit.hpp"
 
@@ -19,16 +17,12 @@ namespace kiln::runtime {
 /// One candidate being timed.
 struct Contestant {
   std::size_t candidate = 0;  ///< the tuner's index
-  std::shared_ptr<LoadedKernel> kernel;
-  LaunchGeometry geometry;
-  std::shared_ptr<ModuleData> data;  ///< of the kernel's variables; null: the workload has none
+  std::shared_ptr<Rig> rig;
   std::size_t launches = 1;  ///< per sample, so that a sample is well over the clock's resolution
   std::vector<double> samples;  ///< seconds per launch; the n-th ones of all are neighbours in time
   double spent = 0;             ///< seconds of device time on it
   bool active = true;           ///< still in the race
   std::string failure;          ///< why it cannot be timed
-  std::shared_ptr<Replay> replay;  ///< of `launches` launches; null: they are launched one by one
-  std::size_t first_copy = 0;      ///< of the workload, in `replay`
 };
 
 struct RaceOptions {
@@ -54,15 +48,15 @@ struct RaceReport {
   std::vector<std::string> warnings;  ///< drift and throttling, with figures
 };
 
-/// Times all contestants on the device's tuning stream. In each round every active contestant gives
+/// Times all contestants on their bench. In each round every active contestant gives
 /// one sample, so that a drift of the machine meets all alike. A contestant that takes
 /// `give_up_factor` times as long as the leader beside it leaves after one sample, the others after
 /// three at the earliest. A contestant for which `keeps(candidate)` is true gives at least three
 /// samples, however slow it is, and leaves only when it is far behind. A launch that fails, or a
 /// clock that does not advance, ends that contestant with a failure; the others go on.
 /// `progress(done, total)` counts samples.
-RaceReport race(Device& device, DeviceWorkload& workload, std::vector<Contestant>& contestants,
-                const RaceOptions& options, const std::function<bool(std::size_t)>& keeps,
+RaceReport race(TrialBench& bench, std::vector<Contestant>& contestants, const RaceOptions& options,
+                const std::function<bool(std::size_t)>& keeps,
                 const std::function<void(std::size_t, std::size_t)>& progress);
 
 }  // namespace kiln::runtime

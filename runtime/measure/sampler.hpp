@@ -24,12 +24,12 @@ WarmUp warm_up(const std::function<double()>& once, double tolerance, int most,
 /// Launches that make a sample of `sample_seconds`: 1 to `most`.
 std::size_t launches_for(double once, double sample_seconds, std::size_t most);
 
-/// Samples contestants on the device's tuning stream. A failure is noted in the contestant, which
+/// Samples contestants on their bench. A failure is noted in the contestant, which
 /// is then no longer active.
 class Sampler {
  public:
-  /// Options and workload must outlive it.
-  Sampler(Device& device, DeviceWorkload& workload, const RaceOptions& options);
+  /// Options and bench must outlive it.
+  Sampler(TrialBench& bench, const RaceOptions& options);
 
   /// Whether a contestant whose fastest launch took so many seconds is not worth more.
   using Hopeless = std::function<bool(double seconds)>;
@@ -44,14 +44,10 @@ class Sampler {
 
  private:
   double take(Contestant& contestant, std::size_t launches);
-  void make_replay(Contestant& contestant);
-  void enqueue(const Contestant& contestant, std::size_t first, std::size_t launches);
   void fail(Contestant& contestant, const char* why);
 
-  Device& device_;
-  DeviceWorkload& workload_;
+  TrialBench& bench_;
   const RaceOptions& options_;
-  Stream stream_;
 };
 
 }  // namespace kiln::runtime

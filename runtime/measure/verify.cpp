@@ -150,13 +150,6 @@ std::string describe_outside(std::ptrdiff_t offset, std::size_t argument_index,
                 offset < 0 ? "before" : "after", argument.count, element);
 }
 
-void run_reference(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                   Workload& workload) {
-  std::vector<void*> args;
-  for (Workload::Argument& argument : workload.arguments()) args.push_back(argument.bytes.data());
-  kernel.reference(problem, args);
-}
-
 void check_workload(const KernelDefinition& kernel, const Workload& workload) {
   const auto& given = workload.arguments();
   if (given.size() != kernel.arguments.size())

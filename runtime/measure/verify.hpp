@@ -22,6 +22,13 @@ struct Comparison {
   bool passes() const noexcept { return mismatches <= permitted; }
 };
 
+/// What is known of a launch's results.
+struct Verdict {
+  bool right = true;
+  double max_error = 0;  ///< as Comparison::max_error
+  std::string why;
+};
+
 /// Both spans hold `argument.count` elements of `argument.type`. Integers may differ by the
 /// absolute tolerance only; elements of other types than numbers must be equal byte by byte.
 Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
@@ -42,10 +49,6 @@ std::string describe_changed_input(std::size_t index, std::size_t argument_index
 /// the array's start, negative or beyond its end
 std::string describe_outside(std::ptrdiff_t offset, std::size_t argument_index,
                              const Workload::Argument& argument);
-
-/// Runs the kernel's reference on the workload's host arrays, which then hold the expected outputs.
-void run_reference(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                   Workload& workload);
 
 /// @throws UserError when the workload's arguments do not fit the kernel's signature.
 void check_workload(const KernelDefinition& kernel, const Workload& workload);

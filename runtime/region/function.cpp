@@ -2,7 +2,6 @@
 
 #include <functional>
 
-#include "kiln/definition.hpp"
 #include "kiln/error.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/problem_table.hpp"
@@ -16,16 +15,18 @@ void start_function(const ReadyKernel& ready, const LaunchGeometry&, Stream stre
   (*static_cast<const Call*>(args[0]))(ready.config, stream);
 }
 
-/// A record of its own: what is best in a region need not be best alone.
-KernelDefinition in_a_region(KernelDefinition definition) {
-  definition.source.options.push_back("in a region");
-  return definition;
+FunctionDescription in_a_region(FunctionDescription function) {
+  function.in_a_region = true;
+  return function;
 }
 
-class FunctionHandle final : public HandleCore {
+class FunctionHandle final : public RegionHandle {
  public:
   explicit FunctionHandle(std::shared_ptr<FunctionCore> function)
-      : function_(std::move(function)), definition_(in_a_region(function_->definition())) {}
+      : function_(std::move(function)), description_(in_a_region(function_->description())) {}
+
+  Tunable what() const noexcept override { return description_; }
+  const Engine& engine() const noexcept override { return *function_->engine(); }
 
   const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
     return table_.find(problem);
@@ -41,52 +42,33 @@ class FunctionHandle final : public HandleCore {
   /// What a region found, else what was found alone.
   const ReadyKernel& current(std::span<const std::int64_t> problem) override {
     if (const ReadyKernel* known = find(problem)) return *known;
-    if (const auto record = function_->engine()->records().recall(definition_, problem))
+    if (const auto record = function_->engine()->records().recall(description_, problem))
       return publish(problem, record->result.winner().config);
     if (const Values* knobs = function_->find(problem)) return publish(problem, *knobs);
     const auto alone = function_->known(problem);
     return publish(problem, alone ? alone->winner().config : function_->default_knobs());
   }
-  std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t>) const override {
-    refuse();
-  }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
     publish(problem, config);
     function_->use(problem, config);
   }
-  const KernelDefinition& definition() const noexcept override { return definition_; }
-  const Engine& engine() const noexcept override { return *function_->engine(); }
-
-  const ReadyKernel& make_ready(std::span<const std::int64_t> problem) override {
-    return current(problem);
-  }
-  std::optional<Missing> prepare(std::span<const std::int64_t>) override { return {}; }
-  TuneResult tune(std::span<const std::int64_t>, const TuneOptions*) override { refuse(); }
-  std::optional<TuneResult> known(std::span<const std::int64_t>) override { refuse(); }
-  Verification verify(std::span<const std::int64_t>, std::uint64_t) override { refuse(); }
-  Symbol symbol(const ReadyKernel&, std::string_view) const override { refuse(); }
-  void set_symbol(std::string, std::span<const std::byte>) override { refuse(); }
 
  private:
-  [[noreturn]] static void refuse() {
-    throw InternalError("a function's handle in a region does nothing but launch");
-  }
   const ReadyKernel& publish(std::span<const std::int64_t> problem, const Values& config) {
     return table_.publish(std::get<ReadyKernel>(ready(problem, config)));
   }
 
   std::shared_ptr<FunctionCore> function_;
-  const KernelDefinition definition_;
+  const FunctionDescription description_;
   runtime::ProblemTable table_;
 };
 
 }  // namespace
 
-const std::shared_ptr<HandleCore>& FunctionHandles::of(
-    const std::shared_ptr<FunctionCore>& function) {
+RegionHandle& FunctionHandles::of(const std::shared_ptr<FunctionCore>& function) {
   auto& handle = handles_[function.get()];
   if (!handle) handle = std::make_shared<FunctionHandle>(function);
-  return handle;
+  return *handle;
 }
 
 }  // namespace kiln::detail

@@ -1,4 +1,4 @@
-// Functions with knobs as a region launches them: like kernels that need not be built.
+// Functions with knobs as a region launches them: a launch is a call.
 #pragma once
 
 #include <map>
@@ -14,10 +14,10 @@ namespace kiln::detail {
 class FunctionHandles {
  public:
   /// Always the same for a function.
-  const std::shared_ptr<HandleCore>& of(const std::shared_ptr<FunctionCore>& function);
+  RegionHandle& of(const std::shared_ptr<FunctionCore>& function);
 
  private:
-  std::map<const FunctionCore*, std::shared_ptr<HandleCore>> handles_;
+  std::map<const FunctionCore*, std::shared_ptr<RegionHandle>> handles_;
 };
 
 }  // namespace kiln::detail

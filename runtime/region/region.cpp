@@ -25,17 +25,17 @@ using runtime::Site;
 
 void Region::launch(const detail::RegionLaunch& launch) {
   if (core_) return core_->launch(launch);
-  const detail::ReadyKernel* ready = launch.handle->find(launch.bucket);
-  if (!ready) ready = &launch.handle->current(launch.bucket);
-  const KernelDefinition& kernel = launch.handle->definition();
-  ready->launch(kernel.geometry(ready->config, launch.problem), launch.stream, launch.args);
+  const detail::ReadyKernel* ready = launch.handle.find(launch.bucket);
+  if (!ready) ready = &launch.handle.current(launch.bucket);
+  const auto geometry = launch.handle.what().geometry(ready->config, launch.problem);
+  ready->launch(geometry.value_or(LaunchGeometry{}), launch.stream, launch.args);
 }
 
 void Region::dynamic(const DynamicTuned& handle, Stream stream, const Values& problem,
                      void** args) {
   const ProblemValues bucket = handle.core_->definition().bucketed(problem);
   handle.core_->check(problem, args);
-  launch({handle.core_, bucket, problem, stream, args});
+  launch({*handle.core_, bucket, problem, stream, args});
 }
 
 void Region::call(const std::shared_ptr<detail::FunctionCore>& function,
@@ -152,7 +152,7 @@ class RegionTuning {
 
   void choose() {
     std::vector<runtime::Subject> subjects;
-    for (const Site& site : runner_.sites()) subjects.push_back({&site.kernel(), site.problem});
+    for (const Site& site : runner_.sites()) subjects.push_back({site.what(), site.problem});
     TuneOptions tuning;
     tuning.ranks = options_.ranks;
     tuning.together = options_.together;
@@ -184,8 +184,7 @@ class RegionTuning {
                 format("{}: defaults are used: {}", options_.name, result_.agreed.why));
     log_.line("defaults are used: " + result_.agreed.why);
     for (const Site& site : runner_.sites()) {
-      const KernelDefinition& kernel = site.kernel();
-      TuneResult tuned = runtime::not_tuned(kernel, site.problem, engine_.device()->info(),
+      TuneResult tuned = runtime::not_tuned(site.what(), site.problem, engine_.device()->info(),
                                             SearchEnd::stopped, result_.agreed.why);
       tuned.agreed = result_.agreed;
       result_.sites.push_back({std::move(tuned), site.launches});

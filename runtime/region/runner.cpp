@@ -12,9 +12,14 @@ namespace kiln::runtime {
 using detail::format;
 using detail::ReadyKernel;
 using detail::RegionLaunch;
+using detail::Tunable;
 
 std::string Site::describe() const {
-  return format("{} {}", kernel().name, kernel().describe_problem(problem));
+  return format("{} {}", what().name(), what().describe_problem(problem));
+}
+
+const Values& RegionRunner::default_of(const Tunable& what) const {
+  return engine_.workshop().default_config(what);
 }
 
 std::string RegionRunner::discover() {
@@ -84,22 +89,21 @@ void RegionRunner::give_up_if_lost(const std::string& why) {
   for (std::size_t s = 0; outcome_ && s < sites_.size(); ++s)
     if (assignments_[s].timed && assignments_[s].kernel)
       tried += format("{}{} with {}", tried.empty() ? "" : ", ", sites_[s].describe(),
-                      sites_[s].kernel().space.describe(assignments_[s].kernel->config));
+                      sites_[s].what().space().describe(assignments_[s].kernel->config));
   throw DeviceLost(
       format("{}, while the region ran {}", why, tried.empty() ? "what is in use" : tried));
 }
 
 void RegionRunner::launch(const RegionLaunch& launch) {
-  const KernelDefinition& kernel = launch.handle->definition();
-  const Values& untuned = kernel.space.default_config(engine_.device()->info().target.kind);
-  if (empty(kernel.geometry(untuned, launch.problem))) return;
+  const Tunable what = launch.handle.what();
+  const auto untuned = what.geometry(default_of(what), launch.problem);
+  if (untuned && empty(*untuned)) return;
   if (std::none_of(streams_.begin(), streams_.end(),
                    [&](const Stream& s) { return s.handle == launch.stream.handle; }))
     streams_.push_back(launch.stream);
   const auto place = site_of(launch);
   if (!place)
-    start(late_bases_.at({launch.handle.get(), {launch.bucket.begin(), launch.bucket.end()}}),
-          launch);
+    start(late_bases_.at({&launch.handle, {launch.bucket.begin(), launch.bucket.end()}}), launch);
   else if (discovering_)
     ++sites_[*place].launches, start(sites_[*place].base, launch);
   else
@@ -128,56 +132,55 @@ void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
   start(sites_[s].base, launch);
 }
 
-void RegionRunner::start(const ReadyKernel& kernel, const RegionLaunch& launch) {
-  const KernelDefinition& definition = launch.handle->definition();
-  const LaunchGeometry geometry = definition.geometry(kernel.config, launch.problem);
+void RegionRunner::start(const ReadyKernel& ready, const RegionLaunch& launch) {
+  const Tunable what = launch.handle.what();
   // The problem is not the bucket's: what that allows may be too much for this one.
-  if (const auto why = launch_problem(geometry, engine_.device()->info().limits); !why.empty())
-    throw UserError(format("kernel {} with {} for {}: {}", definition.name,
-                           definition.space.describe(kernel.config),
-                           definition.describe_problem(launch.problem), why));
-  kernel.launch(geometry, launch.stream, launch.args);
+  if (const auto why =
+          what.launch_problem(ready.config, launch.problem, engine_.device()->info().limits);
+      !why.empty())
+    throw UserError(format("{} with {} for {}: {}", what.describe(),
+                           what.space().describe(ready.config),
+                           what.describe_problem(launch.problem), why));
+  const auto geometry = what.geometry(ready.config, launch.problem);
+  ready.launch(geometry.value_or(LaunchGeometry{}), launch.stream, launch.args);
 }
 
 /// Two handles of the same kernel share their sites, as they share their records.
 std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
-  HandleAndProblem key{launch.handle.get(), {launch.bucket.begin(), launch.bucket.end()}};
+  HandleAndProblem key{&launch.handle, {launch.bucket.begin(), launch.bucket.end()}};
   if (const auto found = places_.find(key); found != places_.end()) return found->second;
-  const KernelDefinition& kernel = launch.handle->definition();
-  if (&launch.handle->engine() != &engine_)
+  const Tunable what = launch.handle.what();
+  if (&launch.handle.engine() != &engine_)
     throw UserError(
-        format("kernel {}: its handle is of another runtime than the region's", kernel.name));
-  if (launch.handle->chosen()) {  // nothing is left to be tuned
-    late_bases_.emplace(key, launch.handle->current(launch.bucket));
-    late_handles_.push_back(launch.handle);
+        format("{}: its handle is of another runtime than the region's", what.describe()));
+  if (launch.handle.chosen()) {  // nothing is left to be tuned
+    late_bases_.emplace(key, launch.handle.current(launch.bucket));
+    late_handles_.push_back(launch.handle.shared_from_this());
     return places_.emplace(std::move(key), std::nullopt).first->second;
   }
-  const Key record = record_key(kernel, launch.bucket, engine_.device()->info(),
-                                engine_.builder().kernel_source(kernel));
+  const Key record = engine_.records().key(what, launch.bucket);
   const auto known = std::find(keys_.begin(), keys_.end(), record);
   std::optional<std::size_t> place;
   if (known != keys_.end()) {
     place = static_cast<std::size_t>(known - keys_.begin());
-    sites_[*place].handles.push_back(launch.handle);
+    sites_[*place].handles.push_back(launch.handle.shared_from_this());
   } else if (discovering_) {
     ReadyKernel base = base_of(launch);
     place = sites_.size();
-    sites_.push_back({{launch.handle}, key.second, std::move(base), 0});
+    sites_.push_back({{launch.handle.shared_from_this()}, key.second, std::move(base), 0});
     keys_.push_back(record);
   } else {
     late_bases_.emplace(key, base_of(launch));
-    late_handles_.push_back(launch.handle);
-    late_.push_back(format("{} {}", kernel.name, kernel.describe_problem(launch.bucket)));
+    late_handles_.push_back(launch.handle.shared_from_this());
+    late_.push_back(format("{} {}", what.name(), what.describe_problem(launch.bucket)));
   }
   places_.emplace(std::move(key), place);
   return place;
 }
 
 ReadyKernel RegionRunner::base_of(const RegionLaunch& launch) const {
-  if (!defaults_) return launch.handle->current(launch.bucket);
-  const KernelDefinition& kernel = launch.handle->definition();
-  auto made = launch.handle->ready(
-      launch.bucket, kernel.space.default_config(engine_.device()->info().target.kind));
+  if (!defaults_) return launch.handle.current(launch.bucket);
+  auto made = launch.handle.ready(launch.bucket, default_of(launch.handle.what()));
   if (auto* missing = std::get_if<Missing>(&made)) throw MissingError(std::move(*missing));
   return std::get<ReadyKernel>(std::move(made));
 }

@@ -19,14 +19,15 @@
 
 namespace kiln::runtime {
 
-/// A kernel and a bucketed problem that the region launches.
+/// A kernel, or a function with knobs, and a bucketed problem that the region launches.
 struct Site {
-  std::vector<std::shared_ptr<detail::HandleCore>> handles;  ///< the first one's definition counts
+  std::vector<std::shared_ptr<detail::RegionHandle>>
+      handles;  ///< the first one's definition counts
   Values problem;
   detail::ReadyKernel base;  ///< what is in use: launched where no candidate is, or where it fails
   std::size_t launches = 0;  ///< in the first run
 
-  const KernelDefinition& kernel() const { return handles.front()->definition(); }
+  detail::Tunable what() const { return handles.front()->what(); }
   std::string describe() const;
 };
 
@@ -69,9 +70,10 @@ class RegionRunner final : public detail::RegionCore {
 
   /// The site of a launch; nothing for one that the first run did not see.
   std::optional<std::size_t> site_of(const detail::RegionLaunch& launch);
+  const Values& default_of(const detail::Tunable& what) const;
   detail::ReadyKernel base_of(const detail::RegionLaunch& launch) const;
   void launch_at(std::size_t site, const detail::RegionLaunch& launch);
-  void start(const detail::ReadyKernel& kernel, const detail::RegionLaunch& launch);
+  void start(const detail::ReadyKernel& ready, const detail::RegionLaunch& launch);
   /// Seconds until all streams are done.
   double call();
   void add_up(Outcome& outcome);
@@ -85,10 +87,10 @@ class RegionRunner final : public detail::RegionCore {
   bool discovering_ = false;
 
   std::vector<Site> sites_;
-  using HandleAndProblem = std::pair<const detail::HandleCore*, Values>;
+  using HandleAndProblem = std::pair<const detail::RegionHandle*, Values>;
   std::map<HandleAndProblem, std::optional<std::size_t>> places_;
   std::map<HandleAndProblem, detail::ReadyKernel> late_bases_;
-  std::vector<std::shared_ptr<detail::HandleCore>> late_handles_;
+  std::vector<std::shared_ptr<detail::RegionHandle>> late_handles_;
   std::vector<std::string> late_;
   std::vector<Key> keys_;  ///< of the sites' records
 

@@ -171,9 +171,8 @@ void RegionTrials::build_all(Deadline until) {
 /// Also on other threads.
 void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
   candidate.status = CandidateStatus::exceeds_limits;
-  const LaunchGeometry geometry = site.kernel().geometry(candidate.config, site.problem);
   const DeviceLimits& limits = engine_.device()->info().limits;
-  candidate.reason = launch_problem(geometry, limits);
+  candidate.reason = site.what().launch_problem(candidate.config, site.problem, limits);
   if (!candidate.reason.empty()) return;
   candidate.status = CandidateStatus::compile_failed;
   try {
@@ -182,6 +181,7 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
       candidate.reason = missing->explain();
     } else if (const void* loaded = std::get<ReadyKernel>(made).loaded) {
       const codegen::ResourceUsage& usage = static_cast<const LoadedKernel*>(loaded)->resources();
+      const LaunchGeometry geometry = *site.what().geometry(candidate.config, site.problem);
       candidate.resources = {usage.registers, usage.spill_stores + usage.spill_loads,
                              static_cast<int>(usage.static_shared + geometry.shared_bytes)};
       candidate.status = CandidateStatus::exceeds_limits;
@@ -326,8 +326,7 @@ void RegionTrials::keep_seconds(std::span<const RegionSchedule::Place> places,
   }
   if (schedule.phase() != RegionSchedule::Phase::sweep) return;
   for (std::size_t s = 0; s < sites_.size(); ++s) {
-    const KernelDefinition& kernel = runner_.sites()[s].kernel();
-    const Values& untuned = kernel.space.default_config(engine_.device()->info().target.kind);
+    const Values& untuned = engine_.workshop().default_config(runner_.sites()[s].what());
     const Values& used = places[s].candidate ? sites_[s].candidates[*places[s].candidate].config
                                              : runner_.sites()[s].base.config;
     if (used != untuned) return;
@@ -386,7 +385,7 @@ void RegionTrials::write_log(std::span<const RegionSchedule::Place> places,
     const Site& site = runner_.sites()[s];
     log_.line(
         format("run {}: {} with {}: {}", runner_.runs(), site.describe(),
-               site.kernel().space.describe(sites_[s].candidates[*places[s].candidate].config),
+               site.what().space().describe(sites_[s].candidates[*places[s].candidate].config),
                !outcome.failures[s].empty()
                    ? outcome.failures[s]
                    : format("{:.6g} ms here, {:.6g} ms by all ranks", outcome.site_seconds[s] * 1e3,

@@ -6,8 +6,9 @@
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/device/resource_check.hpp"
-#include "runtime/together/kernel_trials.hpp"
+#include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
+#include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::detail {
@@ -68,12 +69,21 @@ TuneOptions Engine::with_ranks(TuneOptions tuning) const {
   return runtime::with_ranks(options(), std::move(tuning));
 }
 
+std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kernel,
+                                                   std::span<const std::int64_t> problem,
+                                                   std::uint64_t seed) {
+  return std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(), seed);
+}
+
 TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                         const TuneOptions& asked, bool for_launch) {
   const TuneOptions tuning = with_ranks(asked);
-  if (!tuning.ranks) return runtime::tune_alone(workshop_, kernel, problem, tuning, for_launch);
-  const runtime::Subject subject{&kernel, {problem.begin(), problem.end()}};
-  runtime::KernelTrials trials(device(), builder(), {&subject, 1}, tuning);
+  auto maker = this->maker(kernel, problem, tuning.seed);
+  if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch);
+  const runtime::Subject subject{kernel, {problem.begin(), problem.end()}};
+  runtime::BenchTrials::Makers makers;
+  makers.push_back(std::move(maker));
+  runtime::BenchTrials trials(std::move(makers), tuning);
   return runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
+#include "runtime/tune/trial_maker.hpp"
 #include "runtime/tune/workshop.hpp"
 
 namespace kiln::detail {
@@ -36,6 +37,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @throws as runtime::tune_together and runtime::tune_alone
   TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   const TuneOptions& options, bool for_launch = false);
+  /// Trials of a kernel on this engine's device; their data have this seed.
+  std::unique_ptr<runtime::TrialMaker> maker(const KernelDefinition& kernel,
+                                             std::span<const std::int64_t> problem,
+                                             std::uint64_t seed);
   /// `options` with the runtime's ranks, where it names none.
   TuneOptions with_ranks(TuneOptions options) const;
   /// Builds and loads one instance, or says what is missing. @throws CompileError when its template

@@ -13,7 +13,6 @@
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/launch_checks.hpp"
 #include "runtime/serve/problem_table.hpp"
-#include "runtime/together/kernel_trials.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
@@ -142,9 +141,7 @@ class KernelHandle final : public detail::HandleCore {
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
-    if (chosen_)
-      return runtime::time_default(engine_->workshop(), definition_, problem,
-                                   options ? *options : engine_->options().tuning);
+    if (chosen_) return time_default(problem, options ? *options : engine_->options().tuning);
     TuneResult result =
         tune_or_fail_again(problem, options ? *options : engine_->options().tuning, false);
     agree_on(problem, result.winner().config);
@@ -305,6 +302,11 @@ class KernelHandle final : public detail::HandleCore {
     Outcome outcome = published(table_, load(problem, config));
     if (const auto* missing = std::get_if<Missing>(&outcome)) remember(problem, *missing);
     return outcome;
+  }
+
+  TuneResult time_default(std::span<const std::int64_t> problem, const TuneOptions& options) {
+    const auto maker = engine_->maker(definition_, problem, options.seed);
+    return runtime::time_default(engine_->workshop(), *maker, options);
   }
 
   /// Launches that do nothing, in place of what is missing.

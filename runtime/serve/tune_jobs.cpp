@@ -10,7 +10,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/together/kernel_trials.hpp"
+#include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -82,6 +82,7 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   // functions differ. It is asked about by itself then, on all ranks alike.
   while (!left.empty()) {
     std::vector<runtime::Subject> subjects;
+    runtime::BenchTrials::Makers makers;
     std::vector<Key> keys;
     std::vector<std::size_t> subject_of;
     for (const std::size_t j : left) {
@@ -89,18 +90,19 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
       Values bucket = runtime::bucket_to_tune(*jobs[j].kernel.core_, jobs[j].problem);
       Key key = engine_->records().key(d, bucket);
       std::size_t s = 0;
-      while (s < subjects.size() && !(keys[s] == key && alike(*subjects[s].kernel, d))) ++s;
+      while (s < subjects.size() && !(keys[s] == key && alike(*subjects[s].what.kernel(), d))) ++s;
       subject_of.push_back(s);
       if (s < subjects.size()) continue;
-      subjects.push_back({&d, std::move(bucket)});
+      makers.push_back(engine_->maker(d, bucket, options.seed));
+      subjects.push_back({d, std::move(bucket)});
       keys.push_back(std::move(key));
     }
-    runtime::KernelTrials trials(engine_->device(), engine_->builder(), subjects, options);
+    runtime::BenchTrials trials(std::move(makers), options);
     const auto agreed = runtime::tune_together(engine_->workshop(), subjects, options, trials);
     std::vector<std::size_t> others;
     for (std::size_t i = 0; i < left.size(); ++i) {
       const KernelDefinition& own = jobs[left[i]].kernel.core_->definition();
-      const KernelDefinition& tuned = *subjects[subject_of[i]].kernel;
+      const KernelDefinition& tuned = *subjects[subject_of[i]].what.kernel();
       const TuneResult& result = agreed[subject_of[i]];
       if (&own == &tuned || holds_for(own, tuned, result, engine_->device()->info().limits))
         results[left[i]] = result;

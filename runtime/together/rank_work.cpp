@@ -113,9 +113,9 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
     candidate.status =
         whys[i] == kLate ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
     candidate.reason = whys[i];
-    const KernelDefinition& kernel = *subjects_[s].kernel;
-    workshop_.log(LogLevel::info, detail::format("{} with {}: {}", kernel.name,
-                                                 kernel.space.describe(candidate.config), whys[i]));
+    const detail::Tunable& what = subjects_[s].what;
+    workshop_.log(LogLevel::info, detail::format("{} with {}: {}", what.name(),
+                                                 what.space().describe(candidate.config), whys[i]));
   }
   return times;
 }

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "kiln/communicator.hpp"
-#include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln::runtime {
 
 /// What a config is to be chosen for.
 struct Subject {
-  const KernelDefinition* kernel = nullptr;
+  detail::Tunable what;
   Values problem;  ///< bucketed
 };
 
@@ -28,8 +28,8 @@ struct Request {
   bool decides = true;
 };
 
-/// How a config is tried. Kernels, and regions of several, have each their own. What a function
-/// throws is this rank's trouble: it is told to the others, and all use defaults.
+/// How a config is tried: on a bench, or by running a region. What one of these functions throws is
+/// this rank's trouble: it is told to the others, and all use defaults.
 class Trials {
  public:
   virtual ~Trials() = default;

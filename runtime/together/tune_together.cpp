@@ -6,12 +6,14 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/function_core.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
 #include "runtime/together/rank_work.hpp"
@@ -20,6 +22,7 @@
 namespace kiln::runtime {
 
 using kiln::detail::format;
+using kiln::detail::Tunable;
 using ranks::Decision;
 using ranks::HeldMessage;
 using ranks::Identity;
@@ -113,21 +116,21 @@ class TogetherRun {
   }
 
  private:
-  const KernelDefinition& kernel(std::size_t s) const { return *subjects_[s].kernel; }
-  const Values& default_config(std::size_t s) const { return workshop_.default_config(kernel(s)); }
+  const Tunable& what(std::size_t s) const { return subjects_[s].what; }
+  const Values& default_config(std::size_t s) const { return workshop_.default_config(what(s)); }
 
   // --- what this rank has -----------------------------------------------------------------------
 
   void recall(std::size_t s) {
-    auto known = workshop_.records().recall(kernel(s), subjects_[s].problem);
+    auto known = workshop_.records().recall(what(s), subjects_[s].problem);
     const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
     const std::string why = trials_.ready(s, known->result.winner().config);
     if (why.empty())
       known_[s] = std::move(known);
     else
-      warn(format("{} {}: the winner on record cannot be used: {}", kernel(s).name,
-                  kernel(s).describe_problem(subjects_[s].problem), why));
+      warn(format("{} {}: the winner on record cannot be used: {}", what(s).name(),
+                  what(s).describe_problem(subjects_[s].problem), why));
   }
 
   /// Ranks that hold the same winners need no list of candidates that has them: records may come
@@ -196,7 +199,7 @@ class TogetherRun {
       const std::size_t count = lists_[s].configs.size();
       records_[s] = {ranks::Times(count, 1.0F), count - 1};
     } else if (may_measure_) {
-      lists_[s] = candidate_list(kernel(s), subjects_[s].problem, workshop_.device()->info(),
+      lists_[s] = candidate_list(what(s), subjects_[s].problem, workshop_.device()->info(),
                                  options_.max_evaluations, options_.seed);
       if (known_[s]) records_[s] = record_of(s, known_[s]->result);
     } else {
@@ -226,21 +229,31 @@ class TogetherRun {
     const DeviceInfo& device = workshop_.device()->info();
     std::string kernels, candidates, problems, build = KILN_VERSION, model = device.name;
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
-      const KernelDefinition& k = kernel(s);
-      const auto source = workshop_.builder().kernel_source(k);
-      kernels += text_of({k.name, k.entry, k.config_type, text_of(k.types), text_of(k.arguments),
-                          text_of(k.source.options), source ? to_hex(*source) : "no source"});
-      problems += text_of(k.problem_fields) + text_of(subjects_[s].problem) + ";";
-      for (const Parameter& p : k.space.parameters()) candidates += p.name + ",";
+      kernels += definition_of(what(s));
+      problems += text_of(what(s).problem_fields()) + text_of(subjects_[s].problem) + ";";
+      for (const Parameter& p : what(s).space().parameters()) candidates += p.name + ",";
       for (const Values& config : lists_[s].configs) candidates += text_of(config) + ";";
     }
-    for (const Version& v : workshop_.records().versions())
-      if (v.rule == Version::Rule::retune) build += text_of({v.name, v.value});
+    std::set<std::string> versions;
+    for (const Subject& subject : subjects_)
+      for (const Version& v : workshop_.records().versions(subject.what))
+        if (v.rule == Version::Rule::retune) versions.insert(text_of({v.name, v.value}));
+    for (const std::string& version : versions) build += version;
     for (const KeyField& f : device.fingerprint) model += text_of({f.name, f.value});
     using ranks::short_digest;
     return {short_digest(kernels),  short_digest(candidates),
             short_digest(problems), short_digest(device.target.arch),
             short_digest(build),    short_digest(model)};
+  }
+
+  /// All of it that has to be the same on all ranks, values of the parameters aside.
+  std::string definition_of(const Tunable& what) const {
+    if (const detail::FunctionDescription* f = what.function())
+      return text_of({"function", f->name, f->version});
+    const KernelDefinition& k = *what.kernel();
+    const auto source = workshop_.builder().kernel_source(k);
+    return text_of({k.name, k.entry, k.config_type, text_of(k.types), text_of(k.arguments),
+                    text_of(k.source.options), source ? to_hex(*source) : "no source"});
   }
 
   Decision agree() {
@@ -290,9 +303,8 @@ class TogetherRun {
   TuneResult result_of(
       std::size_t s, const ranks::Record& agreed,
       const std::string& untried_for = "it was not come to, at least on one rank") const {
-    const KernelDefinition& k = kernel(s);
     TuneResult result;
-    describe_problem(result, k, subjects_[s].problem, workshop_.device()->info());
+    describe_problem(result, what(s), subjects_[s].problem, workshop_.device()->info());
     result.space = lists_[s].space;
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;
@@ -318,7 +330,7 @@ class TogetherRun {
       }
       result.candidates.push_back(std::move(candidate));
     }
-    for (const Version& v : workshop_.records().versions())
+    for (const Version& v : workshop_.records().versions(what(s)))
       result.versions.push_back({v.name, v.value});
     const bool cut = options_.max_evaluations != 0 &&
                      static_cast<double>(result.candidates.size()) < result.space.allowed;
@@ -351,12 +363,12 @@ class TogetherRun {
   void save(std::size_t s, const ranks::Plan& plan) {
     if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
     TuneResult result = result_of(s, plan.records[s]);
-    const auto latest = workshop_.records().recall(kernel(s), subjects_[s].problem);
+    const auto latest = workshop_.records().recall(what(s), subjects_[s].problem);
     if (latest && latest->same_space) {
       if (!retune_ && stays(latest->result, result)) return;
       add_missing(result, latest->result);
     }
-    workshop_.records().remember(kernel(s), result);
+    workshop_.records().remember(what(s), result);
   }
 
   /// Of what is launched from now on, so that the same plan has the same digest tomorrow, too.
@@ -367,7 +379,7 @@ class TogetherRun {
   }
 
   std::string line_of(std::size_t s, const TuneResult& result) const {
-    return format("{} {} {} {};", text_of({kernel(s).name}), text_of(kernel(s).types),
+    return format("{} {} {} {};", text_of({what(s).name()}), text_of(what(s).types()),
                   text_of(subjects_[s].problem), text_of(result.winner().config));
   }
 
@@ -467,7 +479,7 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
       if (!result.from_store) workshop.count_tuned();
       workshop.log(LogLevel::info,
                    format("{} {}: {} by {} of rank {} of {}", result.kernel,
-                          subjects[s].kernel->describe_problem(result.problem),
+                          subjects[s].what.describe_problem(result.problem),
                           result.describe(result.winner()), to_string(result.agreed->outcome),
                           result.agreed->rank, result.agreed->size));
     }

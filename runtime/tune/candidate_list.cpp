@@ -45,15 +45,15 @@ std::vector<Values> allowed_configs(const SearchSpace& space, std::size_t wanted
 
 }  // namespace
 
-CandidateList candidate_list(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+CandidateList candidate_list(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                              const DeviceInfo& device, std::size_t most, std::uint64_t seed) {
-  const SearchSpace space(kernel.space, problem, device.limits, [&](auto config) {
-    return launch_problem(kernel.geometry(config, problem), device.limits).empty();
+  const SearchSpace space(subject.space(), problem, device.limits, [&](auto config) {
+    return subject.launch_problem(config, problem, device.limits).empty();
   });
-  CandidateList list{{kernel.space.default_config(device.target.kind)}, space.count()};
+  CandidateList list{{subject.space().default_config(device.target.kind)}, space.count()};
   if (most == 0)
     most = most_without_budget(static_cast<std::size_t>(std::min(list.space.allowed, 1e9)));
-  const CostModel model(kernel, problem, device);
+  const CostModel model(subject, problem, device);
   std::vector<std::pair<long, Values>> ordered;
   for (Values& config : allowed_configs(space, most, seed))
     if (config != list.configs.front())

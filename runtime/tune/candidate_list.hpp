@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
 #include "kiln/space_query.hpp"
 
@@ -21,7 +21,7 @@ struct CandidateList {
 /// thinks little of. 0: as many as a search without a budget would try. Depends on the arguments
 /// alone.
 /// @throws UserError on a space that makes no sense.
-CandidateList candidate_list(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+CandidateList candidate_list(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                              const DeviceInfo& device, std::size_t most, std::uint64_t seed);
 
 }  // namespace kiln::runtime

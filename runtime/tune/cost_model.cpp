@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "runtime/device/resource_check.hpp"
 #include "runtime/support/infinity.hpp"
@@ -43,12 +42,13 @@ double or_else(double said, double value) {
 
 }  // namespace
 
-CostModel::CostModel(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+CostModel::CostModel(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                      const DeviceInfo& device)
-    : kernel_(kernel), problem_(problem), limits_(device.limits) {
-  if (kernel.flops) flops_ = or_else(kernel.flops(problem), 0);
-  if (kernel.bytes) bytes_ = or_else(kernel.bytes(problem), 0);
-}
+    : subject_(subject),
+      problem_(problem),
+      limits_(device.limits),
+      flops_(or_else(subject.flops(problem), 0)),
+      bytes_(or_else(subject.bytes(problem), 0)) {}
 
 double CostModel::seconds(std::span<const std::int64_t> config) const {
   return seconds(config, {});
@@ -56,11 +56,11 @@ double CostModel::seconds(std::span<const std::int64_t> config) const {
 
 double CostModel::seconds(std::span<const std::int64_t> config,
                           const codegen::ResourceUsage& usage) const {
-  const LaunchGeometry g = kernel_.geometry(config, problem_);
-  if (!resource_problem(usage, g, limits_).empty()) return kInfinity;
-  double seconds = std::numeric_limits<double>::quiet_NaN();
-  if (kernel_.cost) seconds = kernel_.cost(config, problem_, limits_);
-  if (std::isnan(seconds)) seconds = general(g, usage);
+  const auto geometry = subject_.geometry(config, problem_);
+  if (geometry && !resource_problem(usage, *geometry, limits_).empty()) return kInfinity;
+  double seconds = subject_.cost(config, problem_, limits_);
+  // Nothing tells the configs of a function apart.
+  if (std::isnan(seconds)) seconds = geometry ? general(*geometry, usage) : kLaunchSeconds;
   // A spilled byte is an access to local memory that is in the way of all others.
   const double spilled = 1.0 * usage.spill_stores + usage.spill_loads;
   return spilled > 0 ? seconds + std::abs(seconds) * spilled / 512 : seconds;

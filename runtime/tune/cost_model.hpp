@@ -10,15 +10,15 @@
 #include <span>
 
 #include "codegen/binary.hpp"
-#include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
 
 namespace kiln::runtime {
 
-/// Refers to the kernel and the problem; they must outlive it. Pure; safe from several threads.
+/// Refers to what is tuned and to the problem; they must outlive it. Pure; safe from several threads.
 class CostModel {
  public:
-  CostModel(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+  CostModel(const detail::Tunable& subject, std::span<const std::int64_t> problem,
             const DeviceInfo& device);
 
   /// Of a config that the space allows: seconds, to be trusted in their order only; infinite when
@@ -34,7 +34,7 @@ class CostModel {
   double on_gpu(const LaunchGeometry& geometry, const codegen::ResourceUsage& usage) const;
   double on_host(const LaunchGeometry& geometry) const;
 
-  const KernelDefinition& kernel_;
+  detail::Tunable subject_;
   std::span<const std::int64_t> problem_;
   DeviceLimits limits_;
   double flops_ = 0, bytes_ = 0;  ///< of the problem

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/device/resource_check.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/infinity.hpp"
 
@@ -26,38 +25,40 @@ constexpr const char* kNoTimeLeft = "the budget ended before";
 /// A disturbance only ever adds time: what is compared is the time of the quieter samples.
 double undisturbed(const std::vector<double>& samples) { return quantile(samples, 0.2); }
 
+CandidateResources resources_of(const Trial& trial) {
+  const auto* binary = std::get_if<std::shared_ptr<const codegen::Binary>>(&trial.code);
+  if (!binary) return {};
+  const codegen::ResourceUsage& r = (*binary)->resources;
+  return {r.registers, r.spill_stores + r.spill_loads,
+          r.static_shared + static_cast<int>(trial.launch.shared_bytes)};
+}
+
 /// The same candidate, not timed yet.
 Contestant again(const Contestant& c) {
   Contestant fresh;
   fresh.candidate = c.candidate;
-  fresh.kernel = c.kernel;
-  fresh.geometry = c.geometry;
-  fresh.data = c.data;
+  fresh.rig = c.rig;
   return fresh;
 }
 
 }  // namespace
 
-MeasuringLane::MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                             std::shared_ptr<Device> device, const TuneOptions& options,
-                             TuneResult& result, Candidates& candidates, TraceLog& trace,
-                             Progress progress, DeviceWorkload& workload)
-    : kernel_(kernel),
-      problem_(problem),
-      device_(std::move(device)),
+MeasuringLane::MeasuringLane(TrialMaker& maker, const TuneOptions& options, TuneResult& result,
+                             Candidates& candidates, TraceLog& trace, Progress progress)
+    : maker_(maker),
+      bench_(maker.bench()),
       options_(options),
       result_(result),
       candidates_(candidates),
       trace_(trace),
-      progress_(std::move(progress)),
-      workload_(workload) {}
+      progress_(std::move(progress)) {}
 
 void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
                                   const TimeLimit& deadline) {
   std::vector<Contestant> contestants;
   std::size_t done = 0;
   for (const BuildQueue::Finished& finished : group) {
-    if (!finished.build.from_store) ++result_.compiled;
+    if (finished.build.was_compiled()) ++result_.compiled;
     progress_(Phase::verify, ++done, group.size());
     if (deadline.passed() && (leader_ || !contestants.empty())) {
       candidates_[finished.id].reason = kNoTimeLeft;
@@ -71,52 +72,42 @@ void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
 
 std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& build) {
   const auto begin = Clock::now();
-  const auto refuse = [&](CandidateStatus status, std::string reason) {
-    candidates_.reject(index, status, std::move(reason));
-    return std::nullopt;
-  };
   Candidate& candidate = candidates_[index];
-  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
-    return refuse(CandidateStatus::compile_failed, failure->log);
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome)) {
+    candidates_.reject(index, CandidateStatus::compile_failed, failure->log);
+    return {};
+  }
+  std::variant<std::shared_ptr<Rig>, Refusal> loaded;
+  try {
+    const Trial trial = maker_.trial(candidate.config, build);
+    candidate.resources = resources_of(trial);
+    loaded = bench_.load(trial);
+  } catch (const Error& error) {
+    loaded = Refusal{CandidateStatus::launch_failed, error.what()};
+  }
+  if (auto* refusal = std::get_if<Refusal>(&loaded)) {
+    candidates_.reject(index, refusal->status, std::move(refusal->reason));
+    return {};
+  }
   Contestant contestant;
   contestant.candidate = index;
-  contestant.geometry = kernel_.geometry(candidate.config, problem_);
-  const LaunchGeometry& g = contestant.geometry;
-  const auto& r = build.binary()->resources;
-  candidate.resources = {r.registers, r.spill_stores + r.spill_loads,
-                         r.static_shared + static_cast<int>(g.shared_bytes)};
-  if (std::string problem = resource_problem(r, g, device_->info().limits); !problem.empty())
-    return refuse(CandidateStatus::exceeds_limits, std::move(problem));
-  try {
-    contestant.kernel = device_->load(*build.binary(), g.shared_bytes);
-    const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
-    if (device_->occupancy(*contestant.kernel, threads, g.shared_bytes) == 0)
-      return refuse(CandidateStatus::exceeds_limits, "not one block fits a multiprocessor");
-    contestant.data = workload_.module_data(contestant.kernel, candidate.config);
-  } catch (const Error& error) {
-    return refuse(CandidateStatus::launch_failed, error.what());
-  }
+  contestant.rig = std::get<std::shared_ptr<Rig>>(std::move(loaded));
   result_.verify_seconds += trace_.add("load", "tuner", describe(index), begin);
   return contestant;
 }
 
 /// True when its outputs are right.
 bool MeasuringLane::verify(const Contestant& c) {
-  workload_.expect();  // its failure is not the candidate's
+  bench_.expect();  // its failure is not the candidate's
   const auto begin = Clock::now();
-  const Stream stream = device_->tuning_stream();
   bool right = false;
   try {
-    const DeviceWorkload::Verdict verdict = workload_.verify(stream, [&] {
-      if (c.data) c.data->fill();
-      device_->launch_checked(*c.kernel, c.geometry, stream, workload_.arguments());
-    });
-    if (c.data) c.data->look_for_changes();
+    const Verdict verdict = bench_.verify(*c.rig);
     candidates_[c.candidate].max_error = verdict.max_error;
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
   } catch (const Error& error) {
-    if (device_->lost()) lose_device(c.candidate, error.what());
+    if (bench_.lost()) lose_device(c.candidate, error.what());
     candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());
   }
   result_.verify_seconds += trace_.add("verify", "tuner", describe(c.candidate), begin);
@@ -125,7 +116,7 @@ bool MeasuringLane::verify(const Contestant& c) {
 
 void MeasuringLane::lose_device(std::size_t candidate, const std::string& why) {
   candidates_.reject(candidate, CandidateStatus::launch_failed, why);
-  throw DeviceLost(format("kernel {} with {}: {}", kernel_.name, describe(candidate), why));
+  throw DeviceLost(format("{} with {}: {}", maker_.subject().describe(), describe(candidate), why));
 }
 
 /// `work` times contestants.
@@ -153,13 +144,12 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
   options.deadline = deadline;
   const RaceReport report = guarded(contestants, [&] {
     return race(
-        *device_, workload_, contestants, options,
-        [](std::size_t candidate) { return candidate == 0; },
+        bench_, contestants, options, [](std::size_t candidate) { return candidate == 0; },
         [&](std::size_t done, std::size_t total) { progress_(Phase::time, done, total); });
   });
   warn(report.warnings);
   const bool failed = drop_failed(contestants);
-  if (const std::string damage = workload_.repair(); !damage.empty()) {
+  if (const std::string damage = bench_.repair(); !damage.empty()) {
     // Times that were taken on damaged data do not count, if the next ones will not be.
     if (drop_culprits(contestants) || failed) {
       keep_the_best();
@@ -194,7 +184,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
 RaceOptions MeasuringLane::race_options() const {
   RaceOptions options;
   options.cold_cache = options_.cold_cache;
-  if (device_->shares_cpu()) options.sample_seconds = kHostSampleSeconds;
+  if (bench_.shares_cpu()) options.sample_seconds = kHostSampleSeconds;
   return options;
 }
 
@@ -214,9 +204,9 @@ bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {
            std::vector<Contestant> alone{again(c)};
            guarded(alone, [&] {
-             return race(*device_, workload_, alone, options, [](std::size_t) { return true; }, {});
+             return race(bench_, alone, options, [](std::size_t) { return true; }, {});
            });
-           const std::string why = workload_.repair();
+           const std::string why = bench_.repair();
            if (why.empty()) return false;
            candidates_.reject(c.candidate, CandidateStatus::wrong_result,
                               "while it was timed, " + why);
@@ -228,7 +218,7 @@ bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
 }
 
 void MeasuringLane::warn_of(const std::string& damage) {
-  warn({format("a kernel {} while it was timed; which one could not be told", damage)});
+  warn({format("a candidate {} while it was timed; which one could not be told", damage)});
 }
 
 void MeasuringLane::keep_the_best() {
@@ -241,34 +231,33 @@ void MeasuringLane::keep_the_best() {
   });
 }
 
-std::optional<std::size_t> MeasuringLane::hold_finals(
-    std::span<const std::size_t> leading, std::span<const std::size_t> others,
-    const TimeLimit& deadline, const std::function<Build(const Values&)>& build) {
+std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_t> leading,
+                                                      std::span<const std::size_t> others,
+                                                      const TimeLimit& deadline) {
   std::vector<Contestant> finalists;
   FinalsOptions options;
   options.must_beat = 0;
   options.cold_cache = options_.cold_cache;
-  if (device_->shares_cpu()) {
+  if (bench_.shares_cpu()) {
     options.seconds = kHostFinalSeconds;
     options.least_seconds = kHostLeastFinalSeconds;
   }
   for (const std::size_t i : leading)
-    if (auto contestant = enter(i, deadline, build)) {
+    if (auto contestant = enter(i, deadline)) {
       finalists.push_back(std::move(*contestant));
       ++options.must_beat;
     }
   for (const std::size_t i : others)
-    if (auto contestant = enter(i, deadline, build)) finalists.push_back(std::move(*contestant));
+    if (auto contestant = enter(i, deadline)) finalists.push_back(std::move(*contestant));
   if (finalists.size() < 2 || deadline.passed()) return {};
   options.deadline = deadline;
   const auto begin = Clock::now();
   progress_(Phase::finals, 0, finalists.size());
   const FinalsResult final = guarded(finalists, [&] {
-    return finals(*device_, workload_, finalists, options,
-                  [this] { return options_.stop.stop_requested(); });
+    return finals(bench_, finalists, options, [this] { return options_.stop.stop_requested(); });
   });
   warn(final.warnings);
-  if (const std::string damage = workload_.repair(); !damage.empty()) {
+  if (const std::string damage = bench_.repair(); !damage.empty()) {
     std::vector<Contestant> suspects = finalists;
     if (drop_culprits(suspects)) {
       keep_the_best();
@@ -278,7 +267,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
           if (candidates_[i].status == CandidateStatus::measured) left.push_back(i);
         return left;
       };
-      return hold_finals(usable(leading), usable(others), deadline, build);
+      return hold_finals(usable(leading), usable(others), deadline);
     }
     warn_of(damage);
   }
@@ -305,13 +294,12 @@ std::optional<std::size_t> MeasuringLane::hold_finals(
 }
 
 /// A candidate that is not loaded any more, or is known from an earlier run, is loaded again.
-std::optional<Contestant> MeasuringLane::enter(std::size_t index, const TimeLimit& deadline,
-                                               const std::function<Build(const Values&)>& build) {
+std::optional<Contestant> MeasuringLane::enter(std::size_t index, const TimeLimit& deadline) {
   if (const auto loaded = loaded_.find(index); loaded != loaded_.end())
     return again(loaded->second);
   if (deadline.passed()) return {};
-  const Build built = build(candidates_[index].config);
-  if (!built.from_store) ++result_.compiled;
+  const Build built = maker_.build(candidates_[index].config);
+  if (built.was_compiled()) ++result_.compiled;
   auto contestant = load(index, built);
   if (contestant && !verify(*contestant)) contestant.reset();
   return contestant;
@@ -322,7 +310,7 @@ void MeasuringLane::warn(const std::vector<std::string>& texts) {
 }
 
 std::string MeasuringLane::describe(std::size_t index) const {
-  return kernel_.space.describe(candidates_[index].config);
+  return maker_.subject().space().describe(candidates_[index].config);
 }
 
 }  // namespace kiln::runtime

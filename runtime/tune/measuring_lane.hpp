@@ -11,15 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "kiln/definition.hpp"
 #include "kiln/tune.hpp"
 #include "runtime/build/build_queue.hpp"
-#include "runtime/device/device.hpp"
-#include "runtime/measure/device_workload.hpp"
 #include "runtime/measure/finals.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/candidates.hpp"
+#include "runtime/tune/trial_maker.hpp"
 
 namespace kiln::runtime {
 
@@ -28,10 +26,9 @@ class MeasuringLane {
  public:
   using Progress = std::function<void(TuneProgress::Phase, std::size_t done, std::size_t total)>;
 
-  MeasuringLane(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                std::shared_ptr<Device> device, const TuneOptions& options, TuneResult& result,
-                Candidates& candidates, TraceLog& trace, Progress progress,
-                DeviceWorkload& workload);
+  /// Makes the bench, if it is not there yet.
+  MeasuringLane(TrialMaker& maker, const TuneOptions& options, TuneResult& result,
+                Candidates& candidates, TraceLog& trace, Progress progress);
 
   /// The best candidate of an earlier run: its time is the pace by which this run's are scaled.
   void set_leader(std::size_t candidate) { leader_ = candidate; }
@@ -44,12 +41,11 @@ class MeasuringLane {
   void measure_group(std::span<const BuildQueue::Finished> group, const TimeLimit& deadline);
 
   /// Times candidates once more, side by side: `leading` ones are replaced only when one is
-  /// certainly faster. `build` gets a binary again; past the deadline none is asked for. The
+  /// certainly faster. What is not loaded any more is built again; past the deadline it is not. The
   /// winner; nothing when fewer than two can be loaded or all fail.
   std::optional<std::size_t> hold_finals(std::span<const std::size_t> leading,
                                          std::span<const std::size_t> others,
-                                         const TimeLimit& deadline,
-                                         const std::function<Build(const Values&)>& build);
+                                         const TimeLimit& deadline);
 
  private:
   std::optional<Contestant> load(std::size_t index, const Build& build);
@@ -67,20 +63,17 @@ class MeasuringLane {
   template <class Work>
   auto guarded(std::vector<Contestant>& contestants, const Work& work);
   void keep_the_best();
-  std::optional<Contestant> enter(std::size_t index, const TimeLimit& deadline,
-                                  const std::function<Build(const Values&)>& build);
+  std::optional<Contestant> enter(std::size_t index, const TimeLimit& deadline);
   void warn(const std::vector<std::string>& texts);
   std::string describe(std::size_t index) const;
 
-  const KernelDefinition& kernel_;
-  std::span<const std::int64_t> problem_;
-  std::shared_ptr<Device> device_;
+  TrialMaker& maker_;
+  TrialBench& bench_;
   const TuneOptions& options_;
   TuneResult& result_;
   Candidates& candidates_;
   TraceLog& trace_;
   Progress progress_;
-  DeviceWorkload& workload_;
   std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
   std::optional<std::size_t> leader_;
 };

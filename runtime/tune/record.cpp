@@ -6,11 +6,13 @@
 
 #include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/function_core.hpp"
 #include "runtime/tune/candidates.hpp"
 
 namespace kiln::runtime {
 
 using detail::format;
+using detail::Tunable;
 using nlohmann::json;
 
 namespace {
@@ -53,9 +55,11 @@ json to_json(const LaunchGeometry& g) {
   return {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
 }
 
-json to_json(const Candidate& c, const TuneResult& result, const KernelDefinition& kernel) {
+json to_json(const Candidate& c, const TuneResult& result, const Tunable& subject) {
   json j{{"config", named(result.parameters, c.config)}, {"status", to_string(c.status)}};
-  if (was_built(c)) j["launch"] = to_json(kernel.geometry(c.config, result.problem));
+  if (was_built(c))
+    if (const auto launch = subject.geometry(c.config, result.problem))
+      j["launch"] = to_json(*launch);
   if (c.status == CandidateStatus::measured) {
     j["seconds"] = c.seconds;
     j["samples"] = std::vector<double>(
@@ -113,11 +117,12 @@ bool in_space(const DynamicSpace& space, const Values& config) {
 }
 
 /// What was launched is what would be launched today.
-bool same_launch(const json& j, const Candidate& c, const KernelDefinition& kernel,
+bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
                  std::span<const std::int64_t> problem, const DeviceLimits& limits) {
   if (!was_built(c)) return true;
-  return !kernel.space.violated(c.config, problem, limits) &&
-         j.at("launch") == to_json(kernel.geometry(c.config, problem));
+  if (subject.space().violated(c.config, problem, limits)) return false;
+  const auto launch = subject.geometry(c.config, problem);
+  return !launch || j.at("launch") == to_json(*launch);
 }
 
 json to_json(const SpaceCount& count) {
@@ -156,12 +161,9 @@ void read_search(const json& record, TuneResult& result) {
 /// How the key names the problem's fields.
 constexpr std::string_view kProblemField = "problem.";
 
-}  // namespace
+using Texts = std::span<const std::string>;
 
-Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const std::optional<Digest>& source) {
-  using Texts = std::span<const std::string>;
-  KeyBuilder key("record", kKeySchema);
+void identify(KeyBuilder& key, const KernelDefinition& kernel) {
   key.add("kernel", kernel.name)
       .add("entry", kernel.entry)
       .add("passing", codegen::to_string(kernel.passing))
@@ -175,8 +177,26 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
                   kernel.tolerance.absolute, kernel.tolerance.mismatches,
                   kernel.check ? ", a check of its own" : ""))
       .add("data", kernel.data_version);
+}
+
+void identify(KeyBuilder& key, const detail::FunctionDescription& function) {
+  key.add("function", function.name)
+      .add("version", function.version)
+      .add("measured", function.in_a_region ? "in a region" : "alone")
+      .add("parameters", Texts(declared(function.space)));
+}
+
+}  // namespace
+
+Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
+               const DeviceInfo& device, const std::optional<Digest>& source) {
+  KeyBuilder key("record", kKeySchema);
+  if (const KernelDefinition* kernel = subject.kernel())
+    identify(key, *kernel);
+  else
+    identify(key, *subject.function());
   for (std::size_t i = 0; i < problem.size(); ++i)
-    key.add(std::string(kProblemField) + kernel.problem_fields[i], problem[i]);
+    key.add(std::string(kProblemField) + subject.problem_fields()[i], problem[i]);
   key.add("target", device.target.arch);
   for (const KeyField& f : device.fingerprint) key.add("device." + f.name, f.value);
   key.made_with();
@@ -184,10 +204,9 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
   return key.finish();
 }
 
-json to_json(const TuneResult& result, const KernelDefinition& kernel,
-             std::span<const Version> versions) {
+json to_json(const TuneResult& result, const Tunable& subject, std::span<const Version> versions) {
   json candidates = json::array(), software = json::object();
-  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result, kernel));
+  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result, subject));
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
                         {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
@@ -196,7 +215,7 @@ json to_json(const TuneResult& result, const KernelDefinition& kernel,
           {"types", result.types},
           {"problem", named(result.problem_fields, result.problem)},
           {"device", result.device},
-          {"space", describe_space(kernel.space)},
+          {"space", describe_space(subject.space())},
           {"default", named(result.parameters, result.default_candidate().config)},
           {"winner", named(result.parameters, result.winner().config)},
           {"complete", result.complete},
@@ -247,27 +266,27 @@ std::optional<TuneResult> result_of(const json& record, const Key& key) try {
   return {};
 }
 
-std::optional<Recall> from_json(const json& record, const KernelDefinition& kernel,
+std::optional<Recall> from_json(const json& record, const Tunable& subject,
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
                                 std::span<const Version> versions) try {
-  if (record.at("schema") != kRecordSchema || record.at("kernel") != kernel.name ||
-      record.at("types") != kernel.types ||
-      record.at("problem") != named(kernel.problem_fields, problem))
+  if (record.at("schema") != kRecordSchema || record.at("kernel") != subject.name() ||
+      record.at("types") != subject.types() ||
+      record.at("problem") != named(subject.problem_fields(), problem))
     return {};
   for (const Version& v : versions)
     if (v.rule == Version::Rule::retune && record.at("versions").at(v.name).at("value") != v.value)
       return {};
   Recall recall;
   TuneResult& result = recall.result;
-  describe_problem(result, kernel, problem, device);
+  describe_problem(result, subject, problem, device);
   read_search(record, result);
   const Values default_config = values_from(record.at("default"), result.parameters);
   const Values winner = values_from(record.at("winner"), result.parameters);
-  if (default_config != kernel.space.default_config(device.target.kind)) return {};
+  if (default_config != subject.space().default_config(device.target.kind)) return {};
   bool default_found = false, winner_found = false;
   for (const json& j : record.at("candidates")) {
     Candidate c = candidate_from(j, result.parameters);
-    if (!in_space(kernel.space, c.config) || !same_launch(j, c, kernel, problem, device.limits))
+    if (!in_space(subject.space(), c.config) || !same_launch(j, c, subject, problem, device.limits))
       continue;
     if (c.config == default_config) {
       result.default_index = result.candidates.size();
@@ -280,26 +299,26 @@ std::optional<Recall> from_json(const json& record, const KernelDefinition& kern
     result.candidates.push_back(std::move(c));
   }
   if (!default_found || !winner_found) return {};
-  recall.same_space = record.at("space") == describe_space(kernel.space);
+  recall.same_space = record.at("space") == describe_space(subject.space());
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};
 }
 
-void describe_problem(TuneResult& result, const KernelDefinition& kernel,
+void describe_problem(TuneResult& result, const Tunable& subject,
                       std::span<const std::int64_t> problem, const DeviceInfo& device) {
-  result.kernel = kernel.name;
-  result.types = kernel.types;
-  result.problem_fields = kernel.problem_fields;
+  result.kernel = subject.name();
+  result.types = subject.types();
+  result.problem_fields = subject.problem_fields();
   result.problem.assign(problem.begin(), problem.end());
   result.device = device.id;
-  for (const Parameter& p : kernel.space.parameters()) {
+  for (const Parameter& p : subject.space().parameters()) {
     result.parameters.push_back(p.name);
     for (std::size_t i = 0; i < p.names.size(); ++i)
       result.enumerators[p.name].emplace(p.values[i], p.names[i]);
   }
-  if (kernel.flops) result.flops = kernel.flops(problem);
-  if (kernel.bytes) result.bytes = kernel.bytes(problem);
+  result.flops = subject.flops(problem);
+  result.bytes = subject.bytes(problem);
 }
 
 }  // namespace kiln::runtime

@@ -7,17 +7,17 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
 #include "kiln/key.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln::runtime {
 
-/// All of the kernel's definition that changes its code or what is measured, except the values of
-/// the parameters and what functions do + bucketed problem + device fingerprint; made with: digest
-/// of the kernel's source (codegen::kernel_source), if it can be read.
-Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+/// All of the definition that changes a kernel's code or what is measured, except the values of the
+/// parameters and what callables do + bucketed problem + device fingerprint; made with: digest of a
+/// kernel's source (codegen::kernel_source), if it can be read.
+Key record_key(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                const DeviceInfo& device, const std::optional<Digest>& source);
 
 /// A version behind a record, and what it means when it is another one today.
@@ -27,7 +27,7 @@ struct Version {
   Rule rule = Rule::ignore;
 };
 
-nlohmann::json to_json(const TuneResult& result, const KernelDefinition& kernel,
+nlohmann::json to_json(const TuneResult& result, const detail::Tunable& subject,
                        std::span<const Version> versions);
 
 /// What a record says, in terms of today's space.
@@ -40,7 +40,7 @@ struct Recall {
 /// Nothing when the record is not one of ours, when a version's rule says so, or when it names
 /// other parameters, another default, or a winner that is no longer in the space or is launched
 /// otherwise today. Such candidates are dropped. Never throws on account of the record's content.
-std::optional<Recall> from_json(const nlohmann::json& record, const KernelDefinition& kernel,
+std::optional<Recall> from_json(const nlohmann::json& record, const detail::Tunable& subject,
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
                                 std::span<const Version> versions);
 
@@ -49,7 +49,7 @@ std::optional<Recall> from_json(const nlohmann::json& record, const KernelDefini
 std::optional<TuneResult> result_of(const nlohmann::json& record, const Key& key);
 
 /// What a result says of its problem before any candidate.
-void describe_problem(TuneResult& result, const KernelDefinition& kernel,
+void describe_problem(TuneResult& result, const detail::Tunable& subject,
                       std::span<const std::int64_t> problem, const DeviceInfo& device);
 
 }  // namespace kiln::runtime

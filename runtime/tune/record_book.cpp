@@ -6,9 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/error.hpp"
+#include "kiln/function_core.hpp"
 #include "kiln/version.hpp"
 
 namespace kiln::runtime {
+
+using detail::Tunable;
 
 RecordBook::RecordBook(std::shared_ptr<cache::Store> store, std::shared_ptr<Device> device,
                        Builder& builder, bool may_compile)
@@ -18,61 +21,67 @@ RecordBook::RecordBook(std::shared_ptr<cache::Store> store, std::shared_ptr<Devi
       may_compile_(may_compile),
       starting_points_(store_) {}
 
-Key RecordBook::key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                    const std::optional<Digest>& source) const {
-  return record_key(kernel, problem, device_->info(), source);
+std::optional<Digest> RecordBook::source_of(const Tunable& subject) {
+  const KernelDefinition* kernel = subject.kernel();
+  return kernel ? builder_.kernel_source(*kernel) : std::nullopt;
 }
 
-Key RecordBook::key(const KernelDefinition& kernel, std::span<const std::int64_t> problem) {
-  return key(kernel, problem, builder_.kernel_source(kernel));
+Key RecordBook::key(const Tunable& subject, std::span<const std::int64_t> problem) {
+  return record_key(subject, problem, device_->info(), source_of(subject));
 }
 
-std::vector<Version> RecordBook::versions() {
+std::vector<Version> RecordBook::versions(const Tunable& subject) {
+  const DeviceInfo& device = device_->info();
   std::vector<Version> versions{{"kiln", KILN_VERSION, Version::Rule::ignore}};
-  if (may_compile_) try {
-      const codegen::CompilerIdentity id =
-          builder_.compiler(device_->info().target.kind).identity();
+  if (may_compile_ && subject.kernel()) try {
+      const codegen::CompilerIdentity id = builder_.compiler(device.target.kind).identity();
       versions.push_back(
           {"compiler", id.name + " " + id.version + " " + id.build, Version::Rule::retune});
     } catch (const EnvironmentError&) {
       // Without a compiler there is no better record to be had.
     }
-  for (const KeyField& f : device_->info().software)
+  for (const KeyField& f : device.software)
     versions.push_back({f.name, f.value, Version::Rule::ignore});
+  if (const auto* function = subject.function()) {
+    versions.push_back({"device", device.name, Version::Rule::ignore});
+    for (const KeyField& f : function->versions)
+      versions.push_back({f.name, f.value, Version::Rule::ignore});
+  }
   return versions;
 }
 
-std::optional<Recall> RecordBook::recall(const KernelDefinition& kernel,
+std::optional<Recall> RecordBook::recall(const Tunable& subject,
                                          std::span<const std::int64_t> problem) {
-  const auto source = builder_.kernel_source(kernel);
-  const Key key = this->key(kernel, problem, source);
-  if (source)
+  const auto source = source_of(subject);
+  const bool own_key = source || subject.function();  // else the source is not readable
+  const Key key = record_key(subject, problem, device_->info(), source);
+  if (own_key)
     if (const auto record = store_->find_record(key))
-      if (auto known = from_json(*record, kernel, problem, device_->info(), versions()))
+      if (auto known = from_json(*record, subject, problem, device_->info(), versions(subject)))
         return known;
   // What was shipped with the program was tuned for it, whatever compiler is here.
-  const auto same_source = [&](const Key& found) { return !source || found == key; };
+  const auto same_source = [&](const Key& found) { return !own_key || found == key; };
   if (const auto found =
-          store_->find_portable(EntryKind::record, key.portable, !source, same_source)) {
+          store_->find_portable(EntryKind::record, key.portable, !own_key, same_source)) {
     const auto text = found->payload.view();
     const auto record = nlohmann::json::parse(
         std::string_view(reinterpret_cast<const char*>(text.data()), text.size()), nullptr, false);
-    return from_json(record, kernel, problem, device_->info(), {});
+    return from_json(record, subject, problem, device_->info(), {});
   }
   return {};
 }
 
-void RecordBook::remember(const Key& key, const KernelDefinition& kernel, const TuneResult& result,
+void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResult& result,
                           std::span<const Version> versions) {
-  const nlohmann::json record = to_json(result, kernel, versions);
+  const nlohmann::json record = to_json(result, subject, versions);
   store_->put_record(key, record);
   starting_points_.add(key, record);
 }
 
-std::vector<Values> RecordBook::starting_points(const KernelDefinition& kernel,
+std::vector<Values> RecordBook::starting_points(const Tunable& subject,
                                                 std::span<const std::int64_t> problem,
                                                 std::size_t count) {
-  return starting_points_.nearest(kernel, problem, device_->info(), count);
+  return starting_points_.nearest(subject, problem, device_->info(), count);
 }
 
 }  // namespace kiln::runtime

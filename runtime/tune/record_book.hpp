@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/store.hpp"
-#include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/tune.hpp"
 #include "runtime/build/builder.hpp"
 #include "runtime/device/device.hpp"
@@ -26,26 +26,26 @@ class RecordBook {
              bool may_compile);
 
   /// Under which a result of this problem is kept.
-  Key key(const KernelDefinition& kernel, std::span<const std::int64_t> problem);
+  Key key(const detail::Tunable& subject, std::span<const std::int64_t> problem);
   /// What the store, or what was shipped with the program, remembers of this problem.
-  std::optional<Recall> recall(const KernelDefinition& kernel,
+  std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem);
   /// Puts a result into the store, in the place of what is there. With a key and versions of the
   /// caller's: those from before it measured, since the source may have been edited meanwhile.
-  void remember(const Key& key, const KernelDefinition& kernel, const TuneResult& result,
+  void remember(const Key& key, const detail::Tunable& subject, const TuneResult& result,
                 std::span<const Version> versions);
-  void remember(const KernelDefinition& kernel, const TuneResult& result) {
-    remember(key(kernel, result.problem), kernel, result, versions());
+  void remember(const detail::Tunable& subject, const TuneResult& result) {
+    remember(key(subject, result.problem), subject, result, versions(subject));
   }
   /// The versions behind what is measured now.
-  std::vector<Version> versions();
+  std::vector<Version> versions(const detail::Tunable& subject);
   /// Up to `count` winners of neighbouring problems and similar devices, the nearest first.
-  std::vector<Values> starting_points(const KernelDefinition& kernel,
+  std::vector<Values> starting_points(const detail::Tunable& subject,
                                       std::span<const std::int64_t> problem, std::size_t count);
 
  private:
-  Key key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-          const std::optional<Digest>& source) const;
+  /// Of a kernel, if its source can be read.
+  std::optional<Digest> source_of(const detail::Tunable& subject);
 
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;

@@ -56,7 +56,7 @@ void StartingPoints::insert(const Key& key, const json& record) try {
   // A record of another schema has nothing to suggest.
 }
 
-std::vector<Values> StartingPoints::nearest(const KernelDefinition& kernel,
+std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
                                             std::span<const std::int64_t> problem,
                                             const DeviceInfo& device, std::size_t count) {
   std::lock_guard lock(mutex_);
@@ -64,14 +64,14 @@ std::vector<Values> StartingPoints::nearest(const KernelDefinition& kernel,
     read_ = true;
     store_->each_record([&](const Key& key, const json& record) { insert(key, record); });
   }
-  std::string name = kernel.name;
-  for (const std::string& type : kernel.types) name += "," + type;
+  std::string name = subject.name();
+  for (const std::string& type : subject.types()) name += "," + type;
   std::vector<std::pair<double, Values>> found;
   for (const auto& [key, winner] : winners_[name]) {
-    const auto apart = distance(winner.problem, kernel.problem_fields, problem);
-    if (!apart || winner.config.size() != kernel.space.parameters().size()) continue;
+    const auto apart = distance(winner.problem, subject.problem_fields(), problem);
+    if (!apart || winner.config.size() != subject.space().parameters().size()) continue;
     Values config;
-    for (const Parameter& p : kernel.space.parameters())
+    for (const Parameter& p : subject.space().parameters())
       if (const auto value = winner.config.find(p.name); value != winner.config.end())
         config.push_back(value->second);
     if (config.size() != winner.config.size()) continue;

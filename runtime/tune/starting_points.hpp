@@ -10,7 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "cache/store.hpp"
-#include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
 
 namespace kiln::runtime {
@@ -24,7 +24,7 @@ class StartingPoints {
   void add(const Key& key, const nlohmann::json& record);
   /// Up to `count` distinct configs under today's parameters, of the nearest problem first: the
   /// distance is the sum over fields of |log2| of their ratio, and something for another device.
-  std::vector<Values> nearest(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+  std::vector<Values> nearest(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                               const DeviceInfo& device, std::size_t count);
 
  private:

@@ -9,7 +9,6 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/build/build_queue.hpp"
-#include "runtime/device/resource_check.hpp"
 #include "runtime/search/strategy.hpp"
 #include "runtime/support/infinity.hpp"
 #include "runtime/support/time_limit.hpp"
@@ -89,29 +88,27 @@ class Listed final : public Strategy {
 
 class TuningRun {
  public:
-  TuningRun(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-            std::shared_ptr<Device> device, Builder& builder, const TuneOptions& options,
-            const TuneContext& context)
-      : kernel_(kernel),
-        problem_(problem),
-        device_(std::move(device)),
-        limits_(device_->info().limits),
-        default_(kernel.space.default_config(device_->info().target.kind)),
-        builder_(builder),
+  TuningRun(TrialMaker& maker, const TuneOptions& options, const TuneContext& context)
+      : maker_(maker),
+        subject_(maker.subject()),
+        problem_(maker.problem()),
+        limits_(maker.device().limits),
+        default_(subject_.space().default_config(maker.device().target.kind)),
         options_(options),
         context_(context),
-        candidates_(result_, kernel.space),
-        group_(options.max_seconds > 0 ? builder.threads()
-                                       : std::max<std::size_t>(kLeastGroup, builder.threads())) {
-    describe_problem(result_, kernel, problem, device_->info());
+        candidates_(result_, subject_.space()),
+        group_(options.max_seconds > 0 ? maker.threads()
+                                       : std::max<std::size_t>(kLeastGroup, maker.threads())) {
+    describe_problem(result_, subject_, problem_, maker.device());
   }
 
   TuneResult run() {
-    check_request();
-    const SearchSpace space(kernel_.space, problem_, limits_, [this](auto config) {
-      return launch_problem(kernel_.geometry(config, problem_), limits_).empty();
+    check(options_);
+    maker_.check();
+    const SearchSpace space(subject_.space(), problem_, limits_, [this](auto config) {
+      return subject_.launch_problem(config, problem_, limits_).empty();
     });
-    const CostModel model(kernel_, problem_, device_->info());
+    const CostModel model(subject_, problem_, maker_.device());
     candidates_.prefer_by([&model](auto config) { return model.seconds(config); });
     start_search(space, model);
     open_lane();
@@ -133,34 +130,25 @@ class TuningRun {
   /// The data, and where they are used.
   void open_lane() {
     const auto begin = Clock::now();
-    workload_ = context_.workload ? *context_.workload : nullptr;
-    if (!workload_)
-      workload_ = std::make_shared<DeviceWorkload>(kernel_, problem_, device_, options_.seed);
     lane_.emplace(
-        kernel_, problem_, device_, options_, result_, candidates_, trace_,
-        [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); },
-        *workload_);
+        maker_, options_, result_, candidates_, trace_,
+        [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); });
     if (earlier_leader_) lane_->set_leader(*earlier_leader_);
     result_.verify_seconds += trace_.add("data", "tuner", "", begin);
   }
 
-  /// Beside the first compiles. Kept for a later run are only data of which all is known.
+  /// Beside the first compiles. Data that a failed reference left half written are not used again.
   void expect() {
     if (std::exchange(expects_, true)) return;
     const auto begin = Clock::now();
-    workload_->expect();
-    if (context_.workload) *context_.workload = workload_;
+    try {
+      maker_.bench().expect();
+    } catch (...) {
+      lane_.reset();
+      maker_.drop_bench();
+      throw;
+    }
     result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
-  }
-
-  void check_request() const {
-    check(options_);
-    if (!kernel_.workload)
-      throw UserError(
-          format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
-    if (empty(kernel_.geometry(default_, problem_)))
-      throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
-                             kernel_.name, kernel_.describe_problem(problem_)));
   }
 
   void start_search(const SearchSpace& space, const CostModel& model) {
@@ -171,7 +159,7 @@ class TuningRun {
       strategy_ = std::make_unique<Listed>(context_.only);
       const bool wanted =
           std::find(context_.only.begin(), context_.only.end(), default_) != context_.only.end();
-      if (wanted || !kernel_.reference) first_.push_back(default_);
+      if (wanted || !maker_.has_reference()) first_.push_back(default_);
       return;
     }
     result_.strategy = options_.strategy.empty() ? default_strategy() : options_.strategy;
@@ -216,13 +204,15 @@ class TuningRun {
   }
 
   void search() {
-    BuildQueue queue(builder_, kernel_, device_->info().target, trace_);
+    BuildQueue queue(
+        maker_.threads(), [this](const Values& config) { return maker_.build(config); },
+        [this](const Values& config) { return subject_.space().describe(config); }, trace_);
     result_.end = SearchEnd::stopped;
     // With a budget, the first build's time decides what else is built: nothing runs beside it.
-    if (options_.max_seconds > 0 && device_->shares_cpu()) expect();
+    if (options_.max_seconds > 0 && shares_cpu()) expect();
     while (!options_.stop.stop_requested()) {
       // Where compiling would disturb the clock, nothing compiles while something is measured.
-      if (!device_->shares_cpu() || queue.in_flight() == 0) refill(queue);
+      if (!shares_cpu() || queue.in_flight() == 0) refill(queue);
       if (queue.in_flight() == 0) {
         result_.end = searched_               ? SearchEnd::finished
                       : time_for_build(queue) ? SearchEnd::evaluations
@@ -233,7 +223,7 @@ class TuningRun {
       expect();
       const auto begin = Clock::now();
       // One measured config, and whatever happens later, there is something to keep.
-      const std::size_t count = lane_->leader() || device_->shares_cpu() ? group_ : 1;
+      const std::size_t count = lane_->leader() || shares_cpu() ? group_ : 1;
       // Without a leader there is no answer yet.
       const std::vector<BuildQueue::Finished> group =
           queue.take(count, options_.stop, lane_->leader() ? search_deadline_ : TimeLimit());
@@ -249,7 +239,7 @@ class TuningRun {
   }
 
   void refill(BuildQueue& queue) {
-    const std::size_t ahead = device_->shares_cpu() ? group_ : 2 * group_;
+    const std::size_t ahead = shares_cpu() ? group_ : 2 * group_;
     const auto has_room = [&] { return queue.in_flight() < ahead && !first_goes_alone(queue); };
     while (has_room() && !first_.empty()) {
       const Values config = std::move(first_.front());
@@ -281,7 +271,7 @@ class TuningRun {
   /// With a budget, where builds share the CPU with all else: the default must be there in time,
   /// and how long it takes tells which other builds there is time for.
   bool first_goes_alone(const BuildQueue& queue) const {
-    return options_.max_seconds > 0 && device_->shares_cpu() && queue.in_flight() > 0 &&
+    return options_.max_seconds > 0 && shares_cpu() && queue.in_flight() > 0 &&
            queue.longest_build() == 0;
   }
 
@@ -329,9 +319,9 @@ class TuningRun {
   }
 
   std::optional<std::pair<CandidateStatus, std::string>> rejection(const Values& config) const {
-    if (const Constraint* broken = kernel_.space.violated(config, problem_, limits_))
+    if (const Constraint* broken = subject_.space().violated(config, problem_, limits_))
       return {{CandidateStatus::violates_constraint, broken->reason}};
-    std::string impossible = launch_problem(kernel_.geometry(config, problem_), limits_);
+    std::string impossible = subject_.launch_problem(config, problem_, limits_);
     if (!impossible.empty()) return {{CandidateStatus::exceeds_limits, std::move(impossible)}};
     return {};
   }
@@ -358,9 +348,7 @@ class TuningRun {
               [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
     const TimeLimit deadline(options_.max_seconds, start_);
     expect();
-    winner_ = lane_->hold_finals(leading, others, deadline, [this](const Values& config) {
-      return builder_.build(kernel_, config, device_->info().target);
-    });
+    winner_ = lane_->hold_finals(leading, others, deadline);
   }
 
   void conclude() {
@@ -372,8 +360,8 @@ class TuningRun {
           format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
     if (!winner_) winner_ = candidates_.decide();
     if (!winner_ && result_.end != SearchEnd::stopped)
-      candidates_.fail(format("kernel {} for {}: not one of {} candidates can be used",
-                              kernel_.name, kernel_.describe_problem(problem_),
+      candidates_.fail(format("{} for {}: not one of {} candidates can be used",
+                              subject_.describe(), subject_.describe_problem(problem_),
                               candidates_.size()));
     result_.winner_index = winner_.value_or(0);
     drop_untried(result_);
@@ -405,6 +393,7 @@ class TuningRun {
     trace_.add("save", "tuner", "", begin);
   }
 
+  bool shares_cpu() const noexcept { return maker_.bench().shares_cpu(); }
   double score(std::size_t index) const { return candidates_.score(index); }
   void progress(TuneProgress::Phase phase, std::size_t done, std::size_t total) const {
     if (!options_.progress) return;
@@ -414,12 +403,11 @@ class TuningRun {
   }
 
   const Clock::time_point start_ = Clock::now();
-  const KernelDefinition& kernel_;
-  std::span<const std::int64_t> problem_;
-  std::shared_ptr<Device> device_;
+  TrialMaker& maker_;
+  const detail::Tunable subject_;
+  const std::span<const std::int64_t> problem_;
   const DeviceLimits& limits_;
   const Values& default_;
-  Builder& builder_;
   const TuneOptions& options_;
   const TuneContext& context_;
 
@@ -428,7 +416,6 @@ class TuningRun {
   TraceLog trace_;
   std::unique_ptr<Strategy> strategy_;
   std::deque<Values> first_;  ///< to be tried before the strategy's proposals
-  std::shared_ptr<DeviceWorkload> workload_;
   std::optional<MeasuringLane> lane_;
   std::optional<std::size_t> earlier_leader_, winner_;
   const std::size_t group_;
@@ -480,21 +467,19 @@ void add_missing(TuneResult& result, const TuneResult& earlier) {
   }
 }
 
-TuneResult not_tuned(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                      const DeviceInfo& device, SearchEnd end, std::string why) {
   TuneResult result;
-  describe_problem(result, kernel, problem, device);
+  describe_problem(result, subject, problem, device);
   Candidate& base = result.candidates.emplace_back();
-  base.config = kernel.space.default_config(device.target.kind);
+  base.config = subject.space().default_config(device.target.kind);
   base.reason = std::move(why);
   result.end = end;
   return result;
 }
 
-TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                const std::shared_ptr<Device>& device, Builder& builder, const TuneOptions& options,
-                const TuneContext& context) {
-  return TuningRun(kernel, problem, device, builder, options, context).run();
+TuneResult tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context) {
+  return TuningRun(maker, options, context).run();
 }
 
 }  // namespace kiln::runtime

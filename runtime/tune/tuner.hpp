@@ -6,12 +6,10 @@
 #include <optional>
 #include <span>
 
-#include "kiln/definition.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/tune.hpp"
-#include "runtime/build/builder.hpp"
-#include "runtime/device/device.hpp"
-#include "runtime/measure/device_workload.hpp"
 #include "runtime/tune/record.hpp"
+#include "runtime/tune/trial_maker.hpp"
 
 namespace kiln::runtime {
 
@@ -41,22 +39,17 @@ struct TuneContext {
   /// the default, where outputs can be held against nothing else.
   std::span<const Values> only{};
   bool finals = true;  ///< time the best once more, side by side
-  /// Where the data of the problem are, or, if there are none yet, are put; null: they are made for
-  /// this run.
-  std::shared_ptr<DeviceWorkload>* workload = nullptr;
   /// Called now and then, with a result that is whole, but unfinished.
   std::function<void(const TuneResult&)> save;
 };
 
 /// The answer of a run that ended before it began: the default, not tried.
-TuneResult not_tuned(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                      const DeviceInfo& device, SearchEnd end, std::string why);
 
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
-/// @throws UserError on a space or workload that makes no sense, TuningFailedError when no
+/// The maker keeps its bench for the next run. @throws UserError on a space or workload that makes no sense, TuningFailedError when no
 /// candidate can be used, EnvironmentError when the device or compiler fails as a whole.
-TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                const std::shared_ptr<Device>& device, Builder& builder, const TuneOptions& options,
-                const TuneContext& context);
+TuneResult tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context);
 
 }  // namespace kiln::runtime

@@ -32,11 +32,11 @@ bool has_winner(const TuneResult& result) {
 /// One call of tune_alone().
 class Session {
  public:
-  Session(Workshop& workshop, const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-          const TuneOptions& options, bool for_launch)
+  Session(Workshop& workshop, TrialMaker& maker, const TuneOptions& options, bool for_launch)
       : workshop_(workshop),
-        kernel_(kernel),
-        problem_(problem),
+        maker_(maker),
+        subject_(maker.subject()),
+        problem_(maker.problem()),
         options_(options),
         for_launch_(for_launch),
         waits_(!for_launch || workshop.options().while_busy == WhileBusy::wait),
@@ -49,16 +49,16 @@ class Session {
     if (known_ && (answered() || !workshop_.may_compile())) return known_->result;
     if (!workshop_.may_compile())
       throw UserError(
-          format("kernel {} {}: there is no record, and in the modes lookup_only, frozen and "
+          format("{} {}: there is no record, and in the modes lookup_only, frozen and "
                  "collect nothing is tuned",
-                 kernel_.name, kernel_.describe_problem(problem_)));
+                 subject_.describe(), subject_.describe_problem(problem_)));
     const TuningTurn::Hold turn = take_turn();
     if (!turn) return waited_in_vain();
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
     // would disturb each other's clocks. What the other has saved so far may do.
     cache::WorkLock alone;
     const auto given_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
-    key_ = workshop_.records().key(kernel_, problem_);
+    key_ = workshop_.records().key(subject_, problem_);
     for (;;) {
       known_ = recall();
       if (known_ && answered()) return known_->result;
@@ -71,7 +71,7 @@ class Session {
   }
 
  private:
-  std::optional<Recall> recall() const { return workshop_.records().recall(kernel_, problem_); }
+  std::optional<Recall> recall() const { return workshop_.records().recall(subject_, problem_); }
   bool answered() const { return answers(*known_, options_, for_launch_); }
 
   /// Empty when the wait was in vain.
@@ -79,9 +79,7 @@ class Session {
     auto turn = workshop_.turn().take(TimeLimit::already_passed());
     if (turn || !waits_) return turn;
     // What is launched if the wait is in vain is compiled meanwhile, not afterwards.
-    if (for_launch_)
-      workshop_.builder().build(kernel_, workshop_.default_config(kernel_),
-                                workshop_.device()->info().target);
+    if (for_launch_) maker_.build(workshop_.default_config(subject_));
     turn = workshop_.turn().take(deadline_, options_.stop);
     if (for_launch_ && deadline_.passed()) return {};
     return turn;
@@ -92,7 +90,7 @@ class Session {
     const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
     TuneResult result = known_
                             ? known_->result
-                            : not_tuned(kernel_, problem_, workshop_.device()->info(), end,
+                            : not_tuned(subject_, problem_, workshop_.device()->info(), end,
                                         stopped ? "the run was stopped before"
                                                 : "the budget went in waiting for another tuning");
     result.end = end;
@@ -104,18 +102,17 @@ class Session {
     TuneOptions left = options_;  // the wait is a part of the budget
     if (left.max_seconds > 0)
       left.max_seconds = std::max(left.max_seconds - seconds_since(start_), kLeastSeconds);
-    versions_ = workshop_.records().versions();
+    versions_ = workshop_.records().versions(subject_);
     TuneContext context;
     if (known_ && !options_.retune) context.prior = &known_->result;
     if (known_) context.incumbent = known_->result.winner().config;
-    context.starts = workshop_.records().starting_points(kernel_, problem_, kStarts);
+    context.starts = workshop_.records().starting_points(subject_, problem_, kStarts);
     context.save = [&](const TuneResult& unfinished) {
       if (!has_winner(unfinished)) return;
       TuneResult result = completed(unfinished);
       save(result);
     };
-    TuneResult result =
-        tune(kernel_, problem_, workshop_.device(), workshop_.builder(), left, context);
+    TuneResult result = tune(maker_, left, context);
     if (!has_winner(result) && known_) {  // stopped too early
       TuneResult stays = known_->result;
       stays.end = SearchEnd::stopped;
@@ -145,22 +142,23 @@ class Session {
       if (latest->result.complete && !result.complete) return;
       add_missing(result, latest->result);
     }
-    workshop_.records().remember(key_, kernel_, result, versions_);
+    workshop_.records().remember(key_, subject_, result, versions_);
   }
 
   void tell(const TuneResult& result) const {
     // A caller that asked for a tuning reads the warnings in its result; a launch has no result.
     if (for_launch_)
       for (const std::string& text : result.warnings)
-        workshop_.log(LogLevel::warning, kernel_.name + ": " + text);
+        workshop_.log(LogLevel::warning, subject_.name() + ": " + text);
     workshop_.log(LogLevel::info,
-                  format("{} {}: {} ({:.3g} ms, {:.2f} times the default's speed)", kernel_.name,
-                         kernel_.describe_problem(problem_), result.describe(result.winner()),
+                  format("{} {}: {} ({:.3g} ms, {:.2f} times the default's speed)", subject_.name(),
+                         subject_.describe_problem(problem_), result.describe(result.winner()),
                          result.winner().seconds * 1e3, result.speedup()));
   }
 
   Workshop& workshop_;
-  const KernelDefinition& kernel_;
+  TrialMaker& maker_;
+  const detail::Tunable subject_;
   const std::span<const std::int64_t> problem_;
   const TuneOptions& options_;
   const bool for_launch_, waits_;
@@ -173,25 +171,22 @@ class Session {
 
 }  // namespace
 
-TuneResult tune_alone(Workshop& workshop, const KernelDefinition& kernel,
-                      std::span<const std::int64_t> problem, const TuneOptions& options,
+TuneResult tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
                       bool for_launch) {
   check(options);
-  return Session(workshop, kernel, problem, options, for_launch).run();
+  return Session(workshop, maker, options, for_launch).run();
 }
 
-TuneResult time_default(Workshop& workshop, const KernelDefinition& kernel,
-                        std::span<const std::int64_t> problem, const TuneOptions& options) {
+TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions& options) {
   check(options);
+  const detail::Tunable subject = maker.subject();
   if (!workshop.may_compile())
-    throw UserError(
-        format("kernel {} {}: in the modes lookup_only, frozen and collect nothing "
-               "is timed",
-               kernel.name, kernel.describe_problem(problem)));
+    throw UserError(format("{} {}: in the modes lookup_only, frozen and collect nothing is timed",
+                           subject.describe(), subject.describe_problem(maker.problem())));
   const auto start = Clock::now();
   const auto turn = workshop.turn().take(TimeLimit(options.max_seconds, start), options.stop);
   if (!turn)
-    return not_tuned(kernel, problem, workshop.device()->info(),
+    return not_tuned(subject, maker.problem(), workshop.device()->info(),
                      options.stop.stop_requested() ? SearchEnd::stopped : SearchEnd::seconds,
                      "another tuning took all of the time");
   TuneOptions left;
@@ -202,9 +197,9 @@ TuneResult time_default(Workshop& workshop, const KernelDefinition& kernel,
   if (options.max_seconds > 0)
     left.max_seconds = std::max(options.max_seconds - seconds_since(start), kLeastSeconds);
   TuneContext context;
-  context.only = {&workshop.default_config(kernel), 1};
+  context.only = {&workshop.default_config(subject), 1};
   context.finals = false;
-  TuneResult result = tune(kernel, problem, workshop.device(), workshop.builder(), left, context);
+  TuneResult result = tune(maker, left, context);
   result.wall_seconds = seconds_since(start);
   return result;
 }

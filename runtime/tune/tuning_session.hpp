@@ -1,11 +1,8 @@
 // Tuning one problem beside others: waiting for them, going on from what is on record, saving.
 #pragma once
 
-#include <cstdint>
-#include <span>
-
-#include "kiln/definition.hpp"
 #include "kiln/tune.hpp"
+#include "runtime/tune/trial_maker.hpp"
 #include "runtime/tune/workshop.hpp"
 
 namespace kiln::runtime {
@@ -16,13 +13,11 @@ namespace kiln::runtime {
 /// tune with; where WhileBusy says so, it does not wait at all. When the time ends in waiting, the
 /// result is what is known, else the default, not tried. Without ranks: see together/.
 /// @throws UserError where the mode forbids to tune; as runtime::tune
-TuneResult tune_alone(Workshop& workshop, const KernelDefinition& kernel,
-                      std::span<const std::int64_t> problem, const TuneOptions& options,
+TuneResult tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
                       bool for_launch);
 
 /// Verifies and times the default config alone, and remembers nothing.
 /// @throws UserError where the mode forbids to time; as runtime::tune
-TuneResult time_default(Workshop& workshop, const KernelDefinition& kernel,
-                        std::span<const std::int64_t> problem, const TuneOptions& options);
+TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions& options);
 
 }  // namespace kiln::runtime

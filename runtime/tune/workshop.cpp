@@ -9,8 +9,16 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
     : options_(std::move(options)),
       store_(store ? std::move(store) : std::make_shared<cache::Store>(options_.store)),
       device_(std::move(device)),
-      builder_(store_, std::move(make_compiler), options_.log, options_.compile_threads,
-               may_compile() ? Builder::Access::compile : Builder::Access::look_up),
-      records_(store_, device_, builder_, may_compile()) {}
+      builder_(std::make_shared<Builder>(
+          store_, std::move(make_compiler), options_.log, options_.compile_threads,
+          may_compile() ? Builder::Access::compile : Builder::Access::look_up)),
+      records_(store_, device_, *builder_, may_compile()) {}
+
+Workshop::Workshop(const Workshop& other, OwnTurn)
+    : options_(other.options_),
+      store_(other.store_),
+      device_(other.device_),
+      builder_(other.builder_),
+      records_(store_, device_, *builder_, may_compile()) {}
 
 }  // namespace kiln::runtime

@@ -21,19 +21,23 @@ class Workshop {
   /// `store`: null for one of its own, by `options.store`.
   Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
            std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler);
+  struct OwnTurn {};
+  /// On the same store, device and builder, with a turn and a count of its own: for what may tune
+  /// kernels while it is tuned itself, on any thread.
+  Workshop(const Workshop& other, OwnTurn);
 
   const RuntimeOptions& options() const noexcept { return options_; }
   const std::shared_ptr<cache::Store>& store() const noexcept { return store_; }
   const std::shared_ptr<Device>& device() const noexcept { return device_; }
-  Builder& builder() noexcept { return builder_; }
+  Builder& builder() noexcept { return *builder_; }
   RecordBook& records() noexcept { return records_; }
   TuningTurn& turn() noexcept { return turn_; }
   const TuningTurn& turn() const noexcept { return turn_; }
 
   /// Whether the mode allows to compile and to measure.
   bool may_compile() const noexcept { return may_compile(options_.mode); }
-  const Values& default_config(const KernelDefinition& kernel) const {
-    return kernel.space.default_config(device_->info().target.kind);
+  const Values& default_config(const detail::Tunable& subject) const {
+    return subject.space().default_config(device_->info().target.kind);
   }
 
   void count_tuned() noexcept { ++tuned_; }
@@ -52,7 +56,7 @@ class Workshop {
   RuntimeOptions options_;
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;
-  Builder builder_;
+  std::shared_ptr<Builder> builder_;
   RecordBook records_;
   TuningTurn turn_;
   std::atomic<std::size_t> tuned_{0};

@@ -13,6 +13,7 @@
 #include "perf.hpp"
 #include "runtime/build/builder.hpp"
 #include "runtime/build/compilers.hpp"
+#include "runtime/measure/kernel_bench.hpp"
 #include "runtime/measure/sampler.hpp"
 #include "runtime/runtime.hpp"
 #include "runtime/support/random.hpp"
@@ -26,12 +27,21 @@ constexpr int kParts = 6;
 
 /// One pass: how every contestant's samples compare to the first one's of the same round.
 void run_part(const std::shared_ptr<Device>& device, const KernelDefinition& kernel,
-              const Values& problem, const std::vector<Contestant>& all, double seconds,
+              const Values& problem, const std::vector<Trial>& trials, double seconds,
               std::uint64_t seed, std::vector<std::vector<double>>& ratios) {
   DeviceWorkload workload(kernel, problem, device, seed);
-  std::vector<Contestant> contestants = all;
+  KernelBench bench(device, workload);
+  std::vector<Contestant> contestants;
+  for (const Trial& trial : trials) {
+    auto loaded = bench.load(trial);
+    if (const auto* refusal = std::get_if<Refusal>(&loaded))
+      throw EnvironmentError(refusal->reason);
+    Contestant& c = contestants.emplace_back();
+    c.candidate = contestants.size() - 1;
+    c.rig = std::get<std::shared_ptr<Rig>>(std::move(loaded));
+  }
   const RaceOptions options{.sample_seconds = 3e-4};
-  Sampler sampler(*device, workload, options);
+  Sampler sampler(bench, options);
   for (Contestant& c : contestants) {
     sampler.start(c, {});
     if (!c.failure.empty()) throw EnvironmentError("a config cannot be timed: " + c.failure);
@@ -72,19 +82,18 @@ int main(int argc, char** argv) try {
   const auto device = open_device("host", {});
   Builder builder(std::make_shared<cache::Store>(StoreOptions{}), make_compiler, {}, 2);
 
-  std::vector<Contestant> contestants;
+  std::vector<Trial> trials;
   for (const auto& named : nlohmann::json::parse(std::cin)) {
     const Values config = kernel.space.config(named.get<std::map<std::string, std::int64_t>>());
     const Build build = builder.build(kernel, config, device->info().target);
     if (!build.binary()) throw EnvironmentError(kernel.space.describe(config) + ": no binary");
-    Contestant& c = contestants.emplace_back();
-    c.candidate = contestants.size() - 1;
-    c.geometry = kernel.geometry(config, problem);
-    c.kernel = device->load(*build.binary(), c.geometry.shared_bytes);
+    Trial& trial = trials.emplace_back();
+    trial.code = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome);
+    trial.launch = kernel.geometry(config, problem);
   }
-  std::vector<std::vector<double>> ratios(contestants.size());
+  std::vector<std::vector<double>> ratios(trials.size());
   for (int part = 0; part < kParts; ++part)
-    run_part(device, kernel, problem, contestants, seconds / kParts,
+    run_part(device, kernel, problem, trials, seconds / kParts,
              static_cast<std::uint64_t>(part) + 1, ratios);
   nlohmann::json out = nlohmann::json::array();
   for (const auto& r : ratios) out.push_back(std::exp(runtime::median(r)));

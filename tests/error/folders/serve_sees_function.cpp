@@ -1,8 +1,8 @@
 // What is served knows no functions.
 // like: runtime/serve/engine.cpp
-// expect: runtime/function/device.hpp
+// expect: runtime/function/maker.hpp
 #ifdef MISTAKE
-#include "runtime/function/device.hpp"
+#include "runtime/function/maker.hpp"
 #else
 #include "runtime/serve/engine.hpp"
 #endif

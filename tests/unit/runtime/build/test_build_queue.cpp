@@ -11,12 +11,19 @@ using kiln::test::doubling;
 
 namespace {
 
+BuildQueue queue_of(Bench& bench, const KernelDefinition& kernel, const Target& target,
+                    TraceLog& trace) {
+  return {bench.builder.threads(),
+          [&](const Values& config) { return bench.builder.build(kernel, config, target); },
+          [&](const Values& config) { return kernel.space.describe(config); }, trace};
+}
+
 struct Queue {
   Bench bench;
   KernelDefinition kernel = doubling({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   Target target{Target::Kind::host, "generic"};
   TraceLog trace;
-  BuildQueue queue{bench.builder, kernel, target, trace};
+  BuildQueue queue = queue_of(bench, kernel, target, trace);
 };
 
 }  // namespace
@@ -85,7 +92,7 @@ TEST_CASE("what has not begun is dropped with the queue", "[runtime][queue]") {
   TraceLog trace;
   std::jthread opener;
   {
-    BuildQueue queue(bench.builder, kernel, target, trace);
+    BuildQueue queue = queue_of(bench, kernel, target, trace);
     for (int a = 1; a <= 12; ++a) queue.submit(static_cast<std::size_t>(a), {a, 0});
     while (bench.compiler->compiles < 4) std::this_thread::yield();
     opener = std::jthread([&] {

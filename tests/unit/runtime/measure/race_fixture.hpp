@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/measure/kernel_bench.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/random.hpp"
 #include "unit/runtime/fake_kernel.hpp"
@@ -17,12 +18,14 @@ struct Race {
   KernelDefinition kernel = doubling();
   Values problem{100};
   std::unique_ptr<runtime::DeviceWorkload> workload;
+  std::unique_ptr<runtime::KernelBench> trials;
   std::vector<runtime::Contestant> contestants;
   runtime::RaceReport report;
 
   explicit Race(std::int64_t cache_bytes = 0) {
     bench.device->info().limits.l2_bytes = cache_bytes;
     workload = std::make_unique<runtime::DeviceWorkload>(kernel, problem, bench.device, 1);
+    trials = std::make_unique<runtime::KernelBench>(bench.device, *workload);
   }
 
   void enter(int a, double seconds) {
@@ -31,14 +34,16 @@ struct Race {
     const std::string entry = "k<" + std::to_string(a) + ", 0>";
     const auto code = std::as_bytes(std::span(entry));
     binary.code = std::vector<std::byte>(code.begin(), code.end());
+    runtime::Trial trial;
+    trial.code = std::make_shared<const codegen::Binary>(std::move(binary));
+    trial.launch = {{1}, {1}, 0};
     runtime::Contestant c;
     c.candidate = contestants.size();
-    c.kernel = bench.device->load(binary, 0);
-    c.geometry = {{1}, {1}, 0};
+    c.rig = std::get<std::shared_ptr<runtime::Rig>>(trials->load(trial));
     contestants.push_back(std::move(c));
   }
   void run(const runtime::RaceOptions& options = {}, std::size_t keep = 0) {
-    report = runtime::race(*bench.device, *workload, contestants, options,
+    report = runtime::race(*trials, contestants, options,
                            [=](std::size_t candidate) { return candidate == keep; }, {});
   }
 };

@@ -304,7 +304,7 @@ TEST_CASE("damage that does not come again is told, and put right", "[runtime][d
   const TuneResult r = tune(bench, doubling());
   CHECK(r.count(CandidateStatus::measured) == 4);
   REQUIRE(r.warnings.size() == 1);
-  CHECK(contains(r.warnings[0], "a kernel wrote element 7 of argument 1, an input"));
+  CHECK(contains(r.warnings[0], "a candidate wrote element 7 of argument 1, an input"));
   CHECK(contains(r.warnings[0], "while it was timed"));
 }
 

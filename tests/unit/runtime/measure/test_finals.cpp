@@ -21,7 +21,7 @@ struct Final : Race {
 
   void clock(const std::function<double(double)>& shows) { bench.device->clock = shows; }
   std::size_t hold(const std::function<bool()>& stop = never) {
-    result = finals(*bench.device, *workload, contestants, options, stop);
+    result = finals(*trials, contestants, options, stop);
     return result.winner;
   }
 };
@@ -279,8 +279,8 @@ TEST_CASE("finalists run cold and replayed, too", "[runtime][finals]") {
     FinalsOptions options;
     options.cold_cache = cold;
     options.seconds = 0.1;
-    finals(*race.bench.device, *race.workload, race.contestants, options, never);
-    CHECK(race.contestants[0].replay);
+    finals(*race.trials, race.contestants, options, never);
+    CHECK(race.contestants[0].rig->recorded());
     CHECK(race.contestants[1].launches == 15);
     CHECK((fills > 0) == cold);
   }

@@ -287,8 +287,8 @@ TEST_CASE("samples of several launches are replayed where the device can", "[run
       options.final_factor = 1e9;
       race.run(options);
       CHECK(race.bench.device->captures == (can && want ? 1 : 0));
-      CHECK((race.contestants[0].replay != nullptr) == (can && want));
-      CHECK_FALSE(race.contestants[1].replay);
+      CHECK(race.contestants[0].rig->recorded() == (can && want));
+      CHECK_FALSE(race.contestants[1].rig->recorded());
       CHECK(race.contestants[0].launches == 10);
       CHECK(race.contestants[0].samples.size() == all_rounds(options));
       CHECK(median(race.contestants[0].samples) == Approx(1e-5));

@@ -4,8 +4,7 @@
 
 #include "kiln_test.hpp"
 #include "runtime/tune/record.hpp"
-#include "runtime/tune/tuner.hpp"
-#include "unit/runtime/fake_kernel.hpp"
+#include "unit/runtime/tune/tuner_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
@@ -28,7 +27,7 @@ struct Made {
   Made() {
     bench.seconds(8, 0.5e-3);
     bench.of(1).compile_log = "error: \"quoted\"\nline \xff two";
-    result = tune(kernel, kProblem, bench.device, bench.builder, {}, {});
+    result = test::tune_kernel(bench, kernel, kProblem);
     record = to_json(result, kernel, kVersions);
   }
   std::optional<Recall> read(const json& j, const KernelDefinition& k) const {
@@ -85,7 +84,7 @@ TEST_CASE("enumerators are shown by their names", "[runtime][record]") {
                     p.name == "b" ? std::vector<std::string>(p.values.size(), "plain")
                                   : std::vector<std::string>{});
   kernel.space = named;
-  const TuneResult result = tune(kernel, kProblem, bench.device, bench.builder, {}, {});
+  const TuneResult result = test::tune_kernel(bench, kernel, kProblem);
   CHECK(result.describe(result.winner()).find(",b=plain") != std::string::npos);
   const auto read = result_of(to_json(result, kernel, {}),
                               record_key(kernel, kProblem, bench.device->info(), {}));

@@ -18,8 +18,7 @@ std::vector<std::int64_t> up_to(int n) {
 
 TuneResult run(Bench& bench, const KernelDefinition& kernel, const TuneOptions& options,
                const runtime::TuneContext& context) {
-  const Values problem{100};
-  return runtime::tune(kernel, problem, bench.device, bench.builder, options, context);
+  return tune_kernel(bench, kernel, {100}, options, context);
 }
 
 std::vector<Values> tried(const TuneResult& result) {
@@ -202,10 +201,7 @@ TEST_CASE("a kernel that loses the device ends the run, and is the only one blam
   context.save = [&](const TuneResult& r) { saved.push_back(r); };
   TuneOptions options;
   options.strategy = "exhaustive";
-  const Values problem{100};
-  const auto run = [&] {
-    runtime::tune(kernel, problem, bench.device, bench.builder, options, context);
-  };
+  const auto run = [&] { tune_kernel(bench, kernel, {100}, options, context); };
   CHECK_THROWS_AS(run(), runtime::DeviceLost);
   REQUIRE_FALSE(saved.empty());
   const TuneResult& last = saved.back();

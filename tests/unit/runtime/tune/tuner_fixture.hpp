@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kiln_test.hpp"
+#include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "unit/runtime/fake_kernel.hpp"
 
@@ -13,13 +14,19 @@ namespace kiln::test {
 
 inline constexpr double kMs = 1e-3;
 
+inline TuneResult tune_kernel(Bench& bench, const KernelDefinition& kernel, const Values& problem,
+                              const TuneOptions& options = {},
+                              const runtime::TuneContext& context = {}) {
+  runtime::KernelMaker maker(kernel, problem, bench.device, bench.builder, options.seed);
+  return runtime::tune(maker, options, context);
+}
+
 inline TuneResult tune(Bench& bench, const KernelDefinition& kernel,
                        const TuneOptions& options = {}, const TuneResult* prior = nullptr,
                        std::int64_t n = 100) {
-  const Values problem{n};
   runtime::TuneContext context;
   context.prior = prior;
-  return runtime::tune(kernel, problem, bench.device, bench.builder, options, context);
+  return tune_kernel(bench, kernel, Values{n}, options, context);
 }
 
 inline const Candidate& find(const TuneResult& result, const Values& config) {

@@ -1,11 +1,11 @@
-#include "runtime/together/kernel_trials.hpp"
+#include "runtime/together/bench_trials.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/measure/statistics.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -27,24 +27,19 @@ double seconds_until(Deadline deadline) {
 
 }  // namespace
 
-KernelTrials::KernelTrials(std::shared_ptr<Device> device, Builder& builder,
-                           std::span<const Subject> subjects, const TuneOptions& options)
-    : device_(std::move(device)),
-      builder_(builder),
-      subjects_(subjects),
-      options_(options),
-      seen_(subjects.size()) {}
+BenchTrials::BenchTrials(Makers makers, const TuneOptions& options)
+    : makers_(std::move(makers)), options_(options), seen_(makers_.size()) {}
 
-std::string KernelTrials::ready(std::size_t subject, const Values& config) {
-  const auto& [kernel, problem] = subjects_[subject];
-  const Build build = builder_.build(*kernel, config, device_->info().target);
+std::string BenchTrials::ready(std::size_t subject, const Values& config) {
+  TrialMaker& maker = *makers_[subject];
+  const Build build = maker.build(config);
   if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
     return "does not compile:\n" + failure->log;
   if (const auto* missing = std::get_if<Missing>(&build.outcome)) return missing->explain();
   try {
-    device_->load(*build.binary(), kernel->geometry(config, problem).shared_bytes);
+    if (std::string why = maker.try_to_load(config, build); !why.empty()) return why;
     // Once others are in a launch, it is too late to find that there is no memory for it here.
-    if (options_.together.lockstep) in_step(subject);
+    if (options_.together.lockstep) get_ready_for_steps(subject);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
@@ -54,9 +49,9 @@ std::string KernelTrials::ready(std::size_t subject, const Values& config) {
 }
 
 /// Of `configs` alone. A kernel without a reference is held against its default's outputs.
-TuneResult KernelTrials::tune(std::size_t subject, std::span<const Values> configs, bool decides,
-                              double seconds) {
-  const auto& [kernel, problem] = subjects_[subject];
+TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> configs, bool decides,
+                             double seconds) {
+  TrialMaker& maker = alone_with_data(subject);
   TuneOptions options = options_;
   options.max_evaluations = 0;
   options.target_seconds = 0;
@@ -64,16 +59,15 @@ TuneResult KernelTrials::tune(std::size_t subject, std::span<const Values> confi
   TuneContext context;
   context.only = configs;
   context.finals = decides;
-  context.workload = &workload(subject);
   const auto earlier = defaults_.find(subject);
   if (earlier != defaults_.end()) context.prior = &earlier->second;
   TuneResult result;
   try {
-    result = runtime::tune(*kernel, problem, device_, builder_, options, context);
+    result = runtime::tune(maker, options, context);
   } catch (const TuningFailedError& failed) {
     for (const TuningFailedError::Reason& reason : failed.reasons())
       for (const Values& config : configs)
-        if (kernel->space.describe(config) == reason.config)
+        if (maker.subject().space().describe(config) == reason.config)
           result.candidates.push_back(
               {config, CandidateStatus::launch_failed, reason.reason, 0, {}, 0, {}});
   }
@@ -92,8 +86,8 @@ TuneResult KernelTrials::tune(std::size_t subject, std::span<const Values> confi
   return result;
 }
 
-std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Request> requests,
-                                                          Deadline deadline) {
+std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request> requests,
+                                                         Deadline deadline) {
   if (options_.max_seconds > 0 && !requests.empty()) {
     // What has to be measured once more gets the rest, and a little if there is none.
     const bool decides = requests.front().decides;
@@ -126,86 +120,28 @@ std::vector<std::vector<Candidate>> KernelTrials::measure(std::span<const Reques
   return results;
 }
 
-/// Null when there are none yet, or those of another subject.
-std::shared_ptr<DeviceWorkload>& KernelTrials::workload(std::size_t subject) {
-  if (std::exchange(workload_of_, subject) != subject) workload_.reset();
-  return workload_;
+/// Data are kept of the latest subject alone: they are large.
+TrialMaker& BenchTrials::alone_with_data(std::size_t subject) {
+  if (const std::size_t before = std::exchange(data_of_, subject); before != subject)
+    makers_[before]->drop_bench();
+  return *makers_[subject];
 }
 
-DeviceWorkload& KernelTrials::in_step(std::size_t subject) {
-  std::lock_guard lock(workload_mutex_);
-  std::shared_ptr<DeviceWorkload>& data = workload(subject);
-  if (!data) {
-    const auto& [kernel, problem] = subjects_[subject];
-    const auto made = std::make_shared<DeviceWorkload>(*kernel, problem, device_, options_.seed);
-    made->expect();  // in step, ranks would wait for each other's references
-    // Filling a cache before each launch would make ranks wait for each other's filling.
-    made->keep_cold(false);
-    data = made;
-  }
-  return *data;
+void BenchTrials::get_ready_for_steps(std::size_t subject) {
+  std::lock_guard lock(data_mutex_);
+  // In step, ranks would wait for each other's references.
+  alone_with_data(subject).bench().expect();
 }
 
-Candidate KernelTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
-  const auto& [kernel, problem] = subjects_[subject];
-  DeviceWorkload& data = in_step(subject);
-  const LaunchGeometry geometry = kernel->geometry(config, problem);
-  const Build build = builder_.build(*kernel, config, device_->info().target);
-  const std::shared_ptr<LoadedKernel> loaded =
-      device_->load(*build.binary(), geometry.shared_bytes);
-  const Stream stream = device_->tuning_stream();
-  Candidate candidate;
-  candidate.config = config;
-  // The other ranks make every launch, and may wait in it for this one's.
-  const auto attempt = [&](const auto& launch) {
-    try {
-      launch();
-    } catch (const std::exception& error) {
-      if (candidate.reason.empty()) candidate.reason = error.what();
-      candidate.status = CandidateStatus::launch_failed;
-    }
-  };
-  std::shared_ptr<ModuleData> variables;
-  attempt([&] { variables = data.module_data(loaded, config); });
-  if (kernel->reference || kernel->check)
-    attempt([&] {
-      const auto verdict = data.verify(stream, [&] {
-        if (variables) variables->fill();
-        device_->launch_checked(*loaded, geometry, stream, data.arguments());
-      });
-      candidate.max_error = verdict.max_error;
-      if (verdict.right) return;
-      candidate.status = CandidateStatus::wrong_result;
-      candidate.reason = verdict.why;
-    });
-  for (int i = -kWarmUp; i < kRepeats; ++i)
-    attempt([&] {
-      const std::size_t copy = data.take(1);
-      if (variables) variables->fill();
-      data.prepare(stream, copy, 1);
-      const double seconds = device_->time(
-          stream, [&] { device_->launch(*loaded, geometry, stream, data.arguments(copy)); });
-      if (i >= 0) candidate.samples.push_back(seconds);
-    });
-  attempt([&] {
-    std::string damage = data.repair();
-    if (damage.empty() || !candidate.reason.empty()) return;
-    candidate.status = CandidateStatus::wrong_result;
-    candidate.reason = std::move(damage);
-  });
-  if (!candidate.reason.empty()) {
-    candidate.samples.clear();
-    if (device_->lost()) throw DeviceLost(candidate.reason);
-    return candidate;
-  }
-  candidate.status = CandidateStatus::measured;
-  candidate.seconds = median(candidate.samples);
-  return candidate;
+Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
+  get_ready_for_steps(subject);
+  TrialMaker& maker = *makers_[subject];
+  return runtime::measure_in_step(maker.bench(), maker.trial(config, maker.build(config)), config);
 }
 
-std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject, std::span<const Values> configs,
-                                              Deadline deadline) {
-  const auto& [kernel, problem] = subjects_[subject];
+std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<const Values> configs,
+                                             Deadline deadline) {
+  TrialMaker& maker = *makers_[subject];
   const Values& first = configs.front();
   const double left = seconds_until(deadline);
   if (left <= 0) return {};
@@ -219,7 +155,7 @@ std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject, std::span<con
   for (const TraceSpan& span : result.spans)
     if (span.name == "compile") compile += span.seconds;
   const double run = result.verify_seconds + result.time_seconds;
-  const CostModel model(*kernel, problem, device_->info());
+  const CostModel model(maker.subject(), maker.problem(), maker.device());
   const double expected = model.seconds(first);
   std::vector<Cost> costs;
   for (const Values& config : configs) {
@@ -231,7 +167,7 @@ std::vector<Trials::Cost> KernelTrials::costs(std::size_t subject, std::span<con
   return costs;
 }
 
-void KernelTrials::annotate(std::size_t subject, TuneResult& result) const {
+void BenchTrials::annotate(std::size_t subject, TuneResult& result) const {
   if (!seen_[subject]) return;
   const TuneResult& seen = *seen_[subject];
   result.compile_seconds = seen.compile_seconds;

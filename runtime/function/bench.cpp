@@ -1,0 +1,139 @@
+#include "runtime/function/bench.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/measure/sampler.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Filling more would take longer on a host than what is timed.
+constexpr std::size_t kMostHostFlush = std::size_t{64} << 20;
+constexpr std::size_t kMostCalls = 1000;
+
+/// Runs what is not Kiln's: whatever comes out of it is an Error.
+template <class Work>
+auto translated(const Work& work) {
+  try {
+    return work();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw EnvironmentError(error.what());
+  } catch (...) {
+    throw EnvironmentError("it threw something that is no std::exception");
+  }
+}
+
+}  // namespace
+
+struct FunctionBench::FunctionRig final : Rig {
+  explicit FunctionRig(Implementation i) : implementation(std::move(i)) {}
+
+  bool recorded() const noexcept override { return replay != nullptr; }
+
+  const Implementation implementation;
+  std::size_t launches = 0;  ///< of the replay
+  std::unique_ptr<Replay> replay;
+};
+
+FunctionBench::FunctionBench(std::shared_ptr<Device> device,
+                             const detail::FunctionDescription& function,
+                             const detail::FunctionCall& call, RankLog* log)
+    : device_(std::move(device)), function_(function), call_(call), log_(log) {}
+
+void FunctionBench::finish() {
+  if (const auto last = std::exchange(put_back_, {})) translated([&] { last(call_.stream); });
+}
+
+std::variant<std::shared_ptr<Rig>, Refusal> FunctionBench::load(const Trial& trial) {
+  return std::make_shared<FunctionRig>(std::get<Implementation>(trial.code));
+}
+
+Verdict FunctionBench::verify(Rig& rig) {
+  put_back();
+  call(static_cast<FunctionRig&>(rig).implementation);
+  device_->synchronize(call_.stream);
+  if (!call_.verify) return {};
+  bool right = false;
+  std::string why = "the function's `verify` does not accept its results";
+  try {
+    right = call_.verify();
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  if (right) return {};
+  return {false, std::numeric_limits<double>::infinity(), why};
+}
+
+void FunctionBench::keep_cold(bool cold, const TimeLimit&) {
+  cold_ = cold && device_->info().limits.l2_bytes > 0;
+}
+
+std::size_t FunctionBench::most_launches(const Rig&) const { return one_by_one() ? 1 : kMostCalls; }
+
+double FunctionBench::time(Rig& rig, std::size_t launches) {
+  auto& r = static_cast<FunctionRig&>(rig);
+  put_back();
+  flush();
+  return timed(*device_, call_.stream, [&] {
+    if (r.replay && launches == r.launches) return r.replay->run(call_.stream);
+    for (std::size_t i = 0; i < launches; ++i) call(r.implementation);
+  });
+}
+
+bool FunctionBench::record(Rig& rig, std::size_t launches) {
+  if (!function_.graph_replay || one_by_one()) return false;
+  auto& r = static_cast<FunctionRig&>(rig);
+  r.launches = launches;
+  r.replay = device_->capture(call_.stream, [&] {
+    for (std::size_t i = 0; i < launches; ++i) call(r.implementation);
+  });
+  return r.replay != nullptr;
+}
+
+void FunctionBench::forget_recording(Rig& rig) { static_cast<FunctionRig&>(rig).replay.reset(); }
+
+/// The first call finds things as they are; later ones find them as they were.
+void FunctionBench::put_back() {
+  if (!function_.changes_state) return;
+  translated([&] {
+    if (put_back_)
+      put_back_(call_.stream);
+    else if (!(put_back_ = call_.snapshot(call_.stream)))
+      throw UserError(format("function {}: what `snapshot` returned is empty", function_.name));
+  });
+}
+
+void FunctionBench::flush() {
+  if (!cold_) return;
+  if (!flush_.bytes()) {
+    const DeviceInfo& info = device_->info();
+    std::size_t bytes = kFlushOverCache * static_cast<std::size_t>(info.limits.l2_bytes);
+    if (shares_cpu()) bytes = std::min(bytes, kMostHostFlush);
+    if (info.memory_bytes > 0)
+      bytes = std::min(bytes, static_cast<std::size_t>(info.memory_bytes) / 8);
+    flush_ = DeviceMemory(device_, bytes);
+  }
+  // Another value each time, so that no write can be left out as having no effect.
+  flush_value_ = static_cast<std::byte>(std::to_integer<unsigned>(flush_value_) + 1);
+  device_->fill(flush_.data(), flush_value_, flush_.bytes(), call_.stream);
+}
+
+void FunctionBench::call(const Implementation& implementation) {
+  // Before the call: the last line of a log tells what did not come back.
+  if (log_ && told_ != implementation.text)
+    log_->line(function_.name + " calls with " + (told_ = implementation.text));
+  translated([&] { call_.run(implementation.config, call_.stream); });
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,63 @@
+// The bench for functions with knobs: a trial is a call, on a device that gives streams and the
+// clock.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "kiln/function_core.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/measure/bench.hpp"
+#include "runtime/together/rank_log.hpp"
+
+namespace kiln::runtime {
+
+/// Functions own their data. What a call has changed is put back before the next; the cache is made
+/// cold by filling it with something else. Used by one thread.
+class FunctionBench final : public TrialBench {
+ public:
+  /// `log` (or null) is told of each new config. All that it is given must outlive it.
+  FunctionBench(std::shared_ptr<Device> device, const detail::FunctionDescription& function,
+                const detail::FunctionCall& call, RankLog* log);
+  FunctionBench(const FunctionBench&) = delete;
+  FunctionBench& operator=(const FunctionBench&) = delete;
+
+  /// Puts back what the calls have changed; nothing is called afterwards. @throws EnvironmentError
+  /// when that fails
+  void finish();
+
+  bool knows_results() const noexcept override { return true; }
+  std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
+  Verdict verify(Rig& rig) override;
+  void keep_cold(bool cold, const TimeLimit&) override;
+  std::size_t most_launches(const Rig&) const override;
+  double time(Rig& rig, std::size_t launches) override;
+  bool record(Rig& rig, std::size_t launches) override;
+  void forget_recording(Rig& rig) override;
+  bool lost() noexcept override { return device_->lost(); }
+  bool shares_cpu() const noexcept override { return device_->shares_cpu(); }
+
+ private:
+  struct FunctionRig;
+
+  /// Whether something has to be done before each call.
+  bool one_by_one() const noexcept { return cold_ || function_.changes_state; }
+  void put_back();
+  void flush();
+  void call(const Implementation& implementation);
+
+  std::shared_ptr<Device> device_;
+  const detail::FunctionDescription& function_;
+  const detail::FunctionCall& call_;
+  RankLog* log_;
+  bool cold_ = false;
+  std::function<void(Stream)> put_back_;  ///< made before the first call
+  std::string told_;                      ///< to the log
+  DeviceMemory flush_;
+  std::byte flush_value_{0};
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,46 @@
+// Trials of a function: each is a call with one set of knobs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/function/bench.hpp"
+#include "runtime/tune/trial_maker.hpp"
+
+namespace kiln::runtime {
+
+/// Of one call: there is nothing to build and nothing to load.
+class FunctionMaker final : public TrialMaker {
+ public:
+  /// The bench must outlive it.
+  FunctionMaker(const detail::FunctionDescription& function, std::span<const std::int64_t> problem,
+                const DeviceInfo& device, FunctionBench& bench)
+      : function_(function),
+        problem_(problem.begin(), problem.end()),
+        device_(device),
+        bench_(bench) {}
+
+  detail::Tunable subject() const noexcept override { return function_; }
+  std::span<const std::int64_t> problem() const noexcept override { return problem_; }
+  const DeviceInfo& device() const noexcept override { return device_; }
+  /// What is right, a call's `verify` tells.
+  bool has_reference() const noexcept override { return true; }
+  unsigned threads() const noexcept override { return 1; }
+  Build build(const Values&) override { return {}; }
+  std::string try_to_load(const Values&, const Build&) override { return {}; }
+  TrialBench& bench() override { return bench_; }
+  void drop_bench() noexcept override {}
+  Trial trial(const Values& config, const Build&) override {
+    return {.code = Implementation{function_.name, config, function_.space.describe(config)}};
+  }
+  std::shared_ptr<LoadedKernel> module_of(const Rig&) override { return nullptr; }
+
+ private:
+  const detail::FunctionDescription& function_;
+  const Values problem_;
+  const DeviceInfo& device_;
+  FunctionBench& bench_;
+};
+
+}  // namespace kiln::runtime

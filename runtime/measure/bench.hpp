@@ -1,0 +1,75 @@
+// Where trials run: loaded, verified and timed. The race, the finals and measuring in step know
+// benches only.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "kiln/tune.hpp"
+#include "runtime/measure/trial.hpp"
+#include "runtime/measure/verify.hpp"
+#include "runtime/support/time_limit.hpp"
+
+namespace kiln::runtime {
+
+/// A trial that a bench has taken: loaded, with its data, ready to run on that bench. Keeps its
+/// module alive.
+class Rig {
+ public:
+  virtual ~Rig() = default;
+  /// Whether its launches are replayed as a graph.
+  virtual bool recorded() const noexcept = 0;
+};
+
+/// Why a bench does not take a trial.
+struct Refusal {
+  CandidateStatus status = CandidateStatus::launch_failed;
+  std::string reason;
+};
+
+/// Not thread-safe. Rigs belong to the bench that made them.
+class TrialBench {
+ public:
+  virtual ~TrialBench() = default;
+
+  /// Computes what is right, where a reference tells. verify() does so itself; a caller that has
+  /// to wait for something else calls this before. @throws what the reference throws
+  virtual void expect() {}
+  /// True when verify() takes one launch. Else the first trial defines what is right, by two.
+  virtual bool knows_results() const noexcept = 0;
+
+  virtual std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) = 0;
+  /// Runs the trial and judges its results. @throws Error when it cannot be launched
+  virtual Verdict verify(Rig& rig) = 0;
+
+  /// Whether launches from now on find their data in the last-level cache. What making it cold
+  /// takes may exceed the time that is left: then it stays warm.
+  virtual void keep_cold(bool cold, const TimeLimit& deadline = {}) = 0;
+  /// Launches that may make one sample.
+  virtual std::size_t most_launches(const Rig& rig) const = 0;
+  /// Seconds that `launches` launches in a row take, by the device's clock. What must come before
+  /// them is done before, and not timed. @throws Error when one fails, or when the clock does not
+  /// advance
+  virtual double time(Rig& rig, std::size_t launches) = 0;
+  /// From now on time() replays these `launches` launches as one graph. False: it cannot be done.
+  virtual bool record(Rig& rig, std::size_t launches) = 0;
+  /// Launches of the rig are made one by one again.
+  virtual void forget_recording(Rig& rig) = 0;
+
+  /// What launches have changed that they may not, since this was last called. Puts it right.
+  /// Empty: nothing.
+  virtual std::string repair() { return {}; }
+
+  /// As Device::lost and Device::shares_cpu.
+  virtual bool lost() noexcept = 0;
+  virtual bool shares_cpu() const noexcept = 0;
+};
+
+/// A trial that other ranks run at the same time: one launch to verify it, where one is enough for
+/// that, then its TimingPolicy. All launches are made, whatever one of them throws: others may wait
+/// in each of them for this one's. @throws DeviceLost; Error when it cannot be loaded
+Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config);
+
+}  // namespace kiln::runtime

@@ -1,0 +1,54 @@
+#include <exception>
+#include <utility>
+
+#include "runtime/device/device.hpp"
+#include "runtime/measure/bench.hpp"
+#include "runtime/measure/statistics.hpp"
+
+namespace kiln::runtime {
+
+Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config) {
+  Candidate candidate;
+  candidate.config = config;
+  const auto fails = [&](CandidateStatus status, const std::string& why) {
+    if (candidate.status != CandidateStatus::not_tried) return;
+    candidate.status = status;
+    candidate.reason = why;
+  };
+  auto loaded = bench.load(trial);
+  if (const auto* refusal = std::get_if<Refusal>(&loaded)) throw EnvironmentError(refusal->reason);
+  Rig& rig = *std::get<std::shared_ptr<Rig>>(loaded);
+  const auto attempt = [&](const auto& launch) {
+    try {
+      launch();
+    } catch (const std::exception& error) {
+      fails(CandidateStatus::launch_failed, error.what());
+    }
+  };
+  bench.keep_cold(trial.timing.cold_cache);
+  if (bench.knows_results())
+    attempt([&] {
+      const Verdict verdict = bench.verify(rig);
+      candidate.max_error = verdict.max_error;
+      if (!verdict.right) fails(CandidateStatus::wrong_result, verdict.why);
+    });
+  for (int i = -trial.timing.warm_up; i < trial.timing.launches; ++i)
+    attempt([&] {
+      const double seconds = bench.time(rig, 1);
+      if (i >= 0) candidate.samples.push_back(seconds);
+    });
+  attempt([&] {
+    if (const std::string damage = bench.repair(); !damage.empty())
+      fails(CandidateStatus::wrong_result, damage);
+  });
+  if (candidate.status == CandidateStatus::not_tried) {
+    candidate.status = CandidateStatus::measured;
+    candidate.seconds = median(candidate.samples);
+    return candidate;
+  }
+  candidate.samples.clear();
+  if (bench.lost()) throw DeviceLost(candidate.reason);
+  return candidate;
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,46 @@
+// The bench for kernels, in this process: a device, and a workload on it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "runtime/device/device.hpp"
+#include "runtime/measure/bench.hpp"
+#include "runtime/measure/device_workload.hpp"
+
+namespace kiln::runtime {
+
+/// A trial's module is loaded when the bench takes it.
+class KernelBench final : public TrialBench {
+ public:
+  /// The workload must outlive the bench, and be on its device.
+  KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workload);
+
+  void expect() override { workload_.expect(); }
+  bool knows_results() const noexcept override { return workload_.knows_results(); }
+  std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
+  Verdict verify(Rig& rig) override;
+  void keep_cold(bool cold, const TimeLimit& deadline) override;
+  std::size_t most_launches(const Rig& rig) const override;
+  double time(Rig& rig, std::size_t launches) override;
+  bool record(Rig& rig, std::size_t launches) override;
+  void forget_recording(Rig& rig) override;
+  std::string repair() override { return workload_.repair(); }
+  bool lost() noexcept override { return device_->lost(); }
+  bool shares_cpu() const noexcept override { return device_->shares_cpu(); }
+
+  /// The module of a rig that is as a fresh one would be: nothing was written to its variables.
+  /// Null: it has some.
+  std::shared_ptr<LoadedKernel> module_of(const Rig& rig) const;
+
+ private:
+  struct KernelRig;
+
+  void launch(const KernelRig& rig, std::size_t first, std::size_t launches);
+
+  std::shared_ptr<Device> device_;
+  DeviceWorkload& workload_;
+  Stream stream_;
+};
+
+}  // namespace kiln::runtime

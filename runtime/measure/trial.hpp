@@ -1,0 +1,50 @@
+// What a bench is asked to try: plain data, so that another process can try it as well.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "codegen/binary.hpp"
+#include "kiln/definition.hpp"
+#include "kiln/device.hpp"
+#include "kiln/workload.hpp"
+#include "runtime/device/module_data.hpp"
+
+namespace kiln::runtime {
+
+/// What runs where nothing is compiled: something that the bench knows by name.
+struct Implementation {
+  std::string name;
+  Values config;
+  std::string text;  ///< the config, for messages
+};
+
+/// What all trials of one problem share.
+struct TrialData {
+  std::string subject;  ///< for messages: `kernel add for n=1000`
+  /// In signature order. Outputs hold what is expected, once that is known.
+  std::vector<Workload::Argument> arguments;
+  bool expected_known = false;
+  Tolerance tolerance;
+};
+
+/// How the launches of a trial that runs by itself are timed. A race has options for all of its
+/// contestants (race.hpp).
+struct TimingPolicy {
+  int warm_up = 2;          ///< launches that are not counted
+  int launches = 7;         ///< that are
+  bool cold_cache = false;  ///< no launch finds its data in the last-level cache
+};
+
+struct Trial {
+  std::variant<std::shared_ptr<const codegen::Binary>, Implementation> code;
+  LaunchGeometry launch{};  ///< unused for an implementation
+  std::vector<VariableData> variables{};
+  std::shared_ptr<const TrialData> data{};  ///< null: the implementation has its own
+  TimingPolicy timing{};
+};
+
+}  // namespace kiln::runtime

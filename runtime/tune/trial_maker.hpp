@@ -1,0 +1,52 @@
+// From a config to a trial: what the tuner needs of a kernel, or of anything else that it tunes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kiln/detail/tunable.hpp"
+#include "kiln/device.hpp"
+#include "runtime/build/builder.hpp"
+#include "runtime/measure/bench.hpp"
+#include "runtime/measure/trial.hpp"
+
+namespace kiln::runtime {
+
+/// One problem of one tunable. build() and try_to_load() may be called from several threads, the
+/// others from the one that measures. What it was made of must outlive it.
+class TrialMaker {
+ public:
+  virtual ~TrialMaker() = default;
+
+  virtual detail::Tunable subject() const noexcept = 0;
+  virtual std::span<const std::int64_t> problem() const noexcept = 0;
+  /// The device that trials are timed on.
+  virtual const DeviceInfo& device() const noexcept = 0;
+
+  /// @throws UserError where this problem cannot be tuned at all
+  virtual void check() const {}
+
+  /// Whether a reference says what is right. Else the outputs of candidates are held against the
+  /// default's.
+  virtual bool has_reference() const noexcept = 0;
+
+  /// Builds that are worth running at once.
+  virtual unsigned threads() const noexcept = 0;
+  /// @throws as Builder::build
+  virtual Build build(const Values& config) = 0;
+  /// Why what was built cannot be loaded; empty: it can be.
+  virtual std::string try_to_load(const Values& config, const Build& build) = 0;
+
+  /// Makes the data at the first call. @throws UserError where they cannot be made
+  virtual TrialBench& bench() = 0;
+  /// Frees what bench() made, which is large.
+  virtual void drop_bench() noexcept = 0;
+  /// @pre the build has not failed, and nothing is missing
+  virtual Trial trial(const Values& config, const Build& build) = 0;
+  /// A loaded module that a launch may go on with; null: it has to be loaded anew.
+  virtual std::shared_ptr<LoadedKernel> module_of(const Rig& rig) = 0;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,58 @@
+#include "kiln/detail/tunable.hpp"
+
+#include <limits>
+
+#include "kiln/function_core.hpp"
+#include "runtime/device/resource_check.hpp"
+
+namespace kiln::detail {
+
+using Span = std::span<const std::int64_t>;
+
+const std::string& Tunable::name() const noexcept {
+  return kernel_ ? kernel_->name : function_->name;
+}
+
+const std::vector<std::string>& Tunable::types() const noexcept {
+  static const std::vector<std::string> none;
+  return kernel_ ? kernel_->types : none;
+}
+
+const DynamicSpace& Tunable::space() const noexcept {
+  return kernel_ ? kernel_->space : function_->space;
+}
+
+const std::vector<std::string>& Tunable::problem_fields() const noexcept {
+  return kernel_ ? kernel_->problem_fields : function_->problem_fields;
+}
+
+std::string Tunable::describe() const { return (kernel_ ? "kernel " : "function ") + name(); }
+
+std::string Tunable::describe_problem(Span problem) const {
+  return detail::describe_problem(problem_fields(), problem);
+}
+
+std::optional<LaunchGeometry> Tunable::geometry(Span config, Span problem) const {
+  if (!kernel_) return {};
+  return kernel_->geometry(config, problem);
+}
+
+std::string Tunable::launch_problem(Span config, Span problem, const DeviceLimits& limits) const {
+  const auto launch = geometry(config, problem);
+  return launch ? runtime::launch_problem(*launch, limits) : std::string();
+}
+
+double Tunable::flops(Span problem) const {
+  return kernel_ && kernel_->flops ? kernel_->flops(problem) : 0;
+}
+
+double Tunable::bytes(Span problem) const {
+  return kernel_ && kernel_->bytes ? kernel_->bytes(problem) : 0;
+}
+
+double Tunable::cost(Span config, Span problem, const DeviceLimits& limits) const {
+  const auto& cost = kernel_ ? kernel_->cost : function_->cost;
+  return cost ? cost(config, problem, limits) : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace kiln::detail
