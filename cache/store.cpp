@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "cache/entry_file.hpp"
 #include "cache/record.hpp"
 #include "cache/size.hpp"
+#include "kiln/detail/environment.hpp"
 
 namespace kiln::cache {
 namespace {
@@ -55,8 +55,8 @@ Store::Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location loca
 
 std::uint64_t Store::size_limit(const StoreOptions& options) {
   if (options.max_bytes != 0) return options.max_bytes;
-  const char* text = std::getenv("KILN_CACHE_SIZE");
-  if (text == nullptr || *text == '\0') return kDefaultSize;
+  const std::string_view text = detail::environment("KILN_CACHE_SIZE");
+  if (text.empty()) return kDefaultSize;
   const auto size = parse_size(text);
   if (!size && options.log)
     options.log(LogLevel::warning, "cache: KILN_CACHE_SIZE is '" + std::string(text) +

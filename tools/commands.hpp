@@ -11,16 +11,9 @@
 
 #include "kiln/registry.hpp"
 #include "kiln/runtime.hpp"
+#include "tools/exit_codes.hpp"
 
 namespace kiln::tools {
-
-enum ExitCode {
-  kDone = 0,
-  kUserError = 1,
-  kEnvironmentError = 2,
-  kInternalError = 3,
-  kInterrupted = 130
-};
 
 /// What all subcommands share.
 struct Context {
@@ -56,5 +49,6 @@ void add_bundle(CLI::App& app, Context& context);
 void add_cache(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 void add_roofline(CLI::App& app, Context& context);
+void add_reference(CLI::App& app, Context& context);
 
 }  // namespace kiln::tools

@@ -8,11 +8,12 @@
 #include <string_view>
 
 #include "kiln/communicators.hpp"
+#include "kiln/detail/environment.hpp"
 
 namespace kiln::runtime::ranks {
 
-/// As getenv: null when it is not set.
-using Lookup = std::function<const char*(const char*)>;
+/// As kiln::detail::environment: empty when the variable is not set.
+using Lookup = std::function<std::string_view(detail::Variable)>;
 Lookup process_environment();
 
 /// @throws UserError as rank_place_from_environment
