@@ -38,7 +38,7 @@ class Bundle final : public Root {
   void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) override;
   std::uint64_t count(EntryKind kind) override;
 
-  /// Why it may not be trusted by those who trust `key`; nothing if it may.
+  /// Why a program that trusts `key` may not trust the bundle; nothing if it may.
   std::optional<Failure> distrust(const PublicKey& key) const;
   /// A Failure when the manifest is damaged.
   std::variant<BundleInfo, Failure> info() const;
@@ -61,7 +61,7 @@ class Bundle final : public Root {
 /// Collects entries and writes them as one file.
 class BundleWriter {
  public:
-  /// Of equal keys and kinds the first stays. `payload` as RootEntry's.
+  /// Where key and kind are equal, the first entry stays. `payload` as RootEntry's.
   void add(EntryKind kind, const Key& key, Bytes payload);
 
   /// Temp file, fsync, rename. A link at `path` is replaced, not followed; a directory, device or

@@ -39,7 +39,7 @@ Location normal(const std::filesystem::path& path) {
 Location locate(const std::filesystem::path& named) {
   if (!named.empty()) return normal(named);
   if (const fs::path path = environment("KILN_CACHE_DIR"); !path.empty()) return normal(path);
-  // The XDG specification has relative values ignored.
+  // The XDG specification says to ignore relative values.
   if (const fs::path path = environment("XDG_CACHE_HOME"); path.is_absolute())
     return normal(path / "kiln");
   if (const fs::path path = environment("HOME"); path.is_absolute())

@@ -23,7 +23,8 @@ using What = DiskLevel::Found::What;
 constexpr std::size_t kMostConsidered = 10000;
 constexpr std::uint64_t kDefaultSize = std::uint64_t{5} << 30;
 
-/// How many of the fields that say what is wanted differ: other value, or there only once.
+/// How many of the fields that say what is wanted differ: in value, or because only one side has
+/// them.
 std::size_t difference(const Key& wanted, const Key& other) {
   const auto front = [](const Key& key) {
     return std::span(key.fields).first(std::min(key.portable_fields, key.fields.size()));
