@@ -67,7 +67,7 @@ DynamicLibrary open_library(const NvrtcOptions& options, std::string& tried) {
     return false;
   };
   if (!options.library.empty()) {
-    opens(options.library);  // a wish is not replaced by something else
+    opens(options.library);  // an explicit choice is not replaced by something else
     return library;
   }
   for (const std::string& root : options.cuda_roots) {

@@ -12,8 +12,8 @@ namespace kiln::codegen::llvm_host {
 /// waits there; then all go on behind it.
 ///
 /// No thread does anything else or in another order than before; only the order among threads
-/// changes, of which a kernel may assume nothing between two barriers. A loop qualifies if it
-/// cannot be come to twice between two suspensions: so all threads that wait at its head have
+/// changes, of which a kernel may assume nothing between two barriers. A loop qualifies only if no
+/// thread can reach it twice between two suspensions. Then all threads that wait at its head have
 /// turned it equally often, and a counter that grows by a fixed step is `start + round * step`.
 void pause_in_loops(llvm::Function& kernel);
 
