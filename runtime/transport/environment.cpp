@@ -91,8 +91,8 @@ std::string_view slurm_step(const Lookup& environment) {
   return first_set(environment, {"SLURM_STEP_ID", "SLURM_STEPID"});
 }
 
-/// Only within a step is there a process per task; a batch script and a shell of an allocation have
-/// some of the variables, too.
+/// Only a step has a process per task. A batch script and the shell of an allocation have some of
+/// the variables, too.
 bool in_slurm_step(const Lookup& environment) {
   return !environment("SLURM_PROCID").empty() && !slurm_step(environment).empty();
 }
