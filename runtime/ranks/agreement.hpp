@@ -137,7 +137,7 @@ class Agreement {
   Actions finish_defaults(RankFailure why);
   Actions give_up(RankFailure why, Time now);
 
-  /// Breaks this end, unless it is already; the decision follows.
+  /// Breaks this end, unless it is broken already; the decision follows.
   Actions abort_with(RankFailure why);
 
   Exchange exchange(Phase phase, Exchange::Kind kind, Time deadline);

@@ -51,8 +51,8 @@ struct FixedText {
   }
 };
 
-/// Before the agreement: which winners a rank would use. However many subjects there are, it has
-/// one size, which never changes: some share a place.
+/// Before the agreement: which winners a rank would use. Its size never changes, however many
+/// subjects there are: some share a place.
 struct HeldMessage {
   static constexpr std::size_t kPlaces = 64;
 
