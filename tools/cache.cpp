@@ -94,7 +94,7 @@ int trim(const Context& context, const std::string& max_size) {
   return kDone;
 }
 
-/// An empty list must not stand for a store that may not be looked into.
+/// A store that may not be read must not look like an empty one.
 std::vector<StoreEntry> entries_of(const Context& context, const std::string& prefix) {
   const Cache cache(context.store);
   if (const StoreStatistics s = cache.stats(); s.memory_only && context.store.disk)

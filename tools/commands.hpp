@@ -21,14 +21,14 @@ struct Context {
   StoreOptions store;  ///< from --cache-dir, --no-cache, --root, --bundle-key
   bool json = false;
   bool verbose = false;
-  bool answers = true;  ///< of the ranks of a job one alone writes to standard output and to files
+  bool answers = true;       ///< true on the one rank of a job that writes output and files
   std::function<int()> run;  ///< set by the subcommand that was named
 
   /// Warnings, and with --verbose everything, to standard error.
   LogSink log() const;
 };
 
-/// What is thrown, as the command tells it.
+/// An exception, as the command reports it.
 struct Fault {
   ExitCode code;
   std::string what;
@@ -37,7 +37,8 @@ struct Fault {
 Fault fault_of(const std::exception& error);
 /// To standard error, and with --json to standard output. Its exit code.
 int report(const Context& context, const Fault& fault);
-/// A list that was cut off must not look like a whole one. @throws EnvironmentError
+/// Flushes standard output: a list that was cut off must not look complete. @throws
+/// EnvironmentError
 void flush_output();
 
 void add_doctor(CLI::App& app, Context& context);
