@@ -28,7 +28,8 @@ class PublicKey;
 class Bundle final : public Root {
  public:
   /// Maps the file, checks its header, bucket tables and (if a key is given) signature. Anything
-  /// but a regular file that nobody but its owner may write is refused; links to one are followed.
+  /// but a regular file that only its owner may write to is refused; links to such a file are
+  /// followed.
   static std::variant<std::unique_ptr<Bundle>, Failure> open(
       const std::filesystem::path& path, const std::filesystem::path& public_key = {});
 

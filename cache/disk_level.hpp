@@ -47,7 +47,7 @@ struct ReadFile {
   enum class Status {
     absent,
     read,
-    damaged,  ///< something is there that is no readable file of ours; `failure` says what
+    damaged,  ///< something is there that is not a readable file of ours; `failure` says what
     failed,   ///< the directory or the disk refused; `failure` says why
   };
   Status status = Status::absent;

@@ -16,7 +16,7 @@
 
 namespace kiln::cache {
 
-/// Status, reason and key of a file of either kind, for those who need no payload.
+/// Status, reason and key of a file of either kind, for callers that need no payload.
 struct Summary {
   DecodeStatus status = DecodeStatus::damaged;
   std::string why;

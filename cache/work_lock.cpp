@@ -63,7 +63,7 @@ ProcessIdentity holder_in(const std::string& text) {
 /// What lies under a lock's name.
 struct Look {
   enum class What { absent, lock, strange } what;
-  std::string text;  ///< of locks; empty if its maker has not come to write it
+  std::string text;  ///< of locks; empty if its maker has not written it yet
 };
 
 Look look_at(int directory, const std::string& name) {

@@ -19,7 +19,7 @@ namespace kiln::cache {
 struct LockTimes {
   std::chrono::milliseconds beat{500};  ///< between signs of life of a holder
   /// Without a sign of life for this long, by the waiter's own steady clock, a holder counts as
-  /// gone. 0: nobody waits.
+  /// gone. 0: never wait.
   std::chrono::milliseconds deadline{5000};
   /// The longest wait, even for a holder that gives signs of life.
   std::chrono::milliseconds longest{std::chrono::minutes(10)};

@@ -7,9 +7,9 @@ namespace kiln::codegen::llvm_host {
 
 /// LLVM vectorises innermost loops, so a loop inside a thread hides the loop over threads. Where
 /// the two may change places with profit, this puts a *pause* at the loop's head and one behind its
-/// exit: a suspension that waits for nobody and is dealt with inside the region's function. There
-/// all threads come to the head first; then each round turns the loop once for every thread that
-/// waits there; then all go on behind it.
+/// exit: a suspension that does not wait for other threads and is handled inside the region's
+/// function. There all threads come to the head first; then each round turns the loop once for
+/// every thread that waits there; then all go on behind it.
 ///
 /// No thread does anything else or in another order than before; only the order among threads
 /// changes, of which a kernel may assume nothing between two barriers. A loop qualifies only if no

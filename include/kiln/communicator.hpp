@@ -3,7 +3,7 @@
 //   std::vector<std::byte> all(comm.size() * mine.size());
 //   if (auto failure = comm.gather(mine, all, kiln::deadline_in(10))) return failure->describe();
 //
-// An engine with a communicator of its own may implement this class; Kiln's own are in
+// An engine with its own communicator may implement this class; Kiln's communicators are in
 // communicators.hpp.
 #pragma once
 

@@ -104,8 +104,8 @@ struct KernelDefinition {
   std::function<double(std::span<const std::int64_t>)> bytes;  ///< least bytes moved for a problem
   /// A guess, before anything is compiled, at how long an allowed config takes: in seconds or any
   /// unit that grows with them; +infinity when it cannot work; NaN, for all configs on a device, to
-  /// leave it to the general model. It decides what is tried first, not who wins. Pure, called from
-  /// several threads. Empty: the general model.
+  /// leave it to the general model. It decides what is tried first, not what wins. Pure, called
+  /// from several threads. Empty: the general model.
   std::function<double(std::span<const std::int64_t> config, std::span<const std::int64_t> problem,
                        const DeviceLimits&)>
       cost;

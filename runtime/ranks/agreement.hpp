@@ -54,7 +54,7 @@
 
 namespace kiln::runtime::ranks {
 
-/// @throws UserError naming what makes no sense for a job of so many ranks.
+/// @throws UserError naming what makes no sense for a job of this size.
 void check(const RankOptions& options, int size);
 
 /// Copyable, so that every continuation of a state can be explored.

@@ -34,7 +34,7 @@ struct Identity {
 std::uint64_t short_digest(std::string_view text);
 std::uint64_t short_digest(std::span<const std::byte> bytes);
 
-/// A text of fixed size; what is longer is cut, what is no text becomes spaces.
+/// A text of fixed size; a longer text is cut, and bytes that are not text become spaces.
 template <std::size_t Size>
 struct FixedText {
   std::array<char, Size> chars{};

@@ -33,7 +33,8 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 std::vector<std::byte> encode_record(const Record& record);
-/// Of a fixed size for so many candidates. Never throws: what makes no sense does not `answer`.
+/// The size depends on the number of candidates only. Never throws: a record that makes no sense
+/// does not `answer`.
 Record decode_record(std::span<const std::byte> bytes);
 
 struct Choice {

@@ -227,7 +227,8 @@ class BlockRun {
       rest &= ~group;
     }
     if (released) return released;
-    // __activemask waits for nobody, so it goes when nothing else does: the lanes at one place.
+    // __activemask does not wait for other lanes, so it is resolved when nothing else can be: for
+    // the lanes at one place.
     for (std::uint32_t rest = active; rest;) {
       const std::uint32_t id =
           frame_.next[begin + static_cast<std::uint32_t>(std::countr_zero(rest))];

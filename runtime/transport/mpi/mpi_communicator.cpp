@@ -334,7 +334,7 @@ __attribute__((visibility("default"))) kiln::Communicator* kiln_mpi_open(
   kiln::Process& process = kiln::Process::get();
   error = process.start();
   if (!error.empty()) return nullptr;
-  // The handles outlive a copy that nobody waits for any more.
+  // The handles outlive a copy that is not waited for any more.
   auto* copies = new MPI_Comm[2]{MPI_COMM_NULL, MPI_COMM_NULL};
   for (int i = 0; i < 2; ++i)
     if (!kiln::copy_world(copies[i], deadline)) {
