@@ -22,7 +22,7 @@ namespace kiln {
 struct StoreOptions {
   /// Empty: $KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln, else memory only.
   /// Created with mode 0700 at the first write. It must belong to the process's effective user, be
-  /// writable by nobody else, and not be a symbolic link (its parents may be).
+  /// writable by no other user, and not be a symbolic link (its parents may be).
   std::filesystem::path directory{};
   bool disk = true;  ///< false: no writable store; roots are still read
   /// Read-only stores, asked in this order after the writable one: bundles and cache directories.
