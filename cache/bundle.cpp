@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kMakeAgain = "make the bundle again, or take it out of the roots";
 
-/// A file's bytes as long as somebody holds this.
+/// Keeps a file's bytes mapped for as long as this exists.
 class Map {
  public:
   Map(int fd, std::size_t size) : size_(size) {

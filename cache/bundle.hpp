@@ -28,7 +28,8 @@ class PublicKey;
 class Bundle final : public Root {
  public:
   /// Maps the file, checks its header, bucket tables and (if a key is given) signature. Anything
-  /// but a regular file that nobody but its owner may write is refused; links to one are followed.
+  /// but a regular file that only its owner may write to is refused; links to such a file are
+  /// followed.
   static std::variant<std::unique_ptr<Bundle>, Failure> open(
       const std::filesystem::path& path, const std::filesystem::path& public_key = {});
 
@@ -38,7 +39,7 @@ class Bundle final : public Root {
   void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) override;
   std::uint64_t count(EntryKind kind) override;
 
-  /// Why it may not be trusted by those who trust `key`; nothing if it may.
+  /// Why a program that trusts `key` may not trust the bundle; nothing if it may.
   std::optional<Failure> distrust(const PublicKey& key) const;
   /// A Failure when the manifest is damaged.
   std::variant<BundleInfo, Failure> info() const;
@@ -61,7 +62,7 @@ class Bundle final : public Root {
 /// Collects entries and writes them as one file.
 class BundleWriter {
  public:
-  /// Of equal keys and kinds the first stays. `payload` as RootEntry's.
+  /// Where key and kind are equal, the first entry stays. `payload` as RootEntry's.
   void add(EntryKind kind, const Key& key, Bytes payload);
 
   /// Temp file, fsync, rename. A link at `path` is replaced, not followed; a directory, device or

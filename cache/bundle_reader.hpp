@@ -1,5 +1,5 @@
-// Reads the bytes of a bundle, wherever they come from, and believes none of them: everything is
-// within bounds, and nothing is handed out whose hashes do not fit.
+// Reads the bytes of a bundle, wherever they come from, and trusts none of them: every access is
+// within bounds, and nothing is handed out unless its hashes match.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ namespace kiln::cache {
 /// in what is read, and memory in one key, however hostile the file. Nothing throws but bad_alloc.
 class BundleReader {
  public:
-  /// Checks the header and the bucket tables. `file` must outlive the reader. A text says why not,
-  /// to follow the file's name.
+  /// Checks the header and the bucket tables. `file` must outlive the reader. Returns a text that
+  /// says why not, meant to follow the file's name.
   static std::variant<BundleReader, std::string> open(std::span<const std::byte> file);
 
   const BundleHeader& header() const { return header_; }
@@ -35,7 +35,7 @@ class BundleReader {
   std::optional<BundleRow> find(EntryKind kind, const Digest& digest) const;
   /// In the order of the file.
   std::vector<BundleRow> find_portable(EntryKind kind, const Digest& portable) const;
-  /// In the order of the file; false from `visit` ends it. Returns whether all rows were whole.
+  /// In the order of the file; `visit` returns false to stop. Returns whether all rows were whole.
   bool each_row(const std::function<bool(const BundleRow&)>& visit) const;
 
   std::optional<Key> key(const BundleRow& row) const;

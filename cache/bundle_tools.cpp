@@ -28,7 +28,7 @@ T value_or_raise(std::variant<T, Failure> result) {
   return std::get<T>(std::move(result));
 }
 
-/// Nothing unless `text` is JSON. Nesting is bounded, as what writes JSON calls itself.
+/// Nothing unless `text` is JSON. Nesting is bounded because the JSON writer is recursive.
 std::optional<nlohmann::json> parse_record(std::span<const std::byte> text) {
   using nlohmann::json;
   constexpr int kDepth = 256;
@@ -88,7 +88,7 @@ std::size_t extract_bundle(const std::filesystem::path& bundle,
   StoreOptions options;
   options.directory = directory;
   options.memory_bytes = 0;
-  options.max_bytes = ~std::uint64_t{0};  // what was there is not to make room
+  options.max_bytes = ~std::uint64_t{0};  // what was there must not be evicted to make room
   cache::Store store(options);
   std::size_t entries = 0;
   const auto failure = opened->each_entry([&](EntryKind kind, cache::RootEntry entry) {

@@ -17,7 +17,7 @@ namespace kiln::cache {
 namespace {
 
 /// A bundle is a product, not part of a private cache: it gets the mode that any output file gets,
-/// though never one that its readers refuse. What lies at its name and is no file stays.
+/// though never one that its readers refuse. Anything at its name that is not a file stays.
 class OutputFiles : public FileSystem {
  public:
   int create(int directory, const char* name) override {

@@ -1,4 +1,4 @@
-// Opening directories so that nobody else can have a hand in what is read from them.
+// Opens directories such that no other user can tamper with what is read from them.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,9 @@ struct GuardedDirectory {
   std::optional<Failure> failure;
 };
 
-/// Opens `name` relative to `parent` (AT_FDCWD: as it is). Refused: anything that is no directory,
-/// a symbolic link, another user's unless `owner` allows it (also when running as root), writable
-/// by group or others. `path` is for messages only.
+/// Opens `name` relative to `parent` (AT_FDCWD: as it is). Refused: anything that is not a
+/// directory, a symbolic link, another user's directory unless `owner` allows it (also when running
+/// as root), writable by group or others. `path` is for messages only.
 GuardedDirectory open_guarded(int parent, const std::string& name, const std::string& path,
                               Owner owner = Owner::self);
 

@@ -9,9 +9,9 @@
 
 namespace kiln::cache {
 
-/// A cache directory that is only read, and whose entries' time stamps are left alone. It may be
-/// anybody's; refused is what is no directory or may be written by group or others. A link to a
-/// directory is followed here, nowhere below.
+/// A cache directory that is only read, and whose entries' time stamps are left alone. It may
+/// belong to any user. Anything that is not a directory, or that group or others may write to, is
+/// refused. A link to a directory is followed here, nowhere below.
 std::variant<std::unique_ptr<Root>, Failure> make_directory_root(const std::filesystem::path& path);
 
 }  // namespace kiln::cache

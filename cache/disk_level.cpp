@@ -54,7 +54,7 @@ ReadFile forbidden(std::string what) {
 
 ReadFile failed(Failure failure) { return {ReadFile::Status::failed, {}, {}, std::move(failure)}; }
 
-/// Whether a stamp says too little of when the file was last used. One from the future does: some
+/// Whether a stamp is too far off to say when the file was last used. One from the future is: some
 /// clock was set back.
 bool is_outdated(const Stamp& stamp) {
   timespec now{};
@@ -108,7 +108,7 @@ DiskLevel::SharedFd DiskLevel::locks(bool create) {
 
 /// Sets `path` to the shard's, also where it is not there.
 GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name, std::string& path) {
-  // Text and not a path: taking paths apart would cost a hit as much as its system calls.
+  // Text and not a path: taking paths apart would cost as much as the system calls of a hit.
   path = directory_.native() + '/' + kVersionDirectory + '/' + directory_name(kind);
   std::optional<Failure> failure;
   const SharedFd parent = inner_directory(index(kind), false, failure);

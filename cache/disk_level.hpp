@@ -47,7 +47,7 @@ struct ReadFile {
   enum class Status {
     absent,
     read,
-    damaged,  ///< something is there that is no readable file of ours; `failure` says what
+    damaged,  ///< something is there that is not a readable file of ours; `failure` says what
     failed,   ///< the directory or the disk refused; `failure` says why
   };
   Status status = Status::absent;
@@ -58,7 +58,7 @@ struct ReadFile {
 };
 
 /// Safe from any number of threads and processes. Reading creates nothing; the directory is made at
-/// the first write. Nothing here throws, except for want of memory.
+/// the first write. Nothing here throws, except when memory runs out.
 class DiskLevel {
  public:
   /// `directory` must be absolute and without a trailing slash; empty: nothing is ever found or
@@ -74,7 +74,8 @@ class DiskLevel {
   /// At most `limit` bytes from the front.
   ReadFile read(EntryKind kind, const std::string& hex,
                 std::size_t limit = std::numeric_limits<std::size_t>::max());
-  /// As read, of all. Counts as use: a time stamp an hour off is set to now, if it may be.
+  /// As read(), of the whole file. Counts as use: a time stamp that is an hour off is set to now,
+  /// if that is permitted.
   ReadFile use(EntryKind kind, const std::string& hex);
   /// Of a regular file; nothing if there is none.
   std::optional<Stamp> stamp(EntryKind kind, const std::string& hex);

@@ -39,7 +39,7 @@ std::vector<std::byte> encode_entry(const Key& key, std::span<const std::byte> p
 /// Never throws on account of `file`, never reads past it.
 DecodedEntry decode_entry(std::span<const std::byte> file);
 
-/// The first bytes of an entry, read without the rest: nothing vouches for them but the whole.
+/// The first bytes of an entry, read without the rest: only the whole entry can be verified.
 struct EntryFront {
   std::uint32_t version = 0;  ///< 0: not an entry
   std::optional<Key> key;     ///< of the versions that are read, if all of it is there

@@ -16,7 +16,7 @@
 
 namespace kiln::cache {
 
-/// Status, reason and key of a file of either kind, for those who need no payload.
+/// Status, reason and key of a file of either kind, for callers that need no payload.
 struct Summary {
   DecodeStatus status = DecodeStatus::damaged;
   std::string why;
@@ -29,7 +29,7 @@ Summary summarize(EntryKind kind, std::span<const std::byte> file);
 /// such keys apart.
 bool same_key(EntryKind kind, const Key& found, const Key& wanted);
 
-/// The key of a file, reading no more of a binary than its front: nothing vouches for it until the
+/// The key of a file, reading no more of a binary than its front: it is not verified until the
 /// whole is read. Nothing for what is damaged or of another version, or under another name.
 std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex);
 

@@ -21,8 +21,8 @@ using What = DiskLevel::Found::What;
 
 constexpr const char* kLockName = "evict";
 
-/// How much may be written between two looks: little against the limit, for many processes write at
-/// the same time, and much against what a look costs.
+/// How much may be written between two looks: little compared with the limit, because many
+/// processes write at the same time, and much compared with what a look costs.
 std::uint64_t interval(std::uint64_t limit) { return std::max<std::uint64_t>(limit / 256, 1); }
 
 /// Now by the clock that stamps files here, which need not be this machine's.
@@ -51,7 +51,8 @@ struct Candidate {
 
 }  // namespace
 
-/// Looks at as few shards as tell. Entries spread evenly over them, since their names are digests.
+/// Looks at as few shards as suffice. Entries spread evenly over them, since their names are
+/// digests.
 bool Evictor::is_too_large() {
   constexpr std::uint64_t kEnough = 2000;  // entries that stand for all
   constexpr double kSurely = 0.8;          // of the limit, by an estimate from kEnough

@@ -17,11 +17,11 @@ class Evictor {
   /// `disk` must outlive it; `limit` in bytes.
   Evictor(DiskLevel& disk, std::uint64_t limit) : disk_(disk), limit_(limit) {}
 
-  /// To be told of every entry written. Now and then it looks how large the directory is, and when
-  /// it is too large goes down to nine tenths of the limit, unless another process is at it.
+  /// Call this for every entry written. Now and then it looks how large the directory is. If that
+  /// is too large, it evicts down to nine tenths of the limit, unless another process is doing so.
   void wrote(std::uint64_t bytes);
-  /// Goes down to `target` bytes, and sweeps abandoned files. `problem`: why, if so, a part of the
-  /// directory could not be looked at.
+  /// Goes down to `target` bytes, and sweeps abandoned files. `problem`: why a part of the
+  /// directory could not be looked at, if one could not.
   TrimReport trim(std::uint64_t target, std::string& problem);
 
   std::uint64_t limit() const { return limit_; }

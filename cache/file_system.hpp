@@ -1,5 +1,5 @@
-// The system calls of the store that can fail for want of space, rights or luck, behind one table,
-// so that tests can make each of them fail or stop at it.
+// The system calls of the store that can fail for lack of space or permission, behind one table, so
+// that tests can make each of them fail or stop there.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Which entries of a cache directory are of what is wanted: names by Key::portable, since files are
-// named by the whole key.
+// Finds entries of a cache directory by what is wanted: file names by Key::portable, since files
+// are named by the whole key.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace kiln::cache {
 
-/// Safe from any number of threads. What it says is a hint: entries come, go and are damaged.
+/// Safe from any number of threads. Its answers are hints: entries come, go and are damaged.
 class KeyIndex {
  public:
   /// `disk` must outlive it.

@@ -1,15 +1,17 @@
 #include "cache/location.hpp"
 
-#include <cstdlib>
 #include <system_error>
 #include <vector>
 
 #include <pwd.h>
 #include <unistd.h>
 
+#include "kiln/detail/environment.hpp"
+
 namespace kiln::cache {
 
 namespace fs = std::filesystem;
+using detail::environment;
 
 namespace {
 
@@ -34,18 +36,13 @@ Location normal(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string_view from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 Location locate(const std::filesystem::path& named) {
   if (!named.empty()) return normal(named);
-  if (const fs::path path = from_environment("KILN_CACHE_DIR"); !path.empty()) return normal(path);
-  // The XDG specification has relative values ignored.
-  if (const fs::path path = from_environment("XDG_CACHE_HOME"); path.is_absolute())
+  if (const fs::path path = environment("KILN_CACHE_DIR"); !path.empty()) return normal(path);
+  // The XDG specification says to ignore relative values.
+  if (const fs::path path = environment("XDG_CACHE_HOME"); path.is_absolute())
     return normal(path / "kiln");
-  if (const fs::path path = from_environment("HOME"); path.is_absolute())
+  if (const fs::path path = environment("HOME"); path.is_absolute())
     return normal(path / ".cache" / "kiln");
   if (auto path = home_of_user(); path.is_absolute()) return normal(path / ".cache" / "kiln");
   return {{}, "HOME is not set and this user has no home directory"};

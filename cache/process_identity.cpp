@@ -59,7 +59,8 @@ bool is_dead(const ProcessIdentity& other, const ProcessIdentity& self) {
   const ProcessState now = state_of(std::to_string(other.pid));
   if (now.state == 0) return false;
   if (other.start != 0 && now.start != other.start) return true;
-  // Ended, but its parent has not asked. Threads may go on after the first one ended.
+  // It has ended, but its parent has not waited for it. Threads may go on after the first one
+  // ended.
   return (now.state == 'Z' || now.state == 'X') && now.threads <= 1;
 }
 

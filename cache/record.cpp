@@ -52,8 +52,8 @@ std::optional<Digest> read_digest(const json& value) {
   return digest;
 }
 
-/// Whether arrays and objects lie deeper within each other than any record's: the library that
-/// copies and prints them calls itself for each level.
+/// Whether arrays and objects are nested more deeply than those of any record: the library that
+/// copies and prints them recurses for each level.
 bool nested_too_deeply(std::string_view text) {
   constexpr int kDeepest = 100;
   int depth = 0;

@@ -15,8 +15,9 @@ struct RegularFile {
   std::uint64_t size = 0;  ///< in bytes, when it was opened
 };
 
-/// Opens for reading, following links; never waits for the other end of a FIFO. Refused: what is no
-/// regular file, or may be written by group or others. `what` is for messages: "a bundle".
+/// Opens for reading, following links; never waits for the other end of a FIFO. Refused: anything
+/// that is not a regular file, or that group or others may write to. `what` is for messages: "a
+/// bundle".
 std::variant<RegularFile, Failure> open_regular(const std::filesystem::path& path,
                                                 const char* what);
 

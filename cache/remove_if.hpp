@@ -15,10 +15,10 @@ enum class Removal {
   failed,  ///< errno says why
 };
 
-/// `is_meant(name)` is asked of the file under its own name, then once more under a temporary one,
-/// where nobody replaces it any more. What then turns out to be another file goes back to its name,
-/// or, if meanwhile a third has taken that, is removed as replaced. Nobody's file is lost, but for
-/// an instant it may not be found.
+/// Calls `is_meant(name)` for the file under its own name, then once more under a temporary one,
+/// where nobody can replace it. If it then turns out to be another file, it gets its name back, or
+/// is removed as replaced if a third file has taken that name meanwhile. No file is lost, but for
+/// an instant one may not be found.
 Removal remove_if(FileSystem& fs, int directory, const std::string& name,
                   const std::function<bool(const std::string& name)>& is_meant);
 

@@ -10,7 +10,8 @@ namespace kiln::cache {
 
 std::variant<std::unique_ptr<Root>, Failure> open_root(const std::filesystem::path& path,
                                                        const std::filesystem::path& public_key) {
-  // What it is may change before it is opened; each way of opening refuses what is not its own.
+  // What lies there may change before it is opened; each way of opening refuses what the other is
+  // for.
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     if (!public_key.empty())

@@ -32,7 +32,7 @@ class Root {
   virtual std::optional<RootEntry> find(EntryKind kind, const Key& key) = 0;
   /// Every entry with this Key::portable, in a fixed order.
   virtual std::vector<RootEntry> find_portable(EntryKind kind, const Digest& portable) = 0;
-  /// Every key, without reading payloads; false from `visit` ends it.
+  /// Every key, without reading payloads; `visit` returns false to stop.
   virtual void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) = 0;
   /// Entries of a kind.
   virtual std::uint64_t count(EntryKind kind) = 0;

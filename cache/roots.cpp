@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cache/location.hpp"
+#include "kiln/detail/environment.hpp"
 
 namespace kiln::cache {
 namespace {
@@ -22,8 +22,8 @@ std::vector<std::filesystem::path> split(std::string_view paths) {
 
 Roots::Roots(const StoreOptions& options)
     : log_(options.log),
-      named_(options.roots.empty() ? split(from_environment("KILN_ROOTS")) : options.roots),
-      public_key_(options.bundle_key.empty() ? from_environment("KILN_BUNDLE_KEY")
+      named_(options.roots.empty() ? split(detail::environment("KILN_ROOTS")) : options.roots),
+      public_key_(options.bundle_key.empty() ? detail::environment("KILN_BUNDLE_KEY")
                                              : options.bundle_key) {}
 
 const std::vector<std::unique_ptr<Root>>& Roots::usable() {

@@ -19,8 +19,8 @@ namespace kiln::cache {
 
 using Signature = std::array<std::byte, 64>;
 
-/// Safe from any number of threads. Loading refuses what is no regular file, is writable by others,
-/// is larger than 64 KiB or holds no Ed25519 key; it never asks for a password.
+/// Safe from any number of threads. Loading refuses a file that is not regular, is writable by
+/// others, is larger than 64 KiB or holds no Ed25519 key; it never asks for a password.
 class PublicKey {
  public:
   static std::variant<PublicKey, Failure> load(const std::filesystem::path& pem);

@@ -13,9 +13,9 @@ namespace kiln::cache {
 template <class Key, class Outcome>
 class SingleFlight {
  public:
-  /// Runs `work` unless another thread is at it for this key; then waits and returns that one's
-  /// outcome, or throws what it threw. A later call works anew. `work` must not ask for its own
-  /// key.
+  /// Runs `work` unless another thread is doing so for this key; in that case waits for that thread
+  /// and returns its outcome, or throws what it threw. A later call runs `work` again. `work` must
+  /// not ask for its own key.
   template <class Work>
   Outcome run(const Key& key, Work&& work) {
     auto [mine, theirs] = board(key);
@@ -33,7 +33,7 @@ class SingleFlight {
  private:
   struct Boarded {
     std::optional<std::promise<Outcome>> mine;  ///< the caller is to work
-    std::shared_future<Outcome> theirs;         ///< somebody else is at it
+    std::shared_future<Outcome> theirs;         ///< another thread is working
   };
 
   Boarded board(const Key& key) {
@@ -47,7 +47,8 @@ class SingleFlight {
 
   template <class Work>
   Outcome fly(const Key& key, std::promise<Outcome>& mine, Work& work) {
-    // Whoever asks after landing sees what the work left behind (the store), not its promise.
+    // A caller that comes after landing must see what the work left behind (the store), not its
+    // promise.
     const auto land = [&] {
       std::lock_guard lock(mutex_);
       flights_.erase(key);

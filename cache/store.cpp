@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "cache/entry_file.hpp"
 #include "cache/record.hpp"
 #include "cache/size.hpp"
+#include "kiln/detail/environment.hpp"
 
 namespace kiln::cache {
 namespace {
@@ -23,7 +23,8 @@ using What = DiskLevel::Found::What;
 constexpr std::size_t kMostConsidered = 10000;
 constexpr std::uint64_t kDefaultSize = std::uint64_t{5} << 30;
 
-/// How many of the fields that say what is wanted differ: other value, or there only once.
+/// How many of the fields that say what is wanted differ: in value, or because only one side has
+/// them.
 std::size_t difference(const Key& wanted, const Key& other) {
   const auto front = [](const Key& key) {
     return std::span(key.fields).first(std::min(key.portable_fields, key.fields.size()));
@@ -55,8 +56,8 @@ Store::Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location loca
 
 std::uint64_t Store::size_limit(const StoreOptions& options) {
   if (options.max_bytes != 0) return options.max_bytes;
-  const char* text = std::getenv("KILN_CACHE_SIZE");
-  if (text == nullptr || *text == '\0') return kDefaultSize;
+  const std::string_view text = detail::environment("KILN_CACHE_SIZE");
+  if (text.empty()) return kDefaultSize;
   const auto size = parse_size(text);
   if (!size && options.log)
     options.log(LogLevel::warning, "cache: KILN_CACHE_SIZE is '" + std::string(text) +

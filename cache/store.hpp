@@ -53,8 +53,8 @@ class Store {
   WorkLock::Outcome lock(EntryKind kind, const Key& key, WorkLock& lock,
                          const std::function<bool()>& give_up = {});
 
-  /// The first entry of what `portable` says is wanted whose whole key is accepted: from the roots,
-  /// and with `own` from memory and the writable store before them. For where the rest of the key
+  /// The first entry for what `portable` says is wanted whose whole key is accepted: with `own`
+  /// from memory and the writable store, then from the roots. For use where the rest of the key
   /// cannot be known. The payload of a record is its JSON text.
   std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, bool own,
                                          const std::function<bool(const Key&)>& accept);
@@ -64,8 +64,8 @@ class Store {
   std::optional<Key> closest(EntryKind kind, const Key& wanted,
                              const std::function<bool(const Key&)>& accept);
   bool has_roots() const noexcept;
-  /// The same number wherever this writable store is seen from, hardly that of another one.
-  /// Nothing without a writable directory. Creates a file.
+  /// The same number wherever this writable store is seen from; another store has almost certainly
+  /// another number. Nothing without a writable directory. Creates a file.
   std::optional<std::uint64_t> identity();
   /// Why roots that were named are not used; empty if all are.
   std::vector<std::string> root_problems();

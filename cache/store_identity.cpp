@@ -29,7 +29,7 @@ std::optional<std::uint64_t> read_identity(int directory) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + 16, value, 16);
   if (error != std::errc() || end != text.data() + 16 || value == 0) return {};
-  // The copy of a store is another one, though its files are the same.
+  // A copy of a store is another store, although its files are the same.
   value ^= static_cast<std::uint64_t>(status.st_ino) * 0x9e3779b97f4a7c15;
   return value != 0 ? value : 1;
 }

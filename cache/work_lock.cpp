@@ -63,7 +63,7 @@ ProcessIdentity holder_in(const std::string& text) {
 /// What lies under a lock's name.
 struct Look {
   enum class What { absent, lock, strange } what;
-  std::string text;  ///< of locks; empty if its maker has not come to write it
+  std::string text;  ///< of locks; empty if its maker has not written it yet
 };
 
 Look look_at(int directory, const std::string& name) {
@@ -81,7 +81,7 @@ Look look_at(int directory, const std::string& name) {
   return {Look::What::lock, std::string(buffer.data(), static_cast<std::size_t>(size))};
 }
 
-/// Whether a holder counts as gone, by what is seen in its file and by nothing but our own clock.
+/// Whether a holder counts as gone, judged by its file and by our own clock only.
 class Watch {
  public:
   explicit Watch(const LockTimes& times) : times_(times) {}
@@ -91,7 +91,7 @@ class Watch {
       text_ = text;
       changed_ = now;
     } else if (now - looked_ > std::max<Clock::duration>(times_.deadline / 2, kLongestPause * 4)) {
-      // It was us who stood still. The holder may have as well: it gets the time for a beat.
+      // This process was stopped. The holder may have been, too: it gets the time for a beat.
       changed_ = std::max(changed_, now - times_.deadline + 2 * times_.beat);
     }
     looked_ = now;
@@ -127,7 +127,7 @@ struct WorkLock::Held {
     });
   }
 
-  /// False: there is no thread to be had.
+  /// False: no thread can be started.
   bool start(milliseconds beat) try {
     // Signals are for the program's own threads.
     sigset_t all, old;
@@ -188,7 +188,7 @@ void WorkLock::release() noexcept {
   held_.reset();
 }
 
-/// Nothing: somebody else has it.
+/// Nothing: another process has it.
 std::optional<WorkLock::Outcome> WorkLock::create(DiskLevel& disk,
                                                   const DiskLevel::SharedFd& directory,
                                                   const std::string& name,
@@ -235,7 +235,8 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
     if (look.what == Look::What::strange || now >= end) return Outcome::unusable;
     if (look.what == Look::What::absent) {
       if (ready()) return Outcome::ready;
-      // Another waiter may just be taking it over: only if it stays away its holder has ended.
+      // Another waiter may just be taking it over: the holder has ended only if the file stays
+      // away.
       if (waited_ && was_absent) return Outcome::released;
       was_absent = true;
       try_to_create = !waited_;
@@ -257,7 +258,7 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
     }
     if (try_to_create) continue;
     waited_ = true;
-    // Many who wait for the same must not all look at the same moments.
+    // Processes that wait for the same entry must not all look at the same moments.
     const Clock::duration swing = pause / 4 * static_cast<int>(jitter() % 5) / 4;
     Clock::time_point next = now + pause - swing;
     if (look.what == Look::What::lock) next = std::min(next, watch.silent_from());

@@ -1,5 +1,5 @@
-// Who is making an entry, told to other processes by a file. It only saves work: no correctness
-// rests on it, and nobody who holds it can make others wait for longer than a deadline.
+// A lock file, which tells other processes which one is making an entry. It only saves work:
+// correctness does not depend on it, and no holder can make others wait for longer than a deadline.
 //
 //   <directory>/v1/locks/<hex>.lock     text: host, process, a random word, a count of heartbeats
 #pragma once
@@ -19,9 +19,9 @@ namespace kiln::cache {
 struct LockTimes {
   std::chrono::milliseconds beat{500};  ///< between signs of life of a holder
   /// Without a sign of life for this long, by the waiter's own steady clock, a holder counts as
-  /// gone. 0: nobody waits.
+  /// gone. 0: never wait.
   std::chrono::milliseconds deadline{5000};
-  /// However lively the holder is, nobody waits longer.
+  /// The longest wait, even for a holder that gives signs of life.
   std::chrono::milliseconds longest{std::chrono::minutes(10)};
 };
 
@@ -29,10 +29,10 @@ struct LockTimes {
 class WorkLock {
  public:
   enum class Outcome {
-    held,      ///< ours: nobody else was at it, or the one who was is gone
+    held,      ///< ours: no other process was making it, or that process is gone
     ready,     ///< `ready` came true while we waited
     released,  ///< the holder ended without making it: go on without a lock
-    unusable   ///< no lock to be had (disk, rights, planted file, waited too long): go on without
+    unusable   ///< no lock (disk, rights, planted file, waited too long): go on without one
   };
 
   static constexpr const char* kExtension = ".lock";

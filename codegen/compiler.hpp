@@ -39,7 +39,7 @@ class Compiler {
   /// which the content of included files stands, not their place.
   virtual std::vector<std::string> options(const Source& source, const Target& target) const = 0;
 
-  /// False where compiling takes no longer than looking the outcome up: no store keeps it then.
+  /// False if compiling takes no longer than a look-up: then no store keeps the binary.
   virtual bool worth_keeping() const noexcept { return true; }
 
   /// @throws EnvironmentError when the compiler itself cannot run (library missing, out of memory).

@@ -31,7 +31,7 @@ enum class SuspendKind : std::uint32_t {
   warp_exchange32 = 3,  ///< receive32[lane] = send32[lane] of the participants
   warp_exchange64 = 4,
   warp_ballot = 5,  ///< receive32 of the participants = lanes that sent non-zero
-  warp_active = 6,  ///< waits for nobody; receive32 = lanes that wait at the same place
+  warp_active = 6,  ///< does not wait; receive32 = lanes that wait at the same place
 };
 
 /// One block in flight, as its regions see it. Fields are written by the scheduler only, except for

@@ -81,8 +81,8 @@ std::vector<std::string> definitions(const KernelDefinition& kernel,
   return lines;
 }
 
-/// Behind the source: a macro of a parameter's name that the source defines has taken the place of
-/// what is passed, so that all configs would be the same code. The preprocessor knows for certain.
+/// Goes behind the source. A macro with a parameter's name that the source defines replaces what is
+/// passed, so that all configs would be the same code. Only the preprocessor knows for certain.
 std::string check_of_macros(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
   std::string text;
   const auto& parameters = kernel.space.parameters();
@@ -124,8 +124,8 @@ std::vector<std::string> own_folders(const KernelDefinition& kernel) {
   return dirs;
 }
 
-/// Messages and keys name the file, not its folder: a moved tree keeps its entries. A text's name
-/// is none that a file has: NVRTC takes an include of the program's own name for the program.
+/// Messages and keys name the file, not its folder: a moved tree keeps its entries. A text gets a
+/// name that no file has: NVRTC takes an include of the program's own name for the program.
 std::string shown_path(const KernelDefinition& kernel) {
   return kernel.source.file.empty() ? "<" + kernel.name + ">"
                                     : kernel.source.file.filename().string();

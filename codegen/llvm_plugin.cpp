@@ -1,12 +1,12 @@
 #include "codegen/llvm_plugin.hpp"
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
 
 #include "codegen/dynamic_library.hpp"
 #include "codegen/llvm/host_options.hpp"
+#include "kiln/detail/environment.hpp"
 #include "kiln/detail/installation.hpp"
 #include "kiln_llvm_identity.hpp"
 
@@ -14,7 +14,7 @@ namespace kiln::codegen {
 namespace {
 
 std::vector<std::filesystem::path> llvm_plugin_paths() {
-  if (const char* named = std::getenv("KILN_LLVM_PLUGIN"); named && *named) return {named};
+  if (const auto named = detail::environment("KILN_LLVM_PLUGIN"); !named.empty()) return {named};
   return detail::plugin_paths("libkiln_llvm.so");
 }
 

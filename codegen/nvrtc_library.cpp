@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 
 #include <sys/stat.h>
 
+#include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/installation.hpp"
 #include "kiln/error.hpp"
@@ -67,7 +67,7 @@ DynamicLibrary open_library(const NvrtcOptions& options, std::string& tried) {
     return false;
   };
   if (!options.library.empty()) {
-    opens(options.library);  // a wish is not replaced by something else
+    opens(options.library);  // an explicit choice is not replaced by something else
     return library;
   }
   for (const std::string& root : options.cuda_roots) {
@@ -140,15 +140,11 @@ const char* advice(nvrtcResult result) {
 
 NvrtcOptions NvrtcOptions::from_environment() {
   NvrtcOptions options;
-  const auto value = [](const char* name) {
-    const char* text = std::getenv(name);
-    return std::string(text ? text : "");
-  };
-  options.library = value("KILN_NVRTC");
-  for (const char* name : {"KILN_CUDA_ROOT", "CUDA_HOME", "CUDA_PATH"}) {
-    const std::string root = value(name);
-    if (!root.empty()) options.cuda_roots.push_back(root);
-  }
+  options.library = detail::environment("KILN_NVRTC");
+  constexpr detail::Variable kRoots[] = {"KILN_CUDA_ROOT", "CUDA_HOME", "CUDA_PATH"};
+  for (const detail::Variable root : kRoots)
+    if (const auto folder = detail::environment(root); !folder.empty())
+      options.cuda_roots.emplace_back(folder);
   options.cuda_roots.push_back(kDefaultRoot);
   if (const auto& toolkit = detail::installation().toolkit; !toolkit.empty())
     options.cuda_roots.push_back(toolkit.string());

@@ -1,11 +1,11 @@
 #include "kiln/paths.hpp"
 
-#include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include <dlfcn.h>
 
+#include "kiln/detail/environment.hpp"
 #include "kiln/detail/installation.hpp"
 
 namespace kiln {
@@ -64,8 +64,8 @@ std::vector<fs::path> plugin_paths(const char* file_name) {
 namespace {
 
 fs::path in_root_or(const char* in_root, const fs::path& installed) {
-  const char* root = std::getenv("KILN_ROOT");
-  return root && *root ? fs::path(root) / in_root : installed;
+  const std::string_view root = detail::environment("KILN_ROOT");
+  return root.empty() ? installed : fs::path(root) / in_root;
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ struct CubinVariable {
   bool operator==(const CubinVariable&) const = default;
 };
 
-/// In the order of the file; NVRTC keeps those that nobody uses. Empty when `cubin` is no 64-bit
-/// ELF file; never reads past its end.
+/// In the order of the file; NVRTC keeps those that are not used. Empty when `cubin` is not a
+/// 64-bit ELF file; never reads past its end.
 std::vector<CubinVariable> read_cubin_variables(std::span<const std::byte> cubin);
 
 /// A compiler's log, taken apart.

@@ -60,7 +60,7 @@ std::vector<Target> targets_that_run_on(const Target& target) {
   std::vector<Target> targets{target};
   if (target.kind == Target::Kind::host) {
     const auto place = std::find(kCpuLevels.begin(), kCpuLevels.end(), target.arch);
-    // `generic` is whatever the compiler takes for this machine's family, so that it is no level.
+    // `generic` is whatever the compiler uses for this machine's family, so it is not a level.
     if (place != kCpuLevels.end())
       for (auto level = place; level > kCpuLevels.begin() + 1;)
         targets.push_back({Target::Kind::host, *--level});

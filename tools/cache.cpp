@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/metric_table.hpp"
 #include "kiln/error.hpp"
 #include "tools/commands.hpp"
 #include "tools/entries.hpp"
@@ -31,14 +32,12 @@ int stats(const Context& context) {
                        {"binaries", root.binaries},
                        {"records", root.records},
                        {"problem", root.problem}});
-    print_json({{"directory", s.directory.string()},
+    json answer{{"directory", s.directory.string()},
                 {"memory_only", s.memory_only},
                 {"reason", s.reason},
-                {"binaries", s.binaries},
-                {"records", s.records},
-                {"bytes", s.bytes},
-                {"max_bytes", s.max_bytes},
-                {"roots", roots}});
+                {"roots", roots}};
+    kiln::detail::add_metrics(answer, kiln::detail::kStoreMetrics, s);
+    print_json(answer);
     return kDone;
   }
   print(format("directory  {}\nbinaries   {}\nrecords    {}\nbytes      {} ({} of {})\n",
@@ -95,7 +94,7 @@ int trim(const Context& context, const std::string& max_size) {
   return kDone;
 }
 
-/// An empty list must not stand for a store that may not be looked into.
+/// A store that may not be read must not look like an empty one.
 std::vector<StoreEntry> entries_of(const Context& context, const std::string& prefix) {
   const Cache cache(context.store);
   if (const StoreStatistics s = cache.stats(); s.memory_only && context.store.disk)

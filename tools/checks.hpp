@@ -25,7 +25,7 @@ CLI::Validator one_of(const std::map<std::string, Value>& words) {
   return CLI::Validator(look_up, all, "one of");
 }
 
-/// Whether a file can be written there is better known before minutes of work. Creates nothing.
+/// Checks, before minutes of work, whether a file can be written there. Creates nothing.
 /// @throws EnvironmentError that names `option`
 void check_writable(const std::string& option, const std::string& file);
 

@@ -1,10 +1,12 @@
 #include "kiln/cli.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 
 #include <nlohmann/json.hpp>
 
+#include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "kiln/version.hpp"
 #include "tools/commands.hpp"
@@ -24,10 +26,8 @@ LogSink Context::log() const {
 }
 
 nlohmann::json Fault::json() const {
-  const char* kind = code == kUserError          ? "user"
-                     : code == kEnvironmentError ? "environment"
-                                                 : "internal";
-  return {{"error", {{"kind", kind}, {"message", what}}}};
+  const auto meaning = std::ranges::find(kExitCodes, code, &ExitMeaning::code);
+  return {{"error", {{"kind", meaning->kind}, {"message", what}}}};
 }
 
 Fault fault_of(const std::exception& error) {
@@ -50,13 +50,15 @@ void flush_output() {
 
 namespace {
 
+using kiln::detail::format;
+
 int run_cli(int argc, char** argv, Context& context) {
   CLI::App app("Kiln: fires CUDA kernel templates into tuned kernels");
   app.require_subcommand(1);
-  app.footer(
-      "Exit codes: 0 done, 1 your mistake, 2 the environment, 3 a bug in Kiln, "
-      "130 interrupted (what was measured or compiled is kept; of several ranks what they agreed "
-      "on).");
+  std::string exit_codes;
+  for (const ExitMeaning& e : kExitCodes)
+    exit_codes += format("{}{} {}", exit_codes.empty() ? "" : ", ", int{e.code}, e.meaning);
+  app.footer("Exit codes: " + exit_codes + "; more in `kiln reference`.");
   app.set_version_flag("--version", "kiln " KILN_VERSION);
   app.add_flag("-v,--verbose", context.verbose, "Log everything to standard error");
   std::string directory, key;
@@ -83,6 +85,7 @@ int run_cli(int argc, char** argv, Context& context) {
   add_cache(app, context);
   add_replay(app, context);
   add_roofline(app, context);
+  add_reference(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

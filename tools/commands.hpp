@@ -11,16 +11,9 @@
 
 #include "kiln/registry.hpp"
 #include "kiln/runtime.hpp"
+#include "tools/exit_codes.hpp"
 
 namespace kiln::tools {
-
-enum ExitCode {
-  kDone = 0,
-  kUserError = 1,
-  kEnvironmentError = 2,
-  kInternalError = 3,
-  kInterrupted = 130
-};
 
 /// What all subcommands share.
 struct Context {
@@ -28,14 +21,14 @@ struct Context {
   StoreOptions store;  ///< from --cache-dir, --no-cache, --root, --bundle-key
   bool json = false;
   bool verbose = false;
-  bool answers = true;  ///< of the ranks of a job one alone writes to standard output and to files
+  bool answers = true;       ///< true on the one rank of a job that writes output and files
   std::function<int()> run;  ///< set by the subcommand that was named
 
   /// Warnings, and with --verbose everything, to standard error.
   LogSink log() const;
 };
 
-/// What is thrown, as the command tells it.
+/// An exception, as the command reports it.
 struct Fault {
   ExitCode code;
   std::string what;
@@ -44,7 +37,8 @@ struct Fault {
 Fault fault_of(const std::exception& error);
 /// To standard error, and with --json to standard output. Its exit code.
 int report(const Context& context, const Fault& fault);
-/// A list that was cut off must not look like a whole one. @throws EnvironmentError
+/// Flushes standard output: a list that was cut off must not look complete. @throws
+/// EnvironmentError
 void flush_output();
 
 void add_doctor(CLI::App& app, Context& context);
@@ -56,5 +50,6 @@ void add_bundle(CLI::App& app, Context& context);
 void add_cache(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 void add_roofline(CLI::App& app, Context& context);
+void add_reference(CLI::App& app, Context& context);
 
 }  // namespace kiln::tools

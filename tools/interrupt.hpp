@@ -8,8 +8,8 @@
 
 namespace kiln::tools {
 
-/// Takes SIGINT and SIGTERM for this process while it lives. Make it before any other thread is
-/// started: those inherit that the two signals are not delivered to them.
+/// Handles SIGINT and SIGTERM of this process while it exists. Create it before any other thread is
+/// started: threads inherit that the two signals are blocked.
 class Interrupt {
  public:
   Interrupt();

@@ -115,7 +115,7 @@ std::vector<NamedProblem> read_problems(const std::string& file, const Registry&
         problems.back().devices = on->get<std::vector<std::string>>();
     }
   } catch (const json::exception& unfit) {
-    // The library's own name for its error is none of the user's business.
+    // The user need not see the library's own name for its error.
     const std::string_view what = unfit.what();
     const auto text = what.find("] ");
     throw UserError(

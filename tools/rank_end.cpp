@@ -64,7 +64,7 @@ std::optional<RankFailure> RankEnd::begin(const std::string& trouble,
     const Deadline deadline = deadline_in(seconds);
     std::string why;
     base_ = settle_in(std::move(base_), folder, deadline, &why);
-    // Whether it was the folder or the transport that failed, an exchange tells.
+    // An exchange tells whether the folder or the transport failed.
     if (!settles())
       why = kiln::detail::format("--settle-in: {}",
                                  why.empty() ? "ranks cannot settle in " + folder.string() : why);

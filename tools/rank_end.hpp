@@ -31,7 +31,7 @@ class RankEnd final : public Communicator {
   std::optional<RankFailure> begin(const std::string& trouble, const std::filesystem::path& folder,
                                    double seconds);
 
-  /// Last, and collective: all have come to their end, and well. Waits for them.
+  /// Collective, called last: whether all ranks did well (`well`: this one did). Waits for them.
   bool all_well(bool well, double seconds);
 
   /// No call can succeed any more, and the transport cannot be shut down in good order.

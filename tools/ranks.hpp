@@ -29,7 +29,7 @@ std::unique_ptr<RankEnd> open_ranks(const RankRequest& request, const std::strin
 /// Of `auto` and `cuda`, the device of this process among those of its host; else `device`.
 std::string rank_device(const RankRequest& request, const std::string& device);
 
-/// By the launcher's word; 0 where there is none.
+/// As the launcher says; 0 without a launcher.
 int launched_rank(const RankRequest& request);
 
 }  // namespace kiln::tools

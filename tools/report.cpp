@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/metric_table.hpp"
 #include "kiln/report.hpp"
 
 namespace kiln::tools {
@@ -137,13 +138,8 @@ json report_json(const TuneResult& result, const Roofline* roofline) {
 }
 
 json to_json(const Roofline& roofline) {
-  json j{{"device", roofline.device},
-         {"gb_per_s", roofline.bytes_per_second * 1e-9},
-         {"fma_gflops", roofline.flops_per_second * 1e-9},
-         {"ridge_flop_per_byte", roofline.ridge()},
-         {"from_store", roofline.from_store}};
-  if (roofline.tensor_flops_per_second > 0)
-    j["tensor_gflops"] = roofline.tensor_flops_per_second * 1e-9;
+  json j{{"device", roofline.device}, {"from_store", roofline.from_store}};
+  kiln::detail::add_metrics(j, kiln::detail::kRooflineMetrics, roofline);
   return j;
 }
 

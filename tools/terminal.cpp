@@ -39,7 +39,7 @@ ProgressBar::~ProgressBar() {
 
 bool ProgressBar::due() {
   const auto now = std::chrono::steady_clock::now();
-  // Drawing costs time that a host device would be measured with.
+  // Drawing takes CPU time from a host device that is being measured.
   if (!terminal_ || now - last_ < std::chrono::milliseconds(50)) return false;
   last_ = now;
   return true;

@@ -1,4 +1,4 @@
-// Progress on a terminal, and nothing of it anywhere else.
+// Progress, on a terminal only.
 #pragma once
 
 #include <chrono>

@@ -76,7 +76,8 @@ class Tuning {
       trouble = *error.what() ? error.what() : "it failed";
     }
     try {
-      // An interrupted rank takes part, too: that it measures nothing is told in the agreement.
+      // An interrupted rank takes part, too: the agreement tells the others that it measures
+      // nothing.
       const auto refusal =
           ranks_->begin(trouble, request_.ranks.settle_in, request_.ranks.options.first_seconds);
       if (trouble.empty()) {
@@ -218,10 +219,10 @@ class Tuning {
                                     : kDone;
   }
 
-  /// Of several ranks one is enough for people.
+  /// For people the output of one rank is enough.
   bool talks() const { return !context_.json && context_.answers; }
 
-  /// Once before tuning, too: that it cannot be written is better known early.
+  /// Also called once before tuning, to learn early that it cannot be written.
   void write_rank_log(const json& results) const {
     if (!ranks_ || request_.ranks.logs.empty()) return;
     std::error_code ignored;
@@ -297,7 +298,7 @@ class Tuning {
       write_t4(result, file);
   }
 
-  /// The device's, if it was measured, or is to be.
+  /// The device's roofline, if it was measured or is to be.
   const Roofline* roof() const { return roofline_ ? &*roofline_ : nullptr; }
 
   Context& context_;

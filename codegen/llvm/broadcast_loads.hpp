@@ -5,9 +5,9 @@
 
 namespace kiln::codegen::llvm_host {
 
-/// LLVM makes a gather of a conditional load even where all threads read the same address, because
-/// nobody may read it if no thread does. Here that is one load: of the address if any thread reads,
-/// else of a variable on the stack.
+/// LLVM turns a conditional load into a gather even where all threads read the same address,
+/// because that address must not be read if no thread reads it. This pass makes it one load: of the
+/// address if any thread reads, else of a variable on the stack.
 struct BroadcastLoads : llvm::PassInfoMixin<BroadcastLoads> {
   llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager&);
 };

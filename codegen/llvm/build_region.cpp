@@ -143,8 +143,8 @@ class RegionBuilder {
         here->addIncoming(there, before);
         there = here;
       }
-      // Decided in front of the loop over threads, which is then made twice. That is worth while
-      // for what is done often.
+      // The condition is decided in front of the loop over threads, which then exists twice. That
+      // pays for what is done often.
       together = turns ? builder_.CreateICmpEQ(there, count_, "together") : builder_.getFalse();
     }
     values_.round = round;

@@ -1,7 +1,5 @@
 #include "codegen/llvm/clang_run.hpp"
 
-#include <cstdlib>
-
 #include <clang/Basic/Diagnostic.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
@@ -12,14 +10,15 @@
 #include <llvm/TargetParser/Host.h>
 
 #include "codegen/llvm/device_headers.hpp"
+#include "kiln/detail/environment.hpp"
 #include "kiln_llvm_identity.hpp"
 
 namespace kiln::codegen::llvm_host {
 namespace {
 
 std::string resource_dir() {
-  const char* named = std::getenv("KILN_CLANG_RESOURCE_DIR");
-  if (named && *named) return named;
+  const std::string_view named = detail::environment("KILN_CLANG_RESOURCE_DIR");
+  if (!named.empty()) return std::string(named);
   for (const char* dir : {KILN_LLVM_RESOURCE_DIR, "/usr/lib/llvm-19/lib/clang/19",
                           "/usr/lib/clang/19", "/usr/lib64/clang/19", "/usr/local/lib/clang/19"}) {
     if (llvm::sys::fs::exists(std::string(dir) + "/include/stddef.h")) return dir;

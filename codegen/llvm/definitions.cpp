@@ -1,4 +1,4 @@
-// What a kernel uses must be somewhere: in its source, or in the process that will load it.
+// Checks that what a kernel uses is defined: in its source, or in the process that will load it.
 #include <set>
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace {
 bool is_missing(const llvm::GlobalValue& value) {
   if (!value.isDeclaration() || value.use_empty() || value.hasExternalWeakLinkage()) return false;
   const llvm::StringRef name = value.getName();
-  // Kiln's passes or the code generator put something in the place of these.
+  // Kiln's passes or the code generator replace these.
   if (name.starts_with("llvm.") || name.starts_with("__kiln_")) return false;
   return ::dlsym(RTLD_DEFAULT, name.str().c_str()) == nullptr;
 }

@@ -76,7 +76,7 @@ class DiagnosticLog final : public llvm::DiagnosticHandler {
 
   bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
     const bool error = info.getSeverity() == llvm::DS_Error;
-    // That a loop could not be unrolled or vectorised is no matter of the author's.
+    // The author need not know that a loop could not be unrolled or vectorised.
     if (!error && info.getSeverity() != llvm::DS_Warning) return true;
     if (info.getKind() == llvm::DK_OptimizationFailure) return true;
     std::string text;

@@ -1,5 +1,4 @@
-// Clang, LLVM and LLD are made to end the process at what they cannot go on from. Here they end one
-// compilation.
+// Clang, LLVM and LLD end the process when they cannot go on. Here they end one compilation only.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,4 @@
 // The plugin: what libkiln_llvm.so exports, and the compiler behind it.
-#include <cstdlib>
 #include <mutex>
 
 #include <llvm/IR/Verifier.h>
@@ -15,6 +14,7 @@
 #include "codegen/llvm/guard.hpp"
 #include "codegen/llvm/host_options.hpp"
 #include "codegen/llvm/passes.hpp"
+#include "kiln/detail/environment.hpp"
 #include "kiln_llvm_identity.hpp"
 
 namespace kiln::codegen::llvm_host {
@@ -24,24 +24,24 @@ namespace {
 // there gets a line of CPU milliseconds per step, and the number of headers that were parsed ahead.
 class Trace {
  public:
-  Trace() : directory_(std::getenv("KILN_LLVM_DUMP")), last_(processor_ms()) {}
+  Trace() : directory_(detail::environment("KILN_LLVM_DUMP")), last_(processor_ms()) {}
 
   void step(const char* name, const llvm::Module* module) {
-    if (!directory_) return;
+    if (directory_.empty()) return;
     const double spent = processor_ms() - last_;
     std::error_code error;
-    llvm::raw_fd_ostream times(std::string(directory_) + "/times", error, llvm::sys::fs::OF_Append);
+    llvm::raw_fd_ostream times(directory_ + "/times", error, llvm::sys::fs::OF_Append);
     if (!error) times << name << ' ' << llvm::format("%.3f", spent) << '\n';
     if (module) {
-      llvm::raw_fd_ostream out(std::string(directory_) + "/" + name + ".ll", error);
+      llvm::raw_fd_ostream out(directory_ + "/" + name + ".ll", error);
       if (!error) module->print(out, nullptr);
     }
     last_ = processor_ms();
   }
   void count(const char* name, std::size_t number) const {
-    if (!directory_) return;
+    if (directory_.empty()) return;
     std::error_code error;
-    llvm::raw_fd_ostream times(std::string(directory_) + "/times", error, llvm::sys::fs::OF_Append);
+    llvm::raw_fd_ostream times(directory_ + "/times", error, llvm::sys::fs::OF_Append);
     if (!error) times << name << ' ' << number << '\n';
   }
 
@@ -52,7 +52,7 @@ class Trace {
     return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
   }
 
-  const char* directory_;
+  std::string directory_;
   double last_;
 };
 

@@ -37,7 +37,7 @@ struct Suspension {
   llvm::BasicBlock* block;   ///< holds the suspend call and a branch, nothing else
   llvm::BasicBlock* resume;  ///< where the thread goes on
   bool in_loop = false;      ///< a pause at a loop's head: see rounds.hpp
-  bool pause = false;        ///< waits for nobody
+  bool pause = false;        ///< does not wait for other threads
 };
 
 /// Gives conversions and shifts that C++ leaves undefined the results that they have on a GPU.

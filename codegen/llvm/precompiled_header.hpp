@@ -25,15 +25,15 @@ struct PrecompiledHeader {
 };
 
 /// Has `run` and its `options` begin with cuda_runtime.h and the device headers that units of this
-/// source include, precompiled. That is done when it is first wanted, and kept as long as the
-/// process; there is a limit to how many are. Null, and nothing is changed, where the author's
-/// options may change what the headers mean, or must come before them: then they are parsed with
-/// the unit. Safe to call from several threads, within `run_guarded`.
+/// source include, precompiled. The precompiled form is made when it is first wanted and kept for
+/// the life of the process, up to a limited number of them. Null, and nothing is changed, where the
+/// author's options may change what the headers mean, or must come before them: then they are
+/// parsed with the unit. Safe to call from several threads, within `run_guarded`.
 [[nodiscard]] std::shared_ptr<const PrecompiledHeader> use_precompiled_header(
     ClangRun& run, std::vector<std::string>& options, const Source& source, const Target& target);
 
-/// Whether a unit that was compiled with this header before it would have met the same text in the
-/// same order without.
+/// Whether a unit that was compiled behind this header would have read the same text in the same
+/// order without it.
 bool fits(const PrecompiledHeader& header, const UnitIncludes& unit);
 
 /// Says what a unit of this source included. The next ones get those headers precompiled that all

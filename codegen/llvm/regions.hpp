@@ -61,7 +61,8 @@ llvm::Function* build_region(const CutKernel& kernel, std::size_t index, std::ui
 /// The builtin a call refers to, without its `__kiln_` prefix; empty for anything else.
 llvm::StringRef builtin_name(const llvm::Instruction& instruction);
 
-/// Kinds of suspensions that wait for nobody (rounds.hpp), beyond those of SuspendKind.
+/// Kinds of suspensions at which threads do not wait for others (rounds.hpp), beyond those of
+/// SuspendKind.
 inline constexpr unsigned kPauseInLoop = 100, kPauseBehindLoop = 101;
 bool is_pause(const llvm::CallInst& suspend);
 

@@ -1,5 +1,5 @@
 // Global variables of a kernel's source: `__constant__` ones are filled by the program that
-// launches it, so none may be taken for what its initialiser says.
+// launches it, so the optimiser must not assume that one keeps the value of its initialiser.
 #include <llvm/IR/GlobalVariable.h>
 
 #include "codegen/llvm/entry_unit.hpp"

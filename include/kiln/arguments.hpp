@@ -1,5 +1,5 @@
-// What the arguments of a launch are held to: the signature, and what they have in common with the
-// problem.
+// The checks of a launch's arguments: their types against the signature, and those that are fields
+// of the problem against the problem.
 #pragma once
 
 #include <cstddef>

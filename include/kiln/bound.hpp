@@ -52,9 +52,9 @@ class BoundKernel {
 
   const LaunchGeometry& geometry() const noexcept { return geometry_; }
 
-  /// A global variable of the source, in this kernel's module alone: a kernel that is tuned anew
-  /// later has its own, which the handle's `symbol` fills, too. @throws UserError that says which
-  /// there are
+  /// A global variable of the source, in this kernel's module alone: a kernel that is tuned again
+  /// later has its own copy, which the handle's `symbol` fills as well. @throws UserError that
+  /// lists the variables there are
   Symbol symbol(std::string_view name) const { return core_->symbol(*ready_, name); }
 
  protected:

@@ -37,7 +37,7 @@ struct BundleInfo {
   std::string signer;  ///< first 16 hexadecimal digits of the public key's SHA-256; empty: none
 };
 
-/// @throws UserError when the file is no bundle, or its header or index is damaged;
+/// @throws UserError when the file is not a bundle, or its header or index is damaged;
 /// EnvironmentError when it cannot be read.
 BundleInfo bundle_info(const std::filesystem::path& bundle);
 
@@ -56,10 +56,10 @@ VerifyReport verify_bundle(const std::filesystem::path& bundle,
 std::size_t extract_bundle(const std::filesystem::path& bundle,
                            const std::filesystem::path& directory);
 
-/// Writes one bundle with the entries of several; of equal keys the first one's entry is taken.
-/// With a private key it is signed, else it is not. `output` is replaced as a whole, and may be one
-/// of the inputs. The same inputs give the same bytes. Throws as bundle_info; UserError for a key
-/// that is no Ed25519 private key.
+/// Writes one bundle with the entries of several; where keys are equal, the entry of the first
+/// bundle is used. The result is signed if a private key is given. `output` is replaced as a whole,
+/// and may be one of the inputs. The same inputs give the same bytes. Throws as bundle_info;
+/// UserError for a key that is not an Ed25519 private key.
 BundleInfo merge_bundles(std::span<const std::filesystem::path> inputs,
                          const std::filesystem::path& output,
                          const std::filesystem::path& private_key = {});

@@ -1,5 +1,5 @@
-// Bytes that do not change and that somebody keeps alive: a compiler's output, an entry read from
-// disk, a part of a mapped bundle.
+// Immutable bytes with a shared owner: a compiler's output, an entry read from disk, a part of a
+// mapped bundle.
 #pragma once
 
 #include <algorithm>

@@ -26,14 +26,15 @@ class Cache {
   StoreStatistics stats() const;
   /// Reads every entry in full; changes nothing.
   VerifyReport verify() const;
-  /// Removes every entry and returns how many files went. @throws EnvironmentError when it may not.
+  /// Removes every entry and returns the number of files removed. @throws EnvironmentError when the
+  /// directory may not be used or a file cannot be removed.
   std::size_t clear() const;
   /// Removes the least recently used entries until at most `max_bytes` are left, and abandoned
   /// temporary and lock files. Safe while others read and write. @throws EnvironmentError when the
   /// directory may not be used.
   TrimReport trim(std::uint64_t max_bytes) const;
   /// The entries whose digest begins with these hexadecimal digits; all for none.
-  /// @throws UserError for anything else than hexadecimal digits.
+  /// @throws UserError for anything but hexadecimal digits.
   std::vector<StoreEntry> explain(std::string_view hex_prefix) const;
   /// What a record says: the winner, the default and everything that was tried, as it was measured.
   /// Nothing for a binary, for a record of another version of Kiln, and for one that is gone.

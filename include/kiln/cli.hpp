@@ -11,10 +11,9 @@
 
 namespace kiln {
 
-/// Runs the command line and returns its exit code: 0 done, 1 your mistake, 2 the environment, 3 a
-/// bug in Kiln, 130 interrupted. Prints to standard output and standard error; throws nothing.
-/// While a subcommand works, SIGINT and SIGTERM are taken; call it before other threads are
-/// started.
+/// Runs the command line and returns its exit code, 0 when it is done; `kiln reference` lists the
+/// others. Prints to standard output and standard error; throws nothing. While a subcommand works,
+/// it handles SIGINT and SIGTERM; call it before other threads are started.
 int cli_main(int argc, char** argv, Registry registry);
 
 }  // namespace kiln

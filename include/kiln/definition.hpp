@@ -56,7 +56,7 @@ struct Tolerance {
   double absolute = 1e-6;
   /// Share of an output's elements that may be farther off (1e-4: one of 10,000, rounded down), for
   /// kernels that may legitimately decide otherwise at an edge. At least 0, less than 1. Elements
-  /// that nobody writes count like any others.
+  /// that are never written count like any others.
   double mismatches = 0;
 };
 
@@ -71,9 +71,9 @@ struct KernelDefinition {
   DynamicSpace space;
 
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
-  /// Where arguments and problem say the same: each launch is held to it.
+  /// Arguments that are fields of the problem: each launch is checked for that.
   std::vector<ArgumentIsField> relations;
-  /// The problem that a problem is tuned for; empty: each problem for itself.
+  /// Maps a problem to the one that it is tuned as; empty: each problem is tuned by itself.
   std::function<ProblemValues(std::span<const std::int64_t>)> bucket;
   /// Both spans in field order.
   std::function<LaunchGeometry(std::span<const std::int64_t> config,
@@ -91,29 +91,29 @@ struct KernelDefinition {
   /// exception is a reason, too. `got` is what a launch left, `expected` what `reference` computed,
   /// each as `reference` takes its arguments; inputs are the same in both. Without a reference
   /// `expected` holds in/out arrays as they were before the launch, and outputs undefined. Must
-  /// change nothing. Called by one thread at a time, and not again for outputs that are equal in
-  /// their bits to others it has judged, where the device can tell.
+  /// change nothing. Called by one thread at a time, and not again for outputs that are bit for bit
+  /// equal to some it has judged, where the device can tell.
   std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
                             std::span<void* const> expected)>
       check;
   /// Names what `workload` (its variables included) and `reference` make, e.g. "sparse, 2":
-  /// functions cannot be compared, so change it when the data become others, lest winners that were
-  /// measured on the old ones be used.
+  /// functions cannot be compared, so change the name when the data change. Otherwise winners that
+  /// were measured on the old data are used.
   std::string data_version{};
   std::function<double(std::span<const std::int64_t>)> flops;  ///< operations of a problem
   std::function<double(std::span<const std::int64_t>)> bytes;  ///< least bytes moved for a problem
   /// A guess, before anything is compiled, at how long an allowed config takes: in seconds or any
   /// unit that grows with them; +infinity when it cannot work; NaN, for all configs on a device, to
-  /// leave it to the general model. It decides what is tried first, not who wins. Pure, called from
-  /// several threads. Empty: the general model.
+  /// leave it to the general model. It decides what is tried first, not what wins. Pure, called
+  /// from several threads. Empty: the general model.
   std::function<double(std::span<const std::int64_t> config, std::span<const std::int64_t> problem,
                        const DeviceLimits&)>
       cost;
 
-  /// A function of a config and a problem whose values it finds by name (kiln::Named), as one that
-  /// takes them in field order: for `geometry`, `cost` and the constraints of `space`. Further
-  /// arguments are passed on. The names are those that `space` and `problem_fields` have now, so
-  /// these come first.
+  /// Turns a function that finds the values of a config and a problem by name (kiln::Named) into
+  /// one that takes them in field order: for `geometry`, `cost` and the constraints of `space`.
+  /// Further arguments are passed on. The names are those that `space` and `problem_fields` have at
+  /// this call, so set these first.
   template <class F>
   auto by_name(F f) const {
     return [f = std::move(f), names = field_names()](std::span<const std::int64_t> config,

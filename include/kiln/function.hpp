@@ -35,7 +35,7 @@ struct Function {
 };
 
 /// An aggregate: fill in what applies. Its members are called on the thread that calls the tuned
-/// function, `prune` and `cost` from any.
+/// function; `prune` and `cost` may be called on any thread.
 template <Reflected Knobs, Reflected Problem, class... Args>
 struct Function<Knobs, Problem, void(Args...)> {
   static_assert((!std::is_rvalue_reference_v<Args> && ...),
@@ -52,30 +52,31 @@ struct Function<Knobs, Problem, void(Args...)> {
   std::function<void(const Knobs&, Stream, Args...)> call{};
   /// Reads off the arguments what the choice depends on. Cheap: it is part of every call.
   std::function<Problem(const std::remove_reference_t<Args>&...)> problem{};
-  /// The problem that a problem is tuned for: with the arguments of the call that was first.
+  /// Maps a problem to the one that it is tuned as, with the arguments of the first call.
   std::function<Problem(const Problem&)> bucket{};
-  /// Besides the space's constraints, where they cannot say it: false for knobs that are not to be
-  /// tried. Pure.
+  /// For what the space's constraints cannot express: false for knobs that must not be tried. Pure.
   std::function<bool(const Knobs&, const Problem&, const DeviceLimits&)> prune{};
-  /// Keeps what a call changes and does not set anew (accumulators, arguments that are read and
-  /// written); what it returns puts that back. Called once before a tuning; the other before each
-  /// call of it, outside the timed region, and when it has ended: so that the call which tuned sees
-  /// what any call would.
+  /// Saves what a call changes without setting it anew (accumulators, arguments that are read and
+  /// written), and returns a function that restores it. It is called once before a tuning. The
+  /// function that it returns is called before each call of the tuning, outside the timed region,
+  /// and when the tuning has ended, so that the call that tuned finds what any call would.
   std::function<std::function<void(Stream)>(Stream, Args...)> snapshot{};
   /// Whether the first call with new knobs gave the right results: false, or an exception that says
-  /// what is wrong, disqualifies them. The stream has been waited for. Empty: nothing is verified.
+  /// what is wrong, disqualifies them. Called when the stream has finished. Empty: nothing is
+  /// verified.
   std::function<bool(Args...)> verify{};
   /// As Kernel::cost.
   std::function<double(const Knobs&, const Problem&, const DeviceLimits&)> cost{};
   /// Ranks wait for each other inside. Tuning then needs TuneOptions::ranks, and takes one
-  /// candidate after the other on all ranks together, the number of calls being the same on all;
-  /// they follow each other at once, with a warm cache, lest a rank that comes later be counted. A
-  /// call that fails on one rank must come to an end on the others. NCCL's version is recorded.
+  /// candidate after the other on all ranks together, with the same number of calls on each. The
+  /// calls follow each other at once, with a warm cache, so that waiting for a late rank is not
+  /// counted. A call that fails on one rank must come to an end on the others. NCCL's version is
+  /// recorded.
   bool communicates = false;
   /// Several short calls may be recorded in a graph and replayed, to time what the device does
   /// alone.
   bool graph_replay = false;
-  /// More versions to be recorded: of libraries that the function uses.
+  /// Further versions to record, of libraries that the function uses.
   std::vector<KeyField> versions{};
 
   /// @throws UserError naming the field that is missing or wrong.
@@ -88,9 +89,9 @@ class TunedFunction;
 /// A function whose knobs are chosen per problem, once, and then only looked up. Copies share
 /// everything. May be called from several threads at once; without ranks also while another thread
 /// tunes. A call of a known problem takes no lock and allocates nothing. A function that calls
-/// itself while it is tuned uses what is known, or the default; where ranks tune it together, so
-/// does whatever it calls that they would have to choose for. Not tuned while a stream is being
-/// captured: have problems known by then.
+/// itself while it is tuned uses what is known, or the default; while ranks tune it together, the
+/// same holds for whatever it calls that the ranks would have to choose for. Nothing is tuned while
+/// a stream is being captured: make the problems known before that.
 template <Reflected Knobs, Reflected Problem, class... Args>
 class TunedFunction<Knobs, Problem, void(Args...)> {
  public:

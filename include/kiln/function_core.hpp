@@ -27,7 +27,8 @@ struct FunctionOptions {
   /// A record made with any other version of hardware or software (see TuneResult::versions) is
   /// tuned again. Off: it is used, with a warning. Or $KILN_STRICT_VERSIONS, set and not 0.
   bool strict_versions = false;
-  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; that, too: nowhere.
+  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; if that is empty,
+  /// too, nowhere.
   std::filesystem::path log_folder{};
 };
 

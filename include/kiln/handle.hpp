@@ -163,16 +163,16 @@ class DynamicTuned {
   /// 64}})`), for every problem; values outside the space's lists are allowed. Its launches compile
   /// that config if need be and never tune, whatever is on record; `tune` verifies and times it
   /// alone, on the workload's data; nothing is recorded, ranks are not asked. A region launches it,
-  /// but tunes it no further. It has the variables that this handle was given until now.
+  /// but does not tune it. It starts with the variables that this handle has been given so far.
   /// @throws UserError when `config` has another number of values; its launches, when it breaks a
   /// constraint for their problem; its `tune`, TuningFailedError when it cannot be used.
   DynamicTuned with_config(const Values& config) const;
 
   /// Fills a `__constant__` or `__device__` variable of the source (`filter`, `image::filter`) with
   /// `data`, elements in one piece or a value, in every kernel of this handle: those that are
-  /// ready, whose launches must have ended, and those that will be. What candidates are measured
-  /// with is the workload's. @throws UserError when a kernel has no such variable, or one of
-  /// another size; where none is ready yet, when one is made ready.
+  /// ready, whose launches must have ended, and those that will be. Candidates are measured with
+  /// the workload's data. @throws UserError when a kernel has no such variable, or one of another
+  /// size; where none is ready yet, when one is made ready.
   template <class T>
   void symbol(std::string name, const T& data) const {
     core_->set_symbol(std::move(name), detail::bytes_of(data));

@@ -44,7 +44,7 @@ struct Key {
   std::vector<KeyField> fields;
 
   std::string hex() const { return to_hex(digest); }
-  /// Of the first field of this name; empty without one.
+  /// The value of the first field of this name; empty if there is none.
   std::string value(std::string_view name) const;
   /// One `name = value` line per field, in the order they were added.
   std::string explain() const;

@@ -17,8 +17,8 @@
 namespace kiln {
 
 struct MeasureOptions {
-  double seconds = 0.5;     ///< wall time to spend at most, but for the least number of samples
-  std::size_t samples = 0;  ///< ends earlier, with so many; 0: as many as the time allows
+  double seconds = 0.5;     ///< wall time at most, unless the least number of samples takes longer
+  std::size_t samples = 0;  ///< ends earlier, after this many; 0: as many as the time allows
   std::size_t least_samples = 5;
   double sample_seconds = 1e-4;  ///< aimed at by calling repeatedly, where that is allowed
   /// Each sample is one call, and finds the device's last-level cache full of something else. Off:

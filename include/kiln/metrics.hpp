@@ -26,7 +26,8 @@ struct Metrics {
 };
 
 /// Without a roofline the last two stay unknown; so does everything when the candidate was not
-/// measured. Kernels with 2-byte element types are held against tensor cores where there are some.
+/// measured. Kernels with 2-byte element types are compared with tensor cores where the device has
+/// them.
 Metrics metrics(const TuneResult& result, const Candidate& candidate,
                 const Roofline* roofline = nullptr) noexcept;
 

@@ -1,4 +1,5 @@
-// What a program that may not compile did not find, as data: nothing that a launch must throw for.
+// What a program that may not compile did not find, as data, so that a program can ask before a
+// launch throws.
 //
 //   if (auto missing = handle.prepare(problem)) std::puts(missing->explain().c_str());
 #pragma once
@@ -33,7 +34,7 @@ struct Missing {
 /// The difference of two keys, in the order of `wanted`'s fields.
 std::vector<FieldDifference> differences(const Key& wanted, const Key& found);
 
-/// Thrown by a launch in the modes lookup_only and frozen, where nothing can be launched for it.
+/// Thrown by a launch in the modes lookup_only and frozen when there is nothing that it can launch.
 class MissingError : public EnvironmentError {
  public:
   explicit MissingError(Missing missing)

@@ -1,5 +1,5 @@
-// Compiling ahead of time, for architectures that need not be here: many instances into one bundle.
-// Needs a compiler, no GPU and no driver.
+// Compiling ahead of time, many instances into one bundle, for architectures that this machine need
+// not have. Needs a compiler, no GPU and no driver.
 //
 //   std::vector<kiln::PrecompileJob> jobs{{kernel, problem, {kiln::Target::parse("sm_90a")}}};
 //   auto report = kiln::precompile(jobs, "kernels.kiln", options);
@@ -68,8 +68,8 @@ PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
 /// entry when a kernel, its types or a field is not known.
 std::vector<PrecompileJob> jobs_for(const Manifest& manifest, const Registry& registry);
 
-/// What constraints may know of a device that is not here: the figures of its architecture; of the
-/// host, this one's.
+/// The limits that constraints see for a device that this machine does not have: the figures of its
+/// architecture; for the host, those of this machine.
 DeviceLimits limits_of(const Target& target);
 
 }  // namespace kiln

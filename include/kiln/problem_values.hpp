@@ -46,7 +46,7 @@ class ProblemValues {
  private:
   std::size_t size_ = 0;
   std::array<std::int64_t, 8> few_{};
-  Values many_;  ///< all of them, if they are more
+  Values many_;  ///< all of them, if there are more than eight
 };
 
 }  // namespace kiln

@@ -41,12 +41,12 @@ struct RankOptions {
   bool lockstep = false;
   int leader = 0;
   /// Sharding times a candidate on one rank; this many of the best, and the default, are then timed
-  /// on every rank. 0: the one rank's word is taken.
+  /// on every rank. 0: the time of that one rank decides.
   std::uint32_t finalists = 4;
   /// The default stays unless beaten by more than this part of its time.
   float margin = 0.005F;
 
-  double first_seconds = 60;  ///< how long the last rank to arrive is waited for
+  double first_seconds = 60;  ///< how long to wait for the last rank to arrive
   double step_seconds = 30;   ///< for one exchange
   double tune_seconds = 600;  ///< for this rank's share of compiling and timing
 };

@@ -94,8 +94,8 @@ KernelDefinition recorded_kernel(const RecordedSpace& space);
 /// Writes a result as T4: milliseconds, raw samples, failures as `compile`, `runtime`,
 /// `correctness` or `constraints` (over the device's limits). Candidates that broke a constraint of
 /// the space or were not tried are left out. A name ending in .gz is compressed. The file appears
-/// whole or not at all. @throws UserError when no candidate was measured or `file` is something
-/// else than a regular file; EnvironmentError when it cannot be written.
+/// whole or not at all. @throws UserError when no candidate was measured or `file` is not a regular
+/// file; EnvironmentError when it cannot be written.
 void write_t4(const TuneResult& result, const std::filesystem::path& file);
 
 }  // namespace kiln

@@ -115,7 +115,7 @@ constexpr void for_each_field(T&& object, F&& f) {
                                      : std::is_enum_v<Member>     ? FieldKind::enumeration
                                                                   : FieldKind::integer;
           FieldInfo info{std::string_view(name.c_str(), boost::hana::length(name)), kind};
-          // Others do not hold every number that is asked for.
+          // Other enums cannot hold every number that they may be given.
           if constexpr (kFixedType<Member>) info.enumerator = enumerator<Member>;
           f(info, member);
         }(),

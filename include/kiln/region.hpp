@@ -1,4 +1,4 @@
-// Contextual tuning: several kernels tuned where they run, in the midst of each other.
+// Contextual tuning: several kernels tuned where they run, among each other.
 //
 //   const auto step = [&](kiln::Region& region) {      // any code; launches go through `region`
 //     region(add, stream, x.data(), residual.data(), n);
@@ -8,8 +8,9 @@
 //   kiln::Region region;
 //   step(region);                                      // in production: the same, as tuned
 //
-// For kernels whose side effects forbid to time them alone (in-place updates, communication), or
-// whose times depend on what runs before them. Such kernels need neither workload nor reference.
+// For kernels that cannot be timed alone because of their side effects (in-place updates,
+// communication), or whose times depend on what runs before them. Such kernels need neither
+// workload nor reference.
 #pragma once
 
 #include <cstddef>
@@ -56,8 +57,8 @@ class RegionCore {
 
 /// What a region launches through. One made by default is for production: it launches each kernel
 /// with the config that is in use for its problem, the default where there is no record, and never
-/// measures. Ranks call tune_region first, which then runs the region once: only it knows that all
-/// have the same on record. One thread at a time; on as many streams as it likes.
+/// measures. Ranks call tune_region first, which then runs the region once: it alone checks that
+/// all ranks have the same on record. One thread at a time; on as many streams as it likes.
 class Region {
  public:
   Region() = default;
@@ -128,9 +129,9 @@ struct RegionOptions {
   std::string name = "region";  ///< names log files
   int warmup = 1;               ///< runs of each candidate before it is timed
   int repeats = 3;              ///< timed runs of each candidate
-  /// Of each site, so many of the best, and the default, meet again in the end: in turns, while
-  /// all other sites are at their best. 0: the first times decide, taken while the others were
-  /// being tried, too.
+  /// How many of the best candidates of each site meet the default again at the end: one site after
+  /// the other, while all other sites are at their best. 0: the first times decide, which were
+  /// taken while other sites were being tried as well.
   std::size_t finalists = 3;
   std::size_t max_evaluations = 64;  ///< candidates of each site; 0: as tuning with ranks does
   std::size_t max_runs = 0;          ///< of the region; 0: no limit
@@ -153,7 +154,8 @@ struct RegionOptions {
   /// `step_seconds` must cover what one run may take longer on one rank than on another.
   std::shared_ptr<Communicator> ranks{};
   RankOptions together{};
-  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; that, too: nowhere.
+  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; if that is empty,
+  /// too, nowhere.
   std::filesystem::path log_folder{};
   std::stop_token stop{};  ///< ends it before the next run, from any thread
   std::function<void(const RegionProgress&)> progress{};  ///< on the calling thread, after each run
@@ -174,7 +176,8 @@ struct RegionResult {
   double default_seconds = 0, seconds = 0;
   double wall_seconds = 0;
   SearchEnd end = SearchEnd::finished;
-  /// Kernels and problems that the first run did not launch, but a later one: at what is in use.
+  /// Kernels and problems that a later run launched, but not the first: they ran with the config in
+  /// use.
   std::vector<std::string> late;
   RankReport agreed;
 
@@ -182,20 +185,20 @@ struct RegionResult {
 };
 
 /// Runs `region` once to see what it launches (with the configs in use; with ranks, the defaults);
-/// chooses from the store where that has an answer for all of it; else runs it again and again.
-/// In each run every site that is not done tries one candidate, the others run at their best so
-/// far; what is timed is the interval around each launch in place, by the device's clock: launches
-/// of other streams in it are part of it. Configs are saved, and used by the handles from then on;
-/// on failure of any rank, all ranks use the defaults, and RankReport says why.
+/// chooses from the store if that has an answer for all of it; otherwise runs it again and again.
+/// In each run every site that is not done tries one candidate, while the others run at their best
+/// so far. The device's clock times the interval around each launch in place; launches on other
+/// streams in that interval are part of it. Configs are saved, and used by the handles from then
+/// on. If any rank fails, all ranks use the defaults, and RankReport says why.
 ///
 /// A candidate that cannot be launched is replaced by the one in use (with ranks, the default) for
 /// that launch, so that the run comes to its end. A site that a run does not launch waits for its
 /// turn; after a few runs without it, the rest of its candidates are left out.
 ///
-/// Nesting. Called with the same Region, another region's sites are those of the outer one. A
-/// tune_region inside a region tunes in the outer one's first run, before anything there is timed,
-/// and later finds its answer in the store (unless `retune` is asked for: do not). Handles launched
-/// without the Region are not sites, and tune themselves as ever.
+/// Nesting. When a region calls another one with the same Region, the sites of the inner one belong
+/// to the outer one. A tune_region inside a region tunes in the outer one's first run, before
+/// anything there is timed, and later finds its answer in the store (so do not ask it to `retune`).
+/// Handles launched without the Region are not sites, and tune themselves as usual.
 ///
 /// Not while a stream is being captured. @throws UserError on options that make no sense, or when
 /// `check` refuses the first run; what `region`, `before`, `progress` throw, after all ranks have

@@ -21,13 +21,14 @@ struct ReplayOptions {
   std::size_t repeats = 100;  ///< searches, with seeds `seed`, `seed` + 1, ...
   std::uint64_t seed = 1;
   /// The strategy is told one raw repeat, drawn at random, instead of the mean of all. It is still
-  /// judged by the mean: of the config that it would pick, the best by what it was told.
+  /// judged by the mean time of the config that it would pick, which is the best by what it was
+  /// told.
   bool noise = false;
   unsigned threads = 0;  ///< 0: one per hardware thread
 };
 
-/// Of the searches' best configs after this many evaluations: the optimum's time over theirs; 0
-/// where nothing that works was found.
+/// After this many evaluations, the optimum's time over that of a search's best config; 0 where the
+/// search found nothing that works.
 struct ReplayPoint {
   std::size_t evaluations = 0;
   double mean = 0, min = 0;

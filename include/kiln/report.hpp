@@ -15,7 +15,7 @@ struct Roofline;
 /// (each with its times or its reason), counts, the space, where the time went, versions; with
 /// ranks `plan_digest`. Times are milliseconds (`_ms`) or seconds (`_s`). Rates are there where the
 /// kernel says what it computes, percentages where a roofline is given. Bytes of compilers' logs
-/// that are no UTF-8 are replaced.
+/// that are not UTF-8 are replaced.
 std::string to_json(const TuneResult& result, const Roofline* roofline = nullptr);
 
 /// Why the winner is not the candidate with the least `seconds`; empty where it is, or where

@@ -32,7 +32,7 @@ namespace kiln {
 using Values = std::vector<std::int64_t>;
 
 namespace detail {
-/// Out of line: inlined, GCC 12 warns of it without cause, in users' code.
+/// Out of line: inlined into users' code, it makes GCC 12 warn without cause.
 Values copy(std::span<const std::int64_t> values);
 /// Enumerators' names; none for other fields.
 std::vector<std::string> show_values(const FieldInfo& field, std::span<const std::int64_t> values);

@@ -45,8 +45,8 @@ bool for_each_config(const DynamicSpace& space, std::span<const std::int64_t> pr
                      const DeviceLimits& limits, const ConfigVisitor& visit);
 
 /// Exact up to about a million (2^20) combinations; beyond, an estimate from 2^16 random ones,
-/// the same at every call. Constraints that allow less than one in ten thousand of it may
-/// be told as `allowed` 0 with `exact` false.
+/// the same at every call. Constraints that allow less than one in ten thousand of it may be
+/// reported as `allowed` 0 with `exact` false.
 /// @throws UserError when a parameter has more than 65536 values.
 SpaceCount count_configs(const DynamicSpace& space, std::span<const std::int64_t> problem,
                          const DeviceLimits& limits);

@@ -22,7 +22,7 @@ namespace kiln {
 struct StoreOptions {
   /// Empty: $KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln, else memory only.
   /// Created with mode 0700 at the first write. It must belong to the process's effective user, be
-  /// writable by nobody else, and not be a symbolic link (its parents may be).
+  /// writable by no other user, and not be a symbolic link (its parents may be).
   std::filesystem::path directory{};
   bool disk = true;  ///< false: no writable store; roots are still read
   /// Read-only stores, asked in this order after the writable one: bundles and cache directories.
@@ -36,7 +36,7 @@ struct StoreOptions {
   /// all binaries. 0: $KILN_CACHE_SIZE (bytes, or with K, M, G, T), else 5 GiB.
   std::uint64_t max_bytes = 0;
   /// How long, in seconds, another process that is making an entry may give no sign of life before
-  /// nobody waits for it any more. 0: nobody ever waits.
+  /// others stop waiting for it. 0: never wait.
   double lock_deadline = 5;
   std::size_t memory_bytes = std::size_t{256} << 20;  ///< bound of the memory level; 0: none
   LogSink log{};  ///< one warning per store when the disk cannot be used; damage at debug level
@@ -102,8 +102,8 @@ struct VerifyReport {
   std::uint64_t newer = 0;        ///< of them, written by a newer Kiln: whole, and left alone
   std::uint64_t unfinished = 0;   ///< temporary files, of writers at work or killed
   std::vector<Problem> problems;  ///< damaged: misses when looked up; the next write repairs them
-  /// Files and directories that permissions or an owner forbid to read or to trust, or that the
-  /// disk did not give: nothing is known of their content.
+  /// Files and directories that may not be read or trusted because of their permissions or owner,
+  /// or that the disk failed to read: their content is unknown.
   std::vector<Problem> unreadable;
 
   bool ok() const { return problems.empty() && unreadable.empty(); }

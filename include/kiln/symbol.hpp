@@ -5,8 +5,8 @@
 //   const kiln::Symbol counter = blur.at(p).symbol("stats::counter");  // of this one
 //   counter.write(0u);
 //
-// Each kernel that is loaded has its own copy of them: two configs share none, nor do two problems,
-// and what candidates do to theirs while they are tuned is seen by nobody else.
+// Each kernel that is loaded has its own copy of them: no two configs or problems share one, and
+// what a candidate does to its copy while it is tuned affects no other kernel.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ std::span<const std::byte> bytes_of(const T& data) {
 }  // namespace detail
 
 /// A global variable of one kernel that is ready to launch. A value, which keeps the kernel loaded.
-/// Safe to use from several threads; what they write at once is for them to agree on.
+/// Safe to use from several threads; concurrent writes are the caller's to coordinate.
 class Symbol {
  public:
   Symbol(std::string name, void* address, std::size_t bytes, void* device,

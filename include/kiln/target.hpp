@@ -29,9 +29,10 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
-/// The targets whose binaries run on a machine of this one, this one first, then the others from
-/// the closest on: narrower CPU levels; of GPUs, earlier chips of the same major version (CUDA C++
-/// Programming Guide, "Binary Compatibility"; for `f` targets, "Family-Specific Features").
+/// The targets whose binaries run on a machine of this target: this one first, then the others, the
+/// closest first. These are narrower CPU levels; for GPUs, earlier chips of the same major version
+/// (CUDA C++ Programming Guide, "Binary Compatibility"; for `f` targets, "Family-Specific
+/// Features").
 std::vector<Target> targets_that_run_on(const Target& target);
 
 }  // namespace kiln

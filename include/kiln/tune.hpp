@@ -40,9 +40,9 @@ struct TuneOptions {
   std::uint64_t seed = 1;           ///< of data and strategies
   std::size_t max_evaluations = 0;  ///< candidates tried, the default and those of earlier runs
                                     ///< included; 0: no limit
-  /// Wall time, waiting for other tunings included; of ranks from when all are there; 0: no limit.
-  /// The kernel's `workload` and `reference` run once, whatever they take: nothing is measured
-  /// without data, and nothing is chosen that was not verified.
+  /// Wall time, including waiting for other tunings; with ranks it begins when all have arrived. 0:
+  /// no limit. The kernel's `workload` and `reference` run once, however long they take: nothing is
+  /// measured without data, and nothing is chosen that was not verified.
   double max_seconds = 0;
   double target_seconds = 0;  ///< per launch: good enough; 0: none
   bool cold_cache = true;     ///< no launch finds its data in the device's last-level cache
@@ -55,8 +55,8 @@ struct TuneOptions {
   /// problems in the same order. Ranks of one process have a runtime each: one runtime tunes one
   /// thing at a time. See ranks.hpp.
   std::shared_ptr<Communicator> ranks{};
-  /// Of `ranks`, which measure a list of candidates: `strategy` and `target_seconds` above are then
-  /// not looked at, and `max_evaluations` is the length of the list.
+  /// How `ranks` tune together. They measure a list of candidates: `strategy` and `target_seconds`
+  /// above are then ignored, and `max_evaluations` is the length of the list.
   RankOptions together{};
 };
 
@@ -91,9 +91,9 @@ struct Candidate {
   double seconds = 0;           ///< median per launch; of those in the final the winner's median
                                 ///< and how they compared to it in common rounds
   std::vector<double> samples;  ///< seconds per launch, in the order taken
-  /// Largest |got - want| / (absolute + relative * |want|); <= 1 passes, and so do as many over it
-  /// as Tolerance::mismatches permits. Infinite where the kernel wrote what it may not, or its
-  /// `check` refused.
+  /// Largest |got - want| / (absolute + relative * |want|); <= 1 passes. A larger value also passes
+  /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite where
+  /// the kernel wrote where it may not, or its `check` refused the outputs.
   double max_error = 0;
   CandidateResources resources;
 };
@@ -111,7 +111,7 @@ struct RankReport {
   /// rank, and for the same choice at any time. Empty for defaults.
   std::string plan_digest;
   std::string why;           ///< for defaults: which rank, and what
-  bool broken = false;       ///< the communicator is of no more use
+  bool broken = false;       ///< the communicator can no longer be used
   std::size_t measured = 0;  ///< candidates that this rank was given to time
 };
 const char* to_string(RankReport::Outcome outcome) noexcept;
@@ -123,7 +123,7 @@ struct TuneResult {
   Values problem;  ///< the bucketed problem that was measured
   std::string device;
   std::vector<std::string> parameters;
-  /// How values of a parameter are shown, e.g. `enumerators["body"][1]` is "mma"; of enums alone.
+  /// How values of a parameter are shown, e.g. `enumerators["body"][1]` is "mma"; for enums only.
   std::map<std::string, std::map<std::int64_t, std::string>> enumerators;
   std::vector<Candidate> candidates;                ///< those tried; the default first
   std::size_t default_index = 0, winner_index = 0;  ///< into `candidates`

@@ -80,9 +80,9 @@ class Workload {
   /// `image::filter`, `table<float>`), and all of its data: elements in one piece, or a value.
   /// Without this a variable holds what the source gives it, which is zeros as a rule.
   ///
-  /// The data are copied into each candidate's own module before it runs. One that changes the
-  /// variable gets it back as it was before each launch, verified or timed, if it does so when it
-  /// is verified. A variable that is not there, or has another size, fails the candidate.
+  /// The data are copied into each candidate's own module before it runs. If a candidate changes
+  /// the variable while it is verified, the data are restored before each of its launches, verified
+  /// or timed. A variable that is not there, or has another size, fails the candidate.
   /// @throws UserError when the variable has data already
   template <class T>
     requires(!std::invocable<const T&, std::span<const std::int64_t>>)

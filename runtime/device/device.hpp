@@ -94,7 +94,8 @@ class Device {
   virtual std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
                                              unsigned max_dynamic_shared) = 0;
 
-  /// Those of the kernel's module, which shares them with no other module, also of the same binary.
+  /// The variables of the kernel's module. No other module shares them, not even one of the same
+  /// binary.
   virtual std::vector<ModuleVariable> variables(const LoadedKernel& /*kernel*/) const { return {}; }
 
   /// Asynchronous on `stream` where the device has streams. `args[i]` points to the i-th argument,
@@ -120,7 +121,7 @@ class Device {
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
   /// Digests of `count` arrays of `bytes` bytes each, `stride` bytes apart, computed where they
   /// lie: equal contents have equal digests, others hardly ever. Waits for the tuning stream.
-  /// Empty: not on this device, or not of such an array; then contents are to be copied.
+  /// Empty: this device has none, or none of such an array; then compare copies of the contents.
   virtual std::vector<std::uint64_t> digests(const void* /*memory*/, std::size_t /*bytes*/,
                                              std::size_t /*stride*/, std::size_t /*count*/) {
     return {};
@@ -138,30 +139,30 @@ class Device {
   /// device's own clock (events; host: steady clock). Waits for it.
   virtual double time(Stream stream, const std::function<void()>& enqueue) = 0;
 
-  /// For intervals in the midst of other work, where `time` would have to wait. A stream that is
-  /// being captured cannot be timed so.
+  /// For intervals in the middle of other work, where `time` would have to wait. A stream that is
+  /// being captured cannot be timed this way.
   virtual std::unique_ptr<Stopwatch> stopwatch() { return std::make_unique<HostStopwatch>(); }
 
   /// Records what `enqueue` puts on `stream`, without running it. Null where the device cannot,
   /// where the driver refuses, where `enqueue` throws a std::exception (it would throw again when
-  /// it is called plainly) or puts nothing there: then plain launches are the way.
+  /// it is called plainly) or puts nothing there: use plain launches then.
   virtual std::unique_ptr<Replay> capture(Stream /*stream*/,
                                           const std::function<void()>& /*enqueue*/) {
     return nullptr;
   }
 
-  /// What compiles for this device, where that is not what compiles for its target; else null.
+  /// The compiler of this device, if it is not the usual one of its target; else null.
   virtual std::shared_ptr<codegen::Compiler> compiler() const { return nullptr; }
 
-  /// True when whatever failed was no ordinary refusal: nothing works any more in this process.
-  /// Waits for the tuning stream.
+  /// True when the failure was not an ordinary refusal, and the device no longer works in this
+  /// process. Waits for the tuning stream.
   virtual bool lost() noexcept { return false; }
 
   /// True when compiling on the CPU disturbs what is timed here.
   virtual bool shares_cpu() const noexcept = 0;
 };
 
-/// A scratch of this many times the last-level cache, filled, leaves nothing of interest in it.
+/// Filling a scratch array of this many times the last-level cache evicts everything else from it.
 inline constexpr std::size_t kFlushOverCache = 2;
 
 /// Owner of device memory. Move-only; keeps its device alive.

@@ -14,9 +14,9 @@ namespace kiln::runtime {
 
 namespace {
 
-/// Arrays of as much are aligned for huge pages (HostDevice), and must remain so.
+/// Arrays of this size are aligned for huge pages (HostDevice), and must remain so.
 constexpr std::size_t kHugeArray = std::size_t{2} << 20;
-/// Downloaded at once: more than a driver's call costs, less than a core's cache.
+/// Downloaded at once: enough to outweigh a driver's call, and less than a core's cache.
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
 std::vector<std::byte> make_pattern(GuardPattern pattern) {

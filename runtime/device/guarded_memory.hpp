@@ -25,7 +25,7 @@ inline constexpr std::size_t kMostGuardBytes = std::size_t{256} << 10;
 class GuardedMemory {
  public:
   GuardedMemory() = default;
-  /// Of nothing, nothing is made: data() is null.
+  /// For zero bytes nothing is allocated: data() is null.
   /// @pre guard_bytes is a multiple of 4096 and at most kMostGuardBytes
   GuardedMemory(const std::shared_ptr<Device>& device, std::size_t bytes, std::size_t guard_bytes,
                 GuardPattern pattern);
@@ -33,11 +33,11 @@ class GuardedMemory {
   void* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
 
-  /// A byte that was written outside, as an offset from data(): negative before the array, bytes()
-  /// and more after it. Of those before the array the last, else of those after it the first.
-  /// Waits for the device's tuning stream.
+  /// A byte that was written outside, as an offset from data(): negative before the array, at least
+  /// bytes() after it. If there are several, the last one before the array, else the first one
+  /// after it. Waits for the device's tuning stream.
   std::optional<std::ptrdiff_t> breach() const;
-  /// Makes both guard zones whole.
+  /// Restores both guard zones.
   void repair();
 
  private:

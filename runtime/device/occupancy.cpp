@@ -85,7 +85,7 @@ Occupancy occupancy(const DeviceLimits& limits, const BlockResources& block) noe
   o.by_registers = INT_MAX;
   if (block.registers > 0 && !on_host) {
     const std::int64_t per_warp = rounded_up(block.registers * warp, kRegisterUnit);
-    // The hardware's own check takes all partitions to be given the same.
+    // The hardware's own check assumes that all partitions are given the same.
     const std::int64_t assumed = per_warp * rounded_up(warps, kPartitions);
     const std::int64_t resident =
         limits.registers_per_multiprocessor / kPartitions / per_warp * kPartitions;

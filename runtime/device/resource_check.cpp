@@ -17,7 +17,7 @@ bool exceeds(const Dim3& d, const Dim3& most) {
   return d.x > most.x || d.y > most.y || d.z > most.z;
 }
 
-/// Threads of a block; of absurd extents, whose product would overflow, only that they are many.
+/// Threads of a block; for absurd extents, whose product would overflow, just a large number.
 std::uint64_t thread_count(const Dim3& block) {
   const std::uint64_t layer = std::uint64_t{block.x} * block.y;
   return layer > UINT32_MAX ? layer : layer * block.z;

@@ -28,7 +28,7 @@ struct ResourceRules {
 std::string resource_problem(const codegen::ResourceUsage& usage, const LaunchGeometry& geometry,
                              const DeviceLimits& limits, const ResourceRules& rules = {});
 
-/// Of a launch that `resource_problem` has nothing against; also for resources yet unknown (0).
+/// For a launch that `resource_problem` accepts; also for resources that are not known yet (0).
 Occupancy occupancy(const codegen::ResourceUsage& usage, const LaunchGeometry& geometry,
                     const DeviceLimits& limits) noexcept;
 

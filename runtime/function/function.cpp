@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -10,6 +9,7 @@
 
 #include "cache/single_flight.hpp"
 #include "kiln/communicators.hpp"
+#include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/function/maker.hpp"
 #include "runtime/serve/engine.hpp"
@@ -27,9 +27,9 @@ using runtime::Version;
 
 namespace {
 
-bool is_set(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value && *value && std::string_view(value) != "0";
+bool is_set(Variable variable) {
+  const std::string_view value = environment(variable);
+  return !value.empty() && value != "0";
 }
 
 /// How a record's versions differ from today's; empty: they do not.

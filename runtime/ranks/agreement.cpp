@@ -13,8 +13,8 @@ using kiln::detail::format;
 
 namespace {
 
-/// How much later than the transport this machine's own patience ends. A transport can name which
-/// rank is late, this machine cannot.
+/// How much later than the transport's deadline the state machine gives up. The transport can name
+/// the rank that is late, the state machine cannot.
 constexpr Time kGrace = 1.0;
 
 void require(bool good, const char* what) {
@@ -139,7 +139,7 @@ std::optional<Time> Agreement::wakes() const noexcept {
 Agreement::Actions Agreement::completed(const Completed& e, Time now) {
   if (!deadline_ || phase_ == Phase::settle || e.sequence + 1 != sequence_) return {};
   deadline_.reset();
-  // What follows relies on this rank having what the others read that it has.
+  // What follows relies on this rank having the records that it told the others it has.
   if (!sent_.empty()) {
     const std::size_t mine = sent_.size() * static_cast<std::size_t>(in_.rank);
     const bool intact =
@@ -281,8 +281,8 @@ Agreement::Actions Agreement::choose(Time now) {
     Problem& problem = problems_[p];
     Choice choice = select(problem.agreed, in_.options.margin);
     if (problem.winner) choice = {*problem.winner, problem.agreed[*problem.winner]};
-    // Where finalists were timed again, the others keep the one time that they have; where none
-    // was, since time was over, or a rank was stopped, that one time decides.
+    // Where finalists were timed again, the others keep their one time. Where none was, because
+    // time was over or a rank was stopped, that one time decides.
     if (!problem.first_round.empty()) {
       Times& times = problem.first_round;
       for (const std::size_t c : finalists(Times(times), in_.options.finalists))
@@ -453,7 +453,7 @@ Exchange::Kind Agreement::reduction() const noexcept {
                                                      : Exchange::Kind::reduce_mean;
 }
 
-/// One rank has nothing to split, and nobody to time its best again.
+/// A single rank has nothing to split, and no other rank to time its best again.
 bool Agreement::sharded() const noexcept {
   return in_.options.strategy == RankStrategy::shard && in_.size > 1;
 }

@@ -54,7 +54,7 @@
 
 namespace kiln::runtime::ranks {
 
-/// @throws UserError naming what makes no sense for a job of so many ranks.
+/// @throws UserError naming what makes no sense for a job of this size.
 void check(const RankOptions& options, int size);
 
 /// Copyable, so that every continuation of a state can be explored.
@@ -137,7 +137,7 @@ class Agreement {
   Actions finish_defaults(RankFailure why);
   Actions give_up(RankFailure why, Time now);
 
-  /// Breaks this end, unless it is already; the decision follows.
+  /// Breaks this end, unless it is broken already; the decision follows.
   Actions abort_with(RankFailure why);
 
   Exchange exchange(Phase phase, Exchange::Kind kind, Time deadline);

@@ -34,7 +34,7 @@ struct Identity {
 std::uint64_t short_digest(std::string_view text);
 std::uint64_t short_digest(std::span<const std::byte> bytes);
 
-/// A text of fixed size; what is longer is cut, what is no text becomes spaces.
+/// A text of fixed size; a longer text is cut, and bytes that are not text become spaces.
 template <std::size_t Size>
 struct FixedText {
   std::array<char, Size> chars{};
@@ -51,8 +51,8 @@ struct FixedText {
   }
 };
 
-/// Before the agreement: which winners a rank would use. However many subjects there are, it has
-/// one size, which never changes: some share a place.
+/// Before the agreement: which winners a rank would use. Its size never changes, however many
+/// subjects there are: some share a place.
 struct HeldMessage {
   static constexpr std::size_t kPlaces = 64;
 

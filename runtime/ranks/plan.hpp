@@ -14,11 +14,11 @@ namespace kiln::runtime::ranks {
 /// Seconds per launch of each candidate, the default first. Infinite: it failed.
 using Times = std::vector<float>;
 
-/// The time of what was not come to: more than any, and less than that of what failed, so that both
-/// can be told apart after a maximum, and after a mean.
+/// The time of a candidate that was not reached: more than any real time, and less than that of a
+/// failed candidate, so that both can be told apart after a maximum and after a mean.
 inline constexpr float kUntried = 1e34F, kLongest = 1e29F;
 
-/// The time of what failed.
+/// The time of a candidate that failed.
 inline constexpr float kFailed = std::numeric_limits<float>::infinity();
 
 inline bool is_time(float seconds) noexcept { return seconds < kLongest; }
@@ -33,7 +33,8 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 std::vector<std::byte> encode_record(const Record& record);
-/// Of a fixed size for so many candidates. Never throws: what makes no sense does not `answer`.
+/// The size depends on the number of candidates only. Never throws: a record that makes no sense
+/// does not `answer`.
 Record decode_record(std::span<const std::byte> bytes);
 
 struct Choice {

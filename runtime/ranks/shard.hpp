@@ -13,8 +13,8 @@ struct Cost {
   float run = 0;      ///< verifying and timing
 };
 
-/// Candidates of a rank, a problem and a compile thread from which on it pays to find out what they
-/// cost, by measuring the default.
+/// The number of candidates per rank, problem and compile thread from which on it pays to learn
+/// their cost, by measuring the default.
 inline constexpr std::size_t kShareToEstimate = 16;
 
 struct ShardOptions {
@@ -24,7 +24,7 @@ struct ShardOptions {
   bool overlap = false;
 };
 
-/// When a rank that has so much to do is done.
+/// When a rank with this much work is done.
 double finish(double compile, double run, const ShardOptions& options) noexcept;
 
 /// The rank of each item: the most expensive first, each to the rank that is then done first

@@ -17,7 +17,8 @@
 
 namespace kiln::runtime::ranks {
 
-/// Seconds on this rank's own clock, since whenever. Clocks are never compared between ranks.
+/// Seconds on this rank's own clock, since an arbitrary moment. Clocks are never compared between
+/// ranks.
 using Time = double;
 
 struct ProblemInput {
@@ -60,7 +61,7 @@ struct Work {
   enum class Kind {
     time,  ///< answer with their times
     /// Answer with 1 for what could be launched, +inf for what cannot, kUntried for what was not
-    /// come to; launch nothing. For lockstep.
+    /// reached; launch nothing. For lockstep.
     build,
     /// The same at the end, for what was chosen: anything but an answer in time means that this
     /// rank cannot do as the others, and all use the defaults.

@@ -10,7 +10,7 @@ namespace kiln::runtime::ranks {
 
 namespace {
 
-/// An exchange in which each rank receives so many bytes.
+/// An exchange in which each rank receives this many bytes.
 double exchange(double bytes, int ranks, const TuningModel& model) {
   const int hops = static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1)));
   return ranks == 1 ? 0 : hops * model.latency + bytes / model.bytes_per_second;

@@ -1,4 +1,4 @@
-// How long a job of so many ranks tunes, from what candidates cost. A pure function.
+// How long a job of a given number of ranks tunes, from what candidates cost. A pure function.
 #pragma once
 
 #include <span>

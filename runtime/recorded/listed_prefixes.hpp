@@ -1,5 +1,5 @@
-// Membership in a list of configs as a row of constraints, one more parameter in each: what holds
-// for the first few tells a search in a huge space where listed configs are.
+// Membership in a list of configs as a row of constraints, one more parameter in each: the
+// constraints on the first few parameters tell a search in a huge space where listed configs are.
 #pragma once
 
 #include <cstdint>

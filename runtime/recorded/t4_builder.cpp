@@ -214,7 +214,7 @@ void T4Builder::take_times(RecordedSpace::Data::Entry& entry) {
   for (std::size_t i = 0; i < runtimes_.size(); ++i)
     if (!is_time(runtimes_[i]))
       fail(format("`times.runtimes[{}]` is {}: not a time", i, runtimes_[i]));
-  // The unit of, say, a rate beside the times is nobody's business.
+  // The unit of another measurement, such as a rate, does not matter.
   const bool matters =
       measurement_ && (runtimes_.empty() || measurement_->name.find("time") != std::string::npos);
   const auto unit = matters ? seconds_per(measurement_->unit) : std::optional(1.0);
@@ -226,7 +226,7 @@ void T4Builder::take_times(RecordedSpace::Data::Entry& entry) {
       fail("it is correct, but has neither `times.runtimes` nor a measurement");
     if (!is_time(*measurement_->value))
       fail(format("its measurement is {}: not a time", *measurement_->value));
-    // Without a unit of its own it is in the file's, which may be said at the end.
+    // Without a unit of its own it is in the file's unit, which may stand at the end of the file.
     if (!measurement_->unit.empty()) own_units_.push_back({data_->entries.size(), *unit});
     runtimes_.push_back(*measurement_->value);
   }

@@ -21,7 +21,8 @@ class Output {
   explicit Output(const std::filesystem::path& file)
       : file_(file), temporary_(file.string() + "." + std::to_string(::getpid()) + ".part") {
     std::error_code ignored;
-    // Replacing a device or a pipe would take it away from everybody; a link's target is meant.
+    // Replacing a device or a pipe would take it away from its other users; for a link, its target
+    // is replaced.
     if (std::filesystem::is_symlink(file_, ignored))
       file_ = std::filesystem::weakly_canonical(file_, ignored);
     if (file_.empty() || (std::filesystem::exists(file_, ignored) &&

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <cstdlib>
 #include <ctime>
 #include <system_error>
 
 #include <unistd.h>
 
+#include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/measure/statistics.hpp"
 
@@ -65,8 +65,7 @@ std::string describe(const TuneResult& result, const Candidate& candidate) {
 RankLog::RankLog(const std::filesystem::path& folder, std::string_view name, int rank,
                  int size) try {
   std::filesystem::path where = folder;
-  if (where.empty())
-    if (const char* variable = std::getenv("KILN_RANK_LOGS")) where = variable;
+  if (where.empty()) where = detail::environment("KILN_RANK_LOGS");
   if (where.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(where, ignored);

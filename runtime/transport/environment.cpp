@@ -1,7 +1,6 @@
 #include "runtime/transport/environment.hpp"
 
 #include <charconv>
-#include <cstdlib>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -19,12 +18,13 @@ namespace kiln::runtime::ranks {
 namespace {
 
 using kiln::detail::format;
+using kiln::detail::Variable;
 
 constexpr int kMostRanks = 1 << 20;
 
 struct Launcher {
   const char* name;
-  const char *rank, *size, *local_rank, *local_size;
+  Variable rank, size, local_rank, local_size;
 };
 constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -32,90 +32,90 @@ constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD
 constexpr Launcher kSlurm{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
                           "SLURM_STEP_TASKS_PER_NODE"};
 
-const char* set(const Lookup& environment, const char* name) {
-  const char* value = environment(name);
-  return value && *value ? value : nullptr;
-}
-
-long number(const char* name, std::string_view text, long least, long most) {
+long number(Variable variable, std::string_view text, long least, long most) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most)
-    throw UserError(
-        format("{}={}: must be a number from {} to {}", name, text.substr(0, 64), least, most));
+    throw UserError(format("{}={}: must be a number from {} to {}", variable.name(),
+                           text.substr(0, 64), least, most));
   return value;
 }
 
 /// The number that a text begins with: `4(x2),3` is Slurm's for hosts with four ranks, and one with
 /// three. 0: none, or more than there are ranks.
-int leading_number(const char* text, int most) {
+int leading_number(std::string_view text, int most) {
   int value = 0;
-  if (text) std::from_chars(text, text + std::char_traits<char>::length(text), value);
+  std::from_chars(text.data(), text.data() + text.size(), value);
   return value < 0 || value > most ? 0 : value;
 }
 
 std::optional<RankPlace> place_by(const Launcher& launcher, const Lookup& environment) {
-  const char* rank = set(environment, launcher.rank);
-  const char* size = set(environment, launcher.size);
-  const char* local = set(environment, launcher.local_rank);
-  if (!rank && !size && !local) return {};
-  for (const auto& [value, name] :
+  const std::string_view rank = environment(launcher.rank);
+  const std::string_view size = environment(launcher.size);
+  const std::string_view local = environment(launcher.local_rank);
+  if (rank.empty() && size.empty() && local.empty()) return {};
+  for (const auto& [value, variable] :
        {std::pair{rank, launcher.rank}, {size, launcher.size}, {local, launcher.local_rank}})
-    if (!value)
+    if (value.empty())
       throw UserError(
           format("{} is not set, but another variable of {} is: set {}, {} and {}, or "
                  "none of them",
-                 name, launcher.name, launcher.rank, launcher.size, launcher.local_rank));
+                 variable.name(), launcher.name, launcher.rank.name(), launcher.size.name(),
+                 launcher.local_rank.name()));
   RankPlace place;
   place.source = launcher.name;
   place.size = static_cast<int>(number(launcher.size, size, 1, kMostRanks));
   place.rank = static_cast<int>(number(launcher.rank, rank, 0, kMostRanks));
   place.local_rank = static_cast<int>(number(launcher.local_rank, local, 0, kMostRanks));
   if (place.rank >= place.size)
-    throw UserError(
-        format("{}={} is not below {}={}", launcher.rank, place.rank, launcher.size, place.size));
+    throw UserError(format("{}={} is not below {}={}", launcher.rank.name(), place.rank,
+                           launcher.size.name(), place.size));
   if (place.local_rank > place.rank)
-    throw UserError(format("{}={} is above {}={}", launcher.local_rank, place.local_rank,
-                           launcher.rank, place.rank));
-  place.local_size = leading_number(set(environment, launcher.local_size), place.size);
+    throw UserError(format("{}={} is above {}={}", launcher.local_rank.name(), place.local_rank,
+                           launcher.rank.name(), place.rank));
+  place.local_size = leading_number(environment(launcher.local_size), place.size);
   return place;
 }
 
-/// Only within a step is there a process per task; a batch script and a shell of an allocation have
-/// some of the variables, too.
+/// The value of the first that is set; empty if none is.
+std::string_view first_set(const Lookup& environment, std::initializer_list<Variable> variables) {
+  for (const Variable variable : variables)
+    if (const std::string_view value = environment(variable); !value.empty()) return value;
+  return {};
+}
+
+std::string_view slurm_job(const Lookup& environment) {
+  return first_set(environment, {"SLURM_JOB_ID", "SLURM_JOBID"});
+}
+std::string_view slurm_step(const Lookup& environment) {
+  return first_set(environment, {"SLURM_STEP_ID", "SLURM_STEPID"});
+}
+
+/// Only a step has a process per task. A batch script and the shell of an allocation have some of
+/// the variables, too.
 bool in_slurm_step(const Lookup& environment) {
-  return set(environment, "SLURM_PROCID") &&
-         (set(environment, "SLURM_STEP_ID") || set(environment, "SLURM_STEPID"));
+  return !environment("SLURM_PROCID").empty() && !slurm_step(environment).empty();
 }
-
-const char* first_set(const Lookup& environment, std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const char* value = set(environment, name)) return value;
-  return nullptr;
-}
-
-const char* slurm_job(const Lookup& e) { return first_set(e, {"SLURM_JOB_ID", "SLURM_JOBID"}); }
-const char* slurm_step(const Lookup& e) { return first_set(e, {"SLURM_STEP_ID", "SLURM_STEPID"}); }
 
 MeetingPoint meet_by_torchrun(const Lookup& environment) {
-  const char* host = set(environment, "MASTER_ADDR");
-  const char* port = set(environment, "MASTER_PORT");
-  if (!host || !port)
+  const std::string_view host = environment("MASTER_ADDR");
+  const std::string_view port = environment("MASTER_PORT");
+  if (host.empty() || port.empty())
     throw UserError(format("{} is not set, but RANK is: it says where the ranks meet",
-                           host ? "MASTER_PORT" : "MASTER_ADDR"));
+                           host.empty() ? "MASTER_ADDR" : "MASTER_PORT"));
   const long master = number("MASTER_PORT", port, 1, 65535);
   const long ours = master + 1717 > 65535 ? master - 1717 : master + 1717;
-  return {host, static_cast<std::uint16_t>(ours),
+  return {std::string(host), static_cast<std::uint16_t>(ours),
           format("MASTER_PORT={} {} 1717", master, ours > master ? "+" : "-")};
 }
 
 MeetingPoint meet_by_slurm(const Lookup& environment) {
-  const char* nodes =
+  const std::string_view nodes =
       first_set(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  const char* job = slurm_job(environment);
-  if (!nodes || !job)
+  const std::string_view job = slurm_job(environment);
+  if (nodes.empty() || job.empty())
     throw UserError(format("{} is not set, but SLURM_PROCID is: it says where the ranks meet",
-                           nodes ? "SLURM_JOB_ID" : "SLURM_STEP_NODELIST"));
+                           nodes.empty() ? "SLURM_STEP_NODELIST" : "SLURM_JOB_ID"));
   const long id = number("SLURM_JOB_ID", job, 0, 1L << 40);
   const long step = number("SLURM_STEP_ID", slurm_step(environment), 0, 1L << 40);
   return {first_host(nodes), static_cast<std::uint16_t>(12000 + (id * 37 + step) % 20000),
@@ -124,9 +124,7 @@ MeetingPoint meet_by_slurm(const Lookup& environment) {
 
 }  // namespace
 
-Lookup process_environment() {
-  return [](const char* name) { return std::getenv(name); };
-}
+Lookup process_environment() { return detail::environment; }
 
 std::optional<RankPlace> rank_place(const Lookup& environment, bool mpi) {
   if (!mpi)
@@ -137,10 +135,10 @@ std::optional<RankPlace> rank_place(const Lookup& environment, bool mpi) {
 }
 
 MeetingPoint meeting_point(const RankPlace& place, const Lookup& environment) {
-  const char* host = set(environment, "KILN_RENDEZVOUS_HOST");
-  const char* port = set(environment, "KILN_RENDEZVOUS_PORT");
+  const std::string_view host = environment("KILN_RENDEZVOUS_HOST");
+  const std::string_view port = environment("KILN_RENDEZVOUS_PORT");
   MeetingPoint point;
-  if (host && port) {
+  if (!host.empty() && !port.empty()) {
     point = {};
   } else if (place.source == kTorchrun.name) {
     point = meet_by_torchrun(environment);
@@ -152,8 +150,8 @@ MeetingPoint meeting_point(const RankPlace& place, const Lookup& environment) {
                "0's host and KILN_RENDEZVOUS_PORT, or bootstrap by mpi_communicator",
                place.source));
   }
-  if (host) point.host = host;
-  if (port) {
+  if (!host.empty()) point.host = host;
+  if (!port.empty()) {
     point.port = static_cast<std::uint16_t>(number("KILN_RENDEZVOUS_PORT", port, 1, 65535));
     point.chosen = "KILN_RENDEZVOUS_PORT";
   }
@@ -163,18 +161,18 @@ MeetingPoint meeting_point(const RankPlace& place, const Lookup& environment) {
 std::string job_identity(const std::optional<RankPlace>& place, const Lookup& environment) {
   if (!place) return "a job without a launcher";
   std::string text = format("{}, {} ranks", place->source, place->size);
-  const auto add = [&](const char* name, const char* value) {
-    if (value) text += format(", {}={}", name, value);
+  const auto add = [&](const char* name, std::string_view value) {
+    if (!value.empty()) text += format(", {}={}", name, value);
   };
   if (place->source == kTorchrun.name) {
-    for (const char* name : {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"})
-      add(name, set(environment, name));
+    constexpr Variable kOfTheJob[] = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"};
+    for (const Variable variable : kOfTheJob) add(variable.name(), environment(variable));
   } else if (place->source == kSlurm.name) {
     add("job", slurm_job(environment));
     add("step", slurm_step(environment));
-    add("restart", set(environment, "SLURM_RESTART_COUNT"));
+    add("restart", environment("SLURM_RESTART_COUNT"));
   } else {
-    add("job", set(environment, "PMIX_NAMESPACE"));
+    add("job", environment("PMIX_NAMESPACE"));
   }
   return text;
 }

@@ -13,7 +13,7 @@ namespace kiln {
 namespace {
 
 void* open_plugin(std::string& error) {
-  // Global: an MPI opens modules of its own, which look for its symbols.
+  // Opened globally: MPI libraries open modules of their own, which look up the library's symbols.
   for (const std::filesystem::path& path : detail::plugin_paths("libkiln_mpi.so")) {
     if (void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE))
       return handle;

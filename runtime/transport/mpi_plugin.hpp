@@ -6,7 +6,7 @@
 #include "kiln/communicator.hpp"
 
 extern "C" {
-/// Of both sides, so that a plugin of another build is refused, not called.
+/// Compared by both sides, so that a plugin of another build is refused, not called.
 inline constexpr int kKilnMpiPluginVersion = 1;
 using KilnMpiPluginVersion = int();
 /// A communicator, or null and an error.

@@ -1,5 +1,5 @@
-// How ranks that know nothing of each other but a place to meet get a few bytes of rank 0's, such
-// as NCCL's unique id. Each returns on all ranks, or names the ranks that did not come.
+// How ranks that know only a place to meet get a few bytes from rank 0, such as NCCL's unique id.
+// Each function returns on all ranks, or names the ranks that did not come.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,21 @@ struct Meeting {
   Deadline deadline;
 };
 
-/// A payload is at most so long.
+/// The longest payload, in bytes.
 constexpr std::size_t kLongestPayload = 1024;
 
 /// Over TCP: rank 0 listens at `point` (on the loopback interface alone if the host is localhost),
-/// and the others connect, again and again until the deadline. What connects and is not a rank of
-/// this job is turned away.
+/// and the others try to connect until the deadline. A connection that is not from a rank of this
+/// job is turned away.
 /// @throws EnvironmentError, naming the ranks that did not come; UserError when two processes are
 /// one rank
 void meet_over_tcp(const Meeting& meeting, const MeetingPoint& point, std::span<std::byte> payload);
 
-/// By files: rank r writes `file`.r, with a number drawn anew; rank 0 answers each number in
-/// `file`. So a rank believes no file that was not written after it came; nor does rank 0, since
-/// each rank must also repeat rank 0's number. Files are published by rename and read whole or not
-/// at all. They are removed at the end, except after a failure: then `file` says why, to ranks that
-/// still come.
+/// By files: rank r writes `file`.r with a fresh random number, and rank 0 answers each number in
+/// `file`. So a rank accepts only a file that was written after it came. The same holds for rank 0,
+/// since each rank must also repeat rank 0's number. Files are published by rename and read whole
+/// or not at all. They are removed at the end, except after a failure: then `file` says why, to
+/// ranks that still come.
 /// @throws as above
 void meet_over_file(const Meeting& meeting, const std::filesystem::path& file,
                     std::span<std::byte> payload);

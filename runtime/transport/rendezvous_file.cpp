@@ -181,7 +181,7 @@ class FileMeeting {
                                path.string(), meeting_.rank, this_process(), there->process));
       const auto a = read_announcement(file_);
       const bool to_me = a && a->job == job_ && a->size == meeting_.size && answers(*a);
-      // Rank 0 leaves no sooner than it knows that all have read what it says.
+      // Rank 0 does not leave before it knows that all ranks have read what it says.
       const bool left = mine.seen != 0 && !a && !exists(file_);
       if ((to_me && a->state == State::complete && mine.seen == a->number) || left) break;
       if (a && a->state == State::failed && (to_me || a->number == mine.seen)) {

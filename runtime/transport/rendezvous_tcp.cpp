@@ -30,7 +30,7 @@ constexpr auto kHelloWithin = 5s;  ///< a connection must have said which rank i
 constexpr auto kSilence = 5s;      ///< a waiting client hears of rank 0 more often than this
 constexpr auto kReportEvery = 200ms;
 constexpr auto kRetryAfter = 50ms;
-constexpr auto kLastWord = 400ms;  ///< so long after its deadline a client hears rank 0's verdict
+constexpr auto kLastWord = 400ms;      ///< a client waits for rank 0's verdict after its deadline
 constexpr auto kTakenPortWithin = 3s;  ///< an earlier job may be about to leave it
 constexpr std::size_t kMostText = 1000;
 constexpr std::size_t kMostStrangers = 1024;  ///< connected and not seated
@@ -94,7 +94,7 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
  private:
-  // Cancelling comes too late for a timer that has gone off and not been heard yet.
+  // A timer that has expired, but whose handler has not run yet, cannot be cancelled any more.
   std::shared_ptr<bool> watching_ = std::make_shared<bool>(true);
   asio::steady_timer timer_;
 };
@@ -212,7 +212,7 @@ class RankZero {
       ++turned_away_;
       co_return;
     }
-    // What it says next is that it has the payload, or, by leaving, that it will not.
+    // Its next message says that it has the payload. If it leaves instead, it will not get it.
     char word = 0;
     const auto [error, bytes] = co_await asio::async_read(guest->socket, raw(word), kResult);
     const auto at = seats_.find(guest->hello.rank);

@@ -25,7 +25,7 @@ using detail::format;
 
 constexpr std::string_view kAnswer = "answer-", kProposal = "proposal-";
 constexpr std::size_t kAnswerDigits = 2 * sizeof(Digest), kProposalDigits = 16;
-/// Nobody asks for the answers of jobs that began so long ago.
+/// No rank asks any more for the answers of jobs that began this long ago.
 constexpr std::time_t kOldSeconds = 48 * 3600;
 
 std::uint64_t random_bits() {
@@ -42,8 +42,8 @@ bool is_own(std::string_view name) {
   return is(kAnswer, kAnswerDigits) || is(kProposal, kProposalDigits);
 }
 
-/// Kiln's own folder, below the one that is named. All goes through its descriptor, so that it
-/// stays the one that was checked, whatever becomes of its name.
+/// Kiln's own folder, below the one that is named. All access goes through its descriptor, so that
+/// it stays the folder that was checked, whatever becomes of its name.
 class Place {
  public:
   /// @throws EnvironmentError saying why the place cannot be used.
@@ -64,7 +64,8 @@ class Place {
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  /// To come second is no failure. @throws EnvironmentError when a proposal cannot be made at all.
+  /// Coming second is not a failure. @throws EnvironmentError when a proposal cannot be made at
+  /// all.
   void propose(const Digest& question, bool proposal) const {
     const std::string mine = format("{}{:016x}", kProposal, random_bits());
     const std::string answer = answer_name(question);

@@ -167,7 +167,7 @@ class ThreadCommunicator : public Communicator {
     const bool ended = hub_->changed.wait_until(
         lock, deadline, [&] { return round->done || hub_->failure || lost(*round); });
     if (++round->left == hub_->size) hub_->rounds.erase(number);
-    // What is there counts, whatever happened meanwhile.
+    // A result that is there counts, whatever happened meanwhile.
     if (round->done) {
       std::copy(round->result.begin(), round->result.end(), out.begin());
       return {};

@@ -6,8 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
-#include "kiln/metrics.hpp"
-#include "kiln/roofline.hpp"
+#include "kiln/detail/metric_table.hpp"
 #include "runtime/measure/finals.hpp"
 
 namespace kiln {
@@ -36,16 +35,9 @@ json candidate_json(const TuneResult& result, const Candidate& c, const Roofline
   if (c.status == CandidateStatus::measured) {
     json samples = json::array();
     for (double s : c.samples) samples.push_back(s * 1e3);
-    j["time_ms"] = c.seconds * 1e3;
     j["samples_ms"] = std::move(samples);
     j["max_error"] = c.max_error;
-    const Metrics m = metrics(result, c, roofline);
-    if (m.tflops > 0) j["tflops"] = m.tflops;
-    if (m.gbs > 0) j["gb_per_s"] = m.gbs;
-    if (m.bound != BoundBy::unknown) {
-      j["roofline_percent"] = 100 * m.roofline_fraction;
-      j["bound"] = to_string(m.bound);
-    }
+    detail::add_metrics(j, detail::kCandidateMetrics, metrics(result, c, roofline));
   } else {
     j["reason"] = c.reason;
   }
@@ -90,16 +82,11 @@ std::string to_json(const TuneResult& result, const Roofline* roofline) {
          {"default", candidate_json(result, result.default_candidate(), roofline)},
          {"winner", candidate_json(result, result.winner(), roofline)},
          {"why_not_the_fastest", why_not_the_fastest(result)},
-         {"speedup", result.speedup()},
          {"counts", counts},
          {"compiled", result.compiled},
-         {"wall_s", result.wall_seconds},
-         {"compile_s", result.compile_seconds},
-         {"verify_s", result.verify_seconds},
-         {"time_s", result.time_seconds},
-         {"search_s", result.search_seconds},
          {"versions", versions},
          {"candidates", candidates}};
+  detail::add_metrics(j, detail::kTuningMetrics, result);
   if (const auto& a = result.agreed) {
     j["plan_digest"] = a->plan_digest;
     j["ranks"] = {{"rank", a->rank}, {"size", a->size},     {"outcome", to_string(a->outcome)},

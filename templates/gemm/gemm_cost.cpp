@@ -22,8 +22,8 @@ BlockWork work(const Gemm& c, const GemmProblem& p) {
   return {slices, depth * c.block_m * c.block_n, depth * (c.block_m + c.block_n)};
 }
 
-/// A block follows the other on a core. Nanoseconds: products at the speed of the vectors and of
-/// the loads that feed them (2-byte elements are widened, too), copies (element by element where an
+/// Blocks follow each other on a core. Nanoseconds: products at the speed of the vectors and of the
+/// loads that feed them (2-byte elements are widened, too), copies (element by element where an
 /// access does not divide k), and the threads' turns between barriers.
 double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const DeviceLimits& d) {
   const BlockWork w = work(c, p);

@@ -8,7 +8,7 @@
 
 namespace kiln::templates {
 
-/// Seconds, to be trusted in their order only. `registers` is a guess at those of a thread.
+/// Seconds, of which only the order is meaningful. `registers` is an estimate per thread.
 double gemm_cost(const Gemm& c, const GemmProblem& p, std::size_t element_bytes, int registers,
                  const DeviceLimits& d);
 

@@ -18,7 +18,7 @@ struct RooflineCopy {
   int block;       // threads per block
   int items;       // accesses per thread
   int vector;      // floats per access
-  bool streaming;  // stores pass the caches by
+  bool streaming;  // stores bypass the caches
 
   constexpr int tile() const { return block * items * vector; }  // floats per block
 };

@@ -321,14 +321,14 @@ class CudaDevice final : public Device {
       try {
         digest_ = std::make_unique<CudaDigest>(context_, info_.limits.multiprocessors);
       } catch (const EnvironmentError&) {
-        // Downloads tell as well, only later.
+        // Downloads show it as well, only later.
       }
     });
     if (!digest_) return {};
     try {
       return (*digest_)(address(memory), bytes, stride, count, tuning_stream_.get());
     } catch (const EnvironmentError&) {
-      return {};  // without memory for the sums; what is worse, the downloads will tell
+      return {};  // no memory for the sums; if it is worse than that, the downloads will show it
     }
   }
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override {
@@ -387,7 +387,7 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaReplay>(CudaGraphExec(context_, exec));
   }
 
-  // What a kernel broke is reported by every call from then on.
+  // Once a kernel has broken the context, every call reports it.
   bool lost() noexcept override {
     const WorkingContext working(*context_, std::nothrow);
     return driver_.StreamSynchronize(tuning_stream_.get()) != CUDA_SUCCESS;

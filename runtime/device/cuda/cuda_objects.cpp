@@ -41,7 +41,8 @@ CudaEvent create_timing_event(std::shared_ptr<const CudaContext> context) {
 
 CudaModule load_module(std::shared_ptr<const CudaContext> context,
                        std::span<const std::byte> image) {
-  // Where bytes of a file begin is chance; the driver documents no demand, but reads an ELF file.
+  // The bytes of a file may begin at any address. The driver documents no alignment, but it reads
+  // an ELF file.
   std::vector<std::byte> aligned;
   if (reinterpret_cast<std::uintptr_t>(image.data()) % alignof(std::max_align_t) != 0) {
     aligned.assign(image.begin(), image.end());

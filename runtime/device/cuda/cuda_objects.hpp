@@ -35,7 +35,7 @@ class CudaContext {
   bool retained_ = false;
 };
 
-/// Makes a context current for the thread, and what was current before again at its end. Costs one
+/// Makes a context current for the thread, and restores the previous one at its end. Costs one
 /// query when the context is current already.
 class CurrentContext {
  public:

@@ -43,7 +43,8 @@ constexpr Names kFirstVersion{"memory.limit_in_bytes", "memory.usage_in_bytes",
                               "total_inactive_file"};
 constexpr Names kSecondVersion{"memory.max", "memory.current", "inactive_file"};
 
-/// What one group may still take. Files that it has read and does not use any more make room.
+/// What one group may still take. Memory of files that it has read and no longer uses counts as
+/// free.
 Bytes64 left_in(const fs::path& group, const Names& names) {
   const Bytes64 limit = number_in(group / names.limit), used = number_in(group / names.used);
   if (!limit || !used) return {};
@@ -51,8 +52,8 @@ Bytes64 left_in(const fs::path& group, const Names& names) {
       0, *limit - *used + number_after(group / "memory.stat", names.cached).value_or(0));
 }
 
-/// The least of a group and those around it. Within a container the group's path is another than
-/// the one that it says: what is not there is passed over, up to the mount itself.
+/// The least of a group and those around it. Within a container the group's path is not the one
+/// that is listed: folders that are not there are skipped, up to the mount itself.
 Bytes64 left_up_to(const fs::path& mount, const std::string& path, const Names& names) {
   Bytes64 least;
   for (fs::path at = fs::path(path).relative_path();; at = at.parent_path()) {

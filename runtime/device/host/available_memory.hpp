@@ -1,5 +1,5 @@
-// How much memory this process may still take. Linux kills a process that takes more, long after
-// having said yes, so large allocations ask first.
+// How much memory this process may still take. Linux grants an allocation that is too large and
+// kills the process later, so large allocations ask first.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace kiln::runtime {
 std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
 
 /// @throws UserError naming `what`, the bytes needed and those there, when more are needed. Amounts
-/// that are no matter on any machine are not looked into, as that takes some 50 us.
+/// that any machine has are not checked, because a check takes some 50 us.
 void require_memory(const char* what, std::uint64_t bytes);
 
 }  // namespace kiln::runtime

@@ -35,7 +35,7 @@ class BlockRun {
   BlockRun(const HostKernel& kernel, HostFrame& frame, std::uint32_t threads)
       : kernel_(kernel), frame_(frame), threads_(threads) {}
 
-  /// False: threads wait that nothing can release.
+  /// False: threads are waiting, and nothing can release them.
   bool run() {
     if (kernel_.uses_warp) return run_warps();
     std::uint32_t at = run_uniform(0);
@@ -227,7 +227,8 @@ class BlockRun {
       rest &= ~group;
     }
     if (released) return released;
-    // __activemask waits for nobody, so it goes when nothing else does: the lanes at one place.
+    // __activemask does not wait for other lanes, so it is resolved when nothing else can be: for
+    // the lanes at one place.
     for (std::uint32_t rest = active; rest;) {
       const std::uint32_t id =
           frame_.next[begin + static_cast<std::uint32_t>(std::countr_zero(rest))];
@@ -342,7 +343,8 @@ void BlockScratch::Free::operator()(std::byte* memory) const noexcept { std::fre
 
 namespace {
 
-/// After it: as much as a kernel may ever ask for, so that one which forgot to ask harms nobody.
+/// The guard zone behind it: as much as a kernel may ever ask for, so that a kernel that forgot to
+/// ask harms nothing else.
 constexpr std::size_t kGuardBefore = 4096, kGuardAfter = kMostGuardBytes;
 
 /// Memory of a block that is a good part of a core's cache lies in huge pages: which small pages a

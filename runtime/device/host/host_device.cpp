@@ -95,7 +95,7 @@ class HostDevice final : public HostMemoryDevice {
     void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
     if (!memory)
       throw EnvironmentError(detail::format("{} bytes of memory cannot be allocated", bytes));
-    // Fewer misses of the address cache, and fewer surprises from where the pages happen to be.
+    // Fewer TLB misses, and less depends on where the pages happen to be.
     if (alignment == kHugePage) ::madvise(memory, rounded, MADV_HUGEPAGE);
     return memory;
   }

@@ -11,7 +11,7 @@ namespace kiln::runtime {
 /// compiler's matter.
 std::shared_ptr<Device> make_host_device();
 
-/// What it says of itself, without making one.
+/// Its description, without making a device.
 DeviceInfo host_info();
 
 }  // namespace kiln::runtime

@@ -13,6 +13,7 @@
 #include <tbb/parallel_for.h>
 #include <unistd.h>
 
+#include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/device.hpp"
@@ -48,8 +49,8 @@ class LoadableFile {
     path_ = unique_path(descriptor_);
     if (descriptor_ < 0 || ::access(path_.c_str(), R_OK) != 0) {
       close();
-      const char* folder = std::getenv("TMPDIR");
-      path_ = std::string(folder && *folder ? folder : "/tmp") + "/kiln-kernel-XXXXXX";
+      const std::string_view folder = detail::environment("TMPDIR");
+      path_ = std::string(folder.empty() ? "/tmp" : folder) + "/kiln-kernel-XXXXXX";
       descriptor_ = ::mkstemp(path_.data());
       temporary_ = descriptor_ >= 0;
       if (!temporary_)

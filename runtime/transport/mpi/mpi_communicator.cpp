@@ -38,8 +38,8 @@ std::string words(int code) {
   return {text, static_cast<std::size_t>(length)};
 }
 
-/// MPI in this process, for all ends that live, parts included. Where it was started here, the
-/// last one shuts it down; but not once one has failed, since requests are still open then.
+/// MPI in this process, shared by all ends, parts included. If it was started here, the last end
+/// shuts it down, unless one has failed: requests are still open then.
 class Process {
  public:
   static Process& get() {
@@ -95,7 +95,7 @@ class MpiCommunicator : public Communicator {
     present_.resize(static_cast<std::size_t>(size_));
   }
 
-  /// A broken one leaves all as it is: to free is collective, and requests still use buffers.
+  /// A broken end frees nothing: freeing is collective, and requests still use buffers.
   ~MpiCommunicator() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
@@ -173,7 +173,7 @@ class MpiCommunicator : public Communicator {
   }
 
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {
-    // MPI has no split that can be given up on: first see that all are there.
+    // MPI has no split with a deadline: first make sure that all ranks are there.
     std::vector<int> groups(static_cast<std::size_t>(size_));
     if (auto failure = gather(std::as_bytes(std::span(&group, 1)),
                               std::as_writable_bytes(std::span(groups)), deadline))
@@ -187,7 +187,7 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
-  struct Buffer {  // lives on where a request that may still use it is given up
+  struct Buffer {  // outlives a request that is given up and may still use it
     std::vector<std::byte> in, out;
   };
   struct Sent {
@@ -207,7 +207,7 @@ class MpiCommunicator : public Communicator {
     if (broken_) return broken_;
     if (count > INT_MAX)
       return broken_ = RankFailure{RankFailure::Kind::system, {rank_}, "too large for one call"};
-    if (Clock::now() >= deadline)  // this process was away: the others have given up on it
+    if (Clock::now() >= deadline)  // this process was stopped: the others have given up on it
       return broken_ = RankFailure{
                  RankFailure::Kind::timeout, {rank_}, std::string("it came too late to ") + name};
     MPI_Request request = MPI_REQUEST_NULL;
@@ -334,7 +334,7 @@ __attribute__((visibility("default"))) kiln::Communicator* kiln_mpi_open(
   kiln::Process& process = kiln::Process::get();
   error = process.start();
   if (!error.empty()) return nullptr;
-  // The handles outlive a copy that nobody waits for any more.
+  // The handles outlive a copy that is not waited for any more.
   auto* copies = new MPI_Comm[2]{MPI_COMM_NULL, MPI_COMM_NULL};
   for (int i = 0; i < 2; ++i)
     if (!kiln::copy_world(copies[i], deadline)) {

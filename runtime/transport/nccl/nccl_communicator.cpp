@@ -40,7 +40,7 @@ class NcclCommunicator : public Communicator {
     if (broken_ || aborted_) {
       NcclCommunicator::abort({});
       if (half_made_) half_made_->abort(kAbortWithin);
-      // A kernel of somebody's may still run.
+      // Another caller's kernel may still be running.
       handle_->free(std::move(staging_), kFreeWithin);
     } else if (owned_) {
       handle_->close(kCloseWithin);
@@ -61,7 +61,7 @@ class NcclCommunicator : public Communicator {
 
   Failure reduce(std::span<float> values, Reduction op, Deadline deadline) override {
     const auto bytes = std::as_writable_bytes(values);
-    // The mean is divided here: then +inf and rounding are the same as on other transports.
+    // The mean is divided here, so that +inf and rounding are as on other transports.
     auto failure = call("ncclAllReduce", bytes, bytes, deadline, [&](void* in, void* out) {
       return nccl().AllReduce(in, out, values.size(), ncclFloat32,
                               op == Reduction::max ? ncclMax : ncclSum, handle_->comm(), stream_);
@@ -77,9 +77,9 @@ class NcclCommunicator : public Communicator {
     });
   }
 
-  /// NCCL carries no words; the others' operations fail, or come to their deadlines. A thread that
-  /// waits in a call is let go first, since the abort frees what it looks at; one that does not
-  /// come back hangs inside NCCL, and the abort is what frees it.
+  /// NCCL carries no messages: the others' operations fail or reach their deadlines. A thread that
+  /// waits in a call is released first, since the abort frees what that thread reads; one that does
+  /// not return hangs inside NCCL, and the abort releases it.
   void abort(const RankFailure&) noexcept override {
     aborted_ = true;
     std::unique_lock in_use(in_use_, std::defer_lock);
@@ -194,8 +194,8 @@ class NcclCommunicator : public Communicator {
   int rank_ = 0, size_ = 1;
   Failure broken_;
   std::mutex in_use_;
-  std::atomic<bool> aborted_{false};  ///< somebody wants it
-  std::atomic<bool> gone_{false};     ///< it was told to NCCL
+  std::atomic<bool> aborted_{false};  ///< an abort was asked for
+  std::atomic<bool> gone_{false};     ///< NCCL was told to abort
 };
 
 }  // namespace

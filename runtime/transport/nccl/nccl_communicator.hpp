@@ -18,8 +18,8 @@ std::unique_ptr<Communicator> adopt_nccl(std::shared_ptr<const NcclTable> table,
 /// Carries rank 0's bytes to all ranks. @throws where that fails
 using Carry = std::function<void(std::span<std::byte> bytes)>;
 
-/// A new one of `size` ranks. Collective. What is missing on one rank (a library, a device) is to
-/// be found out before. @throws EnvironmentError, also on the others when NCCL gives rank 0 no id
+/// A new communicator of `size` ranks. Collective. The caller makes sure before that no rank lacks
+/// a library or a device. @throws EnvironmentError, also on the others when NCCL gives rank 0 no id
 std::unique_ptr<Communicator> make_nccl(std::shared_ptr<const NcclTable> table,
                                         std::shared_ptr<const CudaContext> context, int rank,
                                         int size, const Carry& carry, Deadline deadline);

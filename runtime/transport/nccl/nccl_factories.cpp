@@ -57,7 +57,7 @@ std::shared_ptr<const CudaContext> context_on(const NcclTable& table, std::optio
   return std::make_shared<const CudaContext>(table.driver, *device);
 }
 
-/// Collective. @throws the first reason that any rank has not to go on, if one has
+/// Collective. @throws the reason of the first rank that cannot go on, if there is one
 void all_ready(Communicator& bootstrap, const std::string& why, Deadline deadline) {
   constexpr std::size_t kMost = 512;
   std::vector<char> mine(kMost, 0), all(kMost * static_cast<std::size_t>(bootstrap.size()));

@@ -36,7 +36,7 @@ Communicator::Failure NcclHandle::wait(ncclResult_t begun, const char* call, Dea
       format("{}: {} ({})", call, nccl_->GetErrorString(result), static_cast<int>(result))};
 }
 
-/// Whether it came back in time. Where there can be no thread, it is waited for.
+/// Whether the call returned in time. If no thread can be started, waits for the call.
 template <class Call>
 bool NcclHandle::on_a_thread(std::chrono::milliseconds within, Call call) noexcept {
   // After the driver's shutdown there is nothing left to end, and NCCL may no longer be called.

@@ -1,4 +1,4 @@
-// Internal: an ncclComm_t, how it is waited for, and the ways out of it.
+// Internal: an ncclComm_t, how to wait for it, and how to end it.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace kiln::runtime::ranks {
 
-/// Shared with the threads that NCCL must be left on when it does not come back: what NCCL may
-/// still write to lives as long as they do.
+/// Shared with the threads that are left inside NCCL when a call does not return, so that what NCCL
+/// may still write to lives as long as they do.
 class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
  public:
   NcclHandle(std::shared_ptr<const NcclTable> table, std::shared_ptr<const CudaContext> context,
@@ -33,16 +33,17 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   Communicator::Failure wait(ncclResult_t begun, const char* call, Deadline deadline,
                              const std::atomic<bool>* stop = nullptr);
 
-  /// ncclCommAbort, which ends whatever runs and frees the communicator. NCCL waits in it for its
-  /// own threads and for the device: after `within` it is left alone with that. False then.
+  /// ncclCommAbort, which ends whatever runs and frees the communicator. In it NCCL waits for its
+  /// own threads and for the device; after `within` the call is left to a thread, and this returns
+  /// false.
   bool abort(std::chrono::milliseconds within) noexcept;
 
-  /// Of a communicator that is whole: ncclCommFinalize and ncclCommDestroy; the first waits for the
-  /// other ranks of this host, so it is aborted when they do not come.
+  /// For a communicator that has not failed: ncclCommFinalize and ncclCommDestroy; the first waits
+  /// for the other ranks of this host, so it is aborted when they do not come.
   void close(std::chrono::milliseconds within) noexcept;
 
-  /// Frees memory. The driver waits in that for all work of the device, so it is left alone with
-  /// it, too.
+  /// Frees memory. The driver then waits for all work of the device, so this call, too, may be left
+  /// to a thread.
   void free(CudaMemory memory, std::chrono::milliseconds within) noexcept;
 
  private:

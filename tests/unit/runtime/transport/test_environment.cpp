@@ -13,9 +13,9 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 Lookup lookup(Variables variables) {
-  return [variables = std::move(variables)](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+  return [variables = std::move(variables)](detail::Variable variable) -> std::string_view {
+    const auto found = variables.find(variable.name());
+    return found == variables.end() ? std::string_view{} : found->second;
   };
 }
 

@@ -1,0 +1,149 @@
+// Internal: every environment variable that Kiln reads, in one table. Code reads a variable only
+// through environment(), which accepts the names of the table and no others; `kiln reference`
+// prints the table, and docs/reference.md holds what it prints. No public header includes this.
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+namespace kiln::detail {
+
+struct VariableEntry {
+  enum class Of { kiln, system };  ///< whose variable it is; `system`: launchers' too
+
+  const char* name;
+  Of of;
+  const char* meaning;   ///< with the values it may have; Markdown, as what follows
+  const char* fallback;  ///< what holds when it is not set, or empty
+  const char* read;      ///< when Kiln reads it
+};
+
+inline constexpr VariableEntry kVariables[] = {
+    {"KILN_CACHE_DIR", VariableEntry::Of::kiln, "the folder of the writable store",
+     "`$XDG_CACHE_HOME/kiln`, else `~/.cache/kiln`", "a store is opened"},
+    {"KILN_CACHE_SIZE", VariableEntry::Of::kiln,
+     "the largest size of the writable store: bytes, or a number and K, M, G, T (powers of 1024)",
+     "`5G`", "a store is opened"},
+    {"KILN_ROOTS", VariableEntry::Of::kiln, "read-only roots, separated by colons", "none",
+     "a store is opened"},
+    {"KILN_BUNDLE_KEY", VariableEntry::Of::kiln,
+     "a PEM file with the public key that every root must be signed for", "none must be signed",
+     "a store is opened"},
+    {"KILN_NVRTC", VariableEntry::Of::kiln, "the NVRTC library", "found in the toolkits",
+     "NVRTC is looked for"},
+    {"KILN_CUDA_ROOT", VariableEntry::Of::kiln, "a CUDA toolkit, for NVRTC and its headers",
+     "`$CUDA_HOME`, `$CUDA_PATH`, `/usr/local/cuda`; in a build tree also the one built with",
+     "NVRTC is looked for"},
+    {"KILN_LLVM_PLUGIN", VariableEntry::Of::kiln, "`libkiln_llvm.so`, the host compiler",
+     "beside `libkiln.so`", "the host compiler is opened"},
+    {"KILN_CLANG_RESOURCE_DIR", VariableEntry::Of::kiln,
+     "the folder of Clang 19's own headers, for the host compiler",
+     "that of the LLVM built with, else the usual places", "a host kernel is compiled"},
+    {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
+     "a folder: the IR after each step of the host compiler, and the time of each step", "none",
+     "a host kernel is compiled"},
+    {"KILN_ROOT", VariableEntry::Of::kiln, "a tree with Kiln's `include/` and `templates/`",
+     "those of the prefix that the library lies in; in a build tree the one built from",
+     "either is first needed"},
+    {"KILN_ALWAYS_RETUNE", VariableEntry::Of::kiln,
+     "anything but 0: tuned functions are measured anew in each process", "0",
+     "a tuned function is made"},
+    {"KILN_STRICT_VERSIONS", VariableEntry::Of::kiln,
+     "anything but 0: tuned functions are also measured anew when any version differs from the "
+     "record's",
+     "0", "a tuned function is made"},
+    {"KILN_RANK_LOGS", VariableEntry::Of::kiln,
+     "a folder: what each rank tried, saw and agreed to, for functions and regions", "none",
+     "ranks begin to tune one"},
+    {"KILN_RENDEZVOUS_HOST", VariableEntry::Of::kiln, "the host of rank 0, where NCCL's ranks meet",
+     "as the launcher says", "an NCCL communicator is made"},
+    {"KILN_RENDEZVOUS_PORT", VariableEntry::Of::kiln, "the TCP port there: 1 to 65535",
+     "derived from the launcher's variables", "an NCCL communicator is made"},
+
+    {"XDG_CACHE_HOME", VariableEntry::Of::system, "the user's caches; a relative path is ignored",
+     "`~/.cache`", "a store is opened"},
+    {"HOME", VariableEntry::Of::system, "the user's home; a relative path is ignored",
+     "that of the user database", "a store is opened"},
+    {"TMPDIR", VariableEntry::Of::system,
+     "a folder for host kernels that are being loaded, where memory files are not available",
+     "`/tmp`", "a host kernel is loaded"},
+    {"CUDA_HOME", VariableEntry::Of::system, "a CUDA toolkit", "`$CUDA_PATH`",
+     "NVRTC is looked for"},
+    {"CUDA_PATH", VariableEntry::Of::system, "a CUDA toolkit", "`/usr/local/cuda`",
+     "NVRTC is looked for"},
+    {"RANK", VariableEntry::Of::system, "torchrun: the rank of this process",
+     "not started by torchrun", "ranks find each other"},
+    {"WORLD_SIZE", VariableEntry::Of::system, "torchrun: the number of ranks",
+     "an error if `RANK` is set", "ranks find each other"},
+    {"LOCAL_RANK", VariableEntry::Of::system, "torchrun: the rank among those of this host",
+     "an error if `RANK` is set", "ranks find each other"},
+    {"LOCAL_WORLD_SIZE", VariableEntry::Of::system, "torchrun: the number of ranks of this host",
+     "unknown", "ranks find each other"},
+    {"MASTER_ADDR", VariableEntry::Of::system, "torchrun: the host of rank 0",
+     "an error, unless where to meet is given", "an NCCL communicator is made"},
+    {"MASTER_PORT", VariableEntry::Of::system,
+     "torchrun: its own port there; Kiln's is 1717 higher, or lower where that is no port",
+     "an error, unless where to meet is given", "an NCCL communicator is made"},
+    {"TORCHELASTIC_RUN_ID", VariableEntry::Of::system, "torchrun: which job this is", "unknown",
+     "an NCCL communicator is made"},
+    {"OMPI_COMM_WORLD_RANK", VariableEntry::Of::system, "Open MPI: the rank of this process",
+     "not started by Open MPI", "ranks find each other"},
+    {"OMPI_COMM_WORLD_SIZE", VariableEntry::Of::system, "Open MPI: the number of ranks",
+     "an error if the rank is set", "ranks find each other"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", VariableEntry::Of::system,
+     "Open MPI: the rank among those of this host", "an error if the rank is set",
+     "ranks find each other"},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", VariableEntry::Of::system,
+     "Open MPI: the number of ranks of this host", "unknown", "ranks find each other"},
+    {"PMIX_NAMESPACE", VariableEntry::Of::system, "Open MPI: which job this is", "unknown",
+     "an NCCL communicator is made"},
+    {"SLURM_PROCID", VariableEntry::Of::system, "Slurm: the rank of this process",
+     "not started by Slurm", "ranks find each other"},
+    {"SLURM_NTASKS", VariableEntry::Of::system, "Slurm: the number of ranks",
+     "an error in a job step", "ranks find each other"},
+    {"SLURM_LOCALID", VariableEntry::Of::system, "Slurm: the rank among those of this host",
+     "an error in a job step", "ranks find each other"},
+    {"SLURM_STEP_TASKS_PER_NODE", VariableEntry::Of::system,
+     "Slurm: the number of ranks of each host", "unknown", "ranks find each other"},
+    {"SLURM_STEP_ID", VariableEntry::Of::system, "Slurm: the job step", "`$SLURM_STEPID`",
+     "ranks find each other"},
+    {"SLURM_STEPID", VariableEntry::Of::system, "Slurm: the job step, by its older name",
+     "not in a job step", "ranks find each other"},
+    {"SLURM_JOB_ID", VariableEntry::Of::system, "Slurm: the job", "`$SLURM_JOBID`",
+     "an NCCL communicator is made"},
+    {"SLURM_JOBID", VariableEntry::Of::system, "Slurm: the job, by its older name",
+     "an error, unless where to meet is given", "an NCCL communicator is made"},
+    {"SLURM_STEP_NODELIST", VariableEntry::Of::system,
+     "Slurm: the hosts of the job step, that of rank 0 first", "`$SLURM_JOB_NODELIST`",
+     "an NCCL communicator is made"},
+    {"SLURM_JOB_NODELIST", VariableEntry::Of::system, "Slurm: the hosts of the job",
+     "`$SLURM_NODELIST`", "an NCCL communicator is made"},
+    {"SLURM_NODELIST", VariableEntry::Of::system, "Slurm: the hosts of the job, by its older name",
+     "an error, unless where to meet is given", "an NCCL communicator is made"},
+    {"SLURM_RESTART_COUNT", VariableEntry::Of::system, "Slurm: how often the job was restarted",
+     "0 times", "an NCCL communicator is made"},
+};
+
+/// The name of a variable of the table: a literal that is not in the table does not compile.
+class Variable {
+ public:
+  consteval Variable(const char* name) : name_(name) {  // NOLINT: literals become variables
+    for (const VariableEntry& entry : kVariables)
+      if (std::string_view(entry.name) == name) return;
+    this_variable_is_not_in_kVariables();
+  }
+  constexpr const char* name() const { return name_; }
+
+ private:
+  static void this_variable_is_not_in_kVariables() {}  // not constexpr, so a call is an error
+
+  const char* name_;
+};
+
+/// The variable's value, empty when it is not set. Valid until the environment changes.
+inline std::string_view environment(Variable variable) {
+  const char* value = std::getenv(variable.name());
+  return value ? value : "";
+}
+
+}  // namespace kiln::detail
