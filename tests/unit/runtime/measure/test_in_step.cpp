@@ -1,0 +1,137 @@
+// Measuring in step with other ranks: whatever happens here, they get the launches they wait for.
+#include <limits>
+#include <set>
+#include <stdexcept>
+
+#include "kiln_test.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/measure/bench.hpp"
+
+using namespace kiln;
+using namespace kiln::runtime;
+
+namespace {
+
+/// A bench whose launches are counted, and fail where a test says so.
+class CountingBench final : public TrialBench {
+ public:
+  bool knows_results() const noexcept override { return knows; }
+  std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial&) override {
+    if (!refusal.empty()) return Refusal{CandidateStatus::launch_failed, refusal};
+    return std::make_shared<CountedRig>();
+  }
+  Verdict verify(Rig&) override {
+    launch();
+    return verdict;
+  }
+  void keep_cold(bool cold, const TimeLimit&) override { cold_cache = cold; }
+  std::size_t most_launches(const Rig&) const override { return 1; }
+  double time(Rig&, std::size_t count) override {
+    launch();
+    timed += count;
+    return 1e-3 * static_cast<double>(launches);
+  }
+  bool record(Rig&, std::size_t) override { return false; }
+  void forget_recording(Rig&) override {}
+  std::string repair() override { return damage; }
+  bool lost() noexcept override { return is_lost; }
+  bool shares_cpu() const noexcept override { return false; }
+
+  bool knows = true, is_lost = false;
+  std::string refusal, damage;
+  Verdict verdict{};
+  std::set<int> failing;  ///< launches, from 1 on
+  int launches = 0;
+  std::size_t timed = 0;
+  std::optional<bool> cold_cache;
+
+ private:
+  struct CountedRig final : Rig {
+    bool recorded() const noexcept override { return false; }
+  };
+
+  void launch() {
+    if (failing.count(++launches)) throw std::runtime_error("launch " + std::to_string(launches));
+  }
+};
+
+const Values kConfig{8, 0};
+
+Candidate measured(CountingBench& bench) { return measure_in_step(bench, Trial{}, kConfig); }
+
+}  // namespace
+
+TEST_CASE("in step: one launch verifies, then some warm up, then some count",
+          "[runtime][measure]") {
+  CountingBench bench;
+  const Candidate c = measured(bench);
+  const TimingPolicy policy;
+  CHECK(bench.launches == 1 + policy.warm_up + policy.launches);
+  CHECK(bench.cold_cache == policy.cold_cache);
+  CHECK(c.config == kConfig);
+  CHECK(c.status == CandidateStatus::measured);
+  REQUIRE(c.samples.size() == static_cast<std::size_t>(policy.launches));
+  CHECK(c.samples.front() == Approx(4e-3));
+  CHECK(c.seconds == Approx(7e-3));  // the median of the fourth to the tenth
+}
+
+TEST_CASE("in step: the trial's own policy is kept", "[runtime][measure]") {
+  CountingBench bench;
+  Trial trial;
+  trial.timing = {.warm_up = 0, .launches = 3, .cold_cache = true};
+  CHECK(measure_in_step(bench, trial, kConfig).samples.size() == 3);
+  CHECK(bench.launches == 4);
+  CHECK(bench.cold_cache == true);
+}
+
+TEST_CASE("in step: all launches are made, whichever fails", "[runtime][measure]") {
+  CountingBench whole;
+  measured(whole);
+  for (int failing = 1; failing <= whole.launches; ++failing) {
+    CAPTURE(failing);
+    CountingBench bench;
+    bench.failing = {failing, whole.launches};
+    const Candidate c = measured(bench);
+    CHECK(bench.launches == whole.launches);
+    CHECK(c.status == CandidateStatus::launch_failed);
+    CHECK(c.reason == "launch " + std::to_string(failing));  // the first
+    CHECK(c.samples.empty());
+  }
+}
+
+TEST_CASE("in step: wrong results, and damage, end a candidate after its launches",
+          "[runtime][measure]") {
+  CountingBench bench;
+  bench.verdict = {false, std::numeric_limits<double>::infinity(), "element 3 is 1"};
+  Candidate c = measured(bench);
+  CHECK(bench.launches == 10);
+  CHECK(c.status == CandidateStatus::wrong_result);
+  CHECK(c.reason == "element 3 is 1");
+  CHECK(c.max_error == std::numeric_limits<double>::infinity());
+  CHECK(c.samples.empty());
+  bench.verdict = {};
+  bench.damage = "wrote outside argument 0";
+  c = measured(bench);
+  CHECK(c.status == CandidateStatus::wrong_result);
+  CHECK(c.reason == "wrote outside argument 0");
+}
+
+TEST_CASE("in step: what nobody can judge by one launch is not verified", "[runtime][measure]") {
+  CountingBench bench;
+  bench.knows = false;
+  CHECK(measured(bench).status == CandidateStatus::measured);
+  CHECK(bench.launches == 9);
+}
+
+TEST_CASE("in step: a lost device and a trial that cannot be loaded are errors",
+          "[runtime][measure]") {
+  CountingBench bench;
+  bench.failing = {5};
+  bench.is_lost = true;
+  CHECK_THROWS_AS(measured(bench), DeviceLost);
+  CHECK(bench.launches == 10);
+  CountingBench refuses;
+  refuses.refusal = "no memory";
+  CHECK_THROWS_AS(measured(refuses), EnvironmentError);
+  CHECK(refuses.launches == 0);
+}
