@@ -39,7 +39,6 @@ class DeviceWorkload {
   /// `index % copies()`.
   void** arguments() noexcept { return addresses_.data(); }
   void** arguments(std::size_t index) noexcept;
-  bool has_in_out() const noexcept { return has_in_out_; }
   bool has_variables() const noexcept { return !host_.variables().empty(); }
 
   /// The data of a candidate's variables, copied into its module; null where there are none.
