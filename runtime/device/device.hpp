@@ -161,9 +161,6 @@ class Device {
   virtual bool shares_cpu() const noexcept = 0;
 };
 
-/// A scratch of this many times the last-level cache, filled, leaves nothing of interest in it.
-inline constexpr std::size_t kFlushOverCache = 2;
-
 /// Owner of device memory. Move-only; keeps its device alive.
 class DeviceMemory {
  public:

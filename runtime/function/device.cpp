@@ -163,17 +163,9 @@ void FunctionDevice::put_back(Stream on) const {
 
 void FunctionDevice::flush(Stream on) const {
   if (!cold_) return;
-  if (!flush_.bytes()) {
-    const DeviceInfo& info = inner_->info();
-    std::size_t bytes = kFlushOverCache * static_cast<std::size_t>(info.limits.l2_bytes);
-    if (inner_->shares_cpu()) bytes = std::min(bytes, kMostHostFlush);
-    if (info.memory_bytes > 0)
-      bytes = std::min(bytes, static_cast<std::size_t>(info.memory_bytes) / 8);
-    flush_ = DeviceMemory(inner_, bytes);
-  }
-  // Another value each time, lest somebody find out that nothing changes.
-  flush_value_ = static_cast<std::byte>(std::to_integer<unsigned>(flush_value_) + 1);
-  inner_->fill(flush_.data(), flush_value_, flush_.bytes(), on);
+  if (!flush_)
+    flush_ = inner_->shares_cpu() ? CacheFlush(inner_, kMostHostFlush) : CacheFlush(inner_);
+  flush_.run(on);
 }
 
 void FunctionDevice::run(const LoadedKernel& kernel, Stream on) const {

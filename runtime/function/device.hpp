@@ -8,6 +8,7 @@
 
 #include "kiln/definition.hpp"
 #include "kiln/function_core.hpp"
+#include "runtime/device/cache_flush.hpp"
 #include "runtime/device/host_memory_device.hpp"
 #include "runtime/together/rank_log.hpp"
 
@@ -68,8 +69,7 @@ class FunctionDevice final : public HostMemoryDevice {
   bool timing_ = false;                           ///< inside time() or capture()
   mutable std::function<void(Stream)> put_back_;  ///< made before the first call
   mutable std::string told_;                      ///< to the log
-  mutable DeviceMemory flush_;
-  mutable std::byte flush_value_{0};
+  mutable CacheFlush flush_;
 };
 
 }  // namespace kiln::runtime

@@ -291,8 +291,7 @@ class TogetherRun {
       std::size_t s, const ranks::Record& agreed,
       const std::string& untried_for = "it was not come to, at least on one rank") const {
     const KernelDefinition& k = kernel(s);
-    TuneResult result;
-    describe_problem(result, k, subjects_[s].problem, workshop_.device()->info());
+    TuneResult result = empty_result(k, subjects_[s].problem, workshop_.device()->info());
     result.space = lists_[s].space;
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;

@@ -100,11 +100,10 @@ class TuningRun {
         builder_(builder),
         options_(options),
         context_(context),
+        result_(empty_result(kernel, problem, device_->info())),
         candidates_(result_, kernel.space),
         group_(options.max_seconds > 0 ? builder.threads()
-                                       : std::max<std::size_t>(kLeastGroup, builder.threads())) {
-    describe_problem(result_, kernel, problem, device_->info());
-  }
+                                       : std::max<std::size_t>(kLeastGroup, builder.threads())) {}
 
   TuneResult run() {
     check_request();
@@ -482,8 +481,7 @@ void add_missing(TuneResult& result, const TuneResult& earlier) {
 
 TuneResult not_tuned(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                      const DeviceInfo& device, SearchEnd end, std::string why) {
-  TuneResult result;
-  describe_problem(result, kernel, problem, device);
+  TuneResult result = empty_result(kernel, problem, device);
   Candidate& base = result.candidates.emplace_back();
   base.config = kernel.space.default_config(device.target.kind);
   base.reason = std::move(why);
