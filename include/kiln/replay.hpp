@@ -23,7 +23,7 @@ struct ReplayOptions {
   /// The strategy is told one raw repeat, drawn at random, instead of the mean of all. It is still
   /// judged by the mean: of the config that it would pick, the best by what it was told.
   bool noise = false;
-  unsigned threads = 0;  ///< 0: one per hardware thread
+  unsigned threads = 0;  ///< at most so many; 0: one per hardware thread
 };
 
 /// Of the searches' best configs after this many evaluations: the optimum's time over theirs; 0
