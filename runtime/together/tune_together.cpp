@@ -380,9 +380,6 @@ class TogetherRun {
       case Decision::Kind::plan:
         report.outcome = RankReport::Outcome::plan;
         break;
-      case Decision::Kind::own:
-        report.outcome = RankReport::Outcome::own;
-        break;
       case Decision::Kind::defaults:
         report.outcome = RankReport::Outcome::defaults;
         report.why = decision.why.describe();
