@@ -198,7 +198,6 @@ CompilerIdentity NvrtcCompiler::identity() const { return impl_->identity; }
 const std::vector<std::string>& NvrtcCompiler::cuda_include_dirs() const {
   return impl_->nvrtc->include_dirs;
 }
-const std::vector<int>& NvrtcCompiler::supported_archs() const { return impl_->nvrtc->archs; }
 const std::string& NvrtcCompiler::library_path() const { return impl_->nvrtc->path; }
 
 std::vector<std::string> NvrtcCompiler::options(const Source& source, const Target& target) const {

@@ -49,9 +49,6 @@ class NvrtcCompiler final : public Compiler {
   /// that include cuda_bf16.h will not compile.
   const std::vector<std::string>& cuda_include_dirs() const;
 
-  /// Compute capabilities this NVRTC can compile for: 75, 80, ...
-  const std::vector<int>& supported_archs() const;
-
   /// The loaded library's file.
   const std::string& library_path() const;
 

@@ -18,8 +18,7 @@ namespace {
 
 const std::map<std::string, RankStrategy> kStrategies{{"replicate", RankStrategy::replicate},
                                                       {"shard", RankStrategy::shard},
-                                                      {"leader", RankStrategy::leader},
-                                                      {"independent", RankStrategy::independent}};
+                                                      {"leader", RankStrategy::leader}};
 const std::map<std::string, RankReduction> kReductions{{"max", RankReduction::max},
                                                        {"mean", RankReduction::mean}};
 const std::map<std::string, OnPartialCache> kPolicies{{"distribute", OnPartialCache::distribute},
@@ -41,6 +40,13 @@ std::unique_ptr<Communicator> open_nccl(const RankRequest& request, const std::s
   return nccl_communicator(*bootstrap, deadline, ordinal.value_or(place->local_rank));
 }
 
+/// A strategy of earlier versions.
+std::string refuse_independent(std::string& strategy) {
+  if (strategy != "independent") return {};
+  return "there is no strategy 'independent' any more: use no ranks (without --ranks each process "
+         "tunes for itself)";
+}
+
 std::optional<RankPlace> place_of(const RankRequest& request) {
   return rank_place_from_environment(request.transport == "mpi");
 }
@@ -55,8 +61,10 @@ void add_rank_options(CLI::App& command, RankRequest& request) {
     return group->add_option(name, value, text)->needs(ranks);
   };
   RankOptions& o = request.options;
+  // The transformation added last is the first to see the word.
   add("--strategy-ranks", o.strategy, "How the candidates are divided")
-      ->transform(one_of(kStrategies));
+      ->transform(one_of(kStrategies))
+      ->transform(CLI::Validator(refuse_independent, ""));
   add("--reduce-ranks", o.reduction, "Of the ranks' times of one candidate")
       ->transform(one_of(kReductions));
   add("--partial-cache", o.on_partial_cache, "What is done where only some ranks have a record")

@@ -13,10 +13,9 @@
 namespace kiln {
 
 enum class RankStrategy {
-  replicate,   ///< every rank times every candidate
-  shard,       ///< candidates are split so that ranks finish together; needs like devices
-  leader,      ///< one rank times, all receive; needs like devices
-  independent  ///< each rank for itself: choices may differ. Never for kernels that communicate
+  replicate,  ///< every rank times every candidate
+  shard,      ///< candidates are split so that ranks finish together; needs like devices
+  leader      ///< one rank times, all receive; needs like devices
 };
 const char* to_string(RankStrategy strategy) noexcept;
 

@@ -148,9 +148,8 @@ struct RegionOptions {
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Every rank calls
   /// tune_region with the same region, which is run as many times on all of them, so that it may
-  /// communicate; a candidate that fails on one rank is skipped by all. Only with the strategies
-  /// `replicate` and `independent` (after the first run each rank for itself, with sites of its
-  /// own: no region that communicates).
+  /// communicate; a candidate that fails on one rank is skipped by all. Only with the strategy
+  /// `replicate`.
   /// `step_seconds` must cover what one run may take longer on one rank than on another.
   std::shared_ptr<Communicator> ranks{};
   RankOptions together{};
@@ -202,8 +201,7 @@ struct RegionResult {
 ///
 /// Not while a stream is being captured. @throws UserError on options that make no sense, or when
 /// `check` refuses the first run; what `region`, `before`, `progress` throw, after all ranks have
-/// been told (with `independent`: of the first run, since later each rank is for itself);
-/// DeviceLost when a candidate took the device with it.
+/// been told; DeviceLost when a candidate took the device with it.
 RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
                          const RegionOptions& options = {});
 

@@ -53,7 +53,8 @@ struct TuneOptions {
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the
   /// first launch of a problem, are then collective: every rank makes the same calls for the same
   /// problems in the same order. Ranks of one process have a runtime each: one runtime tunes one
-  /// thing at a time. See ranks.hpp.
+  /// thing at a time. A communicator of one rank, `thread_communicators(1)`, keeps the runtime's
+  /// ranks out of a call. See ranks.hpp.
   std::shared_ptr<Communicator> ranks{};
   /// How `ranks` tune together. They measure a list of candidates: `strategy` and `target_seconds`
   /// above are then ignored, and `max_evaluations` is the length of the list.
@@ -101,9 +102,8 @@ struct Candidate {
 /// How ranks came to a result together.
 struct RankReport {
   enum class Outcome {
-    plan,      ///< every rank holds this result
-    defaults,  ///< every rank uses the default config, for the reason in `why`
-    own        ///< RankStrategy::independent: this rank's own
+    plan,     ///< every rank holds this result
+    defaults  ///< every rank uses the default config, for the reason in `why`
   };
   Outcome outcome = Outcome::plan;
   int rank = 0, size = 1;

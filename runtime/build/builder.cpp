@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <condition_variable>
-#include <exception>
 #include <set>
 #include <thread>
 
@@ -220,62 +218,6 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;
     return compile(kernel, source, target, *compiler, key);
   }));
-}
-
-std::vector<Build> Builder::build_all(const KernelDefinition& kernel,
-                                      std::span<const Values> configs, const Target& target,
-                                      const std::function<void(std::size_t)>& progress) {
-  std::vector<Build> builds(configs.size());
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::condition_variable finished;
-  std::size_t done = 0, running = 0;
-  std::exception_ptr failure;
-
-  auto work = [&] {
-    for (std::size_t i; (i = next.fetch_add(1)) < configs.size();) {
-      try {
-        builds[i] = build(kernel, configs[i], target);
-      } catch (...) {
-        std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-        next = configs.size();
-      }
-      std::lock_guard lock(mutex);
-      ++done;
-      finished.notify_one();
-    }
-    std::lock_guard lock(mutex);
-    --running;
-    finished.notify_one();
-  };
-
-  std::vector<std::jthread> workers;
-  {
-    std::unique_lock lock(mutex);
-    const std::size_t count = std::min<std::size_t>(threads_, configs.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      ++running;
-      workers.emplace_back(work);
-    }
-    for (std::size_t seen = 0; running != 0 || done != seen;) {
-      finished.wait(lock, [&] { return running == 0 || done != seen; });
-      if (done == seen) continue;
-      seen = done;
-      if (!progress) continue;
-      lock.unlock();
-      try {
-        progress(seen);
-      } catch (...) {
-        next = configs.size();  // the caller does not want the rest
-        throw;
-      }
-      lock.lock();
-    }
-  }
-  workers.clear();
-  if (failure) std::rethrow_exception(failure);
-  return builds;
 }
 
 }  // namespace kiln::runtime

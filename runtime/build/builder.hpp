@@ -1,4 +1,4 @@
-// Gets binaries: from the store, else from a compiler, on all cores when many are wanted.
+// Gets binaries: from the store, else from a compiler.
 #pragma once
 
 #include <atomic>
@@ -63,12 +63,6 @@ class Builder {
   Build build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
               const Target& target);
 
-  /// One Build per config, in order. `progress(done)` is called on this thread. The first exception
-  /// of any build is thrown here after the others have stopped.
-  std::vector<Build> build_all(const KernelDefinition& kernel, std::span<const Values> configs,
-                               const Target& target,
-                               const std::function<void(std::size_t)>& progress);
-
   /// What does not compile is refused at once from the second time on, until its key changes or
   /// this is called: a header that was missing may be there now, where no key can tell.
   void forget_failures();
@@ -77,6 +71,7 @@ class Builder {
   std::optional<Digest> kernel_source(const KernelDefinition& kernel);
 
   codegen::Compiler& compiler(Target::Kind kind);
+  /// How many builds are wanted at once, by those who build many.
   unsigned threads() const noexcept { return threads_; }
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 

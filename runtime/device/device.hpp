@@ -162,9 +162,6 @@ class Device {
   virtual bool shares_cpu() const noexcept = 0;
 };
 
-/// Filling a scratch array of this many times the last-level cache evicts everything else from it.
-inline constexpr std::size_t kFlushOverCache = 2;
-
 /// Owner of device memory. Move-only; keeps its device alive.
 class DeviceMemory {
  public:

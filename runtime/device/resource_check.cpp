@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdint>
 
 #include "kiln/detail/format.hpp"
 
@@ -43,16 +44,12 @@ std::string launch_problem(const LaunchGeometry& g, const DeviceLimits& limits) 
 }
 
 std::string resource_problem(const codegen::ResourceUsage& usage, const LaunchGeometry& g,
-                             const DeviceLimits& limits, const ResourceRules& rules) {
+                             const DeviceLimits& limits) {
   if (std::string problem = launch_problem(g, limits); !problem.empty()) return problem;
   const std::uint64_t threads = thread_count(g.block);
   if (usage.max_threads > 0 && threads > static_cast<std::uint64_t>(usage.max_threads))
     return format("{} threads per block, but __launch_bounds__ allows {}", threads,
                   usage.max_threads);
-  const std::int64_t spills = std::int64_t{usage.spill_stores} + usage.spill_loads;
-  if (spills > rules.max_spill_bytes)
-    return format("{} bytes of registers spilled per thread, at most {} are wanted", spills,
-                  rules.max_spill_bytes);
   const Occupancy o = occupancy(usage, g, limits);
   if (o.blocks > 0) return {};
   if (o.by_registers == 0)

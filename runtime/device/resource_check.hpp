@@ -2,8 +2,6 @@
 // compiler reports.
 #pragma once
 
-#include <cstdint>
-#include <limits>
 #include <string>
 
 #include "codegen/binary.hpp"
@@ -16,17 +14,12 @@ namespace kiln::runtime {
 /// grid is no problem: there is nothing to launch.
 std::string launch_problem(const LaunchGeometry& geometry, const DeviceLimits& limits);
 
-struct ResourceRules {
-  /// Bytes per thread, stores and loads. Spilling is slow, not wrong: it is refused only on
-  /// request.
-  std::int64_t max_spill_bytes = std::numeric_limits<std::int64_t>::max();
-};
-
-/// Why this compiled kernel cannot be launched with this geometry, or may not by the rules: too
-/// many spills, threads over __launch_bounds__, registers or shared memory over what a block can
-/// have, no block that fits a multiprocessor. Empty when it can be. Includes `launch_problem`.
+/// Why this compiled kernel cannot be launched with this geometry: threads over __launch_bounds__,
+/// registers or shared memory over what a block can have, no block that fits a multiprocessor.
+/// Spilling is slow, not wrong, and is never a reason. Empty when the kernel can be launched.
+/// Includes `launch_problem`.
 std::string resource_problem(const codegen::ResourceUsage& usage, const LaunchGeometry& geometry,
-                             const DeviceLimits& limits, const ResourceRules& rules = {});
+                             const DeviceLimits& limits);
 
 /// For a launch that `resource_problem` accepts; also for resources that are not known yet (0).
 Occupancy occupancy(const codegen::ResourceUsage& usage, const LaunchGeometry& geometry,

@@ -116,17 +116,8 @@ void FunctionBench::put_back() {
 
 void FunctionBench::flush() {
   if (!cold_) return;
-  if (!flush_.bytes()) {
-    const DeviceInfo& info = device_->info();
-    std::size_t bytes = kFlushOverCache * static_cast<std::size_t>(info.limits.l2_bytes);
-    if (shares_cpu()) bytes = std::min(bytes, kMostHostFlush);
-    if (info.memory_bytes > 0)
-      bytes = std::min(bytes, static_cast<std::size_t>(info.memory_bytes) / 8);
-    flush_ = DeviceMemory(device_, bytes);
-  }
-  // Another value each time, so that no write can be left out as having no effect.
-  flush_value_ = static_cast<std::byte>(std::to_integer<unsigned>(flush_value_) + 1);
-  device_->fill(flush_.data(), flush_value_, flush_.bytes(), call_.stream);
+  if (!flush_) flush_ = shares_cpu() ? CacheFlush(device_, kMostHostFlush) : CacheFlush(device_);
+  flush_.run(call_.stream);
 }
 
 void FunctionBench::call(const Implementation& implementation) {

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "kiln/function_core.hpp"
+#include "runtime/device/cache_flush.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/measure/bench.hpp"
 #include "runtime/together/rank_log.hpp"
@@ -56,8 +57,7 @@ class FunctionBench final : public TrialBench {
   bool cold_ = false;
   std::function<void(Stream)> put_back_;  ///< made before the first call
   std::string told_;                      ///< to the log
-  DeviceMemory flush_;
-  std::byte flush_value_{0};
+  CacheFlush flush_;
 };
 
 }  // namespace kiln::runtime

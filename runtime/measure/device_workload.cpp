@@ -361,12 +361,9 @@ void DeviceWorkload::keep_cold(bool cold) {
   covering_ = !cold_ || copies_ * set >= kOverCache * cache;
   if (!cold_ || device_->shares_cpu()) {
     flush_ = {};
-  } else if (!flush_.bytes()) {
+  } else if (!flush_) {
     try {
-      std::size_t bytes = kFlushOverCache * cache;
-      if (const std::int64_t memory = device_->info().memory_bytes; memory > 0)
-        bytes = std::min(bytes, static_cast<std::size_t>(memory) / 8);
-      flush_ = DeviceMemory(device_, bytes);
+      flush_ = CacheFlush(device_);
     } catch (const std::exception&) {
       // Then as cold as the copies make it.
     }
@@ -375,7 +372,7 @@ void DeviceWorkload::keep_cold(bool cold) {
 
 std::size_t DeviceWorkload::most_launches() const noexcept {
   constexpr std::size_t kMost = 1000;
-  const bool each_once = has_in_out_ || (flush_.bytes() && !covering_);
+  const bool each_once = has_in_out_ || (flush_ && !covering_);
   return each_once ? std::min(copies_, kMost) : kMost;
 }
 
@@ -394,10 +391,7 @@ void DeviceWorkload::prepare(Stream stream, std::size_t first, std::size_t launc
     used_.assign(used_.size(), false);
     for (std::size_t i = 0; i < launches; ++i) used_[(first + i) % copies_] = true;
   }
-  if (!flush_.bytes()) return;
-  // Another value each time, lest somebody find out that nothing changes.
-  flush_value_ = static_cast<std::byte>(std::to_integer<unsigned>(flush_value_) + 1);
-  device_->fill(flush_.data(), flush_value_, flush_.bytes(), stream);
+  flush_.run(stream);
 }
 
 }  // namespace kiln::runtime

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kiln/definition.hpp"
+#include "runtime/device/cache_flush.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/device/guarded_memory.hpp"
 #include "runtime/device/module_data.hpp"
@@ -42,7 +43,6 @@ class DeviceWorkload {
   /// `index % copies()`.
   void** arguments() noexcept { return addresses_.data(); }
   void** arguments(std::size_t index) noexcept;
-  bool has_in_out() const noexcept { return has_in_out_; }
   bool has_variables() const noexcept { return !data_.variables.empty(); }
   /// Whether a reference or a check says what is right.
   bool knows_results() const noexcept { return data_.judge.reference || data_.judge.check; }
@@ -149,8 +149,7 @@ class DeviceWorkload {
   std::vector<std::byte> got_;   ///< an output, downloaded: kept, since new pages take long
   std::map<std::vector<std::uint64_t>, Verdict> judged_;  ///< by the outputs' digests
   std::vector<bool> used_;  ///< copies whose in/out arrays were written
-  DeviceMemory flush_;
-  std::byte flush_value_{0};
+  CacheFlush flush_;
 };
 
 }  // namespace kiln::runtime

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include <boost/math/distributions/students_t.hpp>
+
 #include "kiln/detail/format.hpp"
 #include "runtime/support/infinity.hpp"
 
@@ -13,21 +15,6 @@ namespace {
 
 /// What makes a median absolute deviation a standard deviation, for normal noise.
 constexpr double kNormal = 1.4826;
-
-/// P(T <= t) for t >= 0: the finite sums that exist for whole degrees of freedom.
-double student_cdf(double t, int degrees) {
-  const double angle = std::atan(t / std::sqrt(degrees));
-  const double sine = std::sin(angle), cosine = std::cos(angle);
-  const double square = cosine * cosine;
-  const bool odd = degrees % 2 == 1;
-  double sum = 0, term = odd ? cosine : 1;
-  for (int k = odd ? 1 : 0; k <= degrees - 2; k += 2) {
-    sum += term;
-    term *= square * (k + 1) / (k + 2);
-  }
-  const double both = odd ? 2 / std::numbers::pi * (angle + sine * sum) : sine * sum;
-  return (1 + both) / 2;
-}
 
 double median_of(std::span<const double> values) {
   return median(std::vector<double>(values.begin(), values.end()));
@@ -61,13 +48,7 @@ double relative_deviation(const std::vector<double>& values) {
 }
 
 double student_t(double probability, int degrees_of_freedom) {
-  double low = 0, high = 1;
-  while (student_cdf(high, degrees_of_freedom) < probability && high < 1e12) high *= 2;
-  for (int i = 0; i < 80; ++i) {
-    const double middle = (low + high) / 2;
-    (student_cdf(middle, degrees_of_freedom) < probability ? low : high) = middle;
-  }
-  return high;
+  return boost::math::quantile(boost::math::students_t(degrees_of_freedom), probability);
 }
 
 Interval student_interval(std::span<const double> values, double confidence,

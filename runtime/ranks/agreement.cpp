@@ -110,7 +110,6 @@ std::vector<Action> Agreement::handle(const Event& event, Time now) {
   if (phase_ == Phase::done) return {};
   if (std::holds_alternative<Begin>(event) && phase_ == Phase::created) {
     DigestMessage m;
-    m.independent = in_.options.strategy == RankStrategy::independent;
     m.settings = settings_digest(in_.options, in_.settles);
     m.identity = in_.identity;
     m.store = in_.store;
@@ -186,15 +185,6 @@ Agreement::Actions Agreement::read_digests(std::span<const std::byte> bytes, Tim
     stores_.emplace_back(m.store, m.identity.device);
     like_devices_ = like_devices_ && m.identity.device == in_.identity.device;
     nonces_ = nonces_ * 0x100000001b3 + m.nonce;
-  }
-  if (strategy == RankStrategy::independent) {
-    for (std::size_t p = 0; p < problems_.size(); ++p)
-      if (const auto& record = in_.problems[p].record) {
-        problems_[p].source = Source::own_record;
-        problems_[p].agreed = record->times;
-        problems_[p].winner = record->winner;
-      }
-    return begin_tuning(now);
   }
   std::vector<std::byte> votes;
   for (const ProblemInput& p : in_.problems) {
@@ -311,11 +301,6 @@ Agreement::Actions Agreement::prepared(const Worked& e, Time now) {
 }
 
 Agreement::Actions Agreement::compare(Time now) {
-  if (in_.options.strategy == RankStrategy::independent) {
-    if (!trouble_.empty())
-      return finish_defaults({RankFailure::Kind::system, {in_.rank}, trouble_});
-    return finish_plan();
-  }
   CompareMessage m;
   m.plan = digest_;
   if (!trouble_.empty()) {
@@ -381,8 +366,7 @@ Agreement::Actions Agreement::finish_plan() {
   deadline_.reset();
   phase_ = Phase::done;
   Decision d;
-  d.kind = in_.options.strategy == RankStrategy::independent ? Decision::Kind::own
-                                                             : Decision::Kind::plan;
+  d.kind = Decision::Kind::plan;
   d.plan = std::move(plan_);
   d.digest = digest_;
   d.broken = broken_;

@@ -107,11 +107,6 @@ Agreement::Actions Agreement::worked(const Worked& e, Time now) {
   const Time patience = std::max(now, tune_until_) + 2 * in_.options.step_seconds;
   switch (phase_) {
     case Phase::tune:
-      if (in_.options.strategy == RankStrategy::independent) {
-        for (std::size_t p = 0; p < problems_.size(); ++p)
-          if (tuned(p)) problems_[p].agreed = problems_[p].mine;
-        return choose(now);
-      }
       phase_ = Phase::reduce;
       current_ = 0;
       return reduce_next(now);

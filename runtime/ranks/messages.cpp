@@ -62,7 +62,6 @@ Difference find_difference(std::span<const std::byte> digests, int size, bool li
   then("another version of Kiln's exchange",
        [](const DigestMessage& x) -> std::uint64_t { return x.protocol; });
   then("other settings for tuning together", [](const DigestMessage& x) { return x.settings; });
-  if (!d.what.empty() || m[0].independent != 0) return d;
   then("another build of Kiln or of the compiler",
        [](const DigestMessage& x) { return x.identity.build; });
   then("another target", [](const DigestMessage& x) { return x.identity.target; });
@@ -86,8 +85,6 @@ const char* to_string(RankStrategy strategy) noexcept {
       return "shard";
     case RankStrategy::leader:
       return "leader";
-    case RankStrategy::independent:
-      return "independent";
   }
   return "?";
 }

@@ -70,7 +70,7 @@ struct DigestMessage {
 
   std::uint64_t magic = kMagic;
   std::uint32_t protocol = kProtocol;
-  std::uint32_t independent = 0;
+  std::uint32_t unused = 0;
   std::uint64_t settings = 0;  ///< of `RankOptions`, without its seconds
   Identity identity;
   std::uint64_t store = 0;  ///< which file system's store this rank writes to; 0: none

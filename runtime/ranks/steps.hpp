@@ -126,9 +126,8 @@ using Event = std::variant<Begin, Completed, Failed, Worked, Settled, Tick>;
 
 struct Decision {
   enum class Kind {
-    plan,      ///< all survivors hold this plan
-    defaults,  ///< all survivors use defaults, for the reason in `why`
-    own        ///< `independent`: this rank's own plan
+    plan,     ///< all survivors hold this plan
+    defaults  ///< all survivors use defaults, for the reason in `why`
   };
   Kind kind = Kind::defaults;
   Plan plan;

@@ -20,8 +20,7 @@ std::uint64_t mix(std::uint64_t x) {
 
 class RecordedCompiler final : public codegen::Compiler {
  public:
-  RecordedCompiler(RecordedSpace space, std::shared_ptr<VirtualClock> clock)
-      : space_(std::move(space)), clock_(std::move(clock)) {}
+  explicit RecordedCompiler(RecordedSpace space) : space_(std::move(space)) {}
 
   codegen::CompilerIdentity identity() const override {
     return {"recorded", "1", to_hex(space_.digest())};
@@ -38,7 +37,6 @@ class RecordedCompiler final : public codegen::Compiler {
           format("the device recorded:{} answers for the kernel recorded_kernel(space) of that "
                  "file, not for {}",
                  space_.file().string(), source.label));
-    clock_->compiling.fetch_add(space_.compile_seconds(*index));
     const CandidateStatus status = space_.status(*index);
     if (status == CandidateStatus::compile_failed || status == CandidateStatus::violates_constraint)
       return CompileFailure{source.label, "recorded", source.options,
@@ -54,7 +52,6 @@ class RecordedCompiler final : public codegen::Compiler {
 
  private:
   RecordedSpace space_;
-  std::shared_ptr<VirtualClock> clock_;
 };
 
 class RecordedInstance final : public LoadedKernel {
@@ -73,8 +70,8 @@ class RecordedInstance final : public LoadedKernel {
 RecordedDevice::RecordedDevice(RecordedSpace space, std::uint64_t seed)
     : space_(std::move(space)),
       seed_(seed),
-      clock_(std::make_shared<VirtualClock>()),
-      compiler_(std::make_shared<RecordedCompiler>(space_, clock_)),
+      clock_(std::make_shared<VirtualClock>(0)),
+      compiler_(std::make_shared<RecordedCompiler>(space_)),
       launches_(space_.size()) {
   info_.id = "recorded:" + space_.file().string();
   info_.name = "recorded " + space_.name();
@@ -107,13 +104,13 @@ void RecordedDevice::launch(const LoadedKernel& kernel, const LaunchGeometry&, S
   if (samples.empty()) return;
   const std::uint64_t nth = launches_[index].fetch_add(1, std::memory_order_relaxed);
   const std::uint64_t draw = mix(mix(seed_ + 0x9e3779b97f4a7c15 * (index + 1)) + nth);
-  clock_->running.fetch_add(samples[draw % samples.size()], std::memory_order_relaxed);
+  clock_->fetch_add(samples[draw % samples.size()], std::memory_order_relaxed);
 }
 
 double RecordedDevice::time(Stream, const std::function<void()>& enqueue) {
-  const double start = clock_->running.load();
+  const double start = clock_->load();
   enqueue();
-  return clock_->running.load() - start;
+  return clock_->load() - start;
 }
 
 namespace {
@@ -121,8 +118,8 @@ namespace {
 class VirtualStopwatch final : public Stopwatch {
  public:
   explicit VirtualStopwatch(std::shared_ptr<VirtualClock> clock) : clock_(std::move(clock)) {}
-  void start(Stream) override { start_ = clock_->running.load(); }
-  void stop(Stream) override { stop_ = clock_->running.load(); }
+  void start(Stream) override { start_ = clock_->load(); }
+  void stop(Stream) override { stop_ = clock_->load(); }
   double seconds() override { return stop_ - start_; }
 
  private:

@@ -13,11 +13,8 @@
 
 namespace kiln::runtime {
 
-/// Seconds that would have passed. Thread-safe.
-struct VirtualClock {
-  std::atomic<double> compiling{0};  ///< all compiles, one after the other
-  std::atomic<double> running{0};    ///< all launches
-};
+/// Seconds that all launches so far would have taken.
+using VirtualClock = std::atomic<double>;
 
 /// Knows the instances of `recorded_kernel(space)`, and no others. Device memory is the host's.
 class RecordedDevice final : public HostMemoryDevice {
@@ -25,9 +22,6 @@ class RecordedDevice final : public HostMemoryDevice {
   /// Which repeat a config's n-th launch takes depends on `seed`, the config and n alone.
   RecordedDevice(RecordedSpace space, std::uint64_t seed);
 
-  const RecordedSpace& space() const noexcept { return space_; }
-  const VirtualClock& clock() const noexcept { return *clock_; }
-  /// Charges each compile to the same clock.
   std::shared_ptr<codegen::Compiler> compiler() const override { return compiler_; }
 
   const DeviceInfo& info() const noexcept override { return info_; }

@@ -1,12 +1,12 @@
 #include "kiln/replay.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <exception>
-#include <mutex>
 #include <set>
-#include <thread>
+
+#include <tbb/info.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/search/strategy.hpp"
@@ -122,25 +122,14 @@ ReplayResult SearchReplay::run(const ReplayOptions& wanted) const {
 
   const std::vector<std::size_t> curve = checkpoints(options.budget);
   std::vector<Search> searches(options.repeats);
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  {
-    const unsigned threads =
-        options.threads ? options.threads : std::max(1u, std::thread::hardware_concurrency());
-    std::vector<std::jthread> workers;
-    for (std::size_t t = 0; t < std::min<std::size_t>(threads, options.repeats); ++t)
-      workers.emplace_back([&] {
-        for (std::size_t i; (i = next.fetch_add(1)) < options.repeats;) try {
-            searches[i] = impl_->search(options, i, curve);
-          } catch (...) {
-            std::lock_guard lock(mutex);
-            if (!failure) failure = std::current_exception();
-            next = options.repeats;
-          }
-      });
-  }
-  if (failure) std::rethrow_exception(failure);
+  // More threads than TBB has would only make it print a warning.
+  const unsigned most = static_cast<unsigned>(tbb::info::default_concurrency());
+  const unsigned threads = options.threads ? std::min(options.threads, most) : most;
+  tbb::task_arena arena(static_cast<int>(threads));
+  arena.execute([&] {
+    tbb::parallel_for(std::size_t{0}, options.repeats,
+                      [&](std::size_t i) { searches[i] = impl_->search(options, i, curve); });
+  });
 
   ReplayResult result;
   result.strategy = options.strategy;

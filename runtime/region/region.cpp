@@ -53,7 +53,7 @@ void check(const RegionOptions& options, const RankOptions& together) {
   if (options.warmup < 0) refuse(format("`warmup` is {}", options.warmup));
   if (!(options.max_seconds >= 0) || std::isinf(options.max_seconds))
     refuse(format("`max_seconds` is {}", options.max_seconds));
-  if (together.strategy == RankStrategy::shard || together.strategy == RankStrategy::leader)
+  if (together.strategy != RankStrategy::replicate)
     refuse(format("the strategy `{}` is not for regions: all ranks run them (replicate)",
                   to_string(together.strategy)));
 }
@@ -65,10 +65,7 @@ class RegionTuning {
                const RegionOptions& options)
       : engine_(engine),
         options_(completed(engine, options)),
-        all_(options_.ranks.get(), options_.together),
-        exchange_(options_.together.strategy == RankStrategy::independent ? nullptr
-                                                                          : options_.ranks.get(),
-                  options_.together),
+        exchange_(options_.ranks.get(), options_.together),
         runner_(engine, region, options_, options_.ranks != nullptr),
         log_(options_.log_folder, options_.name, options_.ranks ? options_.ranks->rank() : 0,
              options_.ranks ? options_.ranks->size() : 1) {
@@ -95,7 +92,7 @@ class RegionTuning {
     if (options_.ranks) turn = options_.ranks->turn();
     if (all_can_go_on()) choose();
     if (turn) turn.unlock();
-    if (!thrown_ || !all_.alone()) put_in_use();
+    if (!thrown_ || !exchange_.alone()) put_in_use();
     if (thrown_) std::rethrow_exception(thrown_);
     result_.runs = runner_.runs();
     result_.late = runner_.late();
@@ -116,8 +113,8 @@ class RegionTuning {
     return options;
   }
 
-  /// The first run has ended on all ranks, and there is something to choose on each. Also where
-  /// each is for itself: the agreement that follows begins with all of them.
+  /// The first run has ended on all ranks, and there is the same number of kernels to choose for on
+  /// each.
   bool all_can_go_on() {
     const auto count = static_cast<float>(runner_.sites().size());
     std::vector<float> told{thrown_ ? 1.0F : 0.0F, count, -count};
@@ -129,19 +126,18 @@ class RegionTuning {
       return false;
     }
     const float least = -told[2], most = told[1];
-    const bool may_differ = options_.together.strategy == RankStrategy::independent && least > 0;
     if (told[0] != 0)
       use_defaults(thrown_ ? "the region failed here" : "the region failed on another rank");
-    else if (least != most && !may_differ)
+    else if (least != most)
       use_defaults(format("the region launches {} tunable kernels here, {} to {} on other ranks",
                           count, least, most));
-    return told[0] == 0 && (least == most || may_differ) && count > 0;
+    return told[0] == 0 && least == most && count > 0;
   }
 
   /// Empty, or why not all have taken part: a communicator of the caller's may also throw.
   std::string share(std::vector<float>& told) const {
     try {
-      all_.share(told, 0, deadline_in(options_.together.first_seconds));
+      exchange_.share(told, 0, deadline_in(options_.together.first_seconds));
     } catch (const std::exception& error) {
       return *error.what() != '\0' ? error.what() : "the communicator failed";
     } catch (...) {
@@ -206,8 +202,7 @@ class RegionTuning {
 
   Engine& engine_;
   const RegionOptions options_;
-  const RegionExchange all_;       ///< with every rank
-  const RegionExchange exchange_;  ///< of the runs: with nobody where each rank is for itself
+  const RegionExchange exchange_;
   RegionRunner runner_;
   RankLog log_;
   RegionResult result_;

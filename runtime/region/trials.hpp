@@ -19,7 +19,7 @@
 namespace kiln::runtime {
 
 /// What ranks tell each other after every run: the same numbers on all of them, to the last bit.
-/// Without ranks, or where each is for itself, it is this rank's own.
+/// Without ranks it is this process's own.
 class RegionExchange {
  public:
   /// `communicator` may be null.

@@ -6,6 +6,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "kiln/measure.hpp"
+#include "runtime/device/cache_flush.hpp"
 #include "runtime/measure/sampler.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/support/trace.hpp"
@@ -54,7 +55,7 @@ class Measurement {
                            return seconds >= kLongCall || out_of_time(start, options_.seconds / 2);
                          });
     timing_.warm_up = static_cast<std::size_t>(warm.launches);
-    if (!options_.before && !flush_.bytes())
+    if (!options_.before && !flush_)
       timing_.launches = runtime::launches_for(warm.seconds, options_.sample_seconds, kMostCalls);
     if (options_.graph_replay && !options_.before) record();
     while (!enough(start)) timing_.samples.push_back(sample(timing_.launches));
@@ -75,15 +76,11 @@ class Measurement {
   }
 
   void make_flush() {
-    const auto& info = device_->info();
-    const auto cache = static_cast<std::size_t>(std::max<std::int64_t>(0, info.limits.l2_bytes));
-    if (cache == 0) {
-      timing_.warnings.push_back("the size of the device's cache is unknown: calls find it warm");
-      return;
-    }
     try {
-      flush_ = runtime::DeviceMemory(device_, runtime::kFlushOverCache * cache);
-      timing_.cold = true;
+      flush_ = runtime::CacheFlush(device_);
+      timing_.cold = static_cast<bool>(flush_);
+      if (!timing_.cold)
+        timing_.warnings.push_back("the size of the device's cache is unknown: calls find it warm");
     } catch (const std::exception& error) {
       timing_.warnings.push_back(std::string("no memory to keep the cache cold: ") + error.what());
     }
@@ -104,10 +101,7 @@ class Measurement {
   /// Seconds per call.
   double sample(std::size_t calls) {
     if (options_.before) options_.before(stream_);
-    if (flush_.bytes()) {
-      flush_value_ = static_cast<std::byte>(std::to_integer<unsigned>(flush_value_) + 1);
-      device_->fill(flush_.data(), flush_value_, flush_.bytes(), stream_);
-    }
+    flush_.run(stream_);
     const double seconds = runtime::timed(*device_, stream_, [&] {
       if (replay_)
         replay_->run(stream_);
@@ -142,8 +136,7 @@ class Measurement {
   const std::function<void(Stream)>& work_;
   const MeasureOptions& options_;
   Stream stream_;
-  runtime::DeviceMemory flush_;
-  std::byte flush_value_{0};
+  runtime::CacheFlush flush_;
   std::unique_ptr<runtime::Replay> replay_;
   double device_seconds_ = 0;
   Timing timing_;

@@ -303,8 +303,7 @@ class TogetherRun {
   TuneResult result_of(
       std::size_t s, const ranks::Record& agreed,
       const std::string& untried_for = "it was not come to, at least on one rank") const {
-    TuneResult result;
-    describe_problem(result, what(s), subjects_[s].problem, workshop_.device()->info());
+    TuneResult result = empty_result(what(s), subjects_[s].problem, workshop_.device()->info());
     result.space = lists_[s].space;
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;
@@ -392,9 +391,6 @@ class TogetherRun {
     switch (decision.kind) {
       case Decision::Kind::plan:
         report.outcome = RankReport::Outcome::plan;
-        break;
-      case Decision::Kind::own:
-        report.outcome = RankReport::Outcome::own;
         break;
       case Decision::Kind::defaults:
         report.outcome = RankReport::Outcome::defaults;

@@ -158,6 +158,29 @@ void read_search(const json& record, TuneResult& result) {
     result.versions.push_back({name, version.at("value")});
 }
 
+/// Takes over the candidates that `keep` accepts. False when the default or a measured winner is
+/// not among them.
+template <class Keep>
+bool read_candidates(const json& record, TuneResult& result, const Keep& keep) {
+  const Values default_config = values_from(record.at("default"), result.parameters);
+  const Values winner = values_from(record.at("winner"), result.parameters);
+  bool default_found = false, winner_found = false;
+  for (const json& j : record.at("candidates")) {
+    Candidate c = candidate_from(j, result.parameters);
+    if (!keep(j, c)) continue;
+    if (c.config == default_config) {
+      result.default_index = result.candidates.size();
+      default_found = true;
+    }
+    if (c.config == winner && c.status == CandidateStatus::measured) {
+      result.winner_index = result.candidates.size();
+      winner_found = true;
+    }
+    result.candidates.push_back(std::move(c));
+  }
+  return default_found && winner_found;
+}
+
 /// How the key names the problem's fields.
 constexpr std::string_view kProblemField = "problem.";
 
@@ -180,7 +203,8 @@ void identify(KeyBuilder& key, const KernelDefinition& kernel) {
 }
 
 void identify(KeyBuilder& key, const detail::FunctionDescription& function) {
-  key.add("function", function.name)
+  key.add("kernel", function.name)
+      .add("kind", "function")
       .add("version", function.version)
       .add("measured", function.in_a_region ? "in a region" : "alone")
       .add("parameters", Texts(declared(function.space)));
@@ -245,22 +269,8 @@ std::optional<TuneResult> result_of(const json& record, const Key& key) try {
       result.problem_fields.push_back(field.name.substr(kProblemField.size()));
   result.problem = values_from(record.at("problem"), result.problem_fields);
   read_search(record, result);
-  const Values default_config = values_from(record.at("default"), result.parameters);
-  const Values winner = values_from(record.at("winner"), result.parameters);
-  bool default_found = false, winner_found = false;
-  for (const json& j : record.at("candidates")) {
-    Candidate c = candidate_from(j, result.parameters);
-    if (c.config == default_config) {
-      result.default_index = result.candidates.size();
-      default_found = true;
-    }
-    if (c.config == winner) {
-      result.winner_index = result.candidates.size();
-      winner_found = true;
-    }
-    result.candidates.push_back(std::move(c));
-  }
-  if (!default_found || !winner_found) return {};
+  if (!read_candidates(record, result, [](const json&, const Candidate&) { return true; }))
+    return {};
   return result;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};
@@ -276,37 +286,25 @@ std::optional<Recall> from_json(const json& record, const Tunable& subject,
   for (const Version& v : versions)
     if (v.rule == Version::Rule::retune && record.at("versions").at(v.name).at("value") != v.value)
       return {};
-  Recall recall;
+  Recall recall{empty_result(subject, problem, device)};
   TuneResult& result = recall.result;
-  describe_problem(result, subject, problem, device);
   read_search(record, result);
-  const Values default_config = values_from(record.at("default"), result.parameters);
-  const Values winner = values_from(record.at("winner"), result.parameters);
-  if (default_config != subject.space().default_config(device.target.kind)) return {};
-  bool default_found = false, winner_found = false;
-  for (const json& j : record.at("candidates")) {
-    Candidate c = candidate_from(j, result.parameters);
-    if (!in_space(subject.space(), c.config) || !same_launch(j, c, subject, problem, device.limits))
-      continue;
-    if (c.config == default_config) {
-      result.default_index = result.candidates.size();
-      default_found = true;
-    }
-    if (c.config == winner && c.status == CandidateStatus::measured) {
-      result.winner_index = result.candidates.size();
-      winner_found = true;
-    }
-    result.candidates.push_back(std::move(c));
-  }
-  if (!default_found || !winner_found) return {};
+  const auto still_there = [&](const json& j, const Candidate& c) {
+    return in_space(subject.space(), c.config) &&
+           same_launch(j, c, subject, problem, device.limits);
+  };
+  if (!read_candidates(record, result, still_there) ||
+      result.default_candidate().config != subject.space().default_config(device.target.kind))
+    return {};
   recall.same_space = record.at("space") == describe_space(subject.space());
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};
 }
 
-void describe_problem(TuneResult& result, const Tunable& subject,
-                      std::span<const std::int64_t> problem, const DeviceInfo& device) {
+TuneResult empty_result(const Tunable& subject, std::span<const std::int64_t> problem,
+                        const DeviceInfo& device) {
+  TuneResult result;
   result.kernel = subject.name();
   result.types = subject.types();
   result.problem_fields = subject.problem_fields();
@@ -319,6 +317,7 @@ void describe_problem(TuneResult& result, const Tunable& subject,
   }
   result.flops = subject.flops(problem);
   result.bytes = subject.bytes(problem);
+  return result;
 }
 
 }  // namespace kiln::runtime

@@ -48,8 +48,8 @@ std::optional<Recall> from_json(const nlohmann::json& record, const detail::Tuna
 /// when it is not one of ours. Never throws on account of the record's content.
 std::optional<TuneResult> result_of(const nlohmann::json& record, const Key& key);
 
-/// What a result says of its problem before any candidate.
-void describe_problem(TuneResult& result, const detail::Tunable& subject,
-                      std::span<const std::int64_t> problem, const DeviceInfo& device);
+/// A result that says what was asked and has no candidate yet.
+TuneResult empty_result(const detail::Tunable& subject, std::span<const std::int64_t> problem,
+                        const DeviceInfo& device);
 
 }  // namespace kiln::runtime

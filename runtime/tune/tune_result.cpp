@@ -5,14 +5,7 @@
 namespace kiln {
 
 const char* to_string(RankReport::Outcome outcome) noexcept {
-  switch (outcome) {
-    case RankReport::Outcome::plan:
-      return "plan";
-    case RankReport::Outcome::defaults:
-      return "defaults";
-    default:
-      return "own";
-  }
+  return outcome == RankReport::Outcome::plan ? "plan" : "defaults";
 }
 
 const char* to_string(CandidateStatus status) noexcept {

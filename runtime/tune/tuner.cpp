@@ -96,11 +96,10 @@ class TuningRun {
         default_(subject_.space().default_config(maker.device().target.kind)),
         options_(options),
         context_(context),
+        result_(empty_result(subject_, problem_, maker.device())),
         candidates_(result_, subject_.space()),
         group_(options.max_seconds > 0 ? maker.threads()
-                                       : std::max<std::size_t>(kLeastGroup, maker.threads())) {
-    describe_problem(result_, subject_, problem_, maker.device());
-  }
+                                       : std::max<std::size_t>(kLeastGroup, maker.threads())) {}
 
   TuneResult run() {
     check(options_);
@@ -469,8 +468,7 @@ void add_missing(TuneResult& result, const TuneResult& earlier) {
 
 TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                      const DeviceInfo& device, SearchEnd end, std::string why) {
-  TuneResult result;
-  describe_problem(result, subject, problem, device);
+  TuneResult result = empty_result(subject, problem, device);
   Candidate& base = result.candidates.emplace_back();
   base.config = subject.space().default_config(device.target.kind);
   base.reason = std::move(why);

@@ -34,7 +34,7 @@ LaunchGeometry launch(const VectorAdd& c, long long elements) {
 /// displace each other. Nanoseconds of one core. A GPU is left to the general model.
 double cost(const VectorAdd& c, long long elements, std::size_t element_bytes,
             const DeviceLimits& d) {
-  if (d.compute_capability != 0) return std::numeric_limits<double>::quiet_NaN();
+  if (!d.on_host()) return std::numeric_limits<double>::quiet_NaN();
   constexpr double kCacheBytes = 32 * 1024;
   const double overflow = 3.0 * c.tile() * static_cast<double>(element_bytes) / kCacheBytes;
   const double tile = 0.12 * c.tile() * (1 + 0.1 * std::log2(c.items)) * std::max(1.0, overflow);

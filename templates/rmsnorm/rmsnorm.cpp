@@ -47,7 +47,7 @@ constexpr Space<RmsNorm, RmsNormProblem> rmsnorm_space() {
 /// stored and loaded. A GPU is left to the general model.
 double cost(const RmsNorm& c, const RmsNormProblem& p, std::size_t element_bytes,
             const DeviceLimits& d) {
-  if (d.compute_capability != 0) return std::numeric_limits<double>::quiet_NaN();
+  if (!d.on_host()) return std::numeric_limits<double>::quiet_NaN();
   const double conversion = element_bytes == 2 ? 2 : 1;
   const double elements = p.hidden * (0.25 + 2.2 * conversion / c.vector);
   const double turns = c.warps_per_row() > 1 ? 8 + 0.5 * c.warps_per_row() : 5;

@@ -47,8 +47,10 @@ expect(USER, ["no_such_kernel"], "tune", "no_such_kernel")
 expect(USER, ["--problem", "rows=N,hidden=N"], "tune", "rmsnorm")
 expect(USER, ["--evaluations"], "tune", "rmsnorm", *PROBLEM, "--evaluations", "-1")
 expect(USER, ["--evaluations", "'0' is no number above 0"], "tune", "rmsnorm", *PROBLEM, "--evaluations", "0")
-expect(USER, ["shred", "independent|leader|replicate|shard"], "tune", "rmsnorm", *PROBLEM, "--ranks", "mpi",
+expect(USER, ["shred", "leader|replicate|shard"], "tune", "rmsnorm", *PROBLEM, "--ranks", "mpi",
        "--strategy-ranks", "shred")
+expect(USER, ["'independent'", "use no ranks"], "tune", "rmsnorm", *PROBLEM, "--ranks", "mpi",
+       "--strategy-ranks", "independent")
 expect(ENVIRONMENT, ["--export", "/no/such/x.json", "No such file"], "tune", "rmsnorm", *PROBLEM,
        "--export", "t4:/no/such/x.json")
 expect(ENVIRONMENT, ["--trace", "/tmp", "folder"], "tune", "rmsnorm", *PROBLEM, "--trace", "/tmp")

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <random>
 
+#include "build_all.hpp"
 #include "kiln/measure.hpp"
 #include "kiln/registry.hpp"
 #include "kiln/runtime.hpp"
 #include "kiln_test.hpp"
-#include "runtime/build/builder.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/runtime.hpp"
@@ -90,7 +90,8 @@ class Instances {
       const auto v = kiln::to_values(c);
       values.emplace_back(v.begin(), v.end());
     }
-    const auto builds = builder.build_all(definition_, values, device()->info().target, {});
+    const auto builds =
+        kiln::test::build_all(builder, definition_, values, device()->info().target);
     for (std::size_t i = 0; i < configs.size(); ++i) {
       INFO(describe(i));
       if (const auto* failure = std::get_if<kiln::CompileFailure>(&builds[i].outcome))

@@ -4,6 +4,7 @@
 #include <span>
 #include <thread>
 
+#include "build_all.hpp"
 #include "kiln/registry.hpp"
 #include "kiln/runtime.hpp"
 #include "perf.hpp"
@@ -43,7 +44,7 @@ double build_seconds(const kiln::KernelDefinition& kernel, const std::vector<kil
                      const Target& target, unsigned threads) {
   auto store = std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false});
   Builder builder(store, kiln::runtime::make_compiler, {}, threads);
-  return perf::seconds([&] { builder.build_all(kernel, configs, target, {}); });
+  return perf::seconds([&] { kiln::test::build_all(builder, kernel, configs, target); });
 }
 
 void measure(const char* name, const Target& target) try {

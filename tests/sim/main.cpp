@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/ranks/tuning_model.hpp"
+#include "tuning_model.hpp"
 #include "world.hpp"
 
 namespace {
@@ -21,14 +21,14 @@ namespace {
 struct Measured {
   std::string kernel;
   std::vector<sim::ranks::Cost> costs;
-  sim::ranks::TuningModel model;
+  sim::TuningModel model;
   double wall = 0;  ///< seconds that one rank took
 };
 
 void print_model(const Measured& m, std::size_t times) {
   std::vector<sim::ranks::Cost> costs;
   for (std::size_t i = 0; i < times; ++i) costs.insert(costs.end(), m.costs.begin(), m.costs.end());
-  const double one = sim::ranks::tuning_times(costs, 1, m.model).replicate;
+  const double one = sim::tuning_times(costs, 1, m.model).replicate;
   std::printf("%s: %zu candidates", m.kernel.c_str(), costs.size());
   if (times > 1) std::printf(" (those measured, %zu times)", times);
   std::printf(", %d compile threads per rank; one rank alone %.2f s",
@@ -38,7 +38,7 @@ void print_model(const Measured& m, std::size_t times) {
               "leader s", "shard s", "share", "everyone", "exchanges", "speed-up", "of ideal");
   int most = 1;
   for (int ranks = 1; ranks <= 4096; ranks *= 2) {
-    const sim::ranks::TuningTimes t = sim::ranks::tuning_times(costs, ranks, m.model);
+    const sim::TuningTimes t = sim::tuning_times(costs, ranks, m.model);
     const double gain = one / t.shard;
     if (gain >= 0.9 * ranks) most = ranks;
     std::printf("%8d %12.3f %12.3f %10.3f   %9.3f   %9.3f   %9.4f %10.2f %8.0f%%\n", ranks,

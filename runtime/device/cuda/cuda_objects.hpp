@@ -26,7 +26,6 @@ class CudaContext {
   const DriverTable& driver() const noexcept { return *driver_; }
   CUcontext get() const noexcept { return context_; }
   CUdevice device() const noexcept { return device_; }
-  bool borrowed() const noexcept { return !retained_; }
 
  private:
   std::shared_ptr<const DriverTable> driver_;

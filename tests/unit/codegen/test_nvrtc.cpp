@@ -56,7 +56,6 @@ TEST_CASE("NVRTC says which build it is", "[codegen][nvrtc]") {
   CHECK(id.name == "nvrtc");
   CHECK(contains(id.version, "."));
   CHECK(id.build.size() > 17);
-  CHECK(!nvrtc()->supported_archs().empty());
   CHECK(contains(nvrtc()->library_path(), "nvrtc"));
 }
 

@@ -3,11 +3,13 @@
 #include <set>
 #include <thread>
 
+#include "build_all.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using kiln::test::Bench;
+using kiln::test::build_all;
 using kiln::test::doubling;
 
 namespace {
@@ -22,27 +24,16 @@ std::vector<Values> configs(int count) {
 
 }  // namespace
 
-TEST_CASE("builds come back in order, from several threads", "[runtime][builder]") {
+TEST_CASE("several threads build different configs at once", "[runtime][builder]") {
   Bench bench;
-  std::mutex mutex;
-  std::set<std::thread::id> threads;
   std::atomic<int> inside{0};
   bench.compiler->on_compile = [&](const codegen::Source&) {
     // The first four wait for each other: they can only be met by four threads at once.
     ++inside;
     while (inside < 4) std::this_thread::yield();
-    std::lock_guard lock(mutex);
-    threads.insert(std::this_thread::get_id());
   };
-  std::vector<std::size_t> said;
-  bool foreign = false;
-  const auto here = std::this_thread::get_id();
   const auto all = configs(40);
-  const auto builds = bench.builder.build_all(doubling(), all, kTarget, [&](std::size_t done) {
-    said.push_back(done);
-    foreign = foreign || std::this_thread::get_id() != here;
-  });
-  REQUIRE(builds.size() == 40);
+  const auto builds = build_all(bench.builder, doubling(), all, kTarget);
   for (std::size_t i = 0; i < builds.size(); ++i) {
     REQUIRE(builds[i].binary());
     const auto& code = builds[i].binary()->code;
@@ -50,26 +41,12 @@ TEST_CASE("builds come back in order, from several threads", "[runtime][builder]
           "k<" + std::to_string(i + 1) + ", 0>");
     CHECK_FALSE(builds[i].from_store);
   }
-  CHECK(threads.size() >= 4);
-  CHECK(threads.count(here) == 0);
-  CHECK_FALSE(foreign);
-  REQUIRE_FALSE(said.empty());
-  CHECK(said.back() == 40);
-  CHECK(std::is_sorted(said.begin(), said.end()));
   CHECK(bench.builder.compiled() == 40);
 
   SECTION("and the second time from the store") {
-    const auto again = bench.builder.build_all(doubling(), all, kTarget, {});
-    for (const auto& b : again) CHECK(b.from_store);
+    for (const auto& b : build_all(bench.builder, doubling(), all, kTarget)) CHECK(b.from_store);
     CHECK(bench.compiler->compiles == 40);
   }
-}
-
-TEST_CASE("no progress function, nothing to build", "[runtime][builder]") {
-  Bench bench;
-  const auto all = configs(20);
-  CHECK(bench.builder.build_all(doubling(), all, kTarget, {}).size() == 20);
-  CHECK(bench.builder.build_all(doubling(), {}, kTarget, {}).empty());
 }
 
 TEST_CASE("a refused source is a value and is not kept", "[runtime][builder]") {
@@ -77,7 +54,7 @@ TEST_CASE("a refused source is a value and is not kept", "[runtime][builder]") {
   bench.of(2).compile_log = "error: no";
   const auto all = configs(3);
   for (int round = 0; round < 2; ++round) {
-    const auto builds = bench.builder.build_all(doubling(), all, kTarget, {});
+    const auto builds = build_all(bench.builder, doubling(), all, kTarget);
     CHECK(builds[0].binary());
     CHECK_FALSE(builds[1].binary());
     const auto& failure = std::get<CompileFailure>(builds[1].outcome);
@@ -94,27 +71,15 @@ TEST_CASE("a refused source is a value and is not kept", "[runtime][builder]") {
   CHECK(bench.compiler->compiles == 5);
 }
 
-TEST_CASE("an exception in one build stops the rest and reaches the caller", "[runtime][builder]") {
-  Bench bench;
-  bench.compiler->on_compile = [](const codegen::Source& source) {
-    if (source.entry == "k<3, 0>") throw EnvironmentError("the compiler died");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  };
-  const auto all = configs(2000);
-  CHECK_THROWS_AS(bench.builder.build_all(doubling(), all, kTarget, {}), EnvironmentError);
-  CHECK(bench.compiler->compiles < 2000);
-}
-
-TEST_CASE("a caller who gives up stops the rest", "[runtime][builder]") {
+TEST_CASE("an exception of the compiler reaches the caller and is not kept", "[runtime][builder]") {
   Bench bench;
   bench.compiler->on_compile = [](const codegen::Source&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw EnvironmentError("the compiler died");
   };
-  const auto all = configs(2000);
-  CHECK_THROWS_WITH(bench.builder.build_all(doubling(), all, kTarget,
-                                            [](std::size_t) { throw std::runtime_error("stop"); }),
-                    "stop");
-  CHECK(bench.compiler->compiles < 2000);
+  const Values config{3, 0};
+  CHECK_THROWS_WITH(bench.builder.build(doubling(), config, kTarget), "the compiler died");
+  bench.compiler->on_compile = {};
+  CHECK(bench.builder.build(doubling(), config, kTarget).binary());
 }
 
 TEST_CASE("what is in a key, and what is not", "[runtime][builder]") {
@@ -253,7 +218,7 @@ TEST_CASE("a compiler's warnings go to the log, each once for a kernel", "[runti
   bench.of(1).warnings = "k.cu(3): warning: 1 is odd";
   bench.of(2).warnings = "k.cu(4): warning: 2 is odd";
   bench.of(3).warnings = "k.cu(3): warning: something else";
-  builder.build_all(doubling(), configs(4), kTarget, {});
+  build_all(builder, doubling(), configs(4), kTarget);
   REQUIRE(said.size() == 2);
   std::sort(said.begin(), said.end(),
             [](const auto& a, const auto& b) { return a.back() < b.back(); });
@@ -266,6 +231,6 @@ TEST_CASE("a compiler's warnings go to the log, each once for a kernel", "[runti
   REQUIRE(said.size() == 3);
   CHECK(said[2] == "compiling other{a=1,b=0}:\nk.cu(3): warning: 1 is odd");
   // From the store nothing is compiled, so nothing is said.
-  builder.build_all(doubling(), configs(4), kTarget, {});
+  build_all(builder, doubling(), configs(4), kTarget);
   CHECK(said.size() == 3);
 }

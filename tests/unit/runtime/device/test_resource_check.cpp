@@ -88,16 +88,10 @@ TEST_CASE("a block that fits no multiprocessor is refused", "[runtime][resources
   CHECK(names(resource_problem({}, blocks_of(1024), odd), {"multiprocessor", "threads"}));
 }
 
-TEST_CASE("spills are refused only on request", "[runtime][resources]") {
-  const ResourceUsage spilling{.registers = 255, .spill_stores = 60, .spill_loads = 40};
-  CHECK(resource_problem(spilling, blocks_of(128), kHopper).empty());
-  CHECK(resource_problem(spilling, blocks_of(128), kHopper, {.max_spill_bytes = 100}).empty());
-  CHECK(names(resource_problem(spilling, blocks_of(128), kHopper, {.max_spill_bytes = 99}),
-              {"100 bytes", "99"}));
-  CHECK(!resource_problem(spilling, blocks_of(128), kHopper, {.max_spill_bytes = 0}).empty());
-  CHECK(!resource_problem({.spill_stores = INT_MAX, .spill_loads = INT_MAX}, blocks_of(128),
-                          kHopper, {.max_spill_bytes = INT_MAX})
-             .empty());
+TEST_CASE("spills are slow, not wrong", "[runtime][resources]") {
+  CHECK(resource_problem({.registers = 255, .spill_stores = INT_MAX, .spill_loads = INT_MAX},
+                         blocks_of(128), kHopper)
+            .empty());
 }
 
 TEST_CASE("a host knows threads and shared memory only", "[runtime][resources]") {

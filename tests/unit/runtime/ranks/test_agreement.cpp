@@ -126,21 +126,6 @@ TEST_CASE("a leader times, all receive", "[ranks]") {
   CHECK(job.decision(2).plan.choices[0] == Choice{2, 1});
 }
 
-TEST_CASE("everyone for itself needs one exchange, and compares only that", "[ranks]") {
-  RankOptions options;
-  options.strategy = RankStrategy::independent;
-  auto all = inputs(2, 2, options);
-  all[1].identity.target = 99;
-  Job job(all);
-  job.run([](int rank, Work::Kind, std::size_t, std::size_t c) {
-    return static_cast<int>(c) == rank ? 1.0F : 2.0F;
-  });
-  CHECK(job.exchanges[0].size() == 1);
-  CHECK(job.decision(0).kind == Kind::own);
-  CHECK(job.decision(0).plan.choices[0].candidate == 0);
-  CHECK(job.decision(1).plan.choices[0].candidate == 1);
-}
-
 TEST_CASE("a record that all have is the answer", "[ranks]") {
   auto all = inputs(3, 2);
   for (auto& in : all) in.problems[0].record = Record{{2, 1}, 1}, in.store = 5;

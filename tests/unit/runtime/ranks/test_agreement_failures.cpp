@@ -116,20 +116,6 @@ TEST_CASE("a rank that cannot build what was chosen may say better why", "[ranks
   CHECK(job.decision(0).why.describe() == "rank 1 failed: nvrtc: file not found");
 }
 
-TEST_CASE("alone, too, a rank does not choose what it cannot build", "[ranks]") {
-  RankOptions options;
-  options.strategy = RankStrategy::independent;
-  auto all = inputs(2, 2, options);
-  for (auto& in : all) in.problems[0].record = Record{{2, 1}, 1};
-  Job job(all);
-  job.run(
-      [](int rank, Work::Kind, std::size_t, std::size_t) { return rank == 1 ? kFailed : 1.0F; });
-  CHECK(job.decision(0).kind == Kind::own);
-  CHECK(job.decision(1).kind == Kind::defaults);
-  CHECK(job.decision(1).why.describe() ==
-        "rank 1 failed: cannot build the chosen config of problem 0");
-}
-
 TEST_CASE("a rank that asks for something else is named", "[ranks]") {
   const auto named = [](auto change) {
     auto all = inputs(3, 4);

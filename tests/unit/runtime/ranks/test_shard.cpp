@@ -3,7 +3,6 @@
 
 #include "kiln_test.hpp"
 #include "runtime/ranks/shard.hpp"
-#include "runtime/ranks/tuning_model.hpp"
 
 using namespace kiln::runtime::ranks;
 
@@ -57,39 +56,4 @@ TEST_CASE("what costs nothing is split, too", "[ranks]") {
 TEST_CASE("more ranks than candidates, and none at all", "[ranks]") {
   CHECK(assign(std::vector<Cost>(2, {1, 1}), {4096, 1, false}) == std::vector<int>{0, 1});
   CHECK(assign({}, {3, 1, false}).empty());
-}
-
-TEST_CASE("sharded tuning falls with the ranks until the finals and exchanges remain", "[ranks]") {
-  const auto costs = some_costs(1000);
-  TuningModel model;
-  model.one_rank.compile_threads = 4;
-  model.finalists = 0;
-  const double one = tuning_times(costs, 1, model).shard;
-  CHECK(one == Approx(tuning_times(costs, 1, model).replicate));
-  CHECK(one / tuning_times(costs, 8, model).shard > 0.9 * 8);
-  CHECK(one / tuning_times(costs, 64, model).shard > 0.8 * 64);
-  // Nobody is faster than the dearest candidate.
-  CHECK(tuning_times(costs, 4096, model).shard > 0.15);
-  model.finalists = 4;
-  CHECK(tuning_times(costs, 64, model).shard > one / 64);
-  CHECK(tuning_times(costs, 4096, model).replicate >= one);
-}
-
-TEST_CASE("what measuring takes beside candidates does not fall with the ranks", "[ranks]") {
-  const auto costs = some_costs(1000);
-  TuningModel model;
-  model.one_rank.compile_threads = 4;
-  const double plain = tuning_times(costs, 64, model).shard;
-  model.setup = 2;
-  const TuningTimes t = tuning_times(costs, 64, model);
-  CHECK(t.shard == Approx(plain + 2));
-  CHECK(t.shard == Approx(t.share + t.everyone + t.exchanges));
-  CHECK(tuning_times(costs, 1, model).shard == Approx(tuning_times(costs, 1, model).replicate));
-  // The default is measured first only where shares are large.
-  model.share_to_estimate = 100;
-  CHECK(tuning_times(costs, 64, model).everyone == Approx(t.everyone));
-  CHECK(tuning_times(costs, 2, model).everyone > t.everyone);
-  // Threads do not make one compilation shorter.
-  const std::vector<Cost> one{{4, 1}};
-  CHECK(tuning_times(one, 1, model).replicate == Approx(2 + 4 + 1));
 }

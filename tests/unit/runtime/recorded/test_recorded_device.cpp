@@ -59,18 +59,14 @@ TEST_CASE("a launch takes one of the config's own repeats", "[runtime][recorded]
   const auto loaded = lab.load({64, 8, 15});
   const auto repeats = lab.space.samples(*lab.space.find(Values{64, 8, 15}));
   std::set<double> seen;
-  double sum = 0;
   for (int i = 0; i < 300; ++i) {
     const double s = lab.time(*loaded);
     const auto near = std::ranges::find_if(repeats, [&](double r) { return s == Approx(r); });
     REQUIRE(near != repeats.end());
     seen.insert(*near);
-    sum += s;
   }
   CHECK(seen.size() == repeats.size());
   CHECK(lab.out[2] == 3.0f);
-  CHECK(lab.device.clock().running.load() == Approx(sum));
-  CHECK(lab.device.clock().compiling.load() == Approx(0.1));  // one compile
 }
 
 TEST_CASE("a stopwatch shows the virtual time between", "[runtime][recorded]") {
@@ -114,7 +110,6 @@ TEST_CASE("recorded failures fail", "[runtime][recorded]") {
           t4_entry(R"({"a":5})", "", "constraints")})));
   CHECK(has(std::get<CompileFailure>(lab.compile({2})).log, "compile"));
   CHECK(has(std::get<CompileFailure>(lab.compile({5})).log, "constraints"));
-  CHECK(lab.device.clock().compiling.load() == Approx(0.2));
   const auto loaded = lab.load({3});
   CHECK_THROWS_AS(lab.time(*loaded), EnvironmentError);
   lab.time(*lab.load({4}));

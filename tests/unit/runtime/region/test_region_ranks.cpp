@@ -336,89 +336,33 @@ TEST_CASE("a communicator that throws leaves all with the defaults", "[runtime][
   Job job(2);
   job[0].kernel("first", 8).seconds = 0.1e-3;
   job.options[1].ranks = std::make_shared<Throwing>(job.options[1].ranks, thrower);
-  SECTION("by agreement") {}
-  SECTION("each rank for itself") {
-    for (auto& options : job.options) options.together.strategy = RankStrategy::independent;
-  }
   job.run();
   CHECK(job.thrown == std::vector<std::string>{"", ""});
   job.check_defaults(why);
   for (const RegionResult& result : job.results) CHECK(result.agreed.broken);
 }
 
-TEST_CASE("each rank for itself", "[runtime][region][ranks]") {
+TEST_CASE("with a communicator of one rank a region is each rank's own",
+          "[runtime][region][ranks]") {
   Watchdog watchdog;
   Job job(2);
   job[0].kernel("first", 8).seconds = 0.1e-3;
   job[1].kernel("first", 1).seconds = 0.1e-3;
-  for (auto& options : job.options) options.together.strategy = RankStrategy::independent;
-  SECTION("chooses") {
-    job.run();
-    CHECK(job.results[0].agreed.outcome == Outcome::own);
-    CHECK(chosen(job.results[0], 0) == 8);
-    CHECK(chosen(job.results[1], 0) == 1);
+  for (std::size_t r = 0; r < 2; ++r) {
+    job[r].options.tuning.ranks = std::move(job.options[r].ranks);
+    job.options[r].ranks = std::move(thread_communicators(1).front());
   }
-  SECTION("may launch more than others do") {
-    job.run([](std::size_t r, Region& region, DynamicTuned& first, DynamicTuned& second, float* y) {
-      region(first, {}, {64}, y, 64);
-      if (r == 1) region(second, {}, {64}, y, 64);
-    });
-    for (const RegionResult& result : job.results) CHECK(result.agreed.outcome == Outcome::own);
-    CHECK(job.results[0].sites.size() == 1);
-    CHECK(job.results[1].sites.size() == 2);
-    CHECK(chosen(job.results[0], 0) == 8);
-    CHECK(chosen(job.results[1], 0) == 1);
-  }
-  SECTION("but not where one launches nothing") {
-    job.run([](std::size_t r, Region& region, DynamicTuned& first, DynamicTuned&, float* y) {
-      if (r == 1) region(first, {}, {64}, y, 64);
-    });
-    job.check_defaults("0 to 1");
-    CHECK(job.runs == std::vector<int>{1, 1});
-    CHECK_FALSE(job.results[1].agreed.broken);
-  }
-}
-
-TEST_CASE("each rank for itself, of which one throws", "[runtime][region][ranks]") {
-  Watchdog watchdog;
-  Job job(2);
-  job[0].kernel("first", 8).seconds = 0.1e-3;
-  job[1].kernel("first", 8).seconds = 0.1e-3;
-  for (auto& options : job.options) options.together.strategy = RankStrategy::independent;
-  const auto throwing_at = [&](int run) {
-    return [&, run](std::size_t r, Region& region, DynamicTuned& first, DynamicTuned& second,
-                    float* y) {
-      Job::both(r, region, first, second, y);
-      if (r == 1 && job.runs[r] == run) throw std::runtime_error("rank 1 stumbled");
-    };
-  };
-  SECTION("in the first run: the other is told") {
-    job.run(throwing_at(1));
-    CHECK(job.thrown[0] == "");
-    CHECK(job.results[0].agreed.why == "the region failed on another rank");
-    CHECK(job.runs == std::vector<int>{1, 1});
-    CHECK(job.in_use[0] == std::vector<Values>{{2, 0}, {2, 0}});
-  }
-  SECTION("in a later run: that is its own matter") {
-    job.run(throwing_at(3));
-    CHECK(job.thrown[0] == "");
-    CHECK(job.results[0].agreed.outcome == Outcome::own);
-    CHECK(chosen(job.results[0], 0) == 8);
-    CHECK(job.runs[1] == 3);
-  }
-  CHECK(job.thrown[1] == "rank 1 stumbled");
-  CHECK(job.in_use[1] == std::vector<Values>{{2, 0}, {2, 0}});
-  // The next call pairs with the other rank's next call.
-  job.run();
+  job.run([](std::size_t r, Region& region, DynamicTuned& first, DynamicTuned& second, float* y) {
+    region(first, {}, {64}, y, 64);
+    if (r == 1) region(second, {}, {64}, y, 64);
+  });
   for (std::size_t r = 0; r < 2; ++r) {
     CHECK(job.thrown[r] == "");
-    CHECK(job.results[r].agreed.outcome == Outcome::own);
-    CHECK(chosen(job.results[r], 0) == 8);
-    CHECK(job.in_use[r] == std::vector<Values>{{8, 0}, {2, 0}});
+    CHECK(job.results[r].agreed.outcome == Outcome::plan);
+    CHECK(job.results[r].sites.size() == r + 1);
   }
-  // Whatever is on record.
-  job.run(throwing_at(1));
-  for (std::size_t r = 0; r < 2; ++r) CHECK(job.in_use[r] == std::vector<Values>{{2, 0}, {2, 0}});
+  CHECK(chosen(job.results[0], 0) == 8);
+  CHECK(chosen(job.results[1], 0) == 1);
 }
 
 TEST_CASE("the runtime's ranks are the region's", "[runtime][region][ranks]") {

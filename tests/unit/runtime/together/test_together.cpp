@@ -82,15 +82,15 @@ TEST_CASE("one leads, the others receive", "[runtime][ranks]") {
   CHECK(measured(job[2]) == 0);
 }
 
-TEST_CASE("each for itself, if asked for", "[runtime][ranks]") {
+TEST_CASE("with a communicator of one rank a call is each rank's own", "[runtime][ranks]") {
   Job job(2);
-  RankOptions options = job.settings();
-  options.strategy = RankStrategy::independent;
-  job.set(options);
   job[0].of(4).seconds = 0.1 * kMs;
   job[1].of(8).seconds = 0.1 * kMs;
-  const auto results = job.tune();
-  CHECK(results[0].agreed->outcome == Outcome::own);
+  const auto results = job.run<TuneResult>([](Process& process, int) {
+    TuneOptions options;
+    options.ranks = std::move(thread_communicators(1).front());
+    return process.runtime().tuned(doubling()).tune({64}, options);
+  });
   CHECK(results[0].winner().config == Values{4, 0});
   CHECK(results[1].winner().config == Values{8, 0});
 }

@@ -25,7 +25,6 @@ TEST_CASE("without a current context the primary one is retained and released on
   {
     const auto context = context_of(fake);
     CHECK(context->get() == fake.primary());
-    CHECK_FALSE(context->borrowed());
     CHECK(fake.current() == nullptr);
     const CudaStream stream = create_stream(context);
     CHECK(fake.current() == nullptr);
@@ -41,7 +40,6 @@ TEST_CASE("a current context of the device is used and left alone", "[runtime][c
   {
     const auto context = context_of(fake);
     CHECK(context->get() == foreign());
-    CHECK(context->borrowed());
     const CudaStream stream = create_stream(context);
     CHECK(fake.current() == foreign());
   }

@@ -1,4 +1,4 @@
-#include "runtime/ranks/tuning_model.hpp"
+#include "tuning_model.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,9 @@
 
 #include "runtime/ranks/messages.hpp"
 
-namespace kiln::runtime::ranks {
+namespace sim {
+
+using namespace kiln::runtime::ranks;
 
 namespace {
 
@@ -79,4 +81,4 @@ TuningTimes tuning_times(std::span<const Cost> costs, int ranks, const TuningMod
   return t;
 }
 
-}  // namespace kiln::runtime::ranks
+}  // namespace sim

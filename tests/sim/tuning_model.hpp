@@ -5,7 +5,11 @@
 
 #include "runtime/ranks/shard.hpp"
 
-namespace kiln::runtime::ranks {
+namespace sim {
+
+using kiln::runtime::ranks::Cost;
+using kiln::runtime::ranks::kShareToEstimate;
+using kiln::runtime::ranks::ShardOptions;
 
 struct TuningModel {
   ShardOptions one_rank;      ///< threads and overlap; `ranks` is not looked at
@@ -29,4 +33,4 @@ struct TuningTimes {
 /// `costs` are those of all candidates of all problems. @pre not empty
 TuningTimes tuning_times(std::span<const Cost> costs, int ranks, const TuningModel& model);
 
-}  // namespace kiln::runtime::ranks
+}  // namespace sim
