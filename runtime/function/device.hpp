@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kiln/definition.hpp"
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "runtime/device/host_memory_device.hpp"
 #include "runtime/together/rank_log.hpp"
 

@@ -13,6 +13,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/function/device.hpp"
 #include "runtime/function/trials.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/problem_table.hpp"
 #include "runtime/together/rank_log.hpp"
@@ -313,7 +314,7 @@ std::shared_ptr<FunctionCore> make_function_core(const Runtime& runtime,
                                                  FunctionOptions options) {
   if (description.communicates)
     description.versions.push_back({"nccl", nccl_version().value_or("none")});
-  return std::make_shared<Core>(runtime.engine(), description, std::move(options));
+  return std::make_shared<Core>(Access::engine(runtime), description, std::move(options));
 }
 
 }  // namespace kiln::detail

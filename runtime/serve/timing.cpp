@@ -7,6 +7,7 @@
 #include "kiln/error.hpp"
 #include "kiln/measure.hpp"
 #include "runtime/measure/sampler.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/support/trace.hpp"
 
@@ -160,7 +161,7 @@ double Timing::quantile(double fraction) const {
 Timing measure(const Runtime& runtime, const std::function<void(Stream)>& work,
                const MeasureOptions& options) {
   check(work, options);
-  return Measurement(runtime.engine_->device(), work, options).run();
+  return Measurement(detail::Access::engine(runtime)->device(), work, options).run();
 }
 
 }  // namespace kiln

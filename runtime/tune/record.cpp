@@ -6,6 +6,7 @@
 
 #include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "runtime/tune/candidates.hpp"
 
 namespace kiln::runtime {
@@ -161,7 +162,7 @@ constexpr std::string_view kProblemField = "problem.";
 Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                const DeviceInfo& device, const std::optional<Digest>& source) {
   using Texts = std::span<const std::string>;
-  KeyBuilder key("record", kKeySchema);
+  detail::KeyBuilder key("record", kKeySchema);
   key.add("kernel", kernel.name)
       .add("entry", kernel.entry)
       .add("passing", codegen::to_string(kernel.passing))
