@@ -1,6 +1,8 @@
 #include "runtime/tune/record.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -8,6 +10,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
 #include "runtime/tune/candidates.hpp"
+#include "runtime/tune/result_json.hpp"
 
 namespace kiln::runtime {
 
@@ -19,12 +22,6 @@ namespace {
 constexpr std::int64_t kRecordSchema = 3, kKeySchema = 4;
 /// Samples kept per candidate; the median is over all of them.
 constexpr std::size_t kKeptSamples = 64;
-
-json named(const std::vector<std::string>& names, std::span<const std::int64_t> values) {
-  json object = json::object();
-  for (std::size_t i = 0; i < names.size(); ++i) object[names[i]] = values[i];
-  return object;
-}
 
 /// The parameter values of a space and the reasons of its constraints: what was searched.
 json describe_space(const DynamicSpace& space) {
@@ -44,65 +41,8 @@ std::vector<std::string> declared(const DynamicSpace& space) {
   return parameters;
 }
 
-std::optional<CandidateStatus> status_from(const std::string& text) {
-  for (int i = 0; i <= static_cast<int>(CandidateStatus::not_tried); ++i)
-    if (text == to_string(static_cast<CandidateStatus>(i))) return static_cast<CandidateStatus>(i);
-  return {};
-}
-
-json to_json(const LaunchGeometry& g) {
+json launch_json(const LaunchGeometry& g) {
   return {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
-}
-
-json to_json(const Candidate& c, const TuneResult& result, const KernelDefinition& kernel) {
-  json j{{"config", named(result.parameters, c.config)}, {"status", to_string(c.status)}};
-  if (was_built(c)) j["launch"] = to_json(kernel.geometry(c.config, result.problem));
-  if (c.status == CandidateStatus::measured) {
-    j["seconds"] = c.seconds;
-    j["samples"] = std::vector<double>(
-        c.samples.begin(),
-        c.samples.begin() + static_cast<std::ptrdiff_t>(std::min(c.samples.size(), kKeptSamples)));
-    j["max_error"] = c.max_error;
-  } else {
-    j["reason"] = c.reason;
-  }
-  if (c.resources.shared_bytes || c.resources.registers)
-    j["resources"] = {{"registers", c.resources.registers},
-                      {"spill_bytes", c.resources.spill_bytes},
-                      {"shared_bytes", c.resources.shared_bytes}};
-  return j;
-}
-
-/// The values of exactly these parameters; json's own conversion would round 64.5 down.
-Values values_from(const json& object, const std::vector<std::string>& parameters) {
-  Values values;
-  if (object.size() != parameters.size()) throw std::out_of_range("parameters");
-  for (const std::string& name : parameters) {
-    const json& value = object.at(name);
-    if (!value.is_number_integer()) throw std::out_of_range(name);
-    values.push_back(value.get<std::int64_t>());
-  }
-  return values;
-}
-
-Candidate candidate_from(const json& j, const std::vector<std::string>& parameters) {
-  Candidate c;
-  c.config = values_from(j.at("config"), parameters);
-  c.status = status_from(j.at("status")).value();
-  if (c.status == CandidateStatus::measured) {
-    c.seconds = j.at("seconds");
-    c.samples = j.at("samples").get<std::vector<double>>();
-    if (j.at("max_error").is_number()) c.max_error = j.at("max_error");
-    if (c.samples.empty()) throw std::out_of_range("samples");
-    for (double s : c.samples)
-      if (!(s > 0)) throw std::out_of_range("samples");
-    if (!(c.seconds > 0)) throw std::out_of_range("seconds");
-  } else {
-    c.reason = j.at("reason");
-  }
-  if (const auto r = j.find("resources"); r != j.end())
-    c.resources = {r->at("registers"), r->at("spill_bytes"), r->at("shared_bytes")};
-  return c;
 }
 
 bool in_space(const DynamicSpace& space, const Values& config) {
@@ -118,40 +58,17 @@ bool same_launch(const json& j, const Candidate& c, const KernelDefinition& kern
                  std::span<const std::int64_t> problem, const DeviceLimits& limits) {
   if (!was_built(c)) return true;
   return !kernel.space.violated(c.config, problem, limits) &&
-         j.at("launch") == to_json(kernel.geometry(c.config, problem));
+         j.at("launch") == launch_json(kernel.geometry(c.config, problem));
 }
 
-json to_json(const SpaceCount& count) {
-  json rejected = json::object();
-  for (const auto& r : count.rejected) rejected[r.reason] = r.count;
-  return {{"combinations", count.combinations},
-          {"allowed", count.allowed},
-          {"exact", count.exact},
-          {"rejected", rejected}};
-}
-
-SpaceCount count_from(const json& j) {
-  SpaceCount count{j.at("combinations"), j.at("allowed"), j.at("exact"), {}};
-  for (const auto& [reason, refused] : j.at("rejected").items())
-    count.rejected.push_back({reason, refused});
-  return count;
-}
-
-std::optional<SearchEnd> end_from(const std::string& text) {
-  for (int i = 0; i <= static_cast<int>(SearchEnd::stopped); ++i)
-    if (text == to_string(static_cast<SearchEnd>(i))) return static_cast<SearchEnd>(i);
-  return {};
-}
-
-/// How the search went that found it.
-void read_search(const json& record, TuneResult& result) {
-  result.complete = record.at("complete");
-  result.strategy = record.at("strategy");
-  result.end = end_from(record.at("end")).value();
-  result.space = count_from(record.at("count"));
+/// The result in a record, in its own terms. @throws std::exception when it is not one of ours.
+TuneResult read(const json& record, const std::vector<std::string>& problem_fields) {
+  if (record.at("schema") != kRecordSchema) throw std::out_of_range("schema");
+  TuneResult result = result_from(record, problem_fields);
   result.from_store = true;
   for (const auto& [name, version] : record.at("versions").items())
     result.versions.push_back({name, version.at("value")});
+  return result;
 }
 
 /// How the key names the problem's fields.
@@ -187,63 +104,29 @@ Key record_key(const KernelDefinition& kernel, std::span<const std::int64_t> pro
 
 json to_json(const TuneResult& result, const KernelDefinition& kernel,
              std::span<const Version> versions) {
-  json candidates = json::array(), software = json::object();
-  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result, kernel));
+  json record = result_json(result), software = json::object();
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
                         {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
-  return {{"schema", kRecordSchema},
-          {"kernel", result.kernel},
-          {"types", result.types},
-          {"problem", named(result.problem_fields, result.problem)},
-          {"device", result.device},
-          {"space", describe_space(kernel.space)},
-          {"default", named(result.parameters, result.default_candidate().config)},
-          {"winner", named(result.parameters, result.winner().config)},
-          {"complete", result.complete},
-          {"versions", software},
-          {"parameters", result.parameters},
-          {"enumerators", result.enumerators},
-          {"flops", result.flops},
-          {"bytes", result.bytes},
-          {"strategy", result.strategy},
-          {"end", to_string(result.end)},
-          {"count", to_json(result.space)},
-          {"candidates", candidates}};
+  record["schema"] = kRecordSchema;
+  record["space"] = describe_space(kernel.space);
+  record["versions"] = std::move(software);
+  for (std::size_t i = 0; i < result.candidates.size(); ++i) {
+    const Candidate& c = result.candidates[i];
+    json& kept = record["candidates"][i];
+    if (was_built(c)) kept["launch"] = launch_json(kernel.geometry(c.config, result.problem));
+    if (c.samples.size() > kKeptSamples && kept.contains("samples"))
+      kept["samples"] = std::vector(c.samples.begin(), c.samples.begin() + kKeptSamples);
+  }
+  return record;
 }
 
 std::optional<TuneResult> result_of(const json& record, const Key& key) try {
-  if (record.at("schema") != kRecordSchema) return {};
-  TuneResult result;
-  result.kernel = record.at("kernel");
-  result.types = record.at("types");
-  result.device = record.at("device");
-  result.parameters = record.at("parameters");
-  result.enumerators = record.value("enumerators", result.enumerators);
-  result.flops = record.value("flops", 0.0);
-  result.bytes = record.value("bytes", 0.0);
+  std::vector<std::string> fields;
   for (const KeyField& field : key.fields)
     if (field.name.starts_with(kProblemField))
-      result.problem_fields.push_back(field.name.substr(kProblemField.size()));
-  result.problem = values_from(record.at("problem"), result.problem_fields);
-  read_search(record, result);
-  const Values default_config = values_from(record.at("default"), result.parameters);
-  const Values winner = values_from(record.at("winner"), result.parameters);
-  bool default_found = false, winner_found = false;
-  for (const json& j : record.at("candidates")) {
-    Candidate c = candidate_from(j, result.parameters);
-    if (c.config == default_config) {
-      result.default_index = result.candidates.size();
-      default_found = true;
-    }
-    if (c.config == winner) {
-      result.winner_index = result.candidates.size();
-      winner_found = true;
-    }
-    result.candidates.push_back(std::move(c));
-  }
-  if (!default_found || !winner_found) return {};
-  return result;
+      fields.push_back(field.name.substr(kProblemField.size()));
+  return read(record, fields);
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};
 }
@@ -251,36 +134,40 @@ std::optional<TuneResult> result_of(const json& record, const Key& key) try {
 std::optional<Recall> from_json(const json& record, const KernelDefinition& kernel,
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
                                 std::span<const Version> versions) try {
-  if (record.at("schema") != kRecordSchema || record.at("kernel") != kernel.name ||
-      record.at("types") != kernel.types ||
-      record.at("problem") != named(kernel.problem_fields, problem))
-    return {};
   for (const Version& v : versions)
     if (v.rule == Version::Rule::retune && record.at("versions").at(v.name).at("value") != v.value)
       return {};
+  TuneResult found = read(record, kernel.problem_fields);
   Recall recall;
   TuneResult& result = recall.result;
   describe_problem(result, kernel, problem, device);
-  read_search(record, result);
-  const Values default_config = values_from(record.at("default"), result.parameters);
-  const Values winner = values_from(record.at("winner"), result.parameters);
-  if (default_config != kernel.space.default_config(device.target.kind)) return {};
+  if (found.kernel != result.kernel || found.types != result.types ||
+      found.problem != result.problem || found.parameters != result.parameters ||
+      found.default_candidate().config != kernel.space.default_config(device.target.kind))
+    return {};
   bool default_found = false, winner_found = false;
-  for (const json& j : record.at("candidates")) {
-    Candidate c = candidate_from(j, result.parameters);
-    if (!in_space(kernel.space, c.config) || !same_launch(j, c, kernel, problem, device.limits))
+  for (std::size_t i = 0; i < found.candidates.size(); ++i) {
+    Candidate& c = found.candidates[i];
+    if (!in_space(kernel.space, c.config) ||
+        !same_launch(record.at("candidates").at(i), c, kernel, problem, device.limits))
       continue;
-    if (c.config == default_config) {
+    if (i == found.default_index) {
       result.default_index = result.candidates.size();
       default_found = true;
     }
-    if (c.config == winner && c.status == CandidateStatus::measured) {
+    if (i == found.winner_index && c.status == CandidateStatus::measured) {
       result.winner_index = result.candidates.size();
       winner_found = true;
     }
     result.candidates.push_back(std::move(c));
   }
   if (!default_found || !winner_found) return {};
+  result.complete = found.complete;
+  result.strategy = std::move(found.strategy);
+  result.end = found.end;
+  result.space = std::move(found.space);
+  result.from_store = true;
+  result.versions = std::move(found.versions);
   recall.same_space = record.at("space") == describe_space(kernel.space);
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
