@@ -62,7 +62,7 @@ struct Bundle::Impl {
     if (!key) return std::nullopt;
     const auto payload = reader.payload(row);
     if (!payload) return std::nullopt;
-    return RootEntry{*std::move(key), Bytes(map, *payload)};
+    return RootEntry{*std::move(key), detail::Bytes(map, *payload)};
   }
 };
 

@@ -63,7 +63,7 @@ class Bundle final : public Root {
 class BundleWriter {
  public:
   /// Where key and kind are equal, the first entry stays. `payload` as RootEntry's.
-  void add(EntryKind kind, const Key& key, Bytes payload);
+  void add(EntryKind kind, const Key& key, detail::Bytes payload);
 
   /// Temp file, fsync, rename. A link at `path` is replaced, not followed; a directory, device or
   /// FIFO is refused. Mode 0644, less the umask. Entries in the order of their digests, so the same
@@ -74,7 +74,7 @@ class BundleWriter {
  private:
   struct Item {
     Key key;
-    Bytes payload;
+    detail::Bytes payload;
   };
   std::map<std::pair<Digest, EntryKind>, Item> items_;  // in the order of the file
 };

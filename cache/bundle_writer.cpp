@@ -61,7 +61,7 @@ std::vector<BundlePortable> portables_of(const std::vector<BundleRow>& rows) {
 
 }  // namespace
 
-void BundleWriter::add(EntryKind kind, const Key& key, Bytes payload) {
+void BundleWriter::add(EntryKind kind, const Key& key, detail::Bytes payload) {
   items_.try_emplace({key.digest, kind}, Item{key, std::move(payload)});
 }
 

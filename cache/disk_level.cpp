@@ -157,7 +157,7 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
   // Where it may not be touched (a read-only file system), it is not evicted either.
   if (use && is_outdated(stamp)) fs_->touch(fd.get());
   const std::span<const std::byte> view(buffer.get(), size);
-  return {ReadFile::Status::read, Bytes(std::move(buffer), view), stamp, {}};
+  return {ReadFile::Status::read, detail::Bytes(std::move(buffer), view), stamp, {}};
 }
 
 ReadFile DiskLevel::read_file(EntryKind kind, const std::string& hex, std::size_t limit, bool use) {

@@ -25,7 +25,7 @@
 #include "cache/directory_guard.hpp"
 #include "cache/file_system.hpp"
 #include "cache/unique_fd.hpp"
-#include "kiln/bytes.hpp"
+#include "kiln/detail/bytes.hpp"
 #include "kiln/store.hpp"
 
 namespace kiln::cache {
@@ -51,8 +51,8 @@ struct ReadFile {
     failed,   ///< the directory or the disk refused; `failure` says why
   };
   Status status = Status::absent;
-  Bytes bytes;  ///< when read: all of the file, or as much from its front as was asked for
-  Stamp stamp;  ///< when read
+  detail::Bytes bytes;  ///< when read: all of the file, or as much from its front as was asked for
+  Stamp stamp;          ///< when read
   Failure failure;
   bool forbidden = false;  ///< damaged only in that permissions or an owner forbid its use
 };

@@ -18,7 +18,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Bytes bytes_of(std::string_view text) {
+detail::Bytes bytes_of(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return std::vector<std::byte>(bytes.begin(), bytes.end());
 }

@@ -41,6 +41,6 @@ std::optional<RootEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::
 bool is_newer(DiskLevel& disk, EntryKind kind, const std::string& hex);
 
 std::string_view text_of(std::span<const std::byte> bytes);
-Bytes bytes_of(std::string_view text);
+detail::Bytes bytes_of(std::string_view text);
 
 }  // namespace kiln::cache

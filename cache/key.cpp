@@ -4,6 +4,7 @@
 
 #include <openssl/evp.h>
 
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -52,6 +53,8 @@ void append_sized(std::string& out, std::string_view bytes) {
 }
 
 }  // namespace
+
+namespace detail {
 
 KeyBuilder::KeyBuilder(std::string_view kind, std::int64_t schema) {
   append('k', "kind", kind, std::string(kind));
@@ -105,5 +108,7 @@ Key KeyBuilder::finish() const {
   return Key{sha256(all), sha256(split ? all.substr(0, portable_size_) : all),
              split ? portable_fields_ : fields_.size(), fields_};
 }
+
+}  // namespace detail
 
 }  // namespace kiln

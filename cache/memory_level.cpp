@@ -6,7 +6,7 @@
 
 namespace kiln::cache {
 
-std::optional<Bytes> MemoryLevel::find(const Digest& digest) const {
+std::optional<detail::Bytes> MemoryLevel::find(const Digest& digest) const {
   std::shared_lock lock(mutex_);
   const auto slot = slots_.find(digest);
   if (slot == slots_.end()) return std::nullopt;
@@ -22,7 +22,7 @@ void MemoryLevel::drop(const Digest& digest) {
   slots_.erase(slot);
 }
 
-void MemoryLevel::put(const Key& key, Bytes bytes) {
+void MemoryLevel::put(const Key& key, detail::Bytes bytes) {
   std::unique_lock lock(mutex_);
   drop(key.digest);
   if (bytes.size() > capacity_) return;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "kiln/bytes.hpp"
+#include "kiln/detail/bytes.hpp"
 #include "kiln/key.hpp"
 
 namespace kiln::cache {
@@ -20,15 +20,15 @@ namespace kiln::cache {
 /// Safe from any number of threads; finders do not wait for each other.
 class MemoryLevel {
  public:
-  using Item = std::pair<Key, Bytes>;
+  using Item = std::pair<Key, detail::Bytes>;
 
   /// `capacity`: bytes of payload kept. A payload larger than it is not kept.
   explicit MemoryLevel(std::size_t capacity) : capacity_(capacity) {}
 
-  std::optional<Bytes> find(const Digest& digest) const;
+  std::optional<detail::Bytes> find(const Digest& digest) const;
   /// Everything of this Key::portable, by digest.
   std::vector<Item> find_portable(const Digest& portable) const;
-  void put(const Key& key, Bytes bytes);
+  void put(const Key& key, detail::Bytes bytes);
   void erase(const Digest& digest);
   void clear();
   /// A consistent copy of what is here, in no particular order.
@@ -37,9 +37,10 @@ class MemoryLevel {
  private:
   struct Slot {
     Key key;
-    Bytes bytes;
+    detail::Bytes bytes;
     mutable std::atomic<std::uint64_t> used;  // finders hold the lock shared
-    Slot(Key k, Bytes b, std::uint64_t u) : key(std::move(k)), bytes(std::move(b)), used(u) {}
+    Slot(Key k, detail::Bytes b, std::uint64_t u)
+        : key(std::move(k)), bytes(std::move(b)), used(u) {}
   };
   struct Hash {
     std::size_t operator()(const Digest& digest) const noexcept {

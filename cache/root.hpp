@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cache/file_system.hpp"
-#include "kiln/bytes.hpp"
+#include "kiln/detail/bytes.hpp"
 #include "kiln/key.hpp"
 #include "kiln/store.hpp"
 
@@ -20,7 +20,7 @@ namespace kiln::cache {
 /// frame).
 struct RootEntry {
   Key key;
-  Bytes payload;
+  detail::Bytes payload;
 };
 
 /// Safe from any number of threads. Damaged entries are not found; nothing throws, but bad_alloc.

@@ -167,14 +167,14 @@ bool Store::publish(const Key& key, EntryKind kind, std::span<const std::byte> f
   return true;
 }
 
-std::optional<Bytes> Store::find(const Key& key) {
+std::optional<detail::Bytes> Store::find(const Key& key) {
   if (auto bytes = binaries_.find(key.digest)) {
     ++counters_.memory_hits;
     return bytes;
   }
   const ReadFile file = disk_.use(EntryKind::binary, key.hex());
   const DecodedEntry entry = decode_entry(file.bytes);
-  Bytes payload;
+  detail::Bytes payload;
   if (note(judge(file, entry, EntryKind::binary, key))) {
     payload = file.bytes.part(entry.payload_offset, entry.payload_size);
   } else if (auto found = find_in_roots(EntryKind::binary, key)) {
@@ -186,7 +186,7 @@ std::optional<Bytes> Store::find(const Key& key) {
   return payload;
 }
 
-void Store::put(const Key& key, Bytes binary) {
+void Store::put(const Key& key, detail::Bytes binary) {
   const std::vector<std::byte> file = encode_entry(key, binary);
   binaries_.put(key, std::move(binary));
   publish(key, EntryKind::binary, file);

@@ -26,7 +26,7 @@
 #include "cache/root.hpp"
 #include "cache/roots.hpp"
 #include "cache/work_lock.hpp"
-#include "kiln/bytes.hpp"
+#include "kiln/detail/bytes.hpp"
 #include "kiln/store.hpp"
 
 namespace kiln::cache {
@@ -41,10 +41,10 @@ class Store {
 
   /// The bytes put under exactly this key (digest and fields), from memory, else from disk, else
   /// from a root.
-  std::optional<Bytes> find(const Key& key);
+  std::optional<detail::Bytes> find(const Key& key);
   /// Keeps `binary` in memory and on disk, replacing what was there. A whole entry of a newer
   /// format is left alone.
-  void put(const Key& key, Bytes binary);
+  void put(const Key& key, detail::Bytes binary);
 
   /// Takes the right to make the entry `key` (see WorkLock), or waits for another process that is
   /// making it. After `ready` look again; after `held` of a record, too, for it may have been

@@ -108,7 +108,7 @@ std::vector<std::byte> serialize(const Binary& binary) {
   return w.finish();
 }
 
-std::optional<Binary> parse_binary(const Bytes& bytes) {
+std::optional<Binary> parse_binary(const detail::Bytes& bytes) {
   Reader r(bytes);
   const auto magic = r.take(kMagic.size());
   if (magic.size() != kMagic.size() ||

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kiln/bytes.hpp"
+#include "kiln/detail/bytes.hpp"
 #include "kiln/target.hpp"
 
 namespace kiln::codegen {
@@ -30,12 +30,12 @@ struct Binary {
   std::string symbol;  ///< mangled entry name
   ResourceUsage resources;
   std::string log;  ///< warnings; empty when the compiler was silent
-  Bytes code;
+  detail::Bytes code;
 };
 
 /// Byte form kept in the store. `parse` returns nothing for bytes it did not write; it never throws
 /// and never reads past `bytes`. The code is not copied: it stays a part of `bytes`.
 std::vector<std::byte> serialize(const Binary& binary);
-std::optional<Binary> parse_binary(const Bytes& bytes);
+std::optional<Binary> parse_binary(const detail::Bytes& bytes);
 
 }  // namespace kiln::codegen

@@ -6,6 +6,7 @@
 
 #include "codegen/entry_names.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/paths.hpp"
 
 namespace kiln::codegen {
@@ -140,8 +141,8 @@ IncludeContext own_context(const KernelDefinition& kernel, const Source& source,
   return context;
 }
 
-KeyBuilder wanted_fields(const Source& source, const Target& target) {
-  KeyBuilder key("binary", kBinarySchema);
+detail::KeyBuilder wanted_fields(const Source& source, const Target& target) {
+  detail::KeyBuilder key("binary", kBinarySchema);
   key.add("kernel", source.kernel)
       .add("config", source.config)
       .add("entry", source.entry)
@@ -234,7 +235,7 @@ Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> con
 Key binary_key(const Source& source, const Target& target, const Compiler& compiler,
                const std::optional<Digest>& kernel_source) {
   const CompilerIdentity identity = compiler.identity();
-  KeyBuilder key = wanted_fields(source, target);
+  detail::KeyBuilder key = wanted_fields(source, target);
   key.made_with();
   if (kernel_source) key.add(kKernelSourceField, *kernel_source);
   return key.add("source", source.closure)

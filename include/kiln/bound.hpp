@@ -6,42 +6,16 @@
 
 #include <memory>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
-#include "kiln/arguments.hpp"
-#include "kiln/handle_core.hpp"
+#include "kiln/detail/arguments.hpp"
+#include "kiln/detail/handle_core.hpp"
 #include "kiln/problem_values.hpp"
 #include "kiln/symbol.hpp"
 
 namespace kiln {
 
 namespace detail {
-
-/// An argument may be passed where list-initialisation would accept it: no narrowing.
-template <class Expected, class Actual>
-concept PassableAs = requires(Actual&& actual) { Expected{std::forward<Actual>(actual)}; } ||
-                     (std::is_pointer_v<Expected> && std::is_convertible_v<Actual, Expected>);
-
-template <class... Expected>
-struct Arguments {
-  template <class... Actual>
-  static constexpr void check() {
-    static_assert(sizeof...(Actual) == sizeof...(Expected),
-                  "kiln: wrong number of arguments for this kernel's signature");
-    if constexpr (sizeof...(Actual) == sizeof...(Expected))
-      static_assert(
-          (PassableAs<Expected, Actual> && ...),
-          "kiln: an argument's type does not match this kernel's signature (pointers must "
-          "match, numbers must not narrow)");
-  }
-  template <class... Actual>
-  static constexpr bool kMatch = [] {
-    if constexpr (sizeof...(Actual) == sizeof...(Expected))
-      return (PassableAs<Expected, Actual> && ...);
-    return false;
-  }();
-};
 
 /// What bound kernels have in common, whether their arguments are typed or not.
 class BoundKernel {

@@ -16,6 +16,7 @@
 //   });
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -24,7 +25,6 @@
 #include <utility>
 #include <vector>
 
-#include "kiln/arguments.hpp"
 #include "kiln/device.hpp"
 #include "kiln/named.hpp"
 #include "kiln/problem_values.hpp"
@@ -58,6 +58,12 @@ struct Tolerance {
   /// kernels that may legitimately decide otherwise at an edge. At least 0, less than 1. Elements
   /// that are never written count like any others.
   double mismatches = 0;
+};
+
+/// A by-value argument that is a field of the problem, e.g. {3, "n"}.
+struct ArgumentIsField {
+  std::size_t argument = 0;  ///< its place in the signature, from 0; of an integer type
+  std::string field{};       ///< a problem field
 };
 
 struct KernelDefinition {

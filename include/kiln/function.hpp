@@ -15,6 +15,7 @@
 //   f.with({.tune = false})(stream, out, in, n);     // the default knobs
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln {
@@ -81,6 +82,31 @@ struct Function<Knobs, Problem, void(Args...)> {
 
   /// @throws UserError naming the field that is missing or wrong.
   detail::FunctionDescription description() const;
+};
+
+/// How a function is tuned. Two of these can also be set for all functions of a process from
+/// outside; the variables are read when the tuned function is made.
+struct FunctionOptions {
+  std::optional<TuneOptions> tuning{};  ///< instead of RuntimeOptions::tuning
+  /// Records are written, but not read: every problem is tuned once in each process. Or
+  /// $KILN_ALWAYS_RETUNE, set and not 0.
+  bool always_retune = false;
+  /// A record made with any other version of hardware or software (see TuneResult::versions) is
+  /// tuned again. Off: it is used, with a warning. Or $KILN_STRICT_VERSIONS, set and not 0.
+  bool strict_versions = false;
+  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; that, too: nowhere.
+  std::filesystem::path log_folder{};
+};
+
+/// Switches of one call.
+struct CallOptions {
+  bool tune = true;      ///< off: the default knobs, whatever is known of the problem
+  bool retune = false;   ///< tunes though the knobs are known
+  bool verbose = false;  ///< tells the runtime's log what became of each candidate
+  /// The ranks that choose together, for this call: every one of them makes it. What they agree on
+  /// holds for calls with the same ranks. Null: those of the function's, or else the runtime's
+  /// TuneOptions.
+  std::shared_ptr<Communicator> ranks{};
 };
 
 template <Reflected Knobs, Reflected Problem, class Signature>

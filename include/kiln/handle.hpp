@@ -19,9 +19,9 @@
 #include <string>
 #include <utility>
 
-#include "kiln/arguments.hpp"
 #include "kiln/bound.hpp"
-#include "kiln/handle_core.hpp"
+#include "kiln/detail/arguments.hpp"
+#include "kiln/detail/handle_core.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/problem_values.hpp"
@@ -40,13 +40,6 @@ class Runtime;
 template <Reflected Config, Reflected Problem, class... Args>
 class Tuned<Config, Problem, void(Args...)> {
  public:
-  Tuned(std::shared_ptr<detail::HandleCore> core,
-        const Kernel<Config, Problem, void(Args...)>& kernel)
-      : core_(std::move(core)),
-        geometry_(kernel.geometry),
-        problem_(kernel.problem),
-        bucket_(kernel.bucket) {}
-
   /// Launches with the best known config for the problem that the arguments describe.
   /// @throws UserError, TuningFailedError, EnvironmentError (MissingError) when a new problem
   /// cannot be made ready, or when the device refuses the launch.
@@ -106,6 +99,15 @@ class Tuned<Config, Problem, void(Args...)> {
 
  private:
   friend Region;
+  friend Runtime;
+
+  Tuned(std::shared_ptr<detail::HandleCore> core,
+        const Kernel<Config, Problem, void(Args...)>& kernel)
+      : core_(std::move(core)),
+        geometry_(kernel.geometry),
+        problem_(kernel.problem),
+        bucket_(kernel.bucket) {}
+
   auto values_of(const Problem& problem) const {
     return to_values(bucket_ ? bucket_(problem) : problem);
   }
@@ -128,8 +130,6 @@ class Tuned<Config, Problem, void(Args...)> {
 /// compared with the definition's, and arguments with the problem where `relations` say so.
 class DynamicTuned {
  public:
-  explicit DynamicTuned(std::shared_ptr<detail::HandleCore> core) : core_(std::move(core)) {}
-
   /// @throws UserError naming the argument whose type differs from the definition's, the count, or
   /// the argument that contradicts the problem; and what Tuned's launches throw.
   template <class... Args>
@@ -181,6 +181,8 @@ class DynamicTuned {
  private:
   friend Region;
   friend Runtime;
+
+  explicit DynamicTuned(std::shared_ptr<detail::HandleCore> core) : core_(std::move(core)) {}
 
   std::shared_ptr<detail::HandleCore> core_;
 };

@@ -1,8 +1,7 @@
 // The identity of a binary or a record: SHA-256 over typed, printable fields.
 //
-//   kiln::KeyBuilder b("binary", 1);
-//   b.add("target", "sm_90a").add("options", options_list).add("block", std::int64_t{256});
-//   kiln::Key key = b.finish();           // key.hex() names the file; key.fields explain a miss
+//   for (const kiln::StoreEntry& entry : kiln::Cache().explain("3fa9"))
+//     std::cout << entry.key.hex() << '\n' << entry.key.explain();
 #pragma once
 
 #include <array>
@@ -49,32 +48,6 @@ struct Key {
   /// One `name = value` line per field, in the order they were added.
   std::string explain() const;
   bool operator==(const Key& other) const { return digest == other.digest; }
-};
-
-/// Collects fields. The digest covers kind, schema, and for each field its type, name and value,
-/// each length-prefixed, so that no two different lists of fields share an encoding.
-class KeyBuilder {
- public:
-  KeyBuilder(std::string_view kind, std::int64_t schema);
-
-  KeyBuilder& add(std::string_view name, std::string_view value);
-  KeyBuilder& add(std::string_view name, const char* value) {
-    return add(name, std::string_view(value));
-  }
-  KeyBuilder& add(std::string_view name, std::int64_t value);
-  KeyBuilder& add(std::string_view name, std::span<const std::string> values);
-  KeyBuilder& add(std::string_view name, const Digest& value);
-  /// What is added from here on does not count for Key::portable.
-  KeyBuilder& made_with();
-
-  Key finish() const;
-
- private:
-  void append(char type, std::string_view name, std::string_view encoded, std::string shown);
-
-  std::string encoded_;
-  std::size_t portable_size_ = 0, portable_fields_ = 0;  ///< 0: made_with() was not called
-  std::vector<KeyField> fields_;
 };
 
 }  // namespace kiln

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "kiln/detail/region_core.hpp"
 #include "kiln/handle.hpp"
 #include "kiln/runtime.hpp"
 
@@ -33,28 +34,6 @@ namespace kiln {
 template <Reflected Knobs, Reflected Problem, class Signature>
 class TunedFunction;
 
-namespace detail {
-
-class FunctionCore;
-class FunctionHandles;
-
-/// One launch in a region.
-struct RegionLaunch {
-  RegionHandle& handle;
-  std::span<const std::int64_t> bucket;   ///< of the problem
-  std::span<const std::int64_t> problem;  ///< that is launched
-  Stream stream;
-  void** args;
-};
-
-class RegionCore {
- public:
-  virtual ~RegionCore() = default;
-  virtual void launch(const RegionLaunch& launch) = 0;
-};
-
-}  // namespace detail
-
 /// What a region launches through. One made by default is for production: it launches each kernel
 /// with the config that is in use for its problem, the default where there is no record, and never
 /// measures. Ranks call tune_region first, which then runs the region once: it alone checks that
@@ -62,9 +41,6 @@ class RegionCore {
 class Region {
  public:
   Region() = default;
-  /// Internal: of a run of tune_region.
-  Region(detail::RegionCore& core, std::shared_ptr<detail::FunctionHandles> functions)
-      : core_(&core), functions_(std::move(functions)) {}
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
@@ -100,7 +76,12 @@ class Region {
   }
 
  private:
+  friend detail::Access;
   using Call = std::function<void(std::span<const std::int64_t> knobs, Stream)>;
+
+  /// Of a run of tune_region.
+  Region(detail::RegionCore& core, std::shared_ptr<detail::FunctionHandles> functions)
+      : core_(&core), functions_(std::move(functions)) {}
 
   template <class Config, class Problem, class... Args>
   void typed(const Tuned<Config, Problem, void(Args...)>& handle, Stream stream, Args... args) {

@@ -8,12 +8,12 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "kiln/detail/buffer.hpp"
 #include "kiln/device.hpp"
 #include "kiln/handle.hpp"
 #include "kiln/log.hpp"
@@ -66,38 +66,15 @@ struct TuneJob {
 };
 
 class Runtime;
-struct MeasureOptions;
-struct Timing;
-struct RegionOptions;
-struct RegionResult;
+
+namespace detail {
+struct Access;
+}
 
 /// Device memory for `count` elements of T. Move-only; keeps its device alive.
 template <class T>
-class Array;
-
-namespace detail {
-class Engine;
-
-/// Untyped device memory behind Array.
-class Buffer {
- public:
-  Buffer(std::shared_ptr<Engine> engine, std::size_t bytes);
-  void* data() const noexcept;
-  std::size_t bytes() const noexcept;
-  void upload(const void* from, std::size_t bytes);
-  void download(void* to, std::size_t bytes) const;
-
- private:
-  struct Memory;
-  std::shared_ptr<Memory> memory_;
-};
-}  // namespace detail
-
-template <class T>
 class Array {
  public:
-  Array(std::shared_ptr<detail::Engine> engine, std::size_t count)
-      : buffer_(std::move(engine), count * sizeof(T)), count_(count) {}
   Array(Array&&) noexcept = default;
   Array& operator=(Array&&) noexcept = default;
 
@@ -113,6 +90,10 @@ class Array {
   }
 
  private:
+  friend Runtime;
+  Array(std::shared_ptr<detail::Engine> engine, std::size_t count)
+      : buffer_(std::move(engine), count * sizeof(T)), count_(count) {}
+
   detail::Buffer buffer_;
   std::size_t count_;
 };
@@ -131,10 +112,6 @@ class Runtime {
   /// EnvironmentError when that device is not there, or a frozen runtime's root cannot be used.
   Runtime();
   explicit Runtime(RuntimeOptions options);
-  /// Internal: on an engine that is there already.
-  explicit Runtime(std::shared_ptr<detail::Engine> engine);
-  /// Internal: what all that is made from it shares.
-  const std::shared_ptr<detail::Engine>& engine() const noexcept { return engine_; }
 
   const DeviceInfo& device() const noexcept;
 
@@ -175,15 +152,9 @@ class Runtime {
   /// The instances that were Missing so far, each once: what `kiln precompile --manifest` takes.
   Manifest wanted() const;
 
-  /// Times any work; see measure.hpp.
-  friend Timing measure(const Runtime& runtime, const std::function<void(Stream)>& work,
-                        const MeasureOptions& options);
-  /// Tunes kernels where they run; see region.hpp.
-  friend RegionResult tune_region(const Runtime& runtime,
-                                  const std::function<void(Region&)>& region,
-                                  const RegionOptions& options);
-
  private:
+  friend detail::Access;
+  explicit Runtime(std::shared_ptr<detail::Engine> engine);
   std::shared_ptr<detail::HandleCore> core(KernelDefinition definition) const;
 
   std::shared_ptr<detail::Engine> engine_;

@@ -27,8 +27,8 @@ struct Build {
   /// Nothing for what need not be built. Missing only where nothing may be compiled.
   std::variant<std::monostate, std::shared_ptr<const codegen::Binary>, CompileFailure, Missing>
       outcome;
-  Key key;      ///< of the binary
-  Bytes bytes;  ///< the binary as the store keeps it
+  Key key;              ///< of the binary
+  detail::Bytes bytes;  ///< the binary as the store keeps it
   bool from_store = false;
   bool keepable = true;  ///< false: it may depend on files that its key does not cover
   double seconds = 0;    ///< spent on it, by one thread

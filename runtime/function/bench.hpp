@@ -8,7 +8,7 @@
 #include <string>
 #include <variant>
 
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "runtime/device/cache_flush.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/measure/bench.hpp"

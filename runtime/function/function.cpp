@@ -12,6 +12,7 @@
 #include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/function/maker.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/problem_table.hpp"
 #include "runtime/together/bench_trials.hpp"
@@ -304,7 +305,7 @@ std::shared_ptr<FunctionCore> make_function_core(const Runtime& runtime,
                                                  FunctionOptions options) {
   if (description.communicates)
     description.versions.push_back({"nccl", nccl_version().value_or("none")});
-  return std::make_shared<Core>(runtime.engine(), description, std::move(options));
+  return std::make_shared<Core>(Access::engine(runtime), description, std::move(options));
 }
 
 }  // namespace kiln::detail

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "runtime/recorded/time_unit.hpp"
 #include "runtime/support/infinity.hpp"
 
@@ -294,7 +295,7 @@ void T4Builder::choose() {
 }
 
 void T4Builder::sign() {
-  KeyBuilder key("recorded space", 1);
+  detail::KeyBuilder key("recorded space", 1);
   for (const RecordedParameter& p : data_->parameters)
     key.add(p.name, std::span<const std::string>(p.texts));
   std::vector<double> times;

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "kiln/handle.hpp"
 
 namespace kiln::detail {

@@ -9,6 +9,7 @@
 #include "runtime/measure/statistics.hpp"
 #include "runtime/region/runner.hpp"
 #include "runtime/region/trials.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -214,7 +215,7 @@ class RegionTuning {
 RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
                          const RegionOptions& options) {
   if (!region) throw UserError("tune_region: the region is empty");
-  return RegionTuning(*runtime.engine_, region, options).run();
+  return RegionTuning(*detail::Access::engine(runtime), region, options).run();
 }
 
 }  // namespace kiln

@@ -4,6 +4,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -49,7 +50,7 @@ RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments)
 
 double RegionRunner::call() {
   if (options_.before) options_.before();
-  Region region(*this, functions_);
+  Region region = detail::Access::region(*this, functions_);
   streams_.clear();
   ++runs_;
   const auto start = std::chrono::steady_clock::now();

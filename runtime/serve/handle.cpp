@@ -8,6 +8,7 @@
 
 #include "cache/single_flight.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/measure/device_workload.hpp"
 #include "runtime/serve/engine.hpp"
@@ -351,7 +352,7 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   Digest request_digest(std::span<const std::int64_t> problem, const TuneOptions& options) {
-    KeyBuilder key("tuning", 1);
+    detail::KeyBuilder key("tuning", 1);
     for (const std::int64_t value : problem) key.add("problem", value);
     if (const auto source = engine_->builder().kernel_source(definition_))
       key.add("source", *source);

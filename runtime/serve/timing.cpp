@@ -8,6 +8,7 @@
 #include "kiln/measure.hpp"
 #include "runtime/device/cache_flush.hpp"
 #include "runtime/measure/sampler.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/support/trace.hpp"
 
@@ -153,7 +154,7 @@ double Timing::quantile(double fraction) const {
 Timing measure(const Runtime& runtime, const std::function<void(Stream)>& work,
                const MeasureOptions& options) {
   check(work, options);
-  return Measurement(runtime.engine_->device(), work, options).run();
+  return Measurement(detail::Access::engine(runtime)->device(), work, options).run();
 }
 
 }  // namespace kiln

@@ -1,7 +1,7 @@
 // Problems as they are given, and what of them is tuned.
 #pragma once
 
-#include "kiln/handle_core.hpp"
+#include "kiln/detail/handle_core.hpp"
 
 namespace kiln::runtime {
 

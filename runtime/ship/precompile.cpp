@@ -14,6 +14,7 @@
 #include "cache/signature.hpp"
 #include "codegen/llvm_plugin.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/space_query.hpp"
 #include "kiln/version.hpp"
@@ -48,7 +49,7 @@ Digest identity(const KernelDefinition& k, const Target& target) {
   for (const Parameter& p : k.space.parameters())
     parameters.push_back(p.name + " " + std::to_string(static_cast<int>(p.kind)));
   using Texts = std::span<const std::string>;
-  return KeyBuilder("instances", 1)
+  return detail::KeyBuilder("instances", 1)
       .add("name", k.name)
       .add("file", k.source.file.string())
       .add("text", k.source.text)
@@ -204,7 +205,7 @@ std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind) {
 /// What became of an instance.
 struct Made {
   Key key;
-  Bytes bytes;
+  detail::Bytes bytes;
   std::optional<CompileFailure> failure;
   double seconds = 0;  ///< 0: not begun
 };

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kiln/bytes.hpp"
 #include "kiln/definition.hpp"
+#include "kiln/detail/bytes.hpp"
 #include "kiln/key.hpp"
 
 namespace kiln::runtime {
@@ -18,7 +18,7 @@ class RecordLibrary {
  public:
   struct Entry {
     Key key;
-    Bytes payload;  ///< the record's JSON text
+    detail::Bytes payload;  ///< the record's JSON text
     std::map<std::string, std::int64_t> winner;
   };
 

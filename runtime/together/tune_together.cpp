@@ -13,7 +13,7 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
 #include "runtime/together/rank_work.hpp"

@@ -1,17 +1,22 @@
 #include "runtime/tune/record.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "runtime/tune/candidates.hpp"
+#include "runtime/tune/result_json.hpp"
 
 namespace kiln::runtime {
 
 using detail::format;
+using detail::KeyBuilder;
 using detail::Tunable;
 using nlohmann::json;
 
@@ -20,12 +25,6 @@ namespace {
 constexpr std::int64_t kRecordSchema = 3, kKeySchema = 4;
 /// Samples kept per candidate; the median is over all of them.
 constexpr std::size_t kKeptSamples = 64;
-
-json named(const std::vector<std::string>& names, std::span<const std::int64_t> values) {
-  json object = json::object();
-  for (std::size_t i = 0; i < names.size(); ++i) object[names[i]] = values[i];
-  return object;
-}
 
 /// The parameter values of a space and the reasons of its constraints: what was searched.
 json describe_space(const DynamicSpace& space) {
@@ -45,67 +44,8 @@ std::vector<std::string> declared(const DynamicSpace& space) {
   return parameters;
 }
 
-std::optional<CandidateStatus> status_from(const std::string& text) {
-  for (int i = 0; i <= static_cast<int>(CandidateStatus::not_tried); ++i)
-    if (text == to_string(static_cast<CandidateStatus>(i))) return static_cast<CandidateStatus>(i);
-  return {};
-}
-
-json to_json(const LaunchGeometry& g) {
+json launch_json(const LaunchGeometry& g) {
   return {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
-}
-
-json to_json(const Candidate& c, const TuneResult& result, const Tunable& subject) {
-  json j{{"config", named(result.parameters, c.config)}, {"status", to_string(c.status)}};
-  if (was_built(c))
-    if (const auto launch = subject.geometry(c.config, result.problem))
-      j["launch"] = to_json(*launch);
-  if (c.status == CandidateStatus::measured) {
-    j["seconds"] = c.seconds;
-    j["samples"] = std::vector<double>(
-        c.samples.begin(),
-        c.samples.begin() + static_cast<std::ptrdiff_t>(std::min(c.samples.size(), kKeptSamples)));
-    j["max_error"] = c.max_error;
-  } else {
-    j["reason"] = c.reason;
-  }
-  if (c.resources.shared_bytes || c.resources.registers)
-    j["resources"] = {{"registers", c.resources.registers},
-                      {"spill_bytes", c.resources.spill_bytes},
-                      {"shared_bytes", c.resources.shared_bytes}};
-  return j;
-}
-
-/// The values of exactly these parameters; json's own conversion would round 64.5 down.
-Values values_from(const json& object, const std::vector<std::string>& parameters) {
-  Values values;
-  if (object.size() != parameters.size()) throw std::out_of_range("parameters");
-  for (const std::string& name : parameters) {
-    const json& value = object.at(name);
-    if (!value.is_number_integer()) throw std::out_of_range(name);
-    values.push_back(value.get<std::int64_t>());
-  }
-  return values;
-}
-
-Candidate candidate_from(const json& j, const std::vector<std::string>& parameters) {
-  Candidate c;
-  c.config = values_from(j.at("config"), parameters);
-  c.status = status_from(j.at("status")).value();
-  if (c.status == CandidateStatus::measured) {
-    c.seconds = j.at("seconds");
-    c.samples = j.at("samples").get<std::vector<double>>();
-    if (j.at("max_error").is_number()) c.max_error = j.at("max_error");
-    if (c.samples.empty()) throw std::out_of_range("samples");
-    for (double s : c.samples)
-      if (!(s > 0)) throw std::out_of_range("samples");
-    if (!(c.seconds > 0)) throw std::out_of_range("seconds");
-  } else {
-    c.reason = j.at("reason");
-  }
-  if (const auto r = j.find("resources"); r != j.end())
-    c.resources = {r->at("registers"), r->at("spill_bytes"), r->at("shared_bytes")};
-  return c;
 }
 
 bool in_space(const DynamicSpace& space, const Values& config) {
@@ -122,63 +62,17 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
   if (!was_built(c)) return true;
   if (subject.space().violated(c.config, problem, limits)) return false;
   const auto launch = subject.geometry(c.config, problem);
-  return !launch || j.at("launch") == to_json(*launch);
+  return !launch || j.at("launch") == launch_json(*launch);
 }
 
-json to_json(const SpaceCount& count) {
-  json rejected = json::object();
-  for (const auto& r : count.rejected) rejected[r.reason] = r.count;
-  return {{"combinations", count.combinations},
-          {"allowed", count.allowed},
-          {"exact", count.exact},
-          {"rejected", rejected}};
-}
-
-SpaceCount count_from(const json& j) {
-  SpaceCount count{j.at("combinations"), j.at("allowed"), j.at("exact"), {}};
-  for (const auto& [reason, refused] : j.at("rejected").items())
-    count.rejected.push_back({reason, refused});
-  return count;
-}
-
-std::optional<SearchEnd> end_from(const std::string& text) {
-  for (int i = 0; i <= static_cast<int>(SearchEnd::stopped); ++i)
-    if (text == to_string(static_cast<SearchEnd>(i))) return static_cast<SearchEnd>(i);
-  return {};
-}
-
-/// How the search went that found it.
-void read_search(const json& record, TuneResult& result) {
-  result.complete = record.at("complete");
-  result.strategy = record.at("strategy");
-  result.end = end_from(record.at("end")).value();
-  result.space = count_from(record.at("count"));
+/// The result in a record, in its own terms. @throws std::exception when it is not one of ours.
+TuneResult read(const json& record, const std::vector<std::string>& problem_fields) {
+  if (record.at("schema") != kRecordSchema) throw std::out_of_range("schema");
+  TuneResult result = result_from(record, problem_fields);
   result.from_store = true;
   for (const auto& [name, version] : record.at("versions").items())
     result.versions.push_back({name, version.at("value")});
-}
-
-/// Takes over the candidates that `keep` accepts. False when the default or a measured winner is
-/// not among them.
-template <class Keep>
-bool read_candidates(const json& record, TuneResult& result, const Keep& keep) {
-  const Values default_config = values_from(record.at("default"), result.parameters);
-  const Values winner = values_from(record.at("winner"), result.parameters);
-  bool default_found = false, winner_found = false;
-  for (const json& j : record.at("candidates")) {
-    Candidate c = candidate_from(j, result.parameters);
-    if (!keep(j, c)) continue;
-    if (c.config == default_config) {
-      result.default_index = result.candidates.size();
-      default_found = true;
-    }
-    if (c.config == winner && c.status == CandidateStatus::measured) {
-      result.winner_index = result.candidates.size();
-      winner_found = true;
-    }
-    result.candidates.push_back(std::move(c));
-  }
-  return default_found && winner_found;
+  return result;
 }
 
 /// How the key names the problem's fields.
@@ -228,50 +122,33 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
   return key.finish();
 }
 
-json to_json(const TuneResult& result, const Tunable& subject, std::span<const Version> versions) {
-  json candidates = json::array(), software = json::object();
-  for (const Candidate& c : result.candidates) candidates.push_back(to_json(c, result, subject));
+json to_json(const TuneResult& result, const Tunable& subject,
+             std::span<const Version> versions) {
+  json record = result_json(result), software = json::object();
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
                         {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
-  return {{"schema", kRecordSchema},
-          {"kernel", result.kernel},
-          {"types", result.types},
-          {"problem", named(result.problem_fields, result.problem)},
-          {"device", result.device},
-          {"space", describe_space(subject.space())},
-          {"default", named(result.parameters, result.default_candidate().config)},
-          {"winner", named(result.parameters, result.winner().config)},
-          {"complete", result.complete},
-          {"versions", software},
-          {"parameters", result.parameters},
-          {"enumerators", result.enumerators},
-          {"flops", result.flops},
-          {"bytes", result.bytes},
-          {"strategy", result.strategy},
-          {"end", to_string(result.end)},
-          {"count", to_json(result.space)},
-          {"candidates", candidates}};
+  record["schema"] = kRecordSchema;
+  record["space"] = describe_space(subject.space());
+  record["versions"] = std::move(software);
+  for (std::size_t i = 0; i < result.candidates.size(); ++i) {
+    const Candidate& c = result.candidates[i];
+    json& kept = record["candidates"][i];
+    if (was_built(c))
+      if (const auto launch = subject.geometry(c.config, result.problem))
+        kept["launch"] = launch_json(*launch);
+    if (c.samples.size() > kKeptSamples && kept.contains("samples"))
+      kept["samples"] = std::vector(c.samples.begin(), c.samples.begin() + kKeptSamples);
+  }
+  return record;
 }
 
 std::optional<TuneResult> result_of(const json& record, const Key& key) try {
-  if (record.at("schema") != kRecordSchema) return {};
-  TuneResult result;
-  result.kernel = record.at("kernel");
-  result.types = record.at("types");
-  result.device = record.at("device");
-  result.parameters = record.at("parameters");
-  result.enumerators = record.value("enumerators", result.enumerators);
-  result.flops = record.value("flops", 0.0);
-  result.bytes = record.value("bytes", 0.0);
+  std::vector<std::string> fields;
   for (const KeyField& field : key.fields)
     if (field.name.starts_with(kProblemField))
-      result.problem_fields.push_back(field.name.substr(kProblemField.size()));
-  result.problem = values_from(record.at("problem"), result.problem_fields);
-  read_search(record, result);
-  if (!read_candidates(record, result, [](const json&, const Candidate&) { return true; }))
-    return {};
-  return result;
+      fields.push_back(field.name.substr(kProblemField.size()));
+  return read(record, fields);
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};
 }
@@ -279,23 +156,39 @@ std::optional<TuneResult> result_of(const json& record, const Key& key) try {
 std::optional<Recall> from_json(const json& record, const Tunable& subject,
                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
                                 std::span<const Version> versions) try {
-  if (record.at("schema") != kRecordSchema || record.at("kernel") != subject.name() ||
-      record.at("types") != subject.types() ||
-      record.at("problem") != named(subject.problem_fields(), problem))
-    return {};
   for (const Version& v : versions)
     if (v.rule == Version::Rule::retune && record.at("versions").at(v.name).at("value") != v.value)
       return {};
+  TuneResult found = read(record, subject.problem_fields());
   Recall recall{empty_result(subject, problem, device)};
   TuneResult& result = recall.result;
-  read_search(record, result);
-  const auto still_there = [&](const json& j, const Candidate& c) {
-    return in_space(subject.space(), c.config) &&
-           same_launch(j, c, subject, problem, device.limits);
-  };
-  if (!read_candidates(record, result, still_there) ||
-      result.default_candidate().config != subject.space().default_config(device.target.kind))
+  if (found.kernel != result.kernel || found.types != result.types ||
+      found.problem != result.problem || found.parameters != result.parameters ||
+      found.default_candidate().config != subject.space().default_config(device.target.kind))
     return {};
+  bool default_found = false, winner_found = false;
+  for (std::size_t i = 0; i < found.candidates.size(); ++i) {
+    Candidate& c = found.candidates[i];
+    if (!in_space(subject.space(), c.config) ||
+        !same_launch(record.at("candidates").at(i), c, subject, problem, device.limits))
+      continue;
+    if (i == found.default_index) {
+      result.default_index = result.candidates.size();
+      default_found = true;
+    }
+    if (i == found.winner_index && c.status == CandidateStatus::measured) {
+      result.winner_index = result.candidates.size();
+      winner_found = true;
+    }
+    result.candidates.push_back(std::move(c));
+  }
+  if (!default_found || !winner_found) return {};
+  result.complete = found.complete;
+  result.strategy = std::move(found.strategy);
+  result.end = found.end;
+  result.space = std::move(found.space);
+  result.from_store = true;
+  result.versions = std::move(found.versions);
   recall.same_space = record.at("space") == describe_space(subject.space());
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kiln/error.hpp"
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
 
 namespace kiln::runtime {

@@ -8,6 +8,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/metric_table.hpp"
 #include "runtime/measure/finals.hpp"
+#include "runtime/tune/result_json.hpp"
 
 namespace kiln {
 
@@ -16,76 +17,44 @@ namespace {
 using detail::format;
 using nlohmann::json;
 
-json by_name(const std::vector<std::string>& names, const Values& values) {
-  json object = json::object();
-  for (std::size_t i = 0; i < names.size(); ++i) object[names[i]] = values[i];
-  return object;
-}
-
-json config_json(const TuneResult& result, const Values& config) {
-  json object = by_name(result.parameters, config);
-  for (std::size_t i = 0; i < config.size(); ++i)
+/// For people's programs: enumerators by name, milliseconds, rates.
+json shown(const TuneResult& result, const Candidate& c, const Roofline* roofline) {
+  json j = runtime::candidate_json(result, c);
+  for (std::size_t i = 0; i < c.config.size(); ++i)
     if (result.enumerators.contains(result.parameters[i]))
-      object[result.parameters[i]] = result.show(i, config[i]);
-  return object;
-}
-
-json candidate_json(const TuneResult& result, const Candidate& c, const Roofline* roofline) {
-  json j{{"config", config_json(result, c.config)}, {"status", to_string(c.status)}};
-  if (c.status == CandidateStatus::measured) {
-    json samples = json::array();
-    for (double s : c.samples) samples.push_back(s * 1e3);
-    j["samples_ms"] = std::move(samples);
-    j["max_error"] = c.max_error;
-    detail::add_metrics(j, detail::kCandidateMetrics, metrics(result, c, roofline));
-  } else {
-    j["reason"] = c.reason;
-  }
-  j["resources"] = {{"registers", c.resources.registers},
-                    {"spill_bytes", c.resources.spill_bytes},
-                    {"shared_bytes", c.resources.shared_bytes}};
+      j["config"][result.parameters[i]] = result.show(i, c.config[i]);
+  if (c.status != CandidateStatus::measured) return j;
+  json samples = json::array();
+  for (double s : c.samples) samples.push_back(s * 1e3);
+  j["samples_ms"] = std::move(samples);
+  j.erase("seconds");
+  j.erase("samples");
+  detail::add_metrics(j, detail::kCandidateMetrics, metrics(result, c, roofline));
   return j;
-}
-
-json space_json(const SpaceCount& space) {
-  json rejected = json::array();
-  for (const SpaceCount::Rejection& r : space.rejected)
-    rejected.push_back({{"reason", r.reason}, {"count", r.count}});
-  return {{"combinations", space.combinations},
-          {"allowed", space.allowed},
-          {"exact", space.exact},
-          {"rejected", rejected}};
 }
 
 }  // namespace
 
 std::string to_json(const TuneResult& result, const Roofline* roofline) {
-  json candidates = json::array(), versions = json::object(), counts = json::object();
-  for (const Candidate& c : result.candidates)
-    candidates.push_back(candidate_json(result, c, roofline));
+  json j = runtime::result_json(result), versions = json::object(), counts = json::object();
+  for (std::size_t i = 0; i < result.candidates.size(); ++i)
+    j["candidates"][i] = shown(result, result.candidates[i], roofline);
   for (const KeyField& v : result.versions) versions[v.name] = v.value;
   for (int i = 0; i <= static_cast<int>(CandidateStatus::not_tried); ++i) {
     const auto status = static_cast<CandidateStatus>(i);
     counts[to_string(status)] = result.count(status);
   }
-  json j{{"kernel", result.kernel},
-         {"types", result.types},
-         {"problem", by_name(result.problem_fields, result.problem)},
-         {"device", result.device},
-         {"from_store", result.from_store},
-         {"strategy", result.strategy},
-         {"complete", result.complete},
-         {"end", to_string(result.end)},
-         {"evaluated", result.evaluated},
-         {"warnings", result.warnings},
-         {"space", space_json(result.space)},
-         {"default", candidate_json(result, result.default_candidate(), roofline)},
-         {"winner", candidate_json(result, result.winner(), roofline)},
-         {"why_not_the_fastest", why_not_the_fastest(result)},
-         {"counts", counts},
-         {"compiled", result.compiled},
-         {"versions", versions},
-         {"candidates", candidates}};
+  j["space"] = std::move(j["count"]);
+  j.erase("count");
+  j.update({{"from_store", result.from_store},
+            {"evaluated", result.evaluated},
+            {"warnings", result.warnings},
+            {"default", shown(result, result.default_candidate(), roofline)},
+            {"winner", shown(result, result.winner(), roofline)},
+            {"why_not_the_fastest", why_not_the_fastest(result)},
+            {"counts", counts},
+            {"compiled", result.compiled},
+            {"versions", versions}});
   detail::add_metrics(j, detail::kTuningMetrics, result);
   if (const auto& a = result.agreed) {
     j["plan_digest"] = a->plan_digest;

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "kiln/function_core.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "runtime/device/resource_check.hpp"
 
 namespace kiln::detail {

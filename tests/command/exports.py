@@ -7,6 +7,9 @@ import re
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from public_surface import public_headers  # noqa: E402
+
 # What kiln/kernels/*.hpp declare, of one type: kiln::Kernel<...> kiln::templates::gemm_kernel<float>()
 KERNEL = re.compile(r"^kiln::Kernel<.*> kiln::templates::(\w+)<[\w:]+>\(\)$")
 INNER = ("cache", "codegen", "runtime", "templates", "tools")
@@ -21,7 +24,7 @@ def exported(library):
 
 class PublicNames:
     def __init__(self, *folders):
-        headers = [p for folder in folders for p in sorted(folder.glob("*.hpp"))]
+        headers = public_headers(folders).values()
         self.text = "\n".join(re.sub(r"//.*", "", p.read_text()) for p in headers)
 
     def has(self, symbol):
@@ -44,7 +47,7 @@ class PublicNames:
 
 def main():
     headers, kernels, library, command, internal, *plugins = sys.argv[1:]
-    public = PublicNames(pathlib.Path(headers) / "kiln", pathlib.Path(kernels) / "kiln" / "kernels")
+    public = PublicNames(pathlib.Path(headers), pathlib.Path(kernels))
     failures = []
 
     names = exported(library)

@@ -1,6 +1,7 @@
 // Fault 12: whatever may change a binary changes its key.
 #include <fstream>
 
+#include "kiln/detail/key_builder.hpp"
 #include "program.hpp"
 
 namespace kiln::faults {
@@ -65,7 +66,7 @@ const Change kChanges[] = {
 
 /// The same fields under the next schema.
 Key with_schema(const Key& key, std::int64_t step) {
-  KeyBuilder builder("binary", std::stoll(key.fields.at(1).value) + step);
+  detail::KeyBuilder builder("binary", std::stoll(key.fields.at(1).value) + step);
   for (std::size_t i = 2; i < key.fields.size(); ++i) {
     if (i == key.portable_fields) builder.made_with();
     const KeyField& field = key.fields[i];

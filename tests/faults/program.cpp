@@ -32,7 +32,7 @@ Raw expand(std::string_view text, std::size_t size) {
 
 }  // namespace
 
-Raw raw(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
+Raw raw(const detail::Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 
 Raw raw(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));

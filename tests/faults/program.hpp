@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Raw = std::vector<std::byte>;
 using test::TemporaryDirectory;
 
-Raw raw(const Bytes& bytes);
+Raw raw(const detail::Bytes& bytes);
 Raw raw(const std::string& text);
 
 /// A store's options for faults: nothing in memory unless asked for, so that the disk is met.

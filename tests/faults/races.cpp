@@ -34,7 +34,7 @@ Raw proven(unsigned key, unsigned seed) {
   return bytes;
 }
 
-bool proves_itself(unsigned key, const Bytes& bytes) {
+bool proves_itself(unsigned key, const detail::Bytes& bytes) {
   if (bytes.size() < 8) return false;
   unsigned seed = 0;
   for (unsigned i = 0; i < 4; ++i)
@@ -109,10 +109,10 @@ class Arena {
       const Raw file = test::read_bytes(test::binary_path(directory_, key));
       if (file.empty()) continue;
       const cache::DecodedEntry entry = cache::decode_entry(file);
-      trial.right(
-          entry.status == cache::DecodeStatus::valid &&
-              proves_itself(100 + i, Bytes(file).part(entry.payload_offset, entry.payload_size)),
-          "a torn entry was read");
+      trial.right(entry.status == cache::DecodeStatus::valid &&
+                      proves_itself(100 + i, detail::Bytes(file).part(entry.payload_offset,
+                                                                      entry.payload_size)),
+                  "a torn entry was read");
     }
   }
   /// Room for what is young, and some of what is old.

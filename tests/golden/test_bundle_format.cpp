@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cache/bundle.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln_test.hpp"
 #include "temporary_directory.hpp"
 
@@ -65,7 +66,7 @@ std::string read_golden(const char* name) {
 /// One field of each type, the first six of which say what is wanted.
 Key golden_key(const char* kind, const char* target, const char* compiler) {
   const std::vector<std::string> options{"-O3", "-std=c++20"};
-  return KeyBuilder(kind, 2)
+  return detail::KeyBuilder(kind, 2)
       .add("kernel", "gemm")
       .add("target", target)
       .add("options", options)
@@ -96,7 +97,7 @@ TEST_CASE("the bytes of a bundle have not changed", "[golden][bundle]") {
   writer.add(EntryKind::record, golden_key("record", "sm_90a", "13.0"), golden_payload_of_record());
   writer.add(EntryKind::binary, golden_key("binary", "sm_90a", "13.0"), golden_payload(64));
   writer.add(EntryKind::binary, golden_key("binary", "sm_80", "12.9"), golden_payload(100));
-  writer.add(EntryKind::binary, golden_key("binary", "sm_80", "13.0"), Bytes());
+  writer.add(EntryKind::binary, golden_key("binary", "sm_80", "13.0"), detail::Bytes());
   REQUIRE_FALSE(writer.write(folder / "written", "kiln 0.1.0", folder / "private.pem"));
 
   const std::string golden = read_golden("bundle_v1.hex"), written = folder.read("written");

@@ -10,6 +10,7 @@
 
 #include "cache/entry.hpp"
 #include "cache/record.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln_test.hpp"
 
 using namespace kiln;
@@ -48,7 +49,7 @@ std::string to_hex_lines(std::span<const std::byte> bytes) {
 /// One field of each type, the first four of which say what is wanted.
 Key golden_key(const char* kind) {
   const std::vector<std::string> options{"-O3", "-std=c++20"};
-  return KeyBuilder(kind, 1)
+  return detail::KeyBuilder(kind, 1)
       .add("source", sha256(std::string_view("__global__ void k() {}")))
       .add("entry", "k<Config{128}>")
       .made_with()

@@ -26,6 +26,7 @@
 #include "odd_parts.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/runtime.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 
 namespace fs = std::filesystem;
@@ -106,8 +107,8 @@ class Kiln {
     o.tuning.progress = [this](const kiln::TuneProgress& p) {
       if (on_timing && p.phase == kiln::TuneProgress::Phase::time) on_timing();
     };
-    runtime.emplace(std::make_shared<kiln::detail::Engine>(
-        std::move(o), device, [compiler](kiln::Target::Kind) { return compiler; }));
+    runtime.emplace(kiln::detail::Access::runtime(std::make_shared<kiln::detail::Engine>(
+        std::move(o), device, [compiler](kiln::Target::Kind) { return compiler; })));
   }
 
   std::vector<std::string> warnings() const { return warnings_; }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cache/bundle.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/registry.hpp"
 #include "perf.hpp"
 #include "runtime/build/builder.hpp"
@@ -43,7 +44,7 @@ kiln::StoreOptions options_for(const std::filesystem::path& directory) {
 /// As long as a binary's key is.
 Key key_of(std::int64_t number) {
   const std::vector<std::string> options{"-std=c++20", "--gpu-architecture=sm_90a", "-lineinfo"};
-  return kiln::KeyBuilder("binary", 2)
+  return kiln::detail::KeyBuilder("binary", 2)
       .add("kernel", "benchmark")
       .add("entry", "benchmark<Config{.block = 256, .items = 8}, __nv_bfloat16>")
       .add("block", number)

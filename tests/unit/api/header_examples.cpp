@@ -188,10 +188,9 @@ void kernel() {
   add.definition().validate();
 }
 
-void key(std::span<const std::string> options_list) {
-  kiln::KeyBuilder b("binary", 1);
-  b.add("target", "sm_90a").add("options", options_list).add("block", std::int64_t{256});
-  kiln::Key key = b.finish();           // key.hex() names the file; key.fields explain a miss
+void key() {
+  for (const kiln::StoreEntry& entry : kiln::Cache().explain("3fa9"))
+    std::cout << entry.key.hex() << '\n' << entry.key.explain();
 }
 
 void log(kiln::RuntimeOptions& options) {

@@ -13,6 +13,7 @@
 #include "cache/bundle.hpp"
 #include "cache/bundle_layout.hpp"
 #include "cache/signature.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln_test.hpp"
 #include "store_fixture.hpp"
 
@@ -24,7 +25,7 @@ using cache::Failure;
 
 inline Key target_key(const std::string& kernel, const std::string& target, int config,
                       const char* kind = "binary", const std::string& compiler = "13.0") {
-  return KeyBuilder(kind, 2)
+  return detail::KeyBuilder(kind, 2)
       .add("kernel", kernel)
       .add("block", std::int64_t{config})
       .add("target", target)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "cache/file_system.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/key.hpp"
 #include "kiln/store.hpp"
 #include "temporary_directory.hpp"
@@ -31,7 +32,7 @@ using Buffer = std::vector<std::byte>;
 
 inline Key make_key(const std::string& name, const char* kind = "binary") {
   const std::vector<std::string> options{"-O3", "-std=c++20"};
-  return KeyBuilder(kind, 1)
+  return detail::KeyBuilder(kind, 1)
       .add("source", sha256(name))
       .add("entry", name)
       .add("options", options)

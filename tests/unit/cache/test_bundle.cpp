@@ -11,6 +11,7 @@
 
 #include "bundle_fixture.hpp"
 #include "cache/bundle_manifest.hpp"
+#include "kiln/detail/key_builder.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -198,7 +199,7 @@ TEST_CASE("the same entries give the same bytes, in whatever order they came", "
 
 TEST_CASE("a record's key that is not UTF-8 finds it as the store's would", "[cache][bundle]") {
   const TemporaryDirectory folder;
-  const Key key = KeyBuilder("record", 1).add("kernel", "\xff\x80").finish();
+  const Key key = detail::KeyBuilder("record", 1).add("kernel", "\xff\x80").finish();
   const Key as_stored = [&] {
     Key changed = key;
     changed.fields[2].value = "\xef\xbf\xbd\xef\xbf\xbd";
@@ -278,7 +279,7 @@ TEST_CASE("a bundle that cannot be written leaves what was there", "[cache][bund
   CHECK(writer.write(folder.path() / "a", "", folder.path() / "no key")->code == ENOENT);
   Key large = target_key("gemm", "sm_80", 1);
   large.fields.push_back({"large", std::string(1 << 20, 'x'), 's'});
-  writer.add(EntryKind::binary, large, kiln::Bytes());
+  writer.add(EntryKind::binary, large, kiln::detail::Bytes());
   CHECK(writer.write(folder.path() / "a", "")->what.find("too large") != std::string::npos);
   CHECK(read_bytes(folder.path() / "a") == before);
   CHECK(files_below(folder.path()).size() == 1);
@@ -320,7 +321,7 @@ TEST_CASE("a bundle replaced while mapped goes on as it was", "[cache][bundle]")
   const auto contents = small_contents();
   write_bundle(path, contents);
   auto bundle = open_bundle(path);
-  const kiln::Bytes payload = bundle->find(EntryKind::binary, contents[0].key)->payload;
+  const kiln::detail::Bytes payload = bundle->find(EntryKind::binary, contents[0].key)->payload;
   write_bundle(path, {{EntryKind::binary, contents[0].key, make_bytes(9, 9)}});
   const Hits hits = look_up(*bundle, contents);
   CHECK(hits.found == contents.size());

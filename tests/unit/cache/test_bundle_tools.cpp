@@ -6,6 +6,7 @@
 #include "cache/root.hpp"
 #include "cache/store.hpp"
 #include "kiln/bundle.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/error.hpp"
 
 using namespace kiln;
@@ -44,7 +45,7 @@ TEST_CASE("a bundle's contents are told by kernel and target", "[cache][bundle]"
   const KeyPair keys(folder.path());
   const fs::path path = folder.path() / "a";
   auto contents = small_contents();
-  Key nameless = KeyBuilder("record", 1).add("x", "y").finish();
+  Key nameless = detail::KeyBuilder("record", 1).add("x", "y").finish();
   contents.push_back({EntryKind::record, nameless, to_buffer("1")});
   write_bundle(path, contents, keys.private_pem);
   const BundleInfo info = bundle_info(path);
@@ -142,8 +143,8 @@ TEST_CASE("what is extracted are entries like any other", "[cache][bundle]") {
   write_bundle(path, contents);
   {
     cache::Store before(options_at(directory));
-    before.put(contents[0].key, kiln::Bytes(make_bytes(5, 5)));
-    before.put(target_key("mine", "sm_80", 1), kiln::Bytes(make_bytes(6, 6)));
+    before.put(contents[0].key, kiln::detail::Bytes(make_bytes(5, 5)));
+    before.put(target_key("mine", "sm_80", 1), kiln::detail::Bytes(make_bytes(6, 6)));
   }
   CHECK(extract_bundle(path, directory) == 4);
   fs::remove(path);

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "cache/entry.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln_test.hpp"
 #include "store_fixture.hpp"
 
@@ -37,7 +38,7 @@ TEST_CASE("an entry reads back as it was written", "[cache][entry]") {
 }
 
 TEST_CASE("fields may hold any bytes", "[cache][entry]") {
-  KeyBuilder builder("binary", 1);
+  detail::KeyBuilder builder("binary", 1);
   builder.add("", "").add(std::string("n\0n", 3), std::string("\0\xff\n\x80", 4));
   const Key key = builder.finish();
   const auto entry = cache::decode_entry(cache::encode_entry(key, {}));

@@ -1,10 +1,11 @@
 #include <string>
 #include <vector>
 
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/key.hpp"
 #include "kiln_test.hpp"
 
-using kiln::KeyBuilder;
+using kiln::detail::KeyBuilder;
 
 TEST_CASE("sha256 agrees with the published vectors", "[cache][key]") {
   // FIPS 180-4 example vectors.

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "cache/record.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln_test.hpp"
 #include "store_fixture.hpp"
 
@@ -51,7 +52,7 @@ TEST_CASE("a record is JSON that shows its key and value", "[cache][record]") {
 }
 
 TEST_CASE("numbers that JSON lacks and bytes that are not UTF-8 are replaced", "[cache][record]") {
-  const Key key = KeyBuilder("record", 1).add("name", "a\xff").finish();
+  const Key key = detail::KeyBuilder("record", 1).add("name", "a\xff").finish();
   const json record = {{"ms", std::numeric_limits<double>::infinity()}, {"text", "b\xfe"}};
   const auto decoded = cache::decode_record(cache::encode_record(key, record));
   REQUIRE(decoded.status == DecodeStatus::valid);

@@ -6,6 +6,7 @@
 #include "cache/entry.hpp"
 #include "cache/key_index.hpp"
 #include "cache/store.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln_test.hpp"
 #include "store_fixture.hpp"
 
@@ -22,7 +23,7 @@ constexpr auto kAny = [](const Key&) { return true; };
 
 /// Wanted alike by everyone who wants `config`; made with `compiler`.
 Key key_of(std::int64_t config, const std::string& compiler, const char* kind = "binary") {
-  return KeyBuilder(kind, 2)
+  return detail::KeyBuilder(kind, 2)
       .add("kernel", "gemm")
       .add("block", config)
       .add("target", "sm_90a")
@@ -312,7 +313,7 @@ TEST_CASE("the closest key differs in the fewest wanted fields", "[cache][roots]
   Store store(rooted_options(own.path(), {root.path()}));
   const Key wanted = key_of(128, "?");
   CHECK_FALSE(store.closest(EntryKind::binary, wanted, kAny));
-  const Key far = KeyBuilder("binary", 2).add("kernel", "rmsnorm").add("block", 1).finish();
+  const Key far = detail::KeyBuilder("binary", 2).add("kernel", "rmsnorm").add("block", 1).finish();
   store.put(far, make_bytes(10));
   CHECK(store.closest(EntryKind::binary, wanted, kAny)->digest == far.digest);
   Store(rooted_options(root.path())).put(key_of(64, "13.0"), make_bytes(10));
@@ -349,7 +350,7 @@ TEST_CASE("entries of version 1 answer their whole key, and nothing portable", "
 TEST_CASE("keys longer than the first read are told", "[cache][roots]") {
   const TemporaryDirectory root;
   const Key key =
-      KeyBuilder("binary", 2).add("options", std::string(20'000, 'x')).made_with().finish();
+      detail::KeyBuilder("binary", 2).add("options", std::string(20'000, 'x')).made_with().finish();
   Store store(rooted_options(root.path()));
   store.put(key, make_bytes(10));
   CHECK(store.find_portable(EntryKind::binary, key.portable, true, kAny));

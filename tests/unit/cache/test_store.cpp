@@ -8,6 +8,7 @@
 #include "cache/entry.hpp"
 #include "cache/record.hpp"
 #include "cache/store.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
 #include "store_fixture.hpp"
@@ -157,7 +158,7 @@ TEST_CASE("records are read back, replaced, and shared between stores", "[cache]
 
 TEST_CASE("a key that is not UTF-8 finds its record", "[cache][store]") {
   const TemporaryDirectory root;
-  const Key key = KeyBuilder("record", 1).add("name", "\xff\x80").finish();
+  const Key key = detail::KeyBuilder("record", 1).add("name", "\xff\x80").finish();
   Store(options_for(root.path())).put_record(key, 1);
   CHECK(Store(options_for(root.path())).find_record(key) == json(1));
 }

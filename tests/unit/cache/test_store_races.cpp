@@ -26,7 +26,7 @@ Buffer payload_of(unsigned key, unsigned seed) {
   return bytes;
 }
 
-bool is_whole(unsigned key, const Bytes& bytes) {
+bool is_whole(unsigned key, const detail::Bytes& bytes) {
   return bytes.size() > 2 && bytes == payload_of(key, std::to_integer<unsigned>(bytes.data()[1])) &&
          bytes.data()[0] == static_cast<std::byte>(key);
 }

@@ -59,7 +59,7 @@ TEST_CASE("the wire form has not moved", "[codegen][binary]") {
 TEST_CASE("a truncated or extended binary is refused", "[codegen][binary]") {
   auto bytes = serialize(sample());
   for (std::size_t n = 0; n < bytes.size(); ++n) {
-    CHECK_FALSE(parse_binary(Bytes(bytes).part(0, n)));
+    CHECK_FALSE(parse_binary(detail::Bytes(bytes).part(0, n)));
   }
   bytes.push_back(std::byte{0});
   CHECK_FALSE(parse_binary(bytes));

@@ -9,6 +9,7 @@
 
 #include "fake_kernel.hpp"
 #include "kiln/runtime.hpp"
+#include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "temporary_directory.hpp"
 
@@ -48,8 +49,8 @@ struct Process {
     return (*script)["k<" + std::to_string(a) + ", " + std::to_string(b) + ">"];
   }
   Runtime runtime() {
-    return Runtime(std::make_shared<detail::Engine>(options, device,
-                                                    [this](Target::Kind) { return compiler; }));
+    return detail::Access::runtime(std::make_shared<detail::Engine>(
+        options, device, [this](Target::Kind) { return compiler; }));
   }
   std::vector<std::string> warnings() const {
     std::lock_guard lock(mutex_);

@@ -142,7 +142,7 @@ struct Caller {
             .problem = [](const std::vector<float>&, int n) { return SumProblem{n}; }};
   }
   Runtime runtime() {
-    return Runtime(std::make_shared<detail::Engine>(
+    return detail::Access::runtime(std::make_shared<detail::Engine>(
         options, device, [](Target::Kind) -> std::shared_ptr<codegen::Compiler> {
           throw EnvironmentError("no compiler here");
         }));

@@ -27,7 +27,7 @@ bool launch(const DynamicTuned& handle, int n) {
 
 /// A runtime where every compiler is missing.
 Runtime without_compiler(Process& process) {
-  return Runtime(std::make_shared<detail::Engine>(
+  return detail::Access::runtime(std::make_shared<detail::Engine>(
       process.options, process.device, [](Target::Kind) -> std::shared_ptr<codegen::Compiler> {
         throw EnvironmentError("no compiler is installed");
       }));

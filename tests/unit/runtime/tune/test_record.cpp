@@ -2,8 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kiln/report.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/record.hpp"
+#include "runtime/tune/result_json.hpp"
 #include "unit/runtime/tune/tuner_fixture.hpp"
 
 using namespace kiln;
@@ -126,6 +128,63 @@ TEST_CASE("a record reads back as it was", "[runtime][record]") {
     log_kept = log_kept || c.reason.find("error: \"quoted\"\nline ") == 0;
   CHECK(log_kept);
   CHECK(r.versions.size() == 2);
+}
+
+TEST_CASE("a result's JSON reads back as it was", "[runtime][record]") {
+  Made m;
+  m.result.space.rejected = {{"z comes first", 2}, {"a comes last", 1}};
+  const auto written = [](const TuneResult& result) {
+    return json::parse(result_json(result).dump(-1, ' ', false, json::error_handler_t::replace));
+  };
+  const json text = written(m.result);
+  const TuneResult back = result_from(text, m.result.problem_fields);
+  CHECK(result_json(back) == text);
+  CHECK(back.problem == kProblem);
+  CHECK(back.winner().samples == m.result.winner().samples);
+  CHECK(back.flops == m.result.flops);
+  CHECK(back.bytes == m.result.bytes);
+  m.result.bytes = std::numeric_limits<double>::infinity();  // which JSON cannot hold
+  CHECK(result_from(written(m.result), m.result.problem_fields).bytes == 0);
+  REQUIRE(back.space.rejected.size() == 2);
+  CHECK(back.space.rejected[0].reason == "z comes first");
+  CHECK(back.space.rejected[1].count == 1);
+}
+
+TEST_CASE("a record of numbers by reason is read, too", "[runtime][record]") {
+  Made m;
+  m.record["count"]["rejected"] = {{"a tile fits", 3}};
+  const auto recall = m.read(m.record);
+  REQUIRE(recall);
+  REQUIRE(recall->result.space.rejected.size() == 1);
+  CHECK(recall->result.space.rejected[0].reason == "a tile fits");
+  CHECK(recall->result.space.rejected[0].count == 3);
+}
+
+TEST_CASE("programs are told what a record says", "[runtime][record]") {
+  Made m;
+  const json record = json::parse(m.record.dump(-1, ' ', false, json::error_handler_t::replace));
+  const json told = json::parse(to_json(m.result));
+  for (const char* name : {"kernel", "types", "problem", "device", "parameters", "enumerators",
+                           "strategy", "complete", "end", "flops", "bytes"}) {
+    INFO(name);
+    CHECK(told.at(name) == record.at(name));
+  }
+  CHECK(told.at("space") == record.at("count"));
+  CHECK(told.at("winner").at("config") == record.at("winner"));
+  CHECK(told.at("default").at("config") == record.at("default"));
+  REQUIRE(told.at("candidates").size() == record.at("candidates").size());
+  for (std::size_t i = 0; i < record.at("candidates").size(); ++i) {
+    json there = told["candidates"][i], here = record["candidates"][i];
+    if (here.contains("seconds")) {
+      CHECK(there["time_ms"].get<double>() == here["seconds"].get<double>() * 1e3);
+      CHECK(there["samples_ms"][0].get<double>() == here["samples"][0].get<double>() * 1e3);
+    }
+    for (const char* name : {"seconds", "samples", "launch"}) here.erase(name);
+    for (const auto& [name, value] : here.items()) {
+      INFO(name);
+      CHECK(there.at(name) == value);
+    }
+  }
 }
 
 TEST_CASE("damaged records are ignored, whatever is wrong", "[runtime][record]") {

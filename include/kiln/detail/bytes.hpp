@@ -1,5 +1,5 @@
 // Immutable bytes with a shared owner: a compiler's output, an entry read from disk, a part of a
-// mapped bundle.
+// mapped bundle. No public header includes this.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kiln/version.hpp"
-
-namespace kiln {
+namespace kiln::detail {
 
 /// Cheap to copy; copies share the bytes. Safe to read from any number of threads.
 class Bytes {
@@ -49,4 +47,4 @@ class Bytes {
   std::span<const std::byte> view_;
 };
 
-}  // namespace kiln
+}  // namespace kiln::detail

@@ -1,5 +1,5 @@
-// What stands behind a handle: kernels by problem, and what each launch is held to. For the headers
-// that programs include; implemented by the runtime.
+// What stands behind a handle: kernels by problem, and what each launch is held to. Implemented by
+// the runtime.
 #pragma once
 
 #include <array>
@@ -13,16 +13,14 @@
 #include <variant>
 #include <vector>
 
-#include "kiln/arguments.hpp"
 #include "kiln/definition.hpp"
+#include "kiln/detail/arguments.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/tune.hpp"
 
-namespace kiln {
-
-namespace detail {
+namespace kiln::detail {
 
 class Engine;
 
@@ -110,6 +108,4 @@ class HandleCore : public RegionHandle {
   mutable std::array<std::atomic<std::uint64_t>, 4> accepted_{};  ///< hashes; 0: none yet
 };
 
-}  // namespace detail
-
-}  // namespace kiln
+}  // namespace kiln::detail

@@ -1,7 +1,6 @@
-// How a function is tuned, and the part of a tuned function that does not depend on types.
+// The part of a tuned function that does not depend on types. Implemented by the runtime.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,38 +9,15 @@
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "kiln/key.hpp"
 #include "kiln/space.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln {
 
+struct CallOptions;
+struct FunctionOptions;
 class Runtime;
-
-/// How a function is tuned. Two of these can also be set for all functions of a process from
-/// outside; the variables are read when the tuned function is made.
-struct FunctionOptions {
-  std::optional<TuneOptions> tuning{};  ///< instead of RuntimeOptions::tuning
-  /// Records are written, but not read: every problem is tuned once in each process. Or
-  /// $KILN_ALWAYS_RETUNE, set and not 0.
-  bool always_retune = false;
-  /// A record made with any other version of hardware or software (see TuneResult::versions) is
-  /// tuned again. Off: it is used, with a warning. Or $KILN_STRICT_VERSIONS, set and not 0.
-  bool strict_versions = false;
-  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; if that is empty,
-  /// too, nowhere.
-  std::filesystem::path log_folder{};
-};
-
-/// Switches of one call.
-struct CallOptions {
-  bool tune = true;      ///< off: the default knobs, whatever is known of the problem
-  bool retune = false;   ///< tunes though the knobs are known
-  bool verbose = false;  ///< tells the runtime's log what became of each candidate
-  /// The ranks that choose together, for this call: every one of them makes it. What they agree on
-  /// holds for calls with the same ranks. Null: those of the function's, or else the runtime's
-  /// TuneOptions.
-  std::shared_ptr<Communicator> ranks{};
-};
 
 namespace detail {
 

@@ -6,20 +6,38 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "kiln/types.hpp"
 
-namespace kiln {
+namespace kiln::detail {
 
-/// A by-value argument that is a field of the problem, e.g. {3, "n"}.
-struct ArgumentIsField {
-  std::size_t argument = 0;  ///< its place in the signature, from 0; of an integer type
-  std::string field{};       ///< a problem field
+/// An argument may be passed where list-initialisation would accept it: no narrowing.
+template <class Expected, class Actual>
+concept PassableAs = requires(Actual&& actual) { Expected{std::forward<Actual>(actual)}; } ||
+                     (std::is_pointer_v<Expected> && std::is_convertible_v<Actual, Expected>);
+
+template <class... Expected>
+struct Arguments {
+  template <class... Actual>
+  static constexpr void check() {
+    static_assert(sizeof...(Actual) == sizeof...(Expected),
+                  "kiln: wrong number of arguments for this kernel's signature");
+    if constexpr (sizeof...(Actual) == sizeof...(Expected))
+      static_assert(
+          (PassableAs<Expected, Actual> && ...),
+          "kiln: an argument's type does not match this kernel's signature (pointers must "
+          "match, numbers must not narrow)");
+  }
+  template <class... Actual>
+  static constexpr bool kMatch = [] {
+    if constexpr (sizeof...(Actual) == sizeof...(Expected))
+      return (PassableAs<Expected, Actual> && ...);
+    return false;
+  }();
 };
-
-namespace detail {
 
 /// A launch's argument types, spelled as device_name() does.
 struct ArgumentTypes {
@@ -74,5 +92,4 @@ struct Relation {
   }
 };
 
-}  // namespace detail
-}  // namespace kiln
+}  // namespace kiln::detail
