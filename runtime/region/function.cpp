@@ -5,7 +5,7 @@
 #include "kiln/definition.hpp"
 #include "kiln/error.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/problem_table.hpp"
+#include "runtime/serve/problems.hpp"
 
 namespace kiln::detail {
 
@@ -28,30 +28,22 @@ class FunctionHandle final : public HandleCore {
       : function_(std::move(function)), definition_(in_a_region(function_->definition())) {}
 
   const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
-    return table_.find(problem);
+    return problems_.find(problem);
   }
   std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
                                            std::span<const std::int64_t> config) override {
-    ReadyKernel ready;
-    ready.problem.assign(problem.begin(), problem.end());
-    ready.config.assign(config.begin(), config.end());
-    ready.start = start_function;
-    return ready;
+    return version(problem, config);
   }
-  /// What a region found, else what was found alone.
   const ReadyKernel& current(std::span<const std::int64_t> problem) override {
     if (const ReadyKernel* known = find(problem)) return *known;
-    if (const auto record = function_->engine()->records().recall(definition_, problem))
-      return publish(problem, record->result.winner().config);
-    if (const Values* knobs = function_->find(problem)) return publish(problem, *knobs);
-    const auto alone = function_->known(problem);
-    return publish(problem, alone ? alone->winner().config : function_->default_knobs());
+    return *std::get<const ReadyKernel*>(
+        problems_.make(problem, [&] { return version(problem, best_known(problem)); }));
   }
   std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t>) const override {
     refuse();
   }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
-    publish(problem, config);
+    problems_.choose(version(problem, config));
     function_->use(problem, config);
   }
   const KernelDefinition& definition() const noexcept override { return definition_; }
@@ -71,13 +63,27 @@ class FunctionHandle final : public HandleCore {
   [[noreturn]] static void refuse() {
     throw InternalError("a function's handle in a region does nothing but launch");
   }
-  const ReadyKernel& publish(std::span<const std::int64_t> problem, const Values& config) {
-    return table_.publish(std::get<ReadyKernel>(ready(problem, config)));
+  static ReadyKernel version(std::span<const std::int64_t> problem,
+                             std::span<const std::int64_t> config) {
+    ReadyKernel ready;
+    ready.problem.assign(problem.begin(), problem.end());
+    ready.config.assign(config.begin(), config.end());
+    ready.start = start_function;
+    return ready;
+  }
+
+  /// What a region found, else what was found alone.
+  Values best_known(std::span<const std::int64_t> problem) const {
+    if (const auto record = function_->engine()->records().recall(definition_, problem))
+      return record->result.winner().config;
+    if (const Values* knobs = function_->find(problem)) return *knobs;
+    const auto alone = function_->known(problem);
+    return alone ? alone->winner().config : function_->default_knobs();
   }
 
   std::shared_ptr<FunctionCore> function_;
   const KernelDefinition definition_;
-  runtime::ProblemTable table_;
+  runtime::Problems problems_;
 };
 
 }  // namespace
