@@ -11,7 +11,9 @@ ProblemTable::ProblemTable() {
   current_.store(generations_.back().get(), std::memory_order_release);
 }
 
-std::uint64_t ProblemTable::hash(std::span<const std::int64_t> problem) noexcept {
+// On the way of each launch. Declared `inline`, because a shared library's other functions are not
+// inlined, and compared without std::equal, which calls memcmp for a few integers.
+inline std::uint64_t ProblemTable::hash(std::span<const std::int64_t> problem) noexcept {
   std::uint64_t h = 0x9e3779b97f4a7c15u;
   for (const std::int64_t value : problem) {
     h = (h ^ static_cast<std::uint64_t>(value)) * 0xff51afd7ed558ccdu;
@@ -21,14 +23,16 @@ std::uint64_t ProblemTable::hash(std::span<const std::int64_t> problem) noexcept
 }
 
 /// At most half of the slots are full, so this ends.
-ProblemTable::Place ProblemTable::place(const Slots& slots,
-                                        std::span<const std::int64_t> problem) noexcept {
+inline ProblemTable::Place ProblemTable::place(const Slots& slots,
+                                               std::span<const std::int64_t> problem) noexcept {
   const std::size_t mask = slots.entries.size() - 1;
   for (std::size_t i = hash(problem) & mask;; i = (i + 1) & mask) {
     const Entry* entry = slots.entries[i].load(std::memory_order_acquire);
     if (!entry) return {i, nullptr};
     const Values& there = entry->ready.problem;
-    if (std::equal(problem.begin(), problem.end(), there.begin(), there.end())) return {i, entry};
+    if (there.size() == problem.size() &&
+        std::mismatch(problem.begin(), problem.end(), there.begin()).first == problem.end())
+      return {i, entry};
   }
 }
 
