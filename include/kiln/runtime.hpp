@@ -43,8 +43,8 @@ enum class WhileBusy {
   wait,  ///< for that thread, and launches what it found; for another tuning, for half of the
          ///< budget `tuning.max_seconds` at most: when that ends first, it launches the default
          ///< config, which is compiled meanwhile, and a later launch tunes the problem
-  use_default  ///< never waits for a tuning: launches the default config, until the problem is
-               ///< ready
+  use_default  ///< never waits for a tuning: until the problem is ready, launches the default
+               ///< config, or the winner on record if a region has loaded that
 };
 
 struct RuntimeOptions {

@@ -7,14 +7,13 @@
 #include <string_view>
 #include <thread>
 
-#include "cache/single_flight.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/function/maker.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/problem_table.hpp"
+#include "runtime/serve/problems.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/together/rank_work.hpp"
@@ -73,30 +72,30 @@ class Core final : public FunctionCore {
   const FunctionDescription& description() const noexcept override { return function_; }
   const std::shared_ptr<Engine>& engine() const noexcept override { return engine_; }
   void use(std::span<const std::int64_t> problem, const Values& knobs) override {
-    use(own_, problem, knobs);
+    own_.choose(version(problem, knobs));
   }
 
   const Values& obtain(std::span<const std::int64_t> problem, const FunctionCall& call,
                        const CallOptions& how) override {
-    ProblemTable& table = table_of(how.ranks);
+    Problems& problems = problems_of(how.ranks);
     const auto known_or_default = [&]() -> const Values& {
-      const Values* known = find(table, problem);
+      const Values* known = find(problems, problem);
       return known ? *known : default_;
     };
     if (tuning_thread_ == std::this_thread::get_id()) return known_or_default();
     const TuneOptions tuning = options_for(how);
     if (tuning.ranks && runtime::MeasuringTogether::here()) return known_or_default();
-    const auto work = [&]() -> const Values* {
-      const Values* known = how.retune ? nullptr : find(table, problem);
-      return known ? known : &settle(table, problem, call, how, tuning);
+    const auto work = [&] {
+      return version(problem, settle(problems, problem, call, how, tuning));
     };
-    const Flight flight{&table, Values(problem.begin(), problem.end())};
-    const Values* knobs = &default_;
+    const auto when = how.retune ? Problems::If::always : Problems::If::not_in_use;
+    std::optional<Problems::Outcome> made;
     if (engine_->options().while_busy == WhileBusy::wait || tuning.ranks)
-      knobs = flights_.run(flight, work);
+      made = problems.make(problem, work, when);
     else if (tuning_thread_ ==
              std::thread::id())  // nor is the tuning of another problem waited for
-      knobs = flights_.try_run(flight, work).value_or(&default_);
+      made = problems.try_make(problem, work, when);
+    const Values* knobs = made ? &std::get<const ReadyKernel*>(*made)->config : &known_or_default();
     if (how.verbose)
       engine_->log(LogLevel::info, format("{} {}: calls with {}", function_.name,
                                           describe_problem(function_.problem_fields, problem),
@@ -109,7 +108,7 @@ class Core final : public FunctionCore {
     if (tuning_thread_ == std::this_thread::get_id())
       throw UserError(
           format("function {}: it cannot be tuned from within its own tuning", function_.name));
-    return measure(table_of(how.ranks), problem, call, how, options_for(how), false);
+    return measure(problems_of(how.ranks), problem, call, how, options_for(how), false);
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
@@ -119,23 +118,22 @@ class Core final : public FunctionCore {
   }
 
  private:
-  using ProblemTable = runtime::ProblemTable;
-  using Flight = std::pair<const ProblemTable*, Values>;
+  using Problems = runtime::Problems;
 
-  static const Values* find(const ProblemTable& table,
+  static const Values* find(const Problems& problems,
                             std::span<const std::int64_t> problem) noexcept {
-    const ReadyKernel* known = table.find(problem);
+    const ReadyKernel* known = problems.find(problem);
     return known ? &known->config : nullptr;
   }
 
   /// What was agreed with some ranks is no choice for others.
-  ProblemTable& table_of(const std::shared_ptr<Communicator>& group) {
+  Problems& problems_of(const std::shared_ptr<Communicator>& group) {
     if (!group || group == common_ranks()) return own_;
     std::lock_guard lock(groups_mutex_);
     std::erase_if(groups_, [](const Group& g) { return g.ranks.expired(); });
     for (const Group& g : groups_)
-      if (g.ranks.lock() == group) return *g.table;
-    return *groups_.emplace_back(Group{group, std::make_unique<ProblemTable>()}).table;
+      if (g.ranks.lock() == group) return *g.problems;
+    return *groups_.emplace_back(Group{group, std::make_unique<Problems>()}).problems;
   }
 
   const std::shared_ptr<Communicator>& common_ranks() const {
@@ -158,26 +156,23 @@ class Core final : public FunctionCore {
     return tuning;
   }
 
-  static const Values& use(ProblemTable& table, std::span<const std::int64_t> problem,
-                           const Values& knobs) {
-    if (const Values* known = find(table, problem); known && *known == knobs) return *known;
+  static ReadyKernel version(std::span<const std::int64_t> problem, const Values& knobs) {
     ReadyKernel ready;
     ready.problem.assign(problem.begin(), problem.end());
     ready.config = knobs;
-    return table.publish(std::move(ready)).config;
+    return ready;
   }
 
   /// What calls of a problem use from now on.
-  const Values& settle(ProblemTable& table, std::span<const std::int64_t> problem,
-                       const FunctionCall& call, const CallOptions& how,
-                       const TuneOptions& tuning) {
+  Values settle(Problems& problems, std::span<const std::int64_t> problem, const FunctionCall& call,
+                const CallOptions& how, const TuneOptions& tuning) {
     if (tuning.ranks || engine_->options().mode == Mode::tune_now)
-      return use(table, problem, measure(table, problem, call, how, tuning, true).winner().config);
+      return measure(problems, problem, call, how, tuning, true).winner().config;
     const auto recall = workshop_.records().recall(function_, problem);
-    return use(table, problem, recall ? recall->result.winner().config : default_);
+    return recall ? recall->result.winner().config : default_;
   }
 
-  TuneResult measure(ProblemTable& table, std::span<const std::int64_t> problem,
+  TuneResult measure(Problems& problems, std::span<const std::int64_t> problem,
                      const FunctionCall& call, const CallOptions& how, TuneOptions tuning,
                      bool for_launch) {
     // One problem of a function at a time: two would disturb each other's clocks.
@@ -200,7 +195,7 @@ class Core final : public FunctionCore {
                       : std::string("there is no record")));
     TuneResult result;
     try {
-      result = try_calls(table, problem, call, tuning, for_launch, log);
+      result = try_calls(problems, problem, call, tuning, for_launch, log);
     } catch (const std::exception& error) {
       log->line(format("{}: {}", subject, error.what()));
       throw;
@@ -210,7 +205,7 @@ class Core final : public FunctionCore {
     return result;
   }
 
-  TuneResult try_calls(ProblemTable& table, std::span<const std::int64_t> problem,
+  TuneResult try_calls(Problems& problems, std::span<const std::int64_t> problem,
                        const FunctionCall& call, const TuneOptions& tuning, bool for_launch,
                        RankLog* log) {
     const auto& device = workshop_.device();
@@ -228,7 +223,7 @@ class Core final : public FunctionCore {
     try {
       TuneResult result = tuned();
       // Chosen is chosen, whatever becomes of the data: the other ranks use it.
-      use(table, problem, result.winner().config);
+      problems.choose(version(problem, result.winner().config));
       bench.finish();
       return result;
     } catch (...) {
@@ -284,14 +279,13 @@ class Core final : public FunctionCore {
   FunctionOptions options_;
   runtime::Workshop workshop_;  ///< the runtime's, with a turn of its own: calls may tune kernels
   const Values default_;
-  ProblemTable own_;  ///< chosen alone, or with the function's own ranks
+  Problems own_;  ///< chosen alone, or with the function's own ranks
   struct Group {
     std::weak_ptr<Communicator> ranks;
-    std::unique_ptr<ProblemTable> table;
+    std::unique_ptr<Problems> problems;
   };
   std::mutex groups_mutex_;
   std::vector<Group> groups_;  ///< chosen with others
-  cache::SingleFlight<Flight, const Values*> flights_;
   std::mutex tuning_;
   std::atomic<std::thread::id> tuning_thread_{};
   std::string told_;                                              ///< of other versions

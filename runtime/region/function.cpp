@@ -4,7 +4,7 @@
 
 #include "kiln/error.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/problem_table.hpp"
+#include "runtime/serve/problems.hpp"
 
 namespace kiln::detail {
 
@@ -29,38 +29,44 @@ class FunctionHandle final : public RegionHandle {
   const Engine& engine() const noexcept override { return *function_->engine(); }
 
   const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
-    return table_.find(problem);
+    return problems_.find(problem);
   }
   std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
                                            std::span<const std::int64_t> config) override {
+    return version(problem, config);
+  }
+  const ReadyKernel& current(std::span<const std::int64_t> problem) override {
+    if (const ReadyKernel* known = find(problem)) return *known;
+    return *std::get<const ReadyKernel*>(
+        problems_.make(problem, [&] { return version(problem, best_known(problem)); }));
+  }
+  void use(std::span<const std::int64_t> problem, const Values& config) override {
+    problems_.choose(version(problem, config));
+    function_->use(problem, config);
+  }
+
+ private:
+  static ReadyKernel version(std::span<const std::int64_t> problem,
+                             std::span<const std::int64_t> config) {
     ReadyKernel ready;
     ready.problem.assign(problem.begin(), problem.end());
     ready.config.assign(config.begin(), config.end());
     ready.start = start_function;
     return ready;
   }
-  /// What a region found, else what was found alone.
-  const ReadyKernel& current(std::span<const std::int64_t> problem) override {
-    if (const ReadyKernel* known = find(problem)) return *known;
-    if (const auto record = function_->engine()->records().recall(description_, problem))
-      return publish(problem, record->result.winner().config);
-    if (const Values* knobs = function_->find(problem)) return publish(problem, *knobs);
-    const auto alone = function_->known(problem);
-    return publish(problem, alone ? alone->winner().config : function_->default_knobs());
-  }
-  void use(std::span<const std::int64_t> problem, const Values& config) override {
-    publish(problem, config);
-    function_->use(problem, config);
-  }
 
- private:
-  const ReadyKernel& publish(std::span<const std::int64_t> problem, const Values& config) {
-    return table_.publish(std::get<ReadyKernel>(ready(problem, config)));
+  /// What a region found, else what was found alone.
+  Values best_known(std::span<const std::int64_t> problem) const {
+    if (const auto record = function_->engine()->records().recall(description_, problem))
+      return record->result.winner().config;
+    if (const Values* knobs = function_->find(problem)) return *knobs;
+    const auto alone = function_->known(problem);
+    return alone ? alone->winner().config : function_->default_knobs();
   }
 
   std::shared_ptr<FunctionCore> function_;
   const FunctionDescription description_;
-  runtime::ProblemTable table_;
+  runtime::Problems problems_;
 };
 
 }  // namespace

@@ -1,0 +1,60 @@
+// From a config to a kernel that can be launched: built, loaded, its variables filled.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kiln/detail/handle_core.hpp"
+#include "kiln/error.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/serve/engine.hpp"
+
+namespace kiln::runtime {
+
+/// What a program has for a variable does not fit it: another config would not help.
+class WrongSymbol : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// Loads the kernels of one handle. Thread-safe.
+class KernelLoader {
+ public:
+  /// `definition` must outlive the loader.
+  KernelLoader(std::shared_ptr<detail::Engine> engine, const KernelDefinition& definition)
+      : engine_(std::move(engine)), definition_(definition) {}
+
+  /// As Engine::make_ready, with what set_symbol() was given. @throws WrongSymbol
+  std::variant<detail::ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
+                                                  std::span<const std::int64_t> config);
+  /// As DynamicTuned::symbol.
+  void set_symbol(std::string name, std::span<const std::byte> data);
+  /// All that another loader was given so far, for kernels to come.
+  void take_symbols(const KernelLoader& other);
+
+  /// @throws UserError when the kernel has no such variable
+  Symbol symbol(const detail::ReadyKernel& ready, std::string_view name) const;
+
+  /// The kernel on its device, which keeps its module.
+  static std::shared_ptr<const LoadedKernel> loaded(const detail::ReadyKernel& ready) {
+    return {ready.owner, static_cast<const LoadedKernel*>(ready.loaded)};
+  }
+
+ private:
+  void fill(const LoadedKernel& kernel, const std::string& name,
+            std::span<const std::byte> data) const;
+
+  std::shared_ptr<detail::Engine> engine_;
+  const KernelDefinition& definition_;
+  mutable std::mutex mutex_;  ///< of those below
+  std::map<std::string, std::vector<std::byte>> symbols_;
+  std::vector<std::weak_ptr<const LoadedKernel>> modules_;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,56 @@
+// A problem's life: its states, what can happen to it, and the one table of what follows from what.
+//
+// A state says who works on a problem and what launches of it get. Kernels, functions and regions
+// only differ in when they let something happen. What serving adds later are rows and columns of
+// the same table: a making in the background, a version that was tuned but not committed, a sealed
+// runtime, a stand-in that a captured graph holds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace kiln::runtime {
+
+enum class ProblemState : std::uint8_t {
+  unknown,      ///< nothing is loaded
+  being_made,   ///< a thread makes the first version; nothing is loaded
+  on_stand_in,  ///< a stand-in is loaded: the default, or what is on record
+  being_made_on_stand_in,
+  in_use,               ///< a version is in use
+  being_remade,         ///< a thread makes another version; the one in use stays until then
+  missing,              ///< there is no binary, and none may be compiled; nothing is loaded
+  missing_on_stand_in,  ///< the same, though a stand-in is loaded: regions go on with that
+  failed,               ///< the last making failed; nothing is loaded
+};
+
+enum class ProblemEvent : std::uint8_t {
+  begin,     ///< a thread begins to make a version
+  stand_in,  ///< a stand-in has been loaded
+  publish,   ///< the making ended with a version
+  miss,      ///< the making ended without one: its binary is missing
+  give_up,   ///< the making ended before it could begin to tune: its time went in waiting
+  fail,      ///< the making ended with an exception
+  choose,    ///< a version was chosen from outside: an explicit tuning, a region, the ranks
+};
+
+inline constexpr std::array kProblemStates{
+    ProblemState::unknown,     ProblemState::being_made,
+    ProblemState::on_stand_in, ProblemState::being_made_on_stand_in,
+    ProblemState::in_use,      ProblemState::being_remade,
+    ProblemState::missing,     ProblemState::missing_on_stand_in,
+    ProblemState::failed};
+
+inline constexpr std::array kProblemEvents{
+    ProblemEvent::begin,   ProblemEvent::stand_in, ProblemEvent::publish, ProblemEvent::miss,
+    ProblemEvent::give_up, ProblemEvent::fail,     ProblemEvent::choose};
+
+/// The state that follows; none where the event cannot happen in this state.
+std::optional<ProblemState> next(ProblemState state, ProblemEvent event) noexcept;
+
+/// As in messages and ARCHITECTURE.md: "being made, on a stand-in", "give up".
+std::string_view to_string(ProblemState state) noexcept;
+std::string_view to_string(ProblemEvent event) noexcept;
+
+}  // namespace kiln::runtime
