@@ -11,7 +11,7 @@ using namespace kiln::test;
 using cache::BundleParts;
 using cache::BundleReader;
 
-TEST_CASE("a bundle cut anywhere does not open", "[cache][bundle][damage]") {
+TEST_CASE("a bundle cut anywhere does not open", "[cache][bundle][damage][slow]") {
   Damage d;
   const int fd = ::open(d.path.c_str(), O_WRONLY);
   std::size_t opened = 0;

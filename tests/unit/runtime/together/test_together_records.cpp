@@ -73,7 +73,8 @@ TEST_CASE("ranks that remember different winners come to one", "[runtime][ranks]
   check_plan(job.tune(), static_cast<int>(results[0].winner().config[0]));
 }
 
-TEST_CASE("a winner beyond the list of candidates is used when all have it", "[runtime][ranks]") {
+TEST_CASE("a winner beyond the list of candidates is used when all have it",
+          "[runtime][ranks][slow]") {
   Job job(2);
   const KernelDefinition kernel = doubling(up_to(300));
   for (const int r : {0, 1}) {

@@ -54,7 +54,7 @@ void mutate(const json& whole, const json& with,
 
 }  // namespace
 
-TEST_CASE("a record says without its kernel what was found", "[runtime][record]") {
+TEST_CASE("a record says without its kernel what was found", "[runtime][record][slow]") {
   Made m;
   const Key key = record_key(m.kernel, kProblem, m.bench.device->info(), {});
   const json text = json::parse(m.record.dump(-1, ' ', false, json::error_handler_t::replace));
@@ -129,7 +129,7 @@ TEST_CASE("a record reads back as it was", "[runtime][record]") {
   CHECK(r.versions.size() == 2);
 }
 
-TEST_CASE("damaged records are ignored, whatever is wrong", "[runtime][record]") {
+TEST_CASE("damaged records are ignored, whatever is wrong", "[runtime][record][slow]") {
   Made m;
   int ignored = 0, total = 0;
   for (const json& with :
