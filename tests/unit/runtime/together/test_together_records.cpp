@@ -148,7 +148,7 @@ TEST_CASE("what one rank did not come to is no record of a search that is over",
   }
 }
 
-TEST_CASE("a better winner of a longer search is not overwritten", "[runtime][ranks]") {
+TEST_CASE("a better winner of a longer search is not overwritten", "[runtime][ranks][slow]") {
   Job job(2);
   const KernelDefinition kernel = doubling(up_to(300));
   tune_alone(job[0].options.store.directory, 299, kernel, "exhaustive");
