@@ -24,7 +24,8 @@ inline void say_skipped(const std::string& why) {
 
 }  // namespace kiln::test
 
-/// Ends a test case, or a section of it, that cannot run here.
+/// Ends a test case that cannot run here. Not for one section of several: the whole case counts as
+/// skipped.
 #define KILN_SKIP(why)              \
   do {                              \
     ::kiln::test::say_skipped(why); \

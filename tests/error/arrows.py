@@ -1,9 +1,13 @@
-"""Holds the rooms of runtime/ against the arrows between them, as the linker sees them: a room may only
-need symbols that it, a room that it sees, or nothing of runtime/ defines. (Includes are held by include
-roots; but a public header's function may be defined in any room. cache/ and codegen/ define those that all rooms may call: keys,
-spaces.)
+"""Holds cache/, codegen/ and the rooms of runtime/ against the arrows between them, as the linker sees
+them: a room may only need symbols that it, a room that it sees, or none of them defines. (Includes are held
+by include roots; but a public header's function may be defined in any room. So codegen/ may call the keys
+of cache/, and every room those and the spaces of codegen/, whatever it includes.)
 
   arrows.py NM ROOM=LIBRARY=SEES,... ...
+  arrows.py NM --refused ROOM=LIBRARY ROOM=LIBRARY=SEES,... ...
+
+The second form takes another library for a part of ROOM, and passes if just this library is against the
+arrows.
 """
 import subprocess
 import sys
@@ -38,7 +42,16 @@ def readable(names):
     return subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True).stdout.splitlines()
 
 
+def against(room, needed, home, sees):
+    """The symbols that a room needs although it does not see the rooms that define them."""
+    allowed = closure(room, sees)
+    return sorted(name for name in needed if name in home and home[name] not in allowed)
+
+
 def main(nm, *rooms):
+    refused = None
+    if rooms[0] == "--refused":
+        refused, rooms = rooms[1], rooms[2:]
     sees, defined, needed = {}, {}, {}
     for text in rooms:
         room, library, below = text.split("=")
@@ -47,12 +60,16 @@ def main(nm, *rooms):
     home = {name: room for room, names in defined.items() for name in names}
     broken = 0
     for room, names in needed.items():
-        allowed = closure(room, sees)
-        wrong = sorted(name for name in names if name in home and home[name] not in allowed)
+        wrong = against(room, names, home, sees)
         broken += len(wrong)
         for name, shown in zip(wrong, readable(wrong)):
             print(f"{room} does not see {home[name]}, but needs {shown}")
     print(f"{len(home)} symbols of {len(rooms)} rooms, {broken} against the arrows")
+    if refused:
+        room, library = refused.split("=")
+        wrong = against(room, symbols(nm, library)[1], home, sees)
+        print(f"refused in {room}: {readable(wrong)}")
+        return 1 if broken or not wrong else 0
     return 1 if broken or not home else 0
 
 

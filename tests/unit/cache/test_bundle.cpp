@@ -137,7 +137,7 @@ TEST_CASE("the first and last places of the index are found", "[cache][bundle]")
   CHECK(bundle->verify().ok());
 }
 
-TEST_CASE("ten thousand binaries for three architectures are all found", "[cache][bundle]") {
+TEST_CASE("ten thousand binaries for three architectures are all found", "[cache][bundle][slow]") {
   const TemporaryDirectory folder;
   const std::vector<std::string> targets{"sm_80", "sm_90a", "sm_100a"};
   std::vector<Content> contents;

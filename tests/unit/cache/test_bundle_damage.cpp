@@ -11,7 +11,7 @@ using namespace kiln::test;
 using cache::BundleParts;
 using cache::BundleReader;
 
-TEST_CASE("a bundle cut anywhere does not open", "[cache][bundle][damage]") {
+TEST_CASE("a bundle cut anywhere does not open", "[cache][bundle][damage][slow]") {
   Damage d;
   const int fd = ::open(d.path.c_str(), O_WRONLY);
   std::size_t opened = 0;
@@ -25,7 +25,8 @@ TEST_CASE("a bundle cut anywhere does not open", "[cache][bundle][damage]") {
   CHECK(d.refusal(d.whole).find("should have") != std::string::npos);
 }
 
-TEST_CASE("one changed bit anywhere gives no wrong byte, and is found", "[cache][bundle][damage]") {
+TEST_CASE("one changed bit anywhere gives no wrong byte, and is found",
+          "[cache][bundle][damage][slow]") {
   Damage d;
   const int fd = ::open(d.path.c_str(), O_WRONLY);
   const std::uint64_t entries = Forgery(d.whole).header.rows();

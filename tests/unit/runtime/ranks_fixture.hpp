@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine_fixture.hpp"
+#include "findings.hpp"
 #include "kiln/communicator.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln_test.hpp"
@@ -95,7 +96,8 @@ class Job {
     for (auto& process : processes_) process->options.tuning.together = options;
   }
 
-  /// What every rank's `work` gave.
+  /// What every rank's `work` gave. `work` runs on a thread of its own for each rank: it asserts
+  /// with Findings.
   template <class Result>
   std::vector<Result> run(const std::function<Result(Process&, int rank)>& work) {
     std::vector<std::optional<Result>> results(processes_.size());

@@ -71,7 +71,7 @@ TEST_CASE("the next process compiles and measures nothing", "[runtime][engine]")
   }
 }
 
-TEST_CASE("a record is served to its own kernel alone", "[runtime][engine]") {
+TEST_CASE("a record is served to its own kernel alone", "[runtime][engine][slow]") {
   const Directory directory, files;
   const auto write = [&](const std::string& folder, const std::string& text) {
     std::filesystem::create_directories(files.path() / folder);

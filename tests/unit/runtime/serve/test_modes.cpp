@@ -302,9 +302,9 @@ TEST_CASE("nobody waits for another problem's tuning", "[runtime][modes]") {
   process.options.while_busy = choice;
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling({1, 2, 8, 16}));  // 16 is new: it must be compiled
-  std::atomic<bool> tuned{false};
+  std::atomic<bool> tuned{false}, right{false};
   std::jthread tuning([&] {
-    CHECK(launch(handle, 50));
+    right = launch(handle, 50);
     tuned = true;
   });
   while (!inside) std::this_thread::yield();
@@ -318,6 +318,7 @@ TEST_CASE("nobody waits for another problem's tuning", "[runtime][modes]") {
   go = true;
   tuning.join();
   CHECK(tuned);
+  CHECK(right);
   CHECK(handle.config({50}).size() == 2);
 }
 
@@ -334,10 +335,9 @@ TEST_CASE("two processes do not tune one problem at the same time", "[runtime][m
   std::jthread tuning([&] { one.tuned(doubling()).tune({50}); });
   while (!inside) std::this_thread::yield();
   std::atomic<bool> done{false};
+  TuneResult told;
   std::jthread waiting([&] {
-    const TuneResult told = other.tuned(doubling()).tune({50});
-    CHECK(told.from_store);
-    CHECK(told.complete);
+    told = other.tuned(doubling()).tune({50});
     done = true;
   });
   // However long the first one takes, the second does not begin to measure.
@@ -347,6 +347,8 @@ TEST_CASE("two processes do not tune one problem at the same time", "[runtime][m
   go = true;
   tuning.join();
   waiting.join();
+  CHECK(told.from_store);
+  CHECK(told.complete);
   CHECK(second.device->timings == 0);
   CHECK(other.statistics().store.waits >= 1);
 }

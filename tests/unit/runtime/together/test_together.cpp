@@ -138,17 +138,19 @@ TEST_CASE("many problems, one agreement, candidates of all spread over all", "[r
     job[r].of(8).seconds = 0.2 * kMs;
     job[r].of(16).seconds = 0.1 * kMs;
   }
+  Findings findings;
   const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {
     const Runtime runtime = process.runtime();
     const DynamicTuned first = runtime.tuned(doubling()), second = runtime.tuned(other);
     const std::vector<TuneJob> jobs{{first, {64}}, {second, {130}}, {first, {65}}, {second, {129}}};
     auto results = runtime.tune(jobs, {});
     const int launches = process.device->launches;
-    CHECK(first.config({64}) == Values{8, 0});
-    CHECK(second.config({140}) == Values{16, 0});
-    CHECK(process.device->launches == launches);
+    findings.check(first.config({64}) == Values{8, 0});
+    findings.check(second.config({140}) == Values{16, 0});
+    findings.check(process.device->launches == launches);
     return results;
   });
+  CHECK(findings.wrong() == "");
   for (const std::size_t j : {0, 1, 2, 3}) {
     check_plan({all[0][j], all[1][j]}, j % 2 == 0 ? 8 : 16);
     CHECK(all[0][j].agreed->plan_digest == all[0][0].agreed->plan_digest);
@@ -166,23 +168,26 @@ TEST_CASE("many problems, one agreement, candidates of all spread over all", "[r
     for (const TuneResult& r : runtime.tune(jobs, {})) stored += r.from_store;
     Process stranger(process.options.store.directory);
     const std::vector<TuneJob> strange{{stranger.runtime().tuned(doubling()), {64}}};
-    CHECK_THROWS_WITH(runtime.tune(strange, {}), Catch::Contains("another runtime"));
+    findings.check_throws<UserError>([&] { runtime.tune(strange, {}); }, "another runtime");
     return stored;
   });
+  CHECK(findings.wrong() == "");
   CHECK(again == std::vector<std::size_t>{2, 2});
 }
 
 TEST_CASE("two handles of one kernel are one subject of an agreement", "[runtime][ranks]") {
   Job job(2);
+  Findings findings;
   const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {
     const Runtime runtime = process.runtime();
     const DynamicTuned first = runtime.tuned(doubling()), second = runtime.tuned(doubling());
     const DynamicTuned wider = runtime.tuned(doubling({1, 2, 4, 8, 16}));
     auto results =
         runtime.tune(std::vector<TuneJob>{{first, {64}}, {second, {64}}, {wider, {64}}}, {});
-    CHECK(first.config({64}) == second.config({64}));
+    findings.check(first.config({64}) == second.config({64}));
     return results;
   });
+  CHECK(findings.wrong() == "");
   for (const std::vector<TuneResult>& results : all) {
     CHECK(results[0].candidates.size() == 4);
     CHECK(results[2].candidates.size() == 5);  // another space is another subject

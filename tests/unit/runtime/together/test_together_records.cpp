@@ -73,7 +73,8 @@ TEST_CASE("ranks that remember different winners come to one", "[runtime][ranks]
   check_plan(job.tune(), static_cast<int>(results[0].winner().config[0]));
 }
 
-TEST_CASE("a winner beyond the list of candidates is used when all have it", "[runtime][ranks]") {
+TEST_CASE("a winner beyond the list of candidates is used when all have it",
+          "[runtime][ranks][slow]") {
   Job job(2);
   const KernelDefinition kernel = doubling(up_to(300));
   for (const int r : {0, 1}) {
@@ -147,7 +148,7 @@ TEST_CASE("what one rank did not come to is no record of a search that is over",
   }
 }
 
-TEST_CASE("a better winner of a longer search is not overwritten", "[runtime][ranks]") {
+TEST_CASE("a better winner of a longer search is not overwritten", "[runtime][ranks][slow]") {
   Job job(2);
   const KernelDefinition kernel = doubling(up_to(300));
   tune_alone(job[0].options.store.directory, 299, kernel, "exhaustive");

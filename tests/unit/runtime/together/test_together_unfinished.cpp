@@ -141,15 +141,19 @@ TEST_CASE("the default fails and nothing else was come to: it is the default all
       if (entry == "k<2, 0>") throw EnvironmentError("refused");
     };
   }
-  const auto in_use = job.run<Values>([](Process& process, int) {
+  std::vector<Values> in_use(2);
+  const auto results = job.run<TuneResult>([&](Process& process, int rank) {
     const auto handle = process.runtime().tuned(doubling());
-    const TuneResult r = handle.tune({64}, process.options.tuning);
-    check_defaults({r}, "stopped on rank");
+    TuneResult result = handle.tune({64}, process.options.tuning);
+    in_use[static_cast<std::size_t>(rank)] = handle.config({64});
+    return result;
+  });
+  check_defaults(results, "stopped on rank");
+  for (const TuneResult& r : results) {
     CHECK(r.winner().status == CandidateStatus::launch_failed);
     CHECK(r.winner().reason == "refused");
     CHECK(r.count(CandidateStatus::not_tried) == 3);
-    return handle.config({64});
-  });
+  }
   CHECK(in_use == std::vector<Values>{{2, 0}, {2, 0}});
   for (const int r : {0, 1}) CHECK(job.directory(r).entries(".json").empty());
 }

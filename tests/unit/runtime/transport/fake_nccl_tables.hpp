@@ -100,8 +100,10 @@ inline std::shared_ptr<kiln::runtime::ranks::NcclTable> table() {
     int number = 0;
     std::memcpy(&number, id.internal, sizeof number);
     auto& group = state().groups[std::to_string(number)];
-    if (!group) group = std::make_shared<Group>();
-    group->size = size;
+    if (!group) {
+      group = std::make_shared<Group>();
+      group->size = size;  // once: it is read without the lock
+    }
     *out =
         reinterpret_cast<ncclComm_t>(make(group, rank, patience("ncclCommInitRankConfig", rank)));
     return ncclInProgress;

@@ -354,14 +354,20 @@ TEST_CASE("a communicator outlives the driver", "[ranks]") {
 }
 
 TEST_CASE("sizes and groups that make no sense are refused without a call of NCCL", "[ranks]") {
+  Communicator::Failure gathered, split, reduced;
   on_each(1, [&](Communicator& c) {
     std::vector<std::byte> mine(4), all(5);
-    CHECK(c.gather(mine, all, deadline_in(30))->kind == RankFailure::Kind::mismatch);
+    gathered = c.gather(mine, all, deadline_in(30));
     std::unique_ptr<Communicator> part;
-    CHECK(c.split(-1, part, deadline_in(30))->kind == RankFailure::Kind::mismatch);
+    split = c.split(-1, part, deadline_in(30));
     std::vector<float> v;
-    CHECK_FALSE(c.reduce(v, Reduction::max, deadline_in(30)));
+    reduced = c.reduce(v, Reduction::max, deadline_in(30));
   });
+  REQUIRE(gathered);
+  CHECK(gathered->kind == RankFailure::Kind::mismatch);
+  REQUIRE(split);
+  CHECK(split->kind == RankFailure::Kind::mismatch);
+  CHECK_FALSE(reduced);
   check_nothing_is_left(1);
 }
 

@@ -149,7 +149,7 @@ TEST_CASE("whatever a kernel says of its work, the answer is a number", "[runtim
   CHECK(std::isfinite(seconds(silent, host(), {100, 128, 0})));
 }
 
-TEST_CASE("every allowed config of a shipped kernel has a cost", "[runtime][cost]") {
+TEST_CASE("every allowed config of a shipped kernel has a cost", "[runtime][cost][slow]") {
   const kiln::Registry shipped = kiln::shipped_kernels();
   for (const auto& known : shipped.kernels())
     for (const std::string& type : known.types)

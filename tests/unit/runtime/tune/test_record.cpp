@@ -55,7 +55,7 @@ void mutate(const json& whole, const json& with,
 
 }  // namespace
 
-TEST_CASE("a record says without its kernel what was found", "[runtime][record]") {
+TEST_CASE("a record says without its kernel what was found", "[runtime][record][slow]") {
   Made m;
   const Key key = record_key(m.kernel, kProblem, m.bench.device->info(), {});
   const json text = json::parse(m.record.dump(-1, ' ', false, json::error_handler_t::replace));
@@ -187,7 +187,7 @@ TEST_CASE("programs are told what a record says", "[runtime][record]") {
   }
 }
 
-TEST_CASE("damaged records are ignored, whatever is wrong", "[runtime][record]") {
+TEST_CASE("damaged records are ignored, whatever is wrong", "[runtime][record][slow]") {
   Made m;
   int ignored = 0, total = 0;
   for (const json& with :

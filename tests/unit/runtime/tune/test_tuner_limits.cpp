@@ -145,8 +145,8 @@ TEST_CASE("an unfinished run is saved as it goes", "[runtime][tuner]") {
   for (const TuneResult& s : saved) {
     CHECK_FALSE(s.complete);
     CHECK(s.winner().status == CandidateStatus::measured);
-    CHECK(s.candidates.size() < r.candidates.size());
   }
+  CHECK(saved.front().candidates.size() < r.candidates.size());
   // What was saved can be gone on from.
   Bench second;
   const TuneResult rest = tune(second, kernel, options, &saved.front());

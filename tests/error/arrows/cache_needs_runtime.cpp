@@ -1,0 +1,4 @@
+// The cache knows nothing of devices.
+#include "kiln/occupancy.hpp"
+
+int needs_device() { return kiln::occupancy({}, {}).blocks; }
