@@ -48,8 +48,8 @@ ReadyKernel no_launch(const Values& config) {
   return nothing;
 }
 
-/// When a kernel's problems are looked up, tuned and served with a stand-in. The device pointers in
-/// what is launched are kept alive by the engine.
+/// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in. The
+/// engine keeps the device alive that their kernels point to.
 class KernelHandle final : public detail::HandleCore {
  public:
   KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
@@ -67,17 +67,18 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   const ReadyKernel& make_ready(std::span<const std::int64_t> problem) override {
-    // What was missing a moment ago is not looked for at every launch.
+    // A launch does not look again for what was missing a moment ago.
     if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
     const RuntimeOptions& options = engine_->options();
     const bool ranks = options.tuning.ranks && !chosen_;
-    // Nor is another thread waited for that asks the ranks: it waits for this one's agreement.
+    // A launch inside of a measurement waits neither for the ranks nor for a thread that asks them:
+    // both would wait for this measurement.
     if (ranks && runtime::MeasuringTogether::here() && !problems_.agreed(problem))
       return current(problem);
     const auto work = [&] { return obtain(problem); };
     if (ranks || chosen_ || options.mode == Mode::collect || options.while_busy == WhileBusy::wait)
       return launched(problem, problems_.make(problem, work));
-    // While anything is being tuned, what has been served with the default need not look for more.
+    // While anything is being tuned, a launch that has a stand-in does not look for more.
     if (engine_->busy())
       if (const ReadyKernel* served = problems_.served(problem, Standing::meanwhile))
         return *served;
@@ -239,7 +240,7 @@ class KernelHandle final : public detail::HandleCore {
     return load(problem, default_config());
   }
 
-  /// By one thread at a time for a problem.
+  /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (chosen_) return load_or_warn(problem, default_config());
     // An empty problem has nothing to be timed on; its bucket may still hold others.
@@ -275,7 +276,7 @@ class KernelHandle final : public detail::HandleCore {
     return load_or_warn(problem, result.winner().config);
   }
 
-  /// Without this config's binary launches fail from now on, and say so.
+  /// Launches fail from now on if this config's binary is missing; a warning says so.
   Problems::Made load_or_warn(std::span<const std::int64_t> problem, const Values& config) {
     auto made = load(problem, config);
     if (auto* ready = std::get_if<ReadyKernel>(&made)) return std::move(*ready);

@@ -70,6 +70,42 @@ TEST_CASE("while another thread tunes, a call may go on with the default", "[run
   CHECK(default_calls == 2);
 }
 
+TEST_CASE("while another thread tunes, a problem that is known keeps its knobs",
+          "[runtime][function]") {
+  Directory directory;
+  Caller caller(directory.path());
+  caller.options.while_busy = WhileBusy::use_default;
+  caller.seconds[{4, Method::ring}] = 1e-4;
+  std::atomic<bool> held = false, tuning = false, called = false;
+  Sum sum = caller.sum();
+  std::vector<SumKnobs> used;
+  const std::thread::id main = std::this_thread::get_id();
+  sum.call = [&, call = sum.call](const SumKnobs& k, Stream s, std::vector<float>& x, int n) {
+    if (held && std::this_thread::get_id() == main) {
+      used.push_back(k);
+      return;
+    }
+    tuning = true;
+    while (held && !called) std::this_thread::yield();
+    call(k, s, x, n);
+  };
+  const auto f = caller.tuned(sum);
+  std::vector<float> x(1, 0.0f), y(1, 0.0f);
+  f({}, x, 5);
+  held = true;
+  tuning = false;
+  std::thread other([&] { f({}, y, 6); });
+  while (!tuning) std::this_thread::yield();
+  f({}, x, 5);
+  f.with({.verbose = true})({}, x, 5);
+  f.with({.retune = true})({}, x, 5);
+  f({}, x, 7);
+  called = true;
+  other.join();
+  const SumKnobs known{4, Method::ring}, default_knobs{2, Method::ring};
+  CHECK(used == std::vector{known, known, known, default_knobs});
+}
+
 TEST_CASE("a function that calls itself while it is tuned gets the default",
           "[runtime][function]") {
   Directory directory;
