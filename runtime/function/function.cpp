@@ -213,7 +213,7 @@ class Core final : public FunctionCore {
     auto maker =
         std::make_unique<runtime::FunctionMaker>(function_, problem, device->info(), bench);
     const auto tuned = [&] {
-      if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch);
+      if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch).result;
       const runtime::Subject subject{function_, {problem.begin(), problem.end()}};
       runtime::BenchTrials::Makers makers;
       makers.push_back(std::move(maker));

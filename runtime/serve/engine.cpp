@@ -75,16 +75,19 @@ std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kerne
   return std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(), seed);
 }
 
-TuneResult Engine::tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                        const TuneOptions& asked, bool for_launch) {
+runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
+                                  std::span<const std::int64_t> problem, const TuneOptions& asked,
+                                  bool for_launch,
+                                  std::optional<std::optional<runtime::Recall>> known) {
   const TuneOptions tuning = with_ranks(asked);
   auto maker = this->maker(kernel, problem, tuning.seed);
-  if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch);
+  if (!tuning.ranks)
+    return runtime::tune_alone(workshop_, *maker, tuning, for_launch, std::move(known));
   const runtime::Subject subject{kernel, {problem.begin(), problem.end()}};
   runtime::BenchTrials::Makers makers;
   makers.push_back(std::move(maker));
   runtime::BenchTrials trials(std::move(makers), tuning);
-  return runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front();
+  return {runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front()};
 }
 
 std::variant<ReadyKernel, Missing> Engine::make_ready(const KernelDefinition& kernel,
@@ -103,14 +106,18 @@ std::variant<ReadyKernel, Missing> Engine::make_ready(const KernelDefinition& ke
     want(kernel, problem, config);
     return std::move(*missing);
   }
-  std::shared_ptr<const runtime::LoadedKernel> loaded =
-      device()->load(*build.binary(), geometry.shared_bytes);
+  return ready(problem, config, device()->load(*build.binary(), geometry.shared_bytes));
+}
+
+ReadyKernel Engine::ready(std::span<const std::int64_t> problem,
+                          std::span<const std::int64_t> config,
+                          std::shared_ptr<const runtime::LoadedKernel> loaded) const {
   ReadyKernel ready;
   ready.problem.assign(problem.begin(), problem.end());
   ready.config.assign(config.begin(), config.end());
   ready.device = device().get();
   ready.loaded = loaded.get();
-  ready.owner = loaded;
+  ready.owner = std::move(loaded);
   ready.start = start;
   return ready;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
-#include "runtime/tune/trial_maker.hpp"
+#include "runtime/tune/tuner.hpp"
 #include "runtime/tune/workshop.hpp"
 
 namespace kiln::detail {
@@ -35,8 +35,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// By the runtime's ranks or `options.ranks` together, else alone.
   /// @throws as runtime::tune_together and runtime::tune_alone
-  TuneResult tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                  const TuneOptions& options, bool for_launch = false);
+  runtime::TuneOutcome tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                            const TuneOptions& options, bool for_launch = false,
+                            std::optional<std::optional<runtime::Recall>> known = {});
   /// Trials of a kernel on this engine's device; their data have this seed.
   std::unique_ptr<runtime::TrialMaker> maker(const KernelDefinition& kernel,
                                              std::span<const std::int64_t> problem,
@@ -48,6 +49,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::variant<ReadyKernel, Missing> make_ready(const KernelDefinition& kernel,
                                                 std::span<const std::int64_t> problem,
                                                 std::span<const std::int64_t> config);
+  /// A kernel that is loaded already.
+  ReadyKernel ready(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
+                    std::shared_ptr<const runtime::LoadedKernel> loaded) const;
 
   /// Whether another thread is tuning anything.
   bool busy() const noexcept { return workshop_.turn().is_anothers(); }

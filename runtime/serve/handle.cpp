@@ -125,11 +125,11 @@ class KernelHandle final : public detail::HandleCore {
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
     if (chosen_) return time_default(problem, options ? *options : engine_->options().tuning);
-    TuneResult result =
+    runtime::TuneOutcome tuned =
         tune_or_fail_again(problem, options ? *options : engine_->options().tuning, false);
-    agree_on(problem, result.winner().config);
-    put_in_use(problem, result.winner().config);
-    return result;
+    agree_on(problem, tuned.result.winner().config);
+    put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
+    return std::move(tuned.result);
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
@@ -145,6 +145,9 @@ class KernelHandle final : public detail::HandleCore {
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
     const ReadyKernel& ready = at(definition_.bucketed(problem));
+    if (!ready.loaded)  // mode collect launches nothing in its place
+      throw UserError(format("kernel {} for {}: its binary is missing, so it cannot be verified",
+                             definition_.name, definition_.describe_problem(problem)));
     const auto& device = engine_->device();
     runtime::DeviceWorkload workload(definition_, problem, device, seed);
     const Stream stream = device->tuning_stream();
@@ -252,7 +255,7 @@ class KernelHandle final : public detail::HandleCore {
       // was agreed holds, also if this rank cannot load it at once: the others do not ask again.
       std::optional<Values> config = problems_.agreed(problem);
       if (!config) {
-        config = engine_->tune(definition_, problem, tuning, true).winner().config;
+        config = engine_->tune(definition_, problem, tuning, true).result.winner().config;
         problems_.agree(problem, *config);
       }
       return load_or_warn(problem, *config);
@@ -269,11 +272,13 @@ class KernelHandle final : public detail::HandleCore {
                          "the winner is missing, the default is used");
     }
     if (untuned) return load_or_warn(problem, default_config());
-    const TuneResult result = tune_or_fail_again(problem, tuning, true);
+    runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, true, known);
+    const Candidate& winner = tuned.result.winner();
     // The budget went in waiting: the default runs, and a later launch asks again.
-    if (result.end == SearchEnd::seconds && result.winner().status == CandidateStatus::not_tried)
+    if (tuned.result.end == SearchEnd::seconds && winner.status == CandidateStatus::not_tried)
       return Problems::GaveUp{};
-    return load_or_warn(problem, result.winner().config);
+    if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
+    return load_or_warn(problem, winner.config);
   }
 
   /// Launches fail from now on if this config's binary is missing; a warning says so.
@@ -292,8 +297,9 @@ class KernelHandle final : public detail::HandleCore {
 
   /// As Engine::tune. What failed fails again at once with the same error, until the kernel's
   /// source or the options change, or the caller asks for a retry.
-  TuneResult tune_or_fail_again(std::span<const std::int64_t> problem, const TuneOptions& options,
-                                bool for_launch) {
+  runtime::TuneOutcome tune_or_fail_again(
+      std::span<const std::int64_t> problem, const TuneOptions& options, bool for_launch,
+      std::optional<std::optional<runtime::Recall>> known = {}) {
     // The other ranks come to the agreement, whatever failed here.
     if (engine_->with_ranks(options).ranks)
       return engine_->tune(definition_, problem, options, for_launch);
@@ -303,7 +309,7 @@ class KernelHandle final : public detail::HandleCore {
     else if (const auto failed = problems_.failure(request))
       throw TuningFailedError(*failed);
     try {
-      return engine_->tune(definition_, problem, options, for_launch);
+      return engine_->tune(definition_, problem, options, for_launch, std::move(known));
     } catch (const TuningFailedError& error) {
       problems_.remember_failure(request, error);
       throw;
@@ -328,9 +334,15 @@ class KernelHandle final : public detail::HandleCore {
     if (engine_->options().tuning.ranks) problems_.agree(problem, config);
   }
 
-  void put_in_use(std::span<const std::int64_t> problem, const Values& config) {
+  /// `module`: the config's kernel, if it is loaded already.
+  void put_in_use(std::span<const std::int64_t> problem, const Values& config,
+                  std::shared_ptr<runtime::LoadedKernel> module = {}) {
     if (const ReadyKernel* ready = problems_.find(problem); ready && ready->config == config)
       return;
+    if (module) {
+      problems_.choose(loader_.adopt(problem, config, std::move(module)));
+      return;
+    }
     auto made = load(problem, config);
     if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
     problems_.choose(std::get<ReadyKernel>(std::move(made)));

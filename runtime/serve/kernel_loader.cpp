@@ -13,14 +13,24 @@ using detail::ReadyKernel;
 std::variant<ReadyKernel, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
                                                       std::span<const std::int64_t> config) {
   auto made = engine_->make_ready(definition_, problem, config);
-  if (const auto* ready = std::get_if<ReadyKernel>(&made)) {
-    const auto kernel = loaded(*ready);
-    std::lock_guard lock(mutex_);
-    for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
-    std::erase_if(modules_, [](const auto& module) { return module.expired(); });
-    modules_.push_back(kernel);
-  }
+  if (const auto* ready = std::get_if<ReadyKernel>(&made)) fill_symbols(*ready);
   return made;
+}
+
+ReadyKernel KernelLoader::adopt(std::span<const std::int64_t> problem,
+                                std::span<const std::int64_t> config,
+                                std::shared_ptr<const LoadedKernel> kernel) {
+  ReadyKernel ready = engine_->ready(problem, config, std::move(kernel));
+  fill_symbols(ready);
+  return ready;
+}
+
+void KernelLoader::fill_symbols(const ReadyKernel& ready) {
+  const auto kernel = loaded(ready);
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
+  std::erase_if(modules_, [](const auto& module) { return module.expired(); });
+  modules_.push_back(kernel);
 }
 
 void KernelLoader::set_symbol(std::string name, std::span<const std::byte> data) {

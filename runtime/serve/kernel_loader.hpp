@@ -33,6 +33,10 @@ class KernelLoader {
   /// As Engine::make_ready, with what set_symbol() was given. @throws WrongSymbol
   std::variant<detail::ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
                                                   std::span<const std::int64_t> config);
+  /// The same, of a kernel that is loaded already, and whose module is as it was when loaded.
+  detail::ReadyKernel adopt(std::span<const std::int64_t> problem,
+                            std::span<const std::int64_t> config,
+                            std::shared_ptr<const LoadedKernel> kernel);
   /// As DynamicTuned::symbol.
   void set_symbol(std::string name, std::span<const std::byte> data);
   /// All that another loader was given so far, for kernels to come.
@@ -47,6 +51,7 @@ class KernelLoader {
   }
 
  private:
+  void fill_symbols(const detail::ReadyKernel& ready);
   void fill(const LoadedKernel& kernel, const std::string& name,
             std::span<const std::byte> data) const;
 

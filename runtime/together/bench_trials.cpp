@@ -63,7 +63,7 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
   if (earlier != defaults_.end()) context.prior = &earlier->second;
   TuneResult result;
   try {
-    result = runtime::tune(maker, options, context);
+    result = runtime::tune(maker, options, context).result;
   } catch (const TuningFailedError& failed) {
     for (const TuningFailedError::Reason& reason : failed.reasons())
       for (const Values& config : configs)

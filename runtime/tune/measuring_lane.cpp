@@ -53,6 +53,11 @@ MeasuringLane::MeasuringLane(TrialMaker& maker, const TuneOptions& options, Tune
       trace_(trace),
       progress_(std::move(progress)) {}
 
+std::shared_ptr<LoadedKernel> MeasuringLane::module_of(std::size_t candidate) const {
+  const auto found = loaded_.find(candidate);
+  return found == loaded_.end() ? nullptr : maker_.module_of(*found->second.rig);
+}
+
 void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
                                   const TimeLimit& deadline) {
   std::vector<Contestant> contestants;

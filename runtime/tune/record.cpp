@@ -122,8 +122,7 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
   return key.finish();
 }
 
-json to_json(const TuneResult& result, const Tunable& subject,
-             std::span<const Version> versions) {
+json to_json(const TuneResult& result, const Tunable& subject, std::span<const Version> versions) {
   json record = result_json(result), software = json::object();
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kiln/error.hpp"
 #include "kiln/detail/function_core.hpp"
+#include "kiln/error.hpp"
 #include "kiln/version.hpp"
 
 namespace kiln::runtime {

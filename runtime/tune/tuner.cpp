@@ -101,7 +101,7 @@ class TuningRun {
         group_(options.max_seconds > 0 ? maker.threads()
                                        : std::max<std::size_t>(kLeastGroup, maker.threads())) {}
 
-  TuneResult run() {
+  TuneOutcome run() {
     check(options_);
     maker_.check();
     const SearchSpace space(subject_.space(), problem_, limits_, [this](auto config) {
@@ -122,7 +122,7 @@ class TuningRun {
       throw;
     }
     conclude();
-    return std::move(result_);
+    return {std::move(result_), winner_ ? lane_->module_of(*winner_) : nullptr};
   }
 
  private:
@@ -476,7 +476,7 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
   return result;
 }
 
-TuneResult tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context) {
+TuneOutcome tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context) {
   return TuningRun(maker, options, context).run();
 }
 

@@ -47,9 +47,15 @@ struct TuneContext {
 TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                      const DeviceInfo& device, SearchEnd end, std::string why);
 
+struct TuneOutcome {
+  TuneResult result;
+  /// The winner as it was loaded to be timed, for launches to go on with; null: it has to be loaded.
+  std::shared_ptr<LoadedKernel> module{};
+};
+
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
 /// The maker keeps its bench for the next run. @throws UserError on a space or workload that makes no sense, TuningFailedError when no
 /// candidate can be used, EnvironmentError when the device or compiler fails as a whole.
-TuneResult tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context);
+TuneOutcome tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context);
 
 }  // namespace kiln::runtime

@@ -44,16 +44,16 @@ class Session {
         deadline_(waits_ ? TimeLimit(options.max_seconds * (for_launch ? kMostWaiting : 1), start_)
                          : TimeLimit::already_passed()) {}
 
-  TuneResult run() {
-    known_ = recall();
-    if (known_ && (answered() || !workshop_.may_compile())) return known_->result;
+  TuneOutcome run(std::optional<std::optional<Recall>> known) {
+    known_ = known ? *std::move(known) : recall();
+    if (known_ && (answered() || !workshop_.may_compile())) return {known_->result};
     if (!workshop_.may_compile())
       throw UserError(
           format("{} {}: there is no record, and in the modes lookup_only, frozen and "
                  "collect nothing is tuned",
                  subject_.describe(), subject_.describe_problem(problem_)));
     const TuningTurn::Hold turn = take_turn();
-    if (!turn) return waited_in_vain();
+    if (!turn) return {waited_in_vain()};
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
     // would disturb each other's clocks. What the other has saved so far may do.
     cache::WorkLock alone;
@@ -61,11 +61,11 @@ class Session {
     key_ = workshop_.records().key(subject_, problem_);
     for (;;) {
       known_ = recall();
-      if (known_ && answered()) return known_->result;
+      if (known_ && answered()) return {known_->result};
       if (alone.held()) break;
       const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, given_up);
       if (outcome == cache::WorkLock::Outcome::unusable) break;
-      if (!alone.held() && given_up()) return waited_in_vain();
+      if (!alone.held() && given_up()) return {waited_in_vain()};
     }
     return search();
   }
@@ -98,7 +98,7 @@ class Session {
     return result;
   }
 
-  TuneResult search() {
+  TuneOutcome search() {
     TuneOptions left = options_;  // the wait is a part of the budget
     if (left.max_seconds > 0)
       left.max_seconds = std::max(left.max_seconds - seconds_since(start_), kLeastSeconds);
@@ -112,20 +112,21 @@ class Session {
       TuneResult result = completed(unfinished);
       save(result);
     };
-    TuneResult result = tune(maker_, left, context);
+    TuneOutcome outcome = tune(maker_, left, context);
+    TuneResult& result = outcome.result;
     if (!has_winner(result) && known_) {  // stopped too early
       TuneResult stays = known_->result;
       stays.end = SearchEnd::stopped;
-      return stays;
+      return {stays};
     }
     result.wall_seconds = seconds_since(start_);
     for (const Version& v : versions_) result.versions.push_back({v.name, v.value});
-    if (!has_winner(result)) return result;
+    if (!has_winner(result)) return outcome;
     result = completed(std::move(result));
     save(result);
     workshop_.count_tuned();
     tell(result);
-    return result;
+    return outcome;
   }
 
   /// What was measured earlier is not lost before it is measured again.
@@ -171,10 +172,10 @@ class Session {
 
 }  // namespace
 
-TuneResult tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
-                      bool for_launch) {
+TuneOutcome tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
+                       bool for_launch, std::optional<std::optional<Recall>> known) {
   check(options);
-  return Session(workshop, maker, options, for_launch).run();
+  return Session(workshop, maker, options, for_launch).run(std::move(known));
 }
 
 TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions& options) {
@@ -199,7 +200,7 @@ TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions
   TuneContext context;
   context.only = {&workshop.default_config(subject), 1};
   context.finals = false;
-  TuneResult result = tune(maker, left, context);
+  TuneResult result = tune(maker, left, context).result;
   result.wall_seconds = seconds_since(start);
   return result;
 }

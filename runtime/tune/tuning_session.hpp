@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kiln/tune.hpp"
-#include "runtime/tune/trial_maker.hpp"
+#include "runtime/tune/tuner.hpp"
 #include "runtime/tune/workshop.hpp"
 
 namespace kiln::runtime {
@@ -12,9 +12,10 @@ namespace kiln::runtime {
 /// threads and processes. A launch waits for half of it at most, so that there is something left to
 /// tune with; where WhileBusy says so, it does not wait at all. When the time ends in waiting, the
 /// result is what is known, else the default, not tried. Without ranks: see together/.
+/// `known`: what the caller has read of the problem's record a moment ago, or that there is none.
 /// @throws UserError where the mode forbids to tune; as runtime::tune
-TuneResult tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
-                      bool for_launch);
+TuneOutcome tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
+                       bool for_launch, std::optional<std::optional<Recall>> known = {});
 
 /// Verifies and times the default config alone, and remembers nothing.
 /// @throws UserError where the mode forbids to time; as runtime::tune

@@ -71,6 +71,47 @@ TEST_CASE("the next process compiles and measures nothing", "[runtime][engine]")
   }
 }
 
+TEST_CASE("a first launch reads its record and its binary once", "[runtime][engine]") {
+  Directory directory;
+  Buffers b(50);
+  for (const bool known : {false, true}) {
+    Process process(directory.path());
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    handle({}, Values{50}, b.y.data(), b.x.data(), 50);
+    if (!known) continue;
+    const StoreStatistics store = runtime.statistics().store;
+    CHECK(store.disk_hits + store.memory_hits == 2);
+    CHECK(store.misses == 0);
+    CHECK(process.device->loads == 1);
+  }
+}
+
+TEST_CASE("launches go on with the module that the winner was timed with", "[runtime][engine]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  int loads = 0;
+  process.device->on_load = [&](const std::string& entry) { loads += entry == "k<8, 0>"; };
+  Buffers b(50);
+  SECTION("by a launch") {
+    process.runtime().tuned(doubling())({}, Values{50}, b.y.data(), b.x.data(), 50);
+    CHECK(loads == 1);
+  }
+  SECTION("by tune()") {
+    const auto handle = process.runtime().tuned(doubling());
+    handle.tune({50});
+    handle({}, Values{50}, b.y.data(), b.x.data(), 50);
+    CHECK(loads == 1);
+  }
+  SECTION("but not if it has variables, which launches may have changed") {
+    process.of(8).variables = {{"counter", std::vector<std::byte>(4)}};
+    process.runtime().tuned(doubling())({}, Values{50}, b.y.data(), b.x.data(), 50);
+    CHECK(loads == 2);
+  }
+  CHECK(b.doubled());
+}
+
 TEST_CASE("a record is served to its own kernel alone", "[runtime][engine][slow]") {
   const Directory directory, files;
   const auto write = [&](const std::string& folder, const std::string& text) {

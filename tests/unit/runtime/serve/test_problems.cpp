@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "kiln/detail/key_builder.hpp"
 #include "kiln_test.hpp"
 #include "runtime/serve/problems.hpp"
 #include "unit/runtime/allocations.hpp"
@@ -226,8 +227,8 @@ TEST_CASE("one thread makes, others wait or go on", "[runtime][problems]") {
 
 TEST_CASE("failures are remembered by request, agreements by problem", "[runtime][problems]") {
   Problems problems;
-  const Digest one = KeyBuilder("test", 1).add("n", std::int64_t{1}).finish().digest;
-  const Digest two = KeyBuilder("test", 1).add("n", std::int64_t{2}).finish().digest;
+  const Digest one = detail::KeyBuilder("test", 1).add("n", std::int64_t{1}).finish().digest;
+  const Digest two = detail::KeyBuilder("test", 1).add("n", std::int64_t{2}).finish().digest;
   problems.remember_failure(one, TuningFailedError("first", {}));
   problems.remember_failure(one, TuningFailedError("second", {{"a=1", "no"}}));
   REQUIRE(problems.failure(one));

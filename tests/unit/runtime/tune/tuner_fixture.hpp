@@ -18,7 +18,7 @@ inline TuneResult tune_kernel(Bench& bench, const KernelDefinition& kernel, cons
                               const TuneOptions& options = {},
                               const runtime::TuneContext& context = {}) {
   runtime::KernelMaker maker(kernel, problem, bench.device, bench.builder, options.seed);
-  return runtime::tune(maker, options, context);
+  return runtime::tune(maker, options, context).result;
 }
 
 inline TuneResult tune(Bench& bench, const KernelDefinition& kernel,
