@@ -39,8 +39,8 @@ std::string KernelDefinition::signature() const {
   return text + ")";
 }
 
-std::string detail::describe_problem(const std::vector<std::string>& fields,
-                                     std::span<const std::int64_t> problem) {
+std::string detail::problem_text(const std::vector<std::string>& fields,
+                                 std::span<const std::int64_t> problem) {
   if (fields.empty()) return "(its only problem)";
   std::string text;
   for (std::size_t i = 0; i < fields.size(); ++i)
@@ -61,7 +61,7 @@ void detail::check_names(const std::string& subject, const std::string& name,
 }
 
 std::string KernelDefinition::describe_problem(std::span<const std::int64_t> values) const {
-  return detail::describe_problem(problem_fields, values);
+  return detail::problem_text(problem_fields, values);
 }
 
 Values KernelDefinition::problem(const std::map<std::string, std::int64_t>& named) const {

@@ -98,7 +98,7 @@ class Core final : public FunctionCore {
     const Values* knobs = made ? &std::get<const ReadyKernel*>(*made)->config : &known_or_default();
     if (how.verbose)
       engine_->log(LogLevel::info, format("{} {}: calls with {}", function_.name,
-                                          describe_problem(function_.problem_fields, problem),
+                                          problem_text(function_.problem_fields, problem),
                                           function_.space.describe(*knobs)));
     return *knobs;
   }
@@ -185,7 +185,7 @@ class Core final : public FunctionCore {
       std::atomic<std::thread::id>& who_;
     } const mine(tuning_thread_);
     const std::string subject =
-        format("{} {}", function_.name, describe_problem(function_.problem_fields, problem));
+        format("{} {}", function_.name, problem_text(function_.problem_fields, problem));
     const auto recall = workshop_.records().recall(function_, problem);
     check_versions(subject, recall, tuning);
     RankLog* const log = log_of(tuning.ranks.get());

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "kiln/detail/tunable.hpp"
 #include "kiln/error.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/problems.hpp"

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "runtime/measure/statistics.hpp"
 #include "runtime/region/runner.hpp"
 #include "runtime/region/trials.hpp"

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kiln/detail/tunable.hpp"
 #include "kiln/region.hpp"
 #include "runtime/region/function.hpp"
 #include "runtime/serve/engine.hpp"

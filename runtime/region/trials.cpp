@@ -6,6 +6,7 @@
 #include <stop_token>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/ranks/plan.hpp"
 #include "runtime/support/parallel.hpp"

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/handle.hpp"
 #include "runtime/support/type_names.hpp"
 
@@ -44,6 +45,8 @@ std::vector<detail::Relation> runtime::relations_of(const KernelDefinition& kern
   }
   return relations;
 }
+
+detail::Tunable detail::HandleCore::what() const noexcept { return definition(); }
 
 void detail::HandleCore::compare(const ArgumentTypes& given) const {
   const KernelDefinition& d = definition();

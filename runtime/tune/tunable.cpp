@@ -29,7 +29,7 @@ const std::vector<std::string>& Tunable::problem_fields() const noexcept {
 std::string Tunable::describe() const { return (kernel_ ? "kernel " : "function ") + name(); }
 
 std::string Tunable::describe_problem(Span problem) const {
-  return detail::describe_problem(problem_fields(), problem);
+  return detail::problem_text(problem_fields(), problem);
 }
 
 std::optional<LaunchGeometry> Tunable::geometry(Span config, Span problem) const {

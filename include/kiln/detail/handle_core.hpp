@@ -15,7 +15,6 @@
 
 #include "kiln/definition.hpp"
 #include "kiln/detail/arguments.hpp"
-#include "kiln/detail/tunable.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/tune.hpp"
@@ -23,6 +22,7 @@
 namespace kiln::detail {
 
 class Engine;
+class Tunable;
 
 /// One bucket's kernel, loaded. Published once and never changed.
 struct ReadyKernel {
@@ -62,7 +62,7 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
 /// The part of a handle that does not depend on types. Implemented by the runtime.
 class HandleCore : public RegionHandle {
  public:
-  Tunable what() const noexcept final { return definition(); }
+  Tunable what() const noexcept final;
   /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
   /// @throws MissingError where nothing may be compiled.
   virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;

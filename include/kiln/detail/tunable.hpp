@@ -15,8 +15,8 @@ namespace kiln::detail {
 struct FunctionDescription;
 
 /// `n=1024,m=16`; for messages and tables.
-std::string describe_problem(const std::vector<std::string>& fields,
-                             std::span<const std::int64_t> problem);
+std::string problem_text(const std::vector<std::string>& fields,
+                         std::span<const std::int64_t> problem);
 /// @throws UserError beginning with `subject` when the name is no identifier, or when a problem
 /// field has no name or is given twice
 void check_names(const std::string& subject, const std::string& name,
