@@ -66,7 +66,7 @@ bool Builder::look_up(const Key& wanted, const std::optional<Digest>& source, bo
     return !source || found.value(codegen::kKernelSourceField) == source_hex;
   };
   if (!source) {
-    // Any may be stale then; of several at least all but one are.
+    // Any of them may be stale; if there are several, all but one are.
     std::set<std::string> sources;
     store_->find_portable(EntryKind::binary, wanted.portable, own, [&](const Key& found) {
       sources.insert(found.value(codegen::kKernelSourceField));
@@ -118,7 +118,7 @@ Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int6
   return build;
 }
 
-/// Looking through all there is takes long, and many problems lack one instance.
+/// Searching the whole store is slow, and many problems lack the same instance.
 std::optional<Key> Builder::closest(const Key& wanted) {
   std::lock_guard lock(closest_mutex_);
   const auto [place, first] = closest_.try_emplace(wanted.portable);
@@ -145,7 +145,7 @@ bool Builder::failed_before(const Key& key, Build& build) {
   return true;
 }
 
-/// What a compiler says of one config it says of all: once is enough.
+/// A compiler repeats its warnings for every config; they are passed on once.
 void Builder::pass_on_warnings(const codegen::Source& source, const std::string& words) {
   if (!log_ || words.empty()) return;
   {
@@ -199,7 +199,7 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   try {
     compiler = &this->compiler(target.kind);
   } catch (const EnvironmentError&) {
-    // A bundle does without.
+    // What lies in a bundle needs no compiler.
     Build build = look_up(kernel, config, target, true, {});
     if (!build.binary()) throw;
     return timed(std::move(build));

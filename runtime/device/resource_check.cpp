@@ -26,6 +26,10 @@ std::uint64_t thread_count(const Dim3& block) {
 
 }  // namespace
 
+bool empty(const LaunchGeometry& g) noexcept {
+  return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0;
+}
+
 std::string launch_problem(const LaunchGeometry& g, const DeviceLimits& limits) {
   if (g.block.x == 0 || g.block.y == 0 || g.block.z == 0) return "a block has no threads";
   if (exceeds(g.block, limits.max_block))

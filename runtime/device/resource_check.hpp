@@ -10,6 +10,9 @@
 
 namespace kiln::runtime {
 
+/// Whether there is nothing to launch.
+bool empty(const LaunchGeometry& geometry) noexcept;
+
 /// Why no kernel can be launched with this geometry on the device; empty when it may be. An empty
 /// grid is no problem: there is nothing to launch.
 std::string launch_problem(const LaunchGeometry& geometry, const DeviceLimits& limits);

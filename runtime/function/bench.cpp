@@ -65,10 +65,10 @@ Verdict FunctionBench::verify(Rig& rig) {
   bool right = false;
   std::string why = "the function's `verify` does not accept its results";
   try {
-    right = call_.verify();
+    right = translated(call_.verify);
   } catch (const DeviceLost&) {
     throw;
-  } catch (const std::exception& error) {
+  } catch (const Error& error) {
     why = error.what();
   }
   if (right) return {};

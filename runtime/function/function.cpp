@@ -222,7 +222,7 @@ class Core final : public FunctionCore {
     };
     try {
       TuneResult result = tuned();
-      // Chosen is chosen, whatever becomes of the data: the other ranks use it.
+      // The choice stands even if the data cannot be put back: the other ranks use it.
       problems.choose(version(problem, result.winner().config));
       bench.finish();
       return result;
@@ -237,7 +237,7 @@ class Core final : public FunctionCore {
     }
   }
 
-  /// Another version is a reason to tune again, or to say so.
+  /// Another version means tuning again, or a warning.
   void check_versions(const std::string& subject, const std::optional<runtime::Recall>& recall,
                       TuneOptions& tuning) {
     if (!recall || tuning.retune) return;

@@ -24,7 +24,7 @@ class FunctionMaker final : public TrialMaker {
   detail::Tunable subject() const noexcept override { return function_; }
   std::span<const std::int64_t> problem() const noexcept override { return problem_; }
   const DeviceInfo& device() const noexcept override { return device_; }
-  /// What is right, a call's `verify` tells.
+  /// A call's own `verify` judges its results.
   bool has_reference() const noexcept override { return true; }
   unsigned threads() const noexcept override { return 1; }
   Build build(const Values&) override { return {}; }

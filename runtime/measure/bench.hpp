@@ -44,13 +44,13 @@ class TrialBench {
   /// Runs the trial and judges its results. @throws Error when it cannot be launched
   virtual Verdict verify(Rig& rig) = 0;
 
-  /// Whether launches from now on find their data in the last-level cache. What making it cold
-  /// takes may exceed the time that is left: then it stays warm.
+  /// Whether launches from now on find the last-level cache cold. It stays warm where making it
+  /// cold would take longer than the deadline allows.
   virtual void keep_cold(bool cold, const TimeLimit& deadline = {}) = 0;
   /// Launches that may make one sample.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
-  /// Seconds that `launches` launches in a row take, by the device's clock. What must come before
-  /// them is done before, and not timed. @throws Error when one fails, or when the clock does not
+  /// Seconds that `launches` launches in a row take, by the device's clock. Preparation comes first
+  /// and is not timed. @throws Error when one fails, or when the clock does not
   /// advance
   virtual double time(Rig& rig, std::size_t launches) = 0;
   /// From now on time() replays these `launches` launches as one graph. False: it cannot be done.

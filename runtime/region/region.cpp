@@ -104,7 +104,7 @@ class RegionTuning {
   }
 
  private:
-  /// Runs are in step anyway.
+  /// The runs of a region are in step by themselves.
   static RegionOptions completed(const Engine& engine, RegionOptions options) {
     if (!options.ranks) {
       options.ranks = engine.options().tuning.ranks;
@@ -123,7 +123,7 @@ class RegionTuning {
     if (const std::string failure = share(told); !failure.empty()) {
       use_defaults(failure);
       result_.agreed.broken = true;
-      // Else the others' share may come to its end, and they would wait for this rank again.
+      // Otherwise the other ranks might finish the exchange and wait for this one again.
       options_.ranks->abort({RankFailure::Kind::aborted, {options_.ranks->rank()}, failure});
       return false;
     }

@@ -135,7 +135,7 @@ void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
 
 void RegionRunner::start(const ReadyKernel& ready, const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
-  // The problem is not the bucket's: what that allows may be too much for this one.
+  // The limits hold for the problem that is launched, not for its bucket.
   if (const auto why =
           what.launch_problem(ready.config, launch.problem, engine_.device()->info().limits);
       !why.empty())

@@ -41,7 +41,7 @@ class RegionSchedule {
 
   /// What came of that run. `shared[s]`: seconds of a site, the same on all ranks; 0: no rank
   /// launched it; infinite: its candidate failed on some rank. `own`: as this rank saw it, which
-  /// decides nothing. `wrong`: the results were.
+  /// decides nothing. `wrong`: the results were wrong.
   void ran(std::span<const float> shared, std::span<const float> own, bool wrong);
 
   enum class Fate {
@@ -51,7 +51,7 @@ class RegionSchedule {
     failed,
     wrong,           ///< disqualified
     wrong_together,  ///< with others, and none of them was wrong alone
-    not_launched     ///< runs did not come by its site
+    not_launched     ///< no run launched its site
   };
   Fate fate(std::size_t site, std::size_t candidate) const;
   /// Seconds of each candidate, infinite for what was not measured. A candidate that was not in

@@ -306,7 +306,7 @@ float RegionTrials::end_wanted(Deadline until) const {
   return why ? 1 + static_cast<float>(*why) : kGoOn;
 }
 
-/// During the sweep nobody comes back.
+/// In the sweep no candidate is needed again.
 void RegionTrials::forget_others(std::span<const RegionSchedule::Place> places,
                                  const RegionSchedule& schedule) {
   if (schedule.phase() != RegionSchedule::Phase::sweep) return;
@@ -316,7 +316,7 @@ void RegionTrials::forget_others(std::span<const RegionSchedule::Place> places,
     });
 }
 
-/// Of runs that are the region as it would be with nothing tuned, and as chosen.
+/// Keeps the times of runs with all defaults, and of runs with what was chosen.
 void RegionTrials::keep_seconds(std::span<const RegionSchedule::Place> places,
                                 const RegionSchedule& schedule,
                                 const RegionRunner::Outcome& outcome) {

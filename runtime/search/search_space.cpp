@@ -17,7 +17,7 @@ constexpr std::size_t kPairs = 1 << 12;
 constexpr int kSampleWalks = 16;
 constexpr int kStepsPerDimension = 32;
 constexpr std::uint64_t kCountingSeed = 1;
-/// Looks that an estimate is made of: a slow constraint may take a microsecond and more.
+/// Samples per estimate; a slow constraint may take a microsecond or more.
 constexpr double kCounted = 1 << 16;
 
 /// How uneven the steps between rising numbers are: deviation over mean.

@@ -30,8 +30,8 @@ class Strategy {
 struct SearchProblem {
   const SearchSpace& space;
   std::uint64_t seed = 1;
-  /// Evaluations that will be paid for; 0: nobody has said. Then a strategy ends when more would
-  /// hardly help (or, where it knows no such thing, when every allowed config was proposed).
+  /// Evaluations that will be paid for; 0: not limited. Then a strategy ends when more would hardly
+  /// help (or, if it cannot tell, when every allowed config was proposed).
   std::size_t budget = 0;
   /// A cost model's guess in seconds, right at best in its order; empty: there is none.
   std::function<double(std::span<const std::int64_t> config)> predicted = {};
@@ -47,7 +47,7 @@ constexpr std::size_t most_without_budget(std::size_t listed) noexcept {
 /// `default_strategy()` or a name of `strategy_names()`. @throws UserError on an unknown name; the
 /// message lists the known ones.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const SearchProblem& search);
-/// Nothing is made. An empty name means the default. @throws as make_strategy does on a name.
+/// Checks the name only. An empty name means the default. @throws as make_strategy does on a name.
 void check_strategy(const std::string& name);
 std::vector<std::string> strategy_names();
 /// The name of the one that wins on measured spaces.

@@ -24,7 +24,7 @@ RuntimeOptions completed(RuntimeOptions options) {
       if (const auto place = rank_place_from_environment())
         share = static_cast<unsigned>(std::max(1, place->local_size));
     } catch (const UserError&) {
-      // It is the communicator that knows its ranks: odd variables are none of its business.
+      // The communicator knows its own ranks; malformed launcher variables do not matter here.
     }
     options.compile_threads = std::max(1U, std::thread::hardware_concurrency() / share);
   }
@@ -77,12 +77,10 @@ std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kerne
 
 runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
                                   std::span<const std::int64_t> problem, const TuneOptions& asked,
-                                  bool for_launch,
-                                  std::optional<std::optional<runtime::Recall>> known) {
+                                  bool for_launch, const runtime::Read& known) {
   const TuneOptions tuning = with_ranks(asked);
   auto maker = this->maker(kernel, problem, tuning.seed);
-  if (!tuning.ranks)
-    return runtime::tune_alone(workshop_, *maker, tuning, for_launch, std::move(known));
+  if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch, known);
   const runtime::Subject subject{kernel, {problem.begin(), problem.end()}};
   runtime::BenchTrials::Makers makers;
   makers.push_back(std::move(maker));

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
-#include "runtime/tune/tuner.hpp"
+#include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
 
 namespace kiln::detail {
@@ -37,7 +37,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @throws as runtime::tune_together and runtime::tune_alone
   runtime::TuneOutcome tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                             const TuneOptions& options, bool for_launch = false,
-                            std::optional<std::optional<runtime::Recall>> known = {});
+                            const runtime::Read& known = {});
   /// Trials of a kernel on this engine's device; their data have this seed.
   std::unique_ptr<runtime::TrialMaker> maker(const KernelDefinition& kernel,
                                              std::span<const std::int64_t> problem,

@@ -5,6 +5,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
 #include "runtime/device/module_data.hpp"
+#include "runtime/device/resource_check.hpp"
 #include "runtime/measure/device_workload.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/kernel_loader.hpp"
@@ -246,7 +247,7 @@ class KernelHandle final : public detail::HandleCore {
   /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (chosen_) return load_or_warn(problem, default_config());
-    // An empty problem has nothing to be timed on; its bucket may still hold others.
+    // An empty problem launches nothing that could be timed; others in its bucket may.
     const bool nothing_to_do = runtime::empty(definition_.geometry(default_config(), problem));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
@@ -272,7 +273,7 @@ class KernelHandle final : public detail::HandleCore {
                          "the winner is missing, the default is used");
     }
     if (untuned) return load_or_warn(problem, default_config());
-    runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, true, known);
+    runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, true, {true, known});
     const Candidate& winner = tuned.result.winner();
     // The budget went in waiting: the default runs, and a later launch asks again.
     if (tuned.result.end == SearchEnd::seconds && winner.status == CandidateStatus::not_tried)
@@ -297,9 +298,9 @@ class KernelHandle final : public detail::HandleCore {
 
   /// As Engine::tune. What failed fails again at once with the same error, until the kernel's
   /// source or the options change, or the caller asks for a retry.
-  runtime::TuneOutcome tune_or_fail_again(
-      std::span<const std::int64_t> problem, const TuneOptions& options, bool for_launch,
-      std::optional<std::optional<runtime::Recall>> known = {}) {
+  runtime::TuneOutcome tune_or_fail_again(std::span<const std::int64_t> problem,
+                                          const TuneOptions& options, bool for_launch,
+                                          const runtime::Read& known = {}) {
     // The other ranks come to the agreement, whatever failed here.
     if (engine_->with_ranks(options).ranks)
       return engine_->tune(definition_, problem, options, for_launch);
@@ -309,7 +310,7 @@ class KernelHandle final : public detail::HandleCore {
     else if (const auto failed = problems_.failure(request))
       throw TuningFailedError(*failed);
     try {
-      return engine_->tune(definition_, problem, options, for_launch, std::move(known));
+      return engine_->tune(definition_, problem, options, for_launch, known);
     } catch (const TuningFailedError& error) {
       problems_.remember_failure(request, error);
       throw;

@@ -47,6 +47,8 @@ void KernelLoader::take_symbols(const KernelLoader& other) {
 }
 
 Symbol KernelLoader::symbol(const ReadyKernel& ready, std::string_view name) const try {
+  if (!ready.loaded)  // mode collect launches nothing in its place
+    throw UserError(format("its binary is missing, so `{}` cannot be reached", name));
   const ModuleVariable found = find_variable(*engine_->device(), *loaded(ready), name);
   using Owner = std::pair<std::shared_ptr<Device>, std::shared_ptr<const void>>;
   return {found.name, found.address, found.bytes, engine_->device().get(),

@@ -33,7 +33,7 @@ class KernelLoader {
   /// As Engine::make_ready, with what set_symbol() was given. @throws WrongSymbol
   std::variant<detail::ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
                                                   std::span<const std::int64_t> config);
-  /// The same, of a kernel that is loaded already, and whose module is as it was when loaded.
+  /// As load(), for a kernel that is loaded already and whose variables are untouched.
   detail::ReadyKernel adopt(std::span<const std::int64_t> problem,
                             std::span<const std::int64_t> config,
                             std::shared_ptr<const LoadedKernel> kernel);

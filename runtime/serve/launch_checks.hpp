@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kiln/definition.hpp"
+#include "kiln/detail/arguments.hpp"
 
 namespace kiln::runtime {
 

@@ -48,7 +48,8 @@ Problems::Outcome Problems::end(const Values& problem, Made made) {
   std::lock_guard lock(mutex_);
   if (auto* version = std::get_if<ReadyKernel>(&made)) {
     advance(problem, ProblemEvent::publish);
-    return &put_in_use(*version);
+    // The making knew nothing yet of what was chosen meanwhile.
+    return lives_.at(problem).chosen ? table_.find(problem) : &put_in_use(*version);
   }
   auto* missing = std::get_if<Missing>(&made);
   advance(problem, missing ? ProblemEvent::miss : ProblemEvent::give_up);
@@ -90,10 +91,13 @@ void Problems::advance(const Values& problem, ProblemEvent event) {
   Life& life = lives_[problem];
   const std::optional<ProblemState> after = next(life.state, event);
   if (!after)
-    throw InternalError(format("a problem that is '{}' has met with '{}', which cannot be",
-                               to_string(life.state), to_string(event)));
+    throw InternalError(format("event '{}' cannot happen to a problem that is '{}'",
+                               to_string(event), to_string(life.state)));
   life.state = *after;
-  if (event == ProblemEvent::begin || event == ProblemEvent::choose) life.missing.reset();
+  if (event == ProblemEvent::begin || event == ProblemEvent::choose) {
+    life.missing.reset();
+    life.chosen = event == ProblemEvent::choose;
+  }
 }
 
 ProblemState Problems::state(std::span<const std::int64_t> problem) const {

@@ -26,11 +26,11 @@ namespace kiln::runtime {
 /// make, or load a stand-in for, their own.
 class Problems {
  public:
-  struct GaveUp {};  ///< the time for the making went in waiting
-  /// How a making ends, unless by an exception.
+  struct GaveUp {};  ///< the time for it was spent waiting
+  /// How making a version ends, unless it throws.
   using Made = std::variant<detail::ReadyKernel, Missing, GaveUp>;
   using Work = std::function<Made()>;
-  /// What those get who asked for it. Where a version is in use it is always that.
+  /// What the callers get: the version in use, if there is one.
   using Outcome = std::variant<const detail::ReadyKernel*, Missing, GaveUp>;
 
   using Loaded = std::variant<detail::ReadyKernel, Missing>;
@@ -49,23 +49,24 @@ class Problems {
     return table_.find(problem, at_least);
   }
 
-  /// What `work` comes to, which only one thread per problem does at a time: the others get that
-  /// one's outcome. With If::not_in_use, `work` is not done where a version is in use.
+  /// Runs `work`, one thread per problem at a time; the others wait for its outcome. With
+  /// If::not_in_use, nothing is done where a version is in use.
   /// @throws what `work` throws
   Outcome make(std::span<const std::int64_t> problem, const Work& work, If when = If::not_in_use);
-  /// The same, but nothing at once while another thread is at it.
+  /// As make(), but returns nothing at once if another thread is making the problem.
   std::optional<Outcome> try_make(std::span<const std::int64_t> problem, const Work& work,
                                   If when = If::not_in_use);
 
-  /// What is served with at least that standing, or else what `load` loads, which only one thread
-  /// does at a time. @throws what `load` throws
+  /// What is served with at least that standing. If there is nothing, `load` is called, by one
+  /// thread at a time. @throws what `load` throws
   StandIn stand_in(std::span<const std::int64_t> problem, Standing standing, const Load& load);
 
-  /// The version, or the one that is in use if it has the same config, is in use from now on.
+  /// Puts the version in use, unless the one in use has the same config. A version that is being
+  /// made meanwhile does not replace it.
   const detail::ReadyKernel& choose(detail::ReadyKernel version);
 
   ProblemState state(std::span<const std::int64_t> problem) const;
-  /// In the states `missing`: what is.
+  /// What is missing, in the two `missing` states.
   std::optional<Missing> missing(std::span<const std::int64_t> problem) const;
 
   /// With ranks: the config that they chose together, whether it could be loaded here or not.
@@ -81,6 +82,7 @@ class Problems {
     ProblemState state = ProblemState::unknown;
     std::optional<Missing> missing;
     std::optional<Values> agreed;
+    bool chosen = false;  ///< since the making that is going on began
   };
 
   Outcome work_alone(const Values& problem, const Work& work, If when);

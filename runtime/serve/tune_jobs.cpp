@@ -9,6 +9,8 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/device/resource_check.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
@@ -78,8 +80,8 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   results.resize(jobs.size());
   std::vector<std::size_t> left(jobs.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
-  // What the first of several handles of a kernel was chosen may not do for another one, whose
-  // functions differ. It is asked about by itself then, on all ranks alike.
+  // A config that was chosen for one handle may not suit another handle of the same kernel, whose
+  // functions differ. That one is then agreed on by itself, on all ranks alike.
   while (!left.empty()) {
     std::vector<runtime::Subject> subjects;
     runtime::BenchTrials::Makers makers;
@@ -111,8 +113,8 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
     }
     left = std::move(others);
   }
-  // All of it was agreed on: what one kernel fails at here must not let this rank ask the others
-  // about the next one again.
+  // Everything is agreed. If one kernel fails here, this rank must not ask the others about the
+  // next one again.
   std::exception_ptr failed;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     try {

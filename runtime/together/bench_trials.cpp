@@ -38,8 +38,7 @@ std::string BenchTrials::ready(std::size_t subject, const Values& config) {
   if (const auto* missing = std::get_if<Missing>(&build.outcome)) return missing->explain();
   try {
     if (std::string why = maker.try_to_load(config, build); !why.empty()) return why;
-    // Once others are in a launch, it is too late to find that there is no memory for it here.
-    if (options_.together.lockstep) get_ready_for_steps(subject);
+    if (options_.together.lockstep) return refusal_in_step(subject, config, build);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
@@ -131,6 +130,18 @@ void BenchTrials::get_ready_for_steps(std::size_t subject) {
   std::lock_guard lock(data_mutex_);
   // In step, ranks would wait for each other's references.
   alone_with_data(subject).bench().expect();
+}
+
+/// Once other ranks are in a launch, it is too late to find that this rank cannot make it: that its
+/// bench refuses the trial, or has no memory for the data.
+std::string BenchTrials::refusal_in_step(std::size_t subject, const Values& config,
+                                         const Build& build) {
+  get_ready_for_steps(subject);
+  std::lock_guard lock(data_mutex_);
+  TrialMaker& maker = alone_with_data(subject);
+  const auto loaded = maker.bench().load(maker.trial(config, build));
+  const auto* refusal = std::get_if<Refusal>(&loaded);
+  return refusal ? refusal->reason : std::string();
 }
 
 Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {

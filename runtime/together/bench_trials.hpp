@@ -38,6 +38,7 @@ class BenchTrials final : public Trials {
                   double seconds);
   TrialMaker& alone_with_data(std::size_t subject);
   void get_ready_for_steps(std::size_t subject);
+  std::string refusal_in_step(std::size_t subject, const Values& config, const Build& build);
 
   const Makers makers_;
   const TuneOptions& options_;

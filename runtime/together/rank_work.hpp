@@ -15,8 +15,8 @@
 
 namespace kiln::runtime {
 
-/// While one of these lives on a thread, its launches ask no ranks what to choose: they are at it,
-/// and not all of them measure the same.
+/// While one of these lives on a thread, launches there ask no other rank what to choose: the ranks
+/// are measuring, and not all of them measure the same candidates.
 class MeasuringTogether {
  public:
   MeasuringTogether() noexcept { ++depth(); }

@@ -15,9 +15,9 @@ TuneOptions with_ranks(const RuntimeOptions& common, TuneOptions options);
 
 /// One result per subject, chosen together with `options.ranks` (the runtime's, if null; alone, if
 /// that is null, too) by the protocol of runtime/ranks: from the store if every rank has the same
-/// there, else measured by `trials`. Saved once per store. Where nothing may be measured, ranks
-/// that have not the same use defaults. Fills in RankReport. A collective call: every rank makes it
-/// with the same subjects.
+/// there, else measured by `trials`. Saved once per store. Where nothing may be measured, ranks with
+/// different records use defaults. Fills in RankReport. A collective call: every rank makes it with
+/// the same subjects.
 /// @throws UserError on options that make no sense; a rank that fails is no exception.
 std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
                                       const TuneOptions& options, Trials& trials,

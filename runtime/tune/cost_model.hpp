@@ -15,7 +15,8 @@
 
 namespace kiln::runtime {
 
-/// Refers to what is tuned and to the problem; they must outlive it. Pure; safe from several threads.
+/// Refers to what is tuned and to the problem; they must outlive it. Pure; safe from several
+/// threads.
 class CostModel {
  public:
   CostModel(const detail::Tunable& subject, std::span<const std::int64_t> problem,

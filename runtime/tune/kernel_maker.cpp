@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/tune/tuner.hpp"
+#include "runtime/device/resource_check.hpp"
 
 namespace kiln::runtime {
 

@@ -25,7 +25,7 @@ class RecordBook {
   RecordBook(std::shared_ptr<cache::Store> store, std::shared_ptr<Device> device, Builder& builder,
              bool may_compile);
 
-  /// Under which a result of this problem is kept.
+  /// The key under which this problem's result is kept.
   Key key(const detail::Tunable& subject, std::span<const std::int64_t> problem);
   /// What the store, or what was shipped with the program, remembers of this problem.
   std::optional<Recall> recall(const detail::Tunable& subject,

@@ -274,12 +274,12 @@ class TuningRun {
            queue.longest_build() == 0;
   }
 
-  /// One that would outlast the budget is not begun.
+  /// A build that would outlast the budget is not begun.
   bool time_for_build(const BuildQueue& queue) const {
     return search_deadline_.left() >= queue.longest_build();
   }
 
-  /// Nothing that costs no compile to refuse is compiled.
+  /// A config that can be refused without compiling it is not compiled.
   void submit(BuildQueue& queue, const Values& config) {
     const std::size_t index = candidates_.add(config);
     if (auto refused = rejection(config)) {
@@ -427,10 +427,6 @@ class TuningRun {
 };
 
 }  // namespace
-
-bool empty(const LaunchGeometry& g) noexcept {
-  return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0;
-}
 
 void check(const TuneOptions& options) {
   for (const double limit : {options.max_seconds, options.target_seconds})

@@ -13,17 +13,14 @@
 
 namespace kiln::runtime {
 
-/// A problem with nothing to do.
-bool empty(const LaunchGeometry& geometry) noexcept;
-
 /// @throws UserError on a limit that is no number of seconds or a strategy that does not exist.
 void check(const TuneOptions& options);
 
-/// Whether a stored answer suffices: it is what the search that is asked for would at best come to.
-/// A launch is content with an unfinished one.
+/// Whether a stored answer is as good as what the requested search could find. A launch is content
+/// with the answer of an unfinished search.
 bool answers(const Recall& recall, const TuneOptions& options, bool for_launch);
 
-/// Adds candidates of an earlier run that this one has not come to.
+/// Adds the candidates of an earlier run that this run has not tried.
 void add_missing(TuneResult& result, const TuneResult& earlier);
 
 /// What a tuning run may start from, and what it reports to.
@@ -49,13 +46,15 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
 
 struct TuneOutcome {
   TuneResult result;
-  /// The winner as it was loaded to be timed, for launches to go on with; null: it has to be loaded.
+  /// The winner as it was loaded to be timed, for launches to go on with; null: it has to be loaded
+  /// anew.
   std::shared_ptr<LoadedKernel> module{};
 };
 
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
-/// The maker keeps its bench for the next run. @throws UserError on a space or workload that makes no sense, TuningFailedError when no
-/// candidate can be used, EnvironmentError when the device or compiler fails as a whole.
+/// The maker keeps its bench for the next run. @throws UserError on a space or workload that makes no
+/// sense, TuningFailedError when no candidate can be used, EnvironmentError when the device or
+/// compiler fails as a whole.
 TuneOutcome tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context);
 
 }  // namespace kiln::runtime

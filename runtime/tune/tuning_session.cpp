@@ -19,10 +19,10 @@ namespace {
 
 /// Winners of other problems and devices that a search tries first.
 constexpr std::size_t kStarts = 3;
-/// What a search gets at least whose budget went in waiting: enough for the default.
+/// The least that a search gets when waiting used up its budget: enough for the default.
 constexpr double kLeastSeconds = 1e-3;
-/// Of a launch's budget, the part that may go in waiting. One that begins later would find little,
-/// and launches are content with what was found.
+/// The part of a launch's budget that may be spent waiting. A search that begins later would find
+/// little, and launches are content with what was found.
 constexpr double kMostWaiting = 0.5;
 
 bool has_winner(const TuneResult& result) {
@@ -44,8 +44,8 @@ class Session {
         deadline_(waits_ ? TimeLimit(options.max_seconds * (for_launch ? kMostWaiting : 1), start_)
                          : TimeLimit::already_passed()) {}
 
-  TuneOutcome run(std::optional<std::optional<Recall>> known) {
-    known_ = known ? *std::move(known) : recall();
+  TuneOutcome run(const Read& known) {
+    known_ = known.done ? known.recall : recall();
     if (known_ && (answered() || !workshop_.may_compile())) return {known_->result};
     if (!workshop_.may_compile())
       throw UserError(
@@ -88,11 +88,11 @@ class Session {
   TuneResult waited_in_vain() const {
     const bool stopped = options_.stop.stop_requested();
     const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
-    TuneResult result = known_
-                            ? known_->result
-                            : not_tuned(subject_, problem_, workshop_.device()->info(), end,
-                                        stopped ? "the run was stopped before"
-                                                : "the budget went in waiting for another tuning");
+    TuneResult result =
+        known_ ? known_->result
+               : not_tuned(subject_, problem_, workshop_.device()->info(), end,
+                           stopped ? "the run was stopped before"
+                                   : "the budget was spent waiting for another tuning");
     result.end = end;
     result.wall_seconds = seconds_since(start_);
     return result;
@@ -173,9 +173,9 @@ class Session {
 }  // namespace
 
 TuneOutcome tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
-                       bool for_launch, std::optional<std::optional<Recall>> known) {
+                       bool for_launch, const Read& known) {
   check(options);
-  return Session(workshop, maker, options, for_launch).run(std::move(known));
+  return Session(workshop, maker, options, for_launch).run(known);
 }
 
 TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions& options) {

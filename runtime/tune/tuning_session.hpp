@@ -7,15 +7,20 @@
 
 namespace kiln::runtime {
 
+/// What a caller has read of a problem's record, a moment ago; by default it has not read any.
+struct Read {
+  bool done = false;
+  std::optional<Recall> recall{};  ///< nothing: there is none
+};
+
 /// From the store if that answers the request, else measured and remembered. A launch is content
 /// with an unfinished search. The budget begins now: it covers waiting for other tunings, of other
 /// threads and processes. A launch waits for half of it at most, so that there is something left to
 /// tune with; where WhileBusy says so, it does not wait at all. When the time ends in waiting, the
 /// result is what is known, else the default, not tried. Without ranks: see together/.
-/// `known`: what the caller has read of the problem's record a moment ago, or that there is none.
 /// @throws UserError where the mode forbids to tune; as runtime::tune
 TuneOutcome tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
-                       bool for_launch, std::optional<std::optional<Recall>> known = {});
+                       bool for_launch, const Read& known = {});
 
 /// Verifies and times the default config alone, and remembers nothing.
 /// @throws UserError where the mode forbids to time; as runtime::tune

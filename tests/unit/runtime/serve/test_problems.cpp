@@ -189,6 +189,9 @@ TEST_CASE("what was chosen while a problem was made is what its launches get",
   SECTION("and the making fails") {
     CHECK_THROWS_AS(problems.make(kProblem, choosing(fails())), std::runtime_error);
   }
+  SECTION("and the making comes to something else") {
+    CHECK(kernel_of(problems.make(kProblem, choosing(publishes(6)))) == chosen);
+  }
   SECTION("and the making comes to the same") {
     CHECK(kernel_of(problems.make(kProblem, choosing(publishes(5)))) == chosen);
   }

@@ -111,6 +111,7 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
       if (entry == "k<8, 0>") throw EnvironmentError("refused");
     };
   }
+  SECTION("its bench refuses it") { job[1].of(8).resources.max_threads = 4; }
   SECTION("it is wrong") {
     job[1].of(8).run = [](void** args) { (*static_cast<float**>(args[0]))[0] = -1; };
   }

@@ -63,7 +63,7 @@ TEST_CASE("a budget covers waiting for another problem's tuning", "[runtime][bud
   CHECK_FALSE(result.complete);
   CHECK(result.winner().status == CandidateStatus::not_tried);
   CHECK(result.winner().config == Values{2, 0});
-  CHECK(result.winner().reason == "the budget went in waiting for another tuning");
+  CHECK(result.winner().reason == "the budget was spent waiting for another tuning");
   CHECK(result.wall_seconds >= 0.05);
   other.release();
   const TuneResult later = handle.tune({60});
