@@ -10,7 +10,6 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
-#include "runtime/device/resource_check.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
