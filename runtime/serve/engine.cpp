@@ -5,7 +5,6 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
-#include "runtime/device/resource_check.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -41,11 +40,6 @@ void check_roots(cache::Store& store, Mode mode) {
   if (!store.has_roots())
     throw UserError(
         "a frozen runtime needs a bundle: name it in StoreOptions::roots or KILN_ROOTS");
-}
-
-void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
-  static_cast<const runtime::Device*>(ready.device)
-      ->launch(*static_cast<const runtime::LoadedKernel*>(ready.loaded), geometry, stream, args);
 }
 
 }  // namespace
@@ -86,38 +80,6 @@ runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
   makers.push_back(std::move(maker));
   runtime::BenchTrials trials(std::move(makers), tuning);
   return {runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front()};
-}
-
-std::variant<ReadyKernel, Missing> Engine::make_ready(const KernelDefinition& kernel,
-                                                      std::span<const std::int64_t> problem,
-                                                      std::span<const std::int64_t> config) {
-  const LaunchGeometry geometry = kernel.geometry(config, problem);
-  const std::string impossible = runtime::launch_problem(geometry, device()->info().limits);
-  if (!impossible.empty())
-    throw UserError(format("kernel {} with {} for {}: {}", kernel.name,
-                           kernel.space.describe(config), kernel.describe_problem(problem),
-                           impossible));
-  runtime::Build build = builder().build(kernel, config, device()->info().target);
-  if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
-    throw CompileError(std::move(*failure));
-  if (auto* missing = std::get_if<Missing>(&build.outcome)) {
-    want(kernel, problem, config);
-    return std::move(*missing);
-  }
-  return ready(problem, config, device()->load(*build.binary(), geometry.shared_bytes));
-}
-
-ReadyKernel Engine::ready(std::span<const std::int64_t> problem,
-                          std::span<const std::int64_t> config,
-                          std::shared_ptr<const runtime::LoadedKernel> loaded) const {
-  ReadyKernel ready;
-  ready.problem.assign(problem.begin(), problem.end());
-  ready.config.assign(config.begin(), config.end());
-  ready.device = device().get();
-  ready.loaded = loaded.get();
-  ready.owner = std::move(loaded);
-  ready.start = start;
-  return ready;
 }
 
 void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

@@ -7,7 +7,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "kiln/runtime.hpp"
@@ -44,14 +43,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                              std::uint64_t seed);
   /// `options` with the runtime's ranks, where it names none.
   TuneOptions with_ranks(TuneOptions options) const;
-  /// Builds and loads one instance, or says what is missing. @throws CompileError when its template
-  /// does not compile.
-  std::variant<ReadyKernel, Missing> make_ready(const KernelDefinition& kernel,
-                                                std::span<const std::int64_t> problem,
-                                                std::span<const std::int64_t> config);
-  /// A kernel that is loaded already.
-  ReadyKernel ready(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
-                    std::shared_ptr<const runtime::LoadedKernel> loaded) const;
+  /// Notes that an instance is missing, for wanted().
+  void want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+            std::span<const std::int64_t> config);
 
   /// Whether another thread is tuning anything.
   bool busy() const noexcept { return workshop_.turn().is_anothers(); }
@@ -65,9 +59,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void log(LogLevel level, const std::string& text) const { workshop_.log(level, text); }
 
  private:
-  void want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-            std::span<const std::int64_t> config);
-
   runtime::Workshop workshop_;
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;

@@ -157,7 +157,7 @@ class KernelHandle final : public detail::HandleCore {
     std::shared_ptr<runtime::ModuleData> data;
     if (workload.has_variables()) {
       // What the program has in them stays: a module of its own is filled for this.
-      const auto own = engine_->make_ready(definition_, problem, ready.config);
+      const auto own = loader_.load_fresh(problem, ready.config);
       if (const auto* missing = std::get_if<Missing>(&own)) throw MissingError(*missing);
       kernel = runtime::KernelLoader::loaded(std::get<ReadyKernel>(own));
       data = workload.module_data(kernel, ready.config);

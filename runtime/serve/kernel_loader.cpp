@@ -4,15 +4,57 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/module_data.hpp"
+#include "runtime/device/resource_check.hpp"
 
 namespace kiln::runtime {
 
 using detail::format;
 using detail::ReadyKernel;
 
+namespace {
+
+void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
+  static_cast<const Device*>(ready.device)
+      ->launch(*static_cast<const LoadedKernel*>(ready.loaded), geometry, stream, args);
+}
+
+ReadyKernel ready_kernel(std::span<const std::int64_t> problem,
+                         std::span<const std::int64_t> config, const Device& device,
+                         std::shared_ptr<const LoadedKernel> kernel) {
+  ReadyKernel ready;
+  ready.problem.assign(problem.begin(), problem.end());
+  ready.config.assign(config.begin(), config.end());
+  ready.device = &device;
+  ready.loaded = kernel.get();
+  ready.owner = std::move(kernel);
+  ready.start = start;
+  return ready;
+}
+
+}  // namespace
+
+std::variant<ReadyKernel, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
+                                                            std::span<const std::int64_t> config) {
+  Device& device = *engine_->device();
+  const LaunchGeometry geometry = definition_.geometry(config, problem);
+  const std::string impossible = launch_problem(geometry, device.info().limits);
+  if (!impossible.empty())
+    throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
+                           definition_.space.describe(config),
+                           definition_.describe_problem(problem), impossible));
+  Build build = engine_->builder().build(definition_, config, device.info().target);
+  if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    throw CompileError(std::move(*failure));
+  if (auto* missing = std::get_if<Missing>(&build.outcome)) {
+    engine_->want(definition_, problem, config);
+    return std::move(*missing);
+  }
+  return ready_kernel(problem, config, device, device.load(*build.binary(), geometry.shared_bytes));
+}
+
 std::variant<ReadyKernel, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
                                                       std::span<const std::int64_t> config) {
-  auto made = engine_->make_ready(definition_, problem, config);
+  auto made = load_fresh(problem, config);
   if (const auto* ready = std::get_if<ReadyKernel>(&made)) fill_symbols(*ready);
   return made;
 }
@@ -20,7 +62,7 @@ std::variant<ReadyKernel, Missing> KernelLoader::load(std::span<const std::int64
 ReadyKernel KernelLoader::adopt(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
                                 std::shared_ptr<const LoadedKernel> kernel) {
-  ReadyKernel ready = engine_->ready(problem, config, std::move(kernel));
+  ReadyKernel ready = ready_kernel(problem, config, *engine_->device(), std::move(kernel));
   fill_symbols(ready);
   return ready;
 }

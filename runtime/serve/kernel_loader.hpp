@@ -30,7 +30,12 @@ class KernelLoader {
   KernelLoader(std::shared_ptr<detail::Engine> engine, const KernelDefinition& definition)
       : engine_(std::move(engine)), definition_(definition) {}
 
-  /// As Engine::make_ready, with what set_symbol() was given. @throws WrongSymbol
+  /// Builds and loads one config, or says what is missing, which is noted as wanted. Its variables
+  /// hold what the source says. @throws CompileError when its template does not compile, UserError
+  /// when the device could not launch it
+  std::variant<detail::ReadyKernel, Missing> load_fresh(std::span<const std::int64_t> problem,
+                                                        std::span<const std::int64_t> config);
+  /// The same, with what set_symbol() was given. @throws also WrongSymbol
   std::variant<detail::ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
                                                   std::span<const std::int64_t> config);
   /// As load(), for a kernel that is loaded already and whose variables are untouched.

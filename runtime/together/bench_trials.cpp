@@ -50,7 +50,7 @@ std::string BenchTrials::ready(std::size_t subject, const Values& config) {
 /// Of `configs` alone. A kernel without a reference is held against its default's outputs.
 TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> configs, bool decides,
                              double seconds) {
-  TrialMaker& maker = alone_with_data(subject);
+  TrialMaker& maker = maker_with_data(subject);
   TuneOptions options = options_;
   options.max_evaluations = 0;
   options.target_seconds = 0;
@@ -120,7 +120,7 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
 }
 
 /// Data are kept of the latest subject alone: they are large.
-TrialMaker& BenchTrials::alone_with_data(std::size_t subject) {
+TrialMaker& BenchTrials::maker_with_data(std::size_t subject) {
   if (const std::size_t before = std::exchange(data_of_, subject); before != subject)
     makers_[before]->drop_bench();
   return *makers_[subject];
@@ -129,7 +129,7 @@ TrialMaker& BenchTrials::alone_with_data(std::size_t subject) {
 void BenchTrials::get_ready_for_steps(std::size_t subject) {
   std::lock_guard lock(data_mutex_);
   // In step, ranks would wait for each other's references.
-  alone_with_data(subject).bench().expect();
+  maker_with_data(subject).bench().expect();
 }
 
 /// Once other ranks are in a launch, it is too late to find that this rank cannot make it: that its
@@ -138,7 +138,7 @@ std::string BenchTrials::refusal_in_step(std::size_t subject, const Values& conf
                                          const Build& build) {
   get_ready_for_steps(subject);
   std::lock_guard lock(data_mutex_);
-  TrialMaker& maker = alone_with_data(subject);
+  TrialMaker& maker = maker_with_data(subject);
   const auto loaded = maker.bench().load(maker.trial(config, build));
   const auto* refusal = std::get_if<Refusal>(&loaded);
   return refusal ? refusal->reason : std::string();

@@ -36,7 +36,7 @@ class BenchTrials final : public Trials {
  private:
   TuneResult tune(std::size_t subject, std::span<const Values> configs, bool decides,
                   double seconds);
-  TrialMaker& alone_with_data(std::size_t subject);
+  TrialMaker& maker_with_data(std::size_t subject);
   void get_ready_for_steps(std::size_t subject);
   std::string refusal_in_step(std::size_t subject, const Values& config, const Build& build);
 

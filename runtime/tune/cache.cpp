@@ -13,7 +13,7 @@ Cache::Cache(StoreOptions options) : store_(std::make_shared<cache::Store>(std::
 std::optional<TuneResult> Cache::result(const StoreEntry& entry) const {
   if (entry.kind != EntryKind::record) return {};
   const auto record = store_->find_record(entry.key);
-  return record ? runtime::result_of(*record, entry.key) : std::nullopt;
+  return record ? runtime::result_in(*record, entry.key) : std::nullopt;
 }
 
 StoreStatistics Cache::stats() const { return store_->stats(); }

@@ -122,7 +122,8 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
   return key.finish();
 }
 
-json to_json(const TuneResult& result, const Tunable& subject, std::span<const Version> versions) {
+json record_json(const TuneResult& result, const Tunable& subject,
+                 std::span<const Version> versions) {
   json record = result_json(result), software = json::object();
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
@@ -142,7 +143,7 @@ json to_json(const TuneResult& result, const Tunable& subject, std::span<const V
   return record;
 }
 
-std::optional<TuneResult> result_of(const json& record, const Key& key) try {
+std::optional<TuneResult> result_in(const json& record, const Key& key) try {
   std::vector<std::string> fields;
   for (const KeyField& field : key.fields)
     if (field.name.starts_with(kProblemField))
@@ -152,9 +153,9 @@ std::optional<TuneResult> result_of(const json& record, const Key& key) try {
   return {};
 }
 
-std::optional<Recall> from_json(const json& record, const Tunable& subject,
-                                std::span<const std::int64_t> problem, const DeviceInfo& device,
-                                std::span<const Version> versions) try {
+std::optional<Recall> recall_from(const json& record, const Tunable& subject,
+                                  std::span<const std::int64_t> problem, const DeviceInfo& device,
+                                  std::span<const Version> versions) try {
   for (const Version& v : versions)
     if (v.rule == Version::Rule::retune && record.at("versions").at(v.name).at("value") != v.value)
       return {};

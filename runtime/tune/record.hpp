@@ -27,8 +27,8 @@ struct Version {
   Rule rule = Rule::ignore;
 };
 
-nlohmann::json to_json(const TuneResult& result, const detail::Tunable& subject,
-                       std::span<const Version> versions);
+nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subject,
+                           std::span<const Version> versions);
 
 /// What a record says, in terms of today's space.
 struct Recall {
@@ -40,13 +40,13 @@ struct Recall {
 /// Nothing when the record is not one of ours, when a version's rule says so, or when it names
 /// other parameters, another default, or a winner that is no longer in the space or is launched
 /// otherwise today. Such candidates are dropped. Never throws on account of the record's content.
-std::optional<Recall> from_json(const nlohmann::json& record, const detail::Tunable& subject,
-                                std::span<const std::int64_t> problem, const DeviceInfo& device,
-                                std::span<const Version> versions);
+std::optional<Recall> recall_from(const nlohmann::json& record, const detail::Tunable& subject,
+                                  std::span<const std::int64_t> problem, const DeviceInfo& device,
+                                  std::span<const Version> versions);
 
 /// What a record says, in its own terms; `key` tells the order of the problem's fields. Nothing
 /// when it is not one of ours. Never throws on account of the record's content.
-std::optional<TuneResult> result_of(const nlohmann::json& record, const Key& key);
+std::optional<TuneResult> result_in(const nlohmann::json& record, const Key& key);
 
 /// A result that says what was asked and has no candidate yet.
 TuneResult empty_result(const detail::Tunable& subject, std::span<const std::int64_t> problem,

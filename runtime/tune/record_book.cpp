@@ -57,7 +57,7 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
   const Key key = record_key(subject, problem, device_->info(), source);
   if (own_key)
     if (const auto record = store_->find_record(key))
-      if (auto known = from_json(*record, subject, problem, device_->info(), versions(subject)))
+      if (auto known = recall_from(*record, subject, problem, device_->info(), versions(subject)))
         return known;
   // What was shipped with the program was tuned for it, whatever compiler is here.
   const auto same_source = [&](const Key& found) { return !own_key || found == key; };
@@ -66,14 +66,14 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
     const auto text = found->payload.view();
     const auto record = nlohmann::json::parse(
         std::string_view(reinterpret_cast<const char*>(text.data()), text.size()), nullptr, false);
-    return from_json(record, subject, problem, device_->info(), {});
+    return recall_from(record, subject, problem, device_->info(), {});
   }
   return {};
 }
 
 void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResult& result,
                           std::span<const Version> versions) {
-  const nlohmann::json record = to_json(result, subject, versions);
+  const nlohmann::json record = record_json(result, subject, versions);
   store_->put_record(key, record);
   starting_points_.add(key, record);
 }

@@ -350,7 +350,8 @@ TEST_CASE("a file overwritten in place gives misses, not the other's entries", "
   CHECK_FALSE(bundle->verify().ok());
 }
 
-TEST_CASE("many threads read one bundle while it is replaced again and again", "[cache][bundle]") {
+TEST_CASE("many threads read one bundle while it is replaced again and again",
+          "[cache][bundle][race]") {
   const TemporaryDirectory folder;
   const fs::path path = folder.path() / "a";
   std::vector<Content> contents;

@@ -30,10 +30,10 @@ struct Made {
     bench.seconds(8, 0.5e-3);
     bench.of(1).compile_log = "error: \"quoted\"\nline \xff two";
     result = test::tune_kernel(bench, kernel, kProblem);
-    record = to_json(result, kernel, kVersions);
+    record = record_json(result, kernel, kVersions);
   }
   std::optional<Recall> read(const json& j, const KernelDefinition& k) const {
-    return from_json(j, k, kProblem, bench.device->info(), kVersions);
+    return recall_from(j, k, kProblem, bench.device->info(), kVersions);
   }
   std::optional<Recall> read(const json& j) const { return read(j, kernel); }
 };
@@ -59,7 +59,7 @@ TEST_CASE("a record says without its kernel what was found", "[runtime][record][
   Made m;
   const Key key = record_key(m.kernel, kProblem, m.bench.device->info(), {});
   const json text = json::parse(m.record.dump(-1, ' ', false, json::error_handler_t::replace));
-  const auto read = result_of(text, key);
+  const auto read = result_in(text, key);
   REQUIRE(read);
   CHECK(read->kernel == "doubling");
   CHECK(read->problem_fields == m.kernel.problem_fields);
@@ -72,9 +72,9 @@ TEST_CASE("a record says without its kernel what was found", "[runtime][record][
   CHECK(read->from_store);
   for (const json& other : {json(), json(7), json("x"), json::array()})
     mutate(m.record, other, [&](const json& record, const std::string&) {
-      CHECK_NOTHROW(result_of(record, key));  // whatever a record says
+      CHECK_NOTHROW(result_in(record, key));  // whatever a record says
     });
-  CHECK_FALSE(result_of(json::object(), key));
+  CHECK_FALSE(result_in(json::object(), key));
 }
 
 TEST_CASE("enumerators are shown by their names", "[runtime][record]") {
@@ -88,7 +88,7 @@ TEST_CASE("enumerators are shown by their names", "[runtime][record]") {
   kernel.space = named;
   const TuneResult result = test::tune_kernel(bench, kernel, kProblem);
   CHECK(result.describe(result.winner()).find(",b=plain") != std::string::npos);
-  const auto read = result_of(to_json(result, kernel, {}),
+  const auto read = result_in(record_json(result, kernel, {}),
                               record_key(kernel, kProblem, bench.device->info(), {}));
   REQUIRE(read);
   CHECK(read->describe(read->winner()) == result.describe(result.winner()));
@@ -263,7 +263,7 @@ TEST_CASE("versions: each by its rule", "[runtime][record]") {
   const auto with = [&](const char* compiler, const char* driver) {
     const std::vector<Version> today{{"compiler", compiler, Version::Rule::retune},
                                      {"driver", driver, Version::Rule::ignore}};
-    return from_json(m.record, m.kernel, kProblem, m.bench.device->info(), today).has_value();
+    return recall_from(m.record, m.kernel, kProblem, m.bench.device->info(), today).has_value();
   };
   CHECK(with("nvrtc 13.0", "580.65"));
   CHECK(with("nvrtc 13.0", "590.01"));
@@ -271,9 +271,9 @@ TEST_CASE("versions: each by its rule", "[runtime][record]") {
   // A version that the record does not know of yet.
   std::vector<Version> more = kVersions;
   more.push_back({"toolkit", "13", Version::Rule::ignore});
-  CHECK(from_json(m.record, m.kernel, kProblem, m.bench.device->info(), more));
+  CHECK(recall_from(m.record, m.kernel, kProblem, m.bench.device->info(), more));
   more.back().rule = Version::Rule::retune;
-  CHECK_FALSE(from_json(m.record, m.kernel, kProblem, m.bench.device->info(), more));
+  CHECK_FALSE(recall_from(m.record, m.kernel, kProblem, m.bench.device->info(), more));
 }
 
 TEST_CASE("spaces change", "[runtime][record]") {
