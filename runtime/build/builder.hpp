@@ -71,7 +71,7 @@ class Builder {
   std::optional<Digest> kernel_source(const KernelDefinition& kernel);
 
   codegen::Compiler& compiler(Target::Kind kind);
-  /// How many builds are wanted at once, by those who build many.
+  /// How many builds a caller that has many should run at once.
   unsigned threads() const noexcept { return threads_; }
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 

@@ -178,11 +178,11 @@ class Core final : public FunctionCore {
     // One problem of a function at a time: two would disturb each other's clocks.
     std::lock_guard lock(tuning_);
     struct OnThisThread {
-      explicit OnThisThread(std::atomic<std::thread::id>& who) : who_(who) {
-        who_ = std::this_thread::get_id();
+      explicit OnThisThread(std::atomic<std::thread::id>& owner) : owner_(owner) {
+        owner_ = std::this_thread::get_id();
       }
-      ~OnThisThread() { who_ = std::thread::id(); }
-      std::atomic<std::thread::id>& who_;
+      ~OnThisThread() { owner_ = std::thread::id(); }
+      std::atomic<std::thread::id>& owner_;
     } const mine(tuning_thread_);
     const std::string subject =
         format("{} {}", function_.name, problem_text(function_.problem_fields, problem));

@@ -1,9 +1,9 @@
 // A problem's life: its states, what can happen to it, and the one table of what follows from what.
 //
-// A state says who works on a problem and what launches of it get. Kernels, functions and regions
-// only differ in when they let something happen. What serving adds later are rows and columns of
-// the same table: a making in the background, a version that was tuned but not committed, a sealed
-// runtime, a stand-in that a captured graph holds.
+// A state says whether a thread is making a problem, and what launches of the problem get. Kernels,
+// functions and regions differ only in when they raise events. What serving adds later becomes rows
+// and columns of the same table: making in the background, a version that was tuned but not
+// committed, a sealed runtime, a stand-in that a captured graph holds.
 #pragma once
 
 #include <array>

@@ -1,23 +1,9 @@
-#include <random>
-
 #include "kiln_test.hpp"
 #include "tuning_model.hpp"
+#include "unit/runtime/ranks/some_costs.hpp"
 
 using namespace sim;
-
-namespace {
-
-std::vector<Cost> some_costs(std::size_t count) {
-  std::mt19937 random(7);
-  std::vector<Cost> costs(count);
-  for (Cost& c : costs) {
-    c.compile = 0.02F + static_cast<float>(random() % 1000) / 2000;
-    c.run = 0.01F + static_cast<float>(random() % 1000) / 5000;
-  }
-  return costs;
-}
-
-}  // namespace
+using kiln::test::some_costs;
 
 TEST_CASE("sharded tuning falls with the ranks until the finals and exchanges remain", "[sim]") {
   const auto costs = some_costs(1000);

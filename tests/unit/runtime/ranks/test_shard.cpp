@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <random>
 
 #include "kiln_test.hpp"
-#include "runtime/ranks/shard.hpp"
+#include "unit/runtime/ranks/some_costs.hpp"
 
 using namespace kiln::runtime::ranks;
+using kiln::test::some_costs;
 
 namespace {
 
@@ -18,16 +18,6 @@ std::vector<double> finishes(std::span<const Cost> costs, const ShardOptions& op
   std::vector<double> all;
   for (const Cost& c : sums) all.push_back(finish(c.compile, c.run, options));
   return all;
-}
-
-std::vector<Cost> some_costs(std::size_t count) {
-  std::mt19937 random(7);
-  std::vector<Cost> costs(count);
-  for (Cost& c : costs) {
-    c.compile = 0.02F + static_cast<float>(random() % 1000) / 2000;
-    c.run = 0.01F + static_cast<float>(random() % 1000) / 5000;
-  }
-  return costs;
 }
 
 }  // namespace
