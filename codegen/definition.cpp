@@ -108,7 +108,7 @@ void KernelDefinition::validate() const {
   if (entry.empty()) fail("`entry` is empty");
   if (passing == Passing::config_struct && config_type.empty())
     fail("`config_type` is empty, but parameters are passed as a config struct");
-  if (!geometry) fail("`geometry` is missing");
+  if (!launch) fail("`launch` is missing");
   for (std::size_t i = 0; i < arguments.size(); ++i)
     if (arguments[i].empty()) fail(format("`arguments[{}]` is empty", i));
   for (std::size_t i = 0; i < types.size(); ++i)

@@ -26,10 +26,10 @@ int main() {
   reverse.arguments = {"float*", "const float*", "int"};
   reverse.space.parameter("BLOCK", {64, 128, 256}, 128).parameter("ITEMS", {1, 2, 4}, 1);
   reverse.problem_fields = {"n"};
-  reverse.geometry = reverse.by_name([](kiln::Named config, kiln::Named problem) {
+  reverse.launch = reverse.by_name([](kiln::Named config, kiln::Named problem) {
     const std::int64_t tile = config["BLOCK"] * config["ITEMS"];
-    return kiln::LaunchGeometry{.grid = {unsigned((problem["n"] + tile - 1) / tile)},
-                                .block = {unsigned(config["BLOCK"])}};
+    return kiln::Launch{.grid = {unsigned((problem["n"] + tile - 1) / tile)},
+                        .block = {unsigned(config["BLOCK"])}};
   });
   reverse.workload = reverse.by_field([](kiln::Named problem, kiln::Workload& w) {
     const auto n = std::size_t(problem["n"]);

@@ -1,4 +1,4 @@
-// y = a * x + y: config, problem and geometry, read by the host compiler and by the kernel
+// y = a * x + y: config, problem and launch, read by the host compiler and by the kernel
 // compiler.
 #pragma once
 

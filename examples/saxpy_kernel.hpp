@@ -25,10 +25,10 @@ inline SaxpyKernel saxpy_kernel() {
           .config_type = "Saxpy",
           .types = {"float"},
           .space = saxpy_space,
-          .geometry =
+          .launch =
               [](const Saxpy& c, const SaxpyProblem& p) {
-                return kiln::LaunchGeometry{.grid = {unsigned((p.n + c.tile() - 1) / c.tile())},
-                                            .block = {unsigned(c.block)}};
+                return kiln::Launch{.grid = {unsigned((p.n + c.tile() - 1) / c.tile())},
+                                    .block = {unsigned(c.block)}};
               },
           .problem = [](float*, const float*, float, int n) { return SaxpyProblem{n}; },
           .workload =

@@ -14,9 +14,9 @@ int main(int argc, char** argv) try {
       .entry = "scale",
       .config_type = "Scale",
       .space = kiln::Space<Scale, Matrix>{{128}}.values(&Scale::block, {32, 64, 128, 256}),
-      .geometry =
+      .launch =
           [](const Scale& c, const Matrix& p) {
-            return kiln::LaunchGeometry{.grid = {unsigned(p.rows)}, .block = {unsigned(c.block)}};
+            return kiln::Launch{.grid = {unsigned(p.rows)}, .block = {unsigned(c.block)}};
           },
       // The number of rows is not among the arguments: problems are given with `at`.
       .problem = [](float*, float, int columns) { return Matrix{1, columns}; },

@@ -20,11 +20,11 @@ namespace detail {
 /// What bound kernels have in common, whether their arguments are typed or not.
 class BoundKernel {
  public:
-  BoundKernel(std::shared_ptr<HandleCore> core, const ReadyKernel& ready, LaunchGeometry geometry,
+  BoundKernel(std::shared_ptr<HandleCore> core, const Launchable& ready, Launch launch,
               const ProblemValues& problem)
-      : core_(std::move(core)), ready_(&ready), geometry_(geometry), problem_(problem) {}
+      : core_(std::move(core)), ready_(&ready), launch_(launch), problem_(problem) {}
 
-  const LaunchGeometry& geometry() const noexcept { return geometry_; }
+  const Launch& description() const noexcept { return launch_; }
 
   /// A global variable of the source, in this kernel's module alone: a kernel that is tuned again
   /// later has its own copy, which the handle's `symbol` fills as well. @throws UserError that
@@ -34,20 +34,20 @@ class BoundKernel {
  protected:
   void start(Stream stream, void** args) const {
     core_->check(problem_, args);
-    ready_->launch(geometry_, stream, args);
+    ready_->launch(launch_, stream, args);
   }
 
   std::shared_ptr<HandleCore> core_;
 
  private:
-  const ReadyKernel* ready_;
-  LaunchGeometry geometry_;
+  const Launchable* ready_;
+  Launch launch_;
   ProblemValues problem_;
 };
 
 }  // namespace detail
 
-/// A kernel for one problem: config, geometry and code are fixed.
+/// A kernel for one problem: config, launch and code are fixed.
 template <class... Args>
 class Bound : public detail::BoundKernel {
  public:

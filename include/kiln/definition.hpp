@@ -10,8 +10,8 @@
 //   k.arguments = {"float*", "float", "int"};
 //   k.space.parameter("BLOCK", {64, 128, 256}, 128);
 //   k.problem_fields = {"n"};
-//   k.geometry = k.by_name([](auto config, auto problem) {
-//     return kiln::LaunchGeometry{{unsigned(problem["n"] / config["BLOCK"])},
+//   k.launch = k.by_name([](auto config, auto problem) {
+//     return kiln::Launch{{unsigned(problem["n"] / config["BLOCK"])},
 //                                 {unsigned(config["BLOCK"])}};
 //   });
 #pragma once
@@ -82,9 +82,8 @@ struct KernelDefinition {
   /// Maps a problem to the one that it is tuned as; empty: each problem is tuned by itself.
   std::function<ProblemValues(std::span<const std::int64_t>)> bucket;
   /// Both spans in field order.
-  std::function<LaunchGeometry(std::span<const std::int64_t> config,
-                               std::span<const std::int64_t> problem)>
-      geometry;
+  std::function<Launch(std::span<const std::int64_t> config, std::span<const std::int64_t> problem)>
+      launch;
   /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
   /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
@@ -117,7 +116,7 @@ struct KernelDefinition {
       cost;
 
   /// Turns a function that finds the values of a config and a problem by name (kiln::Named) into
-  /// one that takes them in field order: for `geometry`, `cost` and the constraints of `space`.
+  /// one that takes them in field order: for `launch`, `cost` and the constraints of `space`.
   /// Further arguments are passed on. The names are those that `space` and `problem_fields` have at
   /// this call, so set these first.
   template <class F>

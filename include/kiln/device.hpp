@@ -1,4 +1,4 @@
-// What a constraint, a geometry or a log line may know about the device it runs on.
+// What a constraint, a launch description or a log line may know about the device it runs on.
 //
 //   const kiln::DeviceInfo& d = runtime.device();
 //   d.name, d.target.arch, d.limits.multiprocessors;
@@ -19,7 +19,7 @@ struct Dim3 {
 };
 
 /// How one kernel is launched. A grid with a zero extent is an empty problem: nothing is launched.
-struct LaunchGeometry {
+struct Launch {
   Dim3 grid;                  ///< blocks
   Dim3 block;                 ///< threads
   unsigned shared_bytes = 0;  ///< dynamic shared memory per block

@@ -59,9 +59,8 @@ class Tuned<Config, Problem, void(Args...)> {
 
   /// The kernel for one problem, ready to launch without any look-up.
   Bound<Args...> at(const Problem& problem) const {
-    const detail::ReadyKernel& ready = core_->at(values_of(problem));
-    return {core_, ready, geometry_(from_values<Config>(ready.config), problem),
-            to_values(problem)};
+    const detail::Launchable& ready = core_->at(values_of(problem));
+    return {core_, ready, launch_(from_values<Config>(ready.config), problem), to_values(problem)};
   }
 
   /// The config in use for a problem, which is made ready if it is not.
@@ -104,7 +103,7 @@ class Tuned<Config, Problem, void(Args...)> {
   Tuned(std::shared_ptr<detail::HandleCore> core,
         const Kernel<Config, Problem, void(Args...)>& kernel)
       : core_(std::move(core)),
-        geometry_(kernel.geometry),
+        launch_(kernel.launch),
         problem_(kernel.problem),
         bucket_(kernel.bucket) {}
 
@@ -116,12 +115,12 @@ class Tuned<Config, Problem, void(Args...)> {
     const Problem problem = problem_(args...);
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     core_->check(to_values(problem), pointers);
-    const detail::ReadyKernel& ready = core_->at(values_of(problem));
-    ready.launch(geometry_(from_values<Config>(ready.config), problem), stream, pointers);
+    const detail::Launchable& ready = core_->at(values_of(problem));
+    ready.launch(launch_(from_values<Config>(ready.config), problem), stream, pointers);
   }
 
   std::shared_ptr<detail::HandleCore> core_;
-  LaunchGeometry (*geometry_)(const Config&, const Problem&);
+  Launch (*launch_)(const Config&, const Problem&);
   Problem (*problem_)(Args...);
   Problem (*bucket_)(const Problem&);
 };

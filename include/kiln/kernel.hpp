@@ -7,9 +7,9 @@
 //       .config_type = "VectorAdd",
 //       .types = {"float"},
 //       .space = space,
-//       .geometry =
+//       .launch =
 //           [](const VectorAdd& c, const Elementwise& p) {
-//             return kiln::LaunchGeometry{{unsigned((p.n + c.tile() - 1) / c.tile())},
+//             return kiln::Launch{{unsigned((p.n + c.tile() - 1) / c.tile())},
 //                                         {unsigned(c.block)}};
 //           },
 //       .problem = [](float*, const float*, const float*, int n) { return Elementwise{n}; },
@@ -57,7 +57,7 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::string config_type{};
   std::vector<std::string> types{};
   Space<Config, Problem> space;
-  LaunchGeometry (*geometry)(const Config&, const Problem&) = nullptr;
+  Launch (*launch)(const Config&, const Problem&) = nullptr;
   /// Reads the problem off a launch's arguments; must not touch device memory.
   Problem (*problem)(Args...) = nullptr;
   /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are held to it.
@@ -110,8 +110,8 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   for (const FieldInfo& field : field_infos<Problem>()) d.problem_fields.emplace_back(field.name);
   d.relations = relations;
   if (bucket) d.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };
-  if (geometry)
-    d.geometry = [f = geometry](Span c, Span p) {
+  if (launch)
+    d.launch = [f = launch](Span c, Span p) {
       return f(from_values<Config>(c), from_values<Problem>(p));
     };
   if (workload) d.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };

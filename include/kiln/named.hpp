@@ -1,8 +1,8 @@
 // Values of a config or of a problem with the names of their fields, for kernels described at run
 // time.
 //
-//   k.geometry = k.by_name([](auto config, auto problem) {
-//     return kiln::LaunchGeometry{{blocks(problem["n"], config["block"])},
+//   k.launch = k.by_name([](auto config, auto problem) {
+//     return kiln::Launch{{blocks(problem["n"], config["block"])},
 //                                 {unsigned(config["block"])}};
 //   });
 #pragma once

@@ -69,7 +69,7 @@ const char* to_string(SearchEnd end) noexcept;
 enum class CandidateStatus {
   measured,
   violates_constraint,  ///< no compile was spent on it
-  exceeds_limits,       ///< geometry or resources over what the device offers
+  exceeds_limits,       ///< launch or resources over what the device offers
   compile_failed,
   launch_failed,
   wrong_result,  ///< disqualified, however fast: wrong outputs, an input that was changed, a write

@@ -20,9 +20,9 @@ namespace kiln::runtime {
 
 /// The stage after Binary: code loaded on a device, entry resolved, ready to launch. Keeps its
 /// module alive. Immutable after load; safe to launch from several threads.
-class LoadedKernel {
+class Module {
  public:
-  virtual ~LoadedKernel() = default;
+  virtual ~Module() = default;
   /// As the device reports them; falls back to the compiler's report.
   virtual const codegen::ResourceUsage& resources() const noexcept = 0;
 };
@@ -91,27 +91,27 @@ class Device {
   /// @param max_dynamic_shared bytes per block that launches may ask for (opted into if above 48
   /// KB).
   /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
-  virtual std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
-                                             unsigned max_dynamic_shared) = 0;
+  virtual std::shared_ptr<Module> load(const codegen::Binary& binary,
+                                       unsigned max_dynamic_shared) = 0;
 
   /// The variables of the kernel's module. No other module shares them, not even one of the same
   /// binary.
-  virtual std::vector<ModuleVariable> variables(const LoadedKernel& /*kernel*/) const { return {}; }
+  virtual std::vector<ModuleVariable> variables(const Module& /*kernel*/) const { return {}; }
 
   /// Asynchronous on `stream` where the device has streams. `args[i]` points to the i-th argument,
   /// read before the call returns. Takes no lock and allocates nothing.
-  virtual void launch(const LoadedKernel& kernel, const LaunchGeometry& geometry, Stream stream,
+  virtual void launch(const Module& kernel, const Launch& launch, Stream stream,
                       void** args) const = 0;
 
   /// launch() for what is verified, not timed: it may be slower and find more. The host device
   /// finds writes outside a block's shared memory. @throws WrongResult that says where
-  virtual void launch_checked(const LoadedKernel& kernel, const LaunchGeometry& geometry,
-                              Stream stream, void** args) const {
-    launch(kernel, geometry, stream, args);
+  virtual void launch_checked(const Module& kernel, const Launch& launch, Stream stream,
+                              void** args) const {
+    this->launch(kernel, launch, stream, args);
   }
 
   /// Blocks of `threads` threads that fit a multiprocessor at once; 0: it cannot be launched.
-  virtual int occupancy(const LoadedKernel& kernel, int threads, unsigned shared_bytes) const = 0;
+  virtual int occupancy(const Module& kernel, int threads, unsigned shared_bytes) const = 0;
 
   /// Bytes that allocate() may still give; nothing where that is not known.
   virtual std::optional<std::int64_t> available() const { return {}; }

@@ -23,8 +23,7 @@ std::string list_variables(std::span<const ModuleVariable> variables) {
 
 }  // namespace
 
-ModuleVariable find_variable(const Device& device, const LoadedKernel& kernel,
-                             std::string_view name) {
+ModuleVariable find_variable(const Device& device, const Module& kernel, std::string_view name) {
   const std::vector<ModuleVariable> there = device.variables(kernel);
   std::vector<ModuleVariable> ends;
   const std::string end = "::" + std::string(name);
@@ -52,7 +51,7 @@ void write_variable(Device& device, const ModuleVariable& variable,
 
 std::shared_ptr<ModuleData> ModuleData::of(std::span<const VariableData> variables,
                                            std::shared_ptr<Device> device,
-                                           std::shared_ptr<const LoadedKernel> kernel) {
+                                           std::shared_ptr<const Module> kernel) {
   if (variables.empty()) return nullptr;
   const std::shared_ptr<ModuleData> data(new ModuleData(std::move(device), std::move(kernel)));
   for (const VariableData& variable : variables)

@@ -14,8 +14,7 @@ namespace kiln::runtime {
 
 /// The variable that `name` means: its whole name, or the end of just one (`filter` for
 /// `image::filter`). @throws UserError that says which there are
-ModuleVariable find_variable(const Device& device, const LoadedKernel& kernel,
-                             std::string_view name);
+ModuleVariable find_variable(const Device& device, const Module& kernel, std::string_view name);
 
 /// Replaces all of a variable. Waits for the device. @throws UserError naming both sizes where they
 /// differ
@@ -36,7 +35,7 @@ class ModuleData {
   /// another size
   static std::shared_ptr<ModuleData> of(std::span<const VariableData> variables,
                                         std::shared_ptr<Device> device,
-                                        std::shared_ptr<const LoadedKernel> kernel);
+                                        std::shared_ptr<const Module> kernel);
 
   /// Waits for the device.
   void fill();
@@ -51,11 +50,11 @@ class ModuleData {
     std::vector<std::byte> data;
   };
 
-  ModuleData(std::shared_ptr<Device> device, std::shared_ptr<const LoadedKernel> kernel)
+  ModuleData(std::shared_ptr<Device> device, std::shared_ptr<const Module> kernel)
       : device_(std::move(device)), kernel_(std::move(kernel)) {}
 
   std::shared_ptr<Device> device_;
-  std::shared_ptr<const LoadedKernel> kernel_;
+  std::shared_ptr<const Module> kernel_;
   std::vector<Filled> filled_;
   bool changes_ = false;
 };

@@ -26,11 +26,9 @@ std::uint64_t thread_count(const Dim3& block) {
 
 }  // namespace
 
-bool empty(const LaunchGeometry& g) noexcept {
-  return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0;
-}
+bool empty(const Launch& g) noexcept { return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0; }
 
-std::string launch_problem(const LaunchGeometry& g, const DeviceLimits& limits) {
+std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
   if (g.block.x == 0 || g.block.y == 0 || g.block.z == 0) return "a block has no threads";
   if (exceeds(g.block, limits.max_block))
     return format("a block of {}, the device allows {}", extent(g.block), extent(limits.max_block));
@@ -47,7 +45,7 @@ std::string launch_problem(const LaunchGeometry& g, const DeviceLimits& limits) 
   return {};
 }
 
-std::string resource_problem(const codegen::ResourceUsage& usage, const LaunchGeometry& g,
+std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& g,
                              const DeviceLimits& limits) {
   if (std::string problem = launch_problem(g, limits); !problem.empty()) return problem;
   const std::uint64_t threads = thread_count(g.block);
@@ -67,7 +65,7 @@ std::string resource_problem(const codegen::ResourceUsage& usage, const LaunchGe
   return format("not one block fits a multiprocessor, for want of {}", to_string(o.limit));
 }
 
-Occupancy occupancy(const codegen::ResourceUsage& usage, const LaunchGeometry& g,
+Occupancy occupancy(const codegen::ResourceUsage& usage, const Launch& g,
                     const DeviceLimits& limits) noexcept {
   // Out of range is left to be out of range.
   const std::uint64_t threads = std::min<std::uint64_t>(thread_count(g.block), INT_MAX);

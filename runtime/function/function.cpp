@@ -95,7 +95,7 @@ class Core final : public FunctionCore {
     else if (tuning_thread_ ==
              std::thread::id())  // nor is the tuning of another problem waited for
       made = problems.try_make(problem, work, when);
-    const Values* knobs = made ? &std::get<const ReadyKernel*>(*made)->config : &known_or_default();
+    const Values* knobs = made ? &std::get<const Launchable*>(*made)->config : &known_or_default();
     if (how.verbose)
       engine_->log(LogLevel::info, format("{} {}: calls with {}", function_.name,
                                           problem_text(function_.problem_fields, problem),
@@ -122,7 +122,7 @@ class Core final : public FunctionCore {
 
   static const Values* find(const Problems& problems,
                             std::span<const std::int64_t> problem) noexcept {
-    const ReadyKernel* known = problems.find(problem);
+    const Launchable* known = problems.find(problem);
     return known ? &known->config : nullptr;
   }
 
@@ -156,8 +156,8 @@ class Core final : public FunctionCore {
     return tuning;
   }
 
-  static ReadyKernel version(std::span<const std::int64_t> problem, const Values& knobs) {
-    ReadyKernel ready;
+  static Launchable version(std::span<const std::int64_t> problem, const Values& knobs) {
+    Launchable ready;
     ready.problem.assign(problem.begin(), problem.end());
     ready.config = knobs;
     return ready;

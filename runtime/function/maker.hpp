@@ -34,7 +34,7 @@ class FunctionMaker final : public TrialMaker {
   Trial trial(const Values& config, const Build&) override {
     return {.code = Implementation{function_.name, config, function_.space.describe(config)}};
   }
-  std::shared_ptr<LoadedKernel> module_of(const Rig&) override { return nullptr; }
+  std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
 
  private:
   const detail::FunctionDescription& function_;

@@ -50,7 +50,7 @@ class DeviceWorkload {
 
   /// The data of a candidate's variables, copied into its module; null where there are none.
   /// @throws UserError as ModuleData::of
-  std::shared_ptr<ModuleData> module_data(std::shared_ptr<const LoadedKernel> kernel,
+  std::shared_ptr<ModuleData> module_data(std::shared_ptr<const Module> kernel,
                                           std::span<const std::int64_t> config) const {
     return ModuleData::of(variables_for(data_, config), device_, std::move(kernel));
   }

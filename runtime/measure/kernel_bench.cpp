@@ -16,8 +16,8 @@ constexpr double kSecondsForCopies = 0.5;
 }  // namespace
 
 struct KernelBench::KernelRig final : Rig {
-  std::shared_ptr<LoadedKernel> kernel;
-  LaunchGeometry geometry;
+  std::shared_ptr<Module> kernel;
+  Launch launch;
   std::shared_ptr<ModuleData> variables;  ///< null: the workload has none
   bool watched = false;                   ///< it is known whether launches change the variables
   std::size_t launches = 0;               ///< of the replay
@@ -34,11 +34,11 @@ KernelBench::KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workloa
 
 std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial) {
   const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
-  const LaunchGeometry& g = trial.launch;
+  const Launch& g = trial.launch;
   if (std::string why = resource_problem(binary.resources, g, device_->info().limits); !why.empty())
     return Refusal{CandidateStatus::exceeds_limits, std::move(why)};
   const auto rig = std::make_shared<KernelRig>();
-  rig->geometry = g;
+  rig->launch = g;
   try {
     rig->kernel = device_->load(binary, g.shared_bytes);
     const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
@@ -55,7 +55,7 @@ Verdict KernelBench::verify(Rig& rig) {
   auto& r = static_cast<KernelRig&>(rig);
   Verdict verdict = workload_.verify(stream_, [&] {
     if (r.variables) r.variables->fill();
-    device_->launch_checked(*r.kernel, r.geometry, stream_, workload_.arguments());
+    device_->launch_checked(*r.kernel, r.launch, stream_, workload_.arguments());
   });
   if (r.variables) r.variables->look_for_changes();
   r.watched = true;
@@ -97,10 +97,10 @@ void KernelBench::forget_recording(Rig& rig) { static_cast<KernelRig&>(rig).repl
 
 void KernelBench::launch(const KernelRig& rig, std::size_t first, std::size_t launches) {
   for (std::size_t i = 0; i < launches; ++i)
-    device_->launch(*rig.kernel, rig.geometry, stream_, workload_.arguments(first + i));
+    device_->launch(*rig.kernel, rig.launch, stream_, workload_.arguments(first + i));
 }
 
-std::shared_ptr<LoadedKernel> KernelBench::module_of(const Rig& rig) const {
+std::shared_ptr<Module> KernelBench::module_of(const Rig& rig) const {
   const auto& kernel = static_cast<const KernelRig&>(rig).kernel;
   return device_->variables(*kernel).empty() ? kernel : nullptr;
 }

@@ -31,7 +31,7 @@ class KernelBench final : public TrialBench {
 
   /// The module of a rig that is as a fresh one would be: nothing was written to its variables.
   /// Null: it has some.
-  std::shared_ptr<LoadedKernel> module_of(const Rig& rig) const;
+  std::shared_ptr<Module> module_of(const Rig& rig) const;
 
  private:
   struct KernelRig;

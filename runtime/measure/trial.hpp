@@ -41,7 +41,7 @@ struct TimingPolicy {
 
 struct Trial {
   std::variant<std::shared_ptr<const codegen::Binary>, Implementation> code;
-  LaunchGeometry launch{};  ///< unused for an implementation
+  Launch launch{};  ///< unused for an implementation
   std::vector<VariableData> variables{};
   std::shared_ptr<const TrialData> data{};  ///< null: the implementation has its own
   TimingPolicy timing{};

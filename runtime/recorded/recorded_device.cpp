@@ -54,7 +54,7 @@ class RecordedCompiler final : public codegen::Compiler {
   RecordedSpace space_;
 };
 
-class RecordedInstance final : public LoadedKernel {
+class RecordedInstance final : public Module {
  public:
   explicit RecordedInstance(std::size_t number) : index(number) {}
   const codegen::ResourceUsage& resources() const noexcept override { return nothing_; }
@@ -80,7 +80,7 @@ RecordedDevice::RecordedDevice(RecordedSpace space, std::uint64_t seed)
   info_.fingerprint = {{"recorded space", to_hex(space_.digest())}};
 }
 
-std::shared_ptr<LoadedKernel> RecordedDevice::load(const codegen::Binary& binary, unsigned) {
+std::shared_ptr<Module> RecordedDevice::load(const codegen::Binary& binary, unsigned) {
   std::size_t index = space_.size();
   const auto* text = reinterpret_cast<const char*>(binary.code.data());
   std::from_chars(text, text + binary.code.size(), index);
@@ -89,8 +89,7 @@ std::shared_ptr<LoadedKernel> RecordedDevice::load(const codegen::Binary& binary
   return std::make_shared<RecordedInstance>(index);
 }
 
-void RecordedDevice::launch(const LoadedKernel& kernel, const LaunchGeometry&, Stream,
-                            void** args) const {
+void RecordedDevice::launch(const Module& kernel, const Launch&, Stream, void** args) const {
   const std::size_t index = static_cast<const RecordedInstance&>(kernel).index;
   const CandidateStatus status = space_.status(index);
   auto* out = *static_cast<float**>(args[0]);

@@ -25,10 +25,9 @@ class RecordedDevice final : public HostMemoryDevice {
   std::shared_ptr<codegen::Compiler> compiler() const override { return compiler_; }
 
   const DeviceInfo& info() const noexcept override { return info_; }
-  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary, unsigned) override;
-  void launch(const LoadedKernel& kernel, const LaunchGeometry&, Stream,
-              void** args) const override;
-  int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
+  std::shared_ptr<Module> load(const codegen::Binary& binary, unsigned) override;
+  void launch(const Module& kernel, const Launch&, Stream, void** args) const override;
+  int occupancy(const Module&, int, unsigned) const override { return 1; }
   void synchronize(Stream) override {}
   Stream tuning_stream() override { return {}; }
   double time(Stream, const std::function<void()>& enqueue) override;

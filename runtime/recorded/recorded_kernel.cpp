@@ -53,8 +53,8 @@ KernelDefinition recorded_kernel(const RecordedSpace& space) {
   kernel.entry = "recorded";
   kernel.arguments = {"float*", "int"};
   kernel.space = space.dynamic();
-  kernel.geometry = [](std::span<const std::int64_t>, std::span<const std::int64_t>) {
-    return LaunchGeometry{};
+  kernel.launch = [](std::span<const std::int64_t>, std::span<const std::int64_t>) {
+    return Launch{};
   };
   kernel.workload = [](std::span<const std::int64_t>, Workload& w) {
     w.output<float>(kElements).scalar<int>(kElements);

@@ -11,7 +11,7 @@ namespace kiln::detail {
 
 namespace {
 
-void start_function(const ReadyKernel& ready, const LaunchGeometry&, Stream stream, void** args) {
+void start_function(const Launchable& ready, const Launch&, Stream stream, void** args) {
   using Call = std::function<void(std::span<const std::int64_t>, Stream)>;
   (*static_cast<const Call*>(args[0]))(ready.config, stream);
 }
@@ -29,16 +29,16 @@ class FunctionHandle final : public RegionHandle {
   Tunable what() const noexcept override { return description_; }
   const Engine& engine() const noexcept override { return *function_->engine(); }
 
-  const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
+  const Launchable* find(std::span<const std::int64_t> problem) const noexcept override {
     return problems_.find(problem);
   }
-  std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
-                                           std::span<const std::int64_t> config) override {
+  std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
+                                          std::span<const std::int64_t> config) override {
     return version(problem, config);
   }
-  const ReadyKernel& current(std::span<const std::int64_t> problem) override {
-    if (const ReadyKernel* known = find(problem)) return *known;
-    return *std::get<const ReadyKernel*>(
+  const Launchable& current(std::span<const std::int64_t> problem) override {
+    if (const Launchable* known = find(problem)) return *known;
+    return *std::get<const Launchable*>(
         problems_.make(problem, [&] { return version(problem, best_known(problem)); }));
   }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
@@ -47,9 +47,9 @@ class FunctionHandle final : public RegionHandle {
   }
 
  private:
-  static ReadyKernel version(std::span<const std::int64_t> problem,
-                             std::span<const std::int64_t> config) {
-    ReadyKernel ready;
+  static Launchable version(std::span<const std::int64_t> problem,
+                            std::span<const std::int64_t> config) {
+    Launchable ready;
     ready.problem.assign(problem.begin(), problem.end());
     ready.config.assign(config.begin(), config.end());
     ready.start = start_function;

@@ -27,10 +27,10 @@ using runtime::Site;
 
 void Region::launch(const detail::RegionLaunch& launch) {
   if (core_) return core_->launch(launch);
-  const detail::ReadyKernel* ready = launch.handle.find(launch.bucket);
+  const detail::Launchable* ready = launch.handle.find(launch.bucket);
   if (!ready) ready = &launch.handle.current(launch.bucket);
-  const auto geometry = launch.handle.what().geometry(ready->config, launch.problem);
-  ready->launch(geometry.value_or(LaunchGeometry{}), launch.stream, launch.args);
+  const auto description = launch.handle.what().launch(ready->config, launch.problem);
+  ready->launch(description.value_or(Launch{}), launch.stream, launch.args);
 }
 
 void Region::dynamic(const DynamicTuned& handle, Stream stream, const Values& problem,

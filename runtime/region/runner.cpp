@@ -11,7 +11,7 @@
 namespace kiln::runtime {
 
 using detail::format;
-using detail::ReadyKernel;
+using detail::Launchable;
 using detail::RegionLaunch;
 using detail::Tunable;
 
@@ -97,7 +97,7 @@ void RegionRunner::give_up_if_lost(const std::string& why) {
 
 void RegionRunner::launch(const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
-  const auto untuned = what.geometry(default_of(what), launch.problem);
+  const auto untuned = what.launch(default_of(what), launch.problem);
   if (untuned && empty(*untuned)) return;
   if (std::none_of(streams_.begin(), streams_.end(),
                    [&](const Stream& s) { return s.handle == launch.stream.handle; }))
@@ -133,7 +133,7 @@ void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
   start(sites_[s].base, launch);
 }
 
-void RegionRunner::start(const ReadyKernel& ready, const RegionLaunch& launch) {
+void RegionRunner::start(const Launchable& ready, const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
   // The limits hold for the problem that is launched, not for its bucket.
   if (const auto why =
@@ -142,8 +142,8 @@ void RegionRunner::start(const ReadyKernel& ready, const RegionLaunch& launch) {
     throw UserError(format("{} with {} for {}: {}", what.describe(),
                            what.space().describe(ready.config),
                            what.describe_problem(launch.problem), why));
-  const auto geometry = what.geometry(ready.config, launch.problem);
-  ready.launch(geometry.value_or(LaunchGeometry{}), launch.stream, launch.args);
+  const auto description = what.launch(ready.config, launch.problem);
+  ready.launch(description.value_or(Launch{}), launch.stream, launch.args);
 }
 
 /// Two handles of the same kernel share their sites, as they share their records.
@@ -166,7 +166,7 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
     place = static_cast<std::size_t>(known - keys_.begin());
     sites_[*place].handles.push_back(launch.handle.shared_from_this());
   } else if (discovering_) {
-    ReadyKernel base = base_of(launch);
+    Launchable base = base_of(launch);
     place = sites_.size();
     sites_.push_back({{launch.handle.shared_from_this()}, key.second, std::move(base), 0});
     keys_.push_back(record);
@@ -179,11 +179,11 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
   return place;
 }
 
-ReadyKernel RegionRunner::base_of(const RegionLaunch& launch) const {
+Launchable RegionRunner::base_of(const RegionLaunch& launch) const {
   if (!defaults_) return launch.handle.current(launch.bucket);
   auto made = launch.handle.ready(launch.bucket, default_of(launch.handle.what()));
   if (auto* missing = std::get_if<Missing>(&made)) throw MissingError(std::move(*missing));
-  return std::get<ReadyKernel>(std::move(made));
+  return std::get<Launchable>(std::move(made));
 }
 
 }  // namespace kiln::runtime

@@ -25,7 +25,7 @@ struct Site {
   std::vector<std::shared_ptr<detail::RegionHandle>>
       handles;  ///< the first one's definition counts
   Values problem;
-  detail::ReadyKernel base;  ///< what is in use: launched where no candidate is, or where it fails
+  detail::Launchable base;   ///< what is in use: launched where no candidate is, or where it fails
   std::size_t launches = 0;  ///< in the first run
 
   detail::Tunable what() const { return handles.front()->what(); }
@@ -46,7 +46,7 @@ class RegionRunner final : public detail::RegionCore {
 
   /// What a site launches in one run; null: its base.
   struct Assignment {
-    const detail::ReadyKernel* kernel = nullptr;
+    const detail::Launchable* kernel = nullptr;
     bool timed = false;
   };
   struct Outcome {
@@ -72,9 +72,9 @@ class RegionRunner final : public detail::RegionCore {
   /// The site of a launch; nothing for one that the first run did not see.
   std::optional<std::size_t> site_of(const detail::RegionLaunch& launch);
   const Values& default_of(const detail::Tunable& what) const;
-  detail::ReadyKernel base_of(const detail::RegionLaunch& launch) const;
+  detail::Launchable base_of(const detail::RegionLaunch& launch) const;
   void launch_at(std::size_t site, const detail::RegionLaunch& launch);
-  void start(const detail::ReadyKernel& ready, const detail::RegionLaunch& launch);
+  void start(const detail::Launchable& ready, const detail::RegionLaunch& launch);
   /// Seconds until all streams are done.
   double call();
   void add_up(Outcome& outcome);
@@ -90,7 +90,7 @@ class RegionRunner final : public detail::RegionCore {
   std::vector<Site> sites_;
   using HandleAndProblem = std::pair<const detail::RegionHandle*, Values>;
   std::map<HandleAndProblem, std::optional<std::size_t>> places_;
-  std::map<HandleAndProblem, detail::ReadyKernel> late_bases_;
+  std::map<HandleAndProblem, detail::Launchable> late_bases_;
   std::vector<std::shared_ptr<detail::RegionHandle>> late_handles_;
   std::vector<std::string> late_;
   std::vector<Key> keys_;  ///< of the sites' records

@@ -14,7 +14,7 @@
 namespace kiln::runtime {
 
 using detail::format;
-using detail::ReadyKernel;
+using detail::Launchable;
 using ranks::kFailed;
 using Fate = RegionSchedule::Fate;
 
@@ -180,13 +180,13 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
     const auto made = site.handles.front()->ready(site.problem, candidate.config);
     if (const auto* missing = std::get_if<Missing>(&made)) {
       candidate.reason = missing->explain();
-    } else if (const void* loaded = std::get<ReadyKernel>(made).loaded) {
-      const codegen::ResourceUsage& usage = static_cast<const LoadedKernel*>(loaded)->resources();
-      const LaunchGeometry geometry = *site.what().geometry(candidate.config, site.problem);
+    } else if (const void* loaded = std::get<Launchable>(made).loaded) {
+      const codegen::ResourceUsage& usage = static_cast<const Module*>(loaded)->resources();
+      const Launch launch = *site.what().launch(candidate.config, site.problem);
       candidate.resources = {usage.registers, usage.spill_stores + usage.spill_loads,
-                             static_cast<int>(usage.static_shared + geometry.shared_bytes)};
+                             static_cast<int>(usage.static_shared + launch.shared_bytes)};
       candidate.status = CandidateStatus::exceeds_limits;
-      candidate.reason = resource_problem(usage, geometry, limits);
+      candidate.reason = resource_problem(usage, launch, limits);
     }
   } catch (const CompileError& error) {
     candidate.reason = error.what();
@@ -196,7 +196,7 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
   }
 }
 
-const ReadyKernel* RegionTrials::load(std::size_t s, std::size_t c, std::string& why) {
+const Launchable* RegionTrials::load(std::size_t s, std::size_t c, std::string& why) {
   auto& loaded = sites_[s].loaded;
   if (const auto found = loaded.find(c); found != loaded.end()) return &found->second;
   const Site& site = runner_.sites()[s];
@@ -205,7 +205,7 @@ const ReadyKernel* RegionTrials::load(std::size_t s, std::size_t c, std::string&
     if (const auto* missing = std::get_if<Missing>(&made))
       why = missing->explain();
     else
-      return &loaded.emplace(c, std::get<ReadyKernel>(std::move(made))).first->second;
+      return &loaded.emplace(c, std::get<Launchable>(std::move(made))).first->second;
   } catch (const Error& error) {
     if (engine_.device()->lost()) throw DeviceLost(error.what());
     why = error.what();

@@ -61,7 +61,7 @@ class RegionTrials final : public Trials {
   struct Prepared {
     const Request* request = nullptr;  ///< null: nothing is asked for
     std::vector<Candidate> candidates;
-    std::map<std::size_t, detail::ReadyKernel> loaded;
+    std::map<std::size_t, detail::Launchable> loaded;
   };
   using Clock = std::chrono::steady_clock;
 
@@ -69,7 +69,7 @@ class RegionTrials final : public Trials {
   void build_all(Deadline until);
   void try_to_build(const Site& site, Candidate& candidate) const;
   bool run_once(RegionSchedule& schedule, Deadline until);
-  const detail::ReadyKernel* load(std::size_t site, std::size_t candidate, std::string& why);
+  const detail::Launchable* load(std::size_t site, std::size_t candidate, std::string& why);
   void forget_others(std::span<const RegionSchedule::Place> places, const RegionSchedule& schedule);
   void keep_seconds(std::span<const RegionSchedule::Place> places, const RegionSchedule& schedule,
                     const RegionRunner::Outcome& outcome);

@@ -31,7 +31,7 @@ enum class Neighbourhood {
 /// and the limits: they must outlive it.
 class SearchSpace {
  public:
-  /// Further refusals that cost no compile (geometry); empty: none.
+  /// Further refusals that cost no compile (the launch); empty: none.
   using Admissible = std::function<bool(std::span<const std::int64_t> config)>;
 
   /// @throws UserError when a parameter has more than 65536 values.

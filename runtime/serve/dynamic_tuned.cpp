@@ -5,7 +5,7 @@
 
 namespace kiln {
 
-using detail::ReadyKernel;
+using detail::Launchable;
 
 DynamicTuned DynamicTuned::with_config(const Values& config) const {
   return DynamicTuned(core_->with_config(config));
@@ -24,14 +24,14 @@ void DynamicTuned::launch(Stream stream, const ProblemValues& problem, void** ar
   const KernelDefinition& d = core_->definition();
   const ProblemValues bucket = d.bucketed(problem);
   core_->check(problem, args);
-  const ReadyKernel& ready = core_->at(bucket);
-  ready.launch(d.geometry(ready.config, problem), stream, args);
+  const Launchable& ready = core_->at(bucket);
+  ready.launch(d.launch(ready.config, problem), stream, args);
 }
 
 DynamicBound DynamicTuned::at(const ProblemValues& problem) const {
   const KernelDefinition& d = core_->definition();
-  const ReadyKernel& ready = core_->at(d.bucketed(problem));
-  return {core_, ready, d.geometry(ready.config, problem), problem};
+  const Launchable& ready = core_->at(d.bucketed(problem));
+  return {core_, ready, d.launch(ready.config, problem), problem};
 }
 
 std::optional<Missing> DynamicTuned::prepare(const Values& problem) const {

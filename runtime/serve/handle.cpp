@@ -18,7 +18,7 @@
 namespace kiln {
 
 using detail::format;
-using detail::ReadyKernel;
+using detail::Launchable;
 
 namespace {
 
@@ -42,10 +42,10 @@ KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64
 }
 
 /// Launches that do nothing, in place of what is missing in mode collect.
-ReadyKernel no_launch(const Values& config) {
-  ReadyKernel nothing;
+Launchable no_launch(const Values& config) {
+  Launchable nothing;
   nothing.config = config;
-  nothing.start = [](const ReadyKernel&, const LaunchGeometry&, Stream, void**) {};
+  nothing.start = [](const Launchable&, const Launch&, Stream, void**) {};
   return nothing;
 }
 
@@ -63,11 +63,11 @@ class KernelHandle final : public detail::HandleCore {
     relations_ = runtime::relations_of(definition_);
   }
 
-  const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept override {
+  const Launchable* find(std::span<const std::int64_t> problem) const noexcept override {
     return problems_.find(problem);
   }
 
-  const ReadyKernel& make_ready(std::span<const std::int64_t> problem) override {
+  const Launchable& make_ready(std::span<const std::int64_t> problem) override {
     // A launch does not look again for what was missing a moment ago.
     if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
     const RuntimeOptions& options = engine_->options();
@@ -81,8 +81,7 @@ class KernelHandle final : public detail::HandleCore {
       return launched(problem, problems_.make(problem, work));
     // While anything is being tuned, a launch that has a stand-in does not look for more.
     if (engine_->busy())
-      if (const ReadyKernel* served = problems_.served(problem, Standing::meanwhile))
-        return *served;
+      if (const Launchable* served = problems_.served(problem, Standing::meanwhile)) return *served;
     const auto outcome = problems_.try_make(problem, work);
     return launched(problem, outcome.value_or(Problems::GaveUp{}));
   }
@@ -97,13 +96,13 @@ class KernelHandle final : public detail::HandleCore {
     return missing ? std::optional(*missing) : std::nullopt;
   }
 
-  std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
-                                           std::span<const std::int64_t> config) override {
+  std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
+                                          std::span<const std::int64_t> config) override {
     return load(problem, config);
   }
 
-  const ReadyKernel& current(std::span<const std::int64_t> problem) override {
-    if (const ReadyKernel* served = problems_.served(problem, Standing::known)) return *served;
+  const Launchable& current(std::span<const std::int64_t> problem) override {
+    if (const Launchable* served = problems_.served(problem, Standing::known)) return *served;
     return ready_or_throw(
         problems_.stand_in(problem, Standing::known, [&] { return load_known(problem); }));
   }
@@ -145,32 +144,32 @@ class KernelHandle final : public detail::HandleCore {
       throw UserError(
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
-    const ReadyKernel& ready = at(definition_.bucketed(problem));
+    const Launchable& ready = at(definition_.bucketed(problem));
     if (!ready.loaded)  // mode collect launches nothing in its place
       throw UserError(format("kernel {} for {}: its binary is missing, so it cannot be verified",
                              definition_.name, definition_.describe_problem(problem)));
     const auto& device = engine_->device();
     runtime::DeviceWorkload workload(definition_, problem, device, seed);
     const Stream stream = device->tuning_stream();
-    const LaunchGeometry geometry = definition_.geometry(ready.config, problem);
-    std::shared_ptr<const runtime::LoadedKernel> kernel = runtime::KernelLoader::loaded(ready);
+    const Launch description = definition_.launch(ready.config, problem);
+    std::shared_ptr<const runtime::Module> kernel = runtime::KernelLoader::loaded(ready);
     std::shared_ptr<runtime::ModuleData> data;
     if (workload.has_variables()) {
       // What the program has in them stays: a module of its own is filled for this.
       const auto own = loader_.load_fresh(problem, ready.config);
       if (const auto* missing = std::get_if<Missing>(&own)) throw MissingError(*missing);
-      kernel = runtime::KernelLoader::loaded(std::get<ReadyKernel>(own));
+      kernel = runtime::KernelLoader::loaded(std::get<Launchable>(own));
       data = workload.module_data(kernel, ready.config);
     }
     const auto verdict = workload.verify(stream, [&] {
       if (data) data->fill();
-      if (!runtime::empty(geometry))
-        device->launch_checked(*kernel, geometry, stream, workload.arguments());
+      if (!runtime::empty(description))
+        device->launch_checked(*kernel, description, stream, workload.arguments());
     });
     return {verdict.right, verdict.max_error, verdict.why};
   }
 
-  Symbol symbol(const ReadyKernel& ready, std::string_view name) const override {
+  Symbol symbol(const Launchable& ready, std::string_view name) const override {
     return loader_.symbol(ready, name);
   }
   void set_symbol(std::string name, std::span<const std::byte> data) override {
@@ -196,20 +195,20 @@ class KernelHandle final : public detail::HandleCore {
     return definition_.space.default_config(engine_->device()->info().target.kind);
   }
 
-  static const ReadyKernel& ready_or_throw(const Problems::StandIn& outcome) {
+  static const Launchable& ready_or_throw(const Problems::StandIn& outcome) {
     if (const auto* missing = std::get_if<Missing>(&outcome)) throw MissingError(*missing);
-    return *std::get<const ReadyKernel*>(outcome);
+    return *std::get<const Launchable*>(outcome);
   }
 
-  const ReadyKernel& skip_or_throw(const Missing& missing) const {
+  const Launchable& skip_or_throw(const Missing& missing) const {
     if (engine_->options().mode == Mode::collect) return nothing_;
     throw MissingError(missing);
   }
 
   /// What a launch gets. Where the making gave up, or another thread is at it, that is the default.
-  const ReadyKernel& launched(std::span<const std::int64_t> problem,
-                              const Problems::Outcome& outcome) {
-    if (const auto* ready = std::get_if<const ReadyKernel*>(&outcome)) return **ready;
+  const Launchable& launched(std::span<const std::int64_t> problem,
+                             const Problems::Outcome& outcome) {
+    if (const auto* ready = std::get_if<const Launchable*>(&outcome)) return **ready;
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
     return ready_or_throw(default_meanwhile(problem));
   }
@@ -239,7 +238,7 @@ class KernelHandle final : public detail::HandleCore {
     if (!engine_->options().tuning.ranks && !chosen_)
       if (const auto known = engine_->records().recall(definition_, problem)) {
         auto winner = load_winner(problem, *known);
-        if (winner && std::holds_alternative<ReadyKernel>(*winner)) return std::move(*winner);
+        if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
       }
     return load(problem, default_config());
   }
@@ -248,7 +247,7 @@ class KernelHandle final : public detail::HandleCore {
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (chosen_) return load_or_warn(problem, default_config());
     // An empty problem launches nothing that could be timed; others in its bucket may.
-    const bool nothing_to_do = runtime::empty(definition_.geometry(default_config(), problem));
+    const bool nothing_to_do = runtime::empty(definition_.launch(default_config(), problem));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
     if (tuning.ranks && !nothing_to_do) {
@@ -266,7 +265,7 @@ class KernelHandle final : public detail::HandleCore {
       auto winner = load_winner(problem, *known);
       if (!winner)
         tuning.retune = true;  // find out anew
-      else if (auto* ready = std::get_if<ReadyKernel>(&*winner))
+      else if (auto* ready = std::get_if<Launchable>(&*winner))
         return std::move(*ready);
       else
         engine_->warn_of(definition_, problem, std::get<Missing>(*winner),
@@ -285,7 +284,7 @@ class KernelHandle final : public detail::HandleCore {
   /// Launches fail from now on if this config's binary is missing; a warning says so.
   Problems::Made load_or_warn(std::span<const std::int64_t> problem, const Values& config) {
     auto made = load(problem, config);
-    if (auto* ready = std::get_if<ReadyKernel>(&made)) return std::move(*ready);
+    if (auto* ready = std::get_if<Launchable>(&made)) return std::move(*ready);
     Missing& missing = std::get<Missing>(made);
     engine_->warn_of(definition_, problem, missing, "nothing can be launched");
     return std::move(missing);
@@ -337,16 +336,15 @@ class KernelHandle final : public detail::HandleCore {
 
   /// `module`: the config's kernel, if it is loaded already.
   void put_in_use(std::span<const std::int64_t> problem, const Values& config,
-                  std::shared_ptr<runtime::LoadedKernel> module = {}) {
-    if (const ReadyKernel* ready = problems_.find(problem); ready && ready->config == config)
-      return;
+                  std::shared_ptr<runtime::Module> module = {}) {
+    if (const Launchable* ready = problems_.find(problem); ready && ready->config == config) return;
     if (module) {
       problems_.choose(loader_.adopt(problem, config, std::move(module)));
       return;
     }
     auto made = load(problem, config);
     if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
-    problems_.choose(std::get<ReadyKernel>(std::move(made)));
+    problems_.choose(std::get<Launchable>(std::move(made)));
   }
 
   std::shared_ptr<detail::Engine> engine_;
@@ -354,7 +352,7 @@ class KernelHandle final : public detail::HandleCore {
   const bool chosen_;  ///< the one config of the space was chosen: nothing is tuned or recorded
   runtime::KernelLoader loader_;
   Problems problems_;
-  const ReadyKernel nothing_;
+  const Launchable nothing_;
 };
 
 }  // namespace

@@ -9,19 +9,18 @@
 namespace kiln::runtime {
 
 using detail::format;
-using detail::ReadyKernel;
+using detail::Launchable;
 
 namespace {
 
-void start(const ReadyKernel& ready, const LaunchGeometry& geometry, Stream stream, void** args) {
+void start(const Launchable& ready, const Launch& launch, Stream stream, void** args) {
   static_cast<const Device*>(ready.device)
-      ->launch(*static_cast<const LoadedKernel*>(ready.loaded), geometry, stream, args);
+      ->launch(*static_cast<const Module*>(ready.loaded), launch, stream, args);
 }
 
-ReadyKernel ready_kernel(std::span<const std::int64_t> problem,
-                         std::span<const std::int64_t> config, const Device& device,
-                         std::shared_ptr<const LoadedKernel> kernel) {
-  ReadyKernel ready;
+Launchable launchable(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
+                      const Device& device, std::shared_ptr<const Module> kernel) {
+  Launchable ready;
   ready.problem.assign(problem.begin(), problem.end());
   ready.config.assign(config.begin(), config.end());
   ready.device = &device;
@@ -33,11 +32,11 @@ ReadyKernel ready_kernel(std::span<const std::int64_t> problem,
 
 }  // namespace
 
-std::variant<ReadyKernel, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
-                                                            std::span<const std::int64_t> config) {
+std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
+                                                           std::span<const std::int64_t> config) {
   Device& device = *engine_->device();
-  const LaunchGeometry geometry = definition_.geometry(config, problem);
-  const std::string impossible = launch_problem(geometry, device.info().limits);
+  const Launch launch = definition_.launch(config, problem);
+  const std::string impossible = launch_problem(launch, device.info().limits);
   if (!impossible.empty())
     throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
                            definition_.space.describe(config),
@@ -49,25 +48,25 @@ std::variant<ReadyKernel, Missing> KernelLoader::load_fresh(std::span<const std:
     engine_->want(definition_, problem, config);
     return std::move(*missing);
   }
-  return ready_kernel(problem, config, device, device.load(*build.binary(), geometry.shared_bytes));
+  return launchable(problem, config, device, device.load(*build.binary(), launch.shared_bytes));
 }
 
-std::variant<ReadyKernel, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
-                                                      std::span<const std::int64_t> config) {
+std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
+                                                     std::span<const std::int64_t> config) {
   auto made = load_fresh(problem, config);
-  if (const auto* ready = std::get_if<ReadyKernel>(&made)) fill_symbols(*ready);
+  if (const auto* ready = std::get_if<Launchable>(&made)) fill_symbols(*ready);
   return made;
 }
 
-ReadyKernel KernelLoader::adopt(std::span<const std::int64_t> problem,
-                                std::span<const std::int64_t> config,
-                                std::shared_ptr<const LoadedKernel> kernel) {
-  ReadyKernel ready = ready_kernel(problem, config, *engine_->device(), std::move(kernel));
+Launchable KernelLoader::adopt(std::span<const std::int64_t> problem,
+                               std::span<const std::int64_t> config,
+                               std::shared_ptr<const Module> kernel) {
+  Launchable ready = launchable(problem, config, *engine_->device(), std::move(kernel));
   fill_symbols(ready);
   return ready;
 }
 
-void KernelLoader::fill_symbols(const ReadyKernel& ready) {
+void KernelLoader::fill_symbols(const Launchable& ready) {
   const auto kernel = loaded(ready);
   std::lock_guard lock(mutex_);
   for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
@@ -88,7 +87,7 @@ void KernelLoader::take_symbols(const KernelLoader& other) {
   symbols_ = other.symbols_;
 }
 
-Symbol KernelLoader::symbol(const ReadyKernel& ready, std::string_view name) const try {
+Symbol KernelLoader::symbol(const Launchable& ready, std::string_view name) const try {
   if (!ready.loaded)  // mode collect launches nothing in its place
     throw UserError(format("its binary is missing, so `{}` cannot be reached", name));
   const ModuleVariable found = find_variable(*engine_->device(), *loaded(ready), name);
@@ -99,7 +98,7 @@ Symbol KernelLoader::symbol(const ReadyKernel& ready, std::string_view name) con
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
 }
 
-void KernelLoader::fill(const LoadedKernel& kernel, const std::string& name,
+void KernelLoader::fill(const Module& kernel, const std::string& name,
                         std::span<const std::byte> data) const try {
   Device& device = *engine_->device();
   write_variable(device, find_variable(device, kernel, name), data);

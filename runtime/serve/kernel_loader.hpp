@@ -33,38 +33,37 @@ class KernelLoader {
   /// Builds and loads one config, or says what is missing, which is noted as wanted. Its variables
   /// hold what the source says. @throws CompileError when its template does not compile, UserError
   /// when the device could not launch it
-  std::variant<detail::ReadyKernel, Missing> load_fresh(std::span<const std::int64_t> problem,
-                                                        std::span<const std::int64_t> config);
+  std::variant<detail::Launchable, Missing> load_fresh(std::span<const std::int64_t> problem,
+                                                       std::span<const std::int64_t> config);
   /// The same, with what set_symbol() was given. @throws also WrongSymbol
-  std::variant<detail::ReadyKernel, Missing> load(std::span<const std::int64_t> problem,
-                                                  std::span<const std::int64_t> config);
+  std::variant<detail::Launchable, Missing> load(std::span<const std::int64_t> problem,
+                                                 std::span<const std::int64_t> config);
   /// As load(), for a kernel that is loaded already and whose variables are untouched.
-  detail::ReadyKernel adopt(std::span<const std::int64_t> problem,
-                            std::span<const std::int64_t> config,
-                            std::shared_ptr<const LoadedKernel> kernel);
+  detail::Launchable adopt(std::span<const std::int64_t> problem,
+                           std::span<const std::int64_t> config,
+                           std::shared_ptr<const Module> kernel);
   /// As DynamicTuned::symbol.
   void set_symbol(std::string name, std::span<const std::byte> data);
   /// All that another loader was given so far, for kernels to come.
   void take_symbols(const KernelLoader& other);
 
   /// @throws UserError when the kernel has no such variable
-  Symbol symbol(const detail::ReadyKernel& ready, std::string_view name) const;
+  Symbol symbol(const detail::Launchable& ready, std::string_view name) const;
 
   /// The kernel on its device, which keeps its module.
-  static std::shared_ptr<const LoadedKernel> loaded(const detail::ReadyKernel& ready) {
-    return {ready.owner, static_cast<const LoadedKernel*>(ready.loaded)};
+  static std::shared_ptr<const Module> loaded(const detail::Launchable& ready) {
+    return {ready.owner, static_cast<const Module*>(ready.loaded)};
   }
 
  private:
-  void fill_symbols(const detail::ReadyKernel& ready);
-  void fill(const LoadedKernel& kernel, const std::string& name,
-            std::span<const std::byte> data) const;
+  void fill_symbols(const detail::Launchable& ready);
+  void fill(const Module& kernel, const std::string& name, std::span<const std::byte> data) const;
 
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition& definition_;
   mutable std::mutex mutex_;  ///< of those below
   std::map<std::string, std::vector<std::byte>> symbols_;
-  std::vector<std::weak_ptr<const LoadedKernel>> modules_;
+  std::vector<std::weak_ptr<const Module>> modules_;
 };
 
 }  // namespace kiln::runtime

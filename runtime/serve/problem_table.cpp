@@ -4,7 +4,7 @@
 
 namespace kiln::runtime {
 
-using detail::ReadyKernel;
+using detail::Launchable;
 
 ProblemTable::ProblemTable() {
   generations_.push_back(std::make_unique<Slots>(16));
@@ -36,13 +36,13 @@ inline ProblemTable::Place ProblemTable::place(const Slots& slots,
   }
 }
 
-const ReadyKernel* ProblemTable::find(std::span<const std::int64_t> problem,
-                                      Standing at_least) const noexcept {
+const Launchable* ProblemTable::find(std::span<const std::int64_t> problem,
+                                     Standing at_least) const noexcept {
   const Entry* entry = place(*current_.load(std::memory_order_acquire), problem).entry;
   return entry && entry->standing >= at_least ? &entry->ready : nullptr;
 }
 
-const ReadyKernel& ProblemTable::publish(ReadyKernel ready, Standing standing) {
+const Launchable& ProblemTable::publish(Launchable ready, Standing standing) {
   std::lock_guard lock(mutex_);
   entries_.push_back(std::make_unique<const Entry>(standing, std::move(ready)));
   const Entry* entry = entries_.back().get();

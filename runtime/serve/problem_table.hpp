@@ -26,16 +26,15 @@ class ProblemTable {
   ProblemTable();
 
   /// Null where there is nothing of that standing or a better one.
-  const detail::ReadyKernel* find(std::span<const std::int64_t> problem,
-                                  Standing at_least = Standing::in_use) const noexcept;
+  const detail::Launchable* find(std::span<const std::int64_t> problem,
+                                 Standing at_least = Standing::in_use) const noexcept;
   /// Adds the entry, or puts it in the place of the one with the same problem.
-  const detail::ReadyKernel& publish(detail::ReadyKernel ready,
-                                     Standing standing = Standing::in_use);
+  const detail::Launchable& publish(detail::Launchable ready, Standing standing = Standing::in_use);
 
  private:
   struct Entry {
     Standing standing;  ///< first: beside what a look-up compares
-    detail::ReadyKernel ready;
+    detail::Launchable ready;
   };
   struct Slots {
     explicit Slots(std::size_t capacity) : entries(capacity) {}

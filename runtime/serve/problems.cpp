@@ -7,7 +7,7 @@
 namespace kiln::runtime {
 
 using detail::format;
-using detail::ReadyKernel;
+using detail::Launchable;
 
 namespace {
 
@@ -29,7 +29,7 @@ std::optional<Problems::Outcome> Problems::try_make(std::span<const std::int64_t
 Problems::Outcome Problems::work_alone(const Values& problem, const Work& work, If when) {
   {
     std::lock_guard lock(mutex_);
-    if (const ReadyKernel* ready = table_.find(problem); ready && when == If::not_in_use)
+    if (const Launchable* ready = table_.find(problem); ready && when == If::not_in_use)
       return ready;
     advance(problem, ProblemEvent::begin);
   }
@@ -46,7 +46,7 @@ Problems::Outcome Problems::work_alone(const Values& problem, const Work& work, 
 
 Problems::Outcome Problems::end(const Values& problem, Made made) {
   std::lock_guard lock(mutex_);
-  if (auto* version = std::get_if<ReadyKernel>(&made)) {
+  if (auto* version = std::get_if<Launchable>(&made)) {
     advance(problem, ProblemEvent::publish);
     // The making knew nothing yet of what was chosen meanwhile.
     return lives_.at(problem).chosen ? table_.find(problem) : &put_in_use(*version);
@@ -54,35 +54,35 @@ Problems::Outcome Problems::end(const Values& problem, Made made) {
   auto* missing = std::get_if<Missing>(&made);
   advance(problem, missing ? ProblemEvent::miss : ProblemEvent::give_up);
   // One may have been chosen meanwhile.
-  if (const ReadyKernel* ready = table_.find(problem)) return ready;
+  if (const Launchable* ready = table_.find(problem)) return ready;
   if (!missing) return GaveUp{};
   return *(lives_.at(problem).missing = std::move(*missing));
 }
 
 Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Standing standing,
                                      const Load& load) {
-  if (const ReadyKernel* ready = table_.find(problem, standing)) return ready;
+  if (const Launchable* ready = table_.find(problem, standing)) return ready;
   const Values key = values_of(problem);
   return loaders_.run({standing, key}, [&]() -> StandIn {
-    if (const ReadyKernel* ready = table_.find(key, standing)) return ready;
+    if (const Launchable* ready = table_.find(key, standing)) return ready;
     // Destroyed without the lock, where it is not needed any more: that unloads a module.
     Loaded loaded = load();
     if (auto* missing = std::get_if<Missing>(&loaded)) return std::move(*missing);
     std::lock_guard lock(mutex_);
     advance(key, ProblemEvent::stand_in);
-    if (const ReadyKernel* ready = table_.find(key, standing)) return ready;
-    return &table_.publish(std::get<ReadyKernel>(std::move(loaded)), standing);
+    if (const Launchable* ready = table_.find(key, standing)) return ready;
+    return &table_.publish(std::get<Launchable>(std::move(loaded)), standing);
   });
 }
 
-const ReadyKernel& Problems::choose(ReadyKernel version) {
+const Launchable& Problems::choose(Launchable version) {
   std::lock_guard lock(mutex_);
   advance(version.problem, ProblemEvent::choose);
   return put_in_use(version);
 }
 
-const ReadyKernel& Problems::put_in_use(ReadyKernel& version) {
-  const ReadyKernel* ready = table_.find(version.problem);
+const Launchable& Problems::put_in_use(Launchable& version) {
+  const Launchable* ready = table_.find(version.problem);
   if (ready && ready->config == version.config) return *ready;
   return table_.publish(std::move(version));
 }

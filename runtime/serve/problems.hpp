@@ -1,6 +1,6 @@
 // The problems of one handle: what launches of each get, and what becomes of it.
 //
-//   const ReadyKernel* ready = problems.find(problem);  // the hit path
+//   const Launchable* ready = problems.find(problem);  // the hit path
 //   if (!ready) problems.make(problem, work);           // one thread works, others wait for it
 #pragma once
 
@@ -28,24 +28,24 @@ class Problems {
  public:
   struct GaveUp {};  ///< the time for it was spent waiting
   /// How making a version ends, unless it throws.
-  using Made = std::variant<detail::ReadyKernel, Missing, GaveUp>;
+  using Made = std::variant<detail::Launchable, Missing, GaveUp>;
   using Work = std::function<Made()>;
   /// What the callers get: the version in use, if there is one.
-  using Outcome = std::variant<const detail::ReadyKernel*, Missing, GaveUp>;
+  using Outcome = std::variant<const detail::Launchable*, Missing, GaveUp>;
 
-  using Loaded = std::variant<detail::ReadyKernel, Missing>;
+  using Loaded = std::variant<detail::Launchable, Missing>;
   using Load = std::function<Loaded()>;
-  using StandIn = std::variant<const detail::ReadyKernel*, Missing>;
+  using StandIn = std::variant<const detail::Launchable*, Missing>;
 
   enum class If { not_in_use, always };
 
   /// The version in use, or null. Lock-free, allocation-free.
-  const detail::ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept {
+  const detail::Launchable* find(std::span<const std::int64_t> problem) const noexcept {
     return table_.find(problem);
   }
   /// The same with stand-ins of at least that standing.
-  const detail::ReadyKernel* served(std::span<const std::int64_t> problem,
-                                    Standing at_least) const noexcept {
+  const detail::Launchable* served(std::span<const std::int64_t> problem,
+                                   Standing at_least) const noexcept {
     return table_.find(problem, at_least);
   }
 
@@ -63,7 +63,7 @@ class Problems {
 
   /// Puts the version in use, unless the one in use has the same config. A version that is being
   /// made meanwhile does not replace it.
-  const detail::ReadyKernel& choose(detail::ReadyKernel version);
+  const detail::Launchable& choose(detail::Launchable version);
 
   ProblemState state(std::span<const std::int64_t> problem) const;
   /// What is missing, in the two `missing` states.
@@ -89,7 +89,7 @@ class Problems {
   Outcome end(const Values& problem, Made made);
   /// The mutex is held.
   void advance(const Values& problem, ProblemEvent event);
-  const detail::ReadyKernel& put_in_use(detail::ReadyKernel& version);
+  const detail::Launchable& put_in_use(detail::Launchable& version);
 
   ProblemTable table_;
   cache::SingleFlight<Values, Outcome> makers_;

@@ -98,16 +98,15 @@ class Worklist {
     const KernelDefinition& kernel = job.kernel;
     const Values problem = kernel.bucketed(job.problem);
     const DeviceLimits limits = limits_of(target);
-    if (const LaunchGeometry geometry =
-            kernel.geometry(kernel.space.default_config(target.kind), problem);
-        runtime::empty(geometry))
+    if (const Launch launch = kernel.launch(kernel.space.default_config(target.kind), problem);
+        runtime::empty(launch))
       throw UserError(format("precompile: kernel {} for {}: the grid is empty, nothing is launched",
                              kernel.name, kernel.describe_problem(problem)));
     const Digest kernel_identity = identity(kernel, target);
     std::string refusal;
     bool any = false;
     const auto take = [&](Values config) {
-      const std::string why = runtime::launch_problem(kernel.geometry(config, problem), limits);
+      const std::string why = runtime::launch_problem(kernel.launch(config, problem), limits);
       if (!why.empty()) {
         refusal = format("{} needs {}", kernel.space.describe(config), why);
         return;

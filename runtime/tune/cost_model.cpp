@@ -56,22 +56,22 @@ double CostModel::seconds(std::span<const std::int64_t> config) const {
 
 double CostModel::seconds(std::span<const std::int64_t> config,
                           const codegen::ResourceUsage& usage) const {
-  const auto geometry = subject_.geometry(config, problem_);
-  if (geometry && !resource_problem(usage, *geometry, limits_).empty()) return kInfinity;
+  const auto launch = subject_.launch(config, problem_);
+  if (launch && !resource_problem(usage, *launch, limits_).empty()) return kInfinity;
   double seconds = subject_.cost(config, problem_, limits_);
   // Nothing tells the configs of a function apart.
-  if (std::isnan(seconds)) seconds = geometry ? general(*geometry, usage) : kLaunchSeconds;
+  if (std::isnan(seconds)) seconds = launch ? general(*launch, usage) : kLaunchSeconds;
   // A spilled byte is an access to local memory that is in the way of all others.
   const double spilled = 1.0 * usage.spill_stores + usage.spill_loads;
   return spilled > 0 ? seconds + std::abs(seconds) * spilled / 512 : seconds;
 }
 
-double CostModel::general(const LaunchGeometry& g, const codegen::ResourceUsage& usage) const {
+double CostModel::general(const Launch& g, const codegen::ResourceUsage& usage) const {
   if (count(g.grid) == 0) return 0;
   return limits_.on_host() ? on_host(g) : on_gpu(g, usage);
 }
 
-double CostModel::on_gpu(const LaunchGeometry& g, const codegen::ResourceUsage& known) const {
+double CostModel::on_gpu(const Launch& g, const codegen::ResourceUsage& known) const {
   const double blocks = count(g.grid), threads = count(g.block);
   const double warps = std::ceil(threads / std::max(1, limits_.warp_size));
   codegen::ResourceUsage usage = known;
@@ -101,7 +101,7 @@ double CostModel::on_gpu(const LaunchGeometry& g, const codegen::ResourceUsage& 
   return kLaunchSeconds + waves * wave(resident) + (rest > 0 ? wave(rest) : 0);
 }
 
-double CostModel::on_host(const LaunchGeometry& g) const {
+double CostModel::on_host(const Launch& g) const {
   const double blocks = count(g.grid), threads = count(g.block);
   const double flops = flops_ / blocks, bytes = bytes_ / blocks;
   // The block's threads take turns over its part of the arrays, often in strides: what exceeds the

@@ -31,9 +31,9 @@ class CostModel {
   double seconds(std::span<const std::int64_t> config, const codegen::ResourceUsage& usage) const;
 
  private:
-  double general(const LaunchGeometry& geometry, const codegen::ResourceUsage& usage) const;
-  double on_gpu(const LaunchGeometry& geometry, const codegen::ResourceUsage& usage) const;
-  double on_host(const LaunchGeometry& geometry) const;
+  double general(const Launch& launch, const codegen::ResourceUsage& usage) const;
+  double on_gpu(const Launch& launch, const codegen::ResourceUsage& usage) const;
+  double on_host(const Launch& launch) const;
 
   detail::Tunable subject_;
   std::span<const std::int64_t> problem_;

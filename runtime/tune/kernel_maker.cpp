@@ -22,7 +22,7 @@ void KernelMaker::check() const {
     throw UserError(
         format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
   const Values& config = kernel_.space.default_config(device_->info().target.kind);
-  if (empty(kernel_.geometry(config, problem_)))
+  if (empty(kernel_.launch(config, problem_)))
     throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
                            kernel_.name, kernel_.describe_problem(problem_)));
 }
@@ -33,7 +33,7 @@ Build KernelMaker::build(const Values& config) {
 
 std::string KernelMaker::try_to_load(const Values& config, const Build& build) {
   try {
-    device_->load(*build.binary(), kernel_.geometry(config, problem_).shared_bytes);
+    device_->load(*build.binary(), kernel_.launch(config, problem_).shared_bytes);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
@@ -59,12 +59,12 @@ Trial KernelMaker::trial(const Values& config, const Build& build) {
   bench();
   const auto& binary = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome);
   return {.code = binary,
-          .launch = kernel_.geometry(config, problem_),
+          .launch = kernel_.launch(config, problem_),
           .variables = variables_for(workload_->data(), config),
           .data = workload_->data().trial};
 }
 
-std::shared_ptr<LoadedKernel> KernelMaker::module_of(const Rig& rig) {
+std::shared_ptr<Module> KernelMaker::module_of(const Rig& rig) {
   return bench_ ? bench_->module_of(rig) : nullptr;
 }
 

@@ -29,7 +29,7 @@ class KernelMaker final : public TrialMaker {
   TrialBench& bench() override;
   void drop_bench() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
-  std::shared_ptr<LoadedKernel> module_of(const Rig& rig) override;
+  std::shared_ptr<Module> module_of(const Rig& rig) override;
 
  private:
   const KernelDefinition& kernel_;

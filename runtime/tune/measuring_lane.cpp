@@ -53,7 +53,7 @@ MeasuringLane::MeasuringLane(TrialMaker& maker, const TuneOptions& options, Tune
       trace_(trace),
       progress_(std::move(progress)) {}
 
-std::shared_ptr<LoadedKernel> MeasuringLane::module_of(std::size_t candidate) const {
+std::shared_ptr<Module> MeasuringLane::module_of(std::size_t candidate) const {
   const auto found = loaded_.find(candidate);
   return found == loaded_.end() ? nullptr : maker_.module_of(*found->second.rig);
 }

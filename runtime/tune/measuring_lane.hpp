@@ -36,7 +36,7 @@ class MeasuringLane {
   std::optional<std::size_t> leader() const noexcept { return leader_; }
 
   /// As TrialMaker::module_of, of a candidate; null where it is not loaded any more.
-  std::shared_ptr<LoadedKernel> module_of(std::size_t candidate) const;
+  std::shared_ptr<Module> module_of(std::size_t candidate) const;
 
   /// Loads, verifies and times; every candidate of the group has its status afterwards. Past the
   /// deadline that is `not_tried`, except for the first candidate of all that can be used.

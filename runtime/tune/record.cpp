@@ -44,7 +44,7 @@ std::vector<std::string> declared(const DynamicSpace& space) {
   return parameters;
 }
 
-json launch_json(const LaunchGeometry& g) {
+json launch_json(const Launch& g) {
   return {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
 }
 
@@ -61,7 +61,7 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
                  std::span<const std::int64_t> problem, const DeviceLimits& limits) {
   if (!was_built(c)) return true;
   if (subject.space().violated(c.config, problem, limits)) return false;
-  const auto launch = subject.geometry(c.config, problem);
+  const auto launch = subject.launch(c.config, problem);
   return !launch || j.at("launch") == launch_json(*launch);
 }
 
@@ -135,7 +135,7 @@ json record_json(const TuneResult& result, const Tunable& subject,
     const Candidate& c = result.candidates[i];
     json& kept = record["candidates"][i];
     if (was_built(c))
-      if (const auto launch = subject.geometry(c.config, result.problem))
+      if (const auto launch = subject.launch(c.config, result.problem))
         kept["launch"] = launch_json(*launch);
     if (c.samples.size() > kKeptSamples && kept.contains("samples"))
       kept["samples"] = std::vector(c.samples.begin(), c.samples.begin() + kKeptSamples);

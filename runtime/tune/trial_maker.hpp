@@ -46,7 +46,7 @@ class TrialMaker {
   /// @pre the build has not failed, and nothing is missing
   virtual Trial trial(const Values& config, const Build& build) = 0;
   /// A loaded module that a launch may go on with; null: it has to be loaded anew.
-  virtual std::shared_ptr<LoadedKernel> module_of(const Rig& rig) = 0;
+  virtual std::shared_ptr<Module> module_of(const Rig& rig) = 0;
 };
 
 }  // namespace kiln::runtime

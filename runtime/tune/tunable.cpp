@@ -32,13 +32,13 @@ std::string Tunable::describe_problem(Span problem) const {
   return detail::problem_text(problem_fields(), problem);
 }
 
-std::optional<LaunchGeometry> Tunable::geometry(Span config, Span problem) const {
+std::optional<Launch> Tunable::launch(Span config, Span problem) const {
   if (!kernel_) return {};
-  return kernel_->geometry(config, problem);
+  return kernel_->launch(config, problem);
 }
 
 std::string Tunable::launch_problem(Span config, Span problem, const DeviceLimits& limits) const {
-  const auto launch = geometry(config, problem);
+  const auto launch = this->launch(config, problem);
   return launch ? runtime::launch_problem(*launch, limits) : std::string();
 }
 

@@ -48,7 +48,7 @@ struct TuneOutcome {
   TuneResult result;
   /// The winner as it was loaded to be timed, for launches to go on with; null: it has to be loaded
   /// anew.
-  std::shared_ptr<LoadedKernel> module{};
+  std::shared_ptr<Module> module{};
 };
 
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.

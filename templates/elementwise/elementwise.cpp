@@ -25,7 +25,7 @@ constexpr Space<VectorAdd, Problem> elementwise_space() {
       .checked();
 }
 
-LaunchGeometry launch(const VectorAdd& c, long long elements) {
+Launch launch(const VectorAdd& c, long long elements) {
   return {{c.grid(elements)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes()};
 }
 
@@ -63,7 +63,7 @@ VectorAddKernel<T> vector_add_kernel() {
           .config_type = "kiln::templates::VectorAdd",
           .types = {device_name<T>()},
           .space = elementwise_space<Elementwise>(),
-          .geometry = [](const VectorAdd& c, const Elementwise& p) { return launch(c, p.n); },
+          .launch = [](const VectorAdd& c, const Elementwise& p) { return launch(c, p.n); },
           .problem = [](T*, const T*, const T*, int n) { return Elementwise{n}; },
           .relations = {{3, "n"}},
           .bucket = [](const Elementwise& p) { return Elementwise{count_bucket(p.n)}; },
@@ -90,7 +90,7 @@ ResidualAddKernel<T> residual_add_kernel() {
       .config_type = "kiln::templates::VectorAdd",
       .types = {device_name<T>()},
       .space = elementwise_space<Activations>(),
-      .geometry = [](const VectorAdd& c, const Activations& p) { return launch(c, p.elements()); },
+      .launch = [](const VectorAdd& c, const Activations& p) { return launch(c, p.elements()); },
       .problem = [](T*, const T*, const T*, int rows,
                     int hidden) { return Activations{rows, hidden}; },
       .relations = {{3, "rows"}, {4, "hidden"}},

@@ -173,9 +173,9 @@ GemmKernel<T> gemm_kernel() {
       .config_type = "kiln::templates::Gemm",
       .types = {device_name<T>()},
       .space = gemm_space<T>(),
-      .geometry =
+      .launch =
           [](const Gemm& c, const GemmProblem& p) {
-            return LaunchGeometry{
+            return Launch{
                 {c.grid(p)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes(sizeof(T))};
           },
       .problem = [](T*, const T*, const T*, int m, int n, int k) { return GemmProblem{m, n, k}; },

@@ -92,11 +92,11 @@ RmsNormKernel<T> rmsnorm_kernel() {
       .config_type = "kiln::templates::RmsNorm",
       .types = {device_name<T>()},
       .space = rmsnorm_space<T>(),
-      .geometry =
+      .launch =
           [](const RmsNorm& c, const RmsNormProblem& p) {
-            return LaunchGeometry{{p.hidden > 0 ? c.grid(p.rows) : 0},
-                                  {static_cast<unsigned>(c.threads())},
-                                  c.shared_bytes()};
+            return Launch{{p.hidden > 0 ? c.grid(p.rows) : 0},
+                          {static_cast<unsigned>(c.threads())},
+                          c.shared_bytes()};
           },
       .problem = [](T*, const T*, const T*, int rows, int hidden,
                     float) { return RmsNormProblem{rows, hidden}; },

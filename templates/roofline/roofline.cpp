@@ -122,10 +122,9 @@ CopyKernel copy_kernel() {
           .entry = "kiln::templates::roofline_copy",
           .config_type = "kiln::templates::RooflineCopy",
           .space = kCopySpace,
-          .geometry =
+          .launch =
               [](const RooflineCopy& c, const CopyProblem& p) {
-                return LaunchGeometry{
-                    {blocks(p.elements, c.tile())}, {static_cast<unsigned>(c.block)}, 0};
+                return Launch{{blocks(p.elements, c.tile())}, {static_cast<unsigned>(c.block)}, 0};
               },
           .problem = [](float*, const float*, long long n) { return CopyProblem{n}; },
           .workload =
@@ -148,10 +147,9 @@ FmaKernel fma_kernel() {
       .entry = "kiln::templates::roofline_fma",
       .config_type = "kiln::templates::RooflineFma",
       .space = kFmaSpace,
-      .geometry =
+      .launch =
           [](const RooflineFma& c, const FmaProblem& p) {
-            return LaunchGeometry{
-                {blocks(p.elements, c.tile())}, {static_cast<unsigned>(c.block)}, 0};
+            return Launch{{blocks(p.elements, c.tile())}, {static_cast<unsigned>(c.block)}, 0};
           },
       .problem = [](float*, const float*, long long n, int steps) { return FmaProblem{n, steps}; },
       .workload =
@@ -176,9 +174,9 @@ MmaKernel mma_kernel() {
       .entry = "kiln::templates::roofline_mma",
       .config_type = "kiln::templates::RooflineMma",
       .space = kMmaSpace,
-      .geometry =
+      .launch =
           [](const RooflineMma& c, const MmaProblem& p) {
-            return LaunchGeometry{{blocks(p.tiles, c.tile())}, {static_cast<unsigned>(c.block)}, 0};
+            return Launch{{blocks(p.tiles, c.tile())}, {static_cast<unsigned>(c.block)}, 0};
           },
       .problem = [](float*, const bfloat16*, const bfloat16*, long long tiles,
                     int steps) { return MmaProblem{tiles, steps}; },

@@ -23,6 +23,6 @@ inline ScaleKernel scale() {
           .entry = "scale",
           .config_type = "Scale",
           .space = ScaleSpace{{256, 4}},
-          .geometry = [](const Scale&, const Line&) { return kiln::LaunchGeometry{}; },
+          .launch = [](const Scale&, const Line&) { return kiln::Launch{}; },
           .problem = [](float*, const float*, float, int n) { return Line{n}; }};
 }

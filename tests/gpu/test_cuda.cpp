@@ -55,7 +55,7 @@ constexpr const char* kAddSignature = "void(float*, const float*, const float*, 
 // Vector addition on one device, checked.
 struct Addition {
   std::shared_ptr<Device> device;
-  std::shared_ptr<LoadedKernel> kernel;
+  std::shared_ptr<Module> kernel;
   std::vector<float> a, b;
   DeviceMemory device_a, device_b, device_out;
 
@@ -78,7 +78,7 @@ struct Addition {
     void* x = device_a.data();
     void* y = device_b.data();
     void* args[] = {&out, &x, &y, &n};
-    const LaunchGeometry g{{(static_cast<unsigned>(n) + 511) / 512}, {128}, 0};
+    const Launch g{{(static_cast<unsigned>(n) + 511) / 512}, {128}, 0};
     device->launch(*kernel, g, stream, args);
   }
 
@@ -179,7 +179,7 @@ TEST_CASE("64 KB of dynamic shared memory work when opted into", "[gpu]") {
   device->copy_to_device(memory.data(), data.data(), kBytes);
   void* pointer = memory.data();
   void* args[] = {&pointer, &n};
-  const LaunchGeometry g{{1}, {256}, kBytes};
+  const Launch g{{1}, {256}, kBytes};
 
   const auto bold = device->load(binary, kBytes);
   device->launch(*bold, g, device->tuning_stream(), args);
@@ -322,7 +322,7 @@ TEST_CASE("variables of a module are filled, each module's for itself", "[cuda]"
   CHECK(scale.name == "image::scale");
   write_variable(*device, scale, std::as_bytes(std::span(scales)));
   const DeviceMemory y(device, sizeof scales);
-  const auto run = [&](const LoadedKernel& kernel) {
+  const auto run = [&](const Module& kernel) {
     void* out = y.data();
     void* args[] = {&out};
     device->launch(kernel, {{1}, {2}, 0}, device->tuning_stream(), args);

@@ -21,9 +21,9 @@ KernelDefinition copying(const std::string& extra) {
   k.arguments = {"float*", "const float*", "int"};
   k.space.parameter("B", {32, 64, 128}, 64);
   k.problem_fields = {"n"};
-  k.geometry = [](auto config, auto problem) {
-    return LaunchGeometry{.grid = {static_cast<unsigned>((problem[0] + config[0] - 1) / config[0])},
-                          .block = {static_cast<unsigned>(config[0])}};
+  k.launch = [](auto config, auto problem) {
+    return Launch{.grid = {static_cast<unsigned>((problem[0] + config[0] - 1) / config[0])},
+                  .block = {static_cast<unsigned>(config[0])}};
   };
   k.workload = [](auto problem, Workload& w) {
     const auto n = static_cast<std::size_t>(problem[0]);

@@ -20,7 +20,7 @@ template <int step> __global__ void poke(float* out, int n) {
   kernel.arguments = {"float*", "int"};
   kernel.space.parameter("step", {1, 2, 3, 4}, 1);
   kernel.problem_fields = {"n"};
-  kernel.geometry = [](auto, auto) { return LaunchGeometry{{4}, {256}, 0}; };
+  kernel.launch = [](auto, auto) { return Launch{{4}, {256}, 0}; };
   kernel.workload = [](auto, Workload& w) { w.output<float>(1024).scalar(1024); };
   kernel.reference = [](auto, std::span<void* const> args) {
     std::fill_n(static_cast<float*>(args[0]), 1024, 1.0f);

@@ -49,9 +49,8 @@ extern "C" __global__ void )" +
   k.arguments = {"float*", "int", "int"};
   k.space.parameter("MICROS", std::move(micros), default_micros);
   k.problem_fields = {"n"};
-  k.geometry = [](auto, auto problem) {
-    return LaunchGeometry{.grid = {static_cast<unsigned>((problem[0] + 127) / 128)},
-                          .block = {128}};
+  k.launch = [](auto, auto problem) {
+    return Launch{.grid = {static_cast<unsigned>((problem[0] + 127) / 128)}, .block = {128}};
   };
   k.workload = [](auto problem, Workload& w) {
     w.in_out<float>(static_cast<std::size_t>(problem[0]))

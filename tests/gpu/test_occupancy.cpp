@@ -56,7 +56,7 @@ TEST_CASE("the driver's occupancy is the formula's", "[gpu]") {
       for (int threads = 1; threads <= 1024; threads += 29)
         for (const unsigned bytes : {0u, 1u, 1000u, 20000u, 70000u, dynamic - 1, dynamic}) {
           if (bytes > dynamic) continue;
-          const LaunchGeometry g{{1}, {static_cast<unsigned>(threads)}, bytes};
+          const Launch g{{1}, {static_cast<unsigned>(threads)}, bytes};
           const codegen::ResourceUsage& usage = kernel->resources();
           CAPTURE(usage.registers, usage.static_shared, threads, bytes);
           REQUIRE(occupancy(usage, g, limits).blocks == device->occupancy(*kernel, threads, bytes));

@@ -18,9 +18,9 @@ kiln::KernelDefinition copying(const std::string& extra, const std::string& elem
   k.arguments = {element + "*", "const " + element + "*", "int"};
   k.space.parameter("B", {32, 64, 128}, 64);
   k.problem_fields = {"n"};
-  k.geometry = [](auto config, auto problem) {
-    return kiln::LaunchGeometry{.grid = {unsigned((problem[0] + config[0] - 1) / config[0])},
-                                .block = {unsigned(config[0])}};
+  k.launch = [](auto config, auto problem) {
+    return kiln::Launch{.grid = {unsigned((problem[0] + config[0] - 1) / config[0])},
+                        .block = {unsigned(config[0])}};
   };
   k.workload = [element](auto problem, kiln::Workload& w) {
     const auto n = std::size_t(problem[0]);
@@ -145,10 +145,10 @@ kiln::KernelDefinition staging(std::function<unsigned(std::int64_t)> bytes, cons
       "  __syncthreads();\n"
       "  if (i < n) y[i] = s[t];\n"
       "}";
-  k.geometry = [bytes](auto config, auto problem) {
-    return kiln::LaunchGeometry{.grid = {unsigned((problem[0] + config[0] - 1) / config[0])},
-                                .block = {unsigned(config[0])},
-                                .shared_bytes = bytes(config[0])};
+  k.launch = [bytes](auto config, auto problem) {
+    return kiln::Launch{.grid = {unsigned((problem[0] + config[0] - 1) / config[0])},
+                        .block = {unsigned(config[0])},
+                        .shared_bytes = bytes(config[0])};
   };
   return k;
 }

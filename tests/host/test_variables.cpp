@@ -101,8 +101,8 @@ TEST_CASE("a kernel that reads constant memory is tuned with it", "[host][variab
   k.arguments = {"float*", "const float*", "int"};
   k.space.parameter("BLOCK", {32, 64}, 32);
   k.problem_fields = {"n"};
-  k.geometry = [](auto c, auto p) {
-    return kiln::LaunchGeometry{{unsigned((p[0] + c[0] - 1) / c[0])}, {unsigned(c[0])}};
+  k.launch = [](auto c, auto p) {
+    return kiln::Launch{{unsigned((p[0] + c[0] - 1) / c[0])}, {unsigned(c[0])}};
   };
   k.workload = [](auto p, kiln::Workload& w) {
     const auto n = std::size_t(p[0]);

@@ -38,9 +38,9 @@ kiln::KernelDefinition kernel(const std::string& name, const fs::path& file) {
   k.arguments = {"int*", "int"};
   k.space.parameter("block", {32, 64}, 32);
   k.problem_fields = {"n"};
-  k.geometry = [](auto config, auto problem) {
-    return kiln::LaunchGeometry{.grid = {unsigned((problem[0] + config[0] - 1) / config[0])},
-                                .block = {unsigned(config[0])}};
+  k.launch = [](auto config, auto problem) {
+    return kiln::Launch{.grid = {unsigned((problem[0] + config[0] - 1) / config[0])},
+                        .block = {unsigned(config[0])}};
   };
   k.workload = [](auto problem, kiln::Workload& w) {
     w.output<int>(std::size_t(problem[0])).scalar(int(problem[0]));

@@ -67,16 +67,15 @@ class Device final : public kiln::runtime::Device {
   double slowness = 1;
 
   const kiln::DeviceInfo& info() const noexcept override { return told; }
-  std::shared_ptr<kiln::runtime::LoadedKernel> load(const kiln::codegen::Binary& binary,
-                                                    unsigned shared) override {
+  std::shared_ptr<kiln::runtime::Module> load(const kiln::codegen::Binary& binary,
+                                              unsigned shared) override {
     return real_->load(binary, shared);
   }
-  void launch(const kiln::runtime::LoadedKernel& kernel, const kiln::LaunchGeometry& geometry,
-              kiln::Stream stream, void** args) const override {
-    slowed(slowness, [&] { return real_->launch(kernel, geometry, stream, args); });
+  void launch(const kiln::runtime::Module& kernel, const kiln::Launch& launch, kiln::Stream stream,
+              void** args) const override {
+    slowed(slowness, [&] { return real_->launch(kernel, launch, stream, args); });
   }
-  int occupancy(const kiln::runtime::LoadedKernel& kernel, int threads,
-                unsigned shared) const override {
+  int occupancy(const kiln::runtime::Module& kernel, int threads, unsigned shared) const override {
     return real_->occupancy(kernel, threads, shared);
   }
   void* allocate(std::size_t bytes) override { return real_->allocate(bytes); }

@@ -56,8 +56,8 @@ __global__ void axpy(float* y, const float* x, float a, int n) {
   k.arguments = {"float*", "const float*", "float", "int"};
   k.space.parameter("effort", effort, effort.front());
   k.problem_fields = {"n"};
-  k.geometry = [](auto, auto problem) {
-    return kiln::LaunchGeometry{{static_cast<unsigned>(problem[0] + 63) / 64}, {64}, 0};
+  k.launch = [](auto, auto problem) {
+    return kiln::Launch{{static_cast<unsigned>(problem[0] + 63) / 64}, {64}, 0};
   };
   k.workload = [](auto problem, kiln::Workload& w) {
     const auto n = static_cast<std::size_t>(problem[0]);

@@ -33,16 +33,15 @@ __global__ void __launch_bounds__(c.block) nothing(float* out, const float* in, 
 using Kernel = kiln::Kernel<Nothing, Size, void(float*, const float*, int)>;
 
 Kernel kernel() {
-  return {.name = "nothing",
-          .source = {.text = kSource},
-          .entry = "nothing",
-          .config_type = "Nothing",
-          .space = kiln::Space<Nothing, Size>{{32}}.values(&Nothing::block, {32}),
-          .geometry =
-              [](const Nothing& c, const Size&) {
-                return kiln::LaunchGeometry{.grid = {1}, .block = {unsigned(c.block)}};
-              },
-          .problem = [](float*, const float*, int n) { return Size{n}; }};
+  return {
+      .name = "nothing",
+      .source = {.text = kSource},
+      .entry = "nothing",
+      .config_type = "Nothing",
+      .space = kiln::Space<Nothing, Size>{{32}}.values(&Nothing::block, {32}),
+      .launch = [](const Nothing& c,
+                   const Size&) { return kiln::Launch{.grid = {1}, .block = {unsigned(c.block)}}; },
+      .problem = [](float*, const float*, int n) { return Size{n}; }};
 }
 
 /// As the shipped kernels are: with a bucket, and held to what arguments and problem have in
@@ -76,7 +75,7 @@ class BareLaunch {
     driver.check(driver.ModuleGetFunction(&function_, module_.get(), binary.symbol.c_str()),
                  "cuModuleGetFunction");
   }
-  void operator()(const kiln::LaunchGeometry& g, kiln::Stream stream, void** arguments) const {
+  void operator()(const kiln::Launch& g, kiln::Stream stream, void** arguments) const {
     const auto& driver = context_->driver();
     driver.check(driver.LaunchKernel(function_, g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y,
                                      g.block.z, g.shared_bytes,
@@ -114,7 +113,7 @@ void launch_overhead(const std::string& device_name) {
   float *out_pointer = out.data(), *in_pointer = in.data();
   int n = 1000;
   void* arguments[] = {&out_pointer, &in_pointer, &n};
-  const kiln::LaunchGeometry geometry{.grid = {1}, .block = {32}};
+  const kiln::Launch launch{.grid = {1}, .block = {32}};
   const kiln::Stream stream = device->tuning_stream();
 
   auto wait = [&] { device->synchronize(stream); };
@@ -125,9 +124,9 @@ void launch_overhead(const std::string& device_name) {
     for (int round = 0; round < 1000; ++round) {
       const double least = nanoseconds([&] {
         if (driver)
-          (*driver)(geometry, stream, arguments);
+          (*driver)(launch, stream, arguments);
         else
-          device->launch(*loaded, geometry, stream, arguments);
+          device->launch(*loaded, launch, stream, arguments);
       });
       wait();
       held.push_back(nanoseconds([&] { bound(stream, out_pointer, in_pointer, n); }) - least);

@@ -25,17 +25,17 @@ class Engine;
 class Tunable;
 
 /// One bucket's kernel, loaded. Published once and never changed.
-struct ReadyKernel {
+struct Launchable {
   Values problem;  ///< bucketed
   Values config;
   const void* device = nullptr;
   const void* loaded = nullptr;
   std::shared_ptr<const void> owner;  ///< keeps both alive
-  void (*start)(const ReadyKernel&, const LaunchGeometry&, Stream, void** args) = nullptr;
+  void (*start)(const Launchable&, const Launch&, Stream, void** args) = nullptr;
 
-  void launch(const LaunchGeometry& geometry, Stream stream, void** args) const {
-    if (geometry.grid.x != 0 && geometry.grid.y != 0 && geometry.grid.z != 0)
-      start(*this, geometry, stream, args);
+  void launch(const Launch& launch, Stream stream, void** args) const {
+    if (launch.grid.x != 0 && launch.grid.y != 0 && launch.grid.z != 0)
+      start(*this, launch, stream, args);
   }
 };
 
@@ -46,15 +46,15 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   virtual Tunable what() const noexcept = 0;
   virtual const Engine& engine() const noexcept = 0;
   /// The version in use; null: there is none. Lock-free, allocation-free.
-  virtual const ReadyKernel* find(std::span<const std::int64_t> problem) const noexcept = 0;
+  virtual const Launchable* find(std::span<const std::int64_t> problem) const noexcept = 0;
   /// One config, built and loaded, but not in use. @throws CompileError, UserError, EnvironmentError
   /// when that fails
-  virtual std::variant<ReadyKernel, Missing> ready(std::span<const std::int64_t> problem,
-                                                   std::span<const std::int64_t> config) = 0;
+  virtual std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
+                                                  std::span<const std::int64_t> config) = 0;
   /// What a launch that may not wait gets: the version in use, else the winner on record, else the
   /// default. Measures nothing.
   /// @throws MissingError where nothing may be compiled.
-  virtual const ReadyKernel& current(std::span<const std::int64_t> problem) = 0;
+  virtual const Launchable& current(std::span<const std::int64_t> problem) = 0;
   /// Launches from now on use this config. @throws as `current`.
   virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
   /// Whether the program chose its config: nothing is left to be tuned.
@@ -67,7 +67,7 @@ class HandleCore : public RegionHandle {
   Tunable what() const noexcept final;
   /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
   /// @throws MissingError where nothing may be compiled.
-  virtual const ReadyKernel& make_ready(std::span<const std::int64_t> problem) = 0;
+  virtual const Launchable& make_ready(std::span<const std::int64_t> problem) = 0;
   /// The same, with what is missing as a value, and looked for anew.
   virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
   /// A handle of the same kernel that never tunes: every problem has this config.
@@ -77,12 +77,12 @@ class HandleCore : public RegionHandle {
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
   /// A global variable of a kernel of this handle's. @throws UserError when there is none
-  virtual Symbol symbol(const ReadyKernel& ready, std::string_view name) const = 0;
+  virtual Symbol symbol(const Launchable& ready, std::string_view name) const = 0;
   /// What a global variable holds in all kernels of this handle, those to come included.
   virtual void set_symbol(std::string name, std::span<const std::byte> data) = 0;
 
-  const ReadyKernel& at(std::span<const std::int64_t> problem) {
-    if (const ReadyKernel* ready = find(problem)) return *ready;
+  const Launchable& at(std::span<const std::int64_t> problem) {
+    if (const Launchable* ready = find(problem)) return *ready;
     return make_ready(problem);
   }
 

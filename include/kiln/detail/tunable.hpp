@@ -45,8 +45,8 @@ class Tunable {
   std::string describe_problem(std::span<const std::int64_t> problem) const;
 
   /// How a config is launched; nothing for what launches itself.
-  std::optional<LaunchGeometry> geometry(std::span<const std::int64_t> config,
-                                         std::span<const std::int64_t> problem) const;
+  std::optional<Launch> launch(std::span<const std::int64_t> config,
+                               std::span<const std::int64_t> problem) const;
   /// Why no device with these limits could launch a config, whatever the compiler makes of it;
   /// empty: it may be.
   std::string launch_problem(std::span<const std::int64_t> config,

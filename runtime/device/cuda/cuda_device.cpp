@@ -115,7 +115,7 @@ DeviceInfo read_info(const CudaContext& context, int ordinal) {
   return info;
 }
 
-class CudaKernel final : public LoadedKernel {
+class CudaKernel final : public Module {
  public:
   CudaKernel(CudaModule module, CUfunction function, codegen::ResourceUsage resources,
              std::vector<codegen::CubinVariable> variables)
@@ -217,7 +217,7 @@ class StreamCapture {
 
 CUstream native(Stream stream) { return static_cast<CUstream>(stream.handle); }
 CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
-CUfunction function_of(const LoadedKernel& kernel) {
+CUfunction function_of(const Module& kernel) {
   return static_cast<const CudaKernel&>(kernel).function();
 }
 
@@ -231,8 +231,8 @@ class CudaDevice final : public Device {
 
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
-                                     unsigned max_dynamic_shared) override {
+  std::shared_ptr<Module> load(const codegen::Binary& binary,
+                               unsigned max_dynamic_shared) override {
     if (binary.target.kind != Target::Kind::cuda) {
       throw UserError(detail::format("a binary for {} cannot be loaded on {} ({})",
                                      binary.target.arch, info_.id, info_.target.arch));
@@ -255,7 +255,7 @@ class CudaDevice final : public Device {
                                         codegen::read_cubin_variables(binary.code));
   }
 
-  std::vector<ModuleVariable> variables(const LoadedKernel& kernel) const override {
+  std::vector<ModuleVariable> variables(const Module& kernel) const override {
     const auto& loaded = static_cast<const CudaKernel&>(kernel);
     const WorkingContext working(*context_);
     std::vector<ModuleVariable> found;
@@ -271,8 +271,7 @@ class CudaDevice final : public Device {
     return found;
   }
 
-  void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream stream,
-              void** args) const override {
+  void launch(const Module& kernel, const Launch& g, Stream stream, void** args) const override {
     if (g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0) return;
     const CurrentContext current(*context_);
     driver_.check(
@@ -281,7 +280,7 @@ class CudaDevice final : public Device {
         "cuLaunchKernel");
   }
 
-  int occupancy(const LoadedKernel& kernel, int threads, unsigned shared_bytes) const override {
+  int occupancy(const Module& kernel, int threads, unsigned shared_bytes) const override {
     const CurrentContext current(*context_);
     int blocks = 0;
     const CUresult result = driver_.OccupancyMaxActiveBlocksPerMultiprocessor(

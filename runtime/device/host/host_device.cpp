@@ -40,7 +40,7 @@ std::string cpu_model() {
   return "unknown CPU";
 }
 
-class LoadedHostKernel final : public LoadedKernel {
+class LoadedHostKernel final : public Module {
  public:
   LoadedHostKernel(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers)
       : module(HostModule::load(binary, std::move(workers))), resources_(binary.resources) {}
@@ -56,27 +56,25 @@ class HostDevice final : public HostMemoryDevice {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  std::shared_ptr<LoadedKernel> load(const codegen::Binary& binary,
-                                     unsigned max_dynamic_shared) override {
+  std::shared_ptr<Module> load(const codegen::Binary& binary,
+                               unsigned max_dynamic_shared) override {
     if (max_dynamic_shared > static_cast<unsigned>(info_.limits.shared_per_block_optin))
       throw UserError(detail::format("{} bytes of dynamic shared memory, the host device has {}",
                                      max_dynamic_shared, info_.limits.shared_per_block_optin));
     return std::make_shared<LoadedHostKernel>(binary, workers_);
   }
 
-  void launch(const LoadedKernel& kernel, const LaunchGeometry& g, Stream,
-              void** args) const override {
+  void launch(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch(
         {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
   }
 
-  void launch_checked(const LoadedKernel& kernel, const LaunchGeometry& g, Stream,
-                      void** args) const override {
+  void launch_checked(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
         {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
   }
 
-  std::vector<ModuleVariable> variables(const LoadedKernel& kernel) const override {
+  std::vector<ModuleVariable> variables(const Module& kernel) const override {
     const codegen::HostKernel& host = static_cast<const LoadedHostKernel&>(kernel).module.kernel();
     std::vector<ModuleVariable> found;
     for (const codegen::HostVariable& v : std::span(host.variables, host.variable_count))
@@ -84,7 +82,7 @@ class HostDevice final : public HostMemoryDevice {
     return found;
   }
 
-  int occupancy(const LoadedKernel&, int, unsigned) const override { return 1; }
+  int occupancy(const Module&, int, unsigned) const override { return 1; }
 
   std::optional<std::int64_t> available() const override { return available_memory(); }
 

@@ -101,8 +101,8 @@ void definition() {
   k.arguments = {"float*", "float", "int"};
   k.space.parameter("BLOCK", {64, 128, 256}, 128);
   k.problem_fields = {"n"};
-  k.geometry = k.by_name([](auto config, auto problem) {
-    return kiln::LaunchGeometry{{unsigned(problem["n"] / config["BLOCK"])},
+  k.launch = k.by_name([](auto config, auto problem) {
+    return kiln::Launch{{unsigned(problem["n"] / config["BLOCK"])},
                                 {unsigned(config["BLOCK"])}};
   });
 }
@@ -171,9 +171,9 @@ void kernel() {
       .config_type = "VectorAdd",
       .types = {"float"},
       .space = space,
-      .geometry =
+      .launch =
           [](const VectorAdd& c, const Elementwise& p) {
-            return kiln::LaunchGeometry{{unsigned((p.n + c.tile() - 1) / c.tile())},
+            return kiln::Launch{{unsigned((p.n + c.tile() - 1) / c.tile())},
                                         {unsigned(c.block)}};
           },
       .problem = [](float*, const float*, const float*, int n) { return Elementwise{n}; },
@@ -215,8 +215,8 @@ void missing(const kiln::DynamicTuned& handle, const kiln::Values& problem) {
 }
 
 void named(kiln::KernelDefinition& k) {
-  k.geometry = k.by_name([](auto config, auto problem) {
-    return kiln::LaunchGeometry{{blocks(problem["n"], config["block"])},
+  k.launch = k.by_name([](auto config, auto problem) {
+    return kiln::Launch{{blocks(problem["n"], config["block"])},
                                 {unsigned(config["block"])}};
   });
 }

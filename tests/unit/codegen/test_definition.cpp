@@ -16,7 +16,7 @@ KernelDefinition good() {
   k.arguments = {"float*", "float", "int"};
   k.space.parameter("block", {64, 128}, 64);
   k.problem_fields = {"n", "m"};
-  k.geometry = [](auto, auto) { return LaunchGeometry{}; };
+  k.launch = [](auto, auto) { return Launch{}; };
   return k;
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("each field that is missing or makes no sense is named", "[codegen][de
   CHECK(names(after([](auto& k) { k.source.file = "scale.cuh"; }), "both a file and text"));
   CHECK(names(after([](auto& k) { k.entry.clear(); }), "`entry`"));
   CHECK(names(after([](auto& k) { k.passing = Passing::config_struct; }), "`config_type`"));
-  CHECK(names(after([](auto& k) { k.geometry = nullptr; }), "`geometry`"));
+  CHECK(names(after([](auto& k) { k.launch = nullptr; }), "`launch`"));
   CHECK(names(after([](auto& k) { k.arguments[1].clear(); }), "`arguments[1]`"));
   CHECK(names(after([](auto& k) { k.types = {"float", ""}; }), "`types[1]`"));
   CHECK(names(after([](auto& k) { k.problem_fields[1].clear(); }), "`problem_fields[1]`"));
@@ -120,9 +120,9 @@ TEST_CASE("a definition without problem fields has one problem", "[codegen][defi
 TEST_CASE("functions of a definition find values by name", "[codegen][definition]") {
   KernelDefinition k = good();
   k.space.parameter("items", {1, 2}, 1);
-  k.geometry = k.by_name([](auto config, auto problem) {
-    return LaunchGeometry{{unsigned(problem["m"]), unsigned(problem[0])},
-                          {unsigned(config["items"]), unsigned(config["block"])}};
+  k.launch = k.by_name([](auto config, auto problem) {
+    return Launch{{unsigned(problem["m"]), unsigned(problem[0])},
+                  {unsigned(config["items"]), unsigned(config["block"])}};
   });
   k.space.where("blocks fit", k.by_name([](Named c, Named p, const DeviceLimits& limits) {
     return c["block"] * c["items"] <= p["n"] && c["block"] <= limits.max_threads_per_block;
@@ -134,7 +134,7 @@ TEST_CASE("functions of a definition find values by name", "[codegen][definition
   k.flops = k.by_field([](Named p) { return 2.0 * double(p["n"]); });
   const KernelDefinition copy = k;  // keeps what the functions need
   const Values config{64, 2}, problem{128, 5};
-  const LaunchGeometry g = copy.geometry(config, problem);
+  const Launch g = copy.launch(config, problem);
   CHECK(g.grid.x == 5);
   CHECK(g.grid.y == 128);
   CHECK(g.block.x == 2);
@@ -155,15 +155,15 @@ TEST_CASE("a name that is not there is an error that says which are", "[codegen]
   KernelDefinition k = good();
   const auto said = [&](auto f) -> std::string {
     try {
-      k.geometry = k.by_name(f);
-      k.geometry(Values{64}, Values{1, 2});
+      k.launch = k.by_name(f);
+      k.launch(Values{64}, Values{1, 2});
     } catch (const UserError& error) {
       return error.what();
     }
     return "";
   };
-  CHECK(said([](Named c, Named) { return LaunchGeometry{{unsigned(c["blokc"])}, {}}; }) ==
+  CHECK(said([](Named c, Named) { return Launch{{unsigned(c["blokc"])}, {}}; }) ==
         "there is no field 'blokc' (known: block)");
-  CHECK(said([](Named, Named p) { return LaunchGeometry{{unsigned(p["block"])}, {}}; }) ==
+  CHECK(said([](Named, Named p) { return Launch{{unsigned(p["block"])}, {}}; }) ==
         "there is no field 'block' (known: n, m)");
 }

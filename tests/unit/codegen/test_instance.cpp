@@ -26,7 +26,7 @@ KernelDefinition scale() {
   k.arguments = {"float*"};
   k.space.parameter("block", {64, -128, std::int64_t{1} << 40}, 64)
       .parameter("swap", {0, 1}, 1, FieldKind::boolean);
-  k.geometry = [](auto, auto) { return LaunchGeometry{}; };
+  k.launch = [](auto, auto) { return Launch{}; };
   return k;
 }
 

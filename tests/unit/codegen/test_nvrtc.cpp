@@ -416,7 +416,7 @@ TEST_CASE("a text may include a file that is named like its kernel", "[codegen][
   k.passing = Passing::constants;
   k.arguments = {"float*"};
   k.space.parameter("FACTOR", {2, 3}, 2);
-  k.geometry = [](auto, auto) { return LaunchGeometry{}; };
+  k.launch = [](auto, auto) { return Launch{}; };
   IncludeCache cache;
   const Target target = Target::parse("sm_80");
   const Source source = make_source(k, Values{3}, target, *nvrtc(), cache);

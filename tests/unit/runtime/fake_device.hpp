@@ -52,7 +52,7 @@ class Script {
   std::map<std::string, Behaviour> behaviours_;
 };
 
-class FakeKernel final : public runtime::LoadedKernel {
+class FakeKernel final : public runtime::Module {
  public:
   FakeKernel(std::string text, Behaviour& does, std::atomic<int>& live)
       : entry(std::move(text)), behaviour(does), variables(does.variables), live_(live) {
@@ -108,7 +108,7 @@ class FakeDevice final : public runtime::Device {
   const DeviceInfo& info() const noexcept override { return info_; }
   DeviceInfo& info() noexcept { return info_; }
 
-  std::shared_ptr<runtime::LoadedKernel> load(const codegen::Binary& binary, unsigned) override {
+  std::shared_ptr<runtime::Module> load(const codegen::Binary& binary, unsigned) override {
     const std::string entry(reinterpret_cast<const char*>(binary.code.data()), binary.code.size());
     Behaviour& behaviour = (*script)[entry];
     if (on_load) on_load(entry);
@@ -117,17 +117,17 @@ class FakeDevice final : public runtime::Device {
     return std::make_shared<FakeKernel>(entry, behaviour, live_kernels);
   }
 
-  void launch(const runtime::LoadedKernel& loaded, const LaunchGeometry& geometry, Stream,
+  void launch(const runtime::Module& loaded, const Launch& launch, Stream,
               void** args) const override {
     const auto& kernel = static_cast<const FakeKernel&>(loaded);
     if (recording_) {
       recording_->launches.push_back(
-          [this, &loaded, geometry, args] { launch(loaded, geometry, {}, args); });
+          [this, &loaded, launch, args] { this->launch(loaded, launch, {}, args); });
       return;
     }
     const Behaviour& b = kernel.behaviour;
     launches.fetch_add(1, std::memory_order_relaxed);
-    if (geometry.grid.x == 0 || geometry.grid.y == 0 || geometry.grid.z == 0)
+    if (launch.grid.x == 0 || launch.grid.y == 0 || launch.grid.z == 0)
       throw EnvironmentError("launch of an empty grid");
     if (!b.launch_error.empty() && kernel.launches++ >= b.fails_after)
       is_lost |= b.launch_error == "device lost";
@@ -143,15 +143,14 @@ class FakeDevice final : public runtime::Device {
     now_.fetch_add(b.seconds * pace, std::memory_order_relaxed);
   }
 
-  std::vector<runtime::ModuleVariable> variables(
-      const runtime::LoadedKernel& loaded) const override {
+  std::vector<runtime::ModuleVariable> variables(const runtime::Module& loaded) const override {
     std::vector<runtime::ModuleVariable> found;
     for (auto& [name, bytes] : static_cast<const FakeKernel&>(loaded).variables)
       found.push_back({name, bytes.data(), bytes.size()});
     return found;
   }
 
-  int occupancy(const runtime::LoadedKernel& loaded, int, unsigned) const override {
+  int occupancy(const runtime::Module& loaded, int, unsigned) const override {
     return static_cast<const FakeKernel&>(loaded).behaviour.occupancy;
   }
 

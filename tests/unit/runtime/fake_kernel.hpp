@@ -69,9 +69,9 @@ inline KernelDefinition doubling(std::vector<std::int64_t> a = {1, 2, 4, 8},
   const std::int64_t default_b = b.front();
   k.space.parameter("b", std::move(b), default_b);
   k.problem_fields = {"n"};
-  k.geometry = [](std::span<const std::int64_t> c, std::span<const std::int64_t> p) {
+  k.launch = [](std::span<const std::int64_t> c, std::span<const std::int64_t> p) {
     const auto block = static_cast<unsigned>(c[0]);
-    return LaunchGeometry{{(static_cast<unsigned>(p[0]) + block - 1) / block}, {block}, 0};
+    return Launch{{(static_cast<unsigned>(p[0]) + block - 1) / block}, {block}, 0};
   };
   k.workload = [](std::span<const std::int64_t> p, Workload& w) {
     const auto n = static_cast<std::size_t>(p[0]);

@@ -27,9 +27,9 @@ inline Typed typed_doubling() {
           .config_type = "DoublingConfig",
           .space = Space<DoublingConfig, DoublingProblem>{{2, 0}}.values(&DoublingConfig::a,
                                                                          {1, 2, 4, 8}),
-          .geometry =
+          .launch =
               [](const DoublingConfig& c, const DoublingProblem& p) {
-                return LaunchGeometry{{unsigned((p.n + c.a - 1) / c.a)}, {unsigned(c.a)}, 0};
+                return Launch{{unsigned((p.n + c.a - 1) / c.a)}, {unsigned(c.a)}, 0};
               },
           .problem = [](float*, const float*, int n) { return DoublingProblem{n}; },
           .workload =

@@ -6,7 +6,7 @@
 
 using kiln::DeviceLimits;
 using kiln::Dim3;
-using kiln::LaunchGeometry;
+using kiln::Launch;
 using kiln::codegen::ResourceUsage;
 using kiln::runtime::launch_problem;
 using kiln::runtime::resource_problem;
@@ -15,9 +15,7 @@ namespace {
 
 const DeviceLimits kHopper = kiln::limits_of(90);
 
-LaunchGeometry blocks_of(unsigned threads, unsigned shared = 0) {
-  return {{10}, {threads}, shared};
-}
+Launch blocks_of(unsigned threads, unsigned shared = 0) { return {{10}, {threads}, shared}; }
 
 bool names(const std::string& text, std::initializer_list<const char*> words) {
   for (const char* word : words)
@@ -27,13 +25,13 @@ bool names(const std::string& text, std::initializer_list<const char*> words) {
 
 }  // namespace
 
-TEST_CASE("a geometry that can be launched has no problem", "[runtime][resources]") {
+TEST_CASE("a launch that can work has no problem", "[runtime][resources]") {
   CHECK(launch_problem(blocks_of(1024, 227 * 1024), kHopper).empty());
   CHECK(launch_problem({{2147483647u, 65535, 65535}, {1, 1, 64}, 0}, kHopper).empty());
   CHECK(launch_problem({{0}, {32}, 0}, kHopper).empty());  // nothing to launch
 }
 
-TEST_CASE("a geometry that cannot names the figure and the limit", "[runtime][resources]") {
+TEST_CASE("a launch that cannot names the figure and the limit", "[runtime][resources]") {
   CHECK(names(launch_problem(blocks_of(0), kHopper), {"no threads"}));
   CHECK(names(launch_problem({{1}, {32, 0, 1}, 0}, kHopper), {"no threads"}));
   CHECK(names(launch_problem(blocks_of(1025), kHopper), {"1025x1x1", "1024"}));
@@ -77,7 +75,7 @@ TEST_CASE("compiled resources are held against the device", "[runtime][resources
   CHECK(resource_problem({.static_shared = 1024}, blocks_of(32, 231424), kHopper).empty());
   CHECK(names(resource_problem({.static_shared = 1024}, blocks_of(32, 231425), kHopper),
               {"232449", "1024 static", "231425 dynamic", "232448"}));
-  // The geometry's own problems come first.
+  // The problems of the launch itself come first.
   CHECK(
       names(resource_problem({.registers = 300}, blocks_of(2000), kHopper), {"2000x1x1", "1024"}));
 }

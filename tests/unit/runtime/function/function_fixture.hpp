@@ -43,13 +43,13 @@ class ClockedDevice final : public runtime::Device {
   }
   DeviceInfo& info() noexcept { return info_; }
   const DeviceInfo& info() const noexcept override { return info_; }
-  std::shared_ptr<runtime::LoadedKernel> load(const codegen::Binary&, unsigned) override {
+  std::shared_ptr<runtime::Module> load(const codegen::Binary&, unsigned) override {
     throw EnvironmentError("no kernels here");
   }
-  void launch(const runtime::LoadedKernel&, const LaunchGeometry&, Stream, void**) const override {
+  void launch(const runtime::Module&, const Launch&, Stream, void**) const override {
     throw EnvironmentError("no kernels here");
   }
-  int occupancy(const runtime::LoadedKernel&, int, unsigned) const override { return 1; }
+  int occupancy(const runtime::Module&, int, unsigned) const override { return 1; }
   void* allocate(std::size_t bytes) override {
     ++live;
     return std::malloc(bytes);

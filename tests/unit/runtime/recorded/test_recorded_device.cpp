@@ -28,10 +28,10 @@ struct Lab {
     source.entry += ">";
     return device.compiler()->compile(source, device.info().target);
   }
-  std::shared_ptr<runtime::LoadedKernel> load(const Values& config) {
+  std::shared_ptr<runtime::Module> load(const Values& config) {
     return device.load(std::get<codegen::Binary>(compile(config)), 0);
   }
-  double time(const runtime::LoadedKernel& loaded) {
+  double time(const runtime::Module& loaded) {
     void* data = out;
     int count = 4;
     void* args[] = {&data, &count};

@@ -154,10 +154,10 @@ TEST_CASE("a record is served to its own kernel alone", "[runtime][engine][slow]
     k.space.parameter("a", {1, 2, 4, 8}, 2).parameter("b", {0}, 0, FieldKind::boolean);
   }));
   // Geometry is a function: what it gives is in the record, and one record is there at a time.
-  const auto launched = [&](const std::function<void(LaunchGeometry&)>& change) {
+  const auto launched = [&](const std::function<void(Launch&)>& change) {
     KernelDefinition other = kernel;
-    other.geometry = [change](auto config, auto problem) {
-      LaunchGeometry g = doubling().geometry(config, problem);
+    other.launch = [change](auto config, auto problem) {
+      Launch g = doubling().launch(config, problem);
       change(g);
       return g;
     };
@@ -381,8 +381,8 @@ TEST_CASE("whether there is something to do is asked of the device's own default
   KernelDefinition kernel = doubling({1, 2, 4}, 2);
   kernel.space.default_on(Target::Kind::host, {4, 0});
   const auto nothing_for = [&](std::int64_t a) {
-    kernel.geometry = [geometry = doubling().geometry, a](auto config, auto problem) {
-      LaunchGeometry g = geometry(config, problem);
+    kernel.launch = [description = doubling().launch, a](auto config, auto problem) {
+      Launch g = description(config, problem);
       if (config[0] == a) g.grid.x = 0;
       return g;
     };

@@ -34,8 +34,8 @@ TEST_CASE("a launch tunes a new problem, then only looks it up", "[runtime][hand
   CHECK(process.compiler->compiles == 4);  // the same instances
 
   const auto bound = handle.at({50});
-  CHECK(bound.geometry().block.x == 8);
-  CHECK(bound.geometry().grid.x == 7);
+  CHECK(bound.description().block.x == 8);
+  CHECK(bound.description().grid.x == 7);
   b.y.assign(50, 0);
   bound({}, b.y.data(), b.x.data(), 50);
   CHECK(b.doubled());
@@ -89,8 +89,8 @@ TEST_CASE("a described kernel is held for one problem", "[runtime][handle]") {
   const auto handle = runtime.tuned(k);
   const auto bound = handle.at({50});
   CHECK(runtime.statistics().tuned == 1);
-  CHECK(bound.geometry().block.x == 8);
-  CHECK(bound.geometry().grid.x == 7);  // of the problem, not of its bucket
+  CHECK(bound.description().block.x == 8);
+  CHECK(bound.description().grid.x == 7);  // of the problem, not of its bucket
   Buffers b(50);
   bound({}, b.y.data(), b.x.data(), 50);
   CHECK(b.doubled());
@@ -276,7 +276,7 @@ TEST_CASE("a config of one's own is launched and timed, and nothing remembers it
   four({}, b.y.data(), b.x.data(), 50);
   CHECK(b.doubled());
   CHECK(four.config({50}).a == 4);
-  CHECK(four.at({50}).geometry().block.x == 4);
+  CHECK(four.at({50}).description().block.x == 4);
   CHECK(four.verify({50}).right);
   CHECK(process.compiler->compiles == 1);
   CHECK(process.device->timings == 0);  // not tuned

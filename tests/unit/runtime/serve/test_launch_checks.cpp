@@ -94,7 +94,7 @@ TEST_CASE("relations of integers of all kinds", "[runtime][relations]") {
   KernelDefinition k = doubling();
   process.device->compute = {};
   k.relations = {{2, "n"}};
-  k.geometry = [](auto, auto) { return LaunchGeometry{{1}, {1}, 0}; };
+  k.launch = [](auto, auto) { return Launch{{1}, {1}, 0}; };
   const auto check = [&](const char* type, auto right, auto wrong) {
     INFO(type);
     k.arguments[2] = type;

@@ -5,13 +5,13 @@
 #include "runtime/serve/problem_table.hpp"
 
 using namespace kiln;
-using kiln::detail::ReadyKernel;
+using kiln::detail::Launchable;
 using kiln::runtime::ProblemTable;
 
 namespace {
 
-ReadyKernel entry(Values problem, std::int64_t config) {
-  ReadyKernel ready;
+Launchable entry(Values problem, std::int64_t config) {
+  Launchable ready;
   ready.problem = std::move(problem);
   ready.config = {config};
   return ready;
@@ -22,7 +22,7 @@ ReadyKernel entry(Values problem, std::int64_t config) {
 TEST_CASE("what is published is found, and nothing else", "[runtime][problem_table]") {
   ProblemTable table;
   CHECK(table.find(Values{1}) == nullptr);
-  const ReadyKernel& one = table.publish(entry({1}, 10));
+  const Launchable& one = table.publish(entry({1}, 10));
   CHECK(table.find(Values{1}) == &one);
   CHECK(table.find(Values{2}) == nullptr);
   CHECK(table.find(Values{1, 0}) == nullptr);
@@ -34,7 +34,7 @@ TEST_CASE("what is published is found, and nothing else", "[runtime][problem_tab
 
 TEST_CASE("replacement keeps what readers hold", "[runtime][problem_table]") {
   ProblemTable table;
-  const ReadyKernel& old = table.publish(entry({7, 7}, 1));
+  const Launchable& old = table.publish(entry({7, 7}, 1));
   for (int i = 0; i < 100; ++i) table.publish(entry({7, 7}, 2 + i));
   CHECK(table.find(Values{7, 7})->config == Values{101});
   CHECK(old.config == Values{1});
@@ -44,7 +44,7 @@ TEST_CASE("growth loses nothing", "[runtime][problem_table]") {
   ProblemTable table;
   for (std::int64_t i = 0; i < 5000; ++i) table.publish(entry({i, -i, i << 40}, i));
   for (std::int64_t i = 0; i < 5000; ++i) {
-    const ReadyKernel* found = table.find(Values{i, -i, i << 40});
+    const Launchable* found = table.find(Values{i, -i, i << 40});
     REQUIRE(found != nullptr);
     REQUIRE(found->config == Values{i});
   }
@@ -92,12 +92,12 @@ TEST_CASE("eight threads find and publish", "[runtime][problem_table]") {
           if (t < 3) {
             table.publish(entry({mine, mine}, mine));
             // What this thread published is there from now on.
-            const ReadyKernel* found = table.find(Values{mine, mine});
+            const Launchable* found = table.find(Values{mine, mine});
             if (!found) ++lost;
           }
           for (std::int64_t d = 0; d < 3; ++d) {
             const std::int64_t p = (mine + d * 31) % kProblems;
-            const ReadyKernel* found = table.find(Values{p, p});
+            const Launchable* found = table.find(Values{p, p});
             if (found && (found->problem != Values{p, p} || found->config != Values{p})) ++wrong;
           }
         }

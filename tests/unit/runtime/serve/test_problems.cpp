@@ -13,15 +13,15 @@
 #include "unit/runtime/allocations.hpp"
 
 using namespace kiln;
-using kiln::detail::ReadyKernel;
+using kiln::detail::Launchable;
 using kiln::runtime::Problems;
 using kiln::runtime::ProblemState;
 using kiln::runtime::Standing;
 
 namespace {
 
-ReadyKernel version_of(const Values& problem, std::int64_t config) {
-  ReadyKernel ready;
+Launchable version_of(const Values& problem, std::int64_t config) {
+  Launchable ready;
   ready.problem = problem;
   ready.config = {config};
   return ready;
@@ -48,8 +48,8 @@ Problems::Load loads(std::int64_t config) {
   return [config] { return version_of(kProblem, config); };
 }
 
-const ReadyKernel* kernel_of(const Problems::Outcome& outcome) {
-  const auto* ready = std::get_if<const ReadyKernel*>(&outcome);
+const Launchable* kernel_of(const Problems::Outcome& outcome) {
+  const auto* ready = std::get_if<const Launchable*>(&outcome);
   return ready ? *ready : nullptr;
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("what was made is found, without an allocation, and not made again",
   Problems problems;
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(problems.state(kProblem) == ProblemState::unknown);
-  const ReadyKernel* made = kernel_of(problems.make(kProblem, publishes(1)));
+  const Launchable* made = kernel_of(problems.make(kProblem, publishes(1)));
   REQUIRE(made);
   CHECK(made->config == Values{1});
   CHECK(problems.state(kProblem) == ProblemState::in_use);
@@ -98,10 +98,10 @@ TEST_CASE("what was made is found, without an allocation, and not made again",
 TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime][problems]") {
   Problems problems;
   const auto default_of = [&](std::int64_t config) {
-    return std::get<const ReadyKernel*>(
+    return std::get<const Launchable*>(
         problems.stand_in(kProblem, Standing::meanwhile, loads(config)));
   };
-  const ReadyKernel* first = default_of(1);
+  const Launchable* first = default_of(1);
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(problems.served(kProblem, Standing::meanwhile) == first);
   CHECK(problems.served(kProblem, Standing::known) == nullptr);
@@ -109,7 +109,7 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
   CHECK(default_of(2) == first);  // loaded once
 
   const auto* known =
-      std::get<const ReadyKernel*>(problems.stand_in(kProblem, Standing::known, loads(3)));
+      std::get<const Launchable*>(problems.stand_in(kProblem, Standing::known, loads(3)));
   CHECK(known->config == Values{3});
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(default_of(4) == known);
@@ -133,15 +133,15 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
     CHECK(problems.find(kProblem) == nullptr);
   }
   SECTION("what is in use takes its place, also while another one is loaded") {
-    const ReadyKernel* chosen = nullptr;
+    const Launchable* chosen = nullptr;
     Problems others;
     const auto standing_in = others.stand_in(kProblem, Standing::known, [&] {
       chosen = &others.choose(version_of(kProblem, 8));
       return version_of(kProblem, 2);
     });
-    CHECK(std::get<const ReadyKernel*>(standing_in) == chosen);
+    CHECK(std::get<const Launchable*>(standing_in) == chosen);
     CHECK(others.find(kProblem) == chosen);
-    const ReadyKernel* made = kernel_of(problems.make(kProblem, publishes(8)));
+    const Launchable* made = kernel_of(problems.make(kProblem, publishes(8)));
     REQUIRE(made);
     CHECK(problems.find(kProblem) == made);
     CHECK(default_of(9) == made);
@@ -168,7 +168,7 @@ TEST_CASE("what is missing is remembered until it is made", "[runtime][problems]
 TEST_CASE("what was chosen while a problem was made is what its launches get",
           "[runtime][problems]") {
   Problems problems;
-  const ReadyKernel* chosen = nullptr;
+  const Launchable* chosen = nullptr;
   const auto choosing = [&](const Problems::Work& then) -> Problems::Work {
     return [&problems, &chosen, then] {
       CHECK(problems.state(kProblem) == ProblemState::being_made);
@@ -201,7 +201,7 @@ TEST_CASE("what was chosen while a problem was made is what its launches get",
 
 TEST_CASE("one thread makes, others wait or go on", "[runtime][problems]") {
   Problems problems;
-  const ReadyKernel& old = problems.choose(version_of(kProblem, 1));
+  const Launchable& old = problems.choose(version_of(kProblem, 1));
   std::atomic<bool> inside{false}, go{false};
   std::atomic<int> works{0};
   const Problems::Work slow = [&] {
@@ -267,7 +267,7 @@ class Hammer {
  private:
   /// A stand-in has a negative config.
   struct Held {
-    const ReadyKernel* ready;
+    const Launchable* ready;
     Values problem, config;
   };
 
@@ -289,13 +289,13 @@ class Hammer {
       const int place = i * kProblemCount / kOperations + static_cast<int>(random() % 3);
       const Values problem{place, 1};
       try {
-        const ReadyKernel* got = operate(problem, random);
+        const Launchable* got = operate(problem, random);
         if (got) held.push_back({got, problem, got->config});
       } catch (const ByChance&) {
       } catch (const std::exception& error) {
         count(error.what());
       }
-      const ReadyKernel* found = problems.find(problem);
+      const Launchable* found = problems.find(problem);
       if (found && found->config[0] < 0) count("a stand-in was found");
       if (found && found->problem != problem) count("another problem was found");
       if (!found && in_use.count(problem)) count("what was in use is gone");
@@ -309,7 +309,7 @@ class Hammer {
       if (h.ready->problem != h.problem || h.ready->config != h.config) count("it was changed");
   }
 
-  const ReadyKernel* operate(const Values& problem, std::mt19937& random) {
+  const Launchable* operate(const Values& problem, std::mt19937& random) {
     const auto when = random() % 4 ? Problems::If::not_in_use : Problems::If::always;
     const unsigned chance = random(), what = random() % 16;
     const Problems::Work work = [&, chance] { return make(problem, chance); };
@@ -318,7 +318,7 @@ class Hammer {
       const Standing standing = what < 3 ? Standing::meanwhile : Standing::known;
       const auto got =
           problems.stand_in(problem, standing, [&] { return load(problem, standing); });
-      return std::get<const ReadyKernel*>(got);
+      return std::get<const Launchable*>(got);
     }
     if (what < 11) return kernel_of(problems.make(problem, work, when));
     const auto made = problems.try_make(problem, work, when);

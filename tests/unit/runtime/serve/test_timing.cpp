@@ -16,7 +16,7 @@ struct TimedWork {
   Directory directory;
   Process process{directory.path()};
   Runtime runtime = process.runtime();
-  std::shared_ptr<runtime::LoadedKernel> kernel;
+  std::shared_ptr<runtime::Module> kernel;
 
   explicit TimedWork(double seconds = 1e-3) {
     process.device->compute = nullptr;

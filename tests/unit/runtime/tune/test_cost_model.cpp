@@ -9,7 +9,7 @@
 
 using kiln::DeviceInfo;
 using kiln::KernelDefinition;
-using kiln::LaunchGeometry;
+using kiln::Launch;
 using kiln::Values;
 using kiln::codegen::ResourceUsage;
 using kiln::runtime::CostModel;
@@ -36,8 +36,8 @@ DeviceInfo host(int cores = 8) {
 KernelDefinition launcher(double flops = 0, double bytes = 0) {
   KernelDefinition k;
   k.name = "launcher";
-  k.geometry = [](Span c, Span) {
-    return LaunchGeometry{
+  k.launch = [](Span c, Span) {
+    return Launch{
         {static_cast<unsigned>(c[0])}, {static_cast<unsigned>(c[1])}, static_cast<unsigned>(c[2])};
   };
   k.flops = [=](Span) { return flops; };

@@ -312,9 +312,9 @@ TEST_CASE("what is launched otherwise today was not measured", "[runtime][record
   Made m;
   KernelDefinition k = doubling();
   REQUIRE(m.read(m.record, k));
-  const auto launched = [&](std::int64_t a, const std::function<void(LaunchGeometry&)>& change) {
-    k.geometry = [a, change](auto config, auto problem) {
-      LaunchGeometry g = doubling().geometry(config, problem);
+  const auto launched = [&](std::int64_t a, const std::function<void(Launch&)>& change) {
+    k.launch = [a, change](auto config, auto problem) {
+      Launch g = doubling().launch(config, problem);
       if (config[0] == a) change(g);
       return g;
     };
@@ -331,7 +331,7 @@ TEST_CASE("what is launched otherwise today was not measured", "[runtime][record
   const auto other = launched(4, [](auto& g) { g.shared_bytes = 16; });
   REQUIRE(other);
   CHECK(other->result.candidates.size() == 3);
-  // A default that is refused today is not used, and its geometry not asked for.
+  // A default that is refused today is not used, and its launch not asked for.
   k = doubling();
   k.space.where("not 8", [](auto c, auto, const DeviceLimits&) { return c[0] != 8; });
   CHECK_FALSE(m.read(m.record, k));

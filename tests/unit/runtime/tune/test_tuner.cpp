@@ -323,7 +323,7 @@ TEST_CASE("constraints cost no compile", "[runtime][tuner]") {
 TEST_CASE("over the device's limits: rejected without a compile", "[runtime][tuner]") {
   Bench bench;
   KernelDefinition kernel = doubling();
-  LaunchGeometry bad;
+  Launch bad;
   std::string expected;
   SECTION("threads") {
     bad.block = {1024, 2};
@@ -353,7 +353,7 @@ TEST_CASE("over the device's limits: rejected without a compile", "[runtime][tun
     bad.shared_bytes = 0xffffffffu;
     expected = "4294967295 bytes";
   }
-  kernel.geometry = [bad](auto c, auto) { return c[0] == 8 ? bad : LaunchGeometry{}; };
+  kernel.launch = [bad](auto c, auto) { return c[0] == 8 ? bad : Launch{}; };
   const TuneResult r = tune(bench, kernel);
   CHECK(r.candidates.size() == 3);
   REQUIRE(r.space.rejected.size() == 1);
@@ -371,7 +371,7 @@ TEST_CASE("over the device's limits: rejected without a compile", "[runtime][tun
 TEST_CASE("compiled resources over the device's limits are never launched", "[runtime][tuner]") {
   Bench bench;
   KernelDefinition kernel = doubling();
-  kernel.geometry = [](auto, auto) { return LaunchGeometry{{1}, {512}, 1024}; };
+  kernel.launch = [](auto, auto) { return Launch{{1}, {512}, 1024}; };
   std::string expected;
   SECTION("registers") {
     bench.device->info().limits.compute_capability = 80;

@@ -403,7 +403,7 @@ TEST_CASE("a binary for something else is the caller's mistake", "[runtime][cuda
 
 TEST_CASE("a kernel outlives its device's handle", "[runtime][cuda]") {
   FakeDriver fake;
-  std::shared_ptr<LoadedKernel> kernel;
+  std::shared_ptr<Module> kernel;
   {
     const auto device = make_cuda_device(fake.table(), 0);
     kernel = device->load(binary(), 0);
