@@ -57,6 +57,10 @@ struct RuntimeOptions {
   /// 0: one per hardware thread; with ranks, these are shared by those of this host, if a launcher
   /// says how many they are.
   unsigned compile_threads = 0;
+  /// Multiprocessors of a CUDA device that launches leave free, for communication kernels that run
+  /// beside them: what launch rules see as DeviceLimits::reserved_multiprocessors. Records are kept
+  /// apart by it. @throws UserError at the runtime's construction when the device has no more
+  int reserved_multiprocessors = 0;
 };
 
 /// One of several problems that are tuned in one go.

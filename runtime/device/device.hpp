@@ -2,6 +2,7 @@
 // implement it; the tuner and the handles know nothing else.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "codegen/compiler.hpp"
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
+#include "kiln/tensor_map.hpp"
 
 namespace kiln::runtime {
 
@@ -80,6 +82,11 @@ class WrongResult : public Error {
   using Error::Error;
 };
 
+/// A tensor map as a kernel's argument: opaque, 128 bytes.
+struct alignas(128) EncodedMap {
+  std::array<std::byte, 128> bytes{};
+};
+
 /// All functions are safe to call from several threads. Failures of the device are
 /// EnvironmentErrors.
 class Device {
@@ -88,11 +95,10 @@ class Device {
 
   virtual const DeviceInfo& info() const noexcept = 0;
 
-  /// @param max_dynamic_shared bytes per block that launches may ask for (opted into if above 48
-  /// KB).
+  /// Launches may ask for as much dynamic shared memory and as large clusters as `launch` does; its
+  /// grid and block do not matter.
   /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
-  virtual std::shared_ptr<Module> load(const codegen::Binary& binary,
-                                       unsigned max_dynamic_shared) = 0;
+  virtual std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) = 0;
 
   /// The variables of the kernel's module. No other module shares them, not even one of the same
   /// binary.
@@ -109,6 +115,13 @@ class Device {
                               void** args) const {
     this->launch(kernel, launch, stream, args);
   }
+
+  /// The map as an entry's argument takes it. `address` is aligned to kTensorMapAlignment.
+  /// @throws EnvironmentError when the device has no tensor maps or refuses this one
+  virtual EncodedMap encode(const TensorMap& /*map*/, void* /*address*/) const { no_maps(); }
+  /// Lets a map stand for a like array elsewhere. Takes no lock and allocates nothing.
+  /// @throws EnvironmentError when the device refuses it
+  virtual void move(EncodedMap& /*map*/, void* /*address*/) const { no_maps(); }
 
   /// Blocks of `threads` threads that fit a multiprocessor at once; 0: it cannot be launched.
   virtual int occupancy(const Module& kernel, int threads, unsigned shared_bytes) const = 0;
@@ -160,6 +173,11 @@ class Device {
 
   /// True when compiling on the CPU disturbs what is timed here.
   virtual bool shares_cpu() const noexcept = 0;
+
+ private:
+  [[noreturn]] void no_maps() const {
+    throw EnvironmentError("device " + info().id + " has no tensor maps");
+  }
 };
 
 /// Owner of device memory. Move-only; keeps its device alive.

@@ -18,10 +18,25 @@ bool exceeds(const Dim3& d, const Dim3& most) {
   return d.x > most.x || d.y > most.y || d.z > most.z;
 }
 
-/// Threads of a block; for absurd extents, whose product would overflow, just a large number.
+/// Threads of a block, or blocks of a cluster; for absurd extents, whose product would overflow,
+/// just a large number.
 std::uint64_t thread_count(const Dim3& block) {
   const std::uint64_t layer = std::uint64_t{block.x} * block.y;
   return layer > UINT32_MAX ? layer : layer * block.z;
+}
+
+std::string cluster_problem(const Launch& g, const DeviceLimits& limits) {
+  if (g.cluster == Dim3{}) return {};
+  if (g.cluster.x == 0 || g.cluster.y == 0 || g.cluster.z == 0) return "a cluster has no blocks";
+  const std::uint64_t blocks = thread_count(g.cluster);
+  if (limits.max_cluster_blocks <= 1)
+    return format("clusters of {} blocks, the device has no clusters", blocks);
+  if (blocks > static_cast<std::uint64_t>(limits.max_cluster_blocks))
+    return format("clusters of {} blocks, the device allows {}", blocks, limits.max_cluster_blocks);
+  if (g.grid.x % g.cluster.x != 0 || g.grid.y % g.cluster.y != 0 || g.grid.z % g.cluster.z != 0)
+    return format("a grid of {}, which is no multiple of its clusters of {}", extent(g.grid),
+                  extent(g.cluster));
+  return {};
 }
 
 }  // namespace
@@ -42,6 +57,11 @@ std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
   if (std::int64_t{g.shared_bytes} > limits.shared_per_block_optin)
     return format("{} bytes of dynamic shared memory per block, the device has {}", g.shared_bytes,
                   limits.shared_per_block_optin);
+  if (std::string problem = cluster_problem(g, limits); !problem.empty()) return problem;
+  if (g.cooperative && !limits.cooperative)
+    return "a cooperative launch, which the device does not have";
+  if (g.shared_carveout < -1 || g.shared_carveout > 100)
+    return format("{} percent of the L1 cache as shared memory", g.shared_carveout);
   return {};
 }
 
@@ -53,6 +73,11 @@ std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& 
     return format("{} threads per block, but __launch_bounds__ allows {}", threads,
                   usage.max_threads);
   const Occupancy o = occupancy(usage, g, limits);
+  if (const std::uint64_t at_once = std::uint64_t{static_cast<unsigned>(std::max(0, o.blocks))} *
+                                    static_cast<unsigned>(limits.multiprocessors);
+      g.cooperative && o.blocks > 0 && thread_count(g.grid) > at_once)
+    return format("{} blocks at once for a cooperative launch, {} fit the device",
+                  thread_count(g.grid), at_once);
   if (o.blocks > 0) return {};
   if (o.by_registers == 0)
     return format(

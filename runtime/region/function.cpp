@@ -11,7 +11,8 @@ namespace kiln::detail {
 
 namespace {
 
-void start_function(const Launchable& ready, const Launch&, Stream stream, void** args) {
+void start_function(const Launchable& ready, const Launch&, std::span<const std::int64_t>,
+                    Stream stream, void** args) {
   using Call = std::function<void(std::span<const std::int64_t>, Stream)>;
   (*static_cast<const Call*>(args[0]))(ready.config, stream);
 }

@@ -29,8 +29,10 @@ void Region::launch(const detail::RegionLaunch& launch) {
   if (core_) return core_->launch(launch);
   const detail::Launchable* ready = launch.handle.find(launch.bucket);
   if (!ready) ready = &launch.handle.current(launch.bucket);
-  const auto description = launch.handle.what().launch(ready->config, launch.problem);
-  ready->launch(description.value_or(Launch{}), launch.stream, launch.args);
+  const detail::Tunable what = launch.handle.what();
+  const DeviceLimits& limits = launch.handle.engine().device()->info().limits;
+  ready->launch(what.launch(ready->config, launch.problem, limits).value_or(Launch{}),
+                launch.problem, launch.stream, launch.args);
 }
 
 void Region::dynamic(const DynamicTuned& handle, Stream stream, const Values& problem,

@@ -97,7 +97,8 @@ void RegionRunner::give_up_if_lost(const std::string& why) {
 
 void RegionRunner::launch(const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
-  const auto untuned = what.launch(default_of(what), launch.problem);
+  const auto untuned =
+      what.launch(default_of(what), launch.problem, engine_.device()->info().limits);
   if (untuned && empty(*untuned)) return;
   if (std::none_of(streams_.begin(), streams_.end(),
                    [&](const Stream& s) { return s.handle == launch.stream.handle; }))
@@ -136,14 +137,13 @@ void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
 void RegionRunner::start(const Launchable& ready, const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
   // The limits hold for the problem that is launched, not for its bucket.
-  if (const auto why =
-          what.launch_problem(ready.config, launch.problem, engine_.device()->info().limits);
-      !why.empty())
+  const DeviceLimits& limits = engine_.device()->info().limits;
+  if (const auto why = what.launch_problem(ready.config, launch.problem, limits); !why.empty())
     throw UserError(format("{} with {} for {}: {}", what.describe(),
                            what.space().describe(ready.config),
                            what.describe_problem(launch.problem), why));
-  const auto description = what.launch(ready.config, launch.problem);
-  ready.launch(description.value_or(Launch{}), launch.stream, launch.args);
+  const auto description = what.launch(ready.config, launch.problem, limits);
+  ready.launch(description.value_or(Launch{}), launch.problem, launch.stream, launch.args);
 }
 
 /// Two handles of the same kernel share their sites, as they share their records.

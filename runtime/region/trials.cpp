@@ -182,7 +182,7 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
       candidate.reason = missing->explain();
     } else if (const void* loaded = std::get<Launchable>(made).loaded) {
       const codegen::ResourceUsage& usage = static_cast<const Module*>(loaded)->resources();
-      const Launch launch = *site.what().launch(candidate.config, site.problem);
+      const Launch launch = site.what().plan(candidate.config, site.problem, limits)->launch;
       candidate.resources = {usage.registers, usage.spill_stores + usage.spill_loads,
                              static_cast<int>(usage.static_shared + launch.shared_bytes)};
       candidate.status = CandidateStatus::exceeds_limits;

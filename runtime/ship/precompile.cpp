@@ -98,7 +98,8 @@ class Worklist {
     const KernelDefinition& kernel = job.kernel;
     const Values problem = kernel.bucketed(job.problem);
     const DeviceLimits limits = limits_of(target);
-    if (const Launch launch = kernel.launch(kernel.space.default_config(target.kind), problem);
+    if (const Launch launch =
+            kernel.launch(kernel.space.default_config(target.kind), problem, limits);
         runtime::empty(launch))
       throw UserError(format("precompile: kernel {} for {}: the grid is empty, nothing is launched",
                              kernel.name, kernel.describe_problem(problem)));
@@ -106,7 +107,7 @@ class Worklist {
     std::string refusal;
     bool any = false;
     const auto take = [&](Values config) {
-      const std::string why = runtime::launch_problem(kernel.launch(config, problem), limits);
+      const std::string why = detail::plan(kernel, config, problem, limits).problem(limits);
       if (!why.empty()) {
         refusal = format("{} needs {}", kernel.space.describe(config), why);
         return;

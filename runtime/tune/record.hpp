@@ -28,7 +28,7 @@ struct Version {
 };
 
 nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subject,
-                           std::span<const Version> versions);
+                           std::span<const Version> versions, const DeviceLimits& limits);
 
 /// What a record says, in terms of today's space.
 struct Recall {

@@ -134,7 +134,7 @@ TEST_CASE("functions of a definition find values by name", "[codegen][definition
   k.flops = k.by_field([](Named p) { return 2.0 * double(p["n"]); });
   const KernelDefinition copy = k;  // keeps what the functions need
   const Values config{64, 2}, problem{128, 5};
-  const Launch g = copy.launch(config, problem);
+  const Launch g = copy.launch(config, problem, {});
   CHECK(g.grid.x == 5);
   CHECK(g.grid.y == 128);
   CHECK(g.block.x == 2);
@@ -156,7 +156,7 @@ TEST_CASE("a name that is not there is an error that says which are", "[codegen]
   const auto said = [&](auto f) -> std::string {
     try {
       k.launch = k.by_name(f);
-      k.launch(Values{64}, Values{1, 2});
+      k.launch(Values{64}, Values{1, 2}, {});
     } catch (const UserError& error) {
       return error.what();
     }
