@@ -56,9 +56,15 @@ void KernelMaker::drop_bench() noexcept {
 }
 
 Trial KernelMaker::trial(const Values& config, const Build& build) {
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    throw CompileError(*failure);
+  if (const auto* missing = std::get_if<Missing>(&build.outcome)) throw MissingError(*missing);
+  const auto* binary = std::get_if<std::shared_ptr<const codegen::Binary>>(&build.outcome);
+  if (!binary)
+    throw InternalError(format("kernel {} with {}: a trial needs a binary, and nothing was built",
+                               kernel_.name, kernel_.space.describe(config)));
   bench();
-  const auto& binary = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome);
-  return {.code = binary,
+  return {.code = *binary,
           .launch = kernel_.launch(config, problem_),
           .variables = variables_for(workload_->data(), config),
           .data = workload_->data().trial};
