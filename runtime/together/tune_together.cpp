@@ -16,6 +16,7 @@
 #include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/tune/tuner.hpp"
 
