@@ -123,11 +123,6 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
  public:
   using Definition = Function<Knobs, Problem, void(Args...)>;
 
-  /// @throws UserError as Function::description.
-  TunedFunction(const Runtime& runtime, const Definition& function, FunctionOptions options = {})
-      : function_(std::make_shared<const Definition>(function)),
-        core_(detail::make_function_core(runtime, function.description(), std::move(options))) {}
-
   /// Calls with the best known knobs for the problem that the arguments describe. In the runtime's
   /// modes other than tune_now a problem without a record gets the default.
   /// @throws UserError, TuningFailedError, EnvironmentError when a new problem cannot be tuned;
@@ -171,6 +166,14 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
 
  private:
   friend Region;
+  template <Reflected K, Reflected P, class... A>
+  friend TunedFunction<K, P, void(A...)> tuned(const Runtime& runtime,
+                                               const Function<K, P, void(A...)>& function,
+                                               FunctionOptions options);
+
+  TunedFunction(const Runtime& runtime, const Definition& function, FunctionOptions options)
+      : function_(std::make_shared<const Definition>(function)),
+        core_(detail::make_function_core(runtime, function.description(), std::move(options))) {}
 
   auto values_of(const Problem& problem) const {
     return to_values(function_->bucket ? function_->bucket(problem) : problem);
@@ -202,7 +205,8 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
   std::shared_ptr<detail::FunctionCore> core_;
 };
 
-/// A handle. Cheap: nothing is measured until a problem is known.
+/// Makes the handle of a function. Nothing is measured before its first call.
+/// @throws UserError as Function::description.
 template <Reflected Knobs, Reflected Problem, class... Args>
 TunedFunction<Knobs, Problem, void(Args...)> tuned(
     const Runtime& runtime, const Function<Knobs, Problem, void(Args...)>& function,

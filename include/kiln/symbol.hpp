@@ -23,6 +23,8 @@ namespace kiln {
 
 namespace detail {
 
+struct Access;
+
 /// A vector, an array, a span, of what can be copied as bytes.
 template <class R>
 concept Elements = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
@@ -47,14 +49,6 @@ std::span<const std::byte> bytes_of(const T& data) {
 /// Safe to use from several threads; concurrent writes are the caller's to coordinate.
 class Symbol {
  public:
-  Symbol(std::string name, void* address, std::size_t bytes, void* device,
-         std::shared_ptr<const void> owner)
-      : name_(std::move(name)),
-        address_(address),
-        bytes_(bytes),
-        device_(device),
-        owner_(std::move(owner)) {}
-
   /// With its namespaces, as in the source.
   const std::string& name() const noexcept { return name_; }
   /// In the device's memory, for copies of one's own.
@@ -70,6 +64,16 @@ class Symbol {
   void write_bytes(std::span<const std::byte> data) const;
 
  private:
+  friend detail::Access;
+
+  Symbol(std::string name, void* address, std::size_t bytes, void* device,
+         std::shared_ptr<const void> owner)
+      : name_(std::move(name)),
+        address_(address),
+        bytes_(bytes),
+        device_(device),
+        owner_(std::move(owner)) {}
+
   std::string name_;
   void* address_;
   std::size_t bytes_;
