@@ -74,7 +74,7 @@ std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<
     });
     if (sources.size() > 1) {
       ambiguous = "the store holds binaries made of " + std::to_string(sources.size()) +
-                  " different sources, and the kernel's own source, which would decide, cannot be "
+                  " sources, and the kernel's own source, which would decide, cannot be "
                   "read";
       return {};
     }

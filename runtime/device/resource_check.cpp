@@ -31,17 +31,19 @@ bool empty(const Launch& g) noexcept { return g.grid.x == 0 || g.grid.y == 0 || 
 std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
   if (g.block.x == 0 || g.block.y == 0 || g.block.z == 0) return "a block has no threads";
   if (exceeds(g.block, limits.max_block))
-    return format("a block of {}, the device allows {}", extent(g.block), extent(limits.max_block));
+    return format("a block of {}, but the device allows {}", extent(g.block),
+                  extent(limits.max_block));
   const std::uint64_t threads = thread_count(g.block);
   if (limits.max_threads_per_block < 0 ||
       threads > static_cast<std::uint64_t>(limits.max_threads_per_block))
-    return format("{} threads per block, the device allows {}", threads,
+    return format("{} threads per block, but the device allows {}", threads,
                   limits.max_threads_per_block);
   if (exceeds(g.grid, limits.max_grid))
-    return format("a grid of {}, the device allows {}", extent(g.grid), extent(limits.max_grid));
+    return format("a grid of {}, but the device allows {}", extent(g.grid),
+                  extent(limits.max_grid));
   if (std::int64_t{g.shared_bytes} > limits.shared_per_block_optin)
-    return format("{} bytes of dynamic shared memory per block, the device has {}", g.shared_bytes,
-                  limits.shared_per_block_optin);
+    return format("{} bytes of dynamic shared memory per block, but the device has {}",
+                  g.shared_bytes, limits.shared_per_block_optin);
   return {};
 }
 
@@ -56,13 +58,15 @@ std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& 
   if (o.blocks > 0) return {};
   if (o.by_registers == 0)
     return format(
-        "{} registers for each of {} threads, {} as allocated; the device has {} per block",
+        "{} registers for each of {} threads come to {} as allocated, but the device has {} per "
+        "block",
         usage.registers, threads, o.registers_per_block, limits.registers_per_block);
   if (o.by_shared_memory == 0)
-    return format("{} bytes of shared memory per block ({} static, {} dynamic), the device has {}",
-                  std::int64_t{usage.static_shared} + g.shared_bytes, usage.static_shared,
-                  g.shared_bytes, limits.shared_per_block_optin);
-  return format("not one block fits a multiprocessor, for want of {}", to_string(o.limit));
+    return format(
+        "{} bytes of shared memory per block ({} static, {} dynamic), but the device has {}",
+        std::int64_t{usage.static_shared} + g.shared_bytes, usage.static_shared, g.shared_bytes,
+        limits.shared_per_block_optin);
+  return format("not one block fits on a multiprocessor, which lacks {}", to_string(o.limit));
 }
 
 Occupancy occupancy(const codegen::ResourceUsage& usage, const Launch& g,

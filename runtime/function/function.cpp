@@ -126,7 +126,7 @@ class Core final : public FunctionCore {
     return known ? &known->config : nullptr;
   }
 
-  /// What was agreed with some ranks is no choice for others.
+  /// A choice that was agreed with some ranks does not hold for other ranks.
   Problems& problems_of(const std::shared_ptr<Communicator>& group) {
     if (!group || group == common_ranks()) return own_;
     std::lock_guard lock(groups_mutex_);
@@ -148,11 +148,10 @@ class Core final : public FunctionCore {
     tuning.together.lockstep = tuning.together.lockstep || function_.communicates;
     tuning.retune = tuning.retune || how.retune || options_.always_retune;
     if (function_.communicates && !tuning.ranks)
-      throw UserError(
-          format("function {}: it communicates, so its knobs are chosen by all ranks together; "
-                 "give them in TuneOptions::ranks or CallOptions::ranks, or call it with "
-                 ".tune = false",
-                 function_.name));
+      throw UserError(format(
+          "function {}: it communicates, so its knobs are chosen by all ranks together; give the "
+          "ranks in TuneOptions::ranks or CallOptions::ranks, or call it with .tune = false",
+          function_.name));
     return tuning;
   }
 
@@ -230,8 +229,9 @@ class Core final : public FunctionCore {
       try {
         bench.finish();
       } catch (const Error& error) {
-        engine_->log(LogLevel::warning, format("{}: what tuning changed cannot be put back: {}",
-                                               function_.name, error.what()));
+        engine_->log(LogLevel::warning,
+                     format("{}: the data that tuning changed cannot be restored: {}",
+                            function_.name, error.what()));
       }
       throw;
     }

@@ -23,7 +23,7 @@ void KernelMaker::check() const {
         format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
   const Values& config = kernel_.space.default_config(device_->info().target.kind);
   if (empty(kernel_.launch(config, problem_)))
-    throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
+    throw UserError(format("kernel {} for {}: the grid is empty, so there is nothing to tune",
                            kernel_.name, kernel_.describe_problem(problem_)));
 }
 

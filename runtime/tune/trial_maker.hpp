@@ -1,4 +1,4 @@
-// From a config to a trial: what the tuner needs of a kernel, or of anything else that it tunes.
+// Turns a config into a trial: what the tuner needs of a kernel, or of anything else that it tunes.
 #pragma once
 
 #include <cstdint>
