@@ -44,7 +44,7 @@ struct Function<Knobs, Problem, void(Args...)> {
                 "an rvalue reference");
 
   std::string name{};  ///< letters, digits, '_'; names records and log files
-  /// Names the implementation, as a kernel's source does: another version is another record.
+  /// Names the implementation, as a kernel's source does: another version gets its own records.
   std::string version{};
   Space<Knobs, Problem> space;
   /// The function. Its work is timed from before the call until the stream has done what it was
@@ -55,7 +55,8 @@ struct Function<Knobs, Problem, void(Args...)> {
   std::function<Problem(const std::remove_reference_t<Args>&...)> problem{};
   /// Maps a problem to the one that it is tuned as, with the arguments of the first call.
   std::function<Problem(const Problem&)> bucket{};
-  /// For what the space's constraints cannot express: false for knobs that must not be tried. Pure.
+  /// For conditions that the space's constraints cannot express: returns false for knobs that must
+  /// not be tried. Pure.
   std::function<bool(const Knobs&, const Problem&, const DeviceLimits&)> prune{};
   /// Saves what a call changes without setting it anew (accumulators, arguments that are read and
   /// written), and returns a function that restores it. It is called once before a tuning. The
@@ -143,8 +144,8 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
     };
   }
 
-  /// Tunes now (or reads the store) and says what was found; later calls use it. What `snapshot`
-  /// keeps is as it was before.
+  /// Tunes now (or reads the store) and returns what was found; later calls use it. The state that
+  /// `snapshot` saves is restored afterwards.
   TuneResult tune(Stream stream, Args... args) const {
     return tune(CallOptions{}, stream, std::forward<Args>(args)...);
   }
@@ -158,7 +159,8 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
   std::optional<TuneResult> known(const Problem& problem) const {
     return core_->known(values_of(problem));
   }
-  /// The knobs in use for a problem; the default as long as it has not been tuned or looked up.
+  /// The knobs in use for a problem; the default knobs until the problem has been tuned or looked
+  /// up.
   Knobs knobs(const Problem& problem) const {
     const Values* found = core_->find(values_of(problem));
     return from_values<Knobs>(found ? *found : core_->default_knobs());
