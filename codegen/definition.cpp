@@ -139,11 +139,11 @@ void KernelDefinition::validate() const {
     if (types[i].empty()) fail(format("`types[{}]` is empty", i));
   for (const ArgumentIsField& r : relations) {
     if (r.argument >= arguments.size())
-      fail(format("`relations` name argument {}, the signature {} has {}", r.argument, signature(),
-                  arguments.size()));
+      fail(format("`relations` name argument {}, but the signature {} has {}", r.argument,
+                  signature(), arguments.size()));
     if (std::count(problem_fields.begin(), problem_fields.end(), r.field) == 0)
-      fail(format("`relations` say that argument {} is '{}', which is no problem field", r.argument,
-                  r.field));
+      fail(format("`relations` say that argument {} is '{}', which is not a problem field",
+                  r.argument, r.field));
   }
   for (const Parameter& p : space.parameters())
     if (passing != Passing::template_arguments && !is_identifier(p.name))
@@ -151,7 +151,7 @@ void KernelDefinition::validate() const {
   if (!(tolerance.relative >= 0) || !(tolerance.absolute >= 0))
     fail("`tolerance` is negative or not a number");
   if (!(tolerance.mismatches >= 0 && tolerance.mismatches < 1))
-    fail(format("`tolerance.mismatches` is {}, not a share from 0 to less than 1",
+    fail(format("`tolerance.mismatches` is {}; it must be at least 0 and less than 1",
                 tolerance.mismatches));
 }
 

@@ -73,13 +73,13 @@ std::size_t TensorMap::box_bytes() const noexcept {
 
 std::string TensorMap::problem() const {
   if (element_bytes() == 0) return "elements of a type that no map has";
-  if (rank < 1 || rank > kMaxRank) return format("{} dimensions, a map has 1 to 5", rank);
+  if (rank < 1 || rank > kMaxRank) return format("{} dimensions, but a map has 1 to 5", rank);
   for (int d = 0; d < rank; ++d) {
     if (size[d] == 0 || size[d] > kMostElements)
-      return format("{} elements in dimension {}, a map has 1 to 2^32",
+      return format("{} elements in dimension {}, but a map has 1 to 2^32",
                     static_cast<std::int64_t>(size[d]), d);
     if (box[d] == 0 || box[d] > kMostBox)
-      return format("a box of {} elements in dimension {}, a map allows 1 to {}",
+      return format("a box of {} elements in dimension {}, but a map allows 1 to {}",
                     box[d] > kMostBox ? format("more than {}", kMostBox) : format("{}", box[d]), d,
                     kMostBox);
     if (d == 0) continue;
@@ -87,18 +87,19 @@ std::string TensorMap::problem() const {
       return format("a stride of {} bytes in dimension {}, which is no multiple of 16", stride[d],
                     d);
     if (stride[d] >= kMostStride)
-      return format("a stride of {} bytes in dimension {}, a map allows less than 2^40", stride[d],
-                    d);
+      return format("a stride of {} bytes in dimension {}, but a map allows less than 2^40",
+                    stride[d], d);
   }
   const std::size_t inner = box[0] * element_bytes();
   if (inner % 16 != 0)
     return format("a box of {} bytes in dimension 0, which is no multiple of 16", inner);
   if (swizzle != Swizzle::none && inner > span_bytes(swizzle))
-    return format("a box of {} bytes in dimension 0, the swizzle spans {}", inner,
+    return format("a box of {} bytes in dimension 0, but the swizzle spans {}", inner,
                   span_bytes(swizzle));
   if (l2_bytes != 0 && l2_bytes != 64 && l2_bytes != 128 && l2_bytes != 256)
-    return format("{} bytes fetched into the L2 cache at a time, a map allows 0, 64, 128 or 256",
-                  l2_bytes);
+    return format(
+        "{} bytes fetched into the L2 cache at a time, but a map allows 0, 64, 128 or 256",
+        l2_bytes);
   return {};
 }
 

@@ -45,7 +45,7 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
                     "' (known: auto, host, cuda, cuda:N, recorded:FILE)");
   const CudaProbe cuda = probe_cuda();
   if (ordinal >= cuda.devices)
-    throw EnvironmentError("device " + name + " is not there: " +
+    throw EnvironmentError("device " + name + " does not exist: " +
                            (cuda.devices == 0 ? cuda.reason
                                               : "the driver shows " + std::to_string(cuda.devices) +
                                                     " device(s), numbered from 0"));

@@ -4,11 +4,11 @@
 #include "kiln/version.hpp"  // first: it says which C++ this needs
 
 #if !__has_include(<boost/version.hpp>)
-#error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: none are on the include path"
+#error "Kiln needs the headers of Boost.Hana, 1.81 or newer: none are on the include path"
 #endif
 #include <boost/version.hpp>
 #if BOOST_VERSION < 108100
-#error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: these are older"
+#error "Kiln needs the headers of Boost.Hana, 1.81 or newer: those on the include path are older"
 #endif
 
 #include "kiln/bound.hpp"

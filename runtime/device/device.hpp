@@ -25,7 +25,7 @@ namespace kiln::runtime {
 class Module {
  public:
   virtual ~Module() = default;
-  /// As the device reports them; falls back to the compiler's report.
+  /// Resources as the device reports them, else as the compiler reported them.
   virtual const codegen::ResourceUsage& resources() const noexcept = 0;
 };
 
@@ -45,8 +45,9 @@ class Replay {
   virtual void run(Stream stream) = 0;
 };
 
-/// One interval on a stream, by the device's own clock: the work put there between `start` and
-/// `stop`. Used again by starting anew. Not thread-safe; keeps alive what it needs of its device.
+/// Measures one interval on a stream by the device's own clock: the work put there between `start`
+/// and `stop`. Calling `start` again begins a new interval. Not thread-safe; keeps alive what it
+/// needs of its device.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
@@ -57,7 +58,7 @@ class Stopwatch {
   virtual double seconds() = 0;
 };
 
-/// By the steady clock: for devices whose work is done when the call returns.
+/// Uses the steady clock; for devices whose work is done when the call returns.
 class HostStopwatch final : public Stopwatch {
  public:
   void start(Stream) override { start_ = Clock::now(); }
@@ -75,8 +76,7 @@ class DeviceLost : public EnvironmentError {
   using EnvironmentError::EnvironmentError;
 };
 
-/// A launch that is not timed has found that its own results are wrong, or that it wrote where it
-/// may not.
+/// An untimed launch found that its own results are wrong, or that it wrote where it may not.
 class WrongResult : public Error {
  public:
   using Error::Error;
@@ -126,7 +126,7 @@ class Device {
   /// Blocks of `threads` threads that fit a multiprocessor at once; 0: it cannot be launched.
   virtual int occupancy(const Module& kernel, int threads, unsigned shared_bytes) const = 0;
 
-  /// Bytes that allocate() may still give; nothing where that is not known.
+  /// Bytes that allocate() can still give; nothing if that is unknown.
   virtual std::optional<std::int64_t> available() const { return {}; }
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
@@ -152,8 +152,8 @@ class Device {
   /// device's own clock (events; host: steady clock). Waits for it.
   virtual double time(Stream stream, const std::function<void()>& enqueue) = 0;
 
-  /// For intervals in the middle of other work, where `time` would have to wait. A stream that is
-  /// being captured cannot be timed this way.
+  /// Times intervals within other work, where `time` would have to wait. A stream that is being
+  /// captured cannot be timed this way.
   virtual std::unique_ptr<Stopwatch> stopwatch() { return std::make_unique<HostStopwatch>(); }
 
   /// Records what `enqueue` puts on `stream`, without running it. Null where the device cannot,

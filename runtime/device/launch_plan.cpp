@@ -67,7 +67,7 @@ std::string LaunchPlan::problem(const DeviceLimits& limits) const {
   if (empty()) return {};  // the maps of an empty problem have no elements
   for (const PlannedMap& planned : maps) {
     if (!limits.tensor_maps)
-      return format("argument {} as a tensor map, the device has none", planned.argument);
+      return format("argument {} as a tensor map, but the device has none", planned.argument);
     if (const std::string why = planned.map.problem(); !why.empty())
       return format("argument {} as a tensor map with {}", planned.argument, why);
   }

@@ -85,7 +85,7 @@ std::shared_ptr<Module> RecordedDevice::load(const codegen::Binary& binary, cons
   const auto* text = reinterpret_cast<const char*>(binary.code.data());
   std::from_chars(text, text + binary.code.size(), index);
   if (binary.symbol != "recorded" || index >= space_.size())
-    throw EnvironmentError("load: the binary is not of this recorded device");
+    throw EnvironmentError("load: the binary was not made for this recorded device");
   return std::make_shared<RecordedInstance>(index);
 }
 

@@ -92,7 +92,7 @@ void RegionRunner::give_up_if_lost(const std::string& why) {
       tried += format("{}{} with {}", tried.empty() ? "" : ", ", sites_[s].describe(),
                       sites_[s].what().space().describe(assignments_[s].kernel->config));
   throw DeviceLost(
-      format("{}, while the region ran {}", why, tried.empty() ? "what is in use" : tried));
+      format("{}, while the region ran {}", why, tried.empty() ? "the configs in use" : tried));
 }
 
 void RegionRunner::launch(const RegionLaunch& launch) {
@@ -153,7 +153,7 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
   if (&launch.handle.engine() != &engine_)
     throw UserError(
-        format("{}: its handle is of another runtime than the region's", what.describe()));
+        format("{}: its handle belongs to another runtime than the region", what.describe()));
   if (launch.handle.chosen()) {  // nothing is left to be tuned
     late_bases_.emplace(key, launch.handle.current(launch.bucket));
     late_handles_.push_back(launch.handle.shared_from_this());

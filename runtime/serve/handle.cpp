@@ -12,7 +12,7 @@
 #include "runtime/serve/kernel_loader.hpp"
 #include "runtime/serve/launch_checks.hpp"
 #include "runtime/serve/problems.hpp"
-#include "runtime/together/rank_work.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
 

@@ -7,6 +7,7 @@
 #include "runtime/device/map_arguments.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/serve/access.hpp"
 
 namespace kiln::runtime {
 
@@ -154,8 +155,8 @@ Symbol KernelLoader::symbol(const Launchable& ready, std::string_view name) cons
     throw UserError(format("its binary is missing, so `{}` cannot be reached", name));
   const ModuleVariable found = find_variable(*engine_->device(), *loaded(ready), name);
   using Owner = std::pair<std::shared_ptr<Device>, std::shared_ptr<const void>>;
-  return {found.name, found.address, found.bytes, engine_->device().get(),
-          std::make_shared<const Owner>(engine_->device(), ready.owner)};
+  return detail::Access::symbol(found.name, found.address, found.bytes, engine_->device().get(),
+                                std::make_shared<const Owner>(engine_->device(), ready.owner));
 } catch (const UserError& error) {
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
 }

@@ -23,7 +23,7 @@ void KernelMaker::check() const {
         format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
   const Values& config = kernel_.space.default_config(device_->info().target.kind);
   if (empty(plan(config).launch))
-    throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
+    throw UserError(format("kernel {} for {}: the grid is empty, so there is nothing to tune",
                            kernel_.name, kernel_.describe_problem(problem_)));
 }
 
@@ -60,10 +60,16 @@ void KernelMaker::drop_bench() noexcept {
 }
 
 Trial KernelMaker::trial(const Values& config, const Build& build) {
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    throw CompileError(*failure);
+  if (const auto* missing = std::get_if<Missing>(&build.outcome)) throw MissingError(*missing);
+  const auto* binary = std::get_if<std::shared_ptr<const codegen::Binary>>(&build.outcome);
+  if (!binary)
+    throw InternalError(format("kernel {} with {}: a trial needs a binary, and nothing was built",
+                               kernel_.name, kernel_.space.describe(config)));
   bench();
-  const auto& binary = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome);
   detail::LaunchPlan planned = plan(config);
-  return {.code = binary,
+  return {.code = *binary,
           .launch = planned.launch,
           .maps = std::move(planned.maps),
           .variables = variables_for(workload_->data(), config),

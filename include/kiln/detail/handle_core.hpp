@@ -58,14 +58,14 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   virtual ~RegionHandle() = default;
   virtual Tunable what() const noexcept = 0;
   virtual const Engine& engine() const noexcept = 0;
-  /// The version in use; null: there is none. Lock-free, allocation-free.
+  /// The launchable in use; null: there is none. Lock-free, allocation-free.
   virtual const Launchable* find(std::span<const std::int64_t> problem) const noexcept = 0;
   /// One config, built and loaded, but not in use. @throws CompileError, UserError, EnvironmentError
   /// when that fails
   virtual std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
                                                   std::span<const std::int64_t> config) = 0;
-  /// What a launch that may not wait gets: the version in use, else the winner on record, else the
-  /// default. Measures nothing.
+  /// What a launch that may not wait gets: the launchable in use, else the winner on record, else
+  /// the default. Measures nothing.
   /// @throws MissingError where nothing may be compiled.
   virtual const Launchable& current(std::span<const std::int64_t> problem) = 0;
   /// Launches from now on use this config. @throws as `current`.

@@ -1,4 +1,4 @@
-// What is tuned, as searches, records and ranks see it.
+// A kernel or function that is tuned, as searches, records and ranks see it.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,8 @@ TEST_CASE("each field that is missing or makes no sense is named", "[codegen][de
     CHECK(names(after([=](auto& k) { k.tolerance.absolute = bad; }), "`tolerance`"));
   }
   CHECK(names(after([](auto& k) { k.relations = {{2, "n"}, {3, "m"}}; }), "argument 3"));
-  CHECK(names(after([](auto& k) { k.relations = {{2, "k"}}; }), "'k', which is no problem field"));
+  CHECK(
+      names(after([](auto& k) { k.relations = {{2, "k"}}; }), "'k', which is not a problem field"));
   for (double bad : {-1e-4, 1.0, 2.0, std::nan("")})
     CHECK(names(after([=](auto& k) { k.tolerance.mismatches = bad; }), "`tolerance.mismatches`"));
   for (auto passing : {Passing::macros, Passing::constants})

@@ -57,8 +57,8 @@ TEST_CASE("clusters are held to the device", "[runtime][launch]") {
   CHECK(problem({8}, {8}, kHopper).empty());
   CHECK(problem({0}, {2}, kHopper).empty());  // nothing to launch
   CHECK(problem({7}, {1}, kAmpere).empty());
-  CHECK(says(problem({4}, {2}, kAmpere), "clusters of 2 blocks, the device has no clusters"));
-  CHECK(says(problem({16}, {16}, kHopper), "clusters of 16 blocks, the device allows 8"));
+  CHECK(says(problem({4}, {2}, kAmpere), "clusters of 2 blocks, but the device has no clusters"));
+  CHECK(says(problem({16}, {16}, kHopper), "clusters of 16 blocks, but the device allows 8"));
   CHECK(says(problem({5, 2}, {2, 1}, kHopper), "a grid of 5x2x1, which is no multiple"));
   CHECK(says(problem({4}, {0}, kHopper), "a cluster has no blocks"));
   CHECK(says(problem({4}, {65536, 65536, 65536}, kHopper), "the device allows 8"));
@@ -71,7 +71,7 @@ TEST_CASE("a cooperative grid fits the device at once", "[runtime][launch]") {
   Launch larger = launch;
   larger.grid.x += 1;
   CHECK(says(runtime::resource_problem(usage, larger, kHopper),
-             "265 blocks at once for a cooperative launch, 264 fit the device"));
+             "265 blocks at once for a cooperative launch, but 264 fit the device"));
   larger.cooperative = false;
   CHECK(runtime::resource_problem(usage, larger, kHopper).empty());
   DeviceLimits without = kHopper;
@@ -97,8 +97,8 @@ TEST_CASE("tensor maps are held to the hardware's rules", "[runtime][maps]") {
   CHECK(says(problem([](TensorMap& m) { m.box[1] = 0; }), "a box of 0 elements in dimension 1"));
   CHECK(says(problem([](TensorMap& m) { m.stride[1] = 2006; }), "2006 bytes in dimension 1"));
   CHECK(says(problem([](TensorMap& m) { m.stride[1] = 1ull << 40; }), "less than 2^40"));
-  CHECK(
-      says(problem([](TensorMap& m) { m.box[0] = 72; }), "144 bytes in dimension 0, the swizzle"));
+  CHECK(says(problem([](TensorMap& m) { m.box[0] = 72; }),
+             "144 bytes in dimension 0, but the swizzle"));
   CHECK(says(problem([](TensorMap& m) { m.box[0] = 12; }), "24 bytes in dimension 0"));
   CHECK(says(problem([](TensorMap& m) { m.rank = 6; }), "6 dimensions"));
   CHECK(says(problem([](TensorMap& m) { m.l2_bytes = 32; }), "32 bytes fetched"));
@@ -121,9 +121,9 @@ TEST_CASE("a plan has the maps of its config", "[runtime][maps]") {
   REQUIRE(plan.maps.size() == 1);
   CHECK(plan.maps[0].map.box[0] == 64);
   CHECK(plan.problem(kHopper).empty());
-  CHECK(says(plan.problem(kAmpere), "argument 0 as a tensor map, the device has none"));
+  CHECK(says(plan.problem(kAmpere), "argument 0 as a tensor map, but the device has none"));
   CHECK(says(detail::plan(k, wide, problem, kHopper).problem(kHopper),
-             "argument 0 as a tensor map with a box of 256 bytes in dimension 0, the swizzle"));
+             "argument 0 as a tensor map with a box of 256 bytes in dimension 0, but the swizzle"));
   CHECK(
       says(detail::plan(k, mapped, ragged, kHopper).problem(kHopper), "514 bytes in dimension 1"));
   CHECK(says(detail::plan(k, mapped, none, kHopper).problem(kHopper), "0 elements"));
