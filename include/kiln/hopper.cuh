@@ -19,4 +19,5 @@
 
 #include "hopper/barrier.cuh"
 #include "hopper/copy.cuh"
+#include "hopper/matrices.cuh"
 #include "hopper/multiply.cuh"

@@ -6,17 +6,11 @@
 #pragma once
 
 #include "../device/elements.cuh"
+#include "gemm_epilogue.cuh"
 #include "gemm_tma.hpp"
 #include "kiln/hopper.cuh"
 
 namespace kiln::templates {
-
-/// What happens to a sum before it is rounded and stored: nothing. Others have a call operator
-/// `float operator()(float sum, int row, int column) const` with places in C, inside of it.
-struct StoreSum {
-  static constexpr bool kNothing = true;
-  __device__ float operator()(float sum, int, int) const { return sum; }
-};
 
 __device__ __forceinline__ unsigned pack_pair(float first, float second, __half) {
   const __half2 pair = __floats2half2_rn(first, second);
@@ -92,6 +86,17 @@ struct GemmTmaBody {
       index = to % c.stages;
     }
   };
+
+  /// One thread sees to it that the first tile's first slices are in the L2 cache.
+  __device__ __forceinline__ void prefetch(unsigned first) const {
+    const Place at = place(first);
+    for (int slice = 0; slice < min(slices, c.stages); ++slice)
+      for (int box = 0; box < kBoxes; ++box) {
+        const int l = (first_slice + slice) * c.block_k + box * c.kBoxK;
+        hopper::prefetch_tile(rows_map, l, at.row + rank_n * c.copied_m());
+        hopper::prefetch_tile(columns_map, l, at.column + rank_m * c.copied_n());
+      }
+  }
 
   /// One thread of the block copies all tiles' slices.
   __device__ __forceinline__ void copy(unsigned first, unsigned tiles, unsigned step) {
@@ -312,26 +317,38 @@ struct GemmTmaBody {
       }
   }
   __device__ __forceinline__ void add_and_store(Place at) const {
+    constexpr int kTogether = 4;  // units whose parts are on their way at the same time
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
     const int first = rank * kUnits / c.split_k, last = (rank + 1) * kUnits / c.split_k;
+    const float4* from[c.split_k];
+#pragma unroll
+    for (int i = 0; i < c.split_k; ++i)
+      from[i] = hopper::at_block(reinterpret_cast<const float4*>(stages) + lane, i);
 #pragma unroll 1
-    for (int unit = first + warp; unit < last; unit += kWarps) {
-      float4* const left = reinterpret_cast<float4*>(stages) + unit * 32 + lane;
-      float4 parts[c.split_k];
+    for (int base = first + warp; base < last; base += kTogether * kWarps) {
+      float4 parts[kTogether][c.split_k];
 #pragma unroll
-      for (int i = 0; i < c.split_k; ++i) parts[i] = *hopper::at_block(left, i);
-      float s[4] = {parts[0].x, parts[0].y, parts[0].z, parts[0].w};
+      for (int u = 0; u < kTogether; ++u)
 #pragma unroll
-      for (int i = 1; i < c.split_k; ++i) {
-        s[0] += parts[i].x;
-        s[1] += parts[i].y;
-        s[2] += parts[i].z;
-        s[3] += parts[i].w;
+        for (int i = 0; i < c.split_k; ++i)
+          parts[u][i] = from[i][min(base + u * kWarps, last - 1) * 32];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        const int unit = base + u * kWarps;
+        if (unit >= last) break;
+        float s[4] = {parts[u][0].x, parts[u][0].y, parts[u][0].z, parts[u][0].w};
+#pragma unroll
+        for (int i = 1; i < c.split_k; ++i) {
+          s[0] += parts[u][i].x;
+          s[1] += parts[u][i].y;
+          s[2] += parts[u][i].z;
+          s[3] += parts[u][i].w;
+        }
+        const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
+        const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
+        store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8);
       }
-      const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
-      const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
-      store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8);
     }
   }
 };
@@ -371,24 +388,28 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
             .first_slice = first_slice,
             .slices = end_slice - first_slice};
 
+  if (threadIdx.x < c.stages) {
+    body.full[threadIdx.x].init(1);
+    body.empty[threadIdx.x].init(Body::kTileThreads * (c.cluster_m + c.cluster_n - 1));
+    hopper::publish_barriers();
+  }
   if (threadIdx.x == 0) {
     hopper::prefetch_map(a);
     hopper::prefetch_map(b);
     if constexpr (c.store_tma) hopper::prefetch_map(out);
-    for (int i = 0; i < c.stages; ++i) {
-      body.full[i].init(1);
-      body.empty[i].init(Body::kTileThreads * (c.cluster_m + c.cluster_n - 1));
-    }
-    hopper::publish_barriers();
   }
   if constexpr (c.cluster() > 1)
     hopper::cluster_meet();
   else
     __syncthreads();
-  if constexpr (c.programmatic) hopper::wait_for_previous();
+  const unsigned first = blockIdx.x / c.cluster();
+  if constexpr (c.programmatic) {
+    if (threadIdx.x == 0) body.prefetch(first);
+    hopper::wait_for_previous();
+    hopper::let_next_start();
+  }
 
   const unsigned tiles = c.tiles_m(m, n) * c.tiles_n(m, n);
-  const unsigned first = blockIdx.x / c.cluster();
   const unsigned step = c.persistent ? gridDim.x / c.cluster() : tiles;
   constexpr int kFewer = c.consumers == 3 ? 32 : c.sums() > 192 ? 24 : 40;
   constexpr int kMore = c.consumers == 3 ? 160 : c.sums() > 192 ? 240 : 232;
@@ -397,7 +418,6 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
     if constexpr (c.consumers > 1) hopper::fewer_registers<kFewer>();
     if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0 && hopper::elect()) {
       body.copy(first, tiles, step);
-      if constexpr (c.programmatic) hopper::let_next_start();
     }
     __syncwarp();
     if constexpr (c.split_k > 1) hopper::cluster_sync();
