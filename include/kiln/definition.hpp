@@ -79,6 +79,13 @@ struct KernelDefinition {
   std::vector<std::string> arguments;  ///< argument types, as the source spells them
   DynamicSpace space;
 
+  /// All configs that are worth a look for a problem, where the author knows them better than the
+  /// product of the space's values does: spaces of millions of combinations of which few make sense.
+  /// They lie in the space; those that break a constraint are left out. An empty list: the space is
+  /// searched as a whole. Pure. Empty: the same.
+  std::function<std::vector<Values>(std::span<const std::int64_t> problem, const DeviceLimits&)>
+      configs;
+
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
   /// Arguments that are fields of the problem: each launch is checked for that.
   std::vector<ArgumentIsField> relations;

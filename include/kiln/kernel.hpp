@@ -57,6 +57,8 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::string config_type{};
   std::vector<std::string> types{};
   Space<Config, Problem> space;
+  /// As KernelDefinition::configs.
+  std::vector<Config> (*configs)(const Problem&, const DeviceLimits&) = nullptr;
   /// `Launch(const Config&, const Problem&)`, with `const DeviceLimits&` as a third if need be.
   TypedLaunchRule<Config, Problem> launch{};
   std::vector<TypedMapRule<Config, Problem>> maps{};  ///< as KernelDefinition::maps
@@ -109,6 +111,13 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   d.types = types;
   d.arguments = {device_name<Args>()...};
   d.space = space.dynamic();
+  if (configs)
+    d.configs = [f = configs](Span p, const DeviceLimits& limits) {
+      std::vector<Values> listed;
+      for (const Config& config : f(from_values<Problem>(p), limits))
+        listed.push_back(detail::copy(to_values(config)));
+      return listed;
+    };
   for (const FieldInfo& field : field_infos<Problem>()) d.problem_fields.emplace_back(field.name);
   d.relations = relations;
   if (bucket) d.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };

@@ -108,7 +108,7 @@ class Space {
  public:
   using Check = bool (*)(const Config&, const Problem&, const DeviceLimits&);
   static constexpr std::size_t kMaxValues = 32;  ///< per field
-  static constexpr std::size_t kMaxConstraints = 16;
+  static constexpr std::size_t kMaxConstraints = 32;
 
   constexpr explicit Space(Config default_config) : defaults_{default_config, default_config} {}
 
@@ -127,7 +127,7 @@ class Space {
   /// `reason` says what must hold; it must outlive the space (a literal does).
   constexpr Space where(std::string_view reason, Check holds) const {
     Space next = *this;
-    if (constraint_count_ == kMaxConstraints) throw UserError("space: more than 16 constraints");
+    if (constraint_count_ == kMaxConstraints) throw UserError("space: more than 32 constraints");
     next.reasons_[constraint_count_] = reason;
     next.checks_[next.constraint_count_++] = holds;
     return next;

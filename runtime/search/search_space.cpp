@@ -75,6 +75,20 @@ SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t
   }
 }
 
+SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
+                         const DeviceLimits& limits, Admissible admissible,
+                         std::span<const Values> listed)
+    : SearchSpace(space, problem, limits, std::move(admissible)) {
+  std::vector<Point> points;
+  for (const Values& config : listed)
+    if (const auto found = point(config); found && allowed(config)) points.push_back(*found);
+  if (points.empty()) return;
+  std::sort(points.begin(), points.end());
+  points.erase(std::unique(points.begin(), points.end()), points.end());
+  listed_ = true;
+  std::call_once(listing_, [&] { list_ = std::move(points); });
+}
+
 std::size_t SearchSpace::held(std::span<const std::int64_t> config) const {
   const auto& constraints = space_.constraints();
   if (const Constraint* violated = space_.violated(config, problem_, limits_))
@@ -220,6 +234,12 @@ std::span<const Point> SearchSpace::enumerate() const {
 }
 
 SpaceCount SearchSpace::count() const {
+  SpaceCount count;
+  count.combinations = space_.combinations();
+  if (listed_) {
+    count.allowed = static_cast<double>(list_.size());
+    return count;
+  }
   const auto& constraints = space_.constraints();
   double looked_at = 0;
   std::vector<double> held_by(checks() + 1, 0);
@@ -239,8 +259,6 @@ SpaceCount SearchSpace::count() const {
     }
   }
 
-  SpaceCount count;
-  count.combinations = space_.combinations();
   count.exact = enumerable();
   const double each = count.combinations / looked_at;
   count.allowed = std::round(held_by.back() * each);

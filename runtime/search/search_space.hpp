@@ -35,10 +35,14 @@ class SearchSpace {
   using Admissible = std::function<bool(std::span<const std::int64_t> config)>;
 
   /// @throws UserError when a parameter has more than 65536 values.
-  /// @param listed  all allowed points, where somebody knows them; empty: found when needed.
+  /// @param listed  all points that are worth a look, where somebody knows them; empty: found when
+  /// needed. Of these the allowed ones are the whole space. Configs outside the space's values are
+  /// left out.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
               const DeviceLimits& limits, Admissible admissible = {},
               std::vector<Point> listed = {});
+  SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
+              const DeviceLimits& limits, Admissible admissible, std::span<const Values> listed);
 
   const DynamicSpace& space() const noexcept { return space_; }
   std::size_t dimensions() const noexcept { return axes_.size(); }
@@ -89,7 +93,8 @@ class SearchSpace {
   /// `enumerable()`. Else the list of `list_tight`, which holds all or nearly all of them when they
   /// are few; empty when they are many. Made at the first call, then kept.
   std::span<const Point> enumerate() const;
-  /// Exact where all combinations can be walked, else estimated.
+  /// Exact where all combinations can be walked or the points are listed, else estimated. Why a
+  /// config is not listed, no constraint says.
   SpaceCount count() const;
 
   /// So few combinations that `enumerate` and `count` look at each.
@@ -110,6 +115,7 @@ class SearchSpace {
   const DeviceLimits& limits_;
   Admissible admissible_;
   std::vector<Axis> axes_;
+  bool listed_ = false;  ///< by somebody who knows
   mutable std::once_flag listing_;
   mutable std::vector<Point> list_;
 };

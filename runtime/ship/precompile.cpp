@@ -120,7 +120,12 @@ class Worklist {
     take(kernel.space.default_config(target.kind));
     const std::size_t winners = add_winners(kernel, problem, target, take);
     for (const Values& config : job.configs) take(config);
-    if (winners == 0 && job.configs.empty())
+    const bool all = winners == 0 && job.configs.empty();
+    std::vector<Values> listed;
+    if (all && kernel.configs) listed = kernel.configs(problem, limits);
+    for (Values& config : listed)
+      if (!kernel.space.violated(config, problem, limits)) take(std::move(config));
+    if (all && listed.empty())
       for_each_config(kernel.space, problem, limits,
                       [&](std::span<const std::int64_t> config, const Constraint* violated) {
                         if (!violated) take(Values(config.begin(), config.end()));

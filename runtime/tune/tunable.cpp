@@ -25,6 +25,10 @@ const std::vector<std::string>& Tunable::problem_fields() const noexcept {
   return kernel_ ? kernel_->problem_fields : function_->problem_fields;
 }
 
+std::vector<Values> Tunable::configs(Span problem, const DeviceLimits& limits) const {
+  return kernel_ && kernel_->configs ? kernel_->configs(problem, limits) : std::vector<Values>{};
+}
+
 std::string Tunable::describe() const { return (kernel_ ? "kernel " : "function ") + name(); }
 
 std::string Tunable::describe_problem(Span problem) const {

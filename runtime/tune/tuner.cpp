@@ -105,9 +105,11 @@ class TuningRun {
   TuneOutcome run() {
     check(options_);
     maker_.check();
-    const SearchSpace space(subject_.space(), problem_, limits_, [this](auto config) {
-      return subject_.launch_problem(config, problem_, limits_).empty();
-    });
+    const std::vector<Values> listed = subject_.configs(problem_, limits_);
+    const SearchSpace space(
+        subject_.space(), problem_, limits_,
+        [this](auto config) { return subject_.launch_problem(config, problem_, limits_).empty(); },
+        listed);
     const CostModel model(subject_, problem_, maker_.device());
     candidates_.prefer_by([&model](auto config) { return model.seconds(config); });
     start_search(space, model);

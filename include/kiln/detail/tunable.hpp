@@ -40,6 +40,9 @@ class Tunable {
   const std::vector<std::string>& types() const noexcept;
   const DynamicSpace& space() const noexcept;
   const std::vector<std::string>& problem_fields() const noexcept;
+  /// As KernelDefinition::configs.
+  std::vector<Values> configs(std::span<const std::int64_t> problem,
+                              const DeviceLimits& limits) const;
   /// `kernel add`, `function reduce`; for messages.
   std::string describe() const;
   /// `n=1024`.
