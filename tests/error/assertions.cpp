@@ -3,18 +3,18 @@
 
 #include "kiln_test.hpp"
 
-TEST_CASE("on the test's thread") {
+TEST_CASE("right here") {
   int seen = 0;
   std::thread([&seen] { seen = 1; }).join();
   CHECK(seen == 1);
 }
 
-TEST_CASE("on another thread, right") {
+TEST_CASE("wrong here") { CHECK(false); }
+
+TEST_CASE("right elsewhere") {
   std::thread([] { CHECK(true); }).join();
 }
 
-TEST_CASE("on another thread, wrong") {
+TEST_CASE("wrong elsewhere") {
   std::thread([] { CHECK(false); }).join();
 }
-
-TEST_CASE("on the test's thread, wrong") { CHECK(false); }

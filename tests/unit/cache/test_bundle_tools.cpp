@@ -103,7 +103,7 @@ TEST_CASE("the caller's mistakes and the environment's are told apart", "[cache]
   write_bundle(path, small_contents());
   CHECK(throws<EnvironmentError>([&] { verify_bundle(none); }, "No such file"));
   CHECK(throws<EnvironmentError>([&] { verify_bundle(path, none); }, "No such file"));
-  CHECK(throws<UserError>([&] { verify_bundle(path, path); }, "holds no public key"));
+  CHECK(throws<UserError>([&] { verify_bundle(path, path); }, "does not hold a public key"));
   CHECK(throws<UserError>([&] { merge_bundles({}, folder.path() / "out"); }, "at least one"));
   CHECK(throws<UserError>([&] { merge_bundles(inputs, folder.path() / "out", keys.public_pem); },
                           "holds a public key"));

@@ -368,7 +368,7 @@ TEST_CASE("files of another job or size are said to be that", "[ranks]") {
   const Met zero = attend(over_file(file), 0, 2, 0.8);
   stray.join();
   CHECK(says(zero.environments, "rank 1 did not arrive"));
-  CHECK(says(zero.environments, "meet.1 is of another job"));
+  CHECK(says(zero.environments, "meet.1 belongs to another job"));
   CHECK(other.payload == "");
 }
 
