@@ -31,6 +31,8 @@ constexpr std::size_t alignment_of(std::size_t bytes) {
   return bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
 }
 
+Extent extent(const Dim3& d) { return {d.x, d.y, d.z}; }
+
 std::string cpu_model() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -65,13 +67,13 @@ class HostDevice final : public HostMemoryDevice {
   }
 
   void launch(const Module& kernel, const Launch& g, Stream, void** args) const override {
-    static_cast<const LoadedHostKernel&>(kernel).module.launch(
-        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+    static_cast<const LoadedHostKernel&>(kernel).module.launch(extent(g.grid), extent(g.block),
+                                                               g.shared_bytes, args);
   }
 
   void launch_checked(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
-        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+        extent(g.grid), extent(g.block), g.shared_bytes, args);
   }
 
   std::vector<ModuleVariable> variables(const Module& kernel) const override {
