@@ -77,8 +77,11 @@ bool ClusterMemory::exited(std::uint32_t rank) const {
 std::uint64_t ClusterMemory::serve(HostFrame* frame, std::uint32_t thread, HostService service,
                                    const void* p, std::uint64_t x) {
   auto& self = *static_cast<ClusterMemory*>(frame->cluster);
-  if (!self.fault_.empty()) return 0;
   const std::uint32_t rank = frame->cluster_rank;
+  if (!self.fault_.empty())
+    return service == HostService::map_shared       ? number_of(p)
+           : service == HostService::shared_pointer ? number_of(frame->shared)
+                                                    : 0;
   if (service <= HostService::shared_pointer) return self.serve_memory(rank, service, p, x);
   if (service <= HostService::mbarrier_complete) return self.serve_barrier(rank, service, p, x);
   self.serve_work(rank, thread, service, p, x);
@@ -97,26 +100,29 @@ std::optional<ClusterMemory::Place> ClusterMemory::locate(std::uint32_t rank,
   return std::nullopt;
 }
 
+// A thread goes on to its next suspension after a failure, so what it gets is an address that it may
+// use.
 std::uint64_t ClusterMemory::serve_memory(std::uint32_t rank, HostService service, const void* p,
                                           std::uint64_t x) {
   if (service == HostService::shared_pointer) {
     const std::uint64_t block = x >> kRankShift, offset = x & ((1u << kRankShift) - 1);
-    if (block < blocks_) return number_of(shared_[block] + offset);
+    if (block < blocks_ && offset < shared_bytes_) return number_of(shared_[block] + offset);
     fail(rank, detail::format("{} is no address of the cluster's shared memory", x));
-    return 0;
+    return number_of(shared_[rank]);
   }
   const std::optional<Place> place = locate(rank, p);
   if (!place) {
     fail(rank, detail::format("an address that is not in the {} bytes of shared memory of a block "
                               "is taken for one of shared memory",
                               shared_bytes_));
-    return 0;
-  }
-  if (service == HostService::shared_address)
+  } else if (service == HostService::shared_address) {
     return std::uint64_t{place->rank} << kRankShift | place->offset;
-  if (x < blocks_) return number_of(shared_[x] + place->offset);
-  fail(rank, detail::format("shared memory of block {} of a cluster of {} blocks", x, blocks_));
-  return number_of(p);
+  } else if (x < blocks_) {
+    return number_of(shared_[x] + place->offset);
+  } else {
+    fail(rank, detail::format("shared memory of block {} of a cluster of {} blocks", x, blocks_));
+  }
+  return service == HostService::map_shared ? number_of(p) : 0;
 }
 
 // --- mbarriers

@@ -1,5 +1,5 @@
-// kiln/hopper.cuh on the host target, whose scheduler knows clusters, mbarriers, copies and products
-// (ARCHITECTURE.md). What the functions do is said in kiln/hopper/*.cuh.
+// Part of kiln/hopper.cuh: all of it on the host target, whose scheduler knows clusters, mbarriers,
+// copies and products. What the functions do is said in the other parts.
 #pragma once
 
 #include <cuda_bf16.h>
