@@ -38,11 +38,12 @@ enum class SuspendKind : std::uint32_t {
   warp_ballot = 5,  ///< receive32 of the participants = lanes that sent non-zero
   warp_active = 6,  ///< does not wait; receive32 = lanes that wait at the same place
   // The kinds from here on are known to the cluster scheduler only.
-  mbarrier_wait = 7,  ///< until the phase of parity send32 at address send64 is complete
-  mbarrier_test = 8,  ///< the same, or until nothing else can go on; receive32 = complete
-  cluster_wait = 9,   ///< until all threads of the cluster have arrived
-  named_sync = 10,    ///< barrier send32 & 15 of send32 >> 8 threads, by warps
-  named_arrive = 11,  ///< the same, does not wait for other warps
+  mbarrier_wait = 7,    ///< until the phase of parity send32 at address send64 is complete
+  mbarrier_test = 8,    ///< the same, or until nothing else can go on; receive32 = complete
+  cluster_wait = 9,     ///< until all threads of the cluster have arrived
+  named_sync = 10,      ///< barrier send32 & 15 of send32 >> 8 threads, by warps
+  named_arrive = 11,    ///< the same, does not wait for other warps
+  warpgroup_wait = 12,  ///< until at most send32 groups of products are at work
 };
 
 /// What a kernel asks of the cluster scheduler between suspensions. Device headers use the same
@@ -62,7 +63,6 @@ enum class HostService : std::uint32_t {
   bulk_wait = 11,      ///< until at most `x` groups of this thread are under way
   warpgroup_mma = 12,  ///< `p` is a HostWarpgroupMma
   warpgroup_commit = 13,
-  warpgroup_wait = 14,  ///< as bulk_wait
 };
 
 /// What moves, and what happens to it on the way.

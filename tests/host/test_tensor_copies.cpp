@@ -244,7 +244,7 @@ TEST_CASE("copies of bytes side by side, and stores that take place late", "[hos
 TEST_CASE("what is wrong about a copy is said", "[host][tensor]") {
   std::vector<float> array(64 * 64);
   const HostTensorMap good = tensor_map(array.data(), HostElement::f32, {64, 64}, {32, 8}, 128);
-  const auto words = [&](HostTensorMap map, const char* body, unsigned cluster = 1) {
+  const auto words = [&](const HostTensorMap& map, const char* body, unsigned cluster = 1) {
     Kernel k(std::string(kHopperHead) +
                  "__global__ void k(const __grid_constant__ hopper::TensorMap map, float* out) {"
                  "extern __shared__ __align__(1024) unsigned char s[];"

@@ -1,7 +1,5 @@
 // Products of warpgroups, 8x8 matrices between registers and shared memory, and a small product of
 // matrices as Hopper wants it, with all of them.
-#include <cmath>
-
 #include "hopper_test.hpp"
 
 using namespace host_test;
@@ -111,6 +109,7 @@ TEST_CASE("products of __half, and products that take place late", "[host][warpg
       hopper::multiply_commit();
       hopper::multiply_wait<1>();
       const float first = d[0][3];
+      __syncthreads();
       for (int i = lane; i < 8 * 64; i += 128) tile[64 * 64 + i] = __float2half(4.0f);  // too early
       __syncthreads();
       hopper::multiply_wait<0>();
@@ -143,6 +142,19 @@ TEST_CASE("operands beyond the shared memory are an error", "[host][warpgroup]")
              contains("B of 16 columns reaches beyond the 9216 bytes"));
   CHECK_THAT(words_of([&] { k.in_clusters({1}, {1}, {128}, 4096, out.data(), 0); }),
              contains("A of 64 rows reaches beyond the 4096 bytes"));
+  Kernel part(std::string(kHopperHead) + R"(
+    __global__ void k(float* out) {
+      extern __shared__ __align__(1024) unsigned char tile[];
+      float d[2][4];
+      if (threadIdx.x >= 96) hopper::named_sync(1, 64);
+      hopper::multiply<__half>(d, hopper::operand<128>(tile), hopper::operand<128>(tile), false);
+      hopper::multiply_commit();
+      hopper::multiply_wait<0>();
+      out[threadIdx.x] = d[0][0];
+    })",
+              "k");
+  CHECK_THAT(words_of([&] { part.in_clusters({1}, {1}, {128}, 8192, out.data()); }),
+             contains("96 at") && contains("products of its warpgroup"));
 }
 
 TEST_CASE("8x8 matrices between registers and shared memory, also transposed",

@@ -11,6 +11,7 @@ enum : unsigned {
   __kiln_cluster_wait_kind = 9,
   __kiln_named_sync_kind = 10,
   __kiln_named_arrive_kind = 11,
+  __kiln_warpgroup_wait_kind = 12,
 };
 enum : unsigned {
   __kiln_map_shared = 0,
@@ -27,7 +28,6 @@ enum : unsigned {
   __kiln_bulk_wait = 11,
   __kiln_warpgroup_mma = 12,
   __kiln_warpgroup_commit = 13,
-  __kiln_warpgroup_wait = 14,
 };
 enum : unsigned {
   __kiln_bulk_load = 0,
@@ -101,6 +101,11 @@ __kiln_inline void __kiln_named_sync(unsigned id, unsigned threads) {
 __kiln_inline void __kiln_named_arrive(unsigned id, unsigned threads) {
   __kiln_send32(__kiln_named(id, threads));
   __kiln_suspend(__kiln_named_arrive_kind, ~0u);
+}
+
+__kiln_inline void __kiln_warpgroup_wait(unsigned pending) {
+  __kiln_send32(pending);
+  __kiln_suspend(__kiln_warpgroup_wait_kind, ~0u);
 }
 
 // --- 8x8 matrices of two-byte elements between registers and shared memory

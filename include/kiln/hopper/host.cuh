@@ -185,7 +185,7 @@ __device__ __forceinline__ void multiply_fence() {}
 __device__ __forceinline__ void multiply_commit() { __kiln_serve(__kiln_warpgroup_commit); }
 template <int kPending>
 __device__ __forceinline__ void multiply_wait() {
-  __kiln_serve(__kiln_warpgroup_wait, nullptr, kPending);
+  __kiln_warpgroup_wait(kPending);
 }
 
 namespace detail {

@@ -285,15 +285,30 @@ void ClusterMemory::serve_work(std::uint32_t rank, std::uint32_t thread, HostSer
     case HostService::warpgroup_commit:
       self.products.commit();
       break;
-    case HostService::warpgroup_wait:
-      self.products.finish(x, [&](const codegen::HostWarpgroupMma& product) {
-        const std::string wrong = multiply(product, thread, shared_[rank], shared_bytes_);
-        if (!wrong.empty()) fail(rank, "a warpgroup's product: " + wrong);
-      });
-      break;
     default:
       fail(rank, "asks for what this version of Kiln does not know");
   }
+}
+
+bool ClusterMemory::finish_products(std::uint32_t rank, std::uint32_t thread, std::uint32_t left) {
+  constexpr std::uint32_t kWarpgroup = 128;
+  const std::uint64_t closed = at(rank, thread).products.closed;
+  if (closed <= left) return true;
+  const std::uint64_t wanted = closed - left;
+  const std::uint32_t first = thread / kWarpgroup * kWarpgroup;
+  const std::uint32_t last = std::min(first + kWarpgroup, threads_);
+  const std::uint32_t* const next = frame(rank).next;
+  for (std::uint32_t t = first; t < last; ++t)
+    if (next[t] != codegen::kExited && at(rank, t).products.closed < wanted) return false;
+  for (std::uint32_t t = first; t < last; ++t) {
+    if (next[t] == codegen::kExited) continue;
+    auto& products = at(rank, t).products;
+    products.finish(products.closed - wanted, [&](const codegen::HostWarpgroupMma& product) {
+      const std::string wrong = multiply(product, t, shared_[rank], shared_bytes_);
+      if (!wrong.empty()) fail(rank, "a warpgroup's product: " + wrong);
+    });
+  }
+  return true;
 }
 
 std::optional<std::uint64_t> ClusterMemory::check(std::uint32_t rank, const HostBulkCopy& copy) {

@@ -2,8 +2,9 @@
 // it, and the copies and products under way.
 //
 // What a kernel starts and does not wait for takes place as late as it may: a copy to shared memory
-// when no thread can go on without it, a store or a product when its thread waits for the group. So
-// a kernel that does not wait where it must computes wrong results here, too.
+// when no thread can go on without it, a store when its thread waits for the group, a product when one
+// of its warpgroup does. So a kernel that does not wait where it must computes wrong results here,
+// too.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,7 @@ struct WorkGroups {
   std::vector<Work> work;
   std::vector<std::size_t> sizes;  ///< of the groups that are closed
   std::size_t open = 0;            ///< work that belongs to no group yet
+  std::uint64_t closed = 0;        ///< groups so far
 
   void add(const Work& one) {
     work.push_back(one);
@@ -32,6 +34,7 @@ struct WorkGroups {
   void commit() {
     sizes.push_back(open);
     open = 0;
+    ++closed;
   }
   /// Does the work of all groups but the last `left`.
   template <class Do>
@@ -62,6 +65,9 @@ class ClusterMemory {
   bool passed(std::uint32_t rank, std::uint64_t address, std::uint32_t parity);
   /// Takes the thread past the cluster's barrier if all have arrived there.
   bool passed_cluster(std::uint32_t rank, std::uint32_t thread);
+  /// Does the products of the thread's warpgroup, all groups but this thread's last `left`, if all of
+  /// it has started them; false: it has not.
+  bool finish_products(std::uint32_t rank, std::uint32_t thread, std::uint32_t left);
   /// Opens the cluster's barrier if all threads that have not exited are there; false: they are not.
   bool open_cluster_barrier();
   /// Does what was started first; false: there is nothing under way.

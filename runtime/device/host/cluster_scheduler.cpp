@@ -136,6 +136,9 @@ class ClusterBlock : private WarpLanes {
         case SuspendKind::cluster_wait:
           if (memory_.passed_cluster(rank_, t)) lanes |= lane;
           break;
+        case SuspendKind::warpgroup_wait:
+          if (memory_.finish_products(rank_, t, frame_.send32[t])) lanes |= lane;
+          break;
         case SuspendKind::named_sync:
         case SuspendKind::named_arrive:
           named |= lane;

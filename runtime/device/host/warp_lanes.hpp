@@ -36,6 +36,8 @@ inline const char* name_of(codegen::SuspendKind kind) {
     case SuspendKind::named_sync:
     case SuspendKind::named_arrive:
       return "a named barrier";
+    case SuspendKind::warpgroup_wait:
+      return "products of its warpgroup";
   }
   return "?";
 }
