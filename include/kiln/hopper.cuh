@@ -22,5 +22,6 @@
 #else
 #include "hopper/barrier.cuh"
 #include "hopper/copy.cuh"
+#include "hopper/matrices.cuh"
 #include "hopper/multiply.cuh"
 #endif

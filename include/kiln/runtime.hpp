@@ -23,7 +23,7 @@
 
 namespace kiln {
 
-/// What a launch of a problem without a record does. A record that is there is used in any mode.
+/// What a launch does for a problem without a record. A record is used in every mode.
 enum class Mode {
   tune_now,     ///< tune it, then launch
   untuned,      ///< launch the default config; nothing is ever measured
@@ -57,6 +57,10 @@ struct RuntimeOptions {
   /// 0: one per hardware thread; with ranks, these are shared by those of this host, if a launcher
   /// says how many they are.
   unsigned compile_threads = 0;
+  /// Multiprocessors of a CUDA device that launches leave free, for communication kernels that run
+  /// beside them: what launch rules see as DeviceLimits::reserved_multiprocessors. Records are kept
+  /// apart by it. @throws UserError at the runtime's construction when the device has no more
+  int reserved_multiprocessors = 0;
 };
 
 /// One of several problems that are tuned in one go.
@@ -115,7 +119,7 @@ class Runtime {
 
   const DeviceInfo& device() const noexcept;
 
-  /// A handle. Cheap: nothing is compiled or measured until a problem is known.
+  /// Makes a handle. Cheap: nothing is compiled or measured before a problem is known.
   template <Reflected Config, Reflected Problem, class... Args>
   Tuned<Config, Problem, void(Args...)> tuned(
       const Kernel<Config, Problem, void(Args...)>& kernel) const {
@@ -149,7 +153,7 @@ class Runtime {
 
   RuntimeStatistics statistics() const;
 
-  /// The instances that were Missing so far, each once: what `kiln precompile --manifest` takes.
+  /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them.
   Manifest wanted() const;
 
  private:

@@ -41,8 +41,18 @@ struct alignas(8) Barrier {
         "r"(bytes)
         : "memory");
   }
-  /// One arrival at the barrier that lies at the same place in block `rank` of the cluster.
+  /// One arrival at the barrier that lies at the same place in block `rank` of the cluster. What the
+  /// thread has read is done for those who wait; what it wrote is visible to this block alone.
   __device__ __forceinline__ void arrive_at(unsigned rank) {
+    asm volatile(
+        "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(shared_address(this)),
+        "r"(rank)
+        : "memory");
+  }
+  /// The same, and what the thread wrote is visible to those who wait_cluster(). Slow: a memory
+  /// fence.
+  __device__ __forceinline__ void publish_at(unsigned rank) {
     asm volatile(
         "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }" ::"r"(
@@ -67,7 +77,7 @@ struct alignas(8) Barrier {
     while (!passed(parity)) {
     }
   }
-  /// As wait(), and what other blocks of the cluster did before they arrived is visible, too.
+  /// As wait(), and what other blocks of the cluster wrote before publish_at() is visible.
   __device__ __forceinline__ void wait_cluster(unsigned parity) {
     unsigned done;
     do {
@@ -116,6 +126,11 @@ __device__ __forceinline__ void cluster_wait() {
 __device__ __forceinline__ void cluster_sync() {
   cluster_arrive();
   cluster_wait();
+}
+/// The same for presence alone: makes no writes visible, and so costs no memory fence.
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 /// What lies at the place of `shared` in block `rank` of the cluster, to be read and written like
 /// any memory while that block runs.

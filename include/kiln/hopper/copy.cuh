@@ -1,5 +1,4 @@
-// Part of kiln/hopper.cuh: tensor maps, TMA copies, and 8x8 matrices between registers and shared
-// memory.
+// Part of kiln/hopper.cuh: tensor maps and TMA copies.
 #pragma once
 
 #include "barrier.cuh"
@@ -105,6 +104,11 @@ __device__ __forceinline__ void store(const TensorMap& map, const void* from, At
 }
 #undef KILN_STORE
 
+#define KILN_PREFETCH(dimensions, place)                                             \
+  asm volatile("cp.async.bulk.prefetch.tensor." dimensions ".L2.global [%0, {" place \
+               "}];" ::"l"(&map),                                                    \
+               "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4])                 \
+               : "memory")
 }  // namespace detail
 
 /// Starts copying the map's box at `at` (elements, innermost dimension first; what lies outside is
@@ -121,6 +125,24 @@ template <Keep keep = Keep::normally, class... At>
 __device__ __forceinline__ void load_tile_to(unsigned blocks, void* to, const TensorMap& map,
                                              Barrier& barrier, At... at) {
   detail::load<keep, true>(to, map, barrier, static_cast<unsigned short>(blocks), at...);
+}
+
+/// Starts copying a box to the L2 cache. One thread. Right even before wait_for_previous(): what is
+/// written there later is what is read.
+template <class... At>
+__device__ __forceinline__ void prefetch_tile(const TensorMap& map, At... at) {
+  static_assert(sizeof...(At) == 2 || sizeof...(At) == 3,
+                "a tile to prefetch has 2 or 3 dimensions");
+  const int c[] = {static_cast<int>(at)..., 0, 0, 0};
+  if constexpr (sizeof...(At) == 2)
+    KILN_PREFETCH("2d", "%1, %2");
+  else
+    KILN_PREFETCH("3d", "%1, %2, %3");
+}
+#undef KILN_PREFETCH
+/// The same for the line around an address.
+__device__ __forceinline__ void prefetch_line(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
 /// Starts copying a box from shared memory; what lies outside stays as it is. Those who wrote `from`
@@ -174,57 +196,6 @@ __device__ __forceinline__ void publish_shared() {
 /// The same for global memory.
 __device__ __forceinline__ void publish_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-
-/// Stores four 8x8 matrices of 2-byte elements. Lane 8q + r gives the address of row r of matrix q
-/// (16 bytes, aligned); lane l holds in m[q] elements 2(l % 4), 2(l % 4) + 1 of row l / 4. The whole
-/// warp calls it. `transposed`: lane l holds these elements of column l / 4.
-template <bool transposed = false>
-__device__ __forceinline__ void store_matrices(void* row, const unsigned (&m)[4]) {
-  if constexpr (transposed)
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     shared_address(row)),
-                 "r"(m[0]), "r"(m[1]), "r"(m[2]), "r"(m[3])
-                 : "memory");
-  else
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     shared_address(row)),
-                 "r"(m[0]), "r"(m[1]), "r"(m[2]), "r"(m[3])
-                 : "memory");
-}
-/// The same with two matrices; lanes 0 to 15 give addresses.
-template <bool transposed = false>
-__device__ __forceinline__ void store_matrices(void* row, const unsigned (&m)[2]) {
-  if constexpr (transposed)
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
-        "r"(m[0]), "r"(m[1])
-        : "memory");
-  else
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
-        "r"(m[0]), "r"(m[1])
-        : "memory");
-}
-/// Loads four 8x8 matrices; addresses and elements as for store_matrices().
-template <bool transposed = false>
-__device__ __forceinline__ void load_matrices(unsigned (&m)[4], const void* row) {
-  if constexpr (transposed)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-/// Transposes an 8x8 matrix of 2-byte elements held as above. The whole warp calls it.
-__device__ __forceinline__ unsigned transpose_matrix(unsigned m) {
-  unsigned t;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(m));
-  return t;
 }
 
 }  // namespace kiln::hopper

@@ -31,6 +31,7 @@ struct alignas(8) Barrier {
   __device__ __forceinline__ void arrive_at(unsigned rank) {
     __kiln_serve(__kiln_mbarrier_arrive, __kiln_at_block(this, rank), 1);
   }
+  __device__ __forceinline__ void publish_at(unsigned rank) { arrive_at(rank); }
   __device__ __forceinline__ bool passed(unsigned parity) {
     return __kiln_mbarrier_test(this, parity);
   }
@@ -55,6 +56,7 @@ __device__ __forceinline__ void cluster_sync() {
   cluster_arrive();
   cluster_wait();
 }
+__device__ __forceinline__ void cluster_meet() { cluster_sync(); }
 template <class T>
 __device__ __forceinline__ T* at_block(T* shared, unsigned rank) {
   return __kiln_at_block(shared, rank);
@@ -123,6 +125,9 @@ __device__ __forceinline__ void load_tile_to(unsigned blocks, void* to, const Te
                                              Barrier& barrier, At... at) {
   detail::copy_box(__kiln_bulk_load, map, to, &barrier, blocks, at...);
 }
+template <class... At>
+__device__ __forceinline__ void prefetch_tile(const TensorMap&, At...) {}
+__device__ __forceinline__ void prefetch_line(const void*) {}
 template <class... At>
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* from, At... at) {
   detail::copy_box(__kiln_bulk_store, map, from, nullptr, 0, at...);

@@ -18,7 +18,7 @@ constexpr std::uint64_t kNoMatter = std::uint64_t{64} << 20;
 
 using Bytes64 = std::optional<std::int64_t>;
 
-/// The number that a file consists of; nothing for `max` or where there is no such file.
+/// The number that is the content of a file; nothing for `max`, or if there is no such file.
 Bytes64 number_in(const fs::path& file) {
   std::ifstream in(file);
   std::int64_t value = 0;
@@ -52,8 +52,8 @@ Bytes64 left_in(const fs::path& group, const Names& names) {
       0, *limit - *used + number_after(group / "memory.stat", names.cached).value_or(0));
 }
 
-/// The least of a group and those around it. Within a container the group's path is not the one
-/// that is listed: folders that are not there are skipped, up to the mount itself.
+/// The least limit of a group and of the groups around it. Within a container the group's path is
+/// not the listed one, so folders that do not exist are skipped, up to the mount itself.
 Bytes64 left_up_to(const fs::path& mount, const std::string& path, const Names& names) {
   Bytes64 least;
   for (fs::path at = fs::path(path).relative_path();; at = at.parent_path()) {
@@ -95,8 +95,8 @@ void require_memory(const char* what, std::uint64_t bytes) {
   if (bytes < kNoMatter) return;
   const auto there = available_memory();
   if (there && bytes > static_cast<std::uint64_t>(*there))
-    throw UserError(
-        detail::format("{}: {} bytes of memory are needed, {} are available", what, bytes, *there));
+    throw UserError(detail::format("{}: {} bytes of memory are needed, but only {} are available",
+                                   what, bytes, *there));
 }
 
 }  // namespace kiln::runtime

@@ -13,8 +13,8 @@ namespace kiln::runtime {
 /// Reads files. @param root of the file system, for tests
 std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
 
-/// @throws UserError naming `what`, the bytes needed and those there, when more are needed. Amounts
-/// that any machine has are not checked, because a check takes some 50 us.
+/// @throws UserError naming `what`, the bytes needed and the bytes available, when too few are
+/// available. Amounts that any machine has are not checked, because a check takes some 50 us.
 void require_memory(const char* what, std::uint64_t bytes);
 
 }  // namespace kiln::runtime

@@ -232,7 +232,7 @@ void HostModule::launch_checked(const Extent& grid, const Extent& block, std::si
                            arguments,
                            true,
                            cluster_of(*kernel_, cluster, grid)};
-  // Not the memory of other launches: what they find there must not depend on what was checked.
+  // The check gets memory of its own: what other launches find in theirs must not depend on it.
   TbbWorkers workers;
   const std::string problem = run_grid(launch, workers);
   for (const BlockScratch& scratch : workers)
