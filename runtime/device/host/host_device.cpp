@@ -129,6 +129,7 @@ DeviceInfo host_info() {
   info.limits.shared_per_multiprocessor = kHostMaxShared;
   info.limits.max_threads_per_multiprocessor = kHostMaxThreads;
   info.limits.max_blocks_per_multiprocessor = 1;
+  info.limits.max_cluster_blocks = codegen::kMostClusterBlocks;
   info.limits.l2_bytes =
       std::max<std::int64_t>({0, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)});
   info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
