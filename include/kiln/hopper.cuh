@@ -17,7 +17,11 @@
 // "One thread" means that a function acts once for each thread that calls it.
 #pragma once
 
+#ifdef KILN_HOST_TARGET
+#include "hopper/host.cuh"
+#else
 #include "hopper/barrier.cuh"
 #include "hopper/copy.cuh"
 #include "hopper/matrices.cuh"
 #include "hopper/multiply.cuh"
+#endif

@@ -31,6 +31,8 @@ constexpr std::size_t alignment_of(std::size_t bytes) {
   return bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
 }
 
+Extent extent(const Dim3& d) { return {d.x, d.y, d.z}; }
+
 std::string cpu_model() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -66,12 +68,12 @@ class HostDevice final : public HostMemoryDevice {
 
   void launch(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch(
-        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+        extent(g.grid), extent(g.block), g.shared_bytes, args, extent(g.cluster));
   }
 
   void launch_checked(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
-        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+        extent(g.grid), extent(g.block), g.shared_bytes, args, extent(g.cluster));
   }
 
   std::vector<ModuleVariable> variables(const Module& kernel) const override {
@@ -127,6 +129,7 @@ DeviceInfo host_info() {
   info.limits.shared_per_multiprocessor = kHostMaxShared;
   info.limits.max_threads_per_multiprocessor = kHostMaxThreads;
   info.limits.max_blocks_per_multiprocessor = 1;
+  info.limits.max_cluster_blocks = codegen::kMostClusterBlocks;
   info.limits.l2_bytes =
       std::max<std::int64_t>({0, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)});
   info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
