@@ -53,13 +53,20 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
 
 Verdict KernelBench::verify(Rig& rig) {
   auto& r = static_cast<KernelRig&>(rig);
-  Verdict verdict = workload_.verify(stream_, [&] {
-    if (r.variables) r.variables->fill();
-    device_->launch_checked(*r.kernel, r.launch, stream_, workload_.arguments());
-  });
+  Verdict verdict = workload_.verify(stream_, [&] { launch_checked(r); });
   if (r.variables) r.variables->look_for_changes();
   r.watched = true;
   return verdict;
+}
+
+Verdict KernelBench::define(Rig& rig) {
+  const auto& r = static_cast<const KernelRig&>(rig);
+  return workload_.define(stream_, [&] { launch_checked(r); });
+}
+
+void KernelBench::launch_checked(const KernelRig& rig) {
+  if (rig.variables) rig.variables->fill();
+  device_->launch_checked(*rig.kernel, rig.launch, stream_, workload_.arguments());
 }
 
 void KernelBench::keep_cold(bool cold, const TimeLimit& deadline) {

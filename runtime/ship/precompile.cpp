@@ -98,7 +98,7 @@ class Worklist {
     const KernelDefinition& kernel = job.kernel;
     const Values problem = kernel.bucketed(job.problem);
     const DeviceLimits limits = limits_of(target);
-    if (const Launch launch = kernel.launch(kernel.space.default_config(target.kind), problem);
+    if (const Launch launch = kernel.launch(kernel.space.default_config(target), problem);
         runtime::empty(launch))
       throw UserError(format("precompile: kernel {} for {}: the grid is empty, nothing is launched",
                              kernel.name, kernel.describe_problem(problem)));
@@ -115,7 +115,7 @@ class Worklist {
       if (seen_.emplace(kernel_identity, config).second)
         instances.push_back({&kernel, target, std::move(config)});
     };
-    take(kernel.space.default_config(target.kind));
+    take(kernel.space.default_config(target));
     const std::size_t winners = add_winners(kernel, problem, target, take);
     for (const Values& config : job.configs) take(config);
     if (winners == 0 && job.configs.empty())
@@ -229,7 +229,7 @@ Made make(runtime::Builder& builder, const Instance& instance) {
 
 DeviceLimits limits_of(const Target& target) {
   if (target.kind == Target::Kind::host) return runtime::host_info().limits;
-  return limits_of(std::atoi(target.arch.c_str() + 3));  // of `sm_90a`
+  return limits_of(compute_capability(target));
 }
 
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,

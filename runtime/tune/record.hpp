@@ -27,8 +27,9 @@ struct Version {
   Rule rule = Rule::ignore;
 };
 
+/// @param kind of the target that was tuned for
 nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subject,
-                           std::span<const Version> versions);
+                           std::span<const Version> versions, Target::Kind kind);
 
 /// What a record says, in terms of today's space.
 struct Recall {

@@ -79,7 +79,7 @@ void remember(const std::filesystem::path& directory, const KernelDefinition& ke
   options.directory = directory;
   cache::Store(options).put_record(
       runtime::record_key(kernel, problem, info, codegen::kernel_source(kernel, cache)),
-      runtime::record_json(result, kernel, {}));
+      runtime::record_json(result, kernel, {}, target.kind));
 }
 
 }  // namespace
