@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
@@ -12,6 +13,20 @@ namespace kiln {
 using detail::format;
 
 namespace {
+
+template <class Fail>
+void check_device_reference(const KernelDefinition& kernel, const Fail& fail) {
+  const DeviceReference& trusted = *kernel.device_reference;
+  if (!kernel.reference)
+    fail("`device_reference` has no `reference` that it could be held against");
+  const KernelDefinition& other = trusted.kernel ? *trusted.kernel : kernel;
+  if (other.arguments != kernel.arguments || other.problem_fields != kernel.problem_fields)
+    fail(format("`device_reference` is kernel {}, which has other arguments or problem fields",
+                other.name));
+  if (trusted.kernel) trusted.kernel->validate();
+  kernel.problem(trusted.problem);
+  other.space.parse(trusted.config);
+}
 
 bool is_identifier(const std::string& text) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0]))) return false;
@@ -148,6 +163,10 @@ void KernelDefinition::validate() const {
   for (const Parameter& p : space.parameters())
     if (passing != Passing::template_arguments && !is_identifier(p.name))
       fail(format("parameter '{}' is not an identifier", p.name));
+  for (const double weight : draws)
+    if (!(weight > 0) || !std::isfinite(weight))
+      fail(format("`draws` has the weight {}, which is no positive number", weight));
+  if (device_reference) check_device_reference(*this, fail);
   if (!(tolerance.relative >= 0) || !(tolerance.absolute >= 0))
     fail("`tolerance` is negative or not a number");
   if (!(tolerance.mismatches >= 0 && tolerance.mismatches < 1))

@@ -44,6 +44,8 @@ std::size_t TensorMap::element_bytes() const noexcept {
   switch (type) {
     case DataType::i8:
     case DataType::u8:
+    case DataType::fp8_e4m3:
+    case DataType::fp8_e5m2:
       return 1;
     case DataType::i16:
     case DataType::u16:

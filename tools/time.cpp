@@ -32,7 +32,7 @@ int run_time(const Context& context, const TimeRequest& request) {
   options.store = context.store;
   options.log = context.log();
   const Runtime runtime(options);
-  const Values config = job.kernel.space.parse(request.config, runtime.device().target.kind);
+  const Values config = job.kernel.space.parse(request.config, runtime.device().target);
   TuneOptions timing = request.tuning;
   timing.stop = interrupt.token();
   const TuneResult result = runtime.tuned(job.kernel).with_config(config).tune(job.problem, timing);

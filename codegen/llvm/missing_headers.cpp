@@ -11,7 +11,6 @@ struct Known {
 // The first that fits. The same as in docs/headers.md.
 constexpr Known kKnown[] = {
     {"mma.h", "keep tensor core code behind #ifndef KILN_HOST_TARGET, and loop over the tile here"},
-    {"cuda_fp8.h", "compute in __half, __nv_bfloat16 or float"},
     {"cuda_fp6.h", "compute in __half, __nv_bfloat16 or float"},
     {"cuda_fp4.h", "compute in __half, __nv_bfloat16 or float"},
     {"cuComplex.h", "use cuda::std::complex of <cuda/std/complex>"},

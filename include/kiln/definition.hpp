@@ -20,7 +20,9 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,6 +71,27 @@ struct ArgumentIsField {
   std::string field{};       ///< a problem field
 };
 
+struct KernelDefinition;
+
+/// A slower implementation that says what is right in the place of `reference`, where that would
+/// take long on the host: a config of the kernel itself, or another kernel. It runs on the device
+/// that is tuned for, and is trusted once it has computed what `reference` computes for a problem
+/// that is small; that is tried once per runtime. Where it cannot be built, fails, or computes
+/// something else, `reference` is used, and the result's warnings say so.
+///
+///   kernel.device_reference = {.config = "body=plain", .problem = {{"m", 64}, {"n", 48}}};
+///
+/// It is used for problems of more `flops` than the small one; without `flops`, for all others than
+/// that one. Its results are rounded as the kernel's: a candidate may be as far from them as
+/// `tolerance` says, and they as far from `reference`.
+struct DeviceReference {
+  std::string config{};  ///< `body=plain,block=64`; parameters left out are as in the default
+  std::map<std::string, std::int64_t> problem{};  ///< the small one: a value per problem field
+  /// Null: the kernel itself. Of another one, of the same arguments and problem fields, only what
+  /// is launched is used: source, entry, types, space and launch.
+  std::shared_ptr<const KernelDefinition> kernel{};
+};
+
 struct KernelDefinition {
   std::string name;  ///< letters, digits, '_'; names records and files
   KernelSource source;
@@ -98,10 +121,16 @@ struct KernelDefinition {
   /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
   /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
+  /// For sizes that depend on data (rows per expert, lengths of sequences): `workload` makes several
+  /// draws of each problem, which differ by `Workload::draw()` and in their random elements. There
+  /// are as many as there are weights here. A candidate must be right on each, and its time is the
+  /// mean over all, each counted by its weight. All draws are launched alike. Empty: one draw.
+  std::vector<double> draws;
   /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
   /// an array's first element. Runs on the thread that tunes, while the first candidates compile.
   /// Empty: `check` decides alone, or candidates are compared with the default's output.
   std::function<void(std::span<const std::int64_t> problem, std::span<void* const> args)> reference;
+  std::optional<DeviceReference> device_reference{};  ///< needs `reference`
   Tolerance tolerance;
   /// Judges the outputs instead of `tolerance`: returns why they are wrong, or an empty text; an
   /// exception is a reason, too. `got` is what a launch left, `expected` what `reference` computed,

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -68,9 +69,11 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::vector<ArgumentIsField> relations{};
   Problem (*bucket)(const Problem&) = nullptr;  ///< null: each problem is tuned for itself
   std::function<void(const Problem&, Workload&)> workload{};
+  std::vector<double> draws{};  ///< as KernelDefinition::draws
   /// The kernel's equation on host arrays. Empty: `check` decides alone, or candidates are compared
   /// with the default's output.
   std::function<void(Args...)> reference{};
+  std::optional<DeviceReference> device_reference{};  ///< as KernelDefinition::device_reference
   Tolerance tolerance{};
   /// As KernelDefinition::check: `const auto& [out, a, n] = got;`.
   std::function<std::string(const Problem&, const std::tuple<Args...>& got,
@@ -136,6 +139,8 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       added.only_if = [f = rule.only_if](Span c) { return f(from_values<Config>(c)); };
   }
   if (workload) d.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };
+  d.draws = draws;
+  d.device_reference = device_reference;
   if (reference)
     d.reference = [f = reference](Span, std::span<void* const> args) {
       [&]<std::size_t... I>(std::index_sequence<I...>) {

@@ -20,6 +20,7 @@
 #include "kiln/definition.hpp"
 #include "kiln/device.hpp"
 #include "kiln/doctor.hpp"
+#include "kiln/dynamic_space.hpp"
 #include "kiln/error.hpp"
 #include "kiln/function.hpp"
 #include "kiln/handle.hpp"

@@ -21,11 +21,13 @@ std::optional<DataType> element_type(std::string_view spelled) {
   constexpr std::string_view kConst = "const ";
   if (spelled.starts_with(kConst)) spelled.remove_prefix(kConst.size());
   while (spelled.ends_with('*') || spelled.ends_with(' ')) spelled.remove_suffix(1);
-  static const std::array<std::pair<std::string, DataType>, 12> kTypes{{
+  static const std::array<std::pair<std::string, DataType>, 14> kTypes{{
       {device_name<float>(), DataType::f32},
       {device_name<double>(), DataType::f64},
       {device_name<float16>(), DataType::f16},
       {device_name<bfloat16>(), DataType::bf16},
+      {device_name<float8_e4m3>(), DataType::fp8_e4m3},
+      {device_name<float8_e5m2>(), DataType::fp8_e5m2},
       {device_name<std::int8_t>(), DataType::i8},
       {device_name<std::uint8_t>(), DataType::u8},
       {device_name<std::int16_t>(), DataType::i16},

@@ -62,14 +62,21 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
 
 Verdict KernelBench::verify(Rig& rig) {
   auto& r = static_cast<KernelRig&>(rig);
-  Verdict verdict = workload_.verify(stream_, [&] {
-    if (r.variables) r.variables->fill();
-    r.with(workload_.arguments(),
-           [&](void** args) { device_->launch_checked(*r.kernel, r.launch, stream_, args); });
-  });
+  Verdict verdict = workload_.verify(stream_, [&] { launch_checked(r); });
   if (r.variables) r.variables->look_for_changes();
   r.watched = true;
   return verdict;
+}
+
+Verdict KernelBench::define(Rig& rig) {
+  const auto& r = static_cast<const KernelRig&>(rig);
+  return workload_.define(stream_, [&] { launch_checked(r); });
+}
+
+void KernelBench::launch_checked(const KernelRig& rig) {
+  if (rig.variables) rig.variables->fill();
+  rig.with(workload_.arguments(),
+           [&](void** args) { device_->launch_checked(*rig.kernel, rig.launch, stream_, args); });
 }
 
 void KernelBench::keep_cold(bool cold, const TimeLimit& deadline) {

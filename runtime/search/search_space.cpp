@@ -48,14 +48,17 @@ std::vector<double> scaled(const std::vector<std::int64_t>& rising) {
 SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
                          const DeviceLimits& limits, Admissible admissible,
                          std::vector<Point> listed)
-    : space_(space), problem_(problem), limits_(limits), admissible_(std::move(admissible)) {
+    : space_(space.on(limits.on_host() ? Target::Kind::host : Target::Kind::cuda)),
+      problem_(problem),
+      limits_(limits),
+      admissible_(std::move(admissible)) {
   if (!listed.empty())
     std::call_once(listing_, [&] {
       std::sort(listed.begin(), listed.end());
       list_ = std::move(listed);
     });
-  static_cast<void>(Cursor(space));  // refuses what does not fit a Point
-  for (const Parameter& p : space.parameters()) {
+  static_cast<void>(Cursor(space_));  // refuses what does not fit a Point
+  for (const Parameter& p : space_.parameters()) {
     Axis& axis = axes_.emplace_back();
     const std::size_t count = p.values.size();
     axis.place.resize(count);

@@ -27,8 +27,8 @@ enum class Neighbourhood {
 };
 
 /// Immutable after construction but for what `enumerate` keeps; const functions are safe from
-/// several threads, so one space can serve many searches. Refers to the DynamicSpace, the problem
-/// and the limits: they must outlive it.
+/// several threads, so one space can serve many searches. Refers to the problem and the limits: they
+/// must outlive it.
 class SearchSpace {
  public:
   /// Further refusals that cost no compile (the launch); empty: none.
@@ -44,6 +44,7 @@ class SearchSpace {
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
               const DeviceLimits& limits, Admissible admissible, std::span<const Values> listed);
 
+  /// That of the device's kind of target.
   const DynamicSpace& space() const noexcept { return space_; }
   std::size_t dimensions() const noexcept { return axes_.size(); }
   /// Number of values.
@@ -110,7 +111,7 @@ class SearchSpace {
     bool ordered = false;
   };
 
-  const DynamicSpace& space_;
+  const DynamicSpace space_;
   std::span<const std::int64_t> problem_;
   const DeviceLimits& limits_;
   Admissible admissible_;

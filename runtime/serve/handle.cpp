@@ -146,12 +146,23 @@ class KernelHandle final : public detail::HandleCore {
       throw UserError(
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
+    Verification verified{true, 0, {}};
+    for (std::size_t draw = 0;
+         verified.right && draw < std::max<std::size_t>(1, definition_.draws.size()); ++draw) {
+      const double worst = verified.max_error;
+      verified = verify(problem, seed, draw);
+      verified.max_error = std::max(verified.max_error, worst);
+    }
+    return verified;
+  }
+
+  Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed, std::size_t draw) {
     const Launchable& ready = at(definition_.bucketed(problem));
     if (!ready.loaded)  // mode collect launches nothing in its place
       throw UserError(format("kernel {} for {}: its binary is missing, so it cannot be verified",
                              definition_.name, definition_.describe_problem(problem)));
     const auto& device = engine_->device();
-    runtime::DeviceWorkload workload(definition_, problem, device, seed);
+    runtime::DeviceWorkload workload(definition_, problem, device, seed, draw);
     const Stream stream = device->tuning_stream();
     const detail::LaunchPlan plan =
         detail::plan(definition_, ready.config, problem, device->info().limits);
@@ -203,7 +214,7 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   const Values& default_config() const {
-    return definition_.space.default_config(engine_->device()->info().target.kind);
+    return definition_.space.default_config(engine_->device()->info().target);
   }
 
   static const Launchable& ready_or_throw(const Problems::StandIn& outcome) {

@@ -98,8 +98,7 @@ class Worklist {
     const KernelDefinition& kernel = job.kernel;
     const Values problem = kernel.bucketed(job.problem);
     const DeviceLimits limits = limits_of(target);
-    if (const Launch launch =
-            kernel.launch(kernel.space.default_config(target.kind), problem, limits);
+    if (const Launch launch = kernel.launch(kernel.space.default_config(target), problem, limits);
         runtime::empty(launch))
       throw UserError(
           format("precompile: kernel {} for {}: the grid is empty, so nothing is launched",
@@ -117,7 +116,7 @@ class Worklist {
       if (seen_.emplace(kernel_identity, config).second)
         instances.push_back({&kernel, target, std::move(config)});
     };
-    take(kernel.space.default_config(target.kind));
+    take(kernel.space.default_config(target));
     const std::size_t winners = add_winners(kernel, problem, target, take);
     for (const Values& config : job.configs) take(config);
     const bool all = winners == 0 && job.configs.empty();
@@ -238,7 +237,7 @@ Made make(runtime::Builder& builder, const Instance& instance) {
 
 DeviceLimits limits_of(const Target& target) {
   if (target.kind == Target::Kind::host) return runtime::host_info().limits;
-  return limits_of(std::atoi(target.arch.c_str() + 3));  // of `sm_90a`
+  return limits_of(compute_capability(target));
 }
 
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,

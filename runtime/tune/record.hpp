@@ -27,8 +27,9 @@ struct Version {
   Rule rule = Rule::ignore;
 };
 
+/// @param device where it was tuned
 nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subject,
-                           std::span<const Version> versions, const DeviceLimits& limits);
+                           std::span<const Version> versions, const DeviceInfo& device);
 
 /// What a record says, in terms of today's space.
 struct Recall {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
@@ -41,6 +42,8 @@ class TrialMaker {
 
   /// Makes the data at the first call. @throws UserError where they cannot be made
   virtual TrialBench& bench() = 0;
+  /// What whoever tunes should know of the bench; each once.
+  virtual std::vector<std::string> take_warnings() { return {}; }
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;
   /// @throws CompileError, MissingError when the build has no binary

@@ -94,7 +94,7 @@ class TuningRun {
         subject_(maker.subject()),
         problem_(maker.problem()),
         limits_(maker.device().limits),
-        default_(subject_.space().default_config(maker.device().target.kind)),
+        default_(subject_.space().default_config(maker.device().target)),
         options_(options),
         context_(context),
         result_(empty_result(subject_, problem_, maker.device())),
@@ -150,6 +150,7 @@ class TuningRun {
       maker_.drop_bench();
       throw;
     }
+    for (std::string& text : maker_.take_warnings()) result_.warnings.push_back(std::move(text));
     result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
   }
 
@@ -469,7 +470,7 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
                      const DeviceInfo& device, SearchEnd end, std::string why) {
   TuneResult result = empty_result(subject, problem, device);
   Candidate& base = result.candidates.emplace_back();
-  base.config = subject.space().default_config(device.target.kind);
+  base.config = subject.space().default_config(device.target);
   base.reason = std::move(why);
   result.end = end;
   return result;

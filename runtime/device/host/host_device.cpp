@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/host_tensor_map.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/host/available_memory.hpp"
 #include "runtime/device/host/host_module.hpp"
@@ -54,6 +55,50 @@ class LoadedHostKernel final : public Module {
   codegen::ResourceUsage resources_;
 };
 
+detail::HostElement element_of(const TensorMap& map) {
+  switch (map.type) {
+    case DataType::f16:
+      return detail::HostElement::f16;
+    case DataType::bf16:
+      return detail::HostElement::bf16;
+    case DataType::f32:
+      return detail::HostElement::f32;
+    case DataType::f64:
+      return detail::HostElement::f64;
+    case DataType::i32:
+      return detail::HostElement::s32;
+    case DataType::u32:
+      return detail::HostElement::u32;
+    case DataType::i64:
+      return detail::HostElement::s64;
+    case DataType::u64:
+      return detail::HostElement::u64;
+    default:
+      return map.element_bytes() == 1 ? detail::HostElement::u8 : detail::HostElement::u16;
+  }
+}
+
+EncodedMap encode_host_map(const TensorMap& map, const void* address) {
+  if (const std::string why = map.problem(); !why.empty())
+    throw EnvironmentError("a tensor map of the host device with " + why);
+  detail::HostTensorMap host;
+  host.element = element_of(map);
+  host.rank = static_cast<std::uint8_t>(map.rank);
+  host.swizzle = map.swizzle == Swizzle::none
+                     ? std::uint8_t{0}
+                     : static_cast<std::uint8_t>(16 << static_cast<int>(map.swizzle));
+  host.address = reinterpret_cast<std::uint64_t>(address);
+  for (int d = 0; d < map.rank; ++d) {
+    host.size[d] = map.size[d];
+    host.box[d] = static_cast<std::uint16_t>(map.box[d]);
+    if (d > 0) host.stride[d - 1] = map.stride[d];
+  }
+  EncodedMap encoded;
+  static_assert(sizeof host == sizeof encoded.bytes);
+  std::memcpy(encoded.bytes.data(), &host, sizeof host);
+  return encoded;
+}
+
 class HostDevice final : public HostMemoryDevice {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
@@ -74,6 +119,14 @@ class HostDevice final : public HostMemoryDevice {
   void launch_checked(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
         extent(g.grid), extent(g.block), g.shared_bytes, args, extent(g.cluster));
+  }
+
+  EncodedMap encode(const TensorMap& map, void* address) const override {
+    return encode_host_map(map, address);
+  }
+  void move(EncodedMap& map, void* address) const override {
+    const auto value = reinterpret_cast<std::uint64_t>(address);
+    std::memcpy(map.bytes.data() + offsetof(detail::HostTensorMap, address), &value, sizeof value);
   }
 
   std::vector<ModuleVariable> variables(const Module& kernel) const override {
@@ -130,6 +183,7 @@ DeviceInfo host_info() {
   info.limits.max_threads_per_multiprocessor = kHostMaxThreads;
   info.limits.max_blocks_per_multiprocessor = 1;
   info.limits.max_cluster_blocks = codegen::kMostClusterBlocks;
+  info.limits.tensor_maps = true;
   info.limits.l2_bytes =
       std::max<std::int64_t>({0, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)});
   info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);

@@ -68,7 +68,7 @@ void remember(const std::filesystem::path& directory, const KernelDefinition& ke
   result.problem = problem;
   for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
   Candidate base, best;
-  base.config = kernel.space.default_config(target.kind);
+  base.config = kernel.space.default_config(target);
   best.config = winner;
   base.status = best.status = CandidateStatus::measured;
   base.seconds = best.seconds = 1;
@@ -79,7 +79,7 @@ void remember(const std::filesystem::path& directory, const KernelDefinition& ke
   options.directory = directory;
   cache::Store(options).put_record(
       runtime::record_key(kernel, problem, info, codegen::kernel_source(kernel, cache)),
-      runtime::record_json(result, kernel, {}, {}));
+      runtime::record_json(result, kernel, {}, info));
 }
 
 }  // namespace
