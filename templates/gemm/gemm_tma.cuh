@@ -300,55 +300,45 @@ struct GemmTmaBody {
     }
   }
 
-  // Blocks of a cluster that split k: each leaves its sums in shared memory, in units of 16 x 8, and
-  // adds and stores its share of the units, in the order of the blocks.
-  static constexpr int kWarps = 4 * c.consumers, kUnits = kWarps * kRowTiles * kColumnTiles;
+  // Blocks of a cluster that split k: each writes its sums, in units of 16 x 8, to the block whose
+  // share they are, which adds them in the order of the blocks and stores them.
+  static constexpr int kWarps = 4 * c.consumers;
+  static constexpr int kUnits = c.units(), kShare = c.share();
 
-  __device__ __forceinline__ void leave_sums(const Sums& sums) {
-    const int thread = static_cast<int>(threadIdx.x) - 128;
-    float4* const left = reinterpret_cast<float4*>(stages);
+  __device__ __forceinline__ void send_sums(const Sums& sums) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
+    float4* const received = reinterpret_cast<float4*>(stages) + rank * kShare * 32 + lane;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
         const float(&s)[4] = sums[i][j];
-        left[(i * kColumnTiles + j) * kWarps * 32 + thread] =
+        const int unit = (i * kColumnTiles + j) * kWarps + warp;
+        *hopper::at_block(received + unit % kShare * 32, unit / kShare) =
             slices > 0 ? make_float4(s[0], s[1], s[2], s[3]) : make_float4(0, 0, 0, 0);
       }
   }
   __device__ __forceinline__ void add_and_store(Place at) const {
-    constexpr int kTogether = 4;  // units whose parts are on their way at the same time
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
-    const int first = rank * kUnits / c.split_k, last = (rank + 1) * kUnits / c.split_k;
-    const float4* from[c.split_k];
+    const float4* const received = reinterpret_cast<const float4*>(stages) + lane;
+#pragma unroll 2
+    for (int place = warp; place < kShare; place += kWarps) {
+      const int unit = rank * kShare + place;
+      if (unit >= kUnits) break;
+      float s[4] = {};
 #pragma unroll
-    for (int i = 0; i < c.split_k; ++i)
-      from[i] = hopper::at_block(reinterpret_cast<const float4*>(stages) + lane, i);
-#pragma unroll 1
-    for (int base = first + warp; base < last; base += kTogether * kWarps) {
-      float4 parts[kTogether][c.split_k];
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-#pragma unroll
-        for (int i = 0; i < c.split_k; ++i)
-          parts[u][i] = from[i][min(base + u * kWarps, last - 1) * 32];
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u) {
-        const int unit = base + u * kWarps;
-        if (unit >= last) break;
-        float s[4] = {parts[u][0].x, parts[u][0].y, parts[u][0].z, parts[u][0].w};
-#pragma unroll
-        for (int i = 1; i < c.split_k; ++i) {
-          s[0] += parts[u][i].x;
-          s[1] += parts[u][i].y;
-          s[2] += parts[u][i].z;
-          s[3] += parts[u][i].w;
-        }
-        const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
-        const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
-        store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8);
+      for (int i = 0; i < c.split_k; ++i) {
+        const float4 part = received[(i * kShare + place) * 32];
+        s[0] += part.x;
+        s[1] += part.y;
+        s[2] += part.z;
+        s[3] += part.w;
       }
+      const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
+      const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
+      store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8);
     }
   }
 };
@@ -420,7 +410,10 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       body.copy(first, tiles, step);
     }
     __syncwarp();
-    if constexpr (c.split_k > 1) hopper::cluster_sync();
+    if constexpr (c.split_k > 1) {
+      hopper::cluster_meet();
+      hopper::cluster_sync();
+    }
   } else {
     if constexpr (c.consumers > 1) hopper::more_registers<kMore>();
     const int consumer = warpgroup - 1;
@@ -443,8 +436,8 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       }
     } else if constexpr (c.split_k > 1) {
       if (body.slices > 0) body.multiply(sums, stage, first_row, [] {});
-      hopper::named_sync(1, 128 * c.consumers);  // all have multiplied what the sums overwrite
-      body.leave_sums(sums);
+      hopper::cluster_meet();  // all have multiplied what the sums overwrite
+      body.send_sums(sums);
       hopper::cluster_sync();
       body.add_and_store(body.place(first));
     } else {
@@ -459,8 +452,8 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       __syncwarp();
     }
   }
-  // No block ends while others of its cluster may write to it or read its sums.
-  if constexpr (c.cluster() > 1) hopper::cluster_meet();
+  // No block ends while others of its cluster may copy to it or arrive at its barriers.
+  if constexpr (c.cluster_m * c.cluster_n > 1) hopper::cluster_meet();
 }
 
 template <GemmTma c, class T, class Epilogue = StoreSum>
