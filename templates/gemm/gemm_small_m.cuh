@@ -11,14 +11,35 @@
 
 namespace kiln::templates {
 
-/// 16 bytes that are read once.
+/// 16 bytes that are read once, or again by other blocks. Such loads keep their order, so that all of
+/// a loop's are on their way before the last one is there.
 __device__ __forceinline__ uint4 load_once(const void* address) {
 #ifndef KILN_HOST_TARGET
-  return __ldcs(static_cast<const uint4*>(address));
+  uint4 loaded;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+               : "l"(address));
+  return loaded;
 #else
   return *static_cast<const uint4*>(address);
 #endif
 }
+__device__ __forceinline__ uint4 load_again(const void* address) {
+#ifndef KILN_HOST_TARGET
+  uint4 loaded;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+               : "l"(address));
+  return loaded;
+#else
+  return *static_cast<const uint4*>(address);
+#endif
+}
+
+template <bool whole>
+struct Whole {
+  static constexpr bool value = whole;
+};
 
 /// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree on
 /// which. Dynamic shared memory: c.shared_bytes().
@@ -32,7 +53,7 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
   const int first_column = static_cast<int>(blockIdx.x) * c.columns();
   const int at = lane % 4 * 8;  // the lane's elements of a slice
 
-  // Rows of B that the lane reads; those outside of it are read as its last one and not stored.
+  // Rows of B that the lane reads; outside of B (as of A) the last one, whose sums are not stored.
   const T* rows[c.tiles_n][2];
 #pragma unroll
   for (int j = 0; j < c.tiles_n; ++j)
@@ -59,27 +80,26 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
 #endif
 
   float sums[c.tiles_n][c.tiles_m][4] = {};
-#pragma unroll 1
-  for (int base = warp * c.unroll * c.kSlice; base < k; base += c.warps * c.unroll * c.kSlice) {
+  // c.unroll slices from `base` on; `whole` if all of them lie before k.
+  const auto multiply = [&](int base, auto whole) {
     uint4 from_b[c.unroll][c.tiles_n][2], from_a[c.unroll][c.tiles_m];
 #pragma unroll
     for (int u = 0; u < c.unroll; ++u) {
       const int l = base + u * c.kSlice;
-      const bool inside = l + at < k;
 #pragma unroll
       for (int j = 0; j < c.tiles_n; ++j)
 #pragma unroll
         for (int h = 0; h < 2; ++h)
-          from_b[u][j][h] = inside ? load_once(rows[j][h] + l) : make_uint4(0, 0, 0, 0);
+          from_b[u][j][h] =
+              whole.value || l + at < k ? load_once(rows[j][h] + base + u * c.kSlice) : uint4{};
     }
 #pragma unroll
     for (int u = 0; u < c.unroll; ++u) {
       const int l = base + u * c.kSlice;
 #pragma unroll
       for (int i = 0; i < c.tiles_m; ++i)
-        from_a[u][i] = l + at < k && i * 8 + lane / 4 < m
-                           ? *reinterpret_cast<const uint4*>(columns[i] + l)
-                           : make_uint4(0, 0, 0, 0);
+        from_a[u][i] =
+            whole.value || l + at < k ? load_again(columns[i] + base + u * c.kSlice) : uint4{};
     }
 #pragma unroll
     for (int u = 0; u < c.unroll; ++u)
@@ -96,6 +116,14 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
           mma_m16n8k16<T>(sums[j][i], high, x_high);
         }
       }
+  };
+  constexpr int kTogether = c.unroll * c.kSlice;
+#pragma unroll 1
+  for (int base = warp * kTogether; base < k; base += c.warps * kTogether) {
+    if (base + kTogether <= k)
+      multiply(base, Whole<true>{});
+    else
+      multiply(base, Whole<false>{});
   }
 
   // [warp][row of C][column]
@@ -121,7 +149,7 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
 }
 
 template <GemmSmallM c, class T, class Epilogue = StoreSum>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), 1)
     gemm_small_m(T* out, const T* a, const T* b, int m, int n, int k, Epilogue epilogue) {
   gemm_small_m_body<c, T, Epilogue>(out, a, b, m, n, k, epilogue);
 }

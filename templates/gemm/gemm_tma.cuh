@@ -28,17 +28,20 @@ __device__ __forceinline__ int swizzled(int row, int unit) {
   return place ^ ((place >> 7 & (kSpan / 16 - 1)) << 4);
 }
 
-template <GemmTma c, class T, class Epilogue>
+template <GemmTma c, class T, class Epilogue, hopper::Lies rows_lie, hopper::Lies columns_lie>
 struct GemmTmaBody {
   static_assert(sizeof(T) == 2, "T: __half or __nv_bfloat16");
   static_assert(c.fits(), "tiles, warpgroups and clusters fit each other: see GemmTma::fits()");
 
+  static_assert(rows_lie == hopper::Lies::along_k || c.copied_m() % 64 == 0,
+                "rows that lie across k are copied 64 at a time");
+  static_assert(columns_lie == hopper::Lies::along_k || c.copied_n() % 64 == 0,
+                "columns that lie across k are copied 64 at a time");
+
   static constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;
   static constexpr int kColumnTiles = c.block_n / 8, kRowTiles = c.row_tiles();
-  static constexpr int kBoxes = c.block_k / c.kBoxK;
-  static constexpr int kRowsBytes = c.block_m * c.kBoxK * c.kElement;  // of a box
-  static constexpr int kColumnsBytes = c.block_n * c.kBoxK * c.kElement;
-  static constexpr int kTileThreads = kPingpong ? 1 : c.consumers;  // warpgroups per tile
+  static constexpr int kRowsBytes = c.block_m * c.block_k * c.kElement;  // of a stage
+  static constexpr int kTileThreads = kPingpong ? 1 : c.consumers;       // warpgroups per tile
 
   const hopper::TensorMap& rows_map;
   const hopper::TensorMap& columns_map;
@@ -46,7 +49,7 @@ struct GemmTmaBody {
   const Epilogue& epilogue;
   int m, n, k;
 
-  unsigned char* stages;   // per stage: boxes of rows, then boxes of columns
+  unsigned char* stages;   // per stage: rows, then columns; boxes in the order of for_boxes()
   unsigned char* staging;  // per warp
   hopper::Barrier* full;
   hopper::Barrier* empty;
@@ -87,15 +90,41 @@ struct GemmTmaBody {
     }
   };
 
+  /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes, from
+  /// `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: 64 k of one row, all rows
+  /// of the operand one after the other, or (across) 64 rows at one k, all k of the stage.
+  template <hopper::Lies lies, int block, int copied, class Box>
+  __device__ __forceinline__ static void for_boxes(int part, int row, int l, Box box) {
+    row += part * copied;
+    if constexpr (lies == hopper::Lies::along_k) {
+#pragma unroll
+      for (int i = 0; i < c.block_k / c.kBoxK; ++i)
+        box((i * block + part * copied) * 128, l + i * c.kBoxK, row);
+    } else {
+#pragma unroll
+      for (int i = 0; i < copied / 64; ++i)
+        box((part * (copied / 64) + i) * c.block_k * 128, row + i * 64, l);
+    }
+  }
+  template <class Box>
+  __device__ __forceinline__ void for_row_boxes(Place at, int slice, Box box) const {
+    for_boxes<rows_lie, c.block_m, c.copied_m()>(rank_n, at.row, (first_slice + slice) * c.block_k,
+                                                 box);
+  }
+  template <class Box>
+  __device__ __forceinline__ void for_column_boxes(Place at, int slice, Box box) const {
+    for_boxes<columns_lie, c.block_n, c.copied_n()>(rank_m, at.column,
+                                                    (first_slice + slice) * c.block_k, box);
+  }
+
   /// One thread sees to it that the first tile's first slices are in the L2 cache.
   __device__ __forceinline__ void prefetch(unsigned first) const {
     const Place at = place(first);
-    for (int slice = 0; slice < min(slices, c.stages); ++slice)
-      for (int box = 0; box < kBoxes; ++box) {
-        const int l = (first_slice + slice) * c.block_k + box * c.kBoxK;
-        hopper::prefetch_tile(rows_map, l, at.row + rank_n * c.copied_m());
-        hopper::prefetch_tile(columns_map, l, at.column + rank_m * c.copied_n());
-      }
+    for (int slice = 0; slice < min(slices, c.stages); ++slice) {
+      for_row_boxes(at, slice, [&](int, int x, int y) { hopper::prefetch_tile(rows_map, x, y); });
+      for_column_boxes(at, slice,
+                       [&](int, int x, int y) { hopper::prefetch_tile(columns_map, x, y); });
+    }
   }
 
   /// One thread of the block copies all tiles' slices.
@@ -108,34 +137,30 @@ struct GemmTmaBody {
 #pragma unroll 1
     for (unsigned tile = first; tile < tiles; tile += step) {
       const Place at = place(tile);
-      const int row = at.row + rank_n * c.copied_m(), column = at.column + rank_m * c.copied_n();
 #pragma unroll 1
       for (int slice = 0; slice < slices; ++slice) {
+        hopper::Barrier& barrier = full[stage.index];
         empty[stage.index].wait(stage.parity ^ 1);
-        full[stage.index].arrive_expect(c.stage_bytes());
+        barrier.arrive_expect(c.stage_bytes());
         unsigned char* const rows = stages + stage.index * c.stage_bytes();
-        unsigned char* const columns = rows + kBoxes * kRowsBytes;
-#pragma unroll
-        for (int box = 0; box < kBoxes; ++box) {
-          const int l = (first_slice + slice) * c.block_k + box * c.kBoxK;
-          load(row_blocks, c.cluster_n,
-               rows + box * kRowsBytes + rank_n * (kRowsBytes / c.cluster_n), rows_map,
-               full[stage.index], l, row);
-          load(column_blocks, c.cluster_m,
-               columns + box * kColumnsBytes + rank_m * (kColumnsBytes / c.cluster_m), columns_map,
-               full[stage.index], l, column);
-        }
+        for_row_boxes(at, slice, [&](int offset, int x, int y) {
+          load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, x, y);
+        });
+        for_column_boxes(at, slice, [&](int offset, int x, int y) {
+          load<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier, x, y);
+        });
         stage.next();
       }
     }
   }
-  __device__ __forceinline__ static void load(unsigned blocks, int count, void* to,
+  template <int count>
+  __device__ __forceinline__ static void load(unsigned blocks, void* to,
                                               const hopper::TensorMap& map,
-                                              hopper::Barrier& barrier, int l, int row) {
-    if (count == 1)
-      hopper::load_tile(to, map, barrier, l, row);
+                                              hopper::Barrier& barrier, int x, int y) {
+    if constexpr (count == 1)
+      hopper::load_tile(to, map, barrier, x, y);
     else
-      hopper::load_tile_to(blocks, to, map, barrier, l, row);
+      hopper::load_tile_to(blocks, to, map, barrier, x, y);
   }
 
   using Sums = float[kRowTiles][kColumnTiles][4];
@@ -154,17 +179,23 @@ struct GemmTmaBody {
 
   __device__ __forceinline__ void multiply_slice(Sums& sums, int stage, int first_row,
                                                  bool adding) {
-    const unsigned char* const rows = stages + stage * c.stage_bytes() + first_row * 128;
-    const unsigned char* const columns = stages + stage * c.stage_bytes() + kBoxes * kRowsBytes;
-    const auto a = hopper::operand<128>(rows), b = hopper::operand<128>(columns);
+    constexpr bool kAcross = rows_lie == hopper::Lies::across;
+    constexpr bool kColumnsAcross = columns_lie == hopper::Lies::across;
+    constexpr int kRow = kAcross ? c.block_k * 2 : 128;  // bytes from a row to the next, on average
+    const unsigned char* const rows = stages + stage * c.stage_bytes();
+    const auto a = hopper::operand<128, rows_lie>(rows + first_row * kRow);
+    const auto b = hopper::operand<128, columns_lie>(rows + kRowsBytes, c.block_k * 128);
     hopper::multiply_fence();
 #pragma unroll
     for (int l = 0; l < c.block_k; l += 16) {
-      const int box = l / c.kBoxK, bytes = l % c.kBoxK * c.kElement;
+      const int box = l / c.kBoxK, in_box = l % c.kBoxK * c.kElement;
+      const int at_row = kAcross ? l * 128 : box * c.block_m * 128 + in_box;
+      const int at_column = kColumnsAcross ? l * 128 : box * c.block_n * 128 + in_box;
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i)
-        hopper::multiply<T>(sums[i], hopper::advance(a, box * kRowsBytes + i * 64 * 128 + bytes),
-                            hopper::advance(b, box * kColumnsBytes + bytes), adding || l > 0);
+        hopper::multiply<T, rows_lie, columns_lie>(sums[i],
+                                                   hopper::advance(a, at_row + i * 64 * kRow),
+                                                   hopper::advance(b, at_column), adding || l > 0);
     }
     hopper::multiply_commit();
   }
@@ -300,67 +331,57 @@ struct GemmTmaBody {
     }
   }
 
-  // Blocks of a cluster that split k: each leaves its sums in shared memory, in units of 16 x 8, and
-  // adds and stores its share of the units, in the order of the blocks.
-  static constexpr int kWarps = 4 * c.consumers, kUnits = kWarps * kRowTiles * kColumnTiles;
+  // Blocks of a cluster that split k: each writes its sums, in units of 16 x 8, to the block whose
+  // share they are, which adds them in the order of the blocks and stores them.
+  static constexpr int kWarps = 4 * c.consumers;
+  static constexpr int kUnits = c.units(), kShare = c.share();
 
-  __device__ __forceinline__ void leave_sums(const Sums& sums) {
-    const int thread = static_cast<int>(threadIdx.x) - 128;
-    float4* const left = reinterpret_cast<float4*>(stages);
+  __device__ __forceinline__ void send_sums(const Sums& sums) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
+    float4* const received = reinterpret_cast<float4*>(stages) + rank * kShare * 32 + lane;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
         const float(&s)[4] = sums[i][j];
-        left[(i * kColumnTiles + j) * kWarps * 32 + thread] =
+        const int unit = (i * kColumnTiles + j) * kWarps + warp;
+        *hopper::at_block(received + unit % kShare * 32, unit / kShare) =
             slices > 0 ? make_float4(s[0], s[1], s[2], s[3]) : make_float4(0, 0, 0, 0);
       }
   }
   __device__ __forceinline__ void add_and_store(Place at) const {
-    constexpr int kTogether = 4;  // units whose parts are on their way at the same time
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
-    const int first = rank * kUnits / c.split_k, last = (rank + 1) * kUnits / c.split_k;
-    const float4* from[c.split_k];
+    const float4* const received = reinterpret_cast<const float4*>(stages) + lane;
+#pragma unroll 2
+    for (int place = warp; place < kShare; place += kWarps) {
+      const int unit = rank * kShare + place;
+      if (unit >= kUnits) break;
+      float s[4] = {};
 #pragma unroll
-    for (int i = 0; i < c.split_k; ++i)
-      from[i] = hopper::at_block(reinterpret_cast<const float4*>(stages) + lane, i);
-#pragma unroll 1
-    for (int base = first + warp; base < last; base += kTogether * kWarps) {
-      float4 parts[kTogether][c.split_k];
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-#pragma unroll
-        for (int i = 0; i < c.split_k; ++i)
-          parts[u][i] = from[i][min(base + u * kWarps, last - 1) * 32];
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u) {
-        const int unit = base + u * kWarps;
-        if (unit >= last) break;
-        float s[4] = {parts[u][0].x, parts[u][0].y, parts[u][0].z, parts[u][0].w};
-#pragma unroll
-        for (int i = 1; i < c.split_k; ++i) {
-          s[0] += parts[u][i].x;
-          s[1] += parts[u][i].y;
-          s[2] += parts[u][i].z;
-          s[3] += parts[u][i].w;
-        }
-        const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
-        const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
-        store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8);
+      for (int i = 0; i < c.split_k; ++i) {
+        const float4 part = received[(i * kShare + place) * 32];
+        s[0] += part.x;
+        s[1] += part.y;
+        s[2] += part.z;
+        s[3] += part.w;
       }
+      const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
+      const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
+      store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8);
     }
   }
 };
 
 /// The body of a kernel with c.threads() threads in clusters of c.cluster() blocks and
 /// c.shared_bytes() bytes of dynamic shared memory. Maps: see gemm_tma_maps.hpp.
-template <GemmTma c, class T, class Epilogue>
+template <GemmTma c, class T, class Epilogue, hopper::Lies a_lies, hopper::Lies b_lies>
 __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma, T*>& out,
                                               const hopper::TensorMap& a,
                                               const hopper::TensorMap& b, int m, int n, int k,
                                               const Epilogue& epilogue) {
-  using Body = GemmTmaBody<c, T, Epilogue>;
+  using Body = GemmTmaBody<c, T, Epilogue, c.swap ? b_lies : a_lies, c.swap ? a_lies : b_lies>;
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
   const int warpgroup = hopper::uniform(static_cast<int>(threadIdx.x) / 128);
@@ -420,7 +441,10 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       body.copy(first, tiles, step);
     }
     __syncwarp();
-    if constexpr (c.split_k > 1) hopper::cluster_sync();
+    if constexpr (c.split_k > 1) {
+      hopper::cluster_meet();
+      hopper::cluster_sync();
+    }
   } else {
     if constexpr (c.consumers > 1) hopper::more_registers<kMore>();
     const int consumer = warpgroup - 1;
@@ -443,8 +467,8 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       }
     } else if constexpr (c.split_k > 1) {
       if (body.slices > 0) body.multiply(sums, stage, first_row, [] {});
-      hopper::named_sync(1, 128 * c.consumers);  // all have multiplied what the sums overwrite
-      body.leave_sums(sums);
+      hopper::cluster_meet();  // all have multiplied what the sums overwrite
+      body.send_sums(sums);
       hopper::cluster_sync();
       body.add_and_store(body.place(first));
     } else {
@@ -459,17 +483,19 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       __syncwarp();
     }
   }
-  // No block ends while others of its cluster may write to it or read its sums.
-  if constexpr (c.cluster() > 1) hopper::cluster_meet();
+  // No block ends while others of its cluster may copy to it or arrive at its barriers.
+  if constexpr (c.cluster_m * c.cluster_n > 1) hopper::cluster_meet();
 }
 
-template <GemmTma c, class T, class Epilogue = StoreSum>
+/// A is [m][k] (along_k) or [k][m] (across), B is [n][k] or [k][n].
+template <GemmTma c, class T, class Epilogue = StoreSum,
+          hopper::Lies a_lies = hopper::Lies::along_k, hopper::Lies b_lies = hopper::Lies::along_k>
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm_tma(const __grid_constant__ hopper::Argument<c.store_tma, T*> out,
              const __grid_constant__ hopper::TensorMap a,
              const __grid_constant__ hopper::TensorMap b, int m, int n, int k,
              const __grid_constant__ Epilogue epilogue) {
-  gemm_tma_body<c, T, Epilogue>(out, a, b, m, n, k, epilogue);
+  gemm_tma_body<c, T, Epilogue, a_lies, b_lies>(out, a, b, m, n, k, epilogue);
 }
 
 }  // namespace kiln::templates

@@ -55,8 +55,11 @@ struct GemmTma {
   constexpr int staging_bytes() const {
     return !store_tma ? 0 : 4 * consumers * (swap ? 1 : 2) * store_bytes();
   }
-  /// Of a block whose cluster splits k: its sums, where the stages were.
-  constexpr int partial_bytes() const { return split_k == 1 ? 0 : block_m * block_n * 4; }
+  /// Of a cluster that splits k: the tile's units of 16 x 8 sums, and a block's share of them. A block
+  /// receives its share from each, where the stages were.
+  constexpr int units() const { return block_m / 16 * (block_n / 8); }
+  constexpr int share() const { return (units() + split_k - 1) / split_k; }
+  constexpr int partial_bytes() const { return split_k == 1 ? 0 : split_k * share() * 16 * 8 * 4; }
   constexpr int buffer_bytes() const {
     const int staged = stages * stage_bytes();
     return staged > partial_bytes() ? staged : partial_bytes();
