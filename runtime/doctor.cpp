@@ -4,6 +4,7 @@
 #include "codegen/llvm_plugin.hpp"
 #include "codegen/nvrtc.hpp"
 #include "kiln/error.hpp"
+#include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/host/host_device.hpp"
 
@@ -46,6 +47,20 @@ Component llvm() {
   return c;
 }
 
+Component compile() {
+  const runtime::CompilePlan plan = runtime::compile_plan({});
+  Component c{.name = "compile", .available = !plan.broken};
+  if (plan.broken)
+    c.problem = plan.why_here +
+                ": programs compile by themselves, which is slower on many cores, and one whose "
+                "compiler crashes goes with it; install it there";
+  else if (plan.processes == 0)
+    c.version = "in the program's own process", c.detail = plan.why_here;
+  else
+    c.version = std::to_string(plan.processes) + " process(es)", c.detail = plan.executable;
+  return c;
+}
+
 Component store(const StoreOptions& options) {
   const StoreStatistics stats = cache::Store(options).stats();
   Component c{.name = "store", .available = !stats.memory_only};
@@ -73,6 +88,7 @@ std::vector<Component> diagnose(const StoreOptions& options) {
   add(components, "driver", driver);
   add(components, "nvrtc", nvrtc);
   add(components, "llvm", llvm);
+  add(components, "compile", compile);
   add(components, "store", [&] { return store(options); });
   return components;
 }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,9 +55,14 @@ struct RuntimeOptions {
   TuneOptions tuning;  ///< of launches that tune; its `ranks` choose together in every mode
   Mode mode = Mode::tune_now;
   WhileBusy while_busy = WhileBusy::wait;
-  /// 0: one per hardware thread; with ranks, these are shared by those of this host, if a launcher
+  /// 0: one per core that this process may use; with ranks, these are shared by those of this host, if a launcher
   /// says how many they are.
   unsigned compile_threads = 0;
+  /// How many other processes compile, so that a compiler that crashes, exits or hangs costs one
+  /// candidate; each compiles two instances at once, begins when it is needed and ends when it is
+  /// idle. 0: compile in this process. Empty: `$KILN_COMPILE_PROCESSES`, else one per two cores
+  /// that this process may use, as far as the memory goes; none where these are two or fewer.
+  std::optional<unsigned> compile_processes{};
 };
 
 /// One of several problems that are tuned in one go.

@@ -7,7 +7,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
-#include "runtime/device/host/available_memory.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln {
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <unistd.h>
+
 namespace kiln::detail {
 
 struct VariableEntry {
@@ -39,6 +41,9 @@ inline constexpr VariableEntry kVariables[] = {
     {"KILN_CLANG_RESOURCE_DIR", VariableEntry::Of::kiln,
      "the folder of Clang 19's own headers, for the host compiler",
      "that of the LLVM built with, else the usual places", "a host kernel is compiled"},
+    {"KILN_COMPILE_PROCESSES", VariableEntry::Of::kiln,
+     "how many other processes compile: 0 to 256; 0: kernels are compiled in the program's own",
+     "one per two cores; 0 where there are two or fewer", "something is first compiled"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},
@@ -145,5 +150,8 @@ inline std::string_view environment(Variable variable) {
   const char* value = std::getenv(variable.name());
   return value ? value : "";
 }
+
+/// All variables, for a program that is started. Valid until the environment changes.
+inline char** whole_environment() { return ::environ; }
 
 }  // namespace kiln::detail

@@ -13,7 +13,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/guarded_memory.hpp"
-#include "runtime/device/host/available_memory.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
 namespace {

@@ -1,5 +1,5 @@
-// How much memory this process may still take. Linux grants an allocation that is too large and
-// kills the process later, so large allocations ask first.
+// What of the machine this process may use: memory and cores. Linux grants an allocation that is too
+// large and kills the process later, so large allocations ask first.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,10 @@ std::optional<std::int64_t> available_memory(const std::filesystem::path& root =
 /// @throws UserError naming `what`, the bytes needed and those there, when more are needed. Amounts
 /// that any machine has are not checked, because a check takes some 50 us.
 void require_memory(const char* what, std::uint64_t bytes);
+
+/// At least 1: the cores that this thread may run on, or fewer where a control group of this process
+/// (v1 or v2, or one around it) grants less time than theirs; a fraction counts as a core. Reads
+/// files. @param root as above
+unsigned usable_cores(const std::filesystem::path& root = "/");
 
 }  // namespace kiln::runtime

@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "kiln_test.hpp"
-#include "runtime/device/host/available_memory.hpp"
 #include "runtime/measure/device_workload.hpp"
+#include "runtime/support/machine.hpp"
 #include "temporary_directory.hpp"
 #include "unit/runtime/fake_kernel.hpp"
 

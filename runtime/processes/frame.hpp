@@ -1,0 +1,96 @@
+// What two processes of Kiln say to each other: frames over a stream, and fields within a frame.
+//
+//   frame    ::= magic version kind id length checksum payload
+//   magic    ::= "KlnP"                 // as a u32
+//   version  ::= u32                    // of this grammar
+//   kind     ::= u32                    // FrameKind
+//   id       ::= u64                    // an answer has its request's
+//   length   ::= u64                    // of the payload, at most kMostPayload
+//   checksum ::= u64                    // FNV-1a of the payload
+//
+// Integers are little-endian. Both ends are of one build of Kiln, so an unknown version is damage.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln::runtime {
+
+/// What arrived is no frame, or no field of one.
+class FrameError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class FrameKind : std::uint32_t {
+  setup = 1,    ///< the first to a process: what it is to do
+  hello = 2,    ///< its answer
+  request = 3,  ///< work
+  answer = 4    ///< its result
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::request;
+  std::uint64_t id = 0;
+  std::vector<std::byte> payload;
+};
+
+inline constexpr std::uint64_t kMostPayload = std::uint64_t{256} << 20;
+
+/// Appends a frame to `out`. @throws FrameError for a payload that is too long.
+void put_frame(std::vector<std::byte>& out, FrameKind kind, std::uint64_t id,
+               std::span<const std::byte> payload);
+
+/// Puts together what arrives in pieces.
+class FrameReader {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    arrived_.insert(arrived_.end(), bytes.begin(), bytes.end());
+  }
+  /// The next frame, once all of it has arrived. @throws FrameError when it is none; then the stream
+  /// is of no use any more.
+  std::optional<Frame> next();
+
+ private:
+  std::vector<std::byte> arrived_;
+};
+
+/// Fields of a payload, one behind the other.
+class FieldWriter {
+ public:
+  FieldWriter& integer(std::uint64_t value);
+  FieldWriter& bytes(std::span<const std::byte> bytes);
+  FieldWriter& text(std::string_view text) {
+    return bytes(std::as_bytes(std::span(text.data(), text.size())));
+  }
+  FieldWriter& texts(std::span<const std::string> texts);
+  std::vector<std::byte> finish() { return std::move(out_); }
+
+ private:
+  std::vector<std::byte> out_;
+};
+
+/// Takes fields in the order written. @throws FrameError where there is no such field. What it
+/// returns as a span is a part of the payload.
+class FieldReader {
+ public:
+  explicit FieldReader(std::span<const std::byte> payload) : rest_(payload) {}
+
+  std::uint64_t integer();
+  std::span<const std::byte> bytes();
+  std::string text();
+  std::vector<std::string> texts();
+  /// @throws FrameError if there is more.
+  void finish() const;
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace kiln::runtime
