@@ -20,8 +20,8 @@
 namespace kiln::runtime {
 
 struct PoolOptions {
-  std::filesystem::path executable;  ///< its main function is `serve`
-  std::vector<std::byte> setup{};    ///< what each process is told first
+  std::filesystem::path executable{};  ///< its main function is `serve`
+  std::vector<std::byte> setup{};      ///< what each process is told first
   /// Why a process that answers so is of no use; empty: it is. Called on the pool's thread.
   std::function<std::string(std::span<const std::byte> hello)> refuse{};
   unsigned processes = 1;  ///< at most, at once
