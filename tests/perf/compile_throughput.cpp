@@ -2,9 +2,11 @@
 // by processes. Instances are those of the shipped kernels, spread over their spaces.
 //
 //   compile_throughput [INSTANCES [THREADS]]
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <random>
 
 #include "codegen/llvm_plugin.hpp"
 #include "kiln/precompile.hpp"
@@ -27,8 +29,8 @@ struct Instance {
   Values config;
 };
 
-/// As many of each kernel, spread evenly over what its space allows, in an order that mixes them:
-/// so that any beginning of the list is a fair sample of it.
+/// As many of each kernel, spread evenly over what its space allows, in an order that mixes them, so
+/// that any beginning of the list is a fair sample of it.
 std::vector<Instance> some_instances(const Target& target, std::size_t count) {
   const std::pair<KernelDefinition, Values> problems[] = {
       {kiln::shipped_kernels().make("vector_add", "f32"), {1 << 20}},
@@ -57,6 +59,7 @@ std::vector<Instance> some_instances(const Target& target, std::size_t count) {
       if (i < chosen.size() && instances.size() < count) instances.push_back(chosen[i]);
     if (instances.size() == before) break;
   }
+  std::shuffle(instances.begin(), instances.end(), std::mt19937(1));
   return instances;
 }
 
@@ -86,7 +89,7 @@ double seconds_each(const std::vector<Instance>& instances, const Target& target
 void measure(const char* name, const Target& target, std::size_t count, unsigned threads) try {
   const std::vector<Instance> instances = some_instances(target, count);
   // One thread takes long: a beginning of the list stands for it.
-  const std::size_t sample = std::max<std::size_t>(8, instances.size() / threads);
+  const std::size_t sample = std::max<std::size_t>(16, instances.size() / 8);
   const std::vector<Instance> few(
       instances.begin(),
       instances.begin() + static_cast<std::ptrdiff_t>(std::min(sample, instances.size())));
