@@ -49,11 +49,16 @@ Component llvm() {
 
 Component compile() {
   const runtime::CompilePlan plan = runtime::compile_plan({});
-  Component c{.name = "compile", .available = !plan.broken};
+  Component c{.name = "compile"};
   if (plan.broken)
-    c.problem = plan.why_here +
-                ": programs compile by themselves, which is slower on many cores, and one whose "
-                "compiler crashes goes with it; install it there";
+    c.problem = plan.why_here;
+  else if (plan.processes != 0)
+    c.problem = runtime::problem_of(plan);
+  c.available = c.problem.empty();
+  if (!c.available)
+    c.problem +=
+        "; programs compile by themselves, which is slower on many cores, and one whose compiler "
+        "crashes goes with it: install kiln-compiler of this very build of Kiln there";
   else if (plan.processes == 0)
     c.version = "in the program's own process", c.detail = plan.why_here;
   else

@@ -28,7 +28,7 @@ enum class Answered : std::uint64_t {
 std::uint64_t number_of(Target::Kind kind) { return kind == Target::Kind::cuda ? 0 : 1; }
 
 Target::Kind kind_of(std::uint64_t number) {
-  if (number > 1) throw FrameError("a target of unknown kind");
+  if (number > 1) throw BrokenFrame("a target of unknown kind");
   return number == 0 ? Target::Kind::cuda : Target::Kind::host;
 }
 
@@ -213,7 +213,7 @@ codegen::CompileResult unpack_answer(std::span<const std::byte> answer, const Ta
     fields.finish();
     auto binary = codegen::parse_binary(std::vector<std::byte>(bytes.begin(), bytes.end()));
     if (!binary || binary->target != target)
-      throw FrameError("a binary that is none for the target");
+      throw BrokenFrame("a binary that is none for the target");
     return *std::move(binary);
   }
   const std::string text = fields.text();
@@ -230,7 +230,7 @@ codegen::CompileResult unpack_answer(std::span<const std::byte> answer, const Ta
   if (how == Answered::user_error) throw UserError(text);
   if (how == Answered::environment_error) throw EnvironmentError(text);
   if (how == Answered::internal_error) throw InternalError(text);
-  throw FrameError("an answer of unknown kind");
+  throw BrokenFrame("an answer of unknown kind");
 }
 
 Service compile_service(

@@ -22,7 +22,7 @@ struct CompilerPlace {
   std::vector<std::string> plugins{};  ///< of the host compiler
 
   std::vector<std::byte> pack() const;
-  /// @throws FrameError
+  /// @throws BrokenFrame
   static CompilerPlace unpack(std::span<const std::byte> bytes);
 };
 
@@ -32,7 +32,7 @@ struct CompilerGreeting {
   std::string identity;  ///< two compilers of which this is equal make the same of every source
 
   std::vector<std::byte> pack() const;
-  /// @throws FrameError
+  /// @throws BrokenFrame
   static CompilerGreeting unpack(std::span<const std::byte> bytes);
 };
 
@@ -42,7 +42,7 @@ std::string identity_of(const codegen::Compiler& compiler);
 /// One compilation. Relative paths in `source` are of this process's working folder.
 std::vector<std::byte> pack_request(const codegen::Source& source, const Target& target);
 
-/// Of a compiler's answer. @throws what the compiler threw there, and FrameError when it is none for
+/// Of a compiler's answer. @throws what the compiler threw there, and BrokenFrame when it is none for
 /// this target.
 codegen::CompileResult unpack_answer(std::span<const std::byte> answer, const Target& target);
 

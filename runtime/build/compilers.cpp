@@ -75,12 +75,22 @@ CompilePlan compile_plan(std::optional<unsigned> asked) {
     return {.why_here = by_option ? "as RuntimeOptions say" : "as KILN_COMPILE_PROCESSES says"};
   const unsigned cores = usable_cores();
   if (!asked && cores <= 2)
-    return {.why_here = detail::format("of {} core(s) that it may use", cores)};
+    return {.why_here = detail::format("because it may use {} core(s)", cores)};
   const auto executable = detail::installation().programs / "kiln-compiler";
   if (::access(executable.c_str(), X_OK) != 0)
     return {.why_here = executable.string() + " is not there", .broken = true};
   return {.processes = asked ? *asked : as_machine_allows(cores),
           .executable = executable.string()};
+}
+
+std::string problem_of(const CompilePlan& plan) {
+  // One that could open no compiler answers, too, that it has none.
+  ProcessPool pool(
+      {.executable = plan.executable, .setup = CompilerPlace{.kind = Target::Kind::host}.pack()});
+  const ProcessPool::Outcome outcome = pool.run({});
+  if (const auto* unusable = std::get_if<ProcessPool::Unusable>(&outcome)) return unusable->reason;
+  if (const auto* lost = std::get_if<ProcessPool::Lost>(&outcome)) return lost->reason;
+  return {};
 }
 
 Builder::MakeCompiler compiler_maker(std::optional<unsigned> asked) {

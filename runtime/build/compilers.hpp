@@ -22,6 +22,10 @@ struct CompilePlan {
 /// @throws UserError when it, or KILN_COMPILE_PROCESSES, is no number from 0 to 256.
 CompilePlan compile_plan(std::optional<unsigned> asked);
 
+/// Why none of those processes can be started, or is what it should be; empty: they can be used. Starts
+/// one.
+std::string problem_of(const CompilePlan& plan);
+
 /// Makes compilers by compile_plan(asked): of NVRTC or the host compiler's plugin. What it returns
 /// @throws EnvironmentError when the compiler's library is missing, saying what to install;
 /// UserError as compile_plan does.

@@ -39,7 +39,7 @@ codegen::CompileResult ProcessCompiler::compile(const codegen::Source& source,
   if (std::holds_alternative<ProcessPool::Unusable>(outcome)) return here_->compile(source, target);
   try {
     return unpack_answer(std::get<ProcessPool::Answer>(outcome), target);
-  } catch (const FrameError& error) {
+  } catch (const BrokenFrame& error) {
     return failure(std::string("its process answered with ") + error.what());
   }
 }

@@ -31,7 +31,7 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
 void put_frame(std::vector<std::byte>& out, FrameKind kind, std::uint64_t id,
                std::span<const std::byte> payload) {
   if (payload.size() > kMostPayload)
-    throw FrameError("a message of " + std::to_string(payload.size()) + " bytes is too long");
+    throw BrokenFrame("a message of " + std::to_string(payload.size()) + " bytes is too long");
   out.reserve(out.size() + kHeader + payload.size());
   put_integer(out, kMagic, 4);
   put_integer(out, kVersion, 4);
@@ -48,22 +48,22 @@ std::optional<Frame> FrameReader::next() {
   const std::size_t begun = std::min<std::size_t>(arrived_.size(), 4);
   for (std::size_t i = 0; i < begun; ++i)
     if (at[i] != static_cast<std::byte>(kMagic >> (8 * i)))
-      throw FrameError("what arrived is no message of Kiln's");
+      throw BrokenFrame("what arrived is no message of Kiln's");
   if (arrived_.size() < kHeader) return std::nullopt;
-  if (get_integer(at + 4, 4) != kVersion) throw FrameError("a message of another version of Kiln");
+  if (get_integer(at + 4, 4) != kVersion) throw BrokenFrame("a message of another version of Kiln");
   const std::uint64_t kind = get_integer(at + 8, 4);
   const std::uint64_t length = get_integer(at + 20, 8);
   if (kind < static_cast<std::uint32_t>(FrameKind::setup) ||
       kind > static_cast<std::uint32_t>(FrameKind::answer))
-    throw FrameError("a message of unknown kind " + std::to_string(kind));
+    throw BrokenFrame("a message of unknown kind " + std::to_string(kind));
   if (length > kMostPayload)
-    throw FrameError("a message that claims " + std::to_string(length) + " bytes");
+    throw BrokenFrame("a message that claims " + std::to_string(length) + " bytes");
   if (arrived_.size() - kHeader < length) return std::nullopt;
   const auto end = arrived_.begin() + static_cast<std::ptrdiff_t>(kHeader + length);
   Frame frame{
       static_cast<FrameKind>(kind), get_integer(at + 12, 8), {arrived_.begin() + kHeader, end}};
   if (checksum(frame.payload) != get_integer(at + 28, 8))
-    throw FrameError("a message whose bytes are damaged");
+    throw BrokenFrame("a message whose bytes are damaged");
   arrived_.erase(arrived_.begin(), end);
   return frame;
 }
@@ -86,7 +86,7 @@ FieldWriter& FieldWriter::texts(std::span<const std::string> texts) {
 }
 
 std::uint64_t FieldReader::integer() {
-  if (rest_.size() < 8) throw FrameError("a message that ends within a number");
+  if (rest_.size() < 8) throw BrokenFrame("a message that ends within a number");
   const std::uint64_t value = get_integer(rest_.data(), 8);
   rest_ = rest_.subspan(8);
   return value;
@@ -94,7 +94,7 @@ std::uint64_t FieldReader::integer() {
 
 std::span<const std::byte> FieldReader::bytes() {
   const std::uint64_t size = integer();
-  if (size > rest_.size()) throw FrameError("a message that ends within a field");
+  if (size > rest_.size()) throw BrokenFrame("a message that ends within a field");
   const auto field = rest_.first(static_cast<std::size_t>(size));
   rest_ = rest_.subspan(field.size());
   return field;
@@ -107,14 +107,14 @@ std::string FieldReader::text() {
 
 std::vector<std::string> FieldReader::texts() {
   const std::uint64_t count = integer();
-  if (count > rest_.size() / 8) throw FrameError("a message that ends within a list");
+  if (count > rest_.size() / 8) throw BrokenFrame("a message that ends within a list");
   std::vector<std::string> all;
   for (std::uint64_t i = 0; i < count; ++i) all.push_back(text());
   return all;
 }
 
 void FieldReader::finish() const {
-  if (!rest_.empty()) throw FrameError("a message with more than it should have");
+  if (!rest_.empty()) throw BrokenFrame("a message with more than it should have");
 }
 
 }  // namespace kiln::runtime

@@ -23,7 +23,7 @@
 namespace kiln::runtime {
 
 /// What arrived is no frame, or no field of one.
-class FrameError : public std::runtime_error {
+class BrokenFrame : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -43,7 +43,7 @@ struct Frame {
 
 inline constexpr std::uint64_t kMostPayload = std::uint64_t{256} << 20;
 
-/// Appends a frame to `out`. @throws FrameError for a payload that is too long.
+/// Appends a frame to `out`. @throws BrokenFrame for a payload that is too long.
 void put_frame(std::vector<std::byte>& out, FrameKind kind, std::uint64_t id,
                std::span<const std::byte> payload);
 
@@ -53,7 +53,7 @@ class FrameReader {
   void add(std::span<const std::byte> bytes) {
     arrived_.insert(arrived_.end(), bytes.begin(), bytes.end());
   }
-  /// The next frame, once all of it has arrived. @throws FrameError when it is none; then the stream
+  /// The next frame, once all of it has arrived. @throws BrokenFrame when it is none; then the stream
   /// is of no use any more.
   std::optional<Frame> next();
 
@@ -76,7 +76,7 @@ class FieldWriter {
   std::vector<std::byte> out_;
 };
 
-/// Takes fields in the order written. @throws FrameError where there is no such field. What it
+/// Takes fields in the order written. @throws BrokenFrame where there is no such field. What it
 /// returns as a span is a part of the payload.
 class FieldReader {
  public:
@@ -86,7 +86,7 @@ class FieldReader {
   std::span<const std::byte> bytes();
   std::string text();
   std::vector<std::string> texts();
-  /// @throws FrameError if there is more.
+  /// @throws BrokenFrame if there is more.
   void finish() const;
 
  private:

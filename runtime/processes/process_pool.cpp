@@ -250,7 +250,7 @@ void ProcessPool::take_answers(Process& process) {
     const auto job = std::find_if(process.jobs.begin(), process.jobs.end(),
                                   [&](const Job* j) { return j->id == frame->id; });
     if (frame->kind != FrameKind::answer || !process.greeted || job == process.jobs.end())
-      throw FrameError("what it was not asked for");
+      throw BrokenFrame("what it was not asked for");
     process.retiring = fields.integer() > options_.resident_limit;
     const auto answer = fields.bytes();
     fields.finish();

@@ -103,10 +103,10 @@ class Crew {
 
 void take(Frame frame, const Service& service, Sender& sender, Crew& crew) {
   if (frame.kind == FrameKind::request) return crew.submit(std::move(frame));
-  if (frame.kind != FrameKind::setup) throw FrameError("a message that only a process sends");
+  if (frame.kind != FrameKind::setup) throw BrokenFrame("a message that only a process sends");
   FieldReader fields(frame.payload);
   const std::uint64_t threads = fields.integer();
-  if (threads == 0 || threads > kMostThreads) throw FrameError("a strange number of threads");
+  if (threads == 0 || threads > kMostThreads) throw BrokenFrame("a strange number of threads");
   const auto setup = fields.bytes();
   fields.finish();
   sender.send(FrameKind::hello, frame.id, service.begin(setup));

@@ -87,6 +87,10 @@ class Prefix:
         program.write_text(f"#!/bin/sh\ntouch {self.prefix}/started\nexec {aside} \"$@\"\n")
         program.chmod(0o755)
         assert compiled("traced") == bundle and (self.prefix / "started").exists(), "kiln-compiler was not started"
+        program.write_text("#!/bin/sh\nexit 3\n")
+        broken = component()
+        assert not broken["available"] and "exit code 3" in broken["problem"], broken
+        assert compiled("broken") == bundle
         program.unlink()
         lacking = component()
         assert not lacking["available"] and str(program) in lacking["problem"], lacking

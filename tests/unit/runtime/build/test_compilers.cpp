@@ -58,6 +58,9 @@ TEST_CASE("where kernels are compiled is asked for, or goes by the cores", "[run
   const CompilePlan three = compile_plan(3);
   CHECK(three.processes == 3);
   CHECK(std::filesystem::exists(three.executable));
+  CHECK(problem_of(three).empty());
+  CHECK(problem_of({.processes = 1, .executable = "/bin/false"}).find("exit code 1") !=
+        std::string::npos);
   CHECK_THROWS_AS(compile_plan(257), UserError);
   const CompilePlan by_itself = compile_plan({});
   const unsigned cores = usable_cores();

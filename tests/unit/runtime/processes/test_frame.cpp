@@ -65,7 +65,7 @@ TEST_CASE("a frame of which one byte is wrong is refused, or is not whole", "[pr
         CHECK(at >= 8);
         CHECK(at < 20);
         CHECK(frame->payload == bytes_of("a payload"));
-      } catch (const FrameError&) {
+      } catch (const BrokenFrame&) {
         ++refused;
       }
     }
@@ -77,15 +77,15 @@ TEST_CASE("a frame of which one byte is wrong is refused, or is not whole", "[pr
 TEST_CASE("text is refused at its first letter, a length at its header", "[processes][frame]") {
   FrameReader text;
   text.add(bytes_of("L"));
-  CHECK_THROWS_AS(text.next(), FrameError);
+  CHECK_THROWS_AS(text.next(), BrokenFrame);
   FrameReader large;
   Bytes header = framed("");
   const std::uint64_t length = kMostPayload + 1;
   std::memcpy(header.data() + 20, &length, sizeof length);
   large.add(header);
-  CHECK_THROWS_AS(large.next(), FrameError);
+  CHECK_THROWS_AS(large.next(), BrokenFrame);
   Bytes out;
-  CHECK_THROWS_AS(put_frame(out, FrameKind::request, 1, Bytes(kMostPayload + 1)), FrameError);
+  CHECK_THROWS_AS(put_frame(out, FrameKind::request, 1, Bytes(kMostPayload + 1)), BrokenFrame);
 }
 
 TEST_CASE("fields come back in order, and where one is missing that is said",
@@ -95,10 +95,10 @@ TEST_CASE("fields come back in order, and where one is missing that is said",
   FieldReader fields(payload);
   CHECK(fields.integer() == ~0ULL);
   CHECK(fields.text() == "t");
-  CHECK_THROWS_AS(fields.finish(), FrameError);
+  CHECK_THROWS_AS(fields.finish(), BrokenFrame);
   CHECK(fields.texts() == names);
   CHECK_NOTHROW(fields.finish());
-  CHECK_THROWS_AS(fields.integer(), FrameError);
+  CHECK_THROWS_AS(fields.integer(), BrokenFrame);
 
   for (std::size_t size = 0; size < payload.size(); ++size) {
     FieldReader cut(std::span<const std::byte>(payload).first(size));
@@ -107,12 +107,12 @@ TEST_CASE("fields come back in order, and where one is missing that is said",
       cut.text();
       cut.texts();
     };
-    CHECK_THROWS_AS(read(), FrameError);
+    CHECK_THROWS_AS(read(), BrokenFrame);
   }
   // Counts and lengths beyond all memory.
   for (const std::uint64_t count : {~0ULL, 1ULL << 62, 1ULL << 61}) {
     const Bytes huge = FieldWriter().integer(count).integer(0).finish();
-    CHECK_THROWS_AS(FieldReader(huge).texts(), FrameError);
-    CHECK_THROWS_AS(FieldReader(huge).bytes(), FrameError);
+    CHECK_THROWS_AS(FieldReader(huge).texts(), BrokenFrame);
+    CHECK_THROWS_AS(FieldReader(huge).bytes(), BrokenFrame);
   }
 }
