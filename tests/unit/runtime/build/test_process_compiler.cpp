@@ -1,4 +1,5 @@
 // Compiling in other processes, by compilers that crash, exit, hang and lie.
+#include <cerrno>
 #include <csignal>
 #include <thread>
 
@@ -231,7 +232,9 @@ TEST_CASE("a program that takes every child's end still learns of failures",
   SECTION("it ignores them") { take.sa_handler = SIG_IGN; }
   SECTION("it takes them in a handler") {
     take.sa_handler = [](int) {
+      const int before_it = errno;
       while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
+      errno = before_it;
     };
   }
   ::sigaction(SIGCHLD, &take, &before);
