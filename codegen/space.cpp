@@ -128,7 +128,7 @@ Values DynamicSpace::parse(std::string_view text, Target::Kind kind) const {
         number = p->values[static_cast<std::size_t>(shown - p->names.begin())];
       else if (const auto [rest, error] = std::from_chars(value.data(), end, number);
                error != std::errc{} || rest != end)
-        throw UserError(format("config: '{}' is no value of parameter '{}'", value, name));
+        throw UserError(format("config: '{}' is not a value of parameter '{}'", value, name));
     }
     if (!named.emplace(name, number).second)
       throw UserError(format("config: parameter '{}' is given twice", name));

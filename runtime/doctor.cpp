@@ -57,8 +57,8 @@ Component compile() {
   c.available = c.problem.empty();
   if (!c.available)
     c.problem +=
-        "; programs compile by themselves, which is slower on many cores, and one whose compiler "
-        "crashes goes with it: install kiln-compiler of this very build of Kiln there";
+        "; so programs compile in their own process, which is slower on many cores, and a crash of "
+        "the compiler ends the program. Install the kiln-compiler of this build of Kiln";
   else if (plan.processes == 0)
     c.version = "in the program's own process", c.detail = plan.why_here;
   else

@@ -16,6 +16,7 @@
 //   });
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -26,9 +27,11 @@
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "kiln/launch_rule.hpp"
 #include "kiln/named.hpp"
 #include "kiln/problem_values.hpp"
 #include "kiln/space.hpp"
+#include "kiln/tensor_map.hpp"
 #include "kiln/workload.hpp"
 
 namespace kiln {
@@ -81,9 +84,10 @@ struct KernelDefinition {
   std::vector<ArgumentIsField> relations;
   /// Maps a problem to the one that it is tuned as; empty: each problem is tuned by itself.
   std::function<ProblemValues(std::span<const std::int64_t>)> bucket;
-  /// Both spans in field order.
-  std::function<Launch(std::span<const std::int64_t> config, std::span<const std::int64_t> problem)>
-      launch;
+  /// `Launch(config, problem)` or `Launch(config, problem, limits)`, both spans in field order.
+  LaunchRule launch;
+  /// Arguments that some configs take as tensor maps; at most 8.
+  std::vector<MapRule> maps;
   /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
   /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
@@ -123,7 +127,9 @@ struct KernelDefinition {
   auto by_name(F f) const {
     return [f = std::move(f), names = field_names()](std::span<const std::int64_t> config,
                                                      std::span<const std::int64_t> problem,
-                                                     auto&&... more) {
+                                                     auto&&... more)
+      requires std::invocable<const F&, Named, Named, decltype(more)...>
+    {
       return f(Named(names->parameters, config), Named(names->problem, problem),
                std::forward<decltype(more)>(more)...);
     };

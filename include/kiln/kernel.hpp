@@ -57,7 +57,9 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::string config_type{};
   std::vector<std::string> types{};
   Space<Config, Problem> space;
-  Launch (*launch)(const Config&, const Problem&) = nullptr;
+  /// `Launch(const Config&, const Problem&)`, with `const DeviceLimits&` as a third if need be.
+  TypedLaunchRule<Config, Problem> launch{};
+  std::vector<TypedMapRule<Config, Problem>> maps{};  ///< as KernelDefinition::maps
   /// Reads the problem off a launch's arguments; must not touch device memory.
   Problem (*problem)(Args...) = nullptr;
   /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are held to it.
@@ -111,9 +113,19 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   d.relations = relations;
   if (bucket) d.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };
   if (launch)
-    d.launch = [f = launch](Span c, Span p) {
-      return f(from_values<Config>(c), from_values<Problem>(p));
+    d.launch = [f = launch](Span c, Span p, const DeviceLimits& limits) {
+      return f(from_values<Config>(c), from_values<Problem>(p), limits);
     };
+  for (const TypedMapRule<Config, Problem>& rule : maps) {
+    MapRule& added = d.maps.emplace_back();
+    added.argument = rule.argument;
+    if (rule.map)
+      added.map = [f = rule.map](Span c, Span p) {
+        return f(from_values<Config>(c), from_values<Problem>(p));
+      };
+    if (rule.only_if)
+      added.only_if = [f = rule.only_if](Span c) { return f(from_values<Config>(c)); };
+  }
   if (workload) d.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };
   if (reference)
     d.reference = [f = reference](Span, std::span<void* const> args) {

@@ -57,11 +57,11 @@ struct PrecompileReport {
   BundleInfo bundle;  ///< empty when stopped, or when every instance failed
 };
 
-/// Failed instances are reported and left out; when all failed nothing is written. `output` is
-/// replaced as a whole; the same sources, compiler and jobs give the same bytes. @throws UserError
+/// Instances that fail are reported and left out; if all fail, no file is written. `output` is
+/// replaced as a whole. The same sources, compiler and jobs give the same bytes. @throws UserError
 /// for an empty job, a target that the compiler does not know or a bad key; EnvironmentError when a
-/// compiler is missing or the file cannot be written; both before anything is compiled where that
-/// can be known.
+/// compiler is missing or the file cannot be written. Both are thrown before anything is compiled
+/// if they can be detected by then.
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
                             const std::filesystem::path& output,
                             const PrecompileOptions& options = {});

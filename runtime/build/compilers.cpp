@@ -72,19 +72,20 @@ CompilePlan compile_plan(std::optional<unsigned> asked) {
   const bool by_option = asked.has_value();
   if (!asked) asked = asked_by_environment();
   if (asked && *asked == 0)
-    return {.why_here = by_option ? "as RuntimeOptions say" : "as KILN_COMPILE_PROCESSES says"};
+    return {.why_here = by_option ? "because the program's options say so"
+                                  : "because of KILN_COMPILE_PROCESSES=0"};
   const unsigned cores = usable_cores();
   if (!asked && cores <= 2)
     return {.why_here = detail::format("because it may use {} core(s)", cores)};
   const auto executable = detail::installation().programs / "kiln-compiler";
   if (::access(executable.c_str(), X_OK) != 0)
-    return {.why_here = executable.string() + " is not there", .broken = true};
+    return {.why_here = executable.string() + " is missing", .broken = true};
   return {.processes = asked ? *asked : as_machine_allows(cores),
           .executable = executable.string()};
 }
 
 std::string problem_of(const CompilePlan& plan) {
-  // One that could open no compiler answers, too, that it has none.
+  // A process that has opened no compiler answers as well: that it has none.
   ProcessPool pool(
       {.executable = plan.executable, .setup = CompilerPlace{.kind = Target::Kind::host}.pack()});
   const ProcessPool::Outcome outcome = pool.run({});

@@ -1,4 +1,4 @@
-// Target kinds to compilers, here or in processes of their own.
+// Target kinds to compilers, in this process or in others.
 #pragma once
 
 #include <memory>
@@ -10,28 +10,27 @@
 
 namespace kiln::runtime {
 
-/// How kernels are compiled.
+/// Where kernels are compiled.
 struct CompilePlan {
-  unsigned processes = 0;    ///< 0: in this one
-  std::string executable{};  ///< of those processes
-  std::string why_here{};    ///< where `processes` is 0
-  bool broken = false;       ///< here because the executable is missing
+  unsigned processes = 0;    ///< 0: in this process
+  std::string executable{};  ///< the program of those processes
+  std::string why_here{};    ///< if `processes` is 0
+  bool broken = false;       ///< `processes` is 0 because the executable is missing
 };
 
 /// @param asked as RuntimeOptions::compile_processes.
 /// @throws UserError when it, or KILN_COMPILE_PROCESSES, is no number from 0 to 256.
 CompilePlan compile_plan(std::optional<unsigned> asked);
 
-/// Why none of those processes can be started, or is what it should be; empty: they can be used. Starts
-/// one.
+/// Starts one of these processes. Returns why it cannot be used; empty if it can.
 std::string problem_of(const CompilePlan& plan);
 
-/// Makes compilers by compile_plan(asked): of NVRTC or the host compiler's plugin. What it returns
-/// @throws EnvironmentError when the compiler's library is missing, saying what to install;
-/// UserError as compile_plan does.
+/// A function that makes NVRTC's or the host compiler, to run where compile_plan(asked) says.
+/// The function @throws EnvironmentError when the compiler's library is missing, saying what to install,
+/// and UserError as compile_plan does.
 Builder::MakeCompiler compiler_maker(std::optional<unsigned> asked);
 
-/// As compiler_maker does where nothing was asked.
+/// compiler_maker({})(kind)
 std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind);
 
 }  // namespace kiln::runtime

@@ -1,5 +1,5 @@
-// A compiler whose compilations are done by other processes: they run side by side, as NVRTC's do
-// not within one process, and a compiler that crashes, exits or hangs costs one candidate.
+// A compiler that compiles in other processes. NVRTC serialises the threads of one process, so several
+// processes are faster; and a compiler that crashes, exits or hangs fails one candidate only.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace kiln::runtime {
 
-/// Says of itself and of keys what the compiler in this process says. Where no process can be used it
-/// compiles here.
+/// Its identity, options and headers, and so its keys, are those of the compiler in this process. If no
+/// process can be used, that compiler compiles.
 class ProcessCompiler final : public codegen::Compiler {
  public:
   /// @param here the same compiler in this process
-  /// @param place where the processes find it
+  /// @param place says how the processes open it
   /// @param pool without `setup` and `refuse`
   ProcessCompiler(std::shared_ptr<codegen::Compiler> here, const CompilerPlace& place,
                   PoolOptions pool);
@@ -30,7 +30,7 @@ class ProcessCompiler final : public codegen::Compiler {
   }
   bool worth_keeping() const noexcept override { return here_->worth_keeping(); }
 
-  /// A process that ends early, or takes too long, is a CompileFailure that says how it ended.
+  /// If a process ends early or takes too long, the result is a CompileFailure that says how it ended.
   codegen::CompileResult compile(const codegen::Source& source, const Target& target) override;
 
   const ProcessPool& pool() const noexcept { return pool_; }

@@ -94,12 +94,13 @@ void DeviceWorkload::check_memory() const {
   if (needed < kAlwaysThere) return;
   const auto there = device_->available();
   if (there && needed > static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)))
-    throw UserError(format("{}: its arrays need {} bytes of the device's memory, {} are available",
-                           data_.trial->subject, needed, *there));
+    throw UserError(
+        format("{}: its arrays need {} bytes of the device's memory, but only {} are available",
+               data_.trial->subject, needed, *there));
 }
 
 /// All ones is a NaN in every floating-point type, but it is also -1, and a reference may expect
-/// NaNs: takes a byte with which every element that nobody writes would be wrong.
+/// NaNs. This chooses a byte that makes every element wrong that the kernel does not write.
 void DeviceWorkload::choose_poison() {
   for (Array& array : arrays_) {
     const Workload::Argument& argument = host()[array.argument];
@@ -150,7 +151,8 @@ Verdict DeviceWorkload::verify(Stream stream, const std::function<void()>& launc
     Workload::Argument& argument = host()[array.argument];
     if (argument.direction != Direction::in) download(array, argument.bytes);
   }
-  // Another poison: where nobody writes, the second launch differs from the first.
+  // The poison differs from the first launch's, so an element that the kernel does not write
+  // differs between the two launches.
   choose_poison();
   run_alone();
   const Verdict verdict = compare_outputs();
@@ -198,7 +200,7 @@ Verdict DeviceWorkload::check() {
   try {
     why = data_.judge.check(got, expected);
   } catch (const std::exception& error) {
-    why = format("the kernel's `check` ended with: {}", error.what());
+    why = format("the kernel's `check` threw an exception: {}", error.what());
   }
   if (!why.empty()) return {false, std::numeric_limits<double>::infinity(), why};
   return {};
@@ -315,13 +317,13 @@ void DeviceWorkload::make_copies() {
         array.stride = rounded_up(array.memory.bytes());
         array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
                                      pattern_of(host()[array.argument]));
-        // The gaps between copies are downloaded with them: tools that look for memory that nobody
-        // has written would tell.
+        // The gaps between copies are downloaded too, so they must be written first: tools that
+        // look for reads of uninitialised memory would report them.
         if (array.stride > array.memory.bytes())
           device_->fill(array.copies.data(), std::byte{}, array.copies.bytes(), stream);
       }
-      // Equal in contents: in/out arrays as they were, the others as they are. Each step doubles
-      // what is there.
+      // The copies have equal contents: in/out arrays as they were at first, the others as they
+      // are. Each step doubles the number of copies made.
       restore(stream, 0);
       for (Array& array : arrays_) {
         if (array.memory.bytes() == 0) continue;

@@ -48,7 +48,7 @@ class DeviceWorkload {
   bool knows_results() const noexcept { return data_.judge.reference || data_.judge.check; }
   const KernelData& data() const noexcept { return data_; }
 
-  /// The data of a candidate's variables, copied into its module; null where there are none.
+  /// Copies the data of a candidate's variables into its module; null if there are none.
   /// @throws UserError as ModuleData::of
   std::shared_ptr<ModuleData> module_data(std::shared_ptr<const Module> kernel,
                                           std::span<const std::int64_t> config) const {

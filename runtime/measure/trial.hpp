@@ -9,6 +9,7 @@
 
 #include "codegen/binary.hpp"
 #include "kiln/definition.hpp"
+#include "kiln/detail/launch_plan.hpp"
 #include "kiln/device.hpp"
 #include "kiln/workload.hpp"
 #include "runtime/device/module_data.hpp"
@@ -42,6 +43,7 @@ struct TimingPolicy {
 struct Trial {
   std::variant<std::shared_ptr<const codegen::Binary>, Implementation> code;
   Launch launch{};  ///< unused for an implementation
+  std::vector<detail::PlannedMap> maps{};
   std::vector<VariableData> variables{};
   std::shared_ptr<const TrialData> data{};  ///< null: the implementation has its own
   TimingPolicy timing{};

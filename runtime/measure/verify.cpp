@@ -153,7 +153,7 @@ std::string describe_outside(std::ptrdiff_t offset, std::size_t argument_index,
 void check_workload(const KernelDefinition& kernel, const Workload& workload) {
   const auto& given = workload.arguments();
   if (given.size() != kernel.arguments.size())
-    throw UserError(format("kernel {}: `workload` makes {} arguments, the signature has {}",
+    throw UserError(format("kernel {}: `workload` makes {} arguments, but the signature has {}",
                            kernel.name, given.size(), kernel.arguments.size()));
   bool writes = false;
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -161,22 +161,24 @@ void check_workload(const KernelDefinition& kernel, const Workload& workload) {
     const bool pointer = type.find('*') != std::string::npos;
     const bool read_only = type.rfind("const ", 0) == 0;
     if (pointer != given[i].pointer)
-      throw UserError(format("kernel {}: `workload` makes argument {} {}, the signature has `{}`",
-                             kernel.name, i, given[i].pointer ? "an array" : "a value", type));
+      throw UserError(
+          format("kernel {}: `workload` makes argument {} {}, but the signature has `{}`",
+                 kernel.name, i, given[i].pointer ? "an array" : "a value", type));
     if (pointer && read_only && given[i].direction != Direction::in)
       throw UserError(
-          format("kernel {}: `workload` has the kernel write argument {}, which is `{}`",
+          format("kernel {}: `workload` declares argument {} as written by the kernel, but its "
+                 "type is `{}`",
                  kernel.name, i, type));
     writes = writes || (pointer && given[i].direction != Direction::in);
     const std::optional<DataType> element = element_type(type);
     if (element && *element != given[i].type)
       throw UserError(
-          format("kernel {}: `workload` makes argument {} of {}, the signature has `{}`",
+          format("kernel {}: `workload` makes argument {} of {}, but the signature has `{}`",
                  kernel.name, i, to_string(given[i].type), kernel.arguments[i]));
   }
   if (!writes)
     throw UserError(
-        format("kernel {}: `workload` has no output; nothing could be verified", kernel.name));
+        format("kernel {}: `workload` has no output, so nothing could be verified", kernel.name));
 }
 
 }  // namespace kiln::runtime

@@ -138,7 +138,7 @@ Workload& Workload::add(DataType type, Direction direction, bool pointer, std::s
                         std::size_t element_bytes, const void* data) {
   if (count > std::numeric_limits<std::ptrdiff_t>::max() / element_bytes)
     throw UserError(detail::format(
-        "workload: argument {} has {} elements of {} bytes: more than any memory has",
+        "workload: argument {} has {} elements of {} bytes: more than any memory holds",
         arguments_.size(), count, element_bytes));
   runtime::require_memory(detail::format("workload: argument {}, {} elements of {} bytes",
                                          arguments_.size(), count, element_bytes)

@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t kMostWords = 4096;
 constexpr idtype_t kByDescriptor = static_cast<idtype_t>(3);  // P_PIDFD
 
-/// Above 2: those below are given a meaning of their own in the child.
+/// Owns a descriptor above 2: the child needs 0 to 2 for itself.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {
@@ -98,7 +98,7 @@ ChildProcess::ChildProcess(const std::filesystem::path& executable) {
   const int code = ::posix_spawn(&id_, path.c_str(), &actions, &settings.attributes, arguments,
                                  detail::whole_environment());
   if (code != 0) fail("posix_spawn", executable, code);
-  // A process id may be another process's once a waitpid(-1) of the program has taken the child.
+  // When a waitpid(-1) of the program has reaped the child, its id may be given to another process.
   process_ = static_cast<int>(::syscall(SYS_pidfd_open, id_, 0));
   channel_ = here.release();
   errors_ = words.release();
@@ -160,7 +160,7 @@ std::string ChildProcess::end(End how) {
   read_errors();
   if (errors_ >= 0) ::close(std::exchange(errors_, -1));
   if (process_ >= 0) ::close(std::exchange(process_, -1));
-  if (waited != 0) return "ended; how, this program's own waitpid has learned";
+  if (waited != 0) return "ended (a waitpid of this program has taken its status)";
   if (info.si_code == CLD_EXITED) return detail::format("ended with exit code {}", info.si_status);
   const char* const name = ::sigabbrev_np(info.si_status);
   return detail::format("was ended by signal {} (SIG{})", info.si_status, name ? name : "?");

@@ -9,13 +9,13 @@
 
 namespace kiln::runtime {
 
-/// A program started by exec, never a copy of this process. It has the channel as descriptor 0,
-/// nothing as 1, a pipe to this process as 2, and no other descriptor of this process; the default
-/// for every signal; a process group of its own, so that Ctrl-C is this process's to handle. Its
-/// first argument is this process's id.
+/// A program that this process has started by exec, never a fork. Its descriptor 0 is the channel, 1 is
+/// /dev/null, and 2 is a pipe to this process; it inherits no other descriptor. All its signals have
+/// their default actions. It has a process group of its own, so that Ctrl-C goes to this process alone.
+/// Its only argument is the id of this process.
 ///
-/// The calling process sees it as a child: its waitpid(-1) may take it, which does no harm, and it
-/// gets a SIGCHLD when it ends. Not thread-safe. The destructor ends it.
+/// It is a child of this process: SIGCHLD is sent when it ends, and a waitpid(-1) of the program may
+/// reap it, which does no harm. Not thread-safe. The destructor kills it.
 class ChildProcess {
  public:
   /// @throws EnvironmentError when it cannot be started.
@@ -24,21 +24,21 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  /// A stream socket, both ways, which does not block. -1 once the process was ended.
+  /// A stream socket for both directions, which does not block. -1 after `end`.
   int channel() const noexcept { return channel_; }
-  /// What it writes to its descriptor 2; does not block. -1 once there will be no more.
+  /// The pipe from its descriptor 2, which does not block. -1 when nothing more can come.
   int errors() const noexcept { return errors_; }
   pid_t id() const noexcept { return id_; }
 
-  /// Takes what it has written to descriptor 2 so far, and keeps the last of it.
+  /// Reads what it has written to descriptor 2 so far, and keeps the last 4 KiB.
   void read_errors();
   const std::string& last_words() const noexcept { return words_; }
 
   enum class End {
-    soon,  ///< it ends by itself, or at the latest a second after its channel was closed
-    now    ///< it is killed
+    soon,  ///< closes the channel, and kills the process if it has not ended a second later
+    now    ///< kills the process
   };
-  /// Waits for the end, and returns how it came: `ended with exit code 3`.
+  /// Waits until it has ended, and returns how: `ended with exit code 3`.
   std::string end(End how);
 
  private:

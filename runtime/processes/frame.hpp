@@ -22,7 +22,7 @@
 
 namespace kiln::runtime {
 
-/// What arrived is no frame, or no field of one.
+/// Received bytes that are not a frame, or a payload without the expected field.
 class BrokenFrame : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -47,14 +47,14 @@ inline constexpr std::uint64_t kMostPayload = std::uint64_t{256} << 20;
 void put_frame(std::vector<std::byte>& out, FrameKind kind, std::uint64_t id,
                std::span<const std::byte> payload);
 
-/// Puts together what arrives in pieces.
+/// Assembles frames from bytes that arrive in pieces.
 class FrameReader {
  public:
   void add(std::span<const std::byte> bytes) {
     arrived_.insert(arrived_.end(), bytes.begin(), bytes.end());
   }
-  /// The next frame, once all of it has arrived. @throws BrokenFrame when it is none; then the stream
-  /// is of no use any more.
+  /// The next frame, if all of it has arrived. @throws BrokenFrame when the bytes are no frame; then
+  /// the stream cannot be used any more.
   std::optional<Frame> next();
 
  private:
@@ -76,8 +76,8 @@ class FieldWriter {
   std::vector<std::byte> out_;
 };
 
-/// Takes fields in the order written. @throws BrokenFrame where there is no such field. What it
-/// returns as a span is a part of the payload.
+/// Reads the fields in the order in which they were written. @throws BrokenFrame if a field is missing.
+/// The spans it returns are parts of the payload.
 class FieldReader {
  public:
   explicit FieldReader(std::span<const std::byte> payload) : rest_(payload) {}
@@ -86,7 +86,7 @@ class FieldReader {
   std::span<const std::byte> bytes();
   std::string text();
   std::vector<std::string> texts();
-  /// @throws BrokenFrame if there is more.
+  /// @throws BrokenFrame if anything is left.
   void finish() const;
 
  private:

@@ -24,7 +24,8 @@ namespace kiln::runtime {
 
 namespace {
 
-/// For as long as a thread is started that is to leave the program's signals to the program.
+/// While it lives, threads are started with all signals blocked: the program's signals are for the
+/// program's own threads.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -45,7 +46,7 @@ class SignalsBlocked {
 struct ProcessPool::Job {
   std::uint64_t id = 0;
   std::vector<std::byte> request;
-  bool again = false;  ///< its process has ended once; now it is to have one for itself
+  bool again = false;  ///< a process has ended with it; the second one works on nothing else
   TimeLimit limit{};
   std::optional<Outcome> outcome{};
 };
@@ -69,7 +70,7 @@ ProcessPool::ProcessPool(PoolOptions options) : options_(std::move(options)), ow
 
 ProcessPool::~ProcessPool() {
   if (::getpid() != owner_) {
-    // A copy that the program forked: the thread is not there, and the processes are the parent's.
+    // In a fork of the program: the thread does not exist, and the processes belong to the parent.
     if (keeper_.joinable()) keeper_.detach();
     for (auto& process : processes_) static_cast<void>(process.release());
     return;
@@ -93,7 +94,7 @@ std::vector<pid_t> ProcessPool::processes() const {
 }
 
 ProcessPool::Outcome ProcessPool::run(std::vector<std::byte> request) {
-  if (::getpid() != owner_) return Unusable{"this process is a fork of the one that began"};
+  if (::getpid() != owner_) return Unusable{"this process is a fork of the one that made the pool"};
   if (request.size() > kMostPayload) return Unusable{"it is too long to be sent"};
   Job job{.request = std::move(request)};
   std::unique_lock lock(mutex_);
@@ -119,7 +120,7 @@ void ProcessPool::begin_to_keep() {
 
 void ProcessPool::wake() const {
   const std::uint64_t one = 1;
-  static_cast<void>(!::write(wake_, &one, sizeof one));  // fails only where it is awake already
+  static_cast<void>(!::write(wake_, &one, sizeof one));  // fails only if it is awake already
 }
 
 void ProcessPool::finish(Job& job, Outcome outcome) {
@@ -151,7 +152,7 @@ void ProcessPool::keep() {
     expire();
     std::erase_if(processes_, [](const auto& process) { return process->gone; });
   }
-  processes_.clear();  // on this thread: they are its children
+  processes_.clear();  // on this thread, which has started them
 }
 
 int ProcessPool::milliseconds_to_next_event() const {
@@ -167,7 +168,7 @@ void ProcessPool::assign() {
   while (!waiting_.empty() && assign(*waiting_.front())) waiting_.pop_front();
 }
 
-/// False: it has to wait for a process.
+/// False if no process is free.
 bool ProcessPool::assign(Job& job) {
   if (!unusable_.empty()) {
     finish(job, Unusable{unusable_});
@@ -184,7 +185,7 @@ bool ProcessPool::assign(Job& job) {
     std::string problem;
     best = start(problem);
     if (!best) {
-      // Too many processes may be a matter of the moment.
+      // A lack of processes or memory may pass.
       if (!processes_.empty()) return false;
       if (!has_been_used_) unusable_ = problem;
       finish(job, Unusable{problem});
@@ -262,7 +263,7 @@ void ProcessPool::take_answers(Process& process) {
   }
 }
 
-/// It has ended, or does so now. `why`: what it did; empty: how it ended says that.
+/// Ends the process and deals with its requests. `why`: what it did wrong; empty: how it ended says so.
 void ProcessPool::lose(Process& process, const std::string& why, bool at_once) {
   process.gone = true;
   const std::string how =
@@ -271,8 +272,8 @@ void ProcessPool::lose(Process& process, const std::string& why, bool at_once) {
   if (const std::string& words = process.child.last_words(); !words.empty())
     reason += "; its last words:\n" + words;
   if (!process.greeted && !has_been_used_)
-    give_up(options_.executable.string() + " is of no use: " + reason);
-  // In the order in which they came.
+    give_up(options_.executable.string() + " cannot be used: " + reason);
+  // In the order of the requests.
   for (auto job = process.jobs.rbegin(); job != process.jobs.rend(); ++job) {
     if (!unusable_.empty()) {
       finish(**job, Unusable{unusable_});
@@ -303,7 +304,7 @@ void ProcessPool::expire() {
                                         "was ended",
                                         options_.limit)});
     process.jobs.erase(late, process.jobs.end());
-    // Those beside it are not to blame.
+    // The other requests did nothing wrong.
     for (Job* job : process.jobs) waiting_.push_front(job);
     process.jobs.clear();
     lose(process, {}, true);

@@ -1,4 +1,4 @@
-// Work done by a few processes, so that they run side by side and none of them can end this one.
+// A few processes that answer requests: they run side by side, and none of them can end this one.
 #pragma once
 
 #include <condition_variable>
@@ -20,23 +20,24 @@
 namespace kiln::runtime {
 
 struct PoolOptions {
-  std::filesystem::path executable{};  ///< its main function is `serve`
-  std::vector<std::byte> setup{};      ///< what each process is told first
-  /// Why a process that answers so is of no use; empty: it is. Called on the pool's thread.
+  std::filesystem::path executable{};  ///< a program that calls `serve`
+  std::vector<std::byte> setup{};      ///< the first message to each process
+  /// Looks at a process's reply to `setup`. Returns why that process cannot be used, or nothing.
+  /// Called on the pool's thread.
   std::function<std::string(std::span<const std::byte> hello)> refuse{};
   unsigned processes = 1;  ///< at most, at once
-  unsigned threads = 2;    ///< requests that one process works on at once
-  /// Seconds that one request may take, once a process has it; then that process is killed.
+  unsigned threads = 2;    ///< requests that one process handles at once
+  /// Seconds that a process may take for one request. Then the process is killed.
   double limit = 300;
-  double start_limit = 60;  ///< seconds that a process may take to say hello
+  double start_limit = 60;  ///< seconds that a process may take to reply to `setup`
   double idle = 20;         ///< seconds after which a process without work ends
-  /// Bytes: a process that holds more when it answers is replaced.
+  /// A process that has more bytes of memory than this after an answer is replaced.
   std::uint64_t resident_limit = std::uint64_t{2} << 30;
 };
 
-/// Safe to use from several threads. Processes start when they are needed. All are started by one
-/// thread of the pool's own, since Linux ends them with the thread that started them, not with its
-/// process. The destructor ends them; no `run` may be under way then.
+/// Safe to use from several threads. Processes start when they are needed. A thread of the pool starts
+/// all of them: Linux kills them when the thread that started them ends, not when the process does.
+/// The destructor ends the processes. It must not be called while a `run` is in progress.
 class ProcessPool {
  public:
   explicit ProcessPool(PoolOptions options);
@@ -45,21 +46,21 @@ class ProcessPool {
   ProcessPool& operator=(const ProcessPool&) = delete;
 
   using Answer = std::vector<std::byte>;
-  /// The process that worked on it ended, twice, or took too long.
+  /// The process ended early in both attempts, or took too long.
   struct Lost {
     std::string reason;
   };
-  /// No process can be started, or what was started is not what it should be.
+  /// No process can be started, or the one that was started is not the right program.
   struct Unusable {
     std::string reason;
   };
   using Outcome = std::variant<Answer, Lost, Unusable>;
 
-  /// Waits for a process's answer. When a process ends early, what it worked on is tried once more,
-  /// each request alone in a process: so the one that is to blame is told from those beside it.
+  /// Waits for the answer. When a process ends early, each of its requests is sent to a process once
+  /// more, this time alone: only the request that ends this process, too, is lost.
   Outcome run(std::vector<std::byte> request);
 
-  /// The ids of those that are there.
+  /// The ids of the processes that exist now.
   std::vector<pid_t> processes() const;
 
  private:

@@ -25,9 +25,9 @@ constexpr int kChannel = 0;
 constexpr int kNotForUse = 64, kBadMessage = 65;  // exit codes
 constexpr std::uint64_t kMostThreads = 256;
 
-/// A crash here is an ordinary outcome for the parent, so it leaves no core file. When the parent is
-/// killed this process goes at once; the end of the channel alone would be held back by a fork of
-/// the parent's that has it open, too.
+/// A crash of this process is an ordinary outcome for its parent, so it leaves no core file. The signal
+/// ends this process with its parent where the end of the channel does not: a fork of the parent may
+/// still have the channel open.
 bool tie_to(long parent) {
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
@@ -56,7 +56,7 @@ class Sender {
       if (count >= 0)
         sent += static_cast<std::size_t>(count);
       else if (errno != EINTR)
-        ::_exit(0);  // nobody is there to hear it
+        ::_exit(0);  // the parent is gone
     }
   }
 
@@ -117,7 +117,7 @@ void take(Frame frame, const Service& service, Sender& sender, Crew& crew) {
 
 int serve(int argument_count, char** arguments, const Service& service) {
   if (argument_count != 2 || !tie_to(std::atol(arguments[1]))) {
-    std::fprintf(stderr, "%s is started by programs that use Kiln, and by nobody else\n",
+    std::fprintf(stderr, "%s is started by programs that use Kiln; it cannot be run by hand\n",
                  argument_count > 0 ? arguments[0] : "this program");
     return kNotForUse;
   }

@@ -9,15 +9,15 @@
 namespace kiln::runtime {
 
 struct Service {
-  /// Called once, with what the pool sends to each process first. What it returns is the hello.
+  /// Called once, with PoolOptions::setup. Returns the reply to it.
   std::function<std::vector<std::byte>(std::span<const std::byte> setup)> begin;
   /// Called on several threads at once. Must not throw.
   std::function<std::vector<std::byte>(std::span<const std::byte> request)> answer;
 };
 
-/// Serves the process that started this one, on descriptor 0. Does not return before that process
-/// ends or closes its end, and then ends this one at once, whatever it is at. Returns an exit code
-/// where this process was not started by a ChildProcess.
+/// Answers the requests of the parent process on descriptor 0. When the parent ends or closes the
+/// channel, this process ends at once, also in the middle of a request. Returns only if no ChildProcess
+/// has started this process: the exit code.
 int serve(int argument_count, char** arguments, const Service& service);
 
 }  // namespace kiln::runtime

@@ -64,8 +64,8 @@ class SearchSpace {
   bool allowed(std::span<const std::int64_t> config) const { return held(config) == checks(); }
   /// What a config is held against, in order: the constraints, then what the device admits.
   std::size_t checks() const noexcept { return space_.constraints().size() + 1; }
-  /// The number of leading checks that hold. Those after the first that fails are not made: they
-  /// may rely on those before.
+  /// The number of leading checks that hold. Checks after the first failure are not made, because
+  /// they may rely on the earlier ones.
   std::size_t held(std::span<const std::int64_t> config) const;
   Values values(const Point& point) const;
   /// Nothing when a value is not in its parameter's list.

@@ -4,6 +4,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
+#include "runtime/device/map_arguments.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/device_workload.hpp"
@@ -11,7 +12,7 @@
 #include "runtime/serve/kernel_loader.hpp"
 #include "runtime/serve/launch_checks.hpp"
 #include "runtime/serve/problems.hpp"
-#include "runtime/together/rank_work.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
@@ -45,7 +46,8 @@ KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64
 Launchable no_launch(const Values& config) {
   Launchable nothing;
   nothing.config = config;
-  nothing.start = [](const Launchable&, const Launch&, Stream, void**) {};
+  nothing.start = [](const Launchable&, const Launch&, std::span<const std::int64_t>, Stream,
+                     void**) {};
   return nothing;
 }
 
@@ -151,7 +153,9 @@ class KernelHandle final : public detail::HandleCore {
     const auto& device = engine_->device();
     runtime::DeviceWorkload workload(definition_, problem, device, seed);
     const Stream stream = device->tuning_stream();
-    const Launch description = definition_.launch(ready.config, problem);
+    const detail::LaunchPlan plan =
+        detail::plan(definition_, ready.config, problem, device->info().limits);
+    const runtime::MapArguments entry(*device, plan.maps, definition_.arguments.size());
     std::shared_ptr<const runtime::Module> kernel = runtime::KernelLoader::loaded(ready);
     std::shared_ptr<runtime::ModuleData> data;
     if (workload.has_variables()) {
@@ -163,11 +167,18 @@ class KernelHandle final : public detail::HandleCore {
     }
     const auto verdict = workload.verify(stream, [&] {
       if (data) data->fill();
-      if (!runtime::empty(description))
-        device->launch_checked(*kernel, description, stream, workload.arguments());
+      if (plan.empty()) return;
+      entry.with(workload.arguments(),
+                 [&](void** args) { device->launch_checked(*kernel, plan.launch, stream, args); });
     });
     return {verdict.right, verdict.max_error, verdict.why};
   }
+
+  std::shared_ptr<const detail::MappedLaunch> mapped(
+      const Launchable& ready, std::span<const std::int64_t> problem) const override {
+    return runtime::KernelLoader::mapped(ready, problem);
+  }
+  const DeviceLimits& limits() const noexcept override { return engine_->device()->info().limits; }
 
   Symbol symbol(const Launchable& ready, std::string_view name) const override {
     return loader_.symbol(ready, name);
@@ -247,7 +258,8 @@ class KernelHandle final : public detail::HandleCore {
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (chosen_) return load_or_warn(problem, default_config());
     // An empty problem launches nothing that could be timed; others in its bucket may.
-    const bool nothing_to_do = runtime::empty(definition_.launch(default_config(), problem));
+    const bool nothing_to_do =
+        runtime::empty(definition_.launch(default_config(), problem, limits()));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
     if (tuning.ranks && !nothing_to_do) {

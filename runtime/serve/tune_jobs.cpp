@@ -23,7 +23,7 @@ Values runtime::bucket_to_tune(const detail::HandleCore& handle, const Values& p
   const KernelDefinition& d = handle.definition();
   Values bucket = d.bucketed(problem);
   const Target::Kind target = handle.engine().device()->info().target.kind;
-  if (empty(d.launch(d.space.default_config(target), problem)))
+  if (empty(d.launch(d.space.default_config(target), problem, handle.limits())))
     throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune", d.name,
                            d.describe_problem(problem)));
   return bucket;
@@ -53,8 +53,8 @@ bool holds_for(const KernelDefinition& b, const KernelDefinition& a, const TuneR
                const DeviceLimits& limits) {
   const Values& config = chosen.winner().config;
   if (b.space.violated(config, chosen.problem, limits)) return false;
-  const Launch x = a.launch(config, chosen.problem), y = b.launch(config, chosen.problem);
-  return x.grid == y.grid && x.block == y.block && x.shared_bytes == y.shared_bytes;
+  return detail::plan(a, config, chosen.problem, limits) ==
+         detail::plan(b, config, chosen.problem, limits);
 }
 
 }  // namespace

@@ -80,14 +80,14 @@ class Worklist {
     if (job.targets.empty())
       throw UserError(format("precompile: the job of kernel {} has no target", job.kernel.name));
     if (job.problem.size() != job.kernel.problem_fields.size())
-      throw UserError(format("precompile: kernel {}: a problem of {} fields, it has {}",
-                             job.kernel.name, job.problem.size(),
-                             job.kernel.problem_fields.size()));
+      throw UserError(format(
+          "precompile: kernel {}: a problem has {} values, but the kernel has {} problem fields",
+          job.kernel.name, job.problem.size(), job.kernel.problem_fields.size()));
     for (const Values& config : job.configs)
       if (config.size() != job.kernel.space.parameters().size())
-        throw UserError(format("precompile: kernel {}: a config of {} values, it has {}",
-                               job.kernel.name, config.size(),
-                               job.kernel.space.parameters().size()));
+        throw UserError(format(
+            "precompile: kernel {}: a config has {} values, but the kernel has {} parameters",
+            job.kernel.name, config.size(), job.kernel.space.parameters().size()));
     for (const Target& target : job.targets) add(job, target);
   }
 
@@ -99,15 +99,17 @@ class Worklist {
     const KernelDefinition& kernel = job.kernel;
     const Values problem = kernel.bucketed(job.problem);
     const DeviceLimits limits = limits_of(target);
-    if (const Launch launch = kernel.launch(kernel.space.default_config(target.kind), problem);
+    if (const Launch launch =
+            kernel.launch(kernel.space.default_config(target.kind), problem, limits);
         runtime::empty(launch))
-      throw UserError(format("precompile: kernel {} for {}: the grid is empty, nothing is launched",
-                             kernel.name, kernel.describe_problem(problem)));
+      throw UserError(
+          format("precompile: kernel {} for {}: the grid is empty, so nothing is launched",
+                 kernel.name, kernel.describe_problem(problem)));
     const Digest kernel_identity = identity(kernel, target);
     std::string refusal;
     bool any = false;
     const auto take = [&](Values config) {
-      const std::string why = runtime::launch_problem(kernel.launch(config, problem), limits);
+      const std::string why = detail::plan(kernel, config, problem, limits).problem(limits);
       if (!why.empty()) {
         refusal = format("{} needs {}", kernel.space.describe(config), why);
         return;
@@ -138,7 +140,7 @@ class Worklist {
     const auto source = builder_.kernel_source(kernel);
     std::size_t count = 0;
     for (const auto* record : library_.find(kernel, problem, target)) {
-      std::string refusal = "it is of other source";
+      std::string refusal = "it was made from another source";
       if (of_source(record->key, source)) try {
           take(kernel.space.config(record->winner));
           if (seen_records_.insert(record->key.digest).second) records.push_back(record);
@@ -172,7 +174,8 @@ void check_output(const std::filesystem::path& output) {
   std::error_code error;
   const auto folder = output.has_parent_path() ? output.parent_path() : ".";
   if (output.filename().empty() || std::filesystem::is_directory(output, error))
-    throw UserError(format("the bundle '{}' would be a directory", output.string()));
+    throw UserError(
+        format("'{}' is a directory, so no bundle can be written there", output.string()));
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     throw EnvironmentError(cache::call_failure("access", folder.string(), errno).what);
 }
@@ -189,7 +192,8 @@ void check_compilers(runtime::Builder& builder, const std::vector<PrecompileJob>
   for (const PrecompileJob& job : jobs)
     for (const Target& target : job.targets) {
       if (!seen.insert(target.arch).second) continue;
-      // Both throw: for a compiler that is not there, and for one that does not know the target.
+      // Both throw, one for a compiler that is missing, the other for a compiler that does not know
+      // the target.
       static_cast<void>(builder.compiler(target.kind).includes(target));
     }
 }
@@ -221,8 +225,8 @@ Made make(runtime::Builder& builder, const Instance& instance) {
     made.failure = {codegen::describe_instance(*instance.kernel, instance.config),
                     "kiln",
                     {},
-                    "it includes files that cannot be told beforehand, so that a bundle could not "
-                    "say what it was made of"};
+                    "only a compiler can tell which files it includes, so a bundle could not say "
+                    "what it was made of"};
   made.seconds = seconds_since(start);
   return made;
 }

@@ -24,7 +24,7 @@ constexpr std::uint64_t kNoMatter = std::uint64_t{64} << 20;
 
 using Bytes64 = std::optional<std::int64_t>;
 
-/// The number that a file consists of; nothing for `max` or where there is no such file.
+/// The number that is the content of a file; nothing for `max`, or if there is no such file.
 Bytes64 number_in(const fs::path& file) {
   std::ifstream in(file);
   std::int64_t value = 0;
@@ -72,8 +72,9 @@ std::optional<double> cores_of(const fs::path& group, bool second_version) {
   return quota / period;
 }
 
-/// The least that `left` says of a group and those around it. Within a container the group's path is
-/// not the one that is listed: folders that are not there are skipped, up to the mount itself.
+/// The least that `left` returns for a group and for the groups around it. Within a container the
+/// group's path is not the listed one, so folders that do not exist are skipped, up to the mount
+/// itself.
 template <class T, class Left>
 std::optional<T> least_up_to(const fs::path& mount, const std::string& path, const Left& left) {
   std::optional<T> least;
@@ -134,8 +135,8 @@ void require_memory(const char* what, std::uint64_t bytes) {
   if (bytes < kNoMatter) return;
   const auto there = available_memory();
   if (there && bytes > static_cast<std::uint64_t>(*there))
-    throw UserError(
-        detail::format("{}: {} bytes of memory are needed, {} are available", what, bytes, *there));
+    throw UserError(detail::format("{}: {} bytes of memory are needed, but only {} are available",
+                                   what, bytes, *there));
 }
 
 unsigned usable_cores(const fs::path& root) {

@@ -1,5 +1,5 @@
-// What of the machine this process may use: memory and cores. Linux grants an allocation that is too
-// large and kills the process later, so large allocations ask first.
+// The memory and the cores that this process may use. Linux grants an allocation that is too large
+// and kills the process later, so large allocations ask first.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace kiln::runtime {
 /// Reads files. @param root of the file system, for tests
 std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
 
-/// @throws UserError naming `what`, the bytes needed and those there, when more are needed. Amounts
-/// that any machine has are not checked, because a check takes some 50 us.
+/// @throws UserError naming `what`, the bytes needed and the bytes available, when too few are
+/// available. Amounts that any machine has are not checked, because a check takes some 50 us.
 void require_memory(const char* what, std::uint64_t bytes);
 
-/// At least 1: the cores that this thread may run on, or fewer where a control group of this process
-/// (v1 or v2, or one around it) grants less time than theirs; a fraction counts as a core. Reads
-/// files. @param root as above
+/// The number of cores that this thread may run on, or fewer if a control group of this process (v1
+/// or v2, or one around it) limits its processor time to fewer cores, rounded up. At least 1. Reads
+/// files. @param root of the file system, for tests
 unsigned usable_cores(const std::filesystem::path& root = "/");
 
 }  // namespace kiln::runtime

@@ -22,9 +22,13 @@ void KernelMaker::check() const {
     throw UserError(
         format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
   const Values& config = kernel_.space.default_config(device_->info().target.kind);
-  if (empty(kernel_.launch(config, problem_)))
-    throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
+  if (empty(plan(config).launch))
+    throw UserError(format("kernel {} for {}: the grid is empty, so there is nothing to tune",
                            kernel_.name, kernel_.describe_problem(problem_)));
+}
+
+detail::LaunchPlan KernelMaker::plan(const Values& config) const {
+  return detail::plan(kernel_, config, problem_, device_->info().limits);
 }
 
 Build KernelMaker::build(const Values& config) {
@@ -33,7 +37,7 @@ Build KernelMaker::build(const Values& config) {
 
 std::string KernelMaker::try_to_load(const Values& config, const Build& build) {
   try {
-    device_->load(*build.binary(), kernel_.launch(config, problem_).shared_bytes);
+    device_->load(*build.binary(), plan(config).launch);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
@@ -56,10 +60,18 @@ void KernelMaker::drop_bench() noexcept {
 }
 
 Trial KernelMaker::trial(const Values& config, const Build& build) {
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    throw CompileError(*failure);
+  if (const auto* missing = std::get_if<Missing>(&build.outcome)) throw MissingError(*missing);
+  const auto* binary = std::get_if<std::shared_ptr<const codegen::Binary>>(&build.outcome);
+  if (!binary)
+    throw InternalError(format("kernel {} with {}: a trial needs a binary, and nothing was built",
+                               kernel_.name, kernel_.space.describe(config)));
   bench();
-  const auto& binary = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome);
-  return {.code = binary,
-          .launch = kernel_.launch(config, problem_),
+  detail::LaunchPlan planned = plan(config);
+  return {.code = *binary,
+          .launch = planned.launch,
+          .maps = std::move(planned.maps),
           .variables = variables_for(workload_->data(), config),
           .data = workload_->data().trial};
 }

@@ -32,6 +32,8 @@ class KernelMaker final : public TrialMaker {
   std::shared_ptr<Module> module_of(const Rig& rig) override;
 
  private:
+  detail::LaunchPlan plan(const Values& config) const;
+
   const KernelDefinition& kernel_;
   const Values problem_;
   std::shared_ptr<Device> device_;

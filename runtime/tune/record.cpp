@@ -44,8 +44,28 @@ std::vector<std::string> declared(const DynamicSpace& space) {
   return parameters;
 }
 
-json launch_json(const Launch& g) {
-  return {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
+/// What every launch has, as a list; what few have, behind it and by name.
+json plan_json(const detail::LaunchPlan& plan) {
+  const Launch& g = plan.launch;
+  json j = {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
+  json more = json::object();
+  if (g.cluster != Dim3{}) more["cluster"] = {g.cluster.x, g.cluster.y, g.cluster.z};
+  if (g.cooperative) more["cooperative"] = true;
+  if (g.programmatic) more["programmatic"] = true;
+  if (g.shared_carveout != -1) more["shared_carveout"] = g.shared_carveout;
+  for (const detail::PlannedMap& planned : plan.maps) {
+    const TensorMap& m = planned.map;
+    more["maps"].push_back({{"argument", planned.argument},
+                            {"type", to_string(m.type)},
+                            {"rank", m.rank},
+                            {"size", m.size},
+                            {"stride", m.stride},
+                            {"box", m.box},
+                            {"swizzle", static_cast<int>(m.swizzle)},
+                            {"l2_bytes", m.l2_bytes}});
+  }
+  if (!more.empty()) j.push_back(std::move(more));
+  return j;
 }
 
 bool in_space(const DynamicSpace& space, const Values& config) {
@@ -61,8 +81,8 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
                  std::span<const std::int64_t> problem, const DeviceLimits& limits) {
   if (!was_built(c)) return true;
   if (subject.space().violated(c.config, problem, limits)) return false;
-  const auto launch = subject.launch(c.config, problem);
-  return !launch || j.at("launch") == launch_json(*launch);
+  const auto plan = subject.plan(c.config, problem, limits);
+  return !plan || j.at("launch") == plan_json(*plan);
 }
 
 /// The result in a record, in its own terms. @throws std::exception when it is not one of ours.
@@ -123,7 +143,7 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
 }
 
 json record_json(const TuneResult& result, const Tunable& subject,
-                 std::span<const Version> versions) {
+                 std::span<const Version> versions, const DeviceLimits& limits) {
   json record = result_json(result), software = json::object();
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
@@ -135,8 +155,8 @@ json record_json(const TuneResult& result, const Tunable& subject,
     const Candidate& c = result.candidates[i];
     json& kept = record["candidates"][i];
     if (was_built(c))
-      if (const auto launch = subject.launch(c.config, result.problem))
-        kept["launch"] = launch_json(*launch);
+      if (const auto plan = subject.plan(c.config, result.problem, limits))
+        kept["launch"] = plan_json(*plan);
     if (c.samples.size() > kKeptSamples && kept.contains("samples"))
       kept["samples"] = std::vector(c.samples.begin(), c.samples.begin() + kKeptSamples);
   }

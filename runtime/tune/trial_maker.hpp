@@ -1,4 +1,4 @@
-// From a config to a trial: what the tuner needs of a kernel, or of anything else that it tunes.
+// Turns a config into a trial: what the tuner needs of a kernel, or of anything else that it tunes.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class TrialMaker {
   virtual TrialBench& bench() = 0;
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;
-  /// @pre the build has not failed, and nothing is missing
+  /// @throws CompileError, MissingError when the build has no binary
   virtual Trial trial(const Values& config, const Build& build) = 0;
   /// A loaded module that a launch may go on with; null: it has to be loaded anew.
   virtual std::shared_ptr<Module> module_of(const Rig& rig) = 0;

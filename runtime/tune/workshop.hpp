@@ -22,8 +22,8 @@ class Workshop {
   Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
            std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler);
   struct OwnTurn {};
-  /// On the same store, device and builder, with a turn and a count of its own: for what may tune
-  /// kernels while it is tuned itself, on any thread.
+  /// A workshop on the same store, device and builder, but with its own turn and count. For
+  /// subjects that may tune kernels, on any thread, while they are tuned themselves.
   Workshop(const Workshop& other, OwnTurn);
 
   const RuntimeOptions& options() const noexcept { return options_; }

@@ -1,4 +1,4 @@
-// What is tuned, as searches, records and ranks see it.
+// A kernel or function that is tuned, as searches, records and ranks see it.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kiln/definition.hpp"
+#include "kiln/detail/launch_plan.hpp"
 #include "kiln/device.hpp"
 
 namespace kiln::detail {
@@ -45,8 +46,13 @@ class Tunable {
   std::string describe_problem(std::span<const std::int64_t> problem) const;
 
   /// How a config is launched; nothing for what launches itself.
+  std::optional<LaunchPlan> plan(std::span<const std::int64_t> config,
+                                 std::span<const std::int64_t> problem,
+                                 const DeviceLimits& limits) const;
+  /// The launch alone: without the maps, which cost memory.
   std::optional<Launch> launch(std::span<const std::int64_t> config,
-                               std::span<const std::int64_t> problem) const;
+                               std::span<const std::int64_t> problem,
+                               const DeviceLimits& limits) const;
   /// Why no device with these limits could launch a config, whatever the compiler makes of it;
   /// empty: it may be.
   std::string launch_problem(std::span<const std::int64_t> config,

@@ -20,7 +20,7 @@ namespace kiln::runtime {
 
 namespace {
 
-/// As wide as any vector access and any slot array needs, and what cudaMalloc guarantees.
+/// As wide as any vector access and any slot array needs. cudaMalloc guarantees the same.
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -56,11 +56,11 @@ class HostDevice final : public HostMemoryDevice {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  std::shared_ptr<Module> load(const codegen::Binary& binary,
-                               unsigned max_dynamic_shared) override {
-    if (max_dynamic_shared > static_cast<unsigned>(info_.limits.shared_per_block_optin))
-      throw UserError(detail::format("{} bytes of dynamic shared memory, the host device has {}",
-                                     max_dynamic_shared, info_.limits.shared_per_block_optin));
+  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) override {
+    if (launch.shared_bytes > static_cast<unsigned>(info_.limits.shared_per_block_optin))
+      throw UserError(detail::format(
+          "the kernel needs {} bytes of dynamic shared memory, but the host device has {}",
+          launch.shared_bytes, info_.limits.shared_per_block_optin));
     return std::make_shared<LoadedHostKernel>(binary, workers_);
   }
 

@@ -202,7 +202,7 @@ void HostModule::launch_checked(const Extent& grid, const Extent& block, std::si
   check_limits(*kernel_, grid, block, dynamic_shared);
   const BlockLaunch launch{kernel_,   grid, block, static_cast<std::uint32_t>(dynamic_shared),
                            arguments, true};
-  // Not the memory of other launches: what they find there must not depend on what was checked.
+  // The check gets memory of its own: what other launches find in theirs must not depend on it.
   TbbWorkers workers;
   const std::string problem = run_grid(launch, workers);
   for (const BlockScratch& scratch : workers)

@@ -158,7 +158,7 @@ TEST_CASE("a key file is not waited for, and must not be writable by others",
   CHECK(why(PublicKey::load(folder.path() / "fifo")).find("is not a file") != std::string::npos);
   CHECK(why(PrivateKey::load("/dev/zero")).find("is not a file") != std::string::npos);
   fs::permissions(keys.public_pem, fs::perms(0666));
-  CHECK(why(PublicKey::load(keys.public_pem)).find("written by others") != std::string::npos);
+  CHECK(why(PublicKey::load(keys.public_pem)).find("writable by others") != std::string::npos);
 }
 
 TEST_CASE("OpenSSL's errors of the program are left alone", "[cache][signature]") {

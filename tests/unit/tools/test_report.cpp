@@ -153,9 +153,8 @@ TEST_CASE("why a slower one won is said", "[tools]") {
   CHECK(report_json(r)["why_not_the_fastest"] == "");
   r.winner_index = 0;
   const std::string certain =
-      "block=512,items=1 is listed 1e+02 % faster, but not for certain: only what is certainly "
-      "faster takes "
-      "the place of the default";
+      "block=512,items=1 is listed 1e+02 % faster, but this is not certain: the default is "
+      "only replaced by a config that is certainly faster";
   CHECK(why_not_the_fastest(r) == certain);
   CHECK(contains(describe(r), "  " + certain + "\n"));
   CHECK(report_json(r)["why_not_the_fastest"] == certain);

@@ -54,7 +54,7 @@ std::vector<Target> targets_here() {
 TEST_CASE("where kernels are compiled is asked for, or goes by the cores", "[runtime][compilers]") {
   const Variable unset("");
   CHECK(compile_plan(0).processes == 0);
-  CHECK(compile_plan(0).why_here == "as RuntimeOptions say");
+  CHECK(compile_plan(0).why_here == "because the program's options say so");
   const CompilePlan three = compile_plan(3);
   CHECK(three.processes == 3);
   CHECK(std::filesystem::exists(three.executable));
@@ -80,7 +80,7 @@ TEST_CASE("where kernels are compiled is asked for, or goes by the cores", "[run
   {
     const Variable none("0");
     CHECK(compile_plan({}).processes == 0);
-    CHECK(compile_plan({}).why_here == "as KILN_COMPILE_PROCESSES says");
+    CHECK(compile_plan({}).why_here == "because of KILN_COMPILE_PROCESSES=0");
     CHECK(compile_plan(2).processes == 2);
   }
   for (const char* wrong : {"-1", "two", "2 ", "257", "99999999999999999999"}) {

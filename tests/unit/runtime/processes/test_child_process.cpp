@@ -120,7 +120,7 @@ TEST_CASE("a program that takes every child's end does no harm", "[processes][ch
   SECTION("by waitpid") {
     ChildProcess process(scripts.script("exit 3"));
     CHECK(::waitpid(-1, nullptr, 0) == process.id());
-    CHECK(contains(process.end(ChildProcess::End::soon), "own waitpid"));
+    CHECK(contains(process.end(ChildProcess::End::soon), "waitpid of this program"));
   }
   SECTION("by ignoring SIGCHLD") {
     struct sigaction ignore{}, before{};
@@ -128,7 +128,7 @@ TEST_CASE("a program that takes every child's end does no harm", "[processes][ch
     ::sigaction(SIGCHLD, &ignore, &before);
     {
       ChildProcess process(scripts.script("exit 3"));
-      CHECK(contains(process.end(ChildProcess::End::soon), "own waitpid"));
+      CHECK(contains(process.end(ChildProcess::End::soon), "waitpid of this program"));
       ChildProcess hangs(scripts.script("exec sleep 1000"));
     }
     ::sigaction(SIGCHLD, &before, nullptr);

@@ -1,0 +1,55 @@
+// Part of kiln/hopper.cuh: wgmma, products of 64 x 16 and 16 x N by a warpgroup (four warps, the
+// first a multiple of four), with operands in shared memory and sums in registers.
+#pragma once
+
+#include "barrier.cuh"
+#include "wgmma.cuh"
+
+namespace kiln::hopper {
+
+/// The operand that begins at `tile`. It consists of rows of kSwizzle (128, 64 or 32) bytes without
+/// gaps, swizzled as TMA does it, and begins at a multiple of 8 such rows. Lies::across with more
+/// than kSwizzle bytes of rows or columns: the next ones begin `next` bytes further on.
+template <int kSwizzle, Lies lies = Lies::along_k>
+__device__ __forceinline__ Operand operand(const void* tile, unsigned next = 0) {
+  static_assert(kSwizzle == 128 || kSwizzle == 64 || kSwizzle == 32,
+                "swizzle: 128, 64 or 32 bytes");
+  constexpr unsigned long long kMode = kSwizzle == 128 ? 1 : kSwizzle == 64 ? 2 : 3;
+  constexpr unsigned long long kEightRows = 8 * kSwizzle >> 4;
+  const unsigned long long leading = lies == Lies::across ? next >> 4 : 1;
+  return {kMode << 62 | kEightRows << 32 | (leading & 0x3fff) << 16 |
+          (shared_address(tile) & 0x3ffff) >> 4};
+}
+/// The operand `bytes` further on: k within a row (along_k), or whole eights of rows.
+__device__ __forceinline__ Operand advance(Operand operand, int bytes) {
+  return {operand.bits + (bytes >> 4)};
+}
+
+/// Before the first product, and after other code has touched the sums.
+__device__ __forceinline__ void multiply_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/// Ends a group of products.
+__device__ __forceinline__ void multiply_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `kPending` groups are at work; their operands and sums are not to be touched.
+template <int kPending>
+__device__ __forceinline__ void multiply_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Starts d += a * b, or d = a * b if not `adding`, for a 64x16 `a` and a 16xN `b` of T (__half or
+/// __nv_bfloat16), N = 8 kTiles, up to 256. Warp w of the four holds rows 16 w ... 16 w + 15; with
+/// g = lane / 4, t = lane % 4, d[j][0..1] are row g and d[j][2..3] row g + 8 of those, columns
+/// 8 j + 2 t and 8 j + 2 t + 1. The warpgroup calls it, between multiply_fence() and
+/// multiply_commit(); a phase of a barrier that it has waited for, or publish_shared() and a barrier,
+/// comes before.
+template <class T, Lies rows_lie = Lies::along_k, Lies columns_lie = Lies::along_k, int kTiles>
+__device__ __forceinline__ void multiply(float (&d)[kTiles][4], Operand rows, Operand columns,
+                                         bool adding) {
+  static_assert(kTiles >= 1 && kTiles <= 32, "N: 8 to 256 columns");
+  detail::wgmma<T, rows_lie, columns_lie>(d, rows, columns, adding);
+}
+
+}  // namespace kiln::hopper

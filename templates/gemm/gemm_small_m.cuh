@@ -1,0 +1,129 @@
+// Device half of gemm_small_m.hpp: C = A * B^T (gemm.hpp) for m <= c.rows().
+#pragma once
+
+#include "../device/elements.cuh"
+#include "../device/mma.cuh"
+#include "gemm_epilogue.cuh"
+#include "gemm_small_m.hpp"
+#ifndef KILN_HOST_TARGET
+#include "kiln/hopper.cuh"
+#endif
+
+namespace kiln::templates {
+
+/// 16 bytes that are read once.
+__device__ __forceinline__ uint4 load_once(const void* address) {
+#ifndef KILN_HOST_TARGET
+  return __ldcs(static_cast<const uint4*>(address));
+#else
+  return *static_cast<const uint4*>(address);
+#endif
+}
+
+/// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree on
+/// which. Dynamic shared memory: c.shared_bytes().
+template <GemmSmallM c, class T, class Epilogue>
+__device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b, int m, int n,
+                                                  int k, const Epilogue& epilogue) {
+  static_assert(c.tiles_m >= 1 && c.tiles_m <= 4, "tiles_m: 1 to 4 times 8 rows");
+  static_assert(c.warps >= 1 && c.warps <= 32 && c.tiles_n >= 1 && c.unroll >= 1,
+                "warps: 1 to 32; tiles_n and unroll: at least 1");
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int first_column = static_cast<int>(blockIdx.x) * c.columns();
+  const int at = lane % 4 * 8;  // the lane's elements of a slice
+
+  // Rows of B that the lane reads; those outside of it are read as its last one and not stored.
+  const T* rows[c.tiles_n][2];
+#pragma unroll
+  for (int j = 0; j < c.tiles_n; ++j)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      rows[j][h] =
+          b + static_cast<long long>(min(first_column + j * 16 + h * 8 + lane / 4, n - 1)) * k + at;
+  const T* columns[c.tiles_m];
+#pragma unroll
+  for (int i = 0; i < c.tiles_m; ++i)
+    columns[i] = a + static_cast<long long>(min(i * 8 + lane / 4, m - 1)) * k + at;
+
+#ifndef KILN_HOST_TARGET
+  if constexpr (c.programmatic) {
+#pragma unroll
+    for (int j = 0; j < c.tiles_n; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        if (warp * c.unroll * c.kSlice + at < k)
+          hopper::prefetch_line(rows[j][h] + warp * c.unroll * c.kSlice);
+    hopper::wait_for_previous();
+    hopper::let_next_start();
+  }
+#endif
+
+  float sums[c.tiles_n][c.tiles_m][4] = {};
+#pragma unroll 1
+  for (int base = warp * c.unroll * c.kSlice; base < k; base += c.warps * c.unroll * c.kSlice) {
+    uint4 from_b[c.unroll][c.tiles_n][2], from_a[c.unroll][c.tiles_m];
+#pragma unroll
+    for (int u = 0; u < c.unroll; ++u) {
+      const int l = base + u * c.kSlice;
+      const bool inside = l + at < k;
+#pragma unroll
+      for (int j = 0; j < c.tiles_n; ++j)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          from_b[u][j][h] = inside ? load_once(rows[j][h] + l) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int u = 0; u < c.unroll; ++u) {
+      const int l = base + u * c.kSlice;
+#pragma unroll
+      for (int i = 0; i < c.tiles_m; ++i)
+        from_a[u][i] = l + at < k && i * 8 + lane / 4 < m
+                           ? *reinterpret_cast<const uint4*>(columns[i] + l)
+                           : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int u = 0; u < c.unroll; ++u)
+#pragma unroll
+      for (int j = 0; j < c.tiles_n; ++j) {
+        const uint4 first = from_b[u][j][0], second = from_b[u][j][1];
+        const unsigned low[4] = {first.x, second.x, first.y, second.y};
+        const unsigned high[4] = {first.z, second.z, first.w, second.w};
+#pragma unroll
+        for (int i = 0; i < c.tiles_m; ++i) {
+          const uint4 x = from_a[u][i];
+          const unsigned x_low[2] = {x.x, x.y}, x_high[2] = {x.z, x.w};
+          mma_m16n8k16<T>(sums[j][i], low, x_low);
+          mma_m16n8k16<T>(sums[j][i], high, x_high);
+        }
+      }
+  }
+
+  // [warp][row of C][column]
+  extern __shared__ __align__(16) unsigned char gemm_small_m_shared[];
+  float* const left = reinterpret_cast<float*>(gemm_small_m_shared);
+#pragma unroll
+  for (int j = 0; j < c.tiles_n; ++j)
+#pragma unroll
+    for (int i = 0; i < c.tiles_m; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        left[(warp * c.rows() + i * 8 + lane % 4 * 2 + e % 2) * c.columns() + j * 16 + e / 2 * 8 +
+             lane / 4] = sums[j][i][e];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < c.rows() * c.columns(); i += c.threads()) {
+    const int row = i / c.columns(), column = first_column + i % c.columns();
+    if (row >= m || column >= n) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < c.warps; ++w) sum += left[w * c.rows() * c.columns() + i];
+    out[static_cast<long long>(row) * n + column] = from_float<T>(epilogue(sum, row, column));
+  }
+}
+
+template <GemmSmallM c, class T, class Epilogue = StoreSum>
+__global__ void __launch_bounds__(c.threads())
+    gemm_small_m(T* out, const T* a, const T* b, int m, int n, int k, Epilogue epilogue) {
+  gemm_small_m_body<c, T, Epilogue>(out, a, b, m, n, k, epilogue);
+}
+
+}  // namespace kiln::templates

@@ -1,0 +1,475 @@
+// Device half of gemm_tma.hpp: C = A * B^T (gemm.hpp) with TMA, wgmma and clusters.
+//
+// A stage's life: the copying thread waits until the stage is empty in each block that it copies to,
+// expects the stage's bytes at `full` and starts the copies; consumers wait for `full`, multiply, and
+// once the products are done arrive at `empty` of each block that copies to theirs.
+#pragma once
+
+#include "../device/elements.cuh"
+#include "gemm_epilogue.cuh"
+#include "gemm_tma.hpp"
+#include "kiln/hopper.cuh"
+
+namespace kiln::templates {
+
+__device__ __forceinline__ unsigned pack_pair(float first, float second, __half) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+__device__ __forceinline__ unsigned pack_pair(float first, float second, __nv_bfloat16) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+/// Where TMA puts the 16 bytes `unit` of a row of kSpan bytes (its swizzle) in a box.
+template <int kSpan>
+__device__ __forceinline__ int swizzled(int row, int unit) {
+  const int place = row * kSpan + unit * 16;
+  return place ^ ((place >> 7 & (kSpan / 16 - 1)) << 4);
+}
+
+template <GemmTma c, class T, class Epilogue>
+struct GemmTmaBody {
+  static_assert(sizeof(T) == 2, "T: __half or __nv_bfloat16");
+  static_assert(c.fits(), "tiles, warpgroups and clusters fit each other: see GemmTma::fits()");
+
+  static constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;
+  static constexpr int kColumnTiles = c.block_n / 8, kRowTiles = c.row_tiles();
+  static constexpr int kBoxes = c.block_k / c.kBoxK;
+  static constexpr int kRowsBytes = c.block_m * c.kBoxK * c.kElement;  // of a box
+  static constexpr int kColumnsBytes = c.block_n * c.kBoxK * c.kElement;
+  static constexpr int kTileThreads = kPingpong ? 1 : c.consumers;  // warpgroups per tile
+
+  const hopper::TensorMap& rows_map;
+  const hopper::TensorMap& columns_map;
+  const hopper::Argument<c.store_tma, T*>& out;
+  const Epilogue& epilogue;
+  int m, n, k;
+
+  unsigned char* stages;   // per stage: boxes of rows, then boxes of columns
+  unsigned char* staging;  // per warp
+  hopper::Barrier* full;
+  hopper::Barrier* empty;
+  int rank, rank_m, rank_n;  // in the cluster
+
+  int first_slice, slices;  // of k, those of this block
+
+  struct Place {
+    int row, column;  // of the tile's first element in the product
+  };
+
+  /// The block's part of the cluster's tile `index`. Neighbours in time share operands.
+  __device__ __forceinline__ Place place(unsigned index) const {
+    const unsigned tiles_m = c.tiles_m(m, n), tiles_n = c.tiles_n(m, n);
+    const unsigned across = c.along_n ? tiles_n : tiles_m, along = c.along_n ? tiles_m : tiles_n;
+    const unsigned group = index / (c.group * along), in_group = index % (c.group * along);
+    const unsigned first = group * c.group;
+    const unsigned height = min(across - first, static_cast<unsigned>(c.group));
+    const unsigned x = first + in_group % height, y = in_group / height;
+    const unsigned tile_m = c.along_n ? y : x, tile_n = c.along_n ? x : y;
+    return {static_cast<int>((tile_m * c.cluster_m + rank_m) * c.block_m),
+            static_cast<int>((tile_n * c.cluster_n + rank_n) * c.block_n)};
+  }
+
+  struct Stage {
+    int index;
+    unsigned parity;
+    __device__ __forceinline__ void next() {
+      if (++index == c.stages) {
+        index = 0;
+        parity ^= 1;
+      }
+    }
+    __device__ __forceinline__ void skip(int slices) {
+      const int to = index + slices;
+      parity ^= to / c.stages & 1;
+      index = to % c.stages;
+    }
+  };
+
+  /// One thread sees to it that the first tile's first slices are in the L2 cache.
+  __device__ __forceinline__ void prefetch(unsigned first) const {
+    const Place at = place(first);
+    for (int slice = 0; slice < min(slices, c.stages); ++slice)
+      for (int box = 0; box < kBoxes; ++box) {
+        const int l = (first_slice + slice) * c.block_k + box * c.kBoxK;
+        hopper::prefetch_tile(rows_map, l, at.row + rank_n * c.copied_m());
+        hopper::prefetch_tile(columns_map, l, at.column + rank_m * c.copied_n());
+      }
+  }
+
+  /// One thread of the block copies all tiles' slices.
+  __device__ __forceinline__ void copy(unsigned first, unsigned tiles, unsigned step) {
+    unsigned row_blocks = 0, column_blocks = 0;
+    for (int i = 0; i < c.cluster_n; ++i) row_blocks |= 1u << (rank_m + i * c.cluster_m);
+    for (int i = 0; i < c.cluster_m; ++i) column_blocks |= 1u << (rank_n * c.cluster_m + i);
+
+    Stage stage{0, 0};
+#pragma unroll 1
+    for (unsigned tile = first; tile < tiles; tile += step) {
+      const Place at = place(tile);
+      const int row = at.row + rank_n * c.copied_m(), column = at.column + rank_m * c.copied_n();
+#pragma unroll 1
+      for (int slice = 0; slice < slices; ++slice) {
+        empty[stage.index].wait(stage.parity ^ 1);
+        full[stage.index].arrive_expect(c.stage_bytes());
+        unsigned char* const rows = stages + stage.index * c.stage_bytes();
+        unsigned char* const columns = rows + kBoxes * kRowsBytes;
+#pragma unroll
+        for (int box = 0; box < kBoxes; ++box) {
+          const int l = (first_slice + slice) * c.block_k + box * c.kBoxK;
+          load(row_blocks, c.cluster_n,
+               rows + box * kRowsBytes + rank_n * (kRowsBytes / c.cluster_n), rows_map,
+               full[stage.index], l, row);
+          load(column_blocks, c.cluster_m,
+               columns + box * kColumnsBytes + rank_m * (kColumnsBytes / c.cluster_m), columns_map,
+               full[stage.index], l, column);
+        }
+        stage.next();
+      }
+    }
+  }
+  __device__ __forceinline__ static void load(unsigned blocks, int count, void* to,
+                                              const hopper::TensorMap& map,
+                                              hopper::Barrier& barrier, int l, int row) {
+    if (count == 1)
+      hopper::load_tile(to, map, barrier, l, row);
+    else
+      hopper::load_tile_to(blocks, to, map, barrier, l, row);
+  }
+
+  using Sums = float[kRowTiles][kColumnTiles][4];
+
+  /// The stage may be overwritten, as far as this warpgroup is concerned.
+  __device__ __forceinline__ void release(int stage) {
+    const int thread = static_cast<int>(threadIdx.x) % 128;
+    if constexpr (c.cluster_m * c.cluster_n == 1) {
+      if (thread == 0) empty[stage].arrive();
+    } else {
+      if (thread < c.cluster_m * c.cluster_n &&
+          (thread % c.cluster_m == rank_m || thread / c.cluster_m == rank_n))
+        empty[stage].arrive_at(thread);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_slice(Sums& sums, int stage, int first_row,
+                                                 bool adding) {
+    const unsigned char* const rows = stages + stage * c.stage_bytes() + first_row * 128;
+    const unsigned char* const columns = stages + stage * c.stage_bytes() + kBoxes * kRowsBytes;
+    const auto a = hopper::operand<128>(rows), b = hopper::operand<128>(columns);
+    hopper::multiply_fence();
+#pragma unroll
+    for (int l = 0; l < c.block_k; l += 16) {
+      const int box = l / c.kBoxK, bytes = l % c.kBoxK * c.kElement;
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i)
+        hopper::multiply<T>(sums[i], hopper::advance(a, box * kRowsBytes + i * 64 * 128 + bytes),
+                            hopper::advance(b, box * kColumnsBytes + bytes), adding || l > 0);
+    }
+    hopper::multiply_commit();
+  }
+
+  /// All slices of a tile. `hand_over` is called when all products have been started.
+  template <class HandOver>
+  __device__ __forceinline__ void multiply(Sums& sums, Stage& stage, int first_row,
+                                           HandOver hand_over) {
+    int before = stage.index;
+    full[stage.index].wait(stage.parity);
+    multiply_slice(sums, stage.index, first_row, false);
+    stage.next();
+#pragma unroll 1
+    for (int slice = 1; slice < slices; ++slice) {
+      full[stage.index].wait(stage.parity);
+      multiply_slice(sums, stage.index, first_row, true);
+      hopper::multiply_wait<1>();
+      release(before);
+      before = stage.index;
+      stage.next();
+    }
+    hand_over();
+    hopper::multiply_wait<0>();
+    release(before);
+  }
+
+  /// The sum as it is stored, at a row and column of the product.
+  __device__ __forceinline__ float stored(float sum, int row, int column) const {
+    if constexpr (requires { Epilogue::kNothing; }) {
+      return sum;
+    } else {
+      const int i = c.swap ? column : row, j = c.swap ? row : column;
+      return epilogue(sum, min(i, m - 1), min(j, n - 1));
+    }
+  }
+  /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each.
+  __device__ __forceinline__ void pack(unsigned (&pairs)[2], const float (&s)[4], int row,
+                                       int column) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    row += lane / 4;
+    column += lane % 4 * 2;
+    pairs[0] = pack_pair(stored(s[0], row, column), stored(s[1], row, column + 1), T{});
+    pairs[1] = pack_pair(stored(s[2], row + 8, column), stored(s[3], row + 8, column + 1), T{});
+  }
+
+  /// Stores the warp's 16 x 8 sums at (row, column) from registers.
+  __device__ __forceinline__ void store_direct(const float (&s)[4], int row, int column) const {
+    if constexpr (!c.store_tma) {
+      unsigned pairs[2];
+      pack(pairs, s, row, column);
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        // A lane's pair are neighbours along n.
+        const int i = c.swap ? column + lane / 4 : row + 8 * h + lane / 4;
+        const int j = c.swap ? row + 8 * h + lane % 4 * 2 : column + lane % 4 * 2;
+        const unsigned pair = c.swap ? hopper::transpose_matrix(pairs[h]) : pairs[h];
+        if (i < m && j < n)
+          *reinterpret_cast<unsigned*>(out + static_cast<long long>(i) * n + j) = pair;
+      }
+    }
+  }
+
+  /// Stores the warp's 16 rows from `row` on through shared memory.
+  __device__ __forceinline__ void store_rows(const float (&s)[kColumnTiles][4], int row, int column,
+                                             int& buffer) const {
+    if constexpr (c.store_tma) {
+      const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
+      const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) - 4;
+      if constexpr (c.swap) {
+        unsigned char* const to = staging + warp * c.store_bytes();
+        if (hopper::elect()) hopper::wait_stores_read<0>();
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j + 1 < kColumnTiles; j += 2) {
+          unsigned pairs[2][2];
+          pack(pairs[0], s[j], row, column + j * 8);
+          pack(pairs[1], s[j + 1], row, column + j * 8 + 8);
+          const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+          hopper::store_matrices<true>(to + swizzled<32>((j + q / 2) * 8 + r, q % 2), matrices);
+        }
+        if constexpr (kColumnTiles % 2 != 0) {
+          unsigned pairs[2];
+          pack(pairs, s[kColumnTiles - 1], row, column + kColumnTiles * 8 - 8);
+          hopper::store_matrices<true>(to + swizzled<32>((kColumnTiles - 1) * 8 + r, q % 2), pairs);
+        }
+        hopper::publish_shared();
+        __syncwarp();
+        if (hopper::elect()) {
+          hopper::store_tile(out, to, row, column);
+          hopper::commit_stores();
+        }
+      } else {
+        constexpr int kColumns = c.store_columns(), kSpan = kColumns * c.kElement;
+#pragma unroll
+        for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
+          unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
+          buffer ^= 1;
+          if (hopper::elect()) hopper::wait_stores_read<1>();
+          __syncwarp();
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; j += 2) {
+            const int tile = chunk * (kColumns / 8) + j;
+            unsigned pairs[2][2];
+            pack(pairs[0], s[tile], row, column + tile * 8);
+            pack(pairs[1], s[tile + 1], row, column + tile * 8 + 8);
+            const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+            hopper::store_matrices(to + swizzled<kSpan>(q % 2 * 8 + r, j + q / 2), matrices);
+          }
+          hopper::publish_shared();
+          __syncwarp();
+          if (hopper::elect()) {
+            hopper::store_tile(out, to, column + chunk * kColumns, row);
+            hopper::commit_stores();
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(const Sums& sums, Place at, int first_row,
+                                        int& buffer) const {
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const int row = at.row + first_row + i * 64 + warp * 16;
+      if constexpr (c.store_tma) {
+        store_rows(sums[i], row, at.column, buffer);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) store_direct(sums[i][j], row, at.column + j * 8);
+      }
+    }
+  }
+
+  // Blocks of a cluster that split k: each leaves its sums in shared memory, in units of 16 x 8, and
+  // adds and stores its share of the units, in the order of the blocks.
+  static constexpr int kWarps = 4 * c.consumers, kUnits = kWarps * kRowTiles * kColumnTiles;
+
+  __device__ __forceinline__ void leave_sums(const Sums& sums) {
+    const int thread = static_cast<int>(threadIdx.x) - 128;
+    float4* const left = reinterpret_cast<float4*>(stages);
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        const float(&s)[4] = sums[i][j];
+        left[(i * kColumnTiles + j) * kWarps * 32 + thread] =
+            slices > 0 ? make_float4(s[0], s[1], s[2], s[3]) : make_float4(0, 0, 0, 0);
+      }
+  }
+  __device__ __forceinline__ void add_and_store(Place at) const {
+    constexpr int kTogether = 4;  // units whose parts are on their way at the same time
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
+    const int first = rank * kUnits / c.split_k, last = (rank + 1) * kUnits / c.split_k;
+    const float4* from[c.split_k];
+#pragma unroll
+    for (int i = 0; i < c.split_k; ++i)
+      from[i] = hopper::at_block(reinterpret_cast<const float4*>(stages) + lane, i);
+#pragma unroll 1
+    for (int base = first + warp; base < last; base += kTogether * kWarps) {
+      float4 parts[kTogether][c.split_k];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+#pragma unroll
+        for (int i = 0; i < c.split_k; ++i)
+          parts[u][i] = from[i][min(base + u * kWarps, last - 1) * 32];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        const int unit = base + u * kWarps;
+        if (unit >= last) break;
+        float s[4] = {parts[u][0].x, parts[u][0].y, parts[u][0].z, parts[u][0].w};
+#pragma unroll
+        for (int i = 1; i < c.split_k; ++i) {
+          s[0] += parts[u][i].x;
+          s[1] += parts[u][i].y;
+          s[2] += parts[u][i].z;
+          s[3] += parts[u][i].w;
+        }
+        const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
+        const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
+        store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8);
+      }
+    }
+  }
+};
+
+/// The body of a kernel with c.threads() threads in clusters of c.cluster() blocks and
+/// c.shared_bytes() bytes of dynamic shared memory. Maps: see gemm_tma_maps.hpp.
+template <GemmTma c, class T, class Epilogue>
+__device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma, T*>& out,
+                                              const hopper::TensorMap& a,
+                                              const hopper::TensorMap& b, int m, int n, int k,
+                                              const Epilogue& epilogue) {
+  using Body = GemmTmaBody<c, T, Epilogue>;
+  extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
+
+  const int warpgroup = hopper::uniform(static_cast<int>(threadIdx.x) / 128);
+  hopper::Barrier* const barriers =
+      reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + c.buffer_bytes() + c.staging_bytes());
+  const int rank = c.cluster() == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
+  const int all_slices = static_cast<int>(c.tiles(k, c.block_k));
+  const int first_slice = static_cast<int>(1ll * all_slices * rank / c.split_k) * (c.split_k > 1);
+  const int end_slice =
+      c.split_k == 1 ? all_slices : static_cast<int>(1ll * all_slices * (rank + 1) / c.split_k);
+  Body body{.rows_map = c.swap ? b : a,
+            .columns_map = c.swap ? a : b,
+            .out = out,
+            .epilogue = epilogue,
+            .m = m,
+            .n = n,
+            .k = k,
+            .stages = gemm_tma_shared,
+            .staging = gemm_tma_shared + c.buffer_bytes(),
+            .full = barriers,
+            .empty = barriers + c.stages,
+            .rank = rank,
+            .rank_m = c.split_k > 1 ? 0 : rank % c.cluster_m,
+            .rank_n = c.split_k > 1 ? 0 : rank / c.cluster_m,
+            .first_slice = first_slice,
+            .slices = end_slice - first_slice};
+
+  if (threadIdx.x < c.stages) {
+    body.full[threadIdx.x].init(1);
+    body.empty[threadIdx.x].init(Body::kTileThreads * (c.cluster_m + c.cluster_n - 1));
+    hopper::publish_barriers();
+  }
+  if (threadIdx.x == 0) {
+    hopper::prefetch_map(a);
+    hopper::prefetch_map(b);
+    if constexpr (c.store_tma) hopper::prefetch_map(out);
+  }
+  if constexpr (c.cluster() > 1)
+    hopper::cluster_meet();
+  else
+    __syncthreads();
+  const unsigned first = blockIdx.x / c.cluster();
+  if constexpr (c.programmatic) {
+    if (threadIdx.x == 0) body.prefetch(first);
+    hopper::wait_for_previous();
+    hopper::let_next_start();
+  }
+
+  const unsigned tiles = c.tiles_m(m, n) * c.tiles_n(m, n);
+  const unsigned step = c.persistent ? gridDim.x / c.cluster() : tiles;
+  constexpr int kFewer = c.consumers == 3 ? 32 : c.sums() > 192 ? 24 : 40;
+  constexpr int kMore = c.consumers == 3 ? 160 : c.sums() > 192 ? 240 : 232;
+
+  if (warpgroup == 0) {
+    if constexpr (c.consumers > 1) hopper::fewer_registers<kFewer>();
+    if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0 && hopper::elect()) {
+      body.copy(first, tiles, step);
+    }
+    __syncwarp();
+    if constexpr (c.split_k > 1) hopper::cluster_sync();
+  } else {
+    if constexpr (c.consumers > 1) hopper::more_registers<kMore>();
+    const int consumer = warpgroup - 1;
+    const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
+    typename Body::Stage stage{0, 0};
+    int buffer = 0;
+    typename Body::Sums sums;
+    if constexpr (Body::kPingpong) {
+      unsigned tile = first + consumer * step;
+      if (consumer == 1) stage.skip(body.slices);
+#pragma unroll 1
+      for (; tile < tiles; tile += 2 * step) {
+        // Turns: barrier 1 + w opens for consumer w when the other has started its products.
+        if (tile >= first + step) hopper::named_sync(1 + consumer, 256);
+        body.multiply(sums, stage, first_row, [&] {
+          if (tile + step < tiles) hopper::named_arrive(2 - consumer, 256);
+        });
+        stage.skip(body.slices);
+        body.store(sums, body.place(tile), first_row, buffer);
+      }
+    } else if constexpr (c.split_k > 1) {
+      if (body.slices > 0) body.multiply(sums, stage, first_row, [] {});
+      hopper::named_sync(1, 128 * c.consumers);  // all have multiplied what the sums overwrite
+      body.leave_sums(sums);
+      hopper::cluster_sync();
+      body.add_and_store(body.place(first));
+    } else {
+#pragma unroll 1
+      for (unsigned tile = first; tile < tiles; tile += step) {
+        body.multiply(sums, stage, first_row, [] {});
+        body.store(sums, body.place(tile), first_row, buffer);
+      }
+    }
+    if constexpr (c.store_tma) {
+      if (hopper::elect()) hopper::wait_stores_read<0>();
+      __syncwarp();
+    }
+  }
+  // No block ends while others of its cluster may write to it or read its sums.
+  if constexpr (c.cluster() > 1) hopper::cluster_meet();
+}
+
+template <GemmTma c, class T, class Epilogue = StoreSum>
+__global__ void __launch_bounds__(c.threads(), 1)
+    gemm_tma(const __grid_constant__ hopper::Argument<c.store_tma, T*> out,
+             const __grid_constant__ hopper::TensorMap a,
+             const __grid_constant__ hopper::TensorMap b, int m, int n, int k,
+             const __grid_constant__ Epilogue epilogue) {
+  gemm_tma_body<c, T, Epilogue>(out, a, b, m, n, k, epilogue);
+}
+
+}  // namespace kiln::templates

@@ -1,0 +1,105 @@
+// Configurations of gemm_tma.cuh, the GEMM for Hopper: TMA feeds shared memory, wgmma multiplies.
+//
+// "Rows" and "columns" are those of the product that the tensor cores compute: rows are along m and
+// columns along n, or, with `swap`, rows are along n and columns along m, for products with few rows.
+//
+// One warpgroup (four warps) of a block copies, `consumers` of them multiply. cooperative: they share
+// the rows of one tile. pingpong: each has tiles of its own, and stores one while another multiplies.
+#pragma once
+
+#include "kiln/config.hpp"
+
+namespace kiln::templates {
+
+enum class GemmSchedule { cooperative, pingpong };
+
+struct GemmTma {
+  GemmSchedule schedule;
+  int block_m, block_n;      // rows and columns of a tile
+  int block_k;               // k elements per stage, 64 or 128
+  int stages;                // buffers for slices of k
+  int consumers;             // warpgroups that multiply
+  int cluster_m, cluster_n;  // blocks of a cluster along rows and columns, which share operands
+  int split_k;               // blocks of a cluster that share the k of one tile
+  int group;                 // tiles (of clusters) that share an operand in the L2 cache
+  bool along_n;              // groups are of columns, else of rows
+  bool persistent;           // a block computes tiles until there are none left
+  bool swap;                 // rows are along n
+  bool store_tma;            // tiles leave through shared memory and TMA, else from registers
+  bool programmatic;         // the launch may begin before the stream's previous one has ended
+
+  static constexpr int kElement = 2;  // bytes
+  static constexpr int kBoxK = 64;    // k elements of a box: 128 bytes, the swizzle's span
+
+  constexpr int threads() const { return 128 * (1 + consumers); }
+  constexpr int cluster() const { return cluster_m * cluster_n * split_k; }
+  /// Tiles of 64 rows that a consumer has at a time, and a thread's sums.
+  constexpr int row_tiles() const {
+    return block_m / 64 / (schedule == GemmSchedule::cooperative ? consumers : 1);
+  }
+  constexpr int sums() const { return row_tiles() * block_n / 2; }
+  /// Rows and columns that a block copies, for itself and for the cluster's blocks beside it.
+  constexpr int copied_m() const { return block_m / cluster_n; }
+  constexpr int copied_n() const { return block_n / cluster_m; }
+
+  constexpr int stage_bytes() const { return (block_m + block_n) * block_k * kElement; }
+  /// Columns of a box of the result and their bytes, the swizzle's span. With swap a box has 16
+  /// elements along n.
+  constexpr int store_columns() const {
+    return swap || block_n % 32 != 0 ? 16 : block_n % 64 != 0 ? 32 : 64;
+  }
+  /// A warp's buffers for the result: two, or with swap one.
+  constexpr int store_bytes() const {
+    return swap ? block_n * 16 * kElement : 16 * store_columns() * kElement;
+  }
+  constexpr int staging_bytes() const {
+    return !store_tma ? 0 : 4 * consumers * (swap ? 1 : 2) * store_bytes();
+  }
+  /// Of a block whose cluster splits k: its sums, where the stages were.
+  constexpr int partial_bytes() const { return split_k == 1 ? 0 : block_m * block_n * 4; }
+  constexpr int buffer_bytes() const {
+    const int staged = stages * stage_bytes();
+    return staged > partial_bytes() ? staged : partial_bytes();
+  }
+  constexpr unsigned shared_bytes() const {
+    return static_cast<unsigned>(buffer_bytes() + staging_bytes() + 2 * stages * 8);
+  }
+
+  /// True when the parts fit each other; each line is a unit of the hardware.
+  constexpr bool fits() const {
+    const bool pingpong = schedule == GemmSchedule::pingpong;
+    return consumers >= 1 && consumers <= 3 && stages >= 2 && group >= 1 &&
+           block_m % (64 * (pingpong ? 1 : consumers)) == 0 && block_m <= 256 && row_tiles() >= 1 &&
+           block_n % 8 == 0 && block_n >= 8 && block_n <= 256 && sums() <= most_sums() &&
+           (block_k == 64 || block_k == 128) && (!pingpong || (consumers == 2 && persistent)) &&
+           copied_m() % 8 == 0 && copied_n() % 8 == 0 && cluster() <= 8 &&
+           (split_k == 1 || (!persistent && !store_tma && cluster_m == 1 && cluster_n == 1)) &&
+           (!store_tma || swap || block_n % 16 == 0);
+  }
+  constexpr int most_sums() const { return consumers == 3 ? 96 : 208; }
+
+  constexpr unsigned tiles(int size, int block) const {
+    return static_cast<unsigned>((static_cast<long long>(size) + block - 1) / block);
+  }
+  /// Tiles of a cluster along the product's rows and columns.
+  constexpr unsigned tiles_m(int m, int n) const {
+    return tiles(swap ? n : m, block_m * cluster_m);
+  }
+  constexpr unsigned tiles_n(int m, int n) const {
+    return tiles(swap ? m : n, block_n * cluster_n);
+  }
+  /// Blocks, of which `resident_clusters` clusters run at the same time.
+  constexpr unsigned grid(int m, int n, int resident_clusters) const {
+    const unsigned long long clusters = 1ull * tiles_m(m, n) * tiles_n(m, n);
+    const unsigned long long used =
+        persistent && clusters > 1ull * resident_clusters ? 1ull * resident_clusters : clusters;
+    const unsigned long long blocks = used * cluster();
+    return blocks > ~0u ? ~0u : static_cast<unsigned>(blocks);
+  }
+};
+
+}  // namespace kiln::templates
+
+KILN_CONFIG(kiln::templates::GemmTma, schedule, block_m, block_n, block_k, stages, consumers,
+            cluster_m, cluster_n, split_k, group, along_n, persistent, swap, store_tma,
+            programmatic)
