@@ -38,14 +38,16 @@ struct CompilerGreeting {
 /// Includes Kiln's version and the folders of the compiler's own headers.
 std::string identity_of(const codegen::Compiler& compiler);
 
-/// The request for one compilation. Relative paths of `source` refer to this process's working folder.
+/// The request for one compilation. Relative paths of `source` refer to this process's working
+/// folder.
 std::vector<std::byte> pack_request(const codegen::Source& source, const Target& target);
 
-/// The result in an answer. @throws what the compiler threw in its process, and BrokenFrame when the
-/// answer is malformed or is for another target.
+/// The result in an answer. @throws what the compiler threw in its process, and BrokenFrame when
+/// the answer is malformed or is for another target.
 codegen::CompileResult unpack_answer(std::span<const std::byte> answer, const Target& target);
 
-/// The service of a process that compiles. `open` @throws EnvironmentError when there is no such compiler.
+/// The service of a process that compiles. `open` @throws EnvironmentError when there is no such
+/// compiler.
 Service compile_service(
     std::function<std::unique_ptr<codegen::Compiler>(const CompilerPlace&)> open);
 

@@ -1,5 +1,6 @@
-// A compiler that compiles in other processes. NVRTC serialises the threads of one process, so several
-// processes are faster; and a compiler that crashes, exits or hangs fails one candidate only.
+// A compiler that compiles in other processes. NVRTC serialises the threads of one process, so
+// several processes are faster; and a compiler that crashes, exits or hangs fails one candidate
+// only.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,8 @@
 
 namespace kiln::runtime {
 
-/// Its identity, options and headers, and so its keys, are those of the compiler in this process. If no
-/// process can be used, that compiler compiles.
+/// Its identity, options and headers, and so its keys, are those of the compiler in this process.
+/// If no process can be used, that compiler compiles.
 class ProcessCompiler final : public codegen::Compiler {
  public:
   /// @param here the same compiler in this process
@@ -30,7 +31,8 @@ class ProcessCompiler final : public codegen::Compiler {
   }
   bool worth_keeping() const noexcept override { return here_->worth_keeping(); }
 
-  /// If a process ends early or takes too long, the result is a CompileFailure that says how it ended.
+  /// If a process ends early or takes too long, the result is a CompileFailure that says how it
+  /// ended.
   codegen::CompileResult compile(const codegen::Source& source, const Target& target) override;
 
   const ProcessPool& pool() const noexcept { return pool_; }

@@ -53,8 +53,8 @@ class FrameReader {
   void add(std::span<const std::byte> bytes) {
     arrived_.insert(arrived_.end(), bytes.begin(), bytes.end());
   }
-  /// The next frame, if all of it has arrived. @throws BrokenFrame when the bytes are no frame; then
-  /// the stream cannot be used any more.
+  /// The next frame, if all of it has arrived. @throws BrokenFrame when the bytes are no frame;
+  /// then the stream cannot be used any more.
   std::optional<Frame> next();
 
  private:
@@ -76,8 +76,8 @@ class FieldWriter {
   std::vector<std::byte> out_;
 };
 
-/// Reads the fields in the order in which they were written. @throws BrokenFrame if a field is missing.
-/// The spans it returns are parts of the payload.
+/// Reads the fields in the order in which they were written. @throws BrokenFrame if a field is
+/// missing. The spans it returns are parts of the payload.
 class FieldReader {
  public:
   explicit FieldReader(std::span<const std::byte> payload) : rest_(payload) {}

@@ -263,7 +263,8 @@ void ProcessPool::take_answers(Process& process) {
   }
 }
 
-/// Ends the process and deals with its requests. `why`: what it did wrong; empty: how it ended says so.
+/// Ends the process and deals with its requests. `why`: what it did wrong; empty: how it ended says
+/// so.
 void ProcessPool::lose(Process& process, const std::string& why, bool at_once) {
   process.gone = true;
   const std::string how =

@@ -35,9 +35,10 @@ struct PoolOptions {
   std::uint64_t resident_limit = std::uint64_t{2} << 30;
 };
 
-/// Safe to use from several threads. Processes start when they are needed. A thread of the pool starts
-/// all of them: Linux kills them when the thread that started them ends, not when the process does.
-/// The destructor ends the processes. It must not be called while a `run` is in progress.
+/// Safe to use from several threads. Processes start when they are needed. A thread of the pool
+/// starts all of them: Linux kills them when the thread that started them ends, not when the
+/// process does. The destructor ends the processes. It must not be called while a `run` is in
+/// progress.
 class ProcessPool {
  public:
   explicit ProcessPool(PoolOptions options);
@@ -56,8 +57,8 @@ class ProcessPool {
   };
   using Outcome = std::variant<Answer, Lost, Unusable>;
 
-  /// Waits for the answer. When a process ends early, each of its requests is sent to a process once
-  /// more, this time alone: only the request that ends this process, too, is lost.
+  /// Waits for the answer. When a process ends early, each of its requests is sent to a process
+  /// once more, this time alone: only the request that ends this process, too, is lost.
   Outcome run(std::vector<std::byte> request);
 
   /// The ids of the processes that exist now.

@@ -25,9 +25,9 @@ constexpr int kChannel = 0;
 constexpr int kNotForUse = 64, kBadMessage = 65;  // exit codes
 constexpr std::uint64_t kMostThreads = 256;
 
-/// A crash of this process is an ordinary outcome for its parent, so it leaves no core file. The signal
-/// ends this process with its parent where the end of the channel does not: a fork of the parent may
-/// still have the channel open.
+/// A crash of this process is an ordinary outcome for its parent, so it leaves no core file. The
+/// signal ends this process with its parent where the end of the channel does not: a fork of the
+/// parent may still have the channel open.
 bool tie_to(long parent) {
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);

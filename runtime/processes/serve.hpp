@@ -16,8 +16,8 @@ struct Service {
 };
 
 /// Answers the requests of the parent process on descriptor 0. When the parent ends or closes the
-/// channel, this process ends at once, also in the middle of a request. Returns only if no ChildProcess
-/// has started this process: the exit code.
+/// channel, this process ends at once, also in the middle of a request. Returns only if no
+/// ChildProcess has started this process: the exit code.
 int serve(int argument_count, char** arguments, const Service& service);
 
 }  // namespace kiln::runtime

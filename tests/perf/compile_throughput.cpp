@@ -29,8 +29,8 @@ struct Instance {
   Values config;
 };
 
-/// As many of each kernel, spread evenly over what its space allows, in an order that mixes them, so
-/// that any beginning of the list is a fair sample of it.
+/// As many of each kernel, spread evenly over what its space allows, in an order that mixes them,
+/// so that any beginning of the list is a fair sample of it.
 std::vector<Instance> some_instances(const Target& target, std::size_t count) {
   const std::pair<KernelDefinition, Values> problems[] = {
       {kiln::shipped_kernels().make("vector_add", "f32"), {1 << 20}},

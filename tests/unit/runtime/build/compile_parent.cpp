@@ -1,5 +1,5 @@
 // A program that compiles in processes until it is killed: prints their ids, then stays.
-//   compile_parent [fork]   with a fork of it that keeps its descriptors, which prints its own id, too
+//   compile_parent [fork]   also forks; the fork keeps its descriptors, and its id is printed first
 #include <cstdio>
 
 #include <unistd.h>
