@@ -58,10 +58,12 @@ namespace {
 
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
   auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors);
-  return std::make_shared<detail::Engine>(std::move(options), device, [device](Target::Kind kind) {
-    auto own = device->compiler();
-    return own ? own : runtime::make_compiler(kind);
-  });
+  const auto make_compiler = runtime::compiler_maker(options.compile_processes);
+  return std::make_shared<detail::Engine>(std::move(options), device,
+                                          [device, make_compiler](Target::Kind kind) {
+                                            auto own = device->compiler();
+                                            return own ? own : make_compiler(kind);
+                                          });
 }
 
 }  // namespace

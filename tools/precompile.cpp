@@ -178,7 +178,7 @@ void add_precompile(CLI::App& app, Context& context) {
       ->required();
   precompile->add_option("--sign", request->key,
                          "PEM file of an Ed25519 private key; none: not signed");
-  precompile->add_option("--threads", request->threads, "0: one per hardware thread")
+  precompile->add_option("--threads", request->threads, "0: one per core that it may use")
       ->capture_default_str();
   precompile->add_flag("--json", context.json, "Print JSON");
   precompile->footer(

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <vector>
 
@@ -37,10 +38,11 @@ struct PrecompileOptions {
   /// into the bundle. A job without a record keeps all its configs.
   std::vector<std::filesystem::path> records{};
   std::filesystem::path private_key{};  ///< PEM, Ed25519: sign the bundle. Empty: unsigned
-  unsigned threads = 0;                 ///< 0: one per hardware thread
+  unsigned threads = 0;                 ///< 0: one per core that this process may use
   LogSink log{};
   std::stop_token stop{};  ///< ends early without a bundle; what was compiled is in the store
   std::function<void(std::size_t done, std::size_t total)> progress{};  ///< on the calling thread
+  std::optional<unsigned> processes{};  ///< as RuntimeOptions::compile_processes
 };
 
 struct PrecompileReport {

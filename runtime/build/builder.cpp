@@ -4,9 +4,9 @@
 #include <cctype>
 #include <chrono>
 #include <set>
-#include <thread>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/support/machine.hpp"
 #include "runtime/support/trace.hpp"
 
 namespace kiln::runtime {
@@ -30,7 +30,7 @@ Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler
     : store_(std::move(store)),
       make_compiler_(std::move(make_compiler)),
       log_(std::move(log)),
-      threads_(threads ? threads : std::max(1u, std::thread::hardware_concurrency())),
+      threads_(threads ? threads : usable_cores()),
       access_(access) {}
 
 codegen::Compiler& Builder::compiler(Target::Kind kind) {

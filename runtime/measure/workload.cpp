@@ -8,8 +8,8 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
-#include "runtime/device/host/available_memory.hpp"
 #include "runtime/measure/padding.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln {
 

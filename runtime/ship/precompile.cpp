@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -202,11 +203,12 @@ void check_compilers(runtime::Builder& builder, const std::vector<PrecompileJob>
 }
 
 /// The host's says only when it compiles that it cannot be opened: too late here.
-std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind) {
+std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind,
+                                                         std::optional<unsigned> processes) {
   if (kind == Target::Kind::host)
     if (const std::string problem = codegen::host_compiler_problem(); !problem.empty())
       throw EnvironmentError(problem);
-  return runtime::make_compiler(kind);
+  return runtime::compiler_maker(processes)(kind);
 }
 
 /// What became of an instance.
@@ -242,7 +244,10 @@ DeviceLimits limits_of(const Target& target) {
 
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
                             const std::filesystem::path& output, const PrecompileOptions& options) {
-  return runtime::precompile(jobs, output, options, make_working_compiler);
+  return runtime::precompile(jobs, output, options,
+                             [processes = options.processes](Target::Kind kind) {
+                               return make_working_compiler(kind, processes);
+                             });
 }
 
 PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,

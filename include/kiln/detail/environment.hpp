@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <unistd.h>
+
 namespace kiln::detail {
 
 struct VariableEntry {
@@ -40,6 +42,10 @@ inline constexpr VariableEntry kVariables[] = {
      "the folder of Clang 19's own headers, for the host compiler",
      "the folder of the LLVM that Kiln was built with, else the usual places",
      "a host kernel is compiled"},
+    {"KILN_COMPILE_PROCESSES", VariableEntry::Of::kiln,
+     "the number of processes that compile, 0 to 256; with 0 the program compiles in its own "
+     "process",
+     "one per two cores; 0 with two cores or fewer", "the first kernel is compiled"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},
@@ -147,5 +153,8 @@ inline std::string_view environment(Variable variable) {
   const char* value = std::getenv(variable.name());
   return value ? value : "";
 }
+
+/// All variables, for a program that is started. Valid until the environment changes.
+inline char** whole_environment() { return ::environ; }
 
 }  // namespace kiln::detail

@@ -12,9 +12,9 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/guarded_memory.hpp"
-#include "runtime/device/host/available_memory.hpp"
 #include "runtime/device/host/cluster_scheduler.hpp"
 #include "runtime/device/host/warp_lanes.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
 namespace {

@@ -13,9 +13,9 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/host_tensor_map.hpp"
 #include "kiln/error.hpp"
-#include "runtime/device/host/available_memory.hpp"
 #include "runtime/device/host/host_module.hpp"
 #include "runtime/device/host_memory_device.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
 
