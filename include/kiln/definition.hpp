@@ -109,6 +109,12 @@ struct KernelDefinition {
   std::function<std::vector<Values>(std::span<const std::int64_t> problem, const DeviceLimits&)>
       configs;
 
+  /// Devices on which the config that `cost` likes best runs before anything was measured for a
+  /// problem, in place of the default: those where that has been shown to be faster. Pure, so that
+  /// ranks with like devices find the same. The default still runs where that config's binary is
+  /// missing or does not work. Empty: none.
+  std::function<bool(const DeviceLimits&)> untuned_by_cost;
+
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
   /// Arguments that are fields of the problem: each launch is checked for that.
   std::vector<ArgumentIsField> relations;

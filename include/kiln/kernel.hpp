@@ -84,6 +84,7 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::function<double(const Problem&)> bytes{};  ///< least bytes moved for a problem
   /// As KernelDefinition::cost.
   std::function<double(const Config&, const Problem&, const DeviceLimits&)> cost{};
+  bool (*untuned_by_cost)(const DeviceLimits&) = nullptr;  ///< as KernelDefinition has it
 
   /// @throws UserError as KernelDefinition::validate and Space::dynamic do.
   KernelDefinition definition() const;
@@ -158,6 +159,7 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       return f(from_values<Problem>(p), typed(got), typed(expected));
     };
   d.data_version = data_version;
+  if (untuned_by_cost) d.untuned_by_cost = untuned_by_cost;
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
   if (cost)

@@ -13,6 +13,7 @@
 #include "runtime/serve/launch_checks.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/together/measuring_together.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
@@ -236,8 +237,28 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   Problems::StandIn default_meanwhile(std::span<const std::int64_t> problem) {
-    return problems_.stand_in(problem, Standing::meanwhile,
-                              [&] { return load(problem, default_config()); });
+    return problems_.stand_in(problem, Standing::meanwhile, [&] { return load_untuned(problem); });
+  }
+
+  /// The cost model's choice where the kernel trusts it, else the default, which also runs where
+  /// that choice is missing or does not work.
+  Problems::Loaded load_untuned(std::span<const std::int64_t> problem) {
+    if (chosen_) return load(problem, default_config());
+    const auto& device = engine_->device()->info();
+    const Values config = runtime::untuned_config(definition_, problem, device);
+    if (config != default_config()) {
+      try {
+        Problems::Loaded made = load(problem, config);
+        if (std::holds_alternative<Launchable>(made)) return made;
+      } catch (const runtime::WrongSymbol&) {
+        throw;
+      } catch (const Error& error) {
+        engine_->log(LogLevel::warning,
+                     format("{} {}: the untuned config cannot be used, so the default runs: {}",
+                            definition_.name, definition_.describe_problem(problem), error.what()));
+      }
+    }
+    return load(problem, default_config());
   }
 
   /// The winner on record; nothing where it cannot be used.
@@ -262,7 +283,7 @@ class KernelHandle final : public detail::HandleCore {
         auto winner = load_winner(problem, *known);
         if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
       }
-    return load(problem, default_config());
+    return load_untuned(problem);
   }
 
   /// Makes a problem ready; one thread at a time does this for a problem.
@@ -294,7 +315,7 @@ class KernelHandle final : public detail::HandleCore {
         engine_->warn_of(definition_, problem, std::get<Missing>(*winner),
                          "the winner is missing, the default is used");
     }
-    if (untuned) return load_or_warn(problem, default_config());
+    if (untuned) return ready_or_warn(problem, load_untuned(problem));
     runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, true, {true, known});
     const Candidate& winner = tuned.result.winner();
     // The budget went in waiting: the default runs, and a later launch asks again.
@@ -306,7 +327,10 @@ class KernelHandle final : public detail::HandleCore {
 
   /// Launches fail from now on if this config's binary is missing; a warning says so.
   Problems::Made load_or_warn(std::span<const std::int64_t> problem, const Values& config) {
-    auto made = load(problem, config);
+    return ready_or_warn(problem, load(problem, config));
+  }
+
+  Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Problems::Loaded made) {
     if (auto* ready = std::get_if<Launchable>(&made)) return std::move(*ready);
     Missing& missing = std::get<Missing>(made);
     engine_->warn_of(definition_, problem, missing, "nothing can be launched");

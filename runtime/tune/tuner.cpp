@@ -12,6 +12,7 @@
 #include "runtime/search/strategy.hpp"
 #include "runtime/support/infinity.hpp"
 #include "runtime/support/time_limit.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/measuring_lane.hpp"
@@ -33,32 +34,7 @@ constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
 /// seconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 constexpr std::size_t kMaxWarnings = 5;
-constexpr double kFinalsShare = 0.15;    ///< of a time limit, kept for the final
-constexpr std::size_t kModelled = 2048;  ///< configs that the cost model is asked about at first
-
-/// What the cost model likes best among some configs; empty when it likes none.
-Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed) {
-  std::vector<Point> points;
-  if (const auto all = space.enumerate(); !all.empty()) {
-    const std::size_t step = (all.size() + kModelled - 1) / kModelled;
-    for (std::size_t i = 0; i < all.size(); i += step) points.push_back(all[i]);
-  } else {
-    Random random(seed);
-    for (std::size_t i = 0; i < kModelled / 8; ++i)
-      if (auto point = space.sample(random)) points.push_back(std::move(*point));
-  }
-  Values best;
-  double least = kInfinity;
-  for (const Point& point : points) {
-    Values config = space.values(point);
-    const double seconds = model.seconds(config);
-    if (seconds < least) {
-      least = seconds;
-      best = std::move(config);
-    }
-  }
-  return best;
-}
+constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
 
 /// Leaves out the candidates that were planned, but not reached.
 void drop_untried(TuneResult& result) {

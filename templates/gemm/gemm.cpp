@@ -292,7 +292,9 @@ GemmKernel<T> gemm_kernel() {
                    static_cast<double>(sizeof(T));
           },
       .cost = [](const Gemm& c, const GemmProblem& p,
-                 const DeviceLimits& d) { return gemm_cost(c, p, sizeof(T), registers(c), d); }};
+                 const DeviceLimits& d) { return gemm_cost(c, p, sizeof(T), registers(c), d); },
+      .untuned_by_cost =
+          [](const DeviceLimits& d) { return sizeof(T) == 2 && d.compute_capability == 90; }};
 }
 
 template GemmKernel<float> gemm_kernel();
