@@ -193,8 +193,11 @@ bool ProcessPool::assign(Job& job) {
     }
   }
   put_frame(best->to_send, FrameKind::request, job.id, job.request);
-  job.limit = TimeLimit(options_.limit, Clock::now());
-  if (best->greeted) best->limit = {};
+  job.limit = {};
+  if (best->greeted) {
+    best->limit = {};
+    job.limit = TimeLimit(options_.limit, Clock::now());
+  }
   best->jobs.push_back(&job);
   return true;
 }
@@ -246,6 +249,7 @@ void ProcessPool::take_answers(Process& process) {
       }
       process.greeted = has_been_used_ = true;
       process.limit = {};
+      for (Job* job : process.jobs) job->limit = TimeLimit(options_.limit, Clock::now());
       continue;
     }
     const auto job = std::find_if(process.jobs.begin(), process.jobs.end(),
