@@ -17,7 +17,7 @@
 // "One thread" means that a function acts once for each thread that calls it.
 #pragma once
 
-#include "hopper/barrier.cuh"
-#include "hopper/copy.cuh"
-#include "hopper/matrices.cuh"
-#include "hopper/multiply.cuh"
+#include "kiln/hopper/barrier.cuh"
+#include "kiln/hopper/copy.cuh"
+#include "kiln/hopper/matrices.cuh"
+#include "kiln/hopper/multiply.cuh"
