@@ -18,10 +18,10 @@
 #pragma once
 
 #ifdef KILN_HOST_TARGET
-#include "hopper/host.cuh"
+#include "kiln/hopper/host.cuh"
 #else
-#include "hopper/barrier.cuh"
-#include "hopper/copy.cuh"
-#include "hopper/matrices.cuh"
-#include "hopper/multiply.cuh"
+#include "kiln/hopper/barrier.cuh"
+#include "kiln/hopper/copy.cuh"
+#include "kiln/hopper/matrices.cuh"
+#include "kiln/hopper/multiply.cuh"
 #endif

@@ -16,9 +16,8 @@ namespace {
 /// Of the data that a reference on the device is tried with.
 constexpr std::uint64_t kSmallSeed = 1;
 
-/// @param code what is launched: the kernel, or its reference
-Trial trial_on(const DrawsBench& bench, const KernelDefinition& code, const Values& config,
-               const detail::LaunchPlan& plan, const Build& build) {
+Trial trial_on(const DrawsBench& bench, const Values& config, const detail::LaunchPlan& plan,
+               const Build& build) {
   Trial trial{.code = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome),
               .launch = plan.launch,
               .maps = plan.maps,
@@ -107,7 +106,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
   };
   const auto right_for_small = [&]() -> std::string {
     DrawsBench bench(kernel_, small, device_, kSmallSeed);
-    auto loaded = bench.load(trial_on(bench, code, config, planned(small), build));
+    auto loaded = bench.load(trial_on(bench, config, planned(small), build));
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
     try {
       return bench.verify(*std::get<std::shared_ptr<Rig>>(loaded)).why;
@@ -120,7 +119,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
   const Key key = record_key(kernel_, small, device_->info(), build.key.digest);
   std::string why = references_->verdict(key.digest, right_for_small);
   if (!why.empty()) return format("{}, for {}: {}", name, kernel_.describe_problem(small), why);
-  why = bench_->trust(trial_on(*bench_, code, config, planned(problem_), build));
+  why = bench_->trust(trial_on(*bench_, config, planned(problem_), build));
   return why.empty() ? why : format("{}: {}", name, why);
 }
 
@@ -134,7 +133,7 @@ Trial KernelMaker::trial(const Values& config, const Build& build) {
     throw InternalError(format("kernel {} with {}: a trial needs a binary, and nothing was built",
                                kernel_.name, kernel_.space.describe(config)));
   bench();
-  return trial_on(*bench_, kernel_, config, plan(config), build);
+  return trial_on(*bench_, config, plan(config), build);
 }
 
 std::shared_ptr<Module> KernelMaker::module_of(const Rig& rig) {

@@ -5,38 +5,15 @@
 // once the products are done arrive at `empty` of each block that copies to theirs.
 #pragma once
 
-#include "../device/elements.cuh"
 #include "gemm_epilogue.cuh"
-#include "gemm_tma.hpp"
+#include "gemm_tma_parts.cuh"
 #include "kiln/hopper.cuh"
 
 namespace kiln::templates {
 
-__device__ __forceinline__ unsigned pack_pair(float first, float second, __half) {
-  const __half2 pair = __floats2half2_rn(first, second);
-  return *reinterpret_cast<const unsigned*>(&pair);
-}
-__device__ __forceinline__ unsigned pack_pair(float first, float second, __nv_bfloat16) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-  return *reinterpret_cast<const unsigned*>(&pair);
-}
-
-/// Where TMA puts the 16 bytes `unit` of a row of kSpan bytes (its swizzle) in a box.
-template <int kSpan>
-__device__ __forceinline__ int swizzled(int row, int unit) {
-  const int place = row * kSpan + unit * 16;
-  return place ^ ((place >> 7 & (kSpan / 16 - 1)) << 4);
-}
-
 template <GemmTma c, class T, class Epilogue, hopper::Lies rows_lie, hopper::Lies columns_lie>
 struct GemmTmaBody {
-  static_assert(sizeof(T) == 2, "T: __half or __nv_bfloat16");
-  static_assert(c.fits(), "tiles, warpgroups and clusters fit each other: see GemmTma::fits()");
-
-  static_assert(rows_lie == hopper::Lies::along_k || c.copied_m() % 64 == 0,
-                "rows that lie across k are copied 64 at a time");
-  static_assert(columns_lie == hopper::Lies::along_k || c.copied_n() % 64 == 0,
-                "columns that lie across k are copied 64 at a time");
+  static_assert(kGemmTmaFits<c, T, rows_lie, columns_lie>);
 
   static constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;
   static constexpr int kColumnTiles = c.block_n / 8, kRowTiles = c.row_tiles();
@@ -118,8 +95,7 @@ struct GemmTmaBody {
   }
 
   /// One thread sees to it that the first tile's first slices are in the L2 cache.
-  __device__ __forceinline__ void prefetch(unsigned first) const {
-    const Place at = place(first);
+  __device__ __forceinline__ void prefetch(Place at) const {
     for (int slice = 0; slice < min(slices, c.stages); ++slice) {
       for_row_boxes(at, slice, [&](int, int x, int y) { hopper::prefetch_tile(rows_map, x, y); });
       for_column_boxes(at, slice,
@@ -128,7 +104,7 @@ struct GemmTmaBody {
   }
 
   /// One thread of the block copies all tiles' slices.
-  __device__ __forceinline__ void copy(unsigned first, unsigned tiles, unsigned step) {
+  __device__ __forceinline__ void copy(Place at, unsigned first, unsigned tiles, unsigned step) {
     unsigned row_blocks = 0, column_blocks = 0;
     for (int i = 0; i < c.cluster_n; ++i) row_blocks |= 1u << (rank_m + i * c.cluster_m);
     for (int i = 0; i < c.cluster_m; ++i) column_blocks |= 1u << (rank_n * c.cluster_m + i);
@@ -136,7 +112,7 @@ struct GemmTmaBody {
     Stage stage{0, 0};
 #pragma unroll 1
     for (unsigned tile = first; tile < tiles; tile += step) {
-      const Place at = place(tile);
+      if (tile != first) at = place(tile);
 #pragma unroll 1
       for (int slice = 0; slice < slices; ++slice) {
         hopper::Barrier& barrier = full[stage.index];
@@ -375,7 +351,7 @@ struct GemmTmaBody {
 };
 
 /// The body of a kernel with c.threads() threads in clusters of c.cluster() blocks and
-/// c.shared_bytes() bytes of dynamic shared memory. Maps: see gemm_tma_maps.hpp.
+/// c.shared_bytes() bytes of dynamic shared memory. Maps: gemm_tma.hpp.
 template <GemmTma c, class T, class Epilogue, hopper::Lies a_lies, hopper::Lies b_lies>
 __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma, T*>& out,
                                               const hopper::TensorMap& a,
@@ -414,18 +390,19 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
     body.empty[threadIdx.x].init(Body::kTileThreads * (c.cluster_m + c.cluster_n - 1));
     hopper::publish_barriers();
   }
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 32) {
     hopper::prefetch_map(a);
     hopper::prefetch_map(b);
     if constexpr (c.store_tma) hopper::prefetch_map(out);
   }
+  const unsigned first = blockIdx.x / c.cluster();
+  const auto start = body.place(first);  // before the barrier, which takes its time anyway
   if constexpr (c.cluster() > 1)
     hopper::cluster_meet();
   else
     __syncthreads();
-  const unsigned first = blockIdx.x / c.cluster();
   if constexpr (c.programmatic) {
-    if (threadIdx.x == 0) body.prefetch(first);
+    if (threadIdx.x == 0) body.prefetch(start);
     hopper::wait_for_previous();
     hopper::let_next_start();
   }
@@ -438,7 +415,7 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
   if (warpgroup == 0) {
     if constexpr (c.consumers > 1) hopper::fewer_registers<kFewer>();
     if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0 && hopper::elect()) {
-      body.copy(first, tiles, step);
+      body.copy(start, first, tiles, step);
     }
     __syncwarp();
     if constexpr (c.split_k > 1) {
@@ -470,7 +447,7 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       hopper::cluster_meet();  // all have multiplied what the sums overwrite
       body.send_sums(sums);
       hopper::cluster_sync();
-      body.add_and_store(body.place(first));
+      body.add_and_store(start);
     } else {
 #pragma unroll 1
       for (unsigned tile = first; tile < tiles; tile += step) {

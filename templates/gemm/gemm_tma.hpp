@@ -3,6 +3,14 @@
 // "Rows" and "columns" are those of the product that the tensor cores compute: rows are along m and
 // columns along n, or, with `swap`, rows are along n and columns along m, for products with few rows.
 //
+// Operands come through tensor maps of T with a swizzle of 128 bytes and an L2 promotion of 256 bytes;
+// R x C is a box's contiguous elements x the others.
+//   A: [m][k], box 64 x copied_m(), or with `swap` 64 x copied_n(); [k][m]: box 64 x block_k
+//   B: [n][k], box 64 x copied_n(), or with `swap` 64 x copied_m(); [k][n]: box 64 x block_k
+//   C: [m][n], with store_tma: box store_columns() x 16, or with `swap` 16 x block_n; swizzle
+//      store_span() bytes, no promotion. Else a pointer.
+// So rows of A, B and C are multiples of 16 bytes, and m, n and k are otherwise arbitrary.
+//
 // One warpgroup (four warps) of a block copies, `consumers` of them multiply. cooperative: they share
 // the rows of one tile. pingpong: each has tiles of its own, and stores one while another multiplies.
 #pragma once
@@ -44,7 +52,8 @@ struct GemmTma {
 
   constexpr int stage_bytes() const { return (block_m + block_n) * block_k * kElement; }
   /// Columns of a box of the result and their bytes, the swizzle's span. With swap a box has 16
-  /// elements along n.
+  /// elements along n and 32 bytes.
+  constexpr int store_span() const { return store_columns() * kElement; }
   constexpr int store_columns() const {
     return swap || block_n % 32 != 0 ? 16 : block_n % 64 != 0 ? 32 : 64;
   }
@@ -98,7 +107,16 @@ struct GemmTma {
   constexpr unsigned tiles_n(int m, int n) const {
     return tiles(swap ? m : n, block_n * cluster_n);
   }
-  /// Blocks, of which `resident_clusters` clusters run at the same time.
+  /// Blocks that share a multiprocessor of that much shared memory (bytes), as far as known
+  /// without the compiler: with one consumer a thread has about 48 registers beside its sums.
+  constexpr int per_multiprocessor(int shared_per_multiprocessor) const {
+    if (consumers > 1) return 1;
+    const int by_shared = shared_per_multiprocessor / (static_cast<int>(shared_bytes()) + 1024);
+    const int by_registers = 65536 / (threads() * (sums() + 48));
+    const int blocks = by_shared < by_registers ? by_shared : by_registers;
+    return blocks < 1 ? 1 : blocks;
+  }
+  /// Blocks, of which those of `resident_clusters` clusters run at the same time.
   constexpr unsigned grid(int m, int n, int resident_clusters) const {
     const unsigned long long clusters = 1ull * tiles_m(m, n) * tiles_n(m, n);
     const unsigned long long used =

@@ -24,7 +24,7 @@ def compare(include, templates):
     failures = [f"{name} is needed, but not installed" for name, path in needed.items() if not path]
     failures += [f"{name} is installed, but no header that users include needs it" for name in installed - needed.keys()]
     direct = set(includes(include / "kiln/kiln.hpp"))
-    named = {name for name in installed if name.count("/") == 1} - {"kiln/kiln.hpp", "kiln/cli.hpp"}
+    named = {name for name in installed if name.count("/") == 1 and name.endswith(".hpp")} - {"kiln/kiln.hpp", "kiln/cli.hpp"}
     failures += [f"kiln/kiln.hpp does not include {name}" for name in named - direct]
     failures += [f"kiln/kiln.hpp includes {name}" for name in direct - named]
     return len(installed), sorted(failures)

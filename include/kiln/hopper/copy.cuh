@@ -1,7 +1,7 @@
 // Part of kiln/hopper.cuh: tensor maps and TMA copies.
 #pragma once
 
-#include "barrier.cuh"
+#include "kiln/hopper/barrier.cuh"
 
 namespace kiln::hopper {
 

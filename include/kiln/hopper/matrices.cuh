@@ -1,7 +1,7 @@
 // Part of kiln/hopper.cuh: 8x8 matrices of 2-byte elements between registers and shared memory.
 #pragma once
 
-#include "barrier.cuh"
+#include "kiln/hopper/barrier.cuh"
 
 namespace kiln::hopper {
 

@@ -2,8 +2,8 @@
 // first a multiple of four), with operands in shared memory and sums in registers.
 #pragma once
 
-#include "barrier.cuh"
-#include "wgmma.cuh"
+#include "kiln/hopper/barrier.cuh"
+#include "kiln/hopper/wgmma.cuh"
 
 namespace kiln::hopper {
 

@@ -1,0 +1,94 @@
+#include "templates/gemm/gemm_tma_cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kiln::templates {
+
+namespace {
+
+constexpr double kMegabytesPerMicrosecond = 4.05;  // of device memory
+
+/// Megabytes that must be moved at least once.
+double traffic(const GemmProblem& p) {
+  return (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) * 2e-6;
+}
+
+/// How much longer memory takes when `kilobytes` of the large operand are on their way to each
+/// multiprocessor, of `needed`.
+double starved(double kilobytes, double needed, double weight) {
+  return 1 + weight * std::max(0.0, needed / kilobytes - 1);
+}
+
+}  // namespace
+
+// Microseconds. Blocks come in rounds of as many as are resident; those that share a multiprocessor
+// share its tensor cores. The larger of that and of memory counts, and a little of the other.
+double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, const DeviceLimits& d) {
+  if (!c.fits() || c.shared_bytes() > static_cast<unsigned>(d.shared_per_block_optin))
+    return std::numeric_limits<double>::infinity();
+  const bool pingpong = c.schedule == GemmSchedule::pingpong;
+  const double multiprocessors = std::max(1, d.multiprocessors);
+  const int resident = c.per_multiprocessor(d.shared_per_multiprocessor);
+  const double tiles = 1.0 * c.tiles_m(p.m, p.n) * c.tiles_n(p.m, p.n) * c.cluster_m * c.cluster_n;
+  const double blocks = tiles * c.split_k;
+  // Clusters of three and four find fewer places.
+  const double places = c.split_k > 2 ? 0.9 * multiprocessors : multiprocessors;
+  const double slots = places * (c.cluster_m * c.cluster_n > 1 ? 1 : resident);
+  const double rounds = std::ceil(blocks / slots);
+  const double in_last = std::ceil((blocks - (rounds - 1) * slots) / multiprocessors);
+
+  // Clocks for 64 k: products, of which few columns are bound by reading rows, or copies.
+  const double products =
+      c.block_m / 16.0 * std::max(c.block_n / 2.0, 23 + c.block_n / 4.0) / (pingpong ? 0.89 : 0.95);
+  const double copies = (1.0 * c.block_m / c.cluster_n + 1.0 * c.block_n / c.cluster_m) * 128 / 66;
+  const double slice = std::max(products, copies) / 1550;
+  const double depth = c.block_k / 64.0;
+  const double slices = std::ceil(1.0 * c.tiles(p.k, c.block_k) / c.split_k) * depth;
+  const double latency = 1.04 / (c.stages * depth);
+  const auto round = [&](double together) { return slices * std::max(slice * together, latency); };
+
+  const double store = c.block_m * c.block_n * 2 / 64e3, alone = 3.05 * store;
+  const double overlapped = pingpong ? 0.64 * store : alone;
+  const double start = c.persistent ? 0.38 : 4.1;  // of another tile
+  const double last = pingpong && rounds > 1 ? overlapped : alone;
+  const double computing =
+      (rounds - 1) * (round(resident) + overlapped + start) + round(in_last) + last;
+
+  const double in_flight = std::min(blocks, slots) / multiprocessors * c.stages * depth *
+                           (c.swap ? c.block_m : c.block_n) * 0.128;
+  const double memory =
+      (traffic(p) / kMegabytesPerMicrosecond + 1.8) * starved(in_flight, 49, 0.29);
+
+  double time = 1.07 + std::max(computing, memory) + 0.084 * std::min(computing, memory);
+  if (c.split_k > 1) time += 1.83 + c.block_m * c.block_n / 9000.0;
+  if (c.cluster_m * c.cluster_n > 1) time += 0.54;
+  time += 0.01 * (c.consumers - 1);
+  return time * 1e-6;
+}
+
+// The same, with rounds of blocks that wait for memory at every step.
+double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, const DeviceLimits& d) {
+  if (p.m > c.rows()) return std::numeric_limits<double>::infinity();
+  const double multiprocessors = std::max(1, d.multiprocessors);
+  const double blocks = c.grid(p.n);
+  const int step = c.unroll * c.tiles_n;
+  const int registers = 44 + 8 * step + 4 * c.tiles_m * (c.unroll + c.tiles_n);
+  const int resident = std::max(
+      1,
+      std::min({d.registers_per_multiprocessor / (registers * c.threads()),
+                d.max_threads_per_multiprocessor / c.threads(), d.max_blocks_per_multiprocessor}));
+  const double rounds = blocks / (multiprocessors * resident), full = std::ceil(rounds);
+  const double steps = std::ceil(1.0 * p.k / (GemmSmallM::kSlice * c.unroll * c.warps));
+  const double alone = steps * 0.62 * (0.63 + 0.37 * step / 4) + 0.32;
+
+  const double in_flight = std::min(blocks / multiprocessors, 1.0 * resident) * c.warps * step;
+  const double memory = traffic(p) / kMegabytesPerMicrosecond * starved(in_flight, 22, 0.32);
+  const double wide = 1 + 0.06 * (c.tiles_n + c.tiles_m - 2);  // few blocks, many registers
+  const double time = 2.95 + std::max(memory * wide, full * alone) +
+                      0.47 * (full - rounds) / full * alone + 0.09 * full;
+  return (time - (c.programmatic ? 0.92 : 0)) * 1e-6;
+}
+
+}  // namespace kiln::templates

@@ -1,0 +1,16 @@
+// Guesses at the times of the GEMMs for Hopper, fitted to an H200: gemm_tma.hpp, gemm_small_m.hpp.
+#pragma once
+
+#include "kiln/device.hpp"
+#include "templates/gemm/gemm.hpp"
+#include "templates/gemm/gemm_small_m.hpp"
+#include "templates/gemm/gemm_tma.hpp"
+
+namespace kiln::templates {
+
+/// Seconds from launch to launch with cold caches, elements of two bytes. Both are on one scale, so
+/// that they may be compared with each other. Infinite for what cannot run.
+double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, const DeviceLimits& d);
+double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, const DeviceLimits& d);
+
+}  // namespace kiln::templates
