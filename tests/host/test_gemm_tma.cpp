@@ -9,7 +9,12 @@ namespace {
 using kiln::templates::GemmSchedule;
 using kiln::templates::GemmTma;
 
-std::string entry_of(const GemmTma& c) {
+/// How the arrays lie: [rows][k], or across, [k][rows].
+struct Across {
+  bool a = false, b = false;
+};
+
+std::string entry_of(const GemmTma& c, Across across) {
   const auto flag = [](bool b) { return std::string(b ? "true" : "false"); };
   std::string text = "kiln::templates::gemm_tma<kiln::templates::GemmTma{kiln::templates::";
   text +=
@@ -19,11 +24,23 @@ std::string entry_of(const GemmTma& c) {
     text += ", " + std::to_string(value);
   for (bool value : {c.along_n, c.persistent, c.swap, c.store_tma, c.programmatic})
     text += ", " + flag(value);
-  return text + "}, __nv_bfloat16>";
+  const auto lies = [](bool is_across) {
+    return std::string(", kiln::hopper::Lies::") + (is_across ? "across" : "along_k");
+  };
+  return text + "}, __nv_bfloat16, kiln::templates::StoreSum" + lies(across.a) + lies(across.b) +
+         ">";
 }
 
-void check_product(const Kernel& kernel, const GemmTma& c, int m, int n, int k) {
-  CAPTURE(entry_of(c), m, n, k);
+std::vector<std::uint16_t> transposed(const std::vector<std::uint16_t>& values, std::size_t rows) {
+  const std::size_t columns = values.size() / rows;
+  std::vector<std::uint16_t> result(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    result[i % columns * rows + i / columns] = values[i];
+  return result;
+}
+
+void check_product(const Kernel& kernel, const GemmTma& c, Across across, int m, int n, int k) {
+  CAPTURE(entry_of(c, across), m, n, k);
   const auto a = random_bf16(std::size_t(m) * k, 3), b = random_bf16(std::size_t(n) * k, 4);
   std::vector<std::uint16_t> out(std::size_t(m) * n, 0xffff);
   const auto map = [](const void* array, int columns, int rows, int box_columns, int box_rows,
@@ -31,8 +48,14 @@ void check_product(const Kernel& kernel, const GemmTma& c, int m, int n, int k) 
     return tensor_map(array, HostElement::bf16, {std::uint64_t(columns), std::uint64_t(rows)},
                       {unsigned(box_columns), unsigned(box_rows)}, unsigned(swizzle));
   };
-  const HostTensorMap map_a = map(a.data(), k, m, 64, c.swap ? c.copied_n() : c.copied_m(), 128);
-  const HostTensorMap map_b = map(b.data(), k, n, 64, c.swap ? c.copied_m() : c.copied_n(), 128);
+  const auto operand = [&](const std::vector<std::uint16_t>& array, bool is_across, int rows,
+                           int copied) {
+    return is_across ? map(array.data(), rows, k, 64, c.block_k, 128)
+                     : map(array.data(), k, rows, 64, copied, 128);
+  };
+  const auto in_a = across.a ? transposed(a, m) : a, in_b = across.b ? transposed(b, n) : b;
+  const HostTensorMap map_a = operand(in_a, across.a, m, c.swap ? c.copied_n() : c.copied_m());
+  const HostTensorMap map_b = operand(in_b, across.b, n, c.swap ? c.copied_m() : c.copied_n());
   const unsigned grid = c.grid(m, n, 3);
   const char nothing = 0;  // the epilogue
   const auto launch = [&](const auto& where) {
@@ -68,9 +91,14 @@ TEST_CASE("the GEMM for Hopper computes the product of the reference", "[host][g
            GemmTma{cooperative, 128, 32, 64, 2, 2, 2, 2, 1, 2, true, true, true, false, false},
        }) {
     REQUIRE(c.fits());
-    Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c));
-    check_product(kernel, c, 128, 64, 64);
-    check_product(kernel, c, 200, 136, 328);
-    check_product(kernel, c, 24, 8, 16);
+    for (const Across across : {Across{}, {true, false}, {false, true}, {true, true}}) {
+      // Rows and columns that lie across k are copied 64 at a time.
+      const bool rows = c.swap ? across.b : across.a, columns = c.swap ? across.a : across.b;
+      if ((rows && c.copied_m() % 64 != 0) || (columns && c.copied_n() % 64 != 0)) continue;
+      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, across));
+      check_product(kernel, c, across, 128, 64, 64);
+      check_product(kernel, c, across, 200, 136, 328);
+      check_product(kernel, c, across, 24, 8, 16);
+    }
   }
 }
