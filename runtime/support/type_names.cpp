@@ -4,7 +4,49 @@
 #include <map>
 #include <vector>
 
-namespace kiln::runtime {
+#include "kiln/types.hpp"
+
+namespace kiln {
+
+std::string to_string(DataType type) {
+  switch (type) {
+    case DataType::boolean:
+      return "bool";
+    case DataType::i8:
+      return "i8";
+    case DataType::u8:
+      return "u8";
+    case DataType::i16:
+      return "i16";
+    case DataType::u16:
+      return "u16";
+    case DataType::i32:
+      return "i32";
+    case DataType::u32:
+      return "u32";
+    case DataType::i64:
+      return "i64";
+    case DataType::u64:
+      return "u64";
+    case DataType::f16:
+      return "f16";
+    case DataType::bf16:
+      return "bf16";
+    case DataType::f32:
+      return "f32";
+    case DataType::f64:
+      return "f64";
+    case DataType::fp8_e4m3:
+      return "fp8_e4m3";
+    case DataType::fp8_e5m2:
+      return "fp8_e5m2";
+    case DataType::bytes:
+      break;
+  }
+  return "bytes";
+}
+
+namespace runtime {
 
 std::string canonical_type(const std::string& type) {
   std::vector<std::string> words;
@@ -60,4 +102,6 @@ std::optional<DataType> element_type(const std::string& canonical) {
   return known->second;
 }
 
-}  // namespace kiln::runtime
+}  // namespace runtime
+
+}  // namespace kiln

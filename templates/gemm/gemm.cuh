@@ -359,7 +359,8 @@ __global__ void __launch_bounds__(c.threads())
     gemm_small_m_body<c.small_m(), T, StoreSum>(out, a, b, m, n, k, StoreSum{});
 #ifndef KILN_HOST_TARGET
   } else {
-    gemm_tma_body<c.tma(), T, StoreSum>(out, a, b, m, n, k, StoreSum{});
+    gemm_tma_body<c.tma(), T, StoreSum, hopper::Lies::along_k, hopper::Lies::along_k>(
+        out, a, b, m, n, k, StoreSum{});
 #endif
   }
 }
