@@ -56,7 +56,8 @@ bool AtomicFile::commit() {
   if (failure_.code != 0) return false;
   if (fs_.sync(fd_.get()) != 0 && !unsupported(errno)) return fail("fsync", errno);
   int renamed = fs_.rename(directory_, temporary_.c_str(), name_.c_str());
-  // An empty directory may lie where the entry belongs; anything in it is not Kiln's to remove.
+  // An empty directory may lie where the entry belongs. A directory with anything in it is left
+  // alone.
   if (renamed != 0 && errno == EISDIR && ::unlinkat(directory_, name_.c_str(), AT_REMOVEDIR) == 0)
     renamed = fs_.rename(directory_, temporary_.c_str(), name_.c_str());
   if (renamed != 0) return fail("rename", errno);

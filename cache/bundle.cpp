@@ -13,7 +13,7 @@
 namespace kiln::cache {
 namespace {
 
-constexpr const char* kMakeAgain = "make the bundle again, or take it out of the roots";
+constexpr const char* kMakeAgain = "make the bundle again, or remove it from the roots";
 
 /// Keeps a file's bytes mapped for as long as this exists.
 class Map {
@@ -85,8 +85,8 @@ std::variant<std::unique_ptr<Bundle>, Failure> Bundle::open(
   if (!public_key.empty()) {
     const auto key = PublicKey::load(public_key);
     if (const auto* failure = std::get_if<Failure>(&key))
-      return Failure{"the public key that bundles must be signed for: " + failure->what,
-                     failure->advice, failure->code};
+      return Failure{"the public key that verifies bundles: " + failure->what, failure->advice,
+                     failure->code};
     if (auto failure = bundle->distrust(std::get<PublicKey>(key))) return *std::move(failure);
   }
   return bundle;
@@ -100,9 +100,9 @@ std::optional<Failure> Bundle::distrust(const PublicKey& key) const {
   if (header.key_id != key.id())
     return Failure{
         path + " is signed by " + short_hex(header.key_id) + ", not by " + short_hex(key.id()),
-        "get the bundle from who holds that key, or trust the other key"};
+        "get the bundle from the holder of the trusted key, or trust the key that signed it"};
   if (!key.verifies(impl_->reader.signed_bytes(), header.signature))
-    return Failure{path + " was changed after it was signed", "get it again from who signed it"};
+    return Failure{path + " was changed after it was signed", "get it again from its signer"};
   return std::nullopt;
 }
 

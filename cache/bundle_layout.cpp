@@ -14,7 +14,8 @@ constexpr std::size_t kSmallestField = 1 + 4 + 4;
 }  // namespace
 
 std::optional<BundleParts> BundleParts::of(const BundleHeader& header) {
-  // Every subtraction is from what is known to be at least as large; nothing is added unchecked.
+  // Nothing is added without a check. Every subtraction is from a number that is known to be at
+  // least as large.
   constexpr std::uint64_t kPerRow = BundleRow::kSize + BundlePortable::kSize;
   if (header.size < kRows) return std::nullopt;
   std::uint64_t left = header.size - kRows;
@@ -99,7 +100,7 @@ std::optional<std::string> decode(std::span<const std::byte> file, BundleHeader&
   WireReader in(body.subspan(kBundleMagic.size()));
   header.version = in.take<std::uint32_t>();
   if (header.version != kBundleVersion)
-    return "has format version " + std::to_string(header.version) + ", this Kiln reads " +
+    return "has format version " + std::to_string(header.version) + ", but this Kiln reads " +
            std::to_string(kBundleVersion);
   const auto reserved = in.take<std::uint32_t>();
   header.size = in.take<std::uint64_t>();
@@ -107,7 +108,7 @@ std::optional<std::string> decode(std::span<const std::byte> file, BundleHeader&
   header.records = in.take<std::uint64_t>();
   header.manifest_size = in.take<std::uint64_t>();
   header.keys_size = in.take<std::uint64_t>();
-  if ((reserved | in.take<std::uint64_t>()) != 0) return "has a header that cannot be right";
+  if ((reserved | in.take<std::uint64_t>()) != 0) return "has an inconsistent header";
   header.tables = in.take_array<32>();
   header.manifest = in.take_array<32>();
   header.key_id = in.take_array<32>();

@@ -80,7 +80,7 @@ constexpr std::uint64_t aligned(std::uint64_t offset) {
   return (offset + kBundleAlignment - 1) / kBundleAlignment * kBundleAlignment;
 }
 
-/// With the checksum over it.
+/// The bytes of the header, with the checksum over them.
 std::vector<std::byte> encode(const BundleHeader& header);
 void append(std::vector<std::byte>& out, const BundleBucket& bucket);
 void append(std::vector<std::byte>& out, const BundleRow& row);
@@ -91,7 +91,7 @@ std::vector<std::byte> encode_fields(const Key& key);
 /// Why `file` does not begin like a bundle that this Kiln reads; else `header` is filled in. The
 /// numbers in it are whole, but not yet known to make sense.
 std::optional<std::string> decode(std::span<const std::byte> file, BundleHeader& header);
-/// Of exactly kSize bytes.
+/// Exactly kSize bytes.
 BundleBucket decode_bucket(std::span<const std::byte, BundleBucket::kSize> bytes);
 BundleRow decode_row(std::span<const std::byte, BundleRow::kSize> bytes);
 BundlePortable decode_portable(std::span<const std::byte, BundlePortable::kSize> bytes);

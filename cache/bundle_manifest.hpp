@@ -30,7 +30,7 @@ class PartCounter {
 
 /// JSON text. What is not UTF-8 in names becomes U+FFFD.
 std::string encode_manifest(const std::string& made_by, const std::vector<BundleInfo::Part>& parts);
-/// With made_by, parts and the counts over them filled in. Never throws on account of `text`.
+/// Fills in made_by, the parts and the counts. Never throws because of what `text` holds.
 std::optional<BundleInfo> decode_manifest(std::string_view text);
 
 }  // namespace kiln::cache

@@ -37,10 +37,10 @@ std::variant<BundleReader, std::string> BundleReader::open(std::span<const std::
   BundleHeader header;
   if (auto why = decode(copy, header)) return *std::move(why);
   if (header.size != file.size())
-    return "has " + std::to_string(file.size()) + " bytes and should have " +
+    return "has " + std::to_string(file.size()) + " bytes but should have " +
            std::to_string(header.size);
   const auto parts = BundleParts::of(header);
-  if (!parts) return "has a header that cannot be right";
+  if (!parts) return "has an inconsistent header";
   const auto tables = file.subspan(kTables, BundleParts::kRows - kTables);
   BundleReader reader(file, header, *parts, {tables.begin(), tables.end()});
   if (sha256(reader.tables_) != header.tables || !reader.tables_make_sense())
@@ -212,7 +212,8 @@ bool BundleReader::zero(std::uint64_t begin, std::uint64_t end) const {
 
 void BundleReader::check_rows(Check& check, PartCounter& counter) const {
   const auto problem = [&](std::string text) { check.problems.push_back(std::move(text)); };
-  // The writer leaves one place for each part. After damage the place of the next is not known.
+  // The writer puts each part in exactly one possible place. After damage the place of the next
+  // part is unknown.
   std::uint64_t key_end = parts_.keys, payload_end = parts_.keys_end;
   bool known = true;
   Order order;
@@ -226,7 +227,7 @@ void BundleReader::check_rows(Check& check, PartCounter& counter) const {
     for (std::uint64_t i = rows->begin; i < rows->end; ++i) {
       const BundleRow next = row(i);
       if (first_byte(next.digest) != b || !within(next) || !order.advance(next)) {
-        problem("row " + std::to_string(i) + " of the index cannot be right");
+        problem("row " + std::to_string(i) + " of the index is inconsistent");
         known = false;
         continue;
       }
@@ -238,7 +239,7 @@ void BundleReader::check_rows(Check& check, PartCounter& counter) const {
       else if (known &&
                (next.key_offset != key_end || next.payload_offset != aligned(payload_end) ||
                 !zero(payload_end, next.payload_offset)))
-        problem(name_of(next) + ": the space before it is not empty");
+        problem(name_of(next) + ": the padding before it is not zero");
       if (fields) counter.add(static_cast<EntryKind>(next.kind), *fields);
       ++check.entries;
       key_end = order.key_end;
@@ -247,7 +248,7 @@ void BundleReader::check_rows(Check& check, PartCounter& counter) const {
     }
   }
   if (known && (key_end != parts_.keys_end || payload_end != header_.size))
-    problem("bytes belong to no entry");
+    problem("the file has bytes that belong to no entry");
 }
 
 void BundleReader::check_portables(Check& check) const {
@@ -277,12 +278,12 @@ BundleReader::Check BundleReader::check() const {
   if (!info) {
     check.problems.push_back("the manifest is damaged");
   } else if (check.problems.empty()) {
-    // Names that are not UTF-8 read back with U+FFFD: compare what was written.
+    // Names that are not UTF-8 read back with U+FFFD, so the manifest as written is compared.
     const auto bytes = file_.subspan(parts_.manifest, header_.manifest_size);
     const std::string expected = encode_manifest(info->made_by, counter.parts());
     if (!std::ranges::equal(bytes, std::as_bytes(std::span(expected))) ||
         info->binaries != header_.binaries || info->records != header_.records)
-      check.problems.push_back("the manifest does not fit the entries");
+      check.problems.push_back("the manifest does not match the entries");
   }
   return check;
 }

@@ -54,7 +54,7 @@ class BundleReader {
   struct Range {
     std::uint64_t begin = 0, end = 0;
   };
-  /// Of rows as they follow one another: none may share bytes with one before.
+  /// Checks rows in their order: no row may share bytes with an earlier one.
   struct Order {
     Digest digest{};
     std::uint32_t kind = 0;

@@ -78,7 +78,7 @@ VerifyReport verify_bundle(const std::filesystem::path& bundle,
 
 std::size_t extract_bundle(const std::filesystem::path& bundle,
                            const std::filesystem::path& directory) {
-  if (directory.empty()) throw UserError("extracting a bundle: the directory has no name");
+  if (directory.empty()) throw UserError("extracting a bundle: the name of the directory is empty");
   const auto opened = open(bundle);
   // All of it or nothing: what is damaged is known before the first entry is written.
   if (const VerifyReport report = opened->verify(); !report.ok())

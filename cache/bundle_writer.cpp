@@ -16,8 +16,8 @@
 namespace kiln::cache {
 namespace {
 
-/// A bundle is a product, not part of a private cache: it gets the mode that any output file gets,
-/// though never one that its readers refuse. Anything at its name that is not a file stays.
+/// A bundle is a product and not part of a private cache, so it gets the mode of any output file,
+/// but never one that its readers refuse. Anything at its name that is not a file stays.
 class OutputFiles : public FileSystem {
  public:
   int create(int directory, const char* name) override {
@@ -82,7 +82,8 @@ std::optional<Failure> BundleWriter::write(const std::filesystem::path& path,
     signer = std::get<PrivateKey>(std::move(loaded));
   }
   if (!path.has_filename())
-    return Failure{detail::format("'{}' names no file", path.string()), "name the file to write"};
+    return Failure{detail::format("'{}' is not the name of a file", path.string()),
+                   "name the file to write"};
 
   // Offsets count from the first key, until it is known where that is.
   BundleHeader header;
@@ -93,7 +94,8 @@ std::optional<Failure> BundleWriter::write(const std::filesystem::path& path,
   for (const auto& [id, item] : items_) {
     const auto fields = encode_fields(item.key);
     if (fields.size() > kMaxBundleKey)
-      return Failure{"the key " + item.key.hex() + " is too large for a bundle", "leave it out"};
+      return Failure{"the key " + item.key.hex() + " is too large for a bundle",
+                     "leave this entry out"};
     ++(id.second == EntryKind::binary ? header.binaries : header.records);
     counter.add(id.second, item.key);
     BundleRow row;
@@ -110,7 +112,7 @@ std::optional<Failure> BundleWriter::write(const std::filesystem::path& path,
   }
   const std::string manifest = encode_manifest(made_by, counter.parts());
   if (manifest.size() > kMaxBundleManifest)
-    return Failure{"the names of kernels and targets are too large for a bundle",
+    return Failure{"the names of kernels and targets together are too long for one bundle",
                    "write several bundles"};
 
   const std::vector<BundlePortable> portables = portables_of(rows);

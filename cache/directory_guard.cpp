@@ -21,9 +21,9 @@ std::optional<Failure> refusal(const struct stat& status, const std::string& pat
         "set KILN_CACHE_DIR to a directory of your own"};
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return Failure{
-        detail::format("{} may be written by others (mode {:04o})", path, status.st_mode & 07777),
-        "chmod go-w it once its contents are trusted, or set KILN_CACHE_DIR to a "
-        "directory of your own"};
+        detail::format("{} is writable by others (mode {:04o})", path, status.st_mode & 07777),
+        "check its contents and run chmod go-w on it, or set KILN_CACHE_DIR to a directory of your "
+        "own"};
   return std::nullopt;
 }
 

@@ -13,8 +13,8 @@ namespace kiln::cache {
 /// Whose files may be read: one's own, or, where nothing is ever written, also another user's.
 enum class Owner { self, anyone };
 
-/// A directory that is safe to use, or one that does not exist (neither fd nor failure), or why
-/// not.
+/// The result of opening a directory: a descriptor that is safe to use, or neither descriptor nor
+/// failure where the directory does not exist, or the failure.
 struct GuardedDirectory {
   UniqueFd fd;
   std::optional<Failure> failure;

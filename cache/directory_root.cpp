@@ -77,7 +77,7 @@ std::variant<std::unique_ptr<Root>, Failure> make_directory_root(
   if (guarded.fd && ::faccessat(guarded.fd.get(), ".", R_OK | X_OK, AT_EACCESS) != 0)
     guarded.failure = call_failure("open", path.string(), errno);
   if (guarded.failure) {
-    guarded.failure->advice = "let its owner set its mode, or leave it out of the roots";
+    guarded.failure->advice = "have its owner correct its permissions, or remove it from the roots";
     return *std::move(guarded.failure);
   }
   return std::make_unique<DirectoryRoot>(path, std::move(directory));

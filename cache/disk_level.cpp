@@ -36,7 +36,7 @@ std::string entry_hex(EntryKind kind, const std::string& shard, const std::strin
   return is_entry ? hex : std::string();
 }
 
-/// False when the directory was removed behind our back, and perhaps made anew.
+/// False when another process has removed the directory, even if a new one has taken its place.
 bool still_there(int directory) {
   struct stat status{};
   return ::fstat(directory, &status) == 0 && status.st_nlink > 0;
@@ -106,7 +106,7 @@ DiskLevel::SharedFd DiskLevel::locks(bool create) {
   return inner_directory(kLocks, create, failure);
 }
 
-/// Sets `path` to the shard's, also where it is not there.
+/// Sets `path` to the shard's directory, even if that does not exist.
 GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name, std::string& path) {
   // Text and not a path: taking paths apart would cost as much as the system calls of a hit.
   path = directory_.native() + '/' + kVersionDirectory + '/' + directory_name(kind);
@@ -127,7 +127,7 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
     if (code == ENOENT) return {};
     if (code == ELOOP) return damaged(path + " is a symbolic link");
     if (code == ENXIO || code == ENODEV) return damaged(path + " is a socket or a device");
-    if (code == EACCES || code == EPERM) return forbidden(path + " may not be read");
+    if (code == EACCES || code == EPERM) return forbidden(path + " is not readable");
     return failed(call_failure("open", path, code));
   }
   struct stat status{};
@@ -135,7 +135,7 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
   if (!S_ISREG(status.st_mode)) return damaged(path + " is not a regular file");
   if ((owner_ == Owner::self && status.st_uid != ::geteuid()) ||
       (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return forbidden(path + " belongs to others or may be written by them");
+    return forbidden(path + " belongs to another user or is writable by others");
   if (static_cast<std::uint64_t>(status.st_size) > kMaxFile)
     return damaged(path + " is larger than any entry");
 
@@ -154,7 +154,7 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
     done += static_cast<std::size_t>(got);
   }
   const Stamp stamp = Stamp::of(status);
-  // Where it may not be touched (a read-only file system), it is not evicted either.
+  // A file whose time stamp cannot be set (on a read-only file system) cannot be evicted either.
   if (use && is_outdated(stamp)) fs_->touch(fd.get());
   const std::span<const std::byte> view(buffer.get(), size);
   return {ReadFile::Status::read, detail::Bytes(std::move(buffer), view), stamp, {}};

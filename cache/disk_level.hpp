@@ -77,7 +77,7 @@ class DiskLevel {
   /// As read(), of the whole file. Counts as use: a time stamp that is an hour off is set to now,
   /// if that is permitted.
   ReadFile use(EntryKind kind, const std::string& hex);
-  /// Of a regular file; nothing if there is none.
+  /// The stamp of a regular file; nothing if there is none.
   std::optional<Stamp> stamp(EntryKind kind, const std::string& hex);
   /// Replaces the entry. A failure leaves the old one, or (of the last fsync) the new one.
   std::optional<Failure> publish(EntryKind kind, const std::string& hex,

@@ -76,26 +76,26 @@ std::vector<std::byte> encode_entry(const Key& key, std::span<const std::byte> p
 }
 
 DecodedEntry decode_entry(std::span<const std::byte> file) {
-  if (file.size() < kFrame) return no_entry(DecodeStatus::damaged, "shorter than any entry");
+  if (file.size() < kFrame) return no_entry(DecodeStatus::damaged, "it is shorter than any entry");
   if (!begins_like_entry(file))
-    return no_entry(DecodeStatus::damaged, "does not begin like an entry");
+    return no_entry(DecodeStatus::damaged, "it does not begin like an entry");
   const auto body = file.first(file.size() - sizeof(Digest));
   const Digest checksum = sha256(body);
   if (std::memcmp(checksum.data(), file.data() + body.size(), checksum.size()) != 0)
-    return no_entry(DecodeStatus::damaged, "checksum differs");
+    return no_entry(DecodeStatus::damaged, "its checksum does not match");
 
   // Magic, version and checksum keep their places in every version: only a whole file is newer.
   WireReader in(body.subspan(kMagic.size()));
   const auto version = in.take<std::uint32_t>();
   if (!is_read(version))
     return no_entry(version > kEntryVersion ? DecodeStatus::newer : DecodeStatus::older,
-                    "format version " + std::to_string(version) + ", this Kiln reads " +
+                    "format version " + std::to_string(version) + ", but this Kiln reads " +
                         std::to_string(kOldestEntryVersion) + " to " +
                         std::to_string(kEntryVersion));
   std::optional<Key> key = read_key(in, version);
   const auto size = in.take<std::uint64_t>();
   if (!key || !in.ok() || size != in.left())
-    return no_entry(DecodeStatus::damaged, "lengths do not add up");
+    return no_entry(DecodeStatus::damaged, "its lengths do not add up");
 
   DecodedEntry entry;
   entry.status = DecodeStatus::valid;

@@ -28,7 +28,7 @@ std::filesystem::path home_of_user() {
 Location normal(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  if (error) return {{}, path.string() + " is relative and there is no current directory"};
+  if (error) return {{}, path.string() + " is relative, but there is no current directory"};
   absolute = absolute.lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();  // a trailing slash
   return {std::move(absolute), {}};
@@ -45,7 +45,7 @@ Location locate(const std::filesystem::path& named) {
   if (const fs::path path = environment("HOME"); path.is_absolute())
     return normal(path / ".cache" / "kiln");
   if (auto path = home_of_user(); path.is_absolute()) return normal(path / ".cache" / "kiln");
-  return {{}, "HOME is not set and this user has no home directory"};
+  return {{}, "HOME is not set, and this user has no home directory; set KILN_CACHE_DIR"};
 }
 
 }  // namespace kiln::cache

@@ -22,7 +22,7 @@ class MemoryLevel {
  public:
   using Item = std::pair<Key, detail::Bytes>;
 
-  /// `capacity`: bytes of payload kept. A payload larger than it is not kept.
+  /// `capacity`: the bytes of payload that are kept. A payload larger than that is not kept.
   explicit MemoryLevel(std::size_t capacity) : capacity_(capacity) {}
 
   std::optional<detail::Bytes> find(const Digest& digest) const;

@@ -103,23 +103,25 @@ std::string encode_record(const Key& key, const json& record) {
 }
 
 DecodedRecord decode_record(std::string_view text) {
-  if (text.size() < kTrailer) return no_record(DecodeStatus::damaged, "shorter than any record");
+  if (text.size() < kTrailer)
+    return no_record(DecodeStatus::damaged, "it is shorter than any record");
   const std::string_view body = text.substr(0, text.size() - kTrailer);
   std::string_view trailer = text.substr(body.size());
   if (!trailer.starts_with(kBeforeChecksum) || !trailer.ends_with(kAfterChecksum))
-    return no_record(DecodeStatus::damaged, "does not end like a record");
+    return no_record(DecodeStatus::damaged, "it does not end like a record");
   if (trailer.substr(kBeforeChecksum.size(), kHexSize) != to_hex(sha256(body)))
-    return no_record(DecodeStatus::damaged, "checksum differs");
+    return no_record(DecodeStatus::damaged, "its checksum does not match");
 
-  if (nested_too_deeply(text)) return no_record(DecodeStatus::damaged, "nested too deeply");
+  if (nested_too_deeply(text)) return no_record(DecodeStatus::damaged, "it is nested too deeply");
   json file = json::parse(text, nullptr, false);
   if (!file.is_object() || file.value("format", json()) != kRecordFormat)
-    return no_record(DecodeStatus::damaged, "not a record");
+    return no_record(DecodeStatus::damaged, "it is not a record");
   const json version = file.value("version", json());
-  if (!version.is_number_unsigned()) return no_record(DecodeStatus::damaged, "no format version");
+  if (!version.is_number_unsigned())
+    return no_record(DecodeStatus::damaged, "it has no format version");
   if (version < kOldestRecordVersion || version > kRecordVersion)
     return no_record(version > kRecordVersion ? DecodeStatus::newer : DecodeStatus::older,
-                     "format version " + version.dump() + ", this Kiln reads " +
+                     "format version " + version.dump() + ", but this Kiln reads " +
                          std::to_string(kOldestRecordVersion) + " to " +
                          std::to_string(kRecordVersion));
 
@@ -127,18 +129,18 @@ DecodedRecord decode_record(std::string_view text) {
   const std::optional<Digest> digest = read_digest(file.value("digest", json()));
   const json fields = file.value("key", json());
   if (!digest || !fields.is_array() || !file.contains("record"))
-    return no_record(DecodeStatus::damaged, "key or record is missing");
+    return no_record(DecodeStatus::damaged, "its key or record is missing");
   decoded.key.digest = *digest;
   for (const json& field : fields) {
     std::optional<KeyField> read = read_field(field);
-    if (!read) return no_record(DecodeStatus::damaged, "malformed key field");
+    if (!read) return no_record(DecodeStatus::damaged, "a field of its key is malformed");
     decoded.key.fields.push_back(*std::move(read));
   }
   if (version >= 2u) {
     const std::optional<Digest> portable = read_digest(file.value("portable", json()));
     const json wanted = file.value("portable_fields", json());
     if (!portable || !wanted.is_number_unsigned() || wanted > decoded.key.fields.size())
-      return no_record(DecodeStatus::damaged, "what is portable is missing");
+      return no_record(DecodeStatus::damaged, "the portable part of its key is missing");
     decoded.key.portable = *portable;
     decoded.key.portable_fields = wanted.get<std::size_t>();
   }

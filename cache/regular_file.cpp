@@ -16,7 +16,7 @@ Failure file_failure(const char* call, const std::filesystem::path& path, int co
   if (code == ENOSPC || code == EDQUOT || code == EIO)
     failure.advice = "check the disk and the space left on it";
   else if (code != EMFILE && code != ENFILE)
-    failure.advice = "check its name, and that it may be used by this user";
+    failure.advice = "check its name and its permissions";
   return failure;
 }
 
@@ -31,9 +31,9 @@ std::variant<RegularFile, Failure> open_regular(const std::filesystem::path& pat
     return Failure{path.string() + (S_ISDIR(status.st_mode) ? " is a directory" : " is not a file"),
                    detail::format("name the file that holds {}", what)};
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return Failure{detail::format("{} may be written by others (mode {:04o})", path.string(),
+    return Failure{detail::format("{} is writable by others (mode {:04o})", path.string(),
                                   status.st_mode & 07777),
-                   "chmod go-w it once its contents are trusted"};
+                   "check its contents and run chmod go-w on it"};
   file.size = static_cast<std::uint64_t>(status.st_size);
   return file;
 }

@@ -16,7 +16,7 @@ Removal remove_if(FileSystem& fs, int directory, const std::string& name,
   if (is_meant(aside))
     return fs.remove(directory, aside.c_str()) == 0 ? Removal::removed : Removal::failed;
   if (fs.rename_new(directory, aside.c_str(), name.c_str()) == 0) return Removal::other;
-  // Where there is no exclusive rename, the older of two whole files is better than none.
+  // On a file system without an exclusive rename, the older of two whole files is better than none.
   if (errno == EEXIST)
     fs.remove(directory, aside.c_str());
   else

@@ -15,8 +15,8 @@ std::variant<std::unique_ptr<Root>, Failure> open_root(const std::filesystem::pa
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     if (!public_key.empty())
-      return Failure{path.string() + " is a directory, which nobody can have signed",
-                     "make a signed bundle of it, or require no signature"};
+      return Failure{path.string() + " is a directory, and a directory cannot be signed",
+                     "turn it into a signed bundle, or require no signature"};
     return make_directory_root(path);
   }
   auto bundle = Bundle::open(path, public_key);

@@ -93,19 +93,20 @@ std::variant<LoadedKey, Failure> load_key(const std::filesystem::path& path, boo
   LoadedKey loaded{parse(pem, read, &password)};
   if (!loaded.key) {
     if (want_private && password)
-      return Failure{path.string() + " is protected by a password",
-                     "take it off into a file that only you can read: openssl pkey -in KEY -out "
-                     "PLAIN"};
+      return Failure{
+          path.string() + " is protected by a password",
+          "write the key without it to a file that only you can read: openssl pkey -in KEY -out "
+          "PLAIN"};
     if (parse(pem, other, &password) || password)
       return Failure{path.string() + (want_private ? " holds a public key, not a private one"
                                                    : " holds a private key, not a public one"),
                      advice};
-    return Failure{
-        path.string() + " holds no " + (want_private ? "private" : "public") + " key in PEM form",
-        advice};
+    return Failure{path.string() + " does not hold a " + (want_private ? "private" : "public") +
+                       " key in PEM form",
+                   advice};
   }
   if (EVP_PKEY_id(loaded.key.get()) != EVP_PKEY_ED25519)
-    return Failure{path.string() + " holds a key that is not an Ed25519 one", kMakePrivate};
+    return Failure{path.string() + " holds a key that is not an Ed25519 key", kMakePrivate};
   std::array<unsigned char, 32> raw{};
   std::size_t size = raw.size();
   if (EVP_PKEY_get_raw_public_key(loaded.key.get(), raw.data(), &size) != 1 || size != raw.size())

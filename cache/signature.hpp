@@ -39,7 +39,7 @@ class PrivateKey {
  public:
   static std::variant<PrivateKey, Failure> load(const std::filesystem::path& pem);
 
-  /// Of the public key that belongs to it.
+  /// The identity of the public key that belongs to this private key.
   const Digest& id() const { return id_; }
   /// Nothing when OpenSSL fails.
   std::optional<Signature> sign(std::span<const std::byte> message) const;

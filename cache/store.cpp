@@ -61,7 +61,7 @@ std::uint64_t Store::size_limit(const StoreOptions& options) {
   const auto size = parse_size(text);
   if (!size && options.log)
     options.log(LogLevel::warning, "cache: KILN_CACHE_SIZE is '" + std::string(text) +
-                                       "', which is no size such as 500M or 5G; using 5G");
+                                       "', which is not a size such as 500M or 5G; using 5G");
   return size.value_or(0) != 0 ? *size : kDefaultSize;
 }
 
@@ -72,7 +72,8 @@ void Store::log(LogLevel level, const std::string& text) const {
 void Store::warn_once(const Failure& failure) {
   const bool first = !warned_.exchange(true);
   log(first ? LogLevel::warning : LogLevel::debug,
-      "cache: " + failure.what + "; " + failure.advice + (first ? ". Going on in memory" : ""));
+      "cache: " + failure.what + "; " + failure.advice +
+          (first ? ". Kiln continues in memory only" : ""));
 }
 
 template <class Decoded>
@@ -103,7 +104,7 @@ Store::Judgement Store::judge(const ReadFile& file, const Decoded& decoded, Entr
       break;
   }
   if (!same_key(kind, decoded.key, key))
-    return finding(Finding::damaged, "holds another key", "the next write repairs it");
+    return finding(Finding::damaged, "it holds another key", "the next write repairs it");
   return {Finding::whole, {}};
 }
 
@@ -150,7 +151,7 @@ bool Store::publish(const Key& key, EntryKind kind, std::span<const std::byte> f
   const auto finding = judge(old, summarize(kind, old.bytes), kind, key).finding;
   if (finding == Judgement::Finding::newer) return false;
   if (file.size() > DiskLevel::kMaxFile) {
-    log(LogLevel::debug, "entry " + hex + " is too large for the disk");
+    log(LogLevel::debug, "entry " + hex + " is too large to be kept on disk");
     return false;
   }
   if (const auto failure = disk_.publish(kind, hex, file)) {
@@ -291,7 +292,8 @@ std::optional<Key> Store::closest(EntryKind kind, const Key& wanted,
     ++considered;
     if (!accept(key)) return;
     const std::size_t differing = difference(wanted, key);
-    // Of equals the lowest digest, so that the answer does not depend on where it was found.
+    // Among equally near keys the lowest digest wins, so that the answer does not depend on where
+    // it was found.
     if (best && std::tie(least, best->digest) <= std::tie(differing, key.digest)) return;
     best = key;
     least = differing;

@@ -58,9 +58,8 @@ class Store {
   /// cannot be known. The payload of a record is its JSON text.
   std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, bool own,
                                          const std::function<bool(const Key&)>& accept);
-  /// Of all accepted keys of a kind, here and in the roots, the one that differs from `wanted` in
-  /// the fewest of its portable fields. For error messages: it reads every key there is, up to ten
-  /// thousand.
+  /// The key of a kind, here or in the roots, that `accept` admits and that differs from `wanted`
+  /// in the fewest portable fields. For error messages: it reads every key, up to ten thousand.
   std::optional<Key> closest(EntryKind kind, const Key& wanted,
                              const std::function<bool(const Key&)>& accept);
   bool has_roots() const noexcept;
@@ -75,8 +74,8 @@ class Store {
   /// numbers read back as null.
   std::optional<nlohmann::json> find_record(const Key& key);
   void put_record(const Key& key, const nlohmann::json& record);
-  /// Every whole record, those that could not be written and those of roots included, but one of
-  /// each key; order is not defined.
+  /// Visits every whole record, one for each key, in no particular order. Records that could not be
+  /// written and records of the roots are included.
   void each_record(const std::function<void(const Key&, const nlohmann::json&)>& visit);
 
   /// The whole entries on disk whose digest begins with these hexadecimal digits.

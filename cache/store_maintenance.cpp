@@ -31,7 +31,7 @@ std::vector<StoreEntry> Store::explain(std::string_view hex_prefix) {
   std::string prefix(hex_prefix);
   for (char& c : prefix) {
     if (!std::isxdigit(static_cast<unsigned char>(c)))
-      throw UserError("a key is named by hexadecimal digits, not by '" + prefix + "'");
+      throw UserError("a key is given as hexadecimal digits, not as '" + prefix + "'");
     c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   std::vector<StoreEntry> entries;
@@ -68,7 +68,7 @@ StoreStatistics Store::stats() {
   });
 
   if (!options_.disk) {
-    stats.reason = "the options ask for no disk";
+    stats.reason = "the options turn the disk off";
   } else if (!no_directory_.empty()) {
     stats.reason = no_directory_ + "; set KILN_CACHE_DIR";
   } else if (const auto refusal = disk_.refusal()) {
@@ -106,7 +106,7 @@ VerifyReport Store::verify() {
     if (summary.status == DecodeStatus::damaged || summary.status == DecodeStatus::older)
       problem(summary.why);
     if (summary.status == DecodeStatus::valid && summary.key.hex() != found.hex)
-      problem("holds another key, " + summary.key.hex());
+      problem("it holds another key, " + summary.key.hex());
   });
   return report;
 }

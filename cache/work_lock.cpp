@@ -67,7 +67,8 @@ struct Look {
 };
 
 Look look_at(int directory, const std::string& name) {
-  // Opened anew at each look: only that makes NFS ask its server. Never waits for a FIFO's writer.
+  // The file is opened again at each look, because only that makes NFS ask its server. The call
+  // never waits for a FIFO's writer.
   const UniqueFd fd(
       ::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return {errno == ENOENT ? Look::What::absent : Look::What::strange, {}};
@@ -204,7 +205,7 @@ std::optional<WorkLock::Outcome> WorkLock::create(DiskLevel& disk,
     if (written <= 0) break;
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
-  // From here on the destructor takes the file away again.
+  // From here on the destructor removes the file.
   held_ =
       std::make_unique<Held>(disk.file_system(), directory, name, std::move(fd), std::move(text));
   if (rest.empty() && held_->start(beat)) return Outcome::held;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
@@ -12,6 +13,20 @@ namespace kiln {
 using detail::format;
 
 namespace {
+
+template <class Fail>
+void check_device_reference(const KernelDefinition& kernel, const Fail& fail) {
+  const DeviceReference& trusted = *kernel.device_reference;
+  if (!kernel.reference)
+    fail("`device_reference` has no `reference` that it could be held against");
+  const KernelDefinition& other = trusted.kernel ? *trusted.kernel : kernel;
+  if (other.arguments != kernel.arguments || other.problem_fields != kernel.problem_fields)
+    fail(format("`device_reference` is kernel {}, which has other arguments or problem fields",
+                other.name));
+  if (trusted.kernel) trusted.kernel->validate();
+  kernel.problem(trusted.problem);
+  other.space.parse(trusted.config);
+}
 
 bool is_identifier(const std::string& text) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0]))) return false;
@@ -97,6 +112,29 @@ ProblemValues KernelDefinition::bucketed(std::span<const std::int64_t> problem_v
   return values;
 }
 
+namespace {
+
+template <class F>
+void check_maps(const KernelDefinition& kernel, const F& fail) {
+  if (kernel.maps.size() > 8)
+    fail(format("`maps` name {} arguments, at most 8 may be maps", kernel.maps.size()));
+  for (const MapRule& rule : kernel.maps) {
+    if (rule.argument >= kernel.arguments.size())
+      fail(format("`maps` name argument {}, the signature {} has {}", rule.argument,
+                  kernel.signature(), kernel.arguments.size()));
+    if (!kernel.arguments[rule.argument].ends_with('*'))
+      fail(format("`maps` make a map of argument {}, which is no pointer but {}", rule.argument,
+                  kernel.arguments[rule.argument]));
+    if (!rule.map) fail(format("`maps` have no `map` for argument {}", rule.argument));
+  }
+  for (std::size_t i = 0; i < kernel.maps.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (kernel.maps[i].argument == kernel.maps[j].argument)
+        fail(format("`maps` name argument {} twice", kernel.maps[i].argument));
+}
+
+}  // namespace
+
 void KernelDefinition::validate() const {
   auto fail = [&](const std::string& what) {
     throw UserError(format("kernel '{}': {}", name, what));
@@ -111,23 +149,28 @@ void KernelDefinition::validate() const {
   if (!launch) fail("`launch` is missing");
   for (std::size_t i = 0; i < arguments.size(); ++i)
     if (arguments[i].empty()) fail(format("`arguments[{}]` is empty", i));
+  check_maps(*this, fail);
   for (std::size_t i = 0; i < types.size(); ++i)
     if (types[i].empty()) fail(format("`types[{}]` is empty", i));
   for (const ArgumentIsField& r : relations) {
     if (r.argument >= arguments.size())
-      fail(format("`relations` name argument {}, the signature {} has {}", r.argument, signature(),
-                  arguments.size()));
+      fail(format("`relations` name argument {}, but the signature {} has {}", r.argument,
+                  signature(), arguments.size()));
     if (std::count(problem_fields.begin(), problem_fields.end(), r.field) == 0)
-      fail(format("`relations` say that argument {} is '{}', which is no problem field", r.argument,
-                  r.field));
+      fail(format("`relations` say that argument {} is '{}', which is not a problem field",
+                  r.argument, r.field));
   }
   for (const Parameter& p : space.parameters())
     if (passing != Passing::template_arguments && !is_identifier(p.name))
       fail(format("parameter '{}' is not an identifier", p.name));
+  for (const double weight : draws)
+    if (!(weight > 0) || !std::isfinite(weight))
+      fail(format("`draws` has the weight {}, which is no positive number", weight));
+  if (device_reference) check_device_reference(*this, fail);
   if (!(tolerance.relative >= 0) || !(tolerance.absolute >= 0))
     fail("`tolerance` is negative or not a number");
   if (!(tolerance.mismatches >= 0 && tolerance.mismatches < 1))
-    fail(format("`tolerance.mismatches` is {}, not a share from 0 to less than 1",
+    fail(format("`tolerance.mismatches` is {}; it must be at least 0 and less than 1",
                 tolerance.mismatches));
 }
 

@@ -27,7 +27,7 @@ struct PlainCharacters {
 };
 constexpr PlainCharacters kPlain;
 
-// Characters after line splicing: a backslash before a line's end is not there.
+// Characters after line splicing: a backslash before the end of a line is skipped.
 class Characters {
  public:
   explicit Characters(std::string_view text) : text_(text) { splice(); }
@@ -285,7 +285,7 @@ class Scanner {
     } else if (word == "undef") {
       add(Kind::undefine, identifier());
     }
-    // Whatever is left is not a directive, but may hold comments and literals that span lines.
+    // The rest of the line is not a directive, but may hold comments and literals that span lines.
     skip_rest_of_line();
   }
 

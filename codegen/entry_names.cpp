@@ -93,7 +93,7 @@ std::string unknown_entry(std::string_view entry, std::string_view text, std::st
   if (name.empty() || text.find(name) != std::string_view::npos) return {};
   std::string message = format("{} has no function {}", path, name);
   const std::vector<std::string> names = kernel_names(text);
-  if (names.empty()) return message + ", nor any other kernel";
+  if (names.empty()) return message + ", nor does it have any other kernel";
   const auto nearest = std::min_element(
       names.begin(), names.end(),
       [&](const auto& a, const auto& b) { return distance(name, a) < distance(name, b); });

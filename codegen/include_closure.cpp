@@ -75,7 +75,7 @@ std::string folder_of(const std::string& path) {
 struct IncludeCache::Impl {
   explicit Impl(int seconds) : settle_seconds(seconds) {}
 
-  // Null when there is no such file, or it cannot be read.
+  // Null if the file does not exist or cannot be read.
   std::shared_ptr<const ScannedFile> load(const std::string& path) {
     struct stat now;
     if (::stat(path.c_str(), &now) != 0 || !S_ISREG(now.st_mode)) return nullptr;
@@ -230,7 +230,7 @@ class Traversal {
   void record_probes(const std::string& text, const Place& place, bool has_parameters) {
     for (const HasInclude& asked : find_has_include(text)) {
       if (asked.delimiter == 0) {
-        if (!has_parameters) unresolved_once("__has_include of a macro: " + text);
+        if (!has_parameters) unresolved_once("__has_include is given a macro: " + text);
         continue;
       }
       const bool exists =
@@ -264,7 +264,7 @@ class Traversal {
     std::string shown(1, delimiter);
     shown.append(name).append(1, delimiter == '<' ? '>' : '"');
     if (place.depth >= kMaxDepth) {
-      unresolved_once("includes nested too deep at " + shown);
+      unresolved_once("includes are nested too deeply at " + shown);
       return;
     }
     const Found found = is_builtin(name) ? Found{} : resolve(delimiter, name, place, next);

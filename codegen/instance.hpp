@@ -33,7 +33,7 @@ Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> con
 /// template cannot be read, as in a program that is shipped without its kernels' sources.
 std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache);
 
-/// As keys name it: `template arguments`, `macros`, ...
+/// The name that keys use for it: `template arguments`, `macros`, ...
 const char* to_string(Passing passing) noexcept;
 
 /// For when it does not compile: as unknown_entry() of entry_names.hpp, of the template and what it

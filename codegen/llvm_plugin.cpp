@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <utility>
 
 #include "codegen/dynamic_library.hpp"
 #include "codegen/llvm/host_options.hpp"
@@ -13,13 +14,11 @@
 namespace kiln::codegen {
 namespace {
 
-std::vector<std::filesystem::path> llvm_plugin_paths() {
-  if (const auto named = detail::environment("KILN_LLVM_PLUGIN"); !named.empty()) return {named};
-  return detail::plugin_paths("libkiln_llvm.so");
-}
-
 class LazyHostCompiler final : public Compiler {
  public:
+  explicit LazyHostCompiler(std::vector<std::filesystem::path> plugins)
+      : plugins_(std::move(plugins)) {}
+
   CompilerIdentity identity() const override {
     return {"clang", KILN_LLVM_VERSION, KILN_LLVM_BUILD};
   }
@@ -41,7 +40,7 @@ class LazyHostCompiler final : public Compiler {
           "the Clang, LLVM and LLD 19 development packages and configure with -Dllvm=enabled");
     }
     std::string tried;
-    for (const std::filesystem::path& path : llvm_plugin_paths()) {
+    for (const std::filesystem::path& path : plugins_) {
       auto [library, error] =
           DynamicLibrary::open(path.string(), DynamicLibrary::Lifetime::process);
       if (!library) {
@@ -67,6 +66,7 @@ class LazyHostCompiler final : public Compiler {
   }
 
  private:
+  const std::vector<std::filesystem::path> plugins_;
   std::mutex mutex_;
   DynamicLibrary library_;
   std::unique_ptr<Compiler> compiler_;
@@ -82,15 +82,22 @@ bool has_llvm() noexcept {
 #endif
 }
 
-std::string host_compiler_problem() {
+std::vector<std::filesystem::path> host_compiler_plugins() {
+  if (const auto named = detail::environment("KILN_LLVM_PLUGIN"); !named.empty()) return {named};
+  return detail::plugin_paths("libkiln_llvm.so");
+}
+
+std::string host_compiler_problem(std::vector<std::filesystem::path> plugins) {
   try {
-    LazyHostCompiler().open();
+    LazyHostCompiler(std::move(plugins)).open();
     return {};
   } catch (const EnvironmentError& error) {
     return error.what();
   }
 }
 
-std::unique_ptr<Compiler> make_host_compiler() { return std::make_unique<LazyHostCompiler>(); }
+std::unique_ptr<Compiler> make_host_compiler(std::vector<std::filesystem::path> plugins) {
+  return std::make_unique<LazyHostCompiler>(std::move(plugins));
+}
 
 }  // namespace kiln::codegen

@@ -216,7 +216,8 @@ class Evaluator {
     } while (open > 0);
   }
 
-  // What it asks for may contain parentheses, so it is not skipped like a function's arguments.
+  // The name that it asks for may contain parentheses, so it is not skipped like a function's
+  // arguments.
   Value has_include() {
     if (!accept('(')) return std::nullopt;
     const char open = peek();

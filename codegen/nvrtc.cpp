@@ -93,7 +93,7 @@ class Program {
   nvrtcProgram handle_ = nullptr;
 };
 
-// With its report asked for, ptxas keeps some errors (too much shared memory) to itself; they are
+// If its report is asked for, ptxas does not print some errors (too much shared memory). They are
 // worth a second run.
 std::string explain_silence(const NvrtcTable& nvrtc, const std::string& text, const char* name,
                             const std::string& entry, std::vector<std::string> options) {
@@ -102,7 +102,7 @@ std::string explain_silence(const NvrtcTable& nvrtc, const std::string& text, co
   nvrtc.AddNameExpression(program.get(), entry.c_str());
   program.compile(options);
   std::string log = program.log();
-  return log.empty() ? "the compiler failed and said nothing" : log;
+  return log.empty() ? "the compiler failed without a message" : log;
 }
 
 // Everything but success and these is the environment's fault, not the source's.
@@ -267,8 +267,8 @@ CompileResult NvrtcCompiler::compile(const Source& source, const Target& target)
   binary.resources = *resources;
   if (!report.kernel) {
     throw EnvironmentError(
-        detail::format("{} wrote no resource report for {}; spills cannot be told. Use another "
-                       "NVRTC (KILN_NVRTC).",
+        detail::format("{} wrote no resource report for {}, so register spills cannot be detected. "
+                       "Use another NVRTC (KILN_NVRTC).",
                        impl_->compiler_name(), source.label));
   }
   binary.resources.spill_stores = report.kernel->spill_stores;

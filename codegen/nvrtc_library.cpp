@@ -44,7 +44,7 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos || slash == 0 ? std::string() : path.substr(0, slash);
 }
 
-// NVRTC keeps state of its own that other users of it in the process rely on.
+// NVRTC has state that other users of it in the process rely on.
 constexpr auto kKept = DynamicLibrary::Lifetime::process;
 
 DynamicLibrary open_library(const NvrtcOptions& options, std::string& tried) {
@@ -127,7 +127,7 @@ std::vector<std::string> find_headers(const NvrtcOptions& options, const std::st
 const char* advice(nvrtcResult result) {
   switch (result) {
     case NVRTC_ERROR_OUT_OF_MEMORY:
-      return "compile fewer kernels at once: each takes some hundred MB";
+      return "compile fewer kernels at once: each takes several hundred MB";
     case NVRTC_ERROR_BUILTIN_OPERATION_FAILURE:
     case NVRTC_ERROR_PROGRAM_CREATION_FAILURE:
       return "check that libnvrtc-builtins of the same version lies beside libnvrtc";

@@ -37,6 +37,8 @@ Installation installation_of(const fs::path& library_folder) {
         found.toolkit = value;
       } else if (key == "plugins") {
         found.plugins.push_back(library_folder / value);
+      } else if (key == "programs") {
+        found.programs = library_folder / value;
       }
     }
     return found;
@@ -44,6 +46,7 @@ Installation installation_of(const fs::path& library_folder) {
   found.include = (library_folder / KILN_INCLUDE_FROM_LIBRARY).lexically_normal();
   found.templates = (library_folder / KILN_TEMPLATES_FROM_LIBRARY).lexically_normal();
   found.plugins = {library_folder};
+  found.programs = (library_folder / KILN_PROGRAMS_FROM_LIBRARY).lexically_normal();
   return found;
 }
 

@@ -56,6 +56,10 @@ void append(std::string& out, const List& list) {
 
 }  // namespace
 
+int compute_capability(const Target& target) noexcept {
+  return target.kind == Target::Kind::cuda ? chip_of(target.arch).number : 0;
+}
+
 std::vector<Target> targets_that_run_on(const Target& target) {
   std::vector<Target> targets{target};
   if (target.kind == Target::Kind::host) {

@@ -4,6 +4,7 @@
 #include "codegen/llvm_plugin.hpp"
 #include "codegen/nvrtc.hpp"
 #include "kiln/error.hpp"
+#include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/host/host_device.hpp"
 
@@ -46,6 +47,25 @@ Component llvm() {
   return c;
 }
 
+Component compile() {
+  const runtime::CompilePlan plan = runtime::compile_plan({});
+  Component c{.name = "compile"};
+  if (plan.broken)
+    c.problem = plan.why_here;
+  else if (plan.processes != 0)
+    c.problem = runtime::problem_of(plan);
+  c.available = c.problem.empty();
+  if (!c.available)
+    c.problem +=
+        "; so programs compile in their own process, which is slower on many cores, and a crash of "
+        "the compiler ends the program. Install the kiln-compiler of this build of Kiln";
+  else if (plan.processes == 0)
+    c.version = "in the program's own process", c.detail = plan.why_here;
+  else
+    c.version = std::to_string(plan.processes) + " process(es)", c.detail = plan.executable;
+  return c;
+}
+
 Component store(const StoreOptions& options) {
   const StoreStatistics stats = cache::Store(options).stats();
   Component c{.name = "store", .available = !stats.memory_only};
@@ -73,6 +93,7 @@ std::vector<Component> diagnose(const StoreOptions& options) {
   add(components, "driver", driver);
   add(components, "nvrtc", nvrtc);
   add(components, "llvm", llvm);
+  add(components, "compile", compile);
   add(components, "store", [&] { return store(options); });
   return components;
 }

@@ -24,7 +24,7 @@ Registry& Registry::add(RegisteredKernel kernel) {
         detail::format("registry: kernel '{}' lacks a name, types or `make`", kernel.name));
   for (const RegisteredKernel& known : kernels_)
     if (known.name == kernel.name)
-      throw UserError(detail::format("registry: kernel '{}' is there already", kernel.name));
+      throw UserError(detail::format("registry: kernel '{}' is already registered", kernel.name));
   kernels_.push_back(std::move(kernel));
   return *this;
 }

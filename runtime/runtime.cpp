@@ -29,11 +29,12 @@ int cuda_ordinal(const std::string& name) {
 
 }  // namespace
 
-std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log) {
+std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
+                                    int reserved_multiprocessors) {
   if (name == "host") return make_host_device();
   if (name == "auto") {
     const CudaProbe cuda = probe_cuda();
-    if (cuda.devices > 0) return make_cuda_device(cuda.driver, 0);
+    if (cuda.devices > 0) return make_cuda_device(cuda.driver, 0, reserved_multiprocessors);
     if (log) log(LogLevel::info, "using the host: " + cuda.reason);
     return make_host_device();
   }
@@ -44,11 +45,11 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log)
                     "' (known: auto, host, cuda, cuda:N, recorded:FILE)");
   const CudaProbe cuda = probe_cuda();
   if (ordinal >= cuda.devices)
-    throw EnvironmentError("device " + name + " is not there: " +
+    throw EnvironmentError("device " + name + " does not exist: " +
                            (cuda.devices == 0 ? cuda.reason
                                               : "the driver shows " + std::to_string(cuda.devices) +
                                                     " device(s), numbered from 0"));
-  return make_cuda_device(cuda.driver, ordinal);
+  return make_cuda_device(cuda.driver, ordinal, reserved_multiprocessors);
 }
 
 }  // namespace runtime
@@ -56,11 +57,13 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log)
 namespace {
 
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
-  auto device = runtime::open_device(options.device, options.log);
-  return std::make_shared<detail::Engine>(std::move(options), device, [device](Target::Kind kind) {
-    auto own = device->compiler();
-    return own ? own : runtime::make_compiler(kind);
-  });
+  auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors);
+  const auto make_compiler = runtime::compiler_maker(options.compile_processes);
+  return std::make_shared<detail::Engine>(std::move(options), device,
+                                          [device, make_compiler](Target::Kind kind) {
+                                            auto own = device->compiler();
+                                            return own ? own : make_compiler(kind);
+                                          });
 }
 
 }  // namespace

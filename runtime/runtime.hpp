@@ -12,6 +12,7 @@ namespace kiln::runtime {
 /// `auto`: the first CUDA device if it can be used, else the host. `host`, `cuda` (= `cuda:0`),
 /// `cuda:N`, `recorded:FILE` (a T4 results file).
 /// @throws UserError on any other name; EnvironmentError when that device is not there.
-std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log);
+std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
+                                    int reserved_multiprocessors = 0);
 
 }  // namespace kiln::runtime

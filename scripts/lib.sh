@@ -112,7 +112,7 @@ configure() {
       (-n $by_hand || (-f $stamp && $(<"$stamp") == "$arguments")) ]]; then
       return 0
     fi
-    if [[ -n $source ]]; then say "$dir was configured otherwise: making it anew"; fi
+    if [[ -n $source ]]; then say "$dir was configured differently: it is made again"; fi
     rm -rf -- "$dir"
   elif [[ -d $dir && -n $(ls -A "$dir") ]]; then
     say "$dir exists and is not a build folder: move it away, or name another with BUILD_DIR"

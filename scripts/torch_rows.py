@@ -14,7 +14,8 @@ except ImportError:
     torch = None
 
 TYPES = {"float": "float32", "f32": "float32", "__half": "float16", "f16": "float16",
-         "__nv_bfloat16": "bfloat16", "bf16": "bfloat16"}
+         "__nv_bfloat16": "bfloat16", "bf16": "bfloat16",
+         "__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2"}
 
 
 def seconds(work, copies):

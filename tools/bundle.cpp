@@ -101,7 +101,7 @@ int sign(const Context& context, BundleRequest request) {
 }  // namespace
 
 void add_bundle(CLI::App& app, Context& context) {
-  auto* bundle = app.add_subcommand("bundle", "Look into, check, join, unpack and sign bundles");
+  auto* bundle = app.add_subcommand("bundle", "Inspect, check, merge, extract and sign bundles");
   bundle->require_subcommand(1);
   auto add = [&](const char* name, const char* help, auto options, auto function) {
     auto* command = bundle->add_subcommand(name, help);
@@ -116,9 +116,9 @@ void add_bundle(CLI::App& app, Context& context) {
   using Command = CLI::App;
   using Files = CLI::Option;
   add(
-      "show", "What is in them, by kernel and target",
+      "show", "Show what they contain, by kernel and target",
       [](Command& c, BundleRequest& r, Files&) {
-        c.add_flag("--entries", r.entries, "Every entry, too");
+        c.add_flag("--entries", r.entries, "List every entry as well");
       },
       show);
   add(
@@ -136,7 +136,9 @@ void add_bundle(CLI::App& app, Context& context) {
       },
       extract);
   add(
-      "merge", "Write one bundle with the entries of several; of equal ones the first file's",
+      "merge",
+      "Write one bundle with the entries of several; where entries are equal, the first file's is "
+      "kept",
       [](Command& c, BundleRequest& r, Files&) {
         c.add_option("-o,--output", r.output, "The file, replaced as a whole")->required();
         c.add_option("--sign", r.key, "PEM file of an Ed25519 private key; none: not signed");

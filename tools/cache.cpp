@@ -195,7 +195,7 @@ int explain(const Context& context, const Wanted& wanted) {
 }  // namespace
 
 void add_cache(CLI::App& app, Context& context) {
-  auto* cache = app.add_subcommand("cache", "Look after the store on disk");
+  auto* cache = app.add_subcommand("cache", "Inspect and maintain the store on disk");
   cache->require_subcommand(1);
   auto add = [&](const char* name, const char* help, int (*function)(const Context&)) {
     auto* command = cache->add_subcommand(name, help);
@@ -203,7 +203,8 @@ void add_cache(CLI::App& app, Context& context) {
     command->callback(
         [&context, function] { context.run = [&context, function] { return function(context); }; });
   };
-  add("stats", "What is there, how large it may become, and which roots are read as well", stats);
+  add("stats", "Show the store's contents and size limit, and the roots that are read as well",
+      stats);
   add("verify", "Read every entry; exit code 2 if one is damaged or cannot be read", verify);
   add("list", "One line per entry, the last used first: kind, key, kernel, target, size, last use",
       list);
@@ -220,7 +221,7 @@ void add_cache(CLI::App& app, Context& context) {
       [&context, size] { context.run = [&context, size] { return trim(context, *size); }; });
 
   auto* explained = cache->add_subcommand(
-      "explain", "Show what an entry's key is made of, and of a record its winner and times");
+      "explain", "Show what an entry's key is made of; for a record, also its winner and times");
   const auto wanted = std::make_shared<Wanted>();
   explained->add_option("what", wanted->what,
                         "First hexadecimal digits of the key, or a kernel; none: every entry");

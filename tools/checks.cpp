@@ -19,7 +19,7 @@ CLI::Validator above_zero() {
         const auto end = given.data() + given.size();
         const auto read = std::from_chars(given.data(), end, value);
         if (read.ec == std::errc() && read.ptr == end && value > 0) return std::string();
-        return "'" + given + "' is no number above 0";
+        return "'" + given + "' is not a number above 0";
       },
       "above 0", "above 0");
 }

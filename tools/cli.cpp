@@ -71,10 +71,9 @@ int run_cli(int argc, char** argv, Context& context) {
                  "A bundle or cache directory to read from as well; may be repeated (default: "
                  "$KILN_ROOTS, separated by colons)")
       ->allow_extra_args(false);
-  app.add_option(
-      "--bundle-key", key,
-      "PEM file of the Ed25519 public key that every --root must be signed for (default: "
-      "$KILN_BUNDLE_KEY, else none must)");
+  app.add_option("--bundle-key", key,
+                 "PEM file of the Ed25519 public key that must verify the signature of every "
+                 "--root (default: $KILN_BUNDLE_KEY, else they need no signature)");
   app.fallthrough();
   add_doctor(app, context);
   add_list(app, context);

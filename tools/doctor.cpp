@@ -62,7 +62,7 @@ int run_doctor(const Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  auto* doctor = app.add_subcommand("doctor", "Say what of this machine Kiln can use");
+  auto* doctor = app.add_subcommand("doctor", "Show what Kiln can use on this machine");
   doctor->add_flag("--json", context.json, "Print JSON");
   doctor->callback([&context] { context.run = [&context] { return run_doctor(context); }; });
 }

@@ -26,7 +26,7 @@ inline constexpr ExitMeaning kExitCodes[] = {
      "a driver, compiler, disk or rank failed, or `verify` found damage"},
     {kInternalError, "internal", "a bug in Kiln", "or a tuned kernel's launch gave a wrong result"},
     {kInterrupted, "", "interrupted",
-     "what was measured or compiled is kept; of several ranks what they agreed on"},
+     "what was measured or compiled is kept; of several ranks, what they agreed on"},
 };
 
 }  // namespace kiln::tools

@@ -33,7 +33,7 @@ Interrupt::Interrupt() {
         pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
         std::raise(caught);
       }
-      say_error("interrupted: finishing what is under way (again: end at once)");
+      say_error("interrupted: finishing the work under way (interrupt again to end at once)");
       source_.request_stop();
     }
   });

@@ -7,7 +7,7 @@
 namespace kiln::tools {
 
 void add_list(CLI::App& app, Context& context) {
-  auto* list = app.add_subcommand("list", "Show the kernels this command knows");
+  auto* list = app.add_subcommand("list", "Show the kernels that this command knows");
   list->add_flag("--json", context.json, "Print JSON");
   list->callback([&context] {
     context.run = [&context] {

@@ -75,7 +75,7 @@ std::vector<PrecompileJob> jobs_of(const Registry& registry, const PrecompileReq
       throw UserError("give a kernel and its problems, --problems FILE, or --manifest FILE");
     if (!request.targets.empty() || !request.types.empty())
       throw UserError("a manifest's entries name targets and types: leave out --arch and --types");
-    if (jobs.empty()) throw UserError(format("manifest {} wants nothing", request.manifest));
+    if (jobs.empty()) throw UserError(format("manifest {} lists nothing", request.manifest));
     return jobs;
   }
   const std::vector<Target> targets = targets_of(request);
@@ -155,7 +155,8 @@ int run_precompile(const Context& context, const PrecompileRequest& request) {
 
 void add_precompile(CLI::App& app, Context& context) {
   auto* precompile = app.add_subcommand(
-      "precompile", "Compile instances for targets that need not be here into one bundle");
+      "precompile",
+      "Compile instances into one bundle, also for targets that this machine does not have");
   const auto request = std::make_shared<PrecompileRequest>();
   const auto list = [&](const char* name, std::vector<std::string>& into, const char* help) {
     return precompile->add_option(name, into, help)->allow_extra_args(false);
@@ -164,19 +165,20 @@ void add_precompile(CLI::App& app, Context& context) {
                          "Their names (see `kiln list`); none: all of --problems");
   list("--problem", request->problems, "field=value,...; may be repeated");
   precompile->add_option("--problems", request->problems_file,
-                         "JSON file with many of them: those of the kernels named");
+                         "JSON file with many problems; those of the named kernels are used");
   list("--types", request->types, "Element types, e.g. f32,bf16")->delimiter(',');
   list("--arch", request->targets, "Targets, e.g. sm_80,sm_90a,sm_100a,host")->delimiter(',');
-  precompile->add_option("--manifest", request->manifest,
-                         "What a program found missing (Runtime::wanted), as well or alone");
+  precompile->add_option(
+      "--manifest", request->manifest,
+      "Manifest of what a program found missing (Runtime::wanted); alone, or in addition");
   list("--records", request->records,
-       "A cache directory or bundle with tuning records: of problems that have one only the "
+       "A cache directory or bundle with tuning records: for problems with a record, only the "
        "winner and the default are compiled; may be repeated");
   precompile->add_option("-o,--output", request->output, "The bundle, replaced as a whole")
       ->required();
   precompile->add_option("--sign", request->key,
                          "PEM file of an Ed25519 private key; none: not signed");
-  precompile->add_option("--threads", request->threads, "0: one per hardware thread")
+  precompile->add_option("--threads", request->threads, "0: one per core that it may use")
       ->capture_default_str();
   precompile->add_flag("--json", context.json, "Print JSON");
   precompile->footer(

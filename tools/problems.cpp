@@ -90,7 +90,7 @@ NamedProblem named_problem(const Registry& registry, const std::string& kernel,
                            const std::string& types, const std::string& text) {
   const KernelDefinition definition = registry.make(kernel, types);
   if (text.empty() && !definition.problem_fields.empty())
-    throw UserError(format("--problem is missing; kernel {} wants {}", definition.name,
+    throw UserError(format("--problem is missing; kernel {} needs {}", definition.name,
                            wanted_fields(definition)));
   return {definition, definition.problem(parse_fields("--problem", text)), {}};
 }
@@ -100,7 +100,7 @@ std::vector<NamedProblem> read_problems(const std::string& file, const Registry&
   std::error_code error;
   std::ifstream in;
   if (std::filesystem::is_regular_file(file, error)) in.open(file);
-  if (!in.is_open()) throw UserError(format("--problems: {} is no file that can be read", file));
+  if (!in.is_open()) throw UserError(format("--problems: {} is not a file that can be read", file));
   std::vector<NamedProblem> problems;
   std::set<std::string> seen;
   try {

@@ -1,5 +1,5 @@
-// This process's end of its job, as the command uses it: knows what has become of it, and tells the
-// others when this rank cannot begin.
+// This process's end of its job, as the command uses it. It keeps track of how the communicator
+// fares, and tells the other ranks when this one cannot begin.
 #pragma once
 
 #include <filesystem>

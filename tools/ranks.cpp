@@ -54,25 +54,26 @@ std::optional<RankPlace> place_of(const RankRequest& request) {
 }  // namespace
 
 void add_rank_options(CLI::App& command, RankRequest& request) {
-  auto* group = command.add_option_group("ranks", "All processes of a job choose together");
-  auto* ranks = group->add_option("--ranks", request.transport, "How they talk: mpi or nccl")
-                    ->check(CLI::IsMember({"mpi", "nccl"}));
+  auto* group = command.add_option_group("ranks", "Let all processes of a job choose together");
+  auto* ranks =
+      group->add_option("--ranks", request.transport, "How the ranks communicate: mpi or nccl")
+          ->check(CLI::IsMember({"mpi", "nccl"}));
   const auto add = [&](const char* name, auto& value, const char* text) {
     return group->add_option(name, value, text)->needs(ranks);
   };
   RankOptions& o = request.options;
   // The transformation added last is the first to see the word.
-  add("--strategy-ranks", o.strategy, "How the candidates are divided")
+  add("--strategy-ranks", o.strategy, "How the candidates are divided among the ranks")
       ->transform(one_of(kStrategies))
       ->transform(CLI::Validator(refuse_independent, ""));
-  add("--reduce-ranks", o.reduction, "Of the ranks' times of one candidate")
+  add("--reduce-ranks", o.reduction, "How the ranks' times of one candidate are combined")
       ->transform(one_of(kReductions));
-  add("--partial-cache", o.on_partial_cache, "What is done where only some ranks have a record")
+  add("--partial-cache", o.on_partial_cache, "What to do where only some ranks have a record")
       ->transform(one_of(kPolicies));
   add("--leader", o.leader, "The rank that times for all (strategy leader)")
       ->check(CLI::NonNegativeNumber);
-  add("--finalists", o.finalists, "Timed on every rank after sharding");
-  add("--arrive-seconds", o.first_seconds, "How long the last rank to come is waited for")
+  add("--finalists", o.finalists, "How many of the best every rank times after sharding");
+  add("--arrive-seconds", o.first_seconds, "How long to wait for the last rank to arrive")
       ->check(above_zero());
   add("--step-seconds", o.step_seconds, "Deadline of one exchange")->check(above_zero());
   add("--tune-seconds", o.tune_seconds, "Deadline of each rank's share of the work")

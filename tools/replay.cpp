@@ -151,16 +151,19 @@ int run_replay(const Context& context, ReplayRequest request) {
 
 void add_replay(CLI::App& app, Context& context) {
   auto* replay = app.add_subcommand(
-      "replay", "Run search strategies on measured spaces and show how near they get");
+      "replay",
+      "Run search strategies on measured spaces and show how close they get to the optimum");
   const auto request = std::make_shared<ReplayRequest>();
   replay->add_option("space", request->files, "T4 results files, plain or gzip")->required();
   replay->add_option("--strategy", request->options.strategy,
                      "Its name, or `all` for a table, best first; none: the default strategy");
   replay->add_option("--budget", request->budget, "Configs to evaluate, failing ones included")
       ->capture_default_str();
-  replay->add_option("--repeats", request->repeats, "Searches, each with its own seed")
+  replay->add_option("--repeats", request->repeats, "Number of searches, each with its own seed")
       ->capture_default_str();
-  replay->add_option("--seed", request->options.seed, "Of the first search; the next has one more")
+  replay
+      ->add_option("--seed", request->options.seed,
+                   "Seed of the first search; each further search adds 1")
       ->capture_default_str();
   replay->add_flag("--noise", request->options.noise,
                    "Tell the strategy single raw repeats instead of their mean");

@@ -32,7 +32,7 @@ int run_time(const Context& context, const TimeRequest& request) {
   options.store = context.store;
   options.log = context.log();
   const Runtime runtime(options);
-  const Values config = job.kernel.space.parse(request.config, runtime.device().target.kind);
+  const Values config = job.kernel.space.parse(request.config, runtime.device().target);
   TuneOptions timing = request.tuning;
   timing.stop = interrupt.token();
   const TuneResult result = runtime.tuned(job.kernel).with_config(config).tune(job.problem, timing);
@@ -56,13 +56,13 @@ void add_time(CLI::App& app, Context& context) {
   time->add_option("--types", request->types, "Element type, e.g. bf16");
   time->add_option("--device", request->device, "auto, host, cuda or cuda:N")
       ->capture_default_str();
-  time->add_option("--seconds", request->tuning.max_seconds, "Time to spend at most")
+  time->add_option("--seconds", request->tuning.max_seconds, "The most time to spend")
       ->check(above_zero());
   time->add_flag("!--warm-cache", request->tuning.cold_cache,
                  "Let launches find their data in the last-level cache");
-  time->add_option("--seed", request->tuning.seed, "Of the data")->capture_default_str();
+  time->add_option("--seed", request->tuning.seed, "Seed of the data")->capture_default_str();
   time->add_flag("--json", context.json, "Print JSON");
-  time->footer("Nothing is remembered but the compiled binary.");
+  time->footer("Only the compiled binary is remembered.");
   time->callback([&context, request] {
     context.run = [&context, request] { return run_time(context, *request); };
   });

@@ -86,7 +86,7 @@ class Tuning {
       }
     } catch (const std::exception& error) {
       code = fail(error);
-      // Ranks that wait for this one hear that it is not coming.
+      // Tells the ranks that wait for this one that it will not take part.
       if (!ranks_->used())
         ranks_->abort({RankFailure::Kind::aborted, {ranks_->rank()}, error.what()});
     }
@@ -115,7 +115,8 @@ class Tuning {
       if (code == kDone) code = cut;
     }
     if (ranks_->all_well(code == kDone, request_.ranks.options.tune_seconds)) return code;
-    // No rank can be asked any more. Ranks that have heard of it get time to say so.
+    // The communicator is broken, so no rank can be asked. Ranks that know why get time to report
+    // it.
     constexpr std::chrono::seconds kGrace(1);
     if (ranks_->broken()) std::this_thread::sleep_for(kGrace);
     ::_exit(code);
@@ -246,7 +247,7 @@ class Tuning {
     const DynamicTuned tuned = runtime_->tuned(job.kernel);
     if (const auto known = request_.tuning.retune ? std::nullopt : tuned.known(job.problem);
         known && !known->complete && talks())
-      std::printf("%s %s: goes on with a search of %zu candidates that has not ended\n",
+      std::printf("%s %s: continues an unfinished search of %zu candidates\n",
                   job.kernel.name.c_str(), job.kernel.describe_problem(job.problem).c_str(),
                   known->candidates.size());
     TuneResult result;
@@ -326,26 +327,27 @@ void add_tune(CLI::App& app, Context& context) {
   const auto request = std::make_shared<TuneRequest>();
   tune->add_option("kernel", request->kernel, "Its name (see `kiln list`)");
   tune->add_option("--problem", request->problem, "field=value,...");
-  tune->add_option("--problems", request->problems_file, "JSON file with many of them");
+  tune->add_option("--problems", request->problems_file, "JSON file with many problems");
   tune->add_option("--types", request->types, "Element type, e.g. bf16");
   tune->add_option("--device", request->device, "auto, host, cuda, cuda:N or recorded:FILE")
       ->capture_default_str();
   tune->add_option("--strategy", request->tuning.strategy,
                    "How to search (default: the one that wins on measured spaces)");
   tune->add_option("--evaluations", request->tuning.max_evaluations,
-                   "Candidates to try, those of earlier runs included")
+                   "Candidates to try, counting those of earlier runs")
       ->check(above_zero());
   tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend")->check(above_zero());
   tune->add_option("--target", request->tuning.target_seconds,
-                   "Seconds per launch that are good enough")
+                   "End when a launch takes at most this many seconds")
       ->check(above_zero());
   tune->add_flag("!--warm-cache", request->tuning.cold_cache,
                  "Let launches find their data in the last-level cache");
   tune->add_flag("--roofline", request->roofline,
-                 "Measure the device's roofline first, if it is not known, to compare with");
+                 "Measure the device's roofline first if it is not known, and compare with it");
   tune->add_option("--export", request->exported, "t4:FILE: write all results in the T4 format");
   tune->add_option("--trace", request->trace, "Write a Chrome trace of where the time went");
-  tune->add_option("--seed", request->tuning.seed, "Of data and strategies")->capture_default_str();
+  tune->add_option("--seed", request->tuning.seed, "Seed of data and strategies")
+      ->capture_default_str();
   tune->add_flag("--retune", request->tuning.retune,
                  "Measure again even if the store has an answer");
   add_rank_options(*tune, request->ranks);

@@ -62,7 +62,7 @@ bool ClangRun::execute(clang::FrontendAction& action, std::vector<std::string> o
   clang::CompilerInstance compiler;
   if (!clang::CompilerInvocation::CreateFromArgs(compiler.getInvocation(), arguments,
                                                  *diagnostics)) {
-    words << "the options were refused\n";
+    words << "the compiler refused its options\n";
     return false;
   }
   compiler.getFrontendOpts().DisableFree = false;  // the default leaks on purpose, to exit faster

@@ -158,9 +158,12 @@ void move_arrays_to_slots(CutKernel& kernel, const llvm::DenseMap<BasicBlock*, u
   for (llvm::AllocaInst* variable : variables) {
     if (lives_in_one_run(*variable, kernel.regions, stops)) continue;
     const std::uint64_t alignment = std::max<std::uint64_t>(variable->getAlign().value(), 4);
-    if (alignment > kThreadGranularity) {
-      throw LoweringError("a local array is aligned to more than 64 bytes");
+    if (alignment > kSharedAlignment) {
+      throw LoweringError("a local array is aligned to more than 128 bytes");
     }
+    // An array of slots starts as many times the threads' granularity in as there are bytes before.
+    kernel.slot_bytes = static_cast<std::uint32_t>(llvm::alignTo(
+        kernel.slot_bytes, std::max<std::uint64_t>(alignment / kThreadGranularity, 1)));
     const std::uint64_t bytes = llvm::alignTo(
         variable->getAllocationSize(module.getDataLayout())->getFixedValue(), alignment);
     llvm::IRBuilder<> builder(variable);
@@ -194,7 +197,8 @@ std::optional<Invariance> kernel_leaf(Instruction& instruction) {
     return Invariance::per_thread;
   }
   if (builtin == "block_index" || builtin == "block_dim" || builtin == "grid_dim" ||
-      builtin == "argument" || builtin == "shared_arena") {
+      builtin == "cluster_index" || builtin == "cluster_dim" || builtin == "argument" ||
+      builtin == "shared_arena") {
     return Invariance::per_block;
   }
   if (builtin == "round") return Invariance::no;

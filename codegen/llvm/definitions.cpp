@@ -24,7 +24,7 @@ void check_definitions(const llvm::Module& module) {
   for (const llvm::GlobalValue& value : module.global_values())
     if (is_missing(value)) missing.insert(llvm::demangle(value.getName().str()));
   if (missing.empty()) return;
-  std::string text = "the kernel uses what is declared but defined nowhere:";
+  std::string text = "the kernel uses names that are declared but never defined:";
   for (const std::string& name : missing) text += " " + name + ",";
   text.pop_back();
   throw LoweringError(text);

@@ -150,7 +150,7 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
   }
   ::unlink(name.c_str());
   if (!bytes.empty()) return bytes;
-  // The object is all that LLD reads, so what is not about the output is about the kernel.
+  // The object is all that LLD reads, so an error that is not about the output is about the kernel.
   if (errors.empty() || errors.find(name) != std::string::npos)
     throw EnvironmentError("lld failed to link a host kernel: " + errors);
   throw LoweringError("the linker refuses the kernel:\n" + errors);

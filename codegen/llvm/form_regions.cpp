@@ -48,14 +48,31 @@ class DescriptorBuilder {
   llvm::LLVMContext& context_;
 };
 
+// Whether the kernel asks for something that only blocks of a cluster have, or that takes place
+// while threads run on.
+bool uses_cluster(llvm::Function& kernel) {
+  for (llvm::BasicBlock& block : kernel)
+    for (llvm::Instruction& instruction : block) {
+      const llvm::StringRef name = builtin_name(instruction);
+      if (name == "service" || name == "cluster_index" || name == "cluster_dim") return true;
+      if (name != "suspend") continue;
+      auto* kind =
+          llvm::dyn_cast<llvm::ConstantInt>(llvm::cast<llvm::CallInst>(instruction).getOperand(0));
+      if (kind && kind->getZExtValue() > static_cast<unsigned>(SuspendKind::warp_active))
+        return true;
+    }
+  return false;
+}
+
 }  // namespace
 
 // The constants below follow the layout of HostKernel and HostRegion field by field.
-static_assert(sizeof(HostRegion) == 24 && sizeof(HostKernel) == 72 && sizeof(HostVariable) == 24 &&
+static_assert(sizeof(HostRegion) == 24 && sizeof(HostKernel) == 88 && sizeof(HostVariable) == 24 &&
               offsetof(HostKernel, name) == 8 && offsetof(HostKernel, variables) == 56);
 
 void form_regions(llvm::Module& module, const KernelInfo& info) {
   llvm::Function* function = module.getFunction(kEntryFunction);
+  const bool in_cluster = uses_cluster(*function);
   pause_in_loops(*function);
   const CutKernel kernel = cut_kernel(*function, info);
   DescriptorBuilder build(module);
@@ -95,7 +112,8 @@ void form_regions(llvm::Module& module, const KernelInfo& info) {
        count(regions.size()), count(sizes.size()), build.number(kernel.slot_bytes),
        build.number(info.static_shared), build.number(info.max_threads), build.number(uses_warp),
        build.table(std::move(variables), variable_type, "kiln_variables"),
-       build.number64(variable_count)});
+       build.number64(variable_count), build.number(info.cluster[0]), build.number(info.cluster[1]),
+       build.number(info.cluster[2]), build.number(in_cluster)});
   function->eraseFromParent();
 }
 

@@ -63,7 +63,7 @@ std::unique_ptr<llvm::Module> run_frontend(const Source& source, const Target& t
     }
   }
   headers_ahead = 0;
-  // What is wrong with a unit is said of the unit as it is.
+  // Compiled without precompiled headers, so that errors are those of the unit itself.
   UnitAction action(&context);
   if (ClangRun().execute(action, std::move(options), path, unit, log)) {
     remember_headers(source, action.includes.headers);

@@ -122,7 +122,7 @@ std::optional<std::string> run_guarded(llvm::function_ref<void()> run) {
   if (!work.ended) return std::nullopt;
   if (work.fatal.out_of_memory)
     throw EnvironmentError("LLVM is out of memory: " + work.fatal.reason);
-  return work.fatal.reason.empty() ? "LLVM gave up without a reason" : work.fatal.reason;
+  return work.fatal.reason.empty() ? "LLVM aborted without giving a reason" : work.fatal.reason;
 }
 
 void send_diagnostics(llvm::LLVMContext& context, const std::string& path, std::string& log) {

@@ -20,8 +20,9 @@
 namespace kiln::codegen::llvm_host {
 namespace {
 
-// For work on the passes: $KILN_LLVM_DUMP/<step>.ll is the IR after a step, and `times`
-// there gets a line of CPU milliseconds per step, and the number of headers that were parsed ahead.
+// For developing the passes: $KILN_LLVM_DUMP/<step>.ll is the IR after a step. The file `times`
+// there gets a line per step with its CPU milliseconds, and the number of headers that were parsed
+// ahead.
 class Trace {
  public:
   Trace() : directory_(detail::environment("KILN_LLVM_DUMP")), last_(processor_ms()) {}

@@ -21,11 +21,13 @@ const llvm::Function* direct_callee(const llvm::Instruction& instruction) {
               : nullptr;
 }
 
-std::uint32_t launch_bounds_of(const llvm::Module& module, const llvm::Function& kernel) {
+// The numbers of an attribute that the device headers spell as an annotation.
+std::vector<std::uint32_t> annotation_of(const llvm::Module& module, const llvm::Function& kernel,
+                                         llvm::StringRef wanted) {
   const auto* table = module.getNamedGlobal("llvm.global.annotations");
-  if (!table) return 0;
+  if (!table) return {};
   const auto* entries = llvm::dyn_cast<llvm::ConstantArray>(table->getInitializer());
-  if (!entries) return 0;
+  if (!entries) return {};
   for (const llvm::Use& use : entries->operands()) {
     const auto* entry = llvm::cast<llvm::ConstantStruct>(use.get());
     if (entry->getOperand(0)->stripPointerCasts() != &kernel) continue;
@@ -33,16 +35,18 @@ std::uint32_t launch_bounds_of(const llvm::Module& module, const llvm::Function&
         llvm::dyn_cast<llvm::GlobalVariable>(entry->getOperand(1)->stripPointerCasts());
     const auto* text =
         name ? llvm::dyn_cast<llvm::ConstantDataSequential>(name->getInitializer()) : nullptr;
-    if (!text || text->getAsCString() != "kiln.launch_bounds") continue;
+    if (!text || text->getAsCString() != wanted) continue;
     const auto* values =
         llvm::dyn_cast<llvm::GlobalVariable>(entry->getOperand(4)->stripPointerCasts());
     if (!values) continue;
-    const llvm::Constant* first = values->getInitializer()->getAggregateElement(0u);
-    if (const auto* number = llvm::dyn_cast_or_null<llvm::ConstantInt>(first)) {
-      return static_cast<std::uint32_t>(number->getZExtValue());
-    }
+    std::vector<std::uint32_t> numbers;
+    while (
+        const auto* number = llvm::dyn_cast_or_null<llvm::ConstantInt>(
+            values->getInitializer()->getAggregateElement(static_cast<unsigned>(numbers.size()))))
+      numbers.push_back(static_cast<std::uint32_t>(number->getZExtValue()));
+    return numbers;
   }
-  return 0;
+  return {};
 }
 
 std::vector<std::uint32_t> parameter_bytes_of(const llvm::Module& module) {
@@ -93,7 +97,11 @@ KernelInfo read_kernel_info(llvm::Module& module) {
     throw LoweringError("the kernel " + kernel->getName().str() + " is declared but not defined");
   }
   info.symbol = kernel->getName().str();
-  info.max_threads = launch_bounds_of(module, *kernel);
+  const std::vector<std::uint32_t> bounds = annotation_of(module, *kernel, "kiln.launch_bounds");
+  if (!bounds.empty()) info.max_threads = bounds.front();
+  if (const auto cluster = annotation_of(module, *kernel, "kiln.cluster_dims"); !cluster.empty()) {
+    for (std::size_t d = 0; d < 3; ++d) info.cluster[d] = d < cluster.size() ? cluster[d] : 1;
+  }
   info.parameter_bytes = parameter_bytes_of(module);
   for (const char* name :
        {"llvm.global.annotations", "llvm.used", "llvm.compiler.used", kParameterSizes}) {

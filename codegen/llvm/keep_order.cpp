@@ -63,7 +63,7 @@ bool may_be_grouped(const Access& a, const Access& b, llvm::ScalarEvolution& evo
   return distance && std::abs(distance->getAPInt().getSExtValue()) < std::abs(a.stride);
 }
 
-/// Of a group, loads are made where the first one is, stores where the last one is.
+/// All loads of a group are made where its first load is, all stores where its last store is.
 bool would_reorder(const std::vector<Access>& accesses, llvm::ScalarEvolution& evolution,
                    llvm::AAResults& aliases) {
   for (std::size_t i = 0; i < accesses.size(); ++i)

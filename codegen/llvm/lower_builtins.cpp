@@ -28,6 +28,19 @@ class BuiltinLowering {
       value = dimension(*call, values_.block_dim);
     } else if (name == "grid_dim") {
       value = dimension(*call, values_.grid_dim);
+    } else if (name == "cluster_index") {
+      value = dimension(*call, values_.cluster_index);
+    } else if (name == "cluster_dim") {
+      value = dimension(*call, values_.cluster_dim);
+    } else if (name == "service") {
+      llvm::SmallVector<Value*, 7> operands = {values_.frame, values_.thread};
+      operands.append(call->arg_begin(), call->arg_end());
+      llvm::SmallVector<llvm::Type*, 7> types;
+      for (Value* operand : operands) types.push_back(operand->getType());
+      llvm::CallInst* service = builder_.CreateCall(
+          llvm::FunctionType::get(call->getType(), types, false), values_.service, operands);
+      service->setDoesNotThrow();
+      value = service;
     } else if (name == "linear_thread") {
       value = values_.thread;
     } else if (name == "round") {
@@ -210,6 +223,8 @@ RegionValues load_frame(llvm::Function& region, llvm::IRBuilder<>& builder) {
   };
   RegionValues values{};
   values.entry = builder.GetInsertBlock();
+  values.frame = region.getArg(0);
+  values.service = field(builder.getPtrTy(), offsetof(HostFrame, service), "service");
   values.arguments = pointer(offsetof(HostFrame, arguments), "arguments", 8);
   values.shared = pointer(offsetof(HostFrame, shared), "shared", kSharedAlignment);
   values.slots = pointer(offsetof(HostFrame, slots), "slots", kThreadGranularity);
@@ -226,6 +241,9 @@ RegionValues load_frame(llvm::Function& region, llvm::IRBuilder<>& builder) {
     values.block_index[d] = field(number, offsetof(HostFrame, block_index) + 4 * d, "block.index");
     values.block_dim[d] = field(number, offsetof(HostFrame, block_dim) + 4 * d, "block.dim");
     values.grid_dim[d] = field(number, offsetof(HostFrame, grid_dim) + 4 * d, "grid.dim");
+    values.cluster_index[d] =
+        field(number, offsetof(HostFrame, cluster_index) + 4 * d, "cluster.index");
+    values.cluster_dim[d] = field(number, offsetof(HostFrame, cluster_dim) + 4 * d, "cluster.dim");
   }
   return values;
 }

@@ -13,8 +13,9 @@ namespace kiln::codegen::llvm_host {
 struct RegionValues {
   llvm::BasicBlock* entry;  ///< of the function: what holds for all threads is computed here
   llvm::Value *arguments, *shared, *slots, *next, *mask, *send32, *send64, *receive32, *receive64;
+  llvm::Value *frame, *service;
   llvm::Value* stride;  ///< threads per slot array, 64 bits
-  llvm::Value *block_index[3], *block_dim[3], *grid_dim[3];
+  llvm::Value *block_index[3], *block_dim[3], *grid_dim[3], *cluster_index[3], *cluster_dim[3];
   // Of the loop over threads at hand.
   llvm::Value *thread, *index_of[3];
   llvm::Value *wide_thread, *wide_x;  ///< `thread` and `index_of[0]` in 64 bits

@@ -11,12 +11,11 @@ struct Known {
 // The first that fits. The same as in docs/headers.md.
 constexpr Known kKnown[] = {
     {"mma.h", "keep tensor core code behind #ifndef KILN_HOST_TARGET, and loop over the tile here"},
-    {"cuda_fp8.h", "compute in __half, __nv_bfloat16 or float"},
     {"cuda_fp6.h", "compute in __half, __nv_bfloat16 or float"},
     {"cuda_fp4.h", "compute in __half, __nv_bfloat16 or float"},
     {"cuComplex.h", "use cuda::std::complex of <cuda/std/complex>"},
-    {"cuda/atomic", "use atomicAdd() and its kin"},
-    {"cuda/std/atomic", "use atomicAdd() and its kin"},
+    {"cuda/atomic", "use atomicAdd() and the other atomic functions"},
+    {"cuda/std/atomic", "use atomicAdd() and the other atomic functions"},
     {"cuda/barrier", "use __syncthreads() or a group's sync()"},
     {"cuda/std/barrier", "use __syncthreads() or a group's sync()"},
     {"cuda/pipeline", "use <cuda_pipeline.h> or <cooperative_groups/memcpy_async.h>"},

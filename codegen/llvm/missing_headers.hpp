@@ -6,8 +6,8 @@
 
 namespace kiln::codegen::llvm_host {
 
-/// A line about the header that the compiler's `log` says was not found, beginning with `path`, the
-/// source's; empty if there is none, or it is not one of CUDA's.
+/// Finds in the compiler's `log` a header of CUDA's that was not found, and returns a line about it
+/// that begins with `path`, the source's path. Empty if there is none.
 std::string explain_missing_header(std::string_view path, std::string_view log);
 
 }  // namespace kiln::codegen::llvm_host

@@ -28,6 +28,7 @@ struct KernelInfo {
   std::vector<std::uint32_t> parameter_bytes;
   std::uint32_t static_shared = 0;
   std::uint32_t max_threads = 0;
+  std::uint32_t cluster[3] = {0, 0, 0};  ///< from __cluster_dims__
 };
 
 /// A point where a thread of the block waits for others. `id` counts from 1.

@@ -66,7 +66,7 @@ llvm::StringRef builtin_name(const llvm::Instruction& instruction);
 inline constexpr unsigned kPauseInLoop = 100, kPauseBehindLoop = 101;
 bool is_pause(const llvm::CallInst& suspend);
 
-/// What is known of a builtin, or of the load of an argument; nothing for anything else.
+/// The known facts about a builtin, or about the load of an argument; nothing for any other value.
 std::optional<Invariance> kernel_leaf(llvm::Instruction& instruction);
 
 }  // namespace kiln::codegen::llvm_host

@@ -36,11 +36,17 @@ void lower_shared_memory(llvm::Module& module, KernelInfo& info) {
                           " has an initialiser; shared memory cannot be initialised");
     }
     const llvm::Align align = std::max(global.getAlign().valueOrOne(), llvm::Align(16));
+    if (align.value() > kArenaAlignment)
+      throw LoweringError("the __shared__ variable " + global.getName().str() +
+                          " is aligned to more than 1024 bytes");
     end = llvm::alignTo(end, align);
     places.emplace_back(&global, end);
     end += layout.getTypeAllocSize(global.getValueType());
   }
-  info.static_shared = static_cast<std::uint32_t>(llvm::alignTo(end, kSharedAlignment));
+  llvm::Align behind(kSharedAlignment);
+  for (const llvm::GlobalVariable* global : dynamic)
+    behind = std::max(behind, global->getAlign().valueOrOne());
+  info.static_shared = static_cast<std::uint32_t>(llvm::alignTo(end, behind));
   for (llvm::GlobalVariable* global : dynamic) places.emplace_back(global, info.static_shared);
   if (places.empty()) return;
 

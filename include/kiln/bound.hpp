@@ -22,7 +22,11 @@ class BoundKernel {
  public:
   BoundKernel(std::shared_ptr<HandleCore> core, const Launchable& ready, Launch launch,
               const ProblemValues& problem)
-      : core_(std::move(core)), ready_(&ready), launch_(launch), problem_(problem) {}
+      : core_(std::move(core)),
+        ready_(&ready),
+        launch_(launch),
+        problem_(problem),
+        mapped_(core_->mapped(ready, problem_)) {}
 
   const Launch& description() const noexcept { return launch_; }
 
@@ -34,7 +38,10 @@ class BoundKernel {
  protected:
   void start(Stream stream, void** args) const {
     core_->check(problem_, args);
-    ready_->launch(launch_, stream, args);
+    if (mapped_)
+      (*mapped_)(launch_, stream, args);
+    else
+      ready_->launch(launch_, problem_, stream, args);
   }
 
   std::shared_ptr<HandleCore> core_;
@@ -43,6 +50,7 @@ class BoundKernel {
   const Launchable* ready_;
   Launch launch_;
   ProblemValues problem_;
+  std::shared_ptr<const MappedLaunch> mapped_;  ///< null: the entry takes what the caller passes
 };
 
 }  // namespace detail

@@ -41,12 +41,12 @@ struct BundleInfo {
 /// EnvironmentError when it cannot be read.
 BundleInfo bundle_info(const std::filesystem::path& bundle);
 
-/// Its entries, in the order of the file; StoreEntry::bytes counts the payload alone, and `used` is
-/// not known. Throws as bundle_info.
+/// Lists the entries of a bundle, in the order of the file. StoreEntry::bytes counts the payload
+/// alone, and `used` is unknown. Throws as bundle_info.
 std::vector<StoreEntry> bundle_entries(const std::filesystem::path& bundle);
 
-/// Reads all of it: every checksum, every entry's key, and with a public key the signature. What is
-/// wrong is in the report, unless the file cannot be read at all (EnvironmentError).
+/// Reads the whole file and checks every checksum, every entry's key and, with a public key, the
+/// signature. Problems are in the report, unless the file cannot be read at all (EnvironmentError).
 VerifyReport verify_bundle(const std::filesystem::path& bundle,
                            const std::filesystem::path& public_key = {});
 

@@ -33,7 +33,7 @@ class Cache {
   /// temporary and lock files. Safe while others read and write. @throws EnvironmentError when the
   /// directory may not be used.
   TrimReport trim(std::uint64_t max_bytes) const;
-  /// The entries whose digest begins with these hexadecimal digits; all for none.
+  /// The entries whose digest begins with these hexadecimal digits; all entries if there are none.
   /// @throws UserError for anything but hexadecimal digits.
   std::vector<StoreEntry> explain(std::string_view hex_prefix) const;
   /// What a record says: the winner, the default and everything that was tried, as it was measured.

@@ -16,19 +16,24 @@
 //   });
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "kiln/launch_rule.hpp"
 #include "kiln/named.hpp"
 #include "kiln/problem_values.hpp"
 #include "kiln/space.hpp"
+#include "kiln/tensor_map.hpp"
 #include "kiln/workload.hpp"
 
 namespace kiln {
@@ -66,6 +71,27 @@ struct ArgumentIsField {
   std::string field{};       ///< a problem field
 };
 
+struct KernelDefinition;
+
+/// A slower implementation that says what is right in the place of `reference`, where that would
+/// take long on the host: a config of the kernel itself, or another kernel. It runs on the device
+/// that is tuned for, and is trusted once it has computed what `reference` computes for a problem
+/// that is small; that is tried once per runtime. Where it cannot be built, fails, or computes
+/// something else, `reference` is used, and the result's warnings say so.
+///
+///   kernel.device_reference = {.config = "body=plain", .problem = {{"m", 64}, {"n", 48}}};
+///
+/// It is used for problems of more `flops` than the small one; without `flops`, for all others than
+/// that one. Its results are rounded as the kernel's: a candidate may be as far from them as
+/// `tolerance` says, and they as far from `reference`.
+struct DeviceReference {
+  std::string config{};  ///< `body=plain,block=64`; parameters left out are as in the default
+  std::map<std::string, std::int64_t> problem{};  ///< the small one: a value per problem field
+  /// Null: the kernel itself. Of another one, of the same arguments and problem fields, only what
+  /// is launched is used: source, entry, types, space and launch.
+  std::shared_ptr<const KernelDefinition> kernel{};
+};
+
 struct KernelDefinition {
   std::string name;  ///< letters, digits, '_'; names records and files
   KernelSource source;
@@ -76,21 +102,41 @@ struct KernelDefinition {
   std::vector<std::string> arguments;  ///< argument types, as the source spells them
   DynamicSpace space;
 
+  /// All configs that are worth a look for a problem, where the author knows them better than the
+  /// product of the space's values does: spaces of millions of combinations of which few make sense.
+  /// They lie in the space; those that break a constraint are left out. An empty list: the space is
+  /// searched as a whole. Pure. Empty: the same.
+  std::function<std::vector<Values>(std::span<const std::int64_t> problem, const DeviceLimits&)>
+      configs;
+
+  /// Devices on which the config that `cost` likes best runs before anything was measured for a
+  /// problem, in place of the default: those where that has been shown to be faster. Pure, so that
+  /// ranks with like devices find the same. The default still runs where that config's binary is
+  /// missing or does not work. Empty: none.
+  std::function<bool(const DeviceLimits&)> untuned_by_cost;
+
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
   /// Arguments that are fields of the problem: each launch is checked for that.
   std::vector<ArgumentIsField> relations;
   /// Maps a problem to the one that it is tuned as; empty: each problem is tuned by itself.
   std::function<ProblemValues(std::span<const std::int64_t>)> bucket;
-  /// Both spans in field order.
-  std::function<Launch(std::span<const std::int64_t> config, std::span<const std::int64_t> problem)>
-      launch;
+  /// `Launch(config, problem)` or `Launch(config, problem, limits)`, both spans in field order.
+  LaunchRule launch;
+  /// Arguments that some configs take as tensor maps; at most 8.
+  std::vector<MapRule> maps;
   /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
   /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
+  /// For sizes that depend on data (rows per expert, lengths of sequences): `workload` makes several
+  /// draws of each problem, which differ by `Workload::draw()` and in their random elements. There
+  /// are as many as there are weights here. A candidate must be right on each, and its time is the
+  /// mean over all, each counted by its weight. All draws are launched alike. Empty: one draw.
+  std::vector<double> draws;
   /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
   /// an array's first element. Runs on the thread that tunes, while the first candidates compile.
   /// Empty: `check` decides alone, or candidates are compared with the default's output.
   std::function<void(std::span<const std::int64_t> problem, std::span<void* const> args)> reference;
+  std::optional<DeviceReference> device_reference{};  ///< needs `reference`
   Tolerance tolerance;
   /// Judges the outputs instead of `tolerance`: returns why they are wrong, or an empty text; an
   /// exception is a reason, too. `got` is what a launch left, `expected` what `reference` computed,
@@ -123,7 +169,9 @@ struct KernelDefinition {
   auto by_name(F f) const {
     return [f = std::move(f), names = field_names()](std::span<const std::int64_t> config,
                                                      std::span<const std::int64_t> problem,
-                                                     auto&&... more) {
+                                                     auto&&... more)
+      requires std::invocable<const F&, Named, Named, decltype(more)...>
+    {
       return f(Named(names->parameters, config), Named(names->problem, problem),
                std::forward<decltype(more)>(more)...);
     };

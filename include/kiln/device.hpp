@@ -20,9 +20,17 @@ struct Dim3 {
 
 /// How one kernel is launched. A grid with a zero extent is an empty problem: nothing is launched.
 struct Launch {
-  Dim3 grid;                  ///< blocks
-  Dim3 block;                 ///< threads
+  Dim3 grid{};                ///< blocks; with clusters, a multiple of `cluster` in each dimension
+  Dim3 block{};               ///< threads
   unsigned shared_bytes = 0;  ///< dynamic shared memory per block
+  Dim3 cluster{1, 1, 1};      ///< blocks that run together and reach each other's shared memory
+  bool cooperative = false;   ///< all blocks run at once, so that they may wait for each other
+  /// The kernel may start before the one in front of it on its stream has ended (programmatic
+  /// dependent launch). It must execute `griddepcontrol.wait` before it touches what that one
+  /// reads or writes. The host device runs launches one after the other.
+  bool programmatic = false;
+  int shared_carveout = -1;  ///< percent of the L1 cache preferred as shared memory; -1: no wish
+  bool operator==(const Launch&) const = default;
 };
 
 /// A stream of the caller's: a CUstream on a CUDA device, where null is the default stream and work
@@ -48,8 +56,26 @@ struct DeviceLimits {
   int warp_size = 32;
   std::int64_t l2_bytes = 0;   ///< host: last-level cache
   int compute_capability = 0;  ///< 80, 90, 100, ...; host: 0
+  int max_cluster_blocks = 1;  ///< blocks of a cluster; 1: the device has no clusters
+  bool cooperative = false;    ///< whether it runs cooperative launches
+  bool tensor_maps = false;    ///< whether entries may take tensor maps
+  /// Multiprocessors that launches leave to others, such as communication kernels
+  /// (RuntimeOptions::reserved_multiprocessors). A launch that is as large as the device counts
+  /// with `usable_multiprocessors()`.
+  int reserved_multiprocessors = 0;
 
   constexpr bool on_host() const { return compute_capability == 0; }
+  constexpr int usable_multiprocessors() const {
+    return multiprocessors > reserved_multiprocessors ? multiprocessors - reserved_multiprocessors
+                                                      : 1;
+  }
+  /// Clusters of `blocks` blocks that run at once where a block has a multiprocessor to itself. It
+  /// is exact for pairs. Larger clusters may find fewer places, because a cluster lies in one group
+  /// of multiprocessors; those without a place run later.
+  constexpr int resident_clusters(int blocks) const {
+    const int clusters = usable_multiprocessors() / (blocks > 0 ? blocks : 1);
+    return clusters > 0 ? clusters : 1;
+  }
 };
 
 /// A device as seen by users and by record keys.

@@ -13,7 +13,7 @@ namespace kiln {
 
 /// One thing Kiln can use. Nothing here is required for everything else.
 struct Component {
-  std::string name;  ///< `driver`, `nvrtc`, `llvm`, `store`
+  std::string name;  ///< `driver`, `nvrtc`, `llvm`, `compile`, `store`
   bool available = false;
   std::string version{};  ///< when available
   std::string detail{};   ///< where it was found

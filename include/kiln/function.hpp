@@ -44,7 +44,7 @@ struct Function<Knobs, Problem, void(Args...)> {
                 "an rvalue reference");
 
   std::string name{};  ///< letters, digits, '_'; names records and log files
-  /// Names the implementation, as a kernel's source does: another version is another record.
+  /// Names the implementation, as a kernel's source does: another version gets its own records.
   std::string version{};
   Space<Knobs, Problem> space;
   /// The function. Its work is timed from before the call until the stream has done what it was
@@ -55,7 +55,8 @@ struct Function<Knobs, Problem, void(Args...)> {
   std::function<Problem(const std::remove_reference_t<Args>&...)> problem{};
   /// Maps a problem to the one that it is tuned as, with the arguments of the first call.
   std::function<Problem(const Problem&)> bucket{};
-  /// For what the space's constraints cannot express: false for knobs that must not be tried. Pure.
+  /// For conditions that the space's constraints cannot express: returns false for knobs that must
+  /// not be tried. Pure.
   std::function<bool(const Knobs&, const Problem&, const DeviceLimits&)> prune{};
   /// Saves what a call changes without setting it anew (accumulators, arguments that are read and
   /// written), and returns a function that restores it. It is called once before a tuning. The
@@ -123,11 +124,6 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
  public:
   using Definition = Function<Knobs, Problem, void(Args...)>;
 
-  /// @throws UserError as Function::description.
-  TunedFunction(const Runtime& runtime, const Definition& function, FunctionOptions options = {})
-      : function_(std::make_shared<const Definition>(function)),
-        core_(detail::make_function_core(runtime, function.description(), std::move(options))) {}
-
   /// Calls with the best known knobs for the problem that the arguments describe. In the runtime's
   /// modes other than tune_now a problem without a record gets the default.
   /// @throws UserError, TuningFailedError, EnvironmentError when a new problem cannot be tuned;
@@ -148,8 +144,8 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
     };
   }
 
-  /// Tunes now (or reads the store) and says what was found; later calls use it. What `snapshot`
-  /// keeps is as it was before.
+  /// Tunes now (or reads the store) and returns what was found; later calls use it. The state that
+  /// `snapshot` saves is restored afterwards.
   TuneResult tune(Stream stream, Args... args) const {
     return tune(CallOptions{}, stream, std::forward<Args>(args)...);
   }
@@ -163,7 +159,8 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
   std::optional<TuneResult> known(const Problem& problem) const {
     return core_->known(values_of(problem));
   }
-  /// The knobs in use for a problem; the default as long as it has not been tuned or looked up.
+  /// The knobs in use for a problem; the default knobs until the problem has been tuned or looked
+  /// up.
   Knobs knobs(const Problem& problem) const {
     const Values* found = core_->find(values_of(problem));
     return from_values<Knobs>(found ? *found : core_->default_knobs());
@@ -171,6 +168,14 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
 
  private:
   friend Region;
+  template <Reflected K, Reflected P, class... A>
+  friend TunedFunction<K, P, void(A...)> tuned(const Runtime& runtime,
+                                               const Function<K, P, void(A...)>& function,
+                                               FunctionOptions options);
+
+  TunedFunction(const Runtime& runtime, const Definition& function, FunctionOptions options)
+      : function_(std::make_shared<const Definition>(function)),
+        core_(detail::make_function_core(runtime, function.description(), std::move(options))) {}
 
   auto values_of(const Problem& problem) const {
     return to_values(function_->bucket ? function_->bucket(problem) : problem);
@@ -202,7 +207,8 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
   std::shared_ptr<detail::FunctionCore> core_;
 };
 
-/// A handle. Cheap: nothing is measured until a problem is known.
+/// Makes the handle of a function. Nothing is measured before its first call.
+/// @throws UserError as Function::description.
 template <Reflected Knobs, Reflected Problem, class... Args>
 TunedFunction<Knobs, Problem, void(Args...)> tuned(
     const Runtime& runtime, const Function<Knobs, Problem, void(Args...)>& function,

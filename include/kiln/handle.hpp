@@ -60,7 +60,8 @@ class Tuned<Config, Problem, void(Args...)> {
   /// The kernel for one problem, ready to launch without any look-up.
   Bound<Args...> at(const Problem& problem) const {
     const detail::Launchable& ready = core_->at(values_of(problem));
-    return {core_, ready, launch_(from_values<Config>(ready.config), problem), to_values(problem)};
+    return {core_, ready, launch_(from_values<Config>(ready.config), problem, core_->limits()),
+            to_values(problem)};
   }
 
   /// The config in use for a problem, which is made ready if it is not.
@@ -114,13 +115,15 @@ class Tuned<Config, Problem, void(Args...)> {
   void launch(Stream stream, Args... args) const {
     const Problem problem = problem_(args...);
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
-    core_->check(to_values(problem), pointers);
+    const auto values = to_values(problem);
+    core_->check(values, pointers);
     const detail::Launchable& ready = core_->at(values_of(problem));
-    ready.launch(launch_(from_values<Config>(ready.config), problem), stream, pointers);
+    ready.launch(launch_(from_values<Config>(ready.config), problem, core_->limits()), values,
+                 stream, pointers);
   }
 
   std::shared_ptr<detail::HandleCore> core_;
-  Launch (*launch_)(const Config&, const Problem&);
+  TypedLaunchRule<Config, Problem> launch_;
   Problem (*problem_)(Args...);
   Problem (*bucket_)(const Problem&);
 };

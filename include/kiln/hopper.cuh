@@ -17,7 +17,11 @@
 // "One thread" means that a function acts once for each thread that calls it.
 #pragma once
 
+#ifdef KILN_HOST_TARGET
+#include "kiln/hopper/host.cuh"
+#else
 #include "kiln/hopper/barrier.cuh"
 #include "kiln/hopper/copy.cuh"
 #include "kiln/hopper/matrices.cuh"
 #include "kiln/hopper/multiply.cuh"
+#endif

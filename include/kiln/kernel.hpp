@@ -24,6 +24,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -57,16 +58,22 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::string config_type{};
   std::vector<std::string> types{};
   Space<Config, Problem> space;
-  Launch (*launch)(const Config&, const Problem&) = nullptr;
+  /// As KernelDefinition::configs.
+  std::vector<Config> (*configs)(const Problem&, const DeviceLimits&) = nullptr;
+  /// `Launch(const Config&, const Problem&)`, with `const DeviceLimits&` as a third if need be.
+  TypedLaunchRule<Config, Problem> launch{};
+  std::vector<TypedMapRule<Config, Problem>> maps{};  ///< as KernelDefinition::maps
   /// Reads the problem off a launch's arguments; must not touch device memory.
   Problem (*problem)(Args...) = nullptr;
   /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are held to it.
   std::vector<ArgumentIsField> relations{};
   Problem (*bucket)(const Problem&) = nullptr;  ///< null: each problem is tuned for itself
   std::function<void(const Problem&, Workload&)> workload{};
+  std::vector<double> draws{};  ///< as KernelDefinition::draws
   /// The kernel's equation on host arrays. Empty: `check` decides alone, or candidates are compared
   /// with the default's output.
   std::function<void(Args...)> reference{};
+  std::optional<DeviceReference> device_reference{};  ///< as KernelDefinition::device_reference
   Tolerance tolerance{};
   /// As KernelDefinition::check: `const auto& [out, a, n] = got;`.
   std::function<std::string(const Problem&, const std::tuple<Args...>& got,
@@ -77,6 +84,7 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::function<double(const Problem&)> bytes{};  ///< least bytes moved for a problem
   /// As KernelDefinition::cost.
   std::function<double(const Config&, const Problem&, const DeviceLimits&)> cost{};
+  bool (*untuned_by_cost)(const DeviceLimits&) = nullptr;  ///< as KernelDefinition has it
 
   /// @throws UserError as KernelDefinition::validate and Space::dynamic do.
   KernelDefinition definition() const;
@@ -107,14 +115,33 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   d.types = types;
   d.arguments = {device_name<Args>()...};
   d.space = space.dynamic();
+  if (configs)
+    d.configs = [f = configs](Span p, const DeviceLimits& limits) {
+      std::vector<Values> listed;
+      for (const Config& config : f(from_values<Problem>(p), limits))
+        listed.push_back(detail::copy(to_values(config)));
+      return listed;
+    };
   for (const FieldInfo& field : field_infos<Problem>()) d.problem_fields.emplace_back(field.name);
   d.relations = relations;
   if (bucket) d.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };
   if (launch)
-    d.launch = [f = launch](Span c, Span p) {
-      return f(from_values<Config>(c), from_values<Problem>(p));
+    d.launch = [f = launch](Span c, Span p, const DeviceLimits& limits) {
+      return f(from_values<Config>(c), from_values<Problem>(p), limits);
     };
+  for (const TypedMapRule<Config, Problem>& rule : maps) {
+    MapRule& added = d.maps.emplace_back();
+    added.argument = rule.argument;
+    if (rule.map)
+      added.map = [f = rule.map](Span c, Span p) {
+        return f(from_values<Config>(c), from_values<Problem>(p));
+      };
+    if (rule.only_if)
+      added.only_if = [f = rule.only_if](Span c) { return f(from_values<Config>(c)); };
+  }
   if (workload) d.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };
+  d.draws = draws;
+  d.device_reference = device_reference;
   if (reference)
     d.reference = [f = reference](Span, std::span<void* const> args) {
       [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -132,6 +159,7 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       return f(from_values<Problem>(p), typed(got), typed(expected));
     };
   d.data_version = data_version;
+  if (untuned_by_cost) d.untuned_by_cost = untuned_by_cost;
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
   if (cost)

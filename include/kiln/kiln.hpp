@@ -4,11 +4,11 @@
 #include "kiln/version.hpp"  // first: it says which C++ this needs
 
 #if !__has_include(<boost/version.hpp>)
-#error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: none are on the include path"
+#error "Kiln needs the headers of Boost.Hana, 1.81 or newer: none are on the include path"
 #endif
 #include <boost/version.hpp>
 #if BOOST_VERSION < 108100
-#error "Kiln's headers need Boost's (Boost.Hana), 1.81 or newer: these are older"
+#error "Kiln needs the headers of Boost.Hana, 1.81 or newer: those on the include path are older"
 #endif
 
 #include "kiln/bound.hpp"
@@ -20,11 +20,13 @@
 #include "kiln/definition.hpp"
 #include "kiln/device.hpp"
 #include "kiln/doctor.hpp"
+#include "kiln/dynamic_space.hpp"
 #include "kiln/error.hpp"
 #include "kiln/function.hpp"
 #include "kiln/handle.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/key.hpp"
+#include "kiln/launch_rule.hpp"
 #include "kiln/log.hpp"
 #include "kiln/manifest.hpp"
 #include "kiln/measure.hpp"
@@ -49,6 +51,7 @@
 #include "kiln/store.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/target.hpp"
+#include "kiln/tensor_map.hpp"
 #include "kiln/trace.hpp"
 #include "kiln/tune.hpp"
 #include "kiln/types.hpp"

@@ -14,7 +14,7 @@ namespace kiln {
 enum class BoundBy { unknown, compute, memory };
 const char* to_string(BoundBy bound) noexcept;
 
-/// Of one launch. What is not known is 0.
+/// The metrics of one launch. Values that are not known are 0.
 struct Metrics {
   double seconds = 0;  ///< median
   double tflops = 0;   ///< 10^12 operations per second

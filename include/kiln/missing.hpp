@@ -1,5 +1,5 @@
-// What a program that may not compile did not find, as data, so that a program can ask before a
-// launch throws.
+// A binary that a program needed and could not find or compile, as data, so that a program can ask
+// before a launch throws.
 //
 //   if (auto missing = handle.prepare(problem)) std::puts(missing->explain().c_str());
 #pragma once

@@ -39,8 +39,9 @@ struct Occupancy {
   std::int64_t shared_bytes_per_block = 0;  ///< with what the driver reserves
 };
 
-/// Pure; any input is answered, nonsense (no threads, negative amounts) with 0 blocks. On the host,
-/// where blocks follow each other on a core, that is 1 block for whatever can be launched.
+/// Pure. Any input has an answer: nonsense (no threads, negative amounts) gives 0 blocks. On the
+/// host, where a core runs one block after the other, it gives 1 block for anything that can be
+/// launched.
 Occupancy occupancy(const DeviceLimits& limits, const BlockResources& block) noexcept;
 
 /// What a multiprocessor of a compute capability (70 to 121) offers, for devices that are not here.

@@ -14,7 +14,7 @@ namespace kiln {
 /// tree. Kernel sources may include from it.
 std::filesystem::path include_dir();
 
-/// The folder of the shipped templates; same order.
+/// The folder of the shipped templates, found in the same order.
 std::filesystem::path templates_dir();
 
 }  // namespace kiln

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <vector>
 
@@ -37,10 +38,11 @@ struct PrecompileOptions {
   /// into the bundle. A job without a record keeps all its configs.
   std::vector<std::filesystem::path> records{};
   std::filesystem::path private_key{};  ///< PEM, Ed25519: sign the bundle. Empty: unsigned
-  unsigned threads = 0;                 ///< 0: one per hardware thread
+  unsigned threads = 0;                 ///< 0: one per core that this process may use
   LogSink log{};
   std::stop_token stop{};  ///< ends early without a bundle; what was compiled is in the store
   std::function<void(std::size_t done, std::size_t total)> progress{};  ///< on the calling thread
+  std::optional<unsigned> processes{};  ///< as RuntimeOptions::compile_processes
 };
 
 struct PrecompileReport {
@@ -55,11 +57,11 @@ struct PrecompileReport {
   BundleInfo bundle;  ///< empty when stopped, or when every instance failed
 };
 
-/// Failed instances are reported and left out; when all failed nothing is written. `output` is
-/// replaced as a whole; the same sources, compiler and jobs give the same bytes. @throws UserError
+/// Instances that fail are reported and left out; if all fail, no file is written. `output` is
+/// replaced as a whole. The same sources, compiler and jobs give the same bytes. @throws UserError
 /// for an empty job, a target that the compiler does not know or a bad key; EnvironmentError when a
-/// compiler is missing or the file cannot be written; both before anything is compiled where that
-/// can be known.
+/// compiler is missing or the file cannot be written. Both are thrown before anything is compiled
+/// if they can be detected by then.
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
                             const std::filesystem::path& output,
                             const PrecompileOptions& options = {});

@@ -54,7 +54,8 @@ class RecordedSpace {
   const std::filesystem::path& file() const noexcept;
   /// The file's name up to its first dot.
   std::string name() const;
-  /// Of everything that was read: equal spaces agree, whatever their files are called.
+  /// A digest of everything that was read: equal spaces have equal digests, whatever their files
+  /// are called.
   const Digest& digest() const noexcept;
 
   const std::vector<RecordedParameter>& parameters() const noexcept;

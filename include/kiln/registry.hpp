@@ -25,7 +25,7 @@ struct RegisteredKernel {
 /// Not thread-safe while it is being filled.
 class Registry {
  public:
-  /// @throws UserError on a name that is there already, or without types.
+  /// @throws UserError on a name that is already registered, or a kernel without types.
   Registry& add(RegisteredKernel kernel);
   const std::vector<RegisteredKernel>& kernels() const noexcept { return kernels_; }
   /// @throws UserError listing the known names or types. An empty type means the first.

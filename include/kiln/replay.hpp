@@ -70,7 +70,7 @@ class SearchReplay {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The strategies that there are, and the one that is used where none is named.
+/// The names of all strategies, and the one that is used where none is named.
 std::vector<std::string> search_strategies();
 std::string default_search_strategy();
 

@@ -18,8 +18,8 @@ struct Roofline;
 /// that are not UTF-8 are replaced.
 std::string to_json(const TuneResult& result, const Roofline* roofline = nullptr);
 
-/// Why the winner is not the candidate with the least `seconds`; empty where it is, or where
-/// nothing was measured.
+/// Why the winner is not the candidate with the least `seconds`. Empty if it is that candidate, or
+/// if nothing was measured.
 std::string why_not_the_fastest(const TuneResult& result);
 
 }  // namespace kiln

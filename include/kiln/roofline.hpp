@@ -39,7 +39,7 @@ struct Roofline {
 /// is 0.
 /// @throws EnvironmentError when the device or its compiler fails.
 Roofline roofline(const Runtime& runtime, const TuneOptions& options = {});
-/// What was measured before and is in the runtime's store; nothing is measured.
+/// The roofline in the runtime's store, as measured before. Measures nothing.
 std::optional<Roofline> known_roofline(const Runtime& runtime);
 
 }  // namespace kiln

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@
 
 namespace kiln {
 
-/// What a launch of a problem without a record does. A record that is there is used in any mode.
+/// What a launch does for a problem without a record. A record is used in every mode.
 enum class Mode {
   tune_now,     ///< tune it, then launch
   untuned,      ///< launch the default config; nothing is ever measured
@@ -54,9 +55,19 @@ struct RuntimeOptions {
   TuneOptions tuning;  ///< of launches that tune; its `ranks` choose together in every mode
   Mode mode = Mode::tune_now;
   WhileBusy while_busy = WhileBusy::wait;
-  /// 0: one per hardware thread; with ranks, these are shared by those of this host, if a launcher
-  /// says how many they are.
+  /// 0: one per core that this process may use; with ranks, the ranks of this host share these, if
+  /// a launcher says how many ranks there are.
   unsigned compile_threads = 0;
+  /// Multiprocessors of a CUDA device that launches leave free, for communication kernels that run
+  /// beside them: what launch rules see as DeviceLimits::reserved_multiprocessors. Records are kept
+  /// apart by it. @throws UserError at the runtime's construction when the device has no more
+  int reserved_multiprocessors = 0;
+  /// The number of processes that compile, so that a compiler that crashes, exits or hangs fails
+  /// one candidate only. Each compiles two instances at once, starts when it is needed and ends
+  /// when it has been idle. 0: this process compiles. Empty: `$KILN_COMPILE_PROCESSES`; if that is
+  /// not set, one per two cores that this process may use, within the available memory, and 0 with
+  /// two cores or fewer.
+  std::optional<unsigned> compile_processes{};
 };
 
 /// One of several problems that are tuned in one go.
@@ -115,7 +126,7 @@ class Runtime {
 
   const DeviceInfo& device() const noexcept;
 
-  /// A handle. Cheap: nothing is compiled or measured until a problem is known.
+  /// Makes a handle. Cheap: nothing is compiled or measured before a problem is known.
   template <Reflected Config, Reflected Problem, class... Args>
   Tuned<Config, Problem, void(Args...)> tuned(
       const Kernel<Config, Problem, void(Args...)>& kernel) const {
@@ -149,7 +160,7 @@ class Runtime {
 
   RuntimeStatistics statistics() const;
 
-  /// The instances that were Missing so far, each once: what `kiln precompile --manifest` takes.
+  /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them.
   Manifest wanted() const;
 
  private:

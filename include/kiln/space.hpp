@@ -6,6 +6,12 @@
 //       .where("a tile is at most 4096 elements",
 //              [](const VectorAdd& c, const Elementwise&, const kiln::DeviceLimits&) {
 //                return c.tile() <= 4096; })
+//       .where_on(kiln::Target::Kind::cuda, "whole warps",
+//                 [](const VectorAdd& c, const Elementwise&, const kiln::DeviceLimits&) {
+//                   return c.block % 32 == 0; })
+//       .values_on(kiln::Target::Kind::host, &VectorAdd::items, {16, 64})
+//       .default_on(kiln::Target::Kind::host, {64, 16})
+//       .default_on(kiln::ComputeCapability{90}, {512, 4})                    // sm_90 and later
 //       .checked();
 //
 // In a constexpr space a default outside it, a field that KILN_CONFIG does not list, a field given
@@ -14,101 +20,26 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
-#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "kiln/device.hpp"
-#include "kiln/error.hpp"
-#include "kiln/reflect.hpp"
+#include "kiln/dynamic_space.hpp"
 
 namespace kiln {
-
-/// Values of a config, or of a problem, in field order.
-using Values = std::vector<std::int64_t>;
-
-namespace detail {
-/// Out of line: inlined into users' code, it makes GCC 12 warn without cause.
-Values copy(std::span<const std::int64_t> values);
-/// Enumerators' names; none for other fields.
-std::vector<std::string> show_values(const FieldInfo& field, std::span<const std::int64_t> values);
-}  // namespace detail
-
-/// One field of a space described at run time.
-struct Parameter {
-  std::string name;
-  FieldKind kind = FieldKind::integer;
-  std::vector<std::int64_t> values;  ///< fields without a list keep their default
-  std::vector<std::string> names{};  ///< how `values` are shown, one each; empty: as numbers
-
-  /// A value as messages show it: its name, else the number.
-  std::string show(std::int64_t value) const;
-};
-
-/// True when the config may be used; pure, and callable from any thread.
-using Predicate = std::function<bool(std::span<const std::int64_t> config,
-                                     std::span<const std::int64_t> problem, const DeviceLimits&)>;
-
-struct Constraint {
-  std::string reason;  ///< what must hold; shown when a candidate is rejected
-  Predicate holds;
-};
-
-/// The form every space takes inside Kiln, and the one for kernels described at run time:
-///
-///   kiln::DynamicSpace s;
-///   s.parameter("block", {64, 128, 256}, 256).parameter("items", {1, 2, 4}, 4);
-class DynamicSpace {
- public:
-  /// `names`: how the values are shown, one each; none: as numbers.
-  /// @throws UserError on an empty or duplicate name, an empty list, a value given twice, a default
-  /// outside it, or another number of names than of values.
-  DynamicSpace& parameter(std::string name, std::vector<std::int64_t> values,
-                          std::int64_t default_value, FieldKind kind = FieldKind::integer,
-                          std::vector<std::string> names = {});
-  DynamicSpace& where(std::string reason, Predicate holds);
-  /// A default of its own for one kind of target; the parameters must be there already.
-  /// @throws UserError when it lies outside the space.
-  DynamicSpace& default_on(Target::Kind kind, Values config);
-
-  const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
-  const std::vector<Constraint>& constraints() const noexcept { return constraints_; }
-  const Values& default_config(Target::Kind kind = Target::Kind::cuda) const noexcept {
-    return kind == Target::Kind::host ? host_default_ : default_;
-  }
-
-  /// Combinations before constraints; saturates at the largest double-exact integer.
-  double combinations() const noexcept;
-  /// The first constraint that fails; nullptr when the config is allowed.
-  const Constraint* violated(std::span<const std::int64_t> config,
-                             std::span<const std::int64_t> problem,
-                             const DeviceLimits& limits) const;
-  /// `{{"block", 256}, ...}` to field order; fields left out take their default.
-  /// @throws UserError naming an unknown field or a value outside the field's list.
-  Values config(const std::map<std::string, std::int64_t>& named) const;
-  /// `block=256,body=mma`.
-  std::string describe(std::span<const std::int64_t> config) const;
-  /// The config of such a text; parameters left out are as in the default of a kind of target.
-  /// @throws UserError naming what is not of this form, unknown, given twice or outside the space.
-  Values parse(std::string_view text, Target::Kind kind = Target::Kind::cuda) const;
-
- private:
-  std::vector<Parameter> parameters_;
-  std::vector<Constraint> constraints_;
-  Values default_, host_default_;
-};
 
 /// A space over a config struct. A literal type: keep it in a constexpr variable.
 template <Reflected Config, Reflected Problem>
 class Space {
  public:
   using Check = bool (*)(const Config&, const Problem&, const DeviceLimits&);
-  static constexpr std::size_t kMaxValues = 32;  ///< per field
-  static constexpr std::size_t kMaxConstraints = 16;
+  static constexpr std::size_t kMaxValues = 32;       ///< per field
+  static constexpr std::size_t kMaxConstraints = 64;  ///< of all targets together
+  static constexpr std::size_t kMaxCapabilities = 8;  ///< with a default of their own
 
   constexpr explicit Space(Config default_config) : defaults_{default_config, default_config} {}
 
@@ -116,21 +47,25 @@ class Space {
   constexpr Space values(Field Config::* field,
                          std::type_identity_t<std::initializer_list<Field>> list) const {
     Space next = *this;
-    Axis& axis = next.axes_[index_of(field)];
-    if (axis.count != 0) throw UserError("space: a field is given values twice");
-    if (list.size() == 0) throw UserError("space: a field has an empty list of values");
-    if (list.size() > kMaxValues) throw UserError("space: a field has more than 32 values");
-    for (Field value : list) axis.values[axis.count++] = static_cast<std::int64_t>(value);
+    next.lists_[0][index_of(field)].take(list);
+    return next;
+  }
+  /// Instead of `values`, on one kind of target.
+  template <class Field>
+  constexpr Space values_on(Target::Kind target, Field Config::* field,
+                            std::type_identity_t<std::initializer_list<Field>> list) const {
+    Space next = *this;
+    next.lists_[place(target)][index_of(field)].take(list);
     return next;
   }
 
   /// `reason` says what must hold; it must outlive the space (a literal does).
   constexpr Space where(std::string_view reason, Check holds) const {
-    Space next = *this;
-    if (constraint_count_ == kMaxConstraints) throw UserError("space: more than 16 constraints");
-    next.reasons_[constraint_count_] = reason;
-    next.checks_[next.constraint_count_++] = holds;
-    return next;
+    return constrained({reason, holds, {}});
+  }
+  /// Asked on one kind of target alone.
+  constexpr Space where_on(Target::Kind target, std::string_view reason, Check holds) const {
+    return constrained({reason, holds, target});
   }
 
   /// A default of its own for one kind of target: what suits a GPU rarely suits a CPU.
@@ -139,20 +74,31 @@ class Space {
     next.defaults_[static_cast<std::size_t>(kind)] = config;
     return next;
   }
+  /// As DynamicSpace::default_on.
+  constexpr Space default_on(ComputeCapability gpus, Config config) const {
+    Space next = *this;
+    if (gpus.at_least <= 0) throw UserError("space: a compute capability is not positive");
+    if (capability_count_ == kMaxCapabilities)
+      throw UserError("space: more than 8 compute capabilities have a default");
+    for (std::size_t i = 0; i < capability_count_; ++i)
+      if (capabilities_[i] == gpus.at_least)
+        throw UserError("space: a compute capability has two defaults");
+    next.capabilities_[capability_count_] = gpus.at_least;
+    next.capability_defaults_[next.capability_count_++] = config;
+    return next;
+  }
 
   /// The space itself, if its defaults are inside it and no value is listed twice.
   constexpr Space checked() const {
-    const auto first = to_values(defaults_[0]);
-    for (const Config& config : defaults_) {
-      const auto defaults = to_values(config);
-      for (std::size_t f = 0; f < axes_.size(); ++f)
-        if (axes_[f].count != 0 ? !axes_[f].contains(defaults[f]) : defaults[f] != first[f])
-          throw UserError("space: the default lies outside the listed values");
-    }
-    for (const Axis& axis : axes_)
-      for (std::size_t i = 0; i < axis.count; ++i)
-        for (std::size_t j = 0; j < i; ++j)
-          if (axis.values[i] == axis.values[j]) throw UserError("space: a value is listed twice");
+    check_default(defaults_[0], Target::Kind::cuda);
+    check_default(defaults_[1], Target::Kind::host);
+    for (std::size_t i = 0; i < capability_count_; ++i)
+      check_default(capability_defaults_[i], Target::Kind::cuda);
+    for (const auto& lists : lists_)
+      for (const Axis& axis : lists)
+        for (std::size_t i = 0; i < axis.count; ++i)
+          for (std::size_t j = 0; j < i; ++j)
+            if (axis.values[i] == axis.values[j]) throw UserError("space: a value is listed twice");
     return *this;
   }
 
@@ -166,21 +112,40 @@ class Space {
     const auto infos = field_infos<Config>();
     const auto defaults = to_values(defaults_[0]);
     for (std::size_t f = 0; f < infos.size(); ++f) {
-      const Axis& axis = axes_[f];
+      const Axis& axis = lists_[0][f];
       const std::int64_t* listed = axis.count ? axis.values.data() : &defaults[f];
       const std::span<const std::int64_t> values(listed, axis.count ? axis.count : 1);
-      space.parameter(std::string(infos[f].name), detail::copy(values), defaults[f], infos[f].kind,
+      // A list of the GPUs' own replaces this one, and then the default below this one's.
+      const bool replaced = lists_[place(Target::Kind::cuda)][f].count != 0;
+      space.parameter(std::string(infos[f].name), detail::copy(values),
+                      replaced ? values.front() : defaults[f], infos[f].kind,
                       detail::show_values(infos[f], values));
     }
-    for (std::size_t i = 0; i < constraint_count_; ++i)
-      space.where(
-          std::string(reasons_[i]),
-          [check = checks_[i]](std::span<const std::int64_t> config,
-                               std::span<const std::int64_t> problem, const DeviceLimits& limits) {
-            return check(from_values<Config>(config), from_values<Problem>(problem), limits);
-          });
-    const auto on_host = to_values(default_config(Target::Kind::host));
-    space.default_on(Target::Kind::host, detail::copy(on_host));
+    for (const Target::Kind kind : {Target::Kind::cuda, Target::Kind::host})
+      for (std::size_t f = 0; f < infos.size(); ++f) {
+        const Axis& axis = lists_[place(kind)][f];
+        if (axis.count == 0) continue;
+        const std::span<const std::int64_t> values(axis.values.data(), axis.count);
+        space.values_on(kind, std::string(infos[f].name), detail::copy(values),
+                        detail::show_values(infos[f], values));
+      }
+    for (std::size_t i = 0; i < constraint_count_; ++i) {
+      const auto& [reason, check, on] = constraints_[i];
+      Predicate holds = [check = check](std::span<const std::int64_t> config,
+                                        std::span<const std::int64_t> problem,
+                                        const DeviceLimits& limits) {
+        return check(from_values<Config>(config), from_values<Problem>(problem), limits);
+      };
+      if (on)
+        space.where_on(*on, std::string(reason), std::move(holds));
+      else
+        space.where(std::string(reason), std::move(holds));
+    }
+    for (const Target::Kind kind : {Target::Kind::cuda, Target::Kind::host})
+      space.default_on(kind, detail::copy(to_values(default_config(kind))));
+    for (std::size_t i = 0; i < capability_count_; ++i)
+      space.default_on(ComputeCapability{capabilities_[i]},
+                       detail::copy(to_values(capability_defaults_[i])));
     return space;
   }
 
@@ -189,12 +154,47 @@ class Space {
     std::array<std::int64_t, kMaxValues> values{};
     std::size_t count = 0;
 
+    template <class Field>
+    constexpr void take(std::initializer_list<Field> list) {
+      if (count != 0) throw UserError("space: a field is given values twice");
+      if (list.size() == 0) throw UserError("space: a field has an empty list of values");
+      if (list.size() > kMaxValues) throw UserError("space: a field has more than 32 values");
+      for (Field value : list) values[count++] = static_cast<std::int64_t>(value);
+    }
     constexpr bool contains(std::int64_t value) const {
       for (std::size_t i = 0; i < count; ++i)
         if (values[i] == value) return true;
       return false;
     }
   };
+  struct Limit {
+    std::string_view reason{};
+    Check holds = nullptr;
+    std::optional<Target::Kind> on{};
+  };
+  using Lists = std::array<Axis, detail::kFieldCount<Config>>;
+
+  /// In `lists_`.
+  static constexpr std::size_t place(Target::Kind kind) {
+    return 1 + static_cast<std::size_t>(kind);
+  }
+
+  constexpr Space constrained(Limit limit) const {
+    Space next = *this;
+    if (constraint_count_ == kMaxConstraints) throw UserError("space: more than 64 constraints");
+    next.constraints_[next.constraint_count_++] = limit;
+    return next;
+  }
+
+  constexpr void check_default(const Config& config, Target::Kind kind) const {
+    const auto first = to_values(defaults_[0]), values = to_values(config);
+    for (std::size_t f = 0; f < values.size(); ++f) {
+      const Axis& own = lists_[place(kind)][f];
+      const Axis& axis = own.count ? own : lists_[0][f];
+      if (axis.count != 0 ? !axis.contains(values[f]) : values[f] != first[f])
+        throw UserError("space: the default lies outside the listed values");
+    }
+  }
 
   template <class Field>
   static constexpr std::size_t index_of(Field Config::* field) {
@@ -211,9 +211,11 @@ class Space {
   }
 
   std::array<Config, 2> defaults_;  ///< by Target::Kind
-  std::array<Axis, detail::kFieldCount<Config>> axes_{};
-  std::array<std::string_view, kMaxConstraints> reasons_{};
-  std::array<Check, kMaxConstraints> checks_{};
+  std::array<Config, kMaxCapabilities> capability_defaults_{};
+  std::array<int, kMaxCapabilities> capabilities_{};
+  std::size_t capability_count_ = 0;
+  std::array<Lists, 3> lists_{};  ///< common to all targets, then by Target::Kind
+  std::array<Limit, kMaxConstraints> constraints_{};
   std::size_t constraint_count_ = 0;
 };
 

@@ -23,7 +23,9 @@ namespace kiln {
 
 namespace detail {
 
-/// A vector, an array, a span, of what can be copied as bytes.
+struct Access;
+
+/// A contiguous range (a vector, an array, a span) of elements that can be copied as bytes.
 template <class R>
 concept Elements = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
                    std::is_trivially_copyable_v<std::ranges::range_value_t<R>>;
@@ -47,21 +49,14 @@ std::span<const std::byte> bytes_of(const T& data) {
 /// Safe to use from several threads; concurrent writes are the caller's to coordinate.
 class Symbol {
  public:
-  Symbol(std::string name, void* address, std::size_t bytes, void* device,
-         std::shared_ptr<const void> owner)
-      : name_(std::move(name)),
-        address_(address),
-        bytes_(bytes),
-        device_(device),
-        owner_(std::move(owner)) {}
-
-  /// With its namespaces, as in the source.
+  /// The name with its namespaces, as in the source.
   const std::string& name() const noexcept { return name_; }
-  /// In the device's memory, for copies of one's own.
+  /// The address in the device's memory, for the program's own copies.
   void* address() const noexcept { return address_; }
   std::size_t bytes() const noexcept { return bytes_; }
 
-  /// Replaces all of it, and waits until that is done; launches that use it must have ended.
+  /// Replaces the whole variable and waits until that is done. Launches that use it must have
+  /// ended.
   /// @throws UserError when `data` has another size than the variable.
   template <class T>
   void write(const T& data) const {
@@ -70,6 +65,16 @@ class Symbol {
   void write_bytes(std::span<const std::byte> data) const;
 
  private:
+  friend detail::Access;
+
+  Symbol(std::string name, void* address, std::size_t bytes, void* device,
+         std::shared_ptr<const void> owner)
+      : name_(std::move(name)),
+        address_(address),
+        bytes_(bytes),
+        device_(device),
+        owner_(std::move(owner)) {}
+
   std::string name_;
   void* address_;
   std::size_t bytes_;

@@ -29,6 +29,9 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
+/// 90 for `sm_90` and `sm_90a`; 0 for CPUs.
+int compute_capability(const Target& target) noexcept;
+
 /// The targets whose binaries run on a machine of this target: this one first, then the others, the
 /// closest first. These are narrower CPU levels; for GPUs, earlier chips of the same major version
 /// (CUDA C++ Programming Guide, "Binary Compatibility"; for `f` targets, "Family-Specific

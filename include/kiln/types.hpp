@@ -38,6 +38,29 @@ struct float16 {
   constexpr operator float() const;
 };
 
+/// Storage of an 8-bit float with 4 exponent and 3 fraction bits; arithmetic happens in float. It
+/// has no infinity, and one NaN of each sign. A float is rounded to nearest even, and one that is
+/// too large, infinities included, becomes the largest of its sign, +-448; a NaN becomes 0x7f. That
+/// is what the constructor of CUDA's __nv_fp8_e4m3 does, which converts with __NV_SATFINITE (CUDA
+/// Math API, "FP8 Conversion and Data Movement"; formats: OCP 8-bit Floating Point Specification).
+struct float8_e4m3 {
+  std::uint8_t bits = 0;
+
+  constexpr float8_e4m3() = default;
+  constexpr explicit float8_e4m3(float value);
+  constexpr operator float() const;
+};
+
+/// The same with 5 exponent and 2 fraction bits. It has infinities, but no float becomes one: what
+/// is too large becomes +-57344.
+struct float8_e5m2 {
+  std::uint8_t bits = 0;
+
+  constexpr float8_e5m2() = default;
+  constexpr explicit float8_e5m2(float value);
+  constexpr operator float() const;
+};
+
 /// A scalar as written in records and on command lines.
 enum class DataType : std::uint8_t {
   boolean,
@@ -53,6 +76,8 @@ enum class DataType : std::uint8_t {
   bf16,
   f32,
   f64,
+  fp8_e4m3,
+  fp8_e5m2,
   bytes  ///< any other trivially copyable type
 };
 
@@ -72,6 +97,10 @@ constexpr DataType data_type() {
     return DataType::f16;
   else if constexpr (std::is_same_v<U, bfloat16>)
     return DataType::bf16;
+  else if constexpr (std::is_same_v<U, float8_e4m3>)
+    return DataType::fp8_e4m3;
+  else if constexpr (std::is_same_v<U, float8_e5m2>)
+    return DataType::fp8_e5m2;
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 1)
     return std::is_signed_v<U> ? DataType::i8 : DataType::u8;
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 2)
@@ -113,6 +142,8 @@ KILN_DEVICE_NAME(float, "float");
 KILN_DEVICE_NAME(double, "double");
 KILN_DEVICE_NAME(float16, "__half");
 KILN_DEVICE_NAME(bfloat16, "__nv_bfloat16");
+KILN_DEVICE_NAME(float8_e4m3, "__nv_fp8_e4m3");
+KILN_DEVICE_NAME(float8_e5m2, "__nv_fp8_e5m2");
 #undef KILN_DEVICE_NAME
 
 template <class T>
@@ -148,6 +179,50 @@ constexpr float16::operator float() const {
   // 2^112 moves the exponent's bias from 15 to 127 and normalises subnormals on the way.
   const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+}
+
+namespace detail {
+
+/// To an 8-bit float with `digits` fraction bits; what is over `largest` becomes that.
+constexpr std::uint8_t to_float8(float value, int digits, int bias, std::uint32_t largest) {
+  const auto u = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = u >> 24 & 0x80u, magnitude = u & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return 0x7f;  // NaN
+  const int dropped = 23 - digits;
+  const auto least_normal = static_cast<std::uint32_t>(128 - bias) << 23;
+  std::uint32_t rounded;
+  if (magnitude < least_normal) {
+    // As in float16: the sum's last bit has the weight of the least subnormal.
+    const auto aligned = static_cast<std::uint32_t>(128 - bias + dropped) << 23;
+    rounded = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) +
+                                           std::bit_cast<float>(aligned)) -
+              aligned;
+  } else {
+    const std::uint32_t half_less = (1u << (dropped - 1)) - 1;
+    rounded = (magnitude - (static_cast<std::uint32_t>(127 - bias) << 23) + half_less +
+               (magnitude >> dropped & 1)) >>
+              dropped;
+  }
+  return static_cast<std::uint8_t>(sign | (rounded < largest ? rounded : largest));
+}
+
+}  // namespace detail
+
+constexpr float8_e4m3::float8_e4m3(float value) : bits(detail::to_float8(value, 3, 7, 0x7e)) {}
+
+constexpr float8_e4m3::operator float() const {
+  const std::uint32_t sign = std::uint32_t{bits} << 24 & 0x80000000u, rest = bits & 0x7fu;
+  if (rest == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  const float magnitude = std::bit_cast<float>(rest << 20) * 0x1p120f;  // as in float16
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+}
+
+constexpr float8_e5m2::float8_e5m2(float value) : bits(detail::to_float8(value, 2, 15, 0x7b)) {}
+
+constexpr float8_e5m2::operator float() const {
+  float16 half;  // whose upper byte it is
+  half.bits = static_cast<std::uint16_t>(bits << 8);
+  return half;
 }
 
 }  // namespace kiln

@@ -28,6 +28,20 @@ struct Uniform {
   double low = -1.0, high = 1.0;
 };
 
+/// Rows of `columns` elements that begin `leading` elements apart: a matrix with padding between
+/// its rows, as a leading dimension makes it. The array ends with its last row's last element. What
+/// lies between the rows is neither input nor output: it is filled with NaNs in inputs, with other
+/// values in arrays that are written, it is not compared, and a kernel that writes there is wrong.
+struct Rows {
+  std::size_t rows = 0, columns = 0;
+  std::size_t leading = 0;  ///< at least `columns`
+
+  /// From the first element to the last, padding included.
+  constexpr std::size_t span() const noexcept {
+    return rows == 0 || columns == 0 ? 0 : (rows - 1) * leading + columns;
+  }
+};
+
 /// Host copies of every argument, in signature order. The same seed gives the same bytes
 /// everywhere. Not thread-safe.
 class Workload {
@@ -39,6 +53,15 @@ class Workload {
     std::size_t count = 1;  ///< elements
     std::size_t element_bytes = 0;
     std::vector<std::byte> bytes;  ///< outputs: poisoned
+    bool zeroed = false;           ///< of in_out: begins as zeros
+    /// Elements from one row to the next, and those of them that are a row's. 0: no padding.
+    std::size_t leading = 0, columns = 0;
+
+    bool padded() const noexcept { return leading > columns; }
+    /// Whether an element is a row's, and not padding.
+    bool has(std::size_t element) const noexcept {
+      return leading <= columns || element % leading < columns;
+    }
   };
 
   /// What a global variable holds while candidates are verified and timed.
@@ -48,7 +71,11 @@ class Workload {
     std::function<std::vector<std::byte>(std::span<const std::int64_t> config)> make;
   };
 
-  explicit Workload(std::uint64_t seed = 1) : seed_(seed) {}
+  explicit Workload(std::uint64_t seed = 1, std::size_t draw = 0)
+      : seed_(draw == 0 ? seed : of_draw(seed, draw)), draw_(draw) {}
+
+  /// Which of the kernel's `draws` is made, from 0. Random elements differ from draw to draw.
+  std::size_t draw() const noexcept { return draw_; }
 
   /// A read-only array of `count` random elements.
   template <class T>
@@ -70,6 +97,31 @@ class Workload {
   Workload& in_out(std::size_t count, Uniform range = {}) {
     return random(data_type<T>(), Direction::in_out, count, range);
   }
+  /// An array that the kernel adds to, as split-K kernels do: zeros before every launch, verified,
+  /// measured or not. Zeroing it is not timed.
+  template <class T>
+  Workload& zeroed(std::size_t count) {
+    return zeroed_rows(data_type<T>(), {1, count, count}, sizeof(T));
+  }
+
+  /// The same for rows with padding. @throws UserError when `leading` is less than `columns`
+  template <class T>
+  Workload& input(const Rows& rows, Uniform range = {}) {
+    return random_rows(data_type<T>(), Direction::in, rows, range);
+  }
+  template <class T>
+  Workload& output(const Rows& rows) {
+    return add_rows(data_type<T>(), Direction::out, rows, sizeof(T));
+  }
+  template <class T>
+  Workload& in_out(const Rows& rows, Uniform range = {}) {
+    return random_rows(data_type<T>(), Direction::in_out, rows, range);
+  }
+  template <class T>
+  Workload& zeroed(const Rows& rows) {
+    return zeroed_rows(data_type<T>(), rows, sizeof(T));
+  }
+
   /// A by-value argument.
   template <class T>
   Workload& scalar(T value) {
@@ -114,12 +166,20 @@ class Workload {
   Workload& add(DataType type, Direction direction, bool pointer, std::size_t count,
                 std::size_t element_bytes, const void* data);
   Workload& random(DataType type, Direction direction, std::size_t count, Uniform range);
+  Workload& add_rows(DataType type, Direction direction, const Rows& rows,
+                     std::size_t element_bytes);
+  Workload& random_rows(DataType type, Direction direction, const Rows& rows, Uniform range);
+  Workload& zeroed_rows(DataType type, const Rows& rows, std::size_t element_bytes);
+  Workload& pad(const Rows& rows);
+  void check_rows(const Rows& rows) const;
+  static std::uint64_t of_draw(std::uint64_t seed, std::size_t draw) noexcept;
 
   Workload& variable(
       std::string name,
       std::function<std::vector<std::byte>(std::span<const std::int64_t> config)> make);
 
   std::uint64_t seed_;
+  std::size_t draw_ = 0;
   std::vector<Argument> arguments_;
   std::vector<Variable> variables_;
 };

@@ -17,7 +17,7 @@ void BuildQueue::submit(std::size_t id, Values config) {
     std::lock_guard lock(mutex_);
     waiting_.push_back({id, submitted_++, std::move(config)});
   }
-  // As many workers as there is work for, up to the limit.
+  // There are as many workers as builds, up to the limit.
   if (++in_flight_ > workers_.size() && workers_.size() < threads_)
     workers_.emplace_back([this, worker = static_cast<unsigned>(workers_.size())](
                               std::stop_token stop) { work(stop, worker); });

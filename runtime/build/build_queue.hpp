@@ -18,8 +18,8 @@
 
 namespace kiln::runtime {
 
-/// For one tuning run; used by one thread. Builds on threads of its own. The destructor drops what
-/// has not begun and waits for what has.
+/// For one tuning run; used by one thread. Builds run on threads of the queue. The destructor drops
+/// builds that have not begun and waits for the others.
 class BuildQueue {
  public:
   struct Finished {

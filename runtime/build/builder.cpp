@@ -4,9 +4,9 @@
 #include <cctype>
 #include <chrono>
 #include <set>
-#include <thread>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/support/machine.hpp"
 #include "runtime/support/trace.hpp"
 
 namespace kiln::runtime {
@@ -30,7 +30,7 @@ Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler
     : store_(std::move(store)),
       make_compiler_(std::move(make_compiler)),
       log_(std::move(log)),
-      threads_(threads ? threads : std::max(1u, std::thread::hardware_concurrency())),
+      threads_(threads ? threads : usable_cores()),
       access_(access) {}
 
 codegen::Compiler& Builder::compiler(Target::Kind kind) {
@@ -57,10 +57,10 @@ bool Builder::take(const Key& key, Build& build) {
   return true;
 }
 
-/// What any compiler made of this instance and kernel source for one target; `own`: also of the
-/// writable store. `ambiguous` says why an entry that is there cannot be taken.
-bool Builder::look_up(const Key& wanted, const std::optional<Digest>& source, bool own,
-                      Build& build, std::string& ambiguous) {
+/// A substitute for one target. Where there is none because several differ, `ambiguous` says so.
+std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<Digest>& source,
+                                         Substitutes which, std::string& ambiguous) {
+  const bool writable_too = which == Substitutes::any;
   const std::string source_hex = source ? to_hex(*source) : std::string();
   const auto same_source = [&](const Key& found) {
     return !source || found.value(codegen::kKernelSourceField) == source_hex;
@@ -68,52 +68,59 @@ bool Builder::look_up(const Key& wanted, const std::optional<Digest>& source, bo
   if (!source) {
     // Any of them may be stale; if there are several, all but one are.
     std::set<std::string> sources;
-    store_->find_portable(EntryKind::binary, wanted.portable, own, [&](const Key& found) {
+    store_->find_portable(EntryKind::binary, wanted.portable, writable_too, [&](const Key& found) {
       sources.insert(found.value(codegen::kKernelSourceField));
       return false;
     });
     if (sources.size() > 1) {
-      ambiguous = "it is there made of " + std::to_string(sources.size()) +
-                  " sources; which is meant cannot be told where the kernel's own is not readable";
-      return false;
+      ambiguous = "the store holds binaries made of " + std::to_string(sources.size()) +
+                  " sources, and the kernel's own source, which would decide, cannot be "
+                  "read";
+      return {};
     }
   }
-  auto found = store_->find_portable(EntryKind::binary, wanted.portable, own, same_source);
-  if (!found) return false;
+  auto found = store_->find_portable(EntryKind::binary, wanted.portable, writable_too, same_source);
+  if (!found) return {};
   auto binary = codegen::parse_binary(found->payload);
-  if (!binary) return false;
+  if (!binary) return {};
+  Build build;
   build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
   build.key = std::move(found->key);
   build.bytes = std::move(found->payload);
   build.from_store = true;
-  return true;
+  return build;
 }
 
-/// As above. `alone`: nothing can be compiled, so that the writable store is looked into as well,
-/// and where there is none for the target, the widest serves whose code runs on it.
-Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                       const Target& target, bool alone, const std::string& why) {
+/// The target's own substitute comes first, then that of the widest target whose code runs on it.
+std::optional<Build> Builder::substitute(const KernelDefinition& kernel,
+                                         std::span<const std::int64_t> config, const Target& target,
+                                         Substitutes which, std::string* ambiguous) {
   const auto source = kernel_source(kernel);
-  Build build;
-  std::string ambiguous;
-  for (const Target& runs : alone ? targets_that_run_on(target) : std::vector{target}) {
-    std::string problem;
-    if (look_up(codegen::wanted_key(kernel, config, runs), source, alone, build, problem))
-      return build;
-    if (ambiguous.empty()) ambiguous = std::move(problem);
+  const auto targets =
+      which == Substitutes::any ? targets_that_run_on(target) : std::vector{target};
+  for (const Target& runs : targets) {
+    std::string why_not;
+    auto build = substitute(codegen::wanted_key(kernel, config, runs), source, which, why_not);
+    if (build) return build;
+    if (ambiguous && ambiguous->empty()) *ambiguous = std::move(why_not);
   }
+  return {};
+}
+
+Build Builder::build_without_compiler(const KernelDefinition& kernel,
+                                      std::span<const std::int64_t> config, const Target& target) {
+  std::string ambiguous;
+  if (auto found = substitute(kernel, config, target, Substitutes::any, &ambiguous)) return *found;
   Key wanted = codegen::wanted_key(kernel, config, target);
-  if (source)  // so that an edited kernel is named as the difference
+  if (const auto source = kernel_source(kernel))  // so that an edit is named as the difference
     wanted.fields.push_back({codegen::kKernelSourceField, to_hex(*source), 'd'});
   Missing missing{codegen::describe_instance(kernel, config),
                   wanted,
+                  closest(wanted),
                   {},
-                  {},
-                  ambiguous.empty() ? why : ambiguous};
-  if (!why.empty()) {
-    missing.closest = closest(wanted);
-    if (missing.closest) missing.differences = differences(wanted, *missing.closest);
-  }
+                  ambiguous.empty() ? "this mode compiles nothing" : ambiguous};
+  if (missing.closest) missing.differences = differences(wanted, *missing.closest);
+  Build build;
   build.outcome = std::move(missing);
   return build;
 }
@@ -181,7 +188,8 @@ Build Builder::compile(const KernelDefinition& kernel, const codegen::Source& so
     store_->put(key, build.bytes);
   else if (!source.cacheable && log_)
     log_(LogLevel::debug,
-         source.label + " includes files that cannot be told beforehand: not kept");
+         source.label +
+             " is not kept in the store: only a compiler can tell which files it includes");
   build.outcome = std::make_shared<const codegen::Binary>(std::move(binary));
   return build;
 }
@@ -193,16 +201,15 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     build.seconds = seconds_since(start);
     return build;
   };
-  if (access_ == Access::look_up)
-    return timed(look_up(kernel, config, target, true, "this mode compiles nothing"));
+  if (access_ == Access::look_up) return timed(build_without_compiler(kernel, config, target));
   codegen::Compiler* compiler = nullptr;
   try {
     compiler = &this->compiler(target.kind);
   } catch (const EnvironmentError&) {
     // What lies in a bundle needs no compiler.
-    Build build = look_up(kernel, config, target, true, {});
-    if (!build.binary()) throw;
-    return timed(std::move(build));
+    auto found = substitute(kernel, config, target, Substitutes::any);
+    if (!found) throw;
+    return timed(*std::move(found));
   }
   const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
   const Key key = codegen::binary_key(source, target, *compiler, kernel_source(kernel));
@@ -211,8 +218,7 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     if (!source.cacheable || !compiler->worth_keeping())
       return compile(kernel, source, target, *compiler, key);
     if (take(key, build) || failed_before(key, build)) return build;
-    build = look_up(kernel, config, target, false, {});
-    if (build.binary()) return build;
+    if (auto shipped = substitute(kernel, config, target, Substitutes::shipped)) return *shipped;
     cache::WorkLock lock;
     const auto outcome = store_->lock(EntryKind::binary, key, lock);
     if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;

@@ -76,10 +76,19 @@ class Builder {
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 
  private:
-  bool look_up(const Key& wanted, const std::optional<Digest>& source, bool own, Build& build,
-               std::string& ambiguous);
-  Build look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                const Target& target, bool alone, const std::string& why);
+  /// Binaries that may serve where none has the exact key. All are of the same instance, and of the
+  /// same kernel source where that can be read.
+  enum class Substitutes {
+    shipped,  ///< those of read-only roots, for this very target
+    any       ///< also those of the writable store, and those of other targets that run on this one
+  };
+  std::optional<Build> substitute(const KernelDefinition& kernel,
+                                  std::span<const std::int64_t> config, const Target& target,
+                                  Substitutes which, std::string* ambiguous = nullptr);
+  std::optional<Build> substitute(const Key& wanted, const std::optional<Digest>& source,
+                                  Substitutes which, std::string& ambiguous);
+  Build build_without_compiler(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                               const Target& target);
   Build compile(const KernelDefinition& kernel, const codegen::Source& source, const Target& target,
                 codegen::Compiler& compiler, const Key& key);
   void pass_on_warnings(const codegen::Source& source, const std::string& words);

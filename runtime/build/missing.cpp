@@ -18,7 +18,8 @@ std::vector<FieldDifference> differences(const Key& wanted, const Key& found) {
     if (!other || *other != field.value)
       list.push_back({field.name, field.value, other ? *other : std::string()});
   }
-  // What it was made with is not asked for: only fields that say what is wanted count here.
+  // Only the fields that say what is wanted are compared, not those that say what a binary was made
+  // with.
   for (std::size_t i = 0; i < std::min(found.portable_fields, found.fields.size()); ++i)
     if (const KeyField& field = found.fields[i]; !value_in(wanted, field.name))
       list.push_back({field.name, {}, field.value});
@@ -29,7 +30,7 @@ std::string Missing::explain() const {
   std::string text = instance + " is in no store and no bundle";
   if (!why.empty()) text += ", and " + why;
   if (!closest) return text + "; there is no other binary of this kernel either";
-  text += "; the nearest there is, " + closest->hex().substr(0, 16) + ", differs in";
+  text += "; the nearest binary, " + closest->hex().substr(0, 16) + ", differs in";
   for (const FieldDifference& d : differences)
     text += detail::format("\n  {}: wanted `{}`, found `{}`", d.field, d.wanted, d.found);
   return text;

@@ -2,6 +2,7 @@
 // implement it; the tuner and the handles know nothing else.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "codegen/compiler.hpp"
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
+#include "kiln/tensor_map.hpp"
 
 namespace kiln::runtime {
 
@@ -23,7 +25,7 @@ namespace kiln::runtime {
 class Module {
  public:
   virtual ~Module() = default;
-  /// As the device reports them; falls back to the compiler's report.
+  /// Resources as the device reports them, else as the compiler reported them.
   virtual const codegen::ResourceUsage& resources() const noexcept = 0;
 };
 
@@ -43,8 +45,9 @@ class Replay {
   virtual void run(Stream stream) = 0;
 };
 
-/// One interval on a stream, by the device's own clock: the work put there between `start` and
-/// `stop`. Used again by starting anew. Not thread-safe; keeps alive what it needs of its device.
+/// Measures one interval on a stream by the device's own clock: the work put there between `start`
+/// and `stop`. Calling `start` again begins a new interval. Not thread-safe; keeps alive what it
+/// needs of its device.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
@@ -55,7 +58,7 @@ class Stopwatch {
   virtual double seconds() = 0;
 };
 
-/// By the steady clock: for devices whose work is done when the call returns.
+/// Uses the steady clock; for devices whose work is done when the call returns.
 class HostStopwatch final : public Stopwatch {
  public:
   void start(Stream) override { start_ = Clock::now(); }
@@ -73,11 +76,15 @@ class DeviceLost : public EnvironmentError {
   using EnvironmentError::EnvironmentError;
 };
 
-/// A launch that is not timed has found that its own results are wrong, or that it wrote where it
-/// may not.
+/// An untimed launch found that its own results are wrong, or that it wrote where it may not.
 class WrongResult : public Error {
  public:
   using Error::Error;
+};
+
+/// A tensor map as a kernel's argument: opaque, 128 bytes.
+struct alignas(128) EncodedMap {
+  std::array<std::byte, 128> bytes{};
 };
 
 /// All functions are safe to call from several threads. Failures of the device are
@@ -88,11 +95,10 @@ class Device {
 
   virtual const DeviceInfo& info() const noexcept = 0;
 
-  /// @param max_dynamic_shared bytes per block that launches may ask for (opted into if above 48
-  /// KB).
+  /// Launches may ask for as much dynamic shared memory and as large clusters as `launch` does; its
+  /// grid and block do not matter.
   /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
-  virtual std::shared_ptr<Module> load(const codegen::Binary& binary,
-                                       unsigned max_dynamic_shared) = 0;
+  virtual std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) = 0;
 
   /// The variables of the kernel's module. No other module shares them, not even one of the same
   /// binary.
@@ -110,10 +116,17 @@ class Device {
     this->launch(kernel, launch, stream, args);
   }
 
+  /// The map as an entry's argument takes it. `address` is aligned to kTensorMapAlignment.
+  /// @throws EnvironmentError when the device has no tensor maps or refuses this one
+  virtual EncodedMap encode(const TensorMap& /*map*/, void* /*address*/) const { no_maps(); }
+  /// Lets a map stand for a like array elsewhere. Takes no lock and allocates nothing.
+  /// @throws EnvironmentError when the device refuses it
+  virtual void move(EncodedMap& /*map*/, void* /*address*/) const { no_maps(); }
+
   /// Blocks of `threads` threads that fit a multiprocessor at once; 0: it cannot be launched.
   virtual int occupancy(const Module& kernel, int threads, unsigned shared_bytes) const = 0;
 
-  /// Bytes that allocate() may still give; nothing where that is not known.
+  /// Bytes that allocate() can still give; nothing if that is unknown.
   virtual std::optional<std::int64_t> available() const { return {}; }
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
@@ -139,8 +152,8 @@ class Device {
   /// device's own clock (events; host: steady clock). Waits for it.
   virtual double time(Stream stream, const std::function<void()>& enqueue) = 0;
 
-  /// For intervals in the middle of other work, where `time` would have to wait. A stream that is
-  /// being captured cannot be timed this way.
+  /// Times intervals within other work, where `time` would have to wait. A stream that is being
+  /// captured cannot be timed this way.
   virtual std::unique_ptr<Stopwatch> stopwatch() { return std::make_unique<HostStopwatch>(); }
 
   /// Records what `enqueue` puts on `stream`, without running it. Null where the device cannot,
@@ -160,6 +173,11 @@ class Device {
 
   /// True when compiling on the CPU disturbs what is timed here.
   virtual bool shares_cpu() const noexcept = 0;
+
+ private:
+  [[noreturn]] void no_maps() const {
+    throw EnvironmentError("device " + info().id + " has no tensor maps");
+  }
 };
 
 /// Owner of device memory. Move-only; keeps its device alive.

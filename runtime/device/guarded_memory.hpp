@@ -50,9 +50,9 @@ class GuardedMemory {
   GuardPattern pattern_ = GuardPattern::bytes;
 };
 
-/// The first byte of `total` bytes of device memory that is not what it should be: of every
-/// `stride` bytes the first ones should equal `want`, the rest may be anything. Downloads all of
-/// it, by all cores.
+/// Returns the index of the first wrong byte among `total` bytes of device memory: the first bytes
+/// of every `stride` bytes should equal `want`, the others may have any value. Downloads everything
+/// and compares on all cores.
 /// @pre stride >= want.size() > 0
 std::optional<std::size_t> first_change(Device& device, const void* memory, std::size_t total,
                                         std::size_t stride, std::span<const std::byte> want);

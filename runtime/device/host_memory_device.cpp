@@ -9,7 +9,8 @@ namespace kiln::runtime {
 
 void* HostMemoryDevice::allocate(std::size_t bytes) {
   if (void* memory = std::malloc(bytes)) return memory;
-  throw EnvironmentError(kiln::detail::format("malloc: no {} bytes of memory", bytes));
+  throw EnvironmentError(
+      kiln::detail::format("malloc: {} bytes of memory cannot be allocated", bytes));
 }
 void HostMemoryDevice::release(void* memory) noexcept { std::free(memory); }
 void HostMemoryDevice::copy_to_device(void* to, const void* from, std::size_t bytes) {

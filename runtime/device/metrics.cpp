@@ -48,9 +48,10 @@ Metrics metrics(const TuneResult& result, const Candidate& candidate,
   m.tflops = positive(result.flops) / m.seconds * 1e-12;
   m.gbs = positive(result.bytes) / m.seconds * 1e-9;
   if (!roofline) return m;
-  const bool tensor_cores = std::any_of(
-      result.types.begin(), result.types.end(),
-      [](const std::string& type) { return type == "__half" || type == "__nv_bfloat16"; });
+  const bool tensor_cores =
+      std::any_of(result.types.begin(), result.types.end(), [](const std::string& type) {
+        return type == "__half" || type == "__nv_bfloat16" || type.starts_with("__nv_fp8_");
+      });
   const double compute = roofline->seconds(result.flops, 0, tensor_cores);
   const double memory = roofline->seconds(0, result.bytes, tensor_cores);
   if (compute == 0 && memory == 0) return m;

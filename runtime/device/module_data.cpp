@@ -33,19 +33,21 @@ ModuleVariable find_variable(const Device& device, const Module& kernel, std::st
   }
   if (ends.size() == 1) return ends.front();
   if (ends.size() > 1)
-    throw UserError(
-        format("`{}` may be any of {}: give its namespace", name, list_variables(ends)));
-  throw UserError(there.empty()
-                      ? format("the kernel has no global variable `{}`, nor any other", name)
-                      : format("the kernel has no global variable `{}`; it has {}", name,
-                               list_variables(there)));
+    throw UserError(format("`{}` is ambiguous, it may be any of {}: give its namespace", name,
+                           list_variables(ends)));
+  throw UserError(
+      there.empty()
+          ? format("the kernel has no global variable `{}`, nor does it have any other", name)
+          : format("the kernel has no global variable `{}`; it has {}", name,
+                   list_variables(there)));
 }
 
 void write_variable(Device& device, const ModuleVariable& variable,
                     std::span<const std::byte> data) {
   if (data.size() != variable.bytes)
-    throw UserError(format("the kernel's global variable `{}` has {} bytes, but its data have {}",
-                           variable.name, variable.bytes, data.size()));
+    throw UserError(
+        format("the kernel's global variable `{}` has {} bytes, but the data for it has {}",
+               variable.name, variable.bytes, data.size()));
   if (!data.empty()) device.copy_to_device(variable.address, data.data(), data.size());
 }
 

@@ -31,8 +31,8 @@ struct VariableData {
 /// Not thread-safe.
 class ModuleData {
  public:
-  /// Null where there are none. @throws UserError where the module has no such variable, or one of
-  /// another size
+  /// Null where the workload has no variables. @throws UserError where the module has no such
+  /// variable, or one of another size
   static std::shared_ptr<ModuleData> of(std::span<const VariableData> variables,
                                         std::shared_ptr<Device> device,
                                         std::shared_ptr<const Module> kernel);

@@ -41,6 +41,7 @@ constexpr std::int64_t kPartitions = 4;
 // Ampere and later say that CUDA reserves it.
 constexpr std::int64_t shared_unit(int capability) { return capability < 80 ? 256 : 128; }
 constexpr int kReserved = 1024;
+constexpr int kMaxClusterBlocks = 8;  // without the opt-in for sizes that not all chips have
 
 constexpr std::int64_t rounded_up(std::int64_t n, std::int64_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -135,6 +136,9 @@ DeviceLimits limits_of(int compute_capability, int multiprocessors, std::int64_t
   l.shared_per_multiprocessor = found->shared_kilobytes * 1024;
   l.reserved_shared_per_block = compute_capability >= 80 ? kReserved : 0;
   l.shared_per_block_optin = l.shared_per_multiprocessor - l.reserved_shared_per_block;
+  l.cooperative = true;
+  l.max_cluster_blocks = compute_capability >= 90 ? kMaxClusterBlocks : 1;
+  l.tensor_maps = compute_capability >= 90;
   return l;
 }
 

@@ -18,10 +18,26 @@ bool exceeds(const Dim3& d, const Dim3& most) {
   return d.x > most.x || d.y > most.y || d.z > most.z;
 }
 
-/// Threads of a block; for absurd extents, whose product would overflow, just a large number.
+/// Threads of a block, or blocks of a cluster; for absurd extents, whose product would overflow,
+/// just a large number.
 std::uint64_t thread_count(const Dim3& block) {
   const std::uint64_t layer = std::uint64_t{block.x} * block.y;
   return layer > UINT32_MAX ? layer : layer * block.z;
+}
+
+std::string cluster_problem(const Launch& g, const DeviceLimits& limits) {
+  if (g.cluster == Dim3{}) return {};
+  if (g.cluster.x == 0 || g.cluster.y == 0 || g.cluster.z == 0) return "a cluster has no blocks";
+  const std::uint64_t blocks = thread_count(g.cluster);
+  if (limits.max_cluster_blocks <= 1)
+    return format("clusters of {} blocks, but the device has no clusters", blocks);
+  if (blocks > static_cast<std::uint64_t>(limits.max_cluster_blocks))
+    return format("clusters of {} blocks, but the device allows {}", blocks,
+                  limits.max_cluster_blocks);
+  if (g.grid.x % g.cluster.x != 0 || g.grid.y % g.cluster.y != 0 || g.grid.z % g.cluster.z != 0)
+    return format("a grid of {}, which is no multiple of its clusters of {}", extent(g.grid),
+                  extent(g.cluster));
+  return {};
 }
 
 }  // namespace
@@ -31,17 +47,23 @@ bool empty(const Launch& g) noexcept { return g.grid.x == 0 || g.grid.y == 0 || 
 std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
   if (g.block.x == 0 || g.block.y == 0 || g.block.z == 0) return "a block has no threads";
   if (exceeds(g.block, limits.max_block))
-    return format("a block of {}, the device allows {}", extent(g.block), extent(limits.max_block));
+    return format("a block of {}, but the device allows {}", extent(g.block),
+                  extent(limits.max_block));
   const std::uint64_t threads = thread_count(g.block);
   if (limits.max_threads_per_block < 0 ||
       threads > static_cast<std::uint64_t>(limits.max_threads_per_block))
-    return format("{} threads per block, the device allows {}", threads,
+    return format("{} threads per block, but the device allows {}", threads,
                   limits.max_threads_per_block);
   if (exceeds(g.grid, limits.max_grid))
-    return format("a grid of {}, the device allows {}", extent(g.grid), extent(limits.max_grid));
+    return format("a grid of {}, but the device allows {}", extent(g.grid),
+                  extent(limits.max_grid));
   if (std::int64_t{g.shared_bytes} > limits.shared_per_block_optin)
-    return format("{} bytes of dynamic shared memory per block, the device has {}", g.shared_bytes,
-                  limits.shared_per_block_optin);
+    return format("{} bytes of dynamic shared memory per block, but the device has {}",
+                  g.shared_bytes, limits.shared_per_block_optin);
+  if (std::string problem = cluster_problem(g, limits); !problem.empty()) return problem;
+  if (g.cooperative && !limits.cooperative) return "a cooperative launch, but the device has none";
+  if (g.shared_carveout < -1 || g.shared_carveout > 100)
+    return format("{} percent of the L1 cache as shared memory", g.shared_carveout);
   return {};
 }
 
@@ -53,16 +75,23 @@ std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& 
     return format("{} threads per block, but __launch_bounds__ allows {}", threads,
                   usage.max_threads);
   const Occupancy o = occupancy(usage, g, limits);
+  if (const std::uint64_t at_once = std::uint64_t{static_cast<unsigned>(std::max(0, o.blocks))} *
+                                    static_cast<unsigned>(limits.multiprocessors);
+      g.cooperative && o.blocks > 0 && thread_count(g.grid) > at_once)
+    return format("{} blocks at once for a cooperative launch, but {} fit the device",
+                  thread_count(g.grid), at_once);
   if (o.blocks > 0) return {};
   if (o.by_registers == 0)
     return format(
-        "{} registers for each of {} threads, {} as allocated; the device has {} per block",
+        "{} registers for each of {} threads come to {} as allocated, but the device has {} per "
+        "block",
         usage.registers, threads, o.registers_per_block, limits.registers_per_block);
   if (o.by_shared_memory == 0)
-    return format("{} bytes of shared memory per block ({} static, {} dynamic), the device has {}",
-                  std::int64_t{usage.static_shared} + g.shared_bytes, usage.static_shared,
-                  g.shared_bytes, limits.shared_per_block_optin);
-  return format("not one block fits a multiprocessor, for want of {}", to_string(o.limit));
+    return format(
+        "{} bytes of shared memory per block ({} static, {} dynamic), but the device has {}",
+        std::int64_t{usage.static_shared} + g.shared_bytes, usage.static_shared, g.shared_bytes,
+        limits.shared_per_block_optin);
+  return format("not one block fits on a multiprocessor, which lacks {}", to_string(o.limit));
 }
 
 Occupancy occupancy(const codegen::ResourceUsage& usage, const Launch& g,

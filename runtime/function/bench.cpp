@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMostHostFlush = std::size_t{64} << 20;
 constexpr std::size_t kMostCalls = 1000;
 
-/// Runs what is not Kiln's: whatever comes out of it is an Error.
+/// Runs the caller's code and turns every exception into an Error.
 template <class Work>
 auto translated(const Work& work) {
   try {
@@ -28,7 +28,7 @@ auto translated(const Work& work) {
   } catch (const std::exception& error) {
     throw EnvironmentError(error.what());
   } catch (...) {
-    throw EnvironmentError("it threw something that is no std::exception");
+    throw EnvironmentError("it threw something that is not a std::exception");
   }
 }
 
@@ -110,7 +110,7 @@ void FunctionBench::put_back() {
     if (put_back_)
       put_back_(call_.stream);
     else if (!(put_back_ = call_.snapshot(call_.stream)))
-      throw UserError(format("function {}: what `snapshot` returned is empty", function_.name));
+      throw UserError(format("function {}: `snapshot` returned an empty function", function_.name));
   });
 }
 

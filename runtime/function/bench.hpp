@@ -20,7 +20,7 @@ namespace kiln::runtime {
 /// cold by filling it with something else. Used by one thread.
 class FunctionBench final : public TrialBench {
  public:
-  /// `log` (or null) is told of each new config. All that it is given must outlive it.
+  /// `log`, unless null, gets a line for each new config. The arguments must outlive the bench.
   FunctionBench(std::shared_ptr<Device> device, const detail::FunctionDescription& function,
                 const detail::FunctionCall& call, RankLog* log);
   FunctionBench(const FunctionBench&) = delete;

@@ -15,8 +15,8 @@
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/together/bench_trials.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_log.hpp"
-#include "runtime/together/rank_work.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
@@ -72,7 +72,7 @@ class Core final : public FunctionCore {
   const FunctionDescription& description() const noexcept override { return function_; }
   const std::shared_ptr<Engine>& engine() const noexcept override { return engine_; }
   void use(std::span<const std::int64_t> problem, const Values& knobs) override {
-    own_.choose(version(problem, knobs));
+    own_.choose(launchable(problem, knobs));
   }
 
   const Values& obtain(std::span<const std::int64_t> problem, const FunctionCall& call,
@@ -86,7 +86,7 @@ class Core final : public FunctionCore {
     const TuneOptions tuning = options_for(how);
     if (tuning.ranks && runtime::MeasuringTogether::here()) return known_or_default();
     const auto work = [&] {
-      return version(problem, settle(problems, problem, call, how, tuning));
+      return launchable(problem, settle(problems, problem, call, how, tuning));
     };
     const auto when = how.retune ? Problems::If::always : Problems::If::not_in_use;
     std::optional<Problems::Outcome> made;
@@ -126,7 +126,7 @@ class Core final : public FunctionCore {
     return known ? &known->config : nullptr;
   }
 
-  /// What was agreed with some ranks is no choice for others.
+  /// A choice that was agreed with some ranks does not hold for other ranks.
   Problems& problems_of(const std::shared_ptr<Communicator>& group) {
     if (!group || group == common_ranks()) return own_;
     std::lock_guard lock(groups_mutex_);
@@ -148,15 +148,14 @@ class Core final : public FunctionCore {
     tuning.together.lockstep = tuning.together.lockstep || function_.communicates;
     tuning.retune = tuning.retune || how.retune || options_.always_retune;
     if (function_.communicates && !tuning.ranks)
-      throw UserError(
-          format("function {}: it communicates, so its knobs are chosen by all ranks together; "
-                 "give them in TuneOptions::ranks or CallOptions::ranks, or call it with "
-                 ".tune = false",
-                 function_.name));
+      throw UserError(format(
+          "function {}: it communicates, so its knobs are chosen by all ranks together; give the "
+          "ranks in TuneOptions::ranks or CallOptions::ranks, or call it with .tune = false",
+          function_.name));
     return tuning;
   }
 
-  static Launchable version(std::span<const std::int64_t> problem, const Values& knobs) {
+  static Launchable launchable(std::span<const std::int64_t> problem, const Values& knobs) {
     Launchable ready;
     ready.problem.assign(problem.begin(), problem.end());
     ready.config = knobs;
@@ -223,15 +222,16 @@ class Core final : public FunctionCore {
     try {
       TuneResult result = tuned();
       // The choice stands even if the data cannot be put back: the other ranks use it.
-      problems.choose(version(problem, result.winner().config));
+      problems.choose(launchable(problem, result.winner().config));
       bench.finish();
       return result;
     } catch (...) {
       try {
         bench.finish();
       } catch (const Error& error) {
-        engine_->log(LogLevel::warning, format("{}: what tuning changed cannot be put back: {}",
-                                               function_.name, error.what()));
+        engine_->log(LogLevel::warning,
+                     format("{}: the data that tuning changed cannot be restored: {}",
+                            function_.name, error.what()));
       }
       throw;
     }

@@ -10,7 +10,7 @@
 
 namespace kiln::runtime {
 
-/// Of one call: there is nothing to build and nothing to load.
+/// Makes trials of one call; nothing has to be built or loaded.
 class FunctionMaker final : public TrialMaker {
  public:
   /// The bench must outlive it.

@@ -49,9 +49,8 @@ class TrialBench {
   virtual void keep_cold(bool cold, const TimeLimit& deadline = {}) = 0;
   /// Launches that may make one sample.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
-  /// Seconds that `launches` launches in a row take, by the device's clock. Preparation comes first
-  /// and is not timed. @throws Error when one fails, or when the clock does not
-  /// advance
+  /// Returns the seconds that `launches` launches in a row take, by the device's clock. Preparation
+  /// comes first and is not timed. @throws Error when one fails, or when the clock does not advance
   virtual double time(Rig& rig, std::size_t launches) = 0;
   /// From now on time() replays these `launches` launches as one graph. False: it cannot be done.
   virtual bool record(Rig& rig, std::size_t launches) = 0;

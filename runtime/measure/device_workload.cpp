@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/measure/padding.hpp"
 
 namespace kiln::runtime {
 
@@ -32,12 +33,18 @@ GuardPattern pattern_of(const Workload::Argument& argument) {
   return argument.element_bytes % 2 == 0 ? GuardPattern::nan : GuardPattern::bytes;
 }
 
+/// Whether what an array holds before a launch is more than one byte, again and again.
+bool needs_pristine(const Workload::Argument& argument) {
+  if (argument.direction == Direction::in) return false;
+  return argument.padded() || (argument.direction == Direction::in_out && !argument.zeroed);
+}
+
 }  // namespace
 
 DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem,
-                               std::shared_ptr<Device> device, std::uint64_t seed)
-    : DeviceWorkload(make_data(kernel, problem, seed), std::move(device)) {}
+                               std::shared_ptr<Device> device, std::uint64_t seed, std::size_t draw)
+    : DeviceWorkload(make_data(kernel, problem, seed, draw), std::move(device)) {}
 
 DeviceWorkload::DeviceWorkload(KernelData data, std::shared_ptr<Device> device)
     : data_(std::move(data)), device_(std::move(device)) {
@@ -55,13 +62,15 @@ DeviceWorkload::DeviceWorkload(KernelData data, std::shared_ptr<Device> device)
     array.memory = GuardedMemory(device_, a.bytes.size(), kGuardBytes, pattern_of(a));
     array.address = array.memory.data();
     addresses_.push_back(&array.address);
-    if (a.direction == Direction::out || a.bytes.empty()) continue;
+    if (a.bytes.empty()) continue;
+    has_in_out_ = has_in_out_ || a.direction == Direction::in_out;
+    if (a.direction != Direction::in) array.padding = padding_of(a);
+    if (a.direction == Direction::out && array.padding.empty()) continue;
     device_->copy_to_device(array.address, a.bytes.data(), a.bytes.size());
     if (a.direction == Direction::in) {
       if (const auto found = device_->digests(array.address, a.bytes.size(), 0, 1); !found.empty())
         array.digest = found.front();
-    } else {
-      has_in_out_ = true;
+    } else if (needs_pristine(a)) {
       array.pristine = DeviceMemory(device_, a.bytes.size());
       device_->copy_to_device(array.pristine.data(), a.bytes.data(), a.bytes.size());
     }
@@ -90,16 +99,17 @@ void DeviceWorkload::download(const Array& array, std::span<std::byte> to) {
 void DeviceWorkload::check_memory() const {
   std::uint64_t needed = 0;
   for (const Workload::Argument& a : host())
-    if (a.pointer) needed += a.bytes.size() * (a.direction == Direction::in_out ? 2u : 1u);
+    if (a.pointer) needed += a.bytes.size() * (needs_pristine(a) ? 2u : 1u);
   if (needed < kAlwaysThere) return;
   const auto there = device_->available();
   if (there && needed > static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)))
-    throw UserError(format("{}: its arrays need {} bytes of the device's memory, {} are available",
-                           data_.trial->subject, needed, *there));
+    throw UserError(
+        format("{}: its arrays need {} bytes of the device's memory, but only {} are available",
+               data_.trial->subject, needed, *there));
 }
 
 /// All ones is a NaN in every floating-point type, but it is also -1, and a reference may expect
-/// NaNs: takes a byte with which every element that nobody writes would be wrong.
+/// NaNs. This chooses a byte that makes every element wrong that the kernel does not write.
 void DeviceWorkload::choose_poison() {
   for (Array& array : arrays_) {
     const Workload::Argument& argument = host()[array.argument];
@@ -107,13 +117,15 @@ void DeviceWorkload::choose_poison() {
     for (const std::byte poison :
          {std::byte{0xff}, std::byte{0x5a}, std::byte{0xa5}, std::byte{0x7e}, std::byte{0x03}}) {
       const std::vector<std::byte> unwritten(argument.bytes.size(), poison);
-      const std::size_t elements =
-          argument.type == DataType::bytes ? unwritten.size() : argument.count;
       array.poison = poison;
       if (compare(argument, unwritten, argument.bytes, data_.trial->tolerance).mismatches ==
-          elements)
+          compared_elements(argument))
         break;
     }
+    if (!array.pristine.bytes()) continue;
+    std::vector<std::byte> unwritten(argument.bytes.size(), array.poison);
+    device_->copy_to_device(array.pristine.data(), unwritten.data(), unwritten.size());
+    write_padding(*device_, array.pristine.data(), argument, array.padding);
   }
 }
 
@@ -121,43 +133,78 @@ void DeviceWorkload::restore(Stream stream) { restore(stream, 0); }
 
 void DeviceWorkload::restore(Stream stream, std::size_t copy) {
   for (Array& array : arrays_)
-    if (array.pristine.bytes())
-      device_->copy_on_device(array.copy(copy), array.pristine.data(), array.pristine.bytes(),
-                              stream);
+    if (host()[array.argument].direction == Direction::in_out) renew(array, copy, stream);
+}
+
+/// As before a launch.
+void DeviceWorkload::renew(const Array& array, std::size_t copy, Stream stream) {
+  const std::size_t bytes = array.memory.bytes();
+  const bool zeroed = host()[array.argument].zeroed;
+  if (array.pristine.bytes())
+    device_->copy_on_device(array.copy(copy), array.pristine.data(), bytes, stream);
+  else if (bytes)
+    device_->fill(array.copy(copy), zeroed ? std::byte{} : array.poison, bytes, stream);
 }
 
 void DeviceWorkload::run(Stream stream, const std::function<void()>& launch) {
   if (suspect_) repair();
   suspect_ = true;
   for (Array& array : arrays_)
-    if (host()[array.argument].direction == Direction::out && array.memory.bytes())
-      device_->fill(array.address, array.poison, array.memory.bytes(), stream);
+    if (host()[array.argument].direction == Direction::out) renew(array, 0, stream);
   restore(stream);
   if (has_in_out_) used_[0] = true;
   launch();
   device_->synchronize(stream);
 }
 
+void DeviceWorkload::run_alone(Stream stream, const std::function<void()>& launch) {
+  run(stream, launch);
+  if (const std::string damage = repair(); !damage.empty()) throw WrongResult(damage);
+}
+
 Verdict DeviceWorkload::verify(Stream stream, const std::function<void()>& launch) try {
   expect();
-  const auto run_alone = [&] {
-    run(stream, launch);
-    if (const std::string damage = repair(); !damage.empty()) throw WrongResult(damage);
-  };
-  run_alone();
-  if (data_.judge.check || data_.trial->expected_known) return judge();
+  if (!data_.judge.check && !data_.trial->expected_known) return define(stream, launch);
+  run_alone(stream, launch);
+  return judge();
+} catch (const WrongResult& wrong) {
+  return {false, std::numeric_limits<double>::infinity(), wrong.what()};
+}
+
+Verdict DeviceWorkload::define(Stream stream, const std::function<void()>& launch) try {
+  run_alone(stream, launch);
   for (Array& array : arrays_) {
     Workload::Argument& argument = host()[array.argument];
     if (argument.direction != Direction::in) download(array, argument.bytes);
   }
-  // Another poison: where nobody writes, the second launch differs from the first.
+  // The poison differs from the first launch's, so an element that the kernel does not write
+  // differs between the two launches.
   choose_poison();
-  run_alone();
+  run_alone(stream, launch);
   const Verdict verdict = compare_outputs();
+  if (!verdict.right) forget();
   data_.trial->expected_known = verdict.right;
   return verdict;
 } catch (const WrongResult& wrong) {
+  forget();
   return {false, std::numeric_limits<double>::infinity(), wrong.what()};
+} catch (...) {
+  forget();
+  throw;
+}
+
+void DeviceWorkload::forget() {
+  data_.trial->expected_known = false;
+  judged_.clear();
+  if (device_->lost()) return;
+  for (Array& array : arrays_) {
+    Workload::Argument& argument = host()[array.argument];
+    if (argument.direction != Direction::in_out || argument.bytes.empty()) continue;
+    if (array.pristine.bytes())
+      device_->copy_to_host(argument.bytes.data(), array.pristine.data(), argument.bytes.size());
+    else
+      std::fill(argument.bytes.begin(), argument.bytes.end(), std::byte{});
+  }
 }
 
 /// Many candidates compute the same bits: those are judged once.
@@ -198,7 +245,7 @@ Verdict DeviceWorkload::check() {
   try {
     why = data_.judge.check(got, expected);
   } catch (const std::exception& error) {
-    why = format("the kernel's `check` ended with: {}", error.what());
+    why = format("the kernel's `check` threw an exception: {}", error.what());
   }
   if (!why.empty()) return {false, std::numeric_limits<double>::infinity(), why};
   return {};
@@ -212,6 +259,7 @@ std::string DeviceWorkload::repair() {
   for (Array& array : arrays_) {
     note(repair_surroundings(array));
     note(repair_input(array));
+    note(repair_padding(array));
   }
   suspect_ = timed_ = false;
   return first;
@@ -270,6 +318,20 @@ std::string DeviceWorkload::repair_input(Array& array) {
   return why;
 }
 
+std::string DeviceWorkload::repair_padding(Array& array) {
+  if (array.padding.empty()) return {};
+  const Workload::Argument& argument = host()[array.argument];
+  std::string why;
+  const std::size_t copies = timed_ ? made_copies_ : 1;
+  for (std::size_t copy = 0; copy < copies; ++copy) {
+    const auto changed = changed_padding(*device_, array.copy(copy), argument, array.padding);
+    if (!changed) continue;
+    if (why.empty()) why = describe_padding(*changed, array.argument, argument);
+    write_padding(*device_, array.copy(copy), argument, array.padding);
+  }
+  return why;
+}
+
 Verdict DeviceWorkload::compare_outputs() {
   Verdict verdict;
   for (Array& array : arrays_) {
@@ -315,13 +377,13 @@ void DeviceWorkload::make_copies() {
         array.stride = rounded_up(array.memory.bytes());
         array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
                                      pattern_of(host()[array.argument]));
-        // The gaps between copies are downloaded with them: tools that look for memory that nobody
-        // has written would tell.
+        // The gaps between copies are downloaded too, so they must be written first: tools that
+        // look for reads of uninitialised memory would report them.
         if (array.stride > array.memory.bytes())
           device_->fill(array.copies.data(), std::byte{}, array.copies.bytes(), stream);
       }
-      // Equal in contents: in/out arrays as they were, the others as they are. Each step doubles
-      // what is there.
+      // The copies have equal contents: in/out arrays as they were at first, the others as they
+      // are. Each step doubles the number of copies made.
       restore(stream, 0);
       for (Array& array : arrays_) {
         if (array.memory.bytes() == 0) continue;

@@ -30,7 +30,7 @@ class DeviceWorkload {
   /// signature or needs more memory than is there, EnvironmentError when the device gives none.
   /// @pre `kernel` outlives it
   DeviceWorkload(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                 std::shared_ptr<Device> device, std::uint64_t seed);
+                 std::shared_ptr<Device> device, std::uint64_t seed, std::size_t draw = 0);
   /// Uploads what was made. @throws likewise
   DeviceWorkload(KernelData data, std::shared_ptr<Device> device);
 
@@ -48,7 +48,7 @@ class DeviceWorkload {
   bool knows_results() const noexcept { return data_.judge.reference || data_.judge.check; }
   const KernelData& data() const noexcept { return data_; }
 
-  /// The data of a candidate's variables, copied into its module; null where there are none.
+  /// Copies the data of a candidate's variables into its module; null if there are none.
   /// @throws UserError as ModuleData::of
   std::shared_ptr<ModuleData> module_data(std::shared_ptr<const Module> kernel,
                                           std::span<const std::int64_t> config) const {
@@ -67,6 +67,13 @@ class DeviceWorkload {
   /// Every kernel finds the inputs as they were made: what one has changed is put right before the
   /// next is judged, also if it failed, or changed it while it was timed.
   Verdict verify(Stream stream, const std::function<void()>& launch);
+
+  /// Has a launch that is trusted define what is right, in the place of a reference: it runs twice.
+  /// Not right: it does not write all outputs, or not the same ones twice, or writes where it may
+  /// not; then nothing is defined. @throws Error when it cannot be launched; then likewise
+  Verdict define(Stream stream, const std::function<void()>& launch);
+  /// Takes define() back.
+  void forget();
 
   /// What launches since the last call, or since verify(), have changed that they may not: an input
   /// of any copy, or what lies around an array. Puts it right. Empty: nothing. For timed launches,
@@ -101,7 +108,8 @@ class DeviceWorkload {
   struct Array {
     std::size_t argument = 0;
     GuardedMemory memory;
-    DeviceMemory pristine;                ///< of in/out arrays
+    DeviceMemory pristine;                ///< of in/out arrays; of padded outputs, unwritten
+    std::vector<std::byte> padding;       ///< after each row
     std::optional<std::uint64_t> digest;  ///< of inputs as they were made, if the device has some
     GuardedMemory copies;                 ///< all but the first, one behind the other
     std::size_t stride = 0;
@@ -114,6 +122,8 @@ class DeviceWorkload {
   };
 
   void run(Stream stream, const std::function<void()>& launch);
+  void run_alone(Stream stream, const std::function<void()>& launch);
+  void renew(const Array& array, std::size_t copy, Stream stream);
   void check_memory() const;
   std::vector<Workload::Argument>& host() noexcept { return data_.trial->arguments; }
   const std::vector<Workload::Argument>& host() const noexcept { return data_.trial->arguments; }
@@ -126,6 +136,7 @@ class DeviceWorkload {
   void download(const Array& array, std::span<std::byte> to);
   std::string repair_surroundings(Array& array);
   std::string repair_input(Array& array);
+  std::string repair_padding(Array& array);
   void restore(Stream stream, std::size_t copy);
   std::size_t wanted_copies() const noexcept;
   void make_copies();

@@ -19,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kFewestRanks = 12;
 /// Pairwise means grow with the square of the values: more than this are thinned out.
 constexpr std::size_t kMostValues = 200;
-/// Of the logarithm of a ratio of times: less is not believed of few samples.
+/// The least standard deviation of the logarithm of a ratio of times that few samples are trusted
+/// to have.
 constexpr double kLeastFinalDeviation = 1e-3;
 
 double normal_cdf(double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; }
@@ -135,7 +136,7 @@ class Final {
                        [](const Contestant& c) { return c.active; });
   }
 
-  /// Nobody always runs after the same other one.
+  /// No finalist always runs after the same other one.
   void round(Random& random) {
     std::vector<std::size_t> order(finalists_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -177,8 +178,8 @@ class Final {
     for (std::size_t i = 0; i < finalists_.size(); ++i)
       if (finalists_[i].active && i != fastest_ && result_.behind[i].low > band)
         finalists_[i].active = false;
-    // Certain: the first in the order of preference, if it ties with the fastest, and if nobody may
-    // yet turn out to be faster than that.
+    // The final is certain when the first finalist in the order of preference ties with the
+    // fastest, and no finalist may still turn out to be faster than that.
     bool first = true;
     for (std::size_t i = 0; i < finalists_.size(); ++i) {
       if (!finalists_[i].active || i == fastest_) {
@@ -217,7 +218,7 @@ class Final {
       result_.warnings.push_back(describe(*drift, "one of the finalists"));
     if (noise > 2 * options_.tie_band)
       result_.warnings.push_back(detail::format(
-          "after {} rounds of the final the noise (+-{:.1f} %) is over the tie band ({:.1f} %): "
+          "after {} rounds of the final the noise (+-{:.1f} %) exceeds the tie band ({:.1f} %): "
           "the pick may differ from run to run; tune for longer, or on a quieter machine",
           result_.rounds, noise * 100, options_.tie_band * 100));
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/device/map_arguments.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/sampler.hpp"
 
@@ -18,6 +19,7 @@ constexpr double kSecondsForCopies = 0.5;
 struct KernelBench::KernelRig final : Rig {
   std::shared_ptr<Module> kernel;
   Launch launch;
+  std::unique_ptr<MapArguments> maps;     ///< null: the entry takes what the workload has
   std::shared_ptr<ModuleData> variables;  ///< null: the workload has none
   bool watched = false;                   ///< it is known whether launches change the variables
   std::size_t launches = 0;               ///< of the replay
@@ -25,6 +27,10 @@ struct KernelBench::KernelRig final : Rig {
   std::shared_ptr<Replay> replay;
 
   bool recorded() const noexcept override { return replay != nullptr; }
+  template <class F>
+  void with(void** args, F&& use) const {
+    maps ? maps->with(args, use) : use(args);
+  }
   /// Whether each launch must find the variables as they were.
   bool refilled() const { return variables && (variables->changes() || !watched); }
 };
@@ -40,7 +46,10 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
   const auto rig = std::make_shared<KernelRig>();
   rig->launch = g;
   try {
-    rig->kernel = device_->load(binary, g.shared_bytes);
+    rig->kernel = device_->load(binary, g);
+    if (!trial.maps.empty())
+      rig->maps =
+          std::make_unique<MapArguments>(*device_, trial.maps, trial.data->arguments.size());
     const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
     if (device_->occupancy(*rig->kernel, threads, g.shared_bytes) == 0)
       return Refusal{CandidateStatus::exceeds_limits, "not one block fits a multiprocessor"};
@@ -53,13 +62,21 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
 
 Verdict KernelBench::verify(Rig& rig) {
   auto& r = static_cast<KernelRig&>(rig);
-  Verdict verdict = workload_.verify(stream_, [&] {
-    if (r.variables) r.variables->fill();
-    device_->launch_checked(*r.kernel, r.launch, stream_, workload_.arguments());
-  });
+  Verdict verdict = workload_.verify(stream_, [&] { launch_checked(r); });
   if (r.variables) r.variables->look_for_changes();
   r.watched = true;
   return verdict;
+}
+
+Verdict KernelBench::define(Rig& rig) {
+  const auto& r = static_cast<const KernelRig&>(rig);
+  return workload_.define(stream_, [&] { launch_checked(r); });
+}
+
+void KernelBench::launch_checked(const KernelRig& rig) {
+  if (rig.variables) rig.variables->fill();
+  rig.with(workload_.arguments(),
+           [&](void** args) { device_->launch_checked(*rig.kernel, rig.launch, stream_, args); });
 }
 
 void KernelBench::keep_cold(bool cold, const TimeLimit& deadline) {
@@ -97,7 +114,8 @@ void KernelBench::forget_recording(Rig& rig) { static_cast<KernelRig&>(rig).repl
 
 void KernelBench::launch(const KernelRig& rig, std::size_t first, std::size_t launches) {
   for (std::size_t i = 0; i < launches; ++i)
-    device_->launch(*rig.kernel, rig.launch, stream_, workload_.arguments(first + i));
+    rig.with(workload_.arguments(first + i),
+             [&](void** args) { device_->launch(*rig.kernel, rig.launch, stream_, args); });
 }
 
 std::shared_ptr<Module> KernelBench::module_of(const Rig& rig) const {

@@ -20,6 +20,8 @@ class KernelBench final : public TrialBench {
   bool knows_results() const noexcept override { return workload_.knows_results(); }
   std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
   Verdict verify(Rig& rig) override;
+  /// As DeviceWorkload::define.
+  Verdict define(Rig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline) override;
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
@@ -37,6 +39,8 @@ class KernelBench final : public TrialBench {
   struct KernelRig;
 
   void launch(const KernelRig& rig, std::size_t first, std::size_t launches);
+  /// One launch that is verified, not timed.
+  void launch_checked(const KernelRig& rig);
 
   std::shared_ptr<Device> device_;
   DeviceWorkload& workload_;

@@ -11,7 +11,8 @@ namespace kiln::runtime {
 
 namespace {
 
-/// Of the logarithm of a ratio of times: less is not believed of so few samples.
+/// The least standard deviation of the logarithm of a ratio of times that so few samples are
+/// trusted to have.
 constexpr double kLeastRaceDeviation = 2e-3;
 /// What a bound needs.
 constexpr std::size_t kFew = 3;
@@ -72,7 +73,7 @@ class Race {
       if (!c.active || &c == leader) continue;
       if (c.samples.size() < kFew) continue;  // a mood of the machine may outlast two
       const std::vector<double> slower = ratios(c, *leader);
-      // Not the median: as long as some rounds say otherwise, the others were disturbed.
+      // The median is not used: as long as some rounds say otherwise, the others were disturbed.
       if (quantile(slower, 0.25) > factor ||
           (!keeps_(c.candidate) && certainly_slower(slower, options_.confidence)))
         c.active = false;
@@ -126,7 +127,7 @@ RaceReport race(TrialBench& bench, std::vector<Contestant>& contestants, const R
     run.start(c);
     said();
   }
-  // In another order each time: nobody is always the earlier one of a pair.
+  // The order changes each time, so that no contestant is always the earlier one of a pair.
   std::vector<Contestant*> order;
   for (Contestant& c : contestants) order.push_back(&c);
   Random random(1);

@@ -39,8 +39,8 @@ struct RaceOptions {
   double confidence = 0.999;
   bool cold_cache = true;    ///< no launch finds its data in the last-level cache
   bool graph_replay = true;  ///< samples of several launches are one graph, where the device can
-  /// The race ends here with the samples that there are. Of the contestants only the first one is
-  /// started later; what was not started has neither samples nor a failure.
+  /// At this time the race ends with the samples taken so far. Later only the first contestant is
+  /// still started. A contestant that was not started has neither samples nor a failure.
   TimeLimit deadline{};
 };
 

@@ -31,11 +31,11 @@ class Sampler {
   /// Options and bench must outlive it.
   Sampler(TrialBench& bench, const RaceOptions& options);
 
-  /// Whether a contestant whose fastest launch took so many seconds is not worth more.
+  /// Whether a contestant is not worth more samples, given the seconds of its fastest launch.
   using Hopeless = std::function<bool(double seconds)>;
-  /// Warms up, settles how many launches make a sample and takes the first one; earlier samples are
-  /// dropped. Asks `hopeless` (empty: nobody is) after two launches, or a long one; if it agrees,
-  /// the contestant leaves with the one sample that it has.
+  /// Warms up, settles how many launches make a sample, drops earlier samples and takes the first
+  /// one. After two launches, or one long one, `hopeless` is asked (empty: never). If it agrees,
+  /// the contestant leaves the race with the one sample that it has.
   void start(Contestant& contestant, const Hopeless& hopeless);
   /// Takes one more.
   void sample(Contestant& contestant);

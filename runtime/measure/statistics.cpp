@@ -133,7 +133,7 @@ std::optional<Drift> find_drift(std::span<const double> seconds, double least) {
 std::string describe(const Drift& drift, const std::string& whose) {
   return detail::format(
       "the machine got {:.1f} % {} while timing ({}: {:.4g} ms before, {:.4g} ms after, noise "
-      "{:.1f} %): clocks were throttled or raised, or other work ran beside",
+      "{:.1f} %): clocks were throttled or raised, or other work ran at the same time",
       std::abs(drift.change) * 100, drift.change > 0 ? "slower" : "faster", whose,
       drift.before * 1e3, drift.after * 1e3, drift.noise * 100);
 }

@@ -24,8 +24,8 @@ struct Interval {
   double low = 0, high = 0;  ///< infinite where the values say nothing
 };
 
-/// Mean of `values` with Student's bounds, each of which the true mean exceeds with probability
-/// 1 - `confidence`. A deviation below `least_deviation` is not believed.
+/// Mean of `values` with Student's bounds. The true mean lies beyond each bound with probability 1
+/// - `confidence`. A deviation below `least_deviation` is raised to it.
 Interval student_interval(std::span<const double> values, double confidence,
                           double least_deviation);
 

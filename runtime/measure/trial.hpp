@@ -9,6 +9,7 @@
 
 #include "codegen/binary.hpp"
 #include "kiln/definition.hpp"
+#include "kiln/detail/launch_plan.hpp"
 #include "kiln/device.hpp"
 #include "kiln/workload.hpp"
 #include "runtime/device/module_data.hpp"
@@ -29,6 +30,7 @@ struct TrialData {
   std::vector<Workload::Argument> arguments;
   bool expected_known = false;
   Tolerance tolerance;
+  double weight = 1;  ///< of this draw's times, where the problem has several
 };
 
 /// How the launches of a trial that runs by itself are timed. A race has options for all of its
@@ -40,11 +42,19 @@ struct TimingPolicy {
 };
 
 struct Trial {
+  /// One more draw of the problem, which the trial is to be right on, and is timed on.
+  struct Draw {
+    std::vector<VariableData> variables;
+    std::shared_ptr<const TrialData> data;
+  };
+
   std::variant<std::shared_ptr<const codegen::Binary>, Implementation> code;
   Launch launch{};  ///< unused for an implementation
+  std::vector<detail::PlannedMap> maps{};
   std::vector<VariableData> variables{};
   std::shared_ptr<const TrialData> data{};  ///< null: the implementation has its own
   TimingPolicy timing{};
+  std::vector<Draw> further{};  ///< besides that of `variables` and `data`
 };
 
 }  // namespace kiln::runtime

@@ -8,8 +8,8 @@
 namespace kiln::runtime {
 
 KernelData make_data(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                     std::uint64_t seed) {
-  Workload workload(seed);
+                     std::uint64_t seed, std::size_t draw) {
+  Workload workload(seed, draw);
   kernel.workload(problem, workload);
   check_workload(kernel, workload);
   KernelData data;
@@ -18,6 +18,7 @@ KernelData make_data(const KernelDefinition& kernel, std::span<const std::int64_
       detail::format("kernel {} for {}", kernel.name, kernel.describe_problem(problem));
   data.trial->arguments = std::move(workload.arguments());
   data.trial->tolerance = kernel.tolerance;
+  if (draw < kernel.draws.size()) data.trial->weight = kernel.draws[draw];
   data.variables = workload.variables();
   Values values(problem.begin(), problem.end());
   if (kernel.reference)

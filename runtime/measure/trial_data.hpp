@@ -29,7 +29,7 @@ struct KernelData {
 /// Refers to the kernel, which must outlive it. @throws UserError when the kernel's `workload` does
 /// not fit its signature
 KernelData make_data(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                     std::uint64_t seed);
+                     std::uint64_t seed, std::size_t draw = 0);
 
 /// What the variables hold for one config.
 std::vector<VariableData> variables_for(const KernelData& data,

@@ -10,6 +10,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/measure/padding.hpp"
 #include "runtime/support/type_names.hpp"
 
 namespace kiln::runtime {
@@ -44,6 +45,10 @@ auto with_type(DataType type, F&& f) {
       return f(float{});
     case DataType::f64:
       return f(double{});
+    case DataType::fp8_e4m3:
+      return f(float8_e4m3{});
+    case DataType::fp8_e5m2:
+      return f(float8_e5m2{});
     case DataType::boolean:
     case DataType::u8:
     case DataType::bytes:
@@ -88,8 +93,11 @@ Comparison compare(const Workload::Argument& argument, std::span<const std::byte
   return with_type(argument.type, [&]<class T>(T) {
     using Range = tbb::blocked_range<std::size_t>;
     const std::size_t count = bytes ? want.size() : argument.count;
+    const std::size_t places = bytes ? argument.element_bytes : 1;  // of an element
+    const bool padded = argument.padded();
     const auto compared = [&](const Range& range, Comparison result) {
       for (std::size_t i = range.begin(); i < range.end(); ++i) {
+        if (padded && !argument.has(i / places)) continue;
         const double error =
             error_of(element<T>(got, i), element<T>(want, i), bytes ? exact : tolerance);
         if (error > 1) ++result.mismatches;
@@ -108,7 +116,7 @@ Comparison compare(const Workload::Argument& argument, std::span<const std::byte
     };
     constexpr std::size_t kGrain = 1 << 15;
     Comparison all = tbb::parallel_reduce(Range(0, count, kGrain), Comparison{}, compared, joined);
-    all.permitted = share_of(count, tolerance.mismatches);
+    all.permitted = share_of(compared_elements(argument), tolerance.mismatches);
     return all;
   });
 }
@@ -119,9 +127,9 @@ std::string describe(const Comparison& comparison, std::size_t argument_index,
   return with_type(argument.type, [&]<class T>(T) {
     const std::string count =
         comparison.permitted == 0
-            ? format("{} of {} differ", comparison.mismatches, want.size() / sizeof(T))
+            ? format("{} of {} differ", comparison.mismatches, compared_elements(argument))
             : format("{} of {} outside the tolerance, {} allowed", comparison.mismatches,
-                     want.size() / sizeof(T), comparison.permitted);
+                     compared_elements(argument), comparison.permitted);
     // Plus: 8-bit integers print as numbers, and the 16-bit types become floats.
     return format("{} {} of argument {} is {}, expected {} ({})",
                   argument.type == DataType::bytes ? "byte" : "element", comparison.worst,
@@ -153,7 +161,7 @@ std::string describe_outside(std::ptrdiff_t offset, std::size_t argument_index,
 void check_workload(const KernelDefinition& kernel, const Workload& workload) {
   const auto& given = workload.arguments();
   if (given.size() != kernel.arguments.size())
-    throw UserError(format("kernel {}: `workload` makes {} arguments, the signature has {}",
+    throw UserError(format("kernel {}: `workload` makes {} arguments, but the signature has {}",
                            kernel.name, given.size(), kernel.arguments.size()));
   bool writes = false;
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -161,22 +169,24 @@ void check_workload(const KernelDefinition& kernel, const Workload& workload) {
     const bool pointer = type.find('*') != std::string::npos;
     const bool read_only = type.rfind("const ", 0) == 0;
     if (pointer != given[i].pointer)
-      throw UserError(format("kernel {}: `workload` makes argument {} {}, the signature has `{}`",
-                             kernel.name, i, given[i].pointer ? "an array" : "a value", type));
+      throw UserError(
+          format("kernel {}: `workload` makes argument {} {}, but the signature has `{}`",
+                 kernel.name, i, given[i].pointer ? "an array" : "a value", type));
     if (pointer && read_only && given[i].direction != Direction::in)
       throw UserError(
-          format("kernel {}: `workload` has the kernel write argument {}, which is `{}`",
+          format("kernel {}: `workload` declares argument {} as written by the kernel, but its "
+                 "type is `{}`",
                  kernel.name, i, type));
     writes = writes || (pointer && given[i].direction != Direction::in);
     const std::optional<DataType> element = element_type(type);
     if (element && *element != given[i].type)
       throw UserError(
-          format("kernel {}: `workload` makes argument {} of {}, the signature has `{}`",
+          format("kernel {}: `workload` makes argument {} of {}, but the signature has `{}`",
                  kernel.name, i, to_string(given[i].type), kernel.arguments[i]));
   }
   if (!writes)
     throw UserError(
-        format("kernel {}: `workload` has no output; nothing could be verified", kernel.name));
+        format("kernel {}: `workload` has no output, so nothing could be verified", kernel.name));
 }
 
 }  // namespace kiln::runtime

@@ -30,7 +30,8 @@ struct Verdict {
 };
 
 /// Both spans hold `argument.count` elements of `argument.type`. Integers may differ by the
-/// absolute tolerance only; elements of other types than numbers must be equal byte by byte.
+/// absolute tolerance only; elements of other types than numbers must be equal byte by byte. What
+/// lies between rows is not compared.
 Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
                    std::span<const std::byte> want, const Tolerance& tolerance);
 

@@ -1,5 +1,6 @@
 #include "kiln/workload.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -7,7 +8,8 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
-#include "runtime/device/host/available_memory.hpp"
+#include "runtime/measure/padding.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln {
 
@@ -68,13 +70,22 @@ T farthest(Uniform range) {
   }
 }
 
+/// Beyond it a conversion saturates instead of telling.
+template <class T>
+double largest() {
+  if constexpr (std::is_same_v<T, float8_e4m3>) return 448;
+  if constexpr (std::is_same_v<T, float8_e5m2>) return 57344;
+  return std::numeric_limits<double>::infinity();
+}
+
 template <class T>
 bool usable(Uniform range) {
   if (!(range.low <= range.high) || !std::isfinite(range.high - range.low)) return false;
   if constexpr (std::is_integral_v<T>) {
     const Integers<T> inside(range);
     if (inside.low > inside.high) return false;
-  } else if (!std::isfinite(static_cast<double>(farthest<T>(range)))) {
+  } else if (!std::isfinite(static_cast<double>(farthest<T>(range))) ||
+             std::max(std::abs(range.low), std::abs(range.high)) > largest<T>()) {
     return false;
   }
   return farthest<T>(range) != T{};  // only zeros
@@ -121,6 +132,10 @@ std::string to_string(DataType type) {
       return "f32";
     case DataType::f64:
       return "f64";
+    case DataType::fp8_e4m3:
+      return "fp8_e4m3";
+    case DataType::fp8_e5m2:
+      return "fp8_e5m2";
     case DataType::bytes:
       break;
   }
@@ -138,7 +153,7 @@ Workload& Workload::add(DataType type, Direction direction, bool pointer, std::s
                         std::size_t element_bytes, const void* data) {
   if (count > std::numeric_limits<std::ptrdiff_t>::max() / element_bytes)
     throw UserError(detail::format(
-        "workload: argument {} has {} elements of {} bytes: more than any memory has",
+        "workload: argument {} has {} elements of {} bytes: more than any memory holds",
         arguments_.size(), count, element_bytes));
   runtime::require_memory(detail::format("workload: argument {}, {} elements of {} bytes",
                                          arguments_.size(), count, element_bytes)
@@ -213,6 +228,12 @@ Workload& Workload::random(DataType type, Direction direction, std::size_t count
     case DataType::f64:
       make(double{});
       break;
+    case DataType::fp8_e4m3:
+      make(float8_e4m3{});
+      break;
+    case DataType::fp8_e5m2:
+      make(float8_e5m2{});
+      break;
     case DataType::bytes:
       throw UserError(
           detail::format("workload: argument {} has a type that random data cannot be drawn for; "
@@ -220,6 +241,56 @@ Workload& Workload::random(DataType type, Direction direction, std::size_t count
                          arguments_.size()));
   }
   return *this;
+}
+
+void Workload::check_rows(const Rows& rows) const {
+  constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
+  if (rows.leading < rows.columns)
+    throw UserError(
+        detail::format("workload: argument {} has rows of {} elements that begin {} elements apart",
+                       arguments_.size(), rows.columns, rows.leading));
+  if (rows.columns > kMost ||
+      (rows.rows > 1 && rows.leading > (kMost - rows.columns) / (rows.rows - 1)))
+    throw UserError(detail::format(
+        "workload: argument {} has {} rows that begin {} elements apart: more than any memory has",
+        arguments_.size(), rows.rows, rows.leading));
+}
+
+/// Every row of the last argument is followed by the same bytes.
+Workload& Workload::pad(const Rows& rows) {
+  Argument& a = arguments_.back();
+  a.leading = rows.leading;
+  a.columns = rows.columns;
+  const std::vector<std::byte> padding = runtime::padding_of(a);
+  for (std::size_t row = 0; row + 1 < rows.rows && !padding.empty(); ++row)
+    std::memcpy(a.bytes.data() + (row * a.leading + a.columns) * a.element_bytes, padding.data(),
+                padding.size());
+  return *this;
+}
+
+Workload& Workload::add_rows(DataType type, Direction direction, const Rows& rows,
+                             std::size_t element_bytes) {
+  check_rows(rows);
+  return add(type, direction, true, rows.span(), element_bytes, nullptr).pad(rows);
+}
+
+Workload& Workload::random_rows(DataType type, Direction direction, const Rows& rows,
+                                Uniform range) {
+  check_rows(rows);
+  return random(type, direction, rows.span(), range).pad(rows);
+}
+
+Workload& Workload::zeroed_rows(DataType type, const Rows& rows, std::size_t element_bytes) {
+  check_rows(rows);
+  add(type, Direction::in_out, true, rows.span(), element_bytes, nullptr);
+  Argument& a = arguments_.back();
+  std::fill(a.bytes.begin(), a.bytes.end(), std::byte{});
+  a.zeroed = true;
+  return pad(rows);
+}
+
+std::uint64_t Workload::of_draw(std::uint64_t seed, std::size_t draw) noexcept {
+  return mix(seed ^ mix(~static_cast<std::uint64_t>(draw)));
 }
 
 }  // namespace kiln

@@ -22,13 +22,14 @@ void require(bool good, const char* what) {
 }
 
 void check_input(const AgreementInput& in) {
-  require(in.size >= 1 && in.rank >= 0 && in.rank < in.size, "the rank is not below the size");
+  require(in.size >= 1 && in.rank >= 0 && in.rank < in.size,
+          "the rank is not below the number of ranks");
   ranks::check(in.options, in.size);
-  require(in.compile_threads >= 1, "no thread to compile on");
+  require(in.compile_threads >= 1, "at least one thread is needed for compiling");
   for (const ProblemInput& p : in.problems) {
     require(p.candidates >= 1, "a problem has no candidate");
     require(p.costs.empty() || p.costs.size() == p.candidates,
-            "there are not as many costs as candidates");
+            "the number of costs is not the number of candidates");
   }
 }
 
@@ -47,7 +48,7 @@ RankFailure disagreement(std::span<const std::byte> bytes, std::size_t size) {
   const auto most = std::max_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.size(), -a.second[0]) < std::pair(b.second.size(), -b.second[0]);
   });
-  why = {RankFailure::Kind::mismatch, {}, "another choice from the same numbers"};
+  why = {RankFailure::Kind::mismatch, {}, "it made another choice from the same numbers"};
   for (auto it = plans.begin(); it != plans.end(); ++it)
     if (it != most) why.ranks.insert(why.ranks.end(), it->second.begin(), it->second.end());
   std::sort(why.ranks.begin(), why.ranks.end());
@@ -77,12 +78,13 @@ std::string cache_note(std::span<const std::byte> votes, std::size_t size, std::
 }  // namespace
 
 void check(const RankOptions& o, int size) {
-  require(o.leader >= 0 && o.leader < size, "`leader` is no rank");
+  require(o.leader >= 0 && o.leader < size, "`leader` is not a rank");
   require(!o.lockstep || o.strategy == RankStrategy::replicate,
           "`lockstep` needs the strategy `replicate`: all ranks run each candidate");
   for (const double s : {o.first_seconds, o.step_seconds, o.tune_seconds})
     require(s > 0 && std::isfinite(s), "a limit is not a positive number of seconds");
-  require(o.margin >= 0 && std::isfinite(o.margin), "`margin` is not a part of a time");
+  require(o.margin >= 0 && std::isfinite(o.margin),
+          "`margin` is not a fraction of a time, 0 or more");
 }
 
 Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
@@ -144,7 +146,8 @@ Agreement::Actions Agreement::completed(const Completed& e, Time now) {
     const bool intact =
         e.bytes.size() == sent_.size() * static_cast<std::size_t>(in_.size) &&
         std::equal(sent_.begin(), sent_.end(), e.bytes.begin() + static_cast<std::ptrdiff_t>(mine));
-    if (!intact) return give_up({RankFailure::Kind::system, {}, "a gather came back damaged"}, now);
+    if (!intact)
+      return give_up({RankFailure::Kind::system, {}, "the result of a gather was damaged"}, now);
   }
   switch (phase_) {
     case Phase::digest:
@@ -248,7 +251,7 @@ Agreement::Actions Agreement::share_next(Time now) {
   return {std::move(e)};
 }
 
-/// A record that is not what was voted for was damaged on its way; everyone sees the same damage.
+/// A record that differs from the vote was damaged on its way, and every rank sees the same damage.
 Agreement::Actions Agreement::read_shared(std::span<const std::byte> bytes, Time now) {
   Problem& problem = problems_[current_];
   Record record = decode_record(bytes);
@@ -264,7 +267,7 @@ Agreement::Actions Agreement::read_shared(std::span<const std::byte> bytes, Time
 
 // --- the end ------------------------------------------------------------------------------------
 
-/// From the agreed times to the plan; then this rank builds what it has to launch.
+/// Makes the plan from the agreed times. Then this rank builds what it has to launch.
 Agreement::Actions Agreement::choose(Time now) {
   std::vector<Work::Item> items;
   for (std::size_t p = 0; p < problems_.size(); ++p) {
@@ -354,7 +357,7 @@ Agreement::Actions Agreement::settled(std::optional<bool> answer) {
   return abort_with({RankFailure::Kind::aborted,
                      {},
                      answer ? "a rank failed in the last exchange"
-                            : "the place where ranks settle their answer cannot be reached"});
+                            : "the folder where the ranks settle their answer cannot be reached"});
 }
 
 Agreement::Actions Agreement::abort_with(RankFailure why) {

@@ -214,7 +214,7 @@ Agreement::Actions Agreement::read_one(std::span<const float> values, Time now) 
   if (values.size() != 2)
     return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
   problems_[current_].agreed[candidate_] = sanitized(values[0]);
-  // Of a mean not every bit is the same on all ranks, and what comes next must be.
+  // Ranks may disagree on the last bits of a mean, but must agree on what comes next.
   if (values[1] * static_cast<float>(in_.size) > 0.5F) return choose(now);
   ++candidate_;
   return lockstep_next(now);

@@ -54,12 +54,12 @@ Difference find_difference(std::span<const std::byte> digests, int size, bool li
   std::vector<DigestMessage> m(static_cast<std::size_t>(size));
   std::memcpy(m.data(), digests.data(), m.size() * sizeof(DigestMessage));
   // The first difference explains those that follow from it.
-  Difference d = differing(m, "something that is no message of Kiln's",
+  Difference d = differing(m, "something that is not a message of Kiln",
                            [](const DigestMessage& x) { return x.magic; });
   const auto then = [&](const char* what, auto read) {
     if (d.what.empty()) d = differing(m, what, read);
   };
-  then("another version of Kiln's exchange",
+  then("another version of Kiln's messages",
        [](const DigestMessage& x) -> std::uint64_t { return x.protocol; });
   then("other settings for tuning together", [](const DigestMessage& x) { return x.settings; });
   then("another build of Kiln or of the compiler",

@@ -48,9 +48,9 @@ struct Plan {
   std::vector<Record> records;  ///< what they were made from
 };
 
-/// The default, unless it failed or the best beats it by more than `margin` of the best's time.
-/// Of those that tie with the best (within `margin`), the first. A candidate without a time is not
-/// chosen.
+/// Chooses the default, unless it failed or the best candidate beats it by more than `margin` of
+/// the best's time. Otherwise chooses the first candidate that ties with the best (within
+/// `margin`). A candidate without a time is never chosen.
 /// @pre not empty
 Choice select(std::span<const float> times, float margin);
 

@@ -52,7 +52,7 @@ struct Exchange {
   Time deadline = 0;
 };
 
-/// Candidates to measure. What is not done at `until` is left out.
+/// Candidates to measure. Those that are not done at `until` are left out.
 struct Work {
   struct Item {
     std::size_t problem = 0;
@@ -96,7 +96,7 @@ using Action = std::variant<Exchange, Work, Settle, Abort, Save, Finish>;
 // --- events -------------------------------------------------------------------------------------
 
 struct Begin {};
-/// If both are known, a completion is told before time is.
+/// If a completion and the end of time are both known, the completion is told first.
 struct Completed {
   std::uint32_t sequence = 0;
   std::span<const std::byte> bytes;  ///< gather: everyone's; broadcast: the root's
@@ -106,10 +106,12 @@ struct Failed {
   std::uint32_t sequence = 0;
   RankFailure why;
 };
-/// In the order of the items and their candidates; what is missing at the end was not tried.
+/// Times in the order of the items and their candidates. Candidates beyond the end of the list were
+/// not tried.
 struct Worked {
   std::vector<Times> times;
-  /// Not empty: this rank cannot go on (or build what was chosen), and why. It still takes part.
+  /// If not empty: why this rank cannot go on, or cannot build what was chosen. The rank still
+  /// takes part.
   std::string trouble;
   /// Lockstep: no further candidate; what all have timed so far decides.
   bool stop = false;

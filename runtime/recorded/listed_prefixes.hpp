@@ -16,8 +16,8 @@ class ListedPrefixes {
  public:
   explicit ListedPrefixes(const RecordedSpace::Data& data);
 
-  /// Numbers of parameters, rising, for which `listed` says more than for the one before; all
-  /// parameters are not among them.
+  /// Rising numbers of parameters for which `listed` excludes more than for the number before. The
+  /// number of all parameters is not among them.
   const std::vector<std::size_t>& lengths() const noexcept { return lengths_; }
   /// Whether some listed config begins with these values: certain if false, as good as certain if
   /// true. `config` has at least lengths()[which] values.

@@ -80,12 +80,12 @@ RecordedDevice::RecordedDevice(RecordedSpace space, std::uint64_t seed)
   info_.fingerprint = {{"recorded space", to_hex(space_.digest())}};
 }
 
-std::shared_ptr<Module> RecordedDevice::load(const codegen::Binary& binary, unsigned) {
+std::shared_ptr<Module> RecordedDevice::load(const codegen::Binary& binary, const Launch&) {
   std::size_t index = space_.size();
   const auto* text = reinterpret_cast<const char*>(binary.code.data());
   std::from_chars(text, text + binary.code.size(), index);
   if (binary.symbol != "recorded" || index >= space_.size())
-    throw EnvironmentError("load: the binary is not of this recorded device");
+    throw EnvironmentError("load: the binary was not made for this recorded device");
   return std::make_shared<RecordedInstance>(index);
 }
 

@@ -25,7 +25,7 @@ class RecordedDevice final : public HostMemoryDevice {
   std::shared_ptr<codegen::Compiler> compiler() const override { return compiler_; }
 
   const DeviceInfo& info() const noexcept override { return info_; }
-  std::shared_ptr<Module> load(const codegen::Binary& binary, unsigned) override;
+  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch&) override;
   void launch(const Module& kernel, const Launch&, Stream, void** args) const override;
   int occupancy(const Module&, int, unsigned) const override { return 1; }
   void synchronize(Stream) override {}

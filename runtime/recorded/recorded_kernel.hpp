@@ -8,7 +8,7 @@
 
 namespace kiln::runtime {
 
-/// In the kernel's source, so that a device recognises the kernel of its own file.
+/// A mark in the kernel's source, by which a device recognises the kernel of its own file.
 std::string recorded_mark(const RecordedSpace& space);
 
 /// `recorded<16, true, 4>` to the config's number; nothing when the space does not list it.

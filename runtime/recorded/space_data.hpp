@@ -32,8 +32,8 @@ struct RecordedSpace::Data {
   std::span<const std::uint16_t> point(std::size_t index) const {
     return {places.data() + index * parameters.size(), parameters.size()};
   }
-  /// Fills the index. Returns the first entry that repeats an earlier one, and that one; equal
-  /// numbers when there is none.
+  /// Fills the index. Returns the first entry that repeats an earlier one, and that earlier one;
+  /// two equal numbers if no entry does.
   std::pair<std::size_t, std::size_t> make_index();
   /// entries.size() when it is not listed.
   std::size_t find(std::span<const std::uint16_t> point) const;

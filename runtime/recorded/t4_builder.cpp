@@ -196,7 +196,7 @@ std::uint16_t T4Builder::invalidity_number() {
   const auto at = std::ranges::find(known, invalidity_);
   if (at != known.end()) return static_cast<std::uint16_t>(at - known.begin());
   if (known.size() == 1000 || invalidity_.size() > kMaxText)
-    fail("`invalidity` is none of the usual words");
+    fail("`invalidity` is not one of the usual words");
   known.push_back(invalidity_);
   return static_cast<std::uint16_t>(known.size() - 1);
 }
@@ -224,7 +224,7 @@ void T4Builder::take_times(RecordedSpace::Data::Entry& entry) {
                 known_units()));
   if (runtimes_.empty()) {
     if (!measurement_ || !measurement_->value)
-      fail("it is correct, but has neither `times.runtimes` nor a measurement");
+      fail("the entry is correct, but has neither `times.runtimes` nor a measurement");
     if (!is_time(*measurement_->value))
       fail(format("its measurement is {}: not a time", *measurement_->value));
     // Without a unit of its own it is in the file's unit, which may stand at the end of the file.
@@ -329,7 +329,7 @@ std::shared_ptr<const RecordedSpace::Data> T4Builder::finish() {
                 config));
   }
   if (data_->works == 0)
-    fail(format("not one of the {} configurations works, so there is no optimum",
+    fail(format("none of the {} configurations works, so there is no optimum",
                 data_->entries.size()));
   choose();
   sign();

@@ -88,7 +88,7 @@ class T4Events final : public nlohmann::json_sax<json> {
         builder_.fail("the file is a list, not an object with `results`");
       case At::root:
         if (key_ != "results") return enter(At::skipped);
-        if (results_seen_) builder_.fail("`results` is there twice");
+        if (results_seen_) builder_.fail("`results` is given twice");
         results_seen_ = true;
         return enter(At::results);
       case At::results:
@@ -179,7 +179,7 @@ class T4Events final : public nlohmann::json_sax<json> {
           if (auto* text = std::get_if<std::string>(&value))
             builder_.time_unit(std::move(*text));
           else if (!is_null(value))
-            refuse("not a text");
+            refuse("not a string");
         }
         break;
       case At::results:
@@ -220,7 +220,7 @@ class T4Events final : public nlohmann::json_sax<json> {
       if (auto* text = std::get_if<std::string>(&value))
         builder_.invalidity(std::move(*text));
       else if (!is_null(value))
-        refuse("not a text");
+        refuse("not a string");
     } else if (key_ == "correctness") {
       if (const auto* truth = std::get_if<bool>(&value)) builder_.correctness(*truth);
       if (const auto grade = number(value)) builder_.correctness(*grade != 0);
@@ -265,7 +265,7 @@ std::shared_ptr<const RecordedSpace::Data> read_t4(const std::filesystem::path& 
   std::istream in(&bytes);
   T4Events events(builder, bytes);
   json::sax_parse(in, &events);
-  if (!events.results_seen()) builder.fail("there is no `results`");
+  if (!events.results_seen()) builder.fail("`results` is missing");
   return builder.finish();
 }
 

@@ -58,8 +58,8 @@ class Output {
 
  private:
   [[noreturn]] void fail(const char* call, int code) const {
-    throw EnvironmentError(std::string(call) + " of " + file_.string() +
-                           " failed: " + (code ? std::strerror(code) : "the data did not fit"));
+    throw EnvironmentError(std::string(call) + " of " + file_.string() + " failed: " +
+                           (code ? std::strerror(code) : "not all of the data was written"));
   }
 
   std::filesystem::path file_, temporary_;
@@ -114,7 +114,7 @@ ordered_json entry(const TuneResult& result, const Candidate& candidate, const c
 
 void write_t4(const TuneResult& result, const std::filesystem::path& file) {
   if (result.count(CandidateStatus::measured) == 0)
-    throw UserError("T4 for " + file.string() + ": not one candidate was measured");
+    throw UserError("T4 for " + file.string() + ": no candidate was measured");
   ordered_json metadata{{"timeunit", "milliseconds"},
                         {"kernel", result.kernel},
                         {"types", result.types},

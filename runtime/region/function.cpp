@@ -11,7 +11,8 @@ namespace kiln::detail {
 
 namespace {
 
-void start_function(const Launchable& ready, const Launch&, Stream stream, void** args) {
+void start_function(const Launchable& ready, const Launch&, std::span<const std::int64_t>,
+                    Stream stream, void** args) {
   using Call = std::function<void(std::span<const std::int64_t>, Stream)>;
   (*static_cast<const Call*>(args[0]))(ready.config, stream);
 }
@@ -34,21 +35,21 @@ class FunctionHandle final : public RegionHandle {
   }
   std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
                                           std::span<const std::int64_t> config) override {
-    return version(problem, config);
+    return launchable(problem, config);
   }
   const Launchable& current(std::span<const std::int64_t> problem) override {
     if (const Launchable* known = find(problem)) return *known;
     return *std::get<const Launchable*>(
-        problems_.make(problem, [&] { return version(problem, best_known(problem)); }));
+        problems_.make(problem, [&] { return launchable(problem, best_known(problem)); }));
   }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
-    problems_.choose(version(problem, config));
+    problems_.choose(launchable(problem, config));
     function_->use(problem, config);
   }
 
  private:
-  static Launchable version(std::span<const std::int64_t> problem,
-                            std::span<const std::int64_t> config) {
+  static Launchable launchable(std::span<const std::int64_t> problem,
+                               std::span<const std::int64_t> config) {
     Launchable ready;
     ready.problem.assign(problem.begin(), problem.end());
     ready.config.assign(config.begin(), config.end());

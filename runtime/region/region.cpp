@@ -29,8 +29,10 @@ void Region::launch(const detail::RegionLaunch& launch) {
   if (core_) return core_->launch(launch);
   const detail::Launchable* ready = launch.handle.find(launch.bucket);
   if (!ready) ready = &launch.handle.current(launch.bucket);
-  const auto description = launch.handle.what().launch(ready->config, launch.problem);
-  ready->launch(description.value_or(Launch{}), launch.stream, launch.args);
+  const detail::Tunable what = launch.handle.what();
+  const DeviceLimits& limits = launch.handle.engine().device()->info().limits;
+  ready->launch(what.launch(ready->config, launch.problem, limits).value_or(Launch{}),
+                launch.problem, launch.stream, launch.args);
 }
 
 void Region::dynamic(const DynamicTuned& handle, Stream stream, const Values& problem,
@@ -51,13 +53,14 @@ namespace {
 
 void check(const RegionOptions& options, const RankOptions& together) {
   const auto refuse = [](const std::string& what) { throw UserError("tune_region: " + what); };
-  if (options.repeats < 1) refuse(format("`repeats` is {}, at least 1 is needed", options.repeats));
-  if (options.warmup < 0) refuse(format("`warmup` is {}", options.warmup));
+  if (options.repeats < 1) refuse(format("`repeats` is {}; at least 1 is needed", options.repeats));
+  if (options.warmup < 0) refuse(format("`warmup` is {}; it must not be negative", options.warmup));
   if (!(options.max_seconds >= 0) || std::isinf(options.max_seconds))
-    refuse(format("`max_seconds` is {}", options.max_seconds));
+    refuse(format("`max_seconds` is {}; it must be finite and not negative", options.max_seconds));
   if (together.strategy != RankStrategy::replicate)
-    refuse(format("the strategy `{}` is not for regions: all ranks run them (replicate)",
-                  to_string(together.strategy)));
+    refuse(
+        format("the strategy `{}` cannot be used for regions, which all ranks run: use replicate",
+               to_string(together.strategy)));
 }
 
 /// One tune_region.
@@ -83,13 +86,13 @@ class RegionTuning {
       const std::string wrong = runner_.discover();
       if (!wrong.empty())
         throw UserError(format(
-            "tune_region: `check` refuses the first run, before anything is tried: {}", wrong));
+            "tune_region: `check` rejected the first run, before anything was tried: {}", wrong));
     } catch (...) {
       thrown_ = std::current_exception();
     }
     for (const Site& site : runner_.sites())
       log_.line(format("{} is launched {} times in a run", site.describe(), site.launches));
-    // From here on to the end it is one agreement.
+    // Everything from here to the end is one agreement.
     std::unique_lock<std::recursive_mutex> turn;
     if (options_.ranks) turn = options_.ranks->turn();
     if (all_can_go_on()) choose();
@@ -131,8 +134,9 @@ class RegionTuning {
     if (told[0] != 0)
       use_defaults(thrown_ ? "the region failed here" : "the region failed on another rank");
     else if (least != most)
-      use_defaults(format("the region launches {} tunable kernels here, {} to {} on other ranks",
-                          count, least, most));
+      use_defaults(
+          format("the region launches {} tunable kernels here, but {} to {} on other ranks", count,
+                 least, most));
     return told[0] == 0 && least == most && count > 0;
   }
 

@@ -92,12 +92,13 @@ void RegionRunner::give_up_if_lost(const std::string& why) {
       tried += format("{}{} with {}", tried.empty() ? "" : ", ", sites_[s].describe(),
                       sites_[s].what().space().describe(assignments_[s].kernel->config));
   throw DeviceLost(
-      format("{}, while the region ran {}", why, tried.empty() ? "what is in use" : tried));
+      format("{}, while the region ran {}", why, tried.empty() ? "the configs in use" : tried));
 }
 
 void RegionRunner::launch(const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
-  const auto untuned = what.launch(default_of(what), launch.problem);
+  const auto untuned =
+      what.launch(default_of(what), launch.problem, engine_.device()->info().limits);
   if (untuned && empty(*untuned)) return;
   if (std::none_of(streams_.begin(), streams_.end(),
                    [&](const Stream& s) { return s.handle == launch.stream.handle; }))
@@ -136,14 +137,13 @@ void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
 void RegionRunner::start(const Launchable& ready, const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
   // The limits hold for the problem that is launched, not for its bucket.
-  if (const auto why =
-          what.launch_problem(ready.config, launch.problem, engine_.device()->info().limits);
-      !why.empty())
+  const DeviceLimits& limits = engine_.device()->info().limits;
+  if (const auto why = what.launch_problem(ready.config, launch.problem, limits); !why.empty())
     throw UserError(format("{} with {} for {}: {}", what.describe(),
                            what.space().describe(ready.config),
                            what.describe_problem(launch.problem), why));
-  const auto description = what.launch(ready.config, launch.problem);
-  ready.launch(description.value_or(Launch{}), launch.stream, launch.args);
+  const auto description = what.launch(ready.config, launch.problem, limits);
+  ready.launch(description.value_or(Launch{}), launch.problem, launch.stream, launch.args);
 }
 
 /// Two handles of the same kernel share their sites, as they share their records.
@@ -153,7 +153,7 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
   if (&launch.handle.engine() != &engine_)
     throw UserError(
-        format("{}: its handle is of another runtime than the region's", what.describe()));
+        format("{}: its handle belongs to another runtime than the region", what.describe()));
   if (launch.handle.chosen()) {  // nothing is left to be tuned
     late_bases_.emplace(key, launch.handle.current(launch.bucket));
     late_handles_.push_back(launch.handle.shared_from_this());

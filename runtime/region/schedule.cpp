@@ -66,7 +66,7 @@ void RegionSchedule::ran(std::span<const float> shared, std::span<const float> o
       after_suspect(shared, wrong);
       break;
     case Phase::closing:
-      if (wrong) hopeless_ = "the configs that were chosen give wrong results together";
+      if (wrong) hopeless_ = "the chosen configs give wrong results together";
       ++closing_;
       break;
     case Phase::done:
@@ -103,7 +103,8 @@ void RegionSchedule::after_sweep(std::span<const float> shared, std::span<const 
   }
   if (!wrong) return;
   if (suspects.empty()) {
-    hopeless_ = "wrong results with configs that gave right ones before, or with the defaults";
+    hopeless_ =
+        "the results are wrong with configs that gave right results before, or with the defaults";
   } else if (suspects.size() == 1) {
     Site& site = sites_[suspects.front().site];
     site.candidates[suspects.front().candidate].fate = Fate::wrong;
@@ -165,7 +166,8 @@ void RegionSchedule::after_final(std::span<const float> shared, std::span<const 
     candidate.fate = Fate::failed;
   } else if (wrong) {
     if (finalist == 0) {
-      hopeless_ = "wrong results with the default in the place of one that gave right ones";
+      hopeless_ =
+          "the results are wrong with the default in place of a config that gave right results";
       return;
     }
     candidate.fate = Fate::wrong;
@@ -274,7 +276,7 @@ std::vector<float> RegionSchedule::times(std::size_t s) const {
     result[c] = time;
   }
   if (paces.empty()) return result;
-  // A candidate that was not in the finals is not chosen by its times in the sweep.
+  // A candidate that was not in the finals cannot be chosen by its times in the sweep.
   const float least = std::max(slowest, std::nextafter(best * (1 + options_.margin), kFailed));
   for (std::size_t c = 0; c < result.size(); ++c)
     if (site.candidates[c].finals.shared.empty())

@@ -60,7 +60,8 @@ class RegionSchedule {
   /// Timed runs of one candidate by this rank: of the finals, if it was there.
   std::vector<float> samples(std::size_t site, std::size_t candidate) const;
   std::optional<std::size_t> best(std::size_t site) const { return sites_[site].best; }
-  /// Not empty: what was proven right was wrong together, or later. Nothing goes on from there.
+  /// If not empty: configs that gave right results before gave wrong ones together, or later. The
+  /// tuning cannot go on from there.
   const std::string& hopeless() const noexcept { return hopeless_; }
 
   std::size_t done() const noexcept;  ///< candidates, over all sites

@@ -117,7 +117,8 @@ Candidate RegionTrials::measure_in_step(std::size_t s, const Values& config, Dea
 
 // --- before the runs ----------------------------------------------------------------------------
 
-/// Builds all candidates; what fails on one rank is left out by all. False: there is no time left.
+/// Builds all candidates. A candidate that fails on one rank is left out by all. False: there is no
+/// time left.
 bool RegionTrials::build(Deadline until, Deadline last) {
   const Deadline begin = Clock::now();
   build_all(until);
@@ -136,8 +137,7 @@ bool RegionTrials::build(Deadline until, Deadline last) {
       const float worst = told[next++];
       if (worst == 0 || !c.reason.empty()) continue;
       c.status = worst == kNotBuilt ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
-      c.reason =
-          worst == kNotBuilt ? "the time was over before all ranks had it built" : kElsewhere;
+      c.reason = worst == kNotBuilt ? "the time ran out before all ranks had built it" : kElsewhere;
     }
   return heed(told.back());
 }
@@ -151,7 +151,7 @@ void RegionTrials::build_all(Deadline until) {
     for (std::size_t s = 0; s < sites_.size(); ++s)
       if (c < sites_[s].candidates.size()) {
         order.emplace_back(s, c);
-        sites_[s].candidates[c].reason = "the time was over before it was built";
+        sites_[s].candidates[c].reason = "the time ran out before it was built";
       }
   const Deadline now = Clock::now();
   const Deadline enough = deadline_after(now, seconds_between(now, until) * kBuildShare);
@@ -182,7 +182,7 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
       candidate.reason = missing->explain();
     } else if (const void* loaded = std::get<Launchable>(made).loaded) {
       const codegen::ResourceUsage& usage = static_cast<const Module*>(loaded)->resources();
-      const Launch launch = *site.what().launch(candidate.config, site.problem);
+      const Launch launch = site.what().plan(candidate.config, site.problem, limits)->launch;
       candidate.resources = {usage.registers, usage.spill_stores + usage.spill_loads,
                              static_cast<int>(usage.static_shared + launch.shared_bytes)};
       candidate.status = CandidateStatus::exceeds_limits;
@@ -306,7 +306,7 @@ float RegionTrials::end_wanted(Deadline until) const {
   return why ? 1 + static_cast<float>(*why) : kGoOn;
 }
 
-/// In the sweep no candidate is needed again.
+/// The sweep needs no candidate a second time.
 void RegionTrials::forget_others(std::span<const RegionSchedule::Place> places,
                                  const RegionSchedule& schedule) {
   if (schedule.phase() != RegionSchedule::Phase::sweep) return;
@@ -361,7 +361,7 @@ void RegionTrials::describe(const RegionSchedule& schedule) {
           break;
         case Fate::wrong_together:
           candidate.status = CandidateStatus::wrong_result;
-          candidate.reason += ": not alone, but together with other candidates";
+          candidate.reason += ": alone it is right, but not together with other candidates";
           break;
         case Fate::not_launched:
           candidate.status = CandidateStatus::not_tried;
@@ -369,7 +369,7 @@ void RegionTrials::describe(const RegionSchedule& schedule) {
           break;
         case Fate::open:
           candidate.status = CandidateStatus::not_tried;
-          candidate.reason = "the tuning ended before";
+          candidate.reason = "the tuning ended before it was measured";
           break;
       }
     }

@@ -28,8 +28,9 @@ class RegionExchange {
 
   bool alone() const noexcept { return communicator_ == nullptr; }
   double step_seconds() const noexcept { return options_.step_seconds; }
-  /// The maximum of each; of the first `times`, if ranks are to be judged by their mean, the mean
-  /// of those that are not 0. @throws EnvironmentError naming the rank that did not take part.
+  /// Replaces each number by its maximum over the ranks. If ranks are to be judged by their mean,
+  /// the first `times` become the mean of the numbers that are not 0. @throws EnvironmentError
+  /// naming the rank that did not take part.
   void share(std::vector<float>& values, std::size_t times, Deadline deadline) const;
 
  private:

@@ -13,8 +13,8 @@ Cursor::Cursor(const DynamicSpace& space)
   for (const Parameter& p : space.parameters())
     if (p.values.size() > kMost)
       throw UserError(
-          detail::format("space: parameter '{}' has {} values, a search takes at most {}", p.name,
-                         p.values.size(), kMost));
+          detail::format("space: parameter '{}' has {} values, but a search takes at most {}",
+                         p.name, p.values.size(), kMost));
   for (std::size_t d = 0; d < point_.size(); ++d) set(d, 0);
 }
 

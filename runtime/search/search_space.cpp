@@ -48,14 +48,17 @@ std::vector<double> scaled(const std::vector<std::int64_t>& rising) {
 SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
                          const DeviceLimits& limits, Admissible admissible,
                          std::vector<Point> listed)
-    : space_(space), problem_(problem), limits_(limits), admissible_(std::move(admissible)) {
+    : space_(space.on(limits.on_host() ? Target::Kind::host : Target::Kind::cuda)),
+      problem_(problem),
+      limits_(limits),
+      admissible_(std::move(admissible)) {
   if (!listed.empty())
     std::call_once(listing_, [&] {
       std::sort(listed.begin(), listed.end());
       list_ = std::move(listed);
     });
-  static_cast<void>(Cursor(space));  // refuses what does not fit a Point
-  for (const Parameter& p : space.parameters()) {
+  static_cast<void>(Cursor(space_));  // refuses what does not fit a Point
+  for (const Parameter& p : space_.parameters()) {
     Axis& axis = axes_.emplace_back();
     const std::size_t count = p.values.size();
     axis.place.resize(count);
@@ -73,6 +76,20 @@ SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t
     }
     axis.ordered = count > 2 && p.kind == FieldKind::integer;
   }
+}
+
+SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
+                         const DeviceLimits& limits, Admissible admissible,
+                         std::span<const Values> listed)
+    : SearchSpace(space, problem, limits, std::move(admissible)) {
+  std::vector<Point> points;
+  for (const Values& config : listed)
+    if (const auto found = point(config); found && allowed(config)) points.push_back(*found);
+  if (points.empty()) return;
+  std::sort(points.begin(), points.end());
+  points.erase(std::unique(points.begin(), points.end()), points.end());
+  listed_ = true;
+  std::call_once(listing_, [&] { list_ = std::move(points); });
 }
 
 std::size_t SearchSpace::held(std::span<const std::int64_t> config) const {
@@ -220,6 +237,12 @@ std::span<const Point> SearchSpace::enumerate() const {
 }
 
 SpaceCount SearchSpace::count() const {
+  SpaceCount count;
+  count.combinations = space_.combinations();
+  if (listed_) {
+    count.allowed = static_cast<double>(list_.size());
+    return count;
+  }
   const auto& constraints = space_.constraints();
   double looked_at = 0;
   std::vector<double> held_by(checks() + 1, 0);
@@ -239,8 +262,6 @@ SpaceCount SearchSpace::count() const {
     }
   }
 
-  SpaceCount count;
-  count.combinations = space_.combinations();
   count.exact = enumerable();
   const double each = count.combinations / looked_at;
   count.allowed = std::round(held_by.back() * each);

@@ -27,19 +27,24 @@ enum class Neighbourhood {
 };
 
 /// Immutable after construction but for what `enumerate` keeps; const functions are safe from
-/// several threads, so one space can serve many searches. Refers to the DynamicSpace, the problem
-/// and the limits: they must outlive it.
+/// several threads, so one space can serve many searches. Refers to the problem and the limits: they
+/// must outlive it.
 class SearchSpace {
  public:
   /// Further refusals that cost no compile (the launch); empty: none.
   using Admissible = std::function<bool(std::span<const std::int64_t> config)>;
 
   /// @throws UserError when a parameter has more than 65536 values.
-  /// @param listed  all allowed points, where somebody knows them; empty: found when needed.
+  /// @param listed  all points that are worth a look, where somebody knows them; empty: found when
+  /// needed. Of these the allowed ones are the whole space. Configs outside the space's values are
+  /// left out.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
               const DeviceLimits& limits, Admissible admissible = {},
               std::vector<Point> listed = {});
+  SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
+              const DeviceLimits& limits, Admissible admissible, std::span<const Values> listed);
 
+  /// That of the device's kind of target.
   const DynamicSpace& space() const noexcept { return space_; }
   std::size_t dimensions() const noexcept { return axes_.size(); }
   /// Number of values.
@@ -64,8 +69,8 @@ class SearchSpace {
   bool allowed(std::span<const std::int64_t> config) const { return held(config) == checks(); }
   /// What a config is held against, in order: the constraints, then what the device admits.
   std::size_t checks() const noexcept { return space_.constraints().size() + 1; }
-  /// The number of leading checks that hold. Those after the first that fails are not made: they
-  /// may rely on those before.
+  /// The number of leading checks that hold. Checks after the first failure are not made, because
+  /// they may rely on the earlier ones.
   std::size_t held(std::span<const std::int64_t> config) const;
   Values values(const Point& point) const;
   /// Nothing when a value is not in its parameter's list.
@@ -89,7 +94,8 @@ class SearchSpace {
   /// `enumerable()`. Else the list of `list_tight`, which holds all or nearly all of them when they
   /// are few; empty when they are many. Made at the first call, then kept.
   std::span<const Point> enumerate() const;
-  /// Exact where all combinations can be walked, else estimated.
+  /// Exact where all combinations can be walked or the points are listed, else estimated. Why a
+  /// config is not listed, no constraint says.
   SpaceCount count() const;
 
   /// So few combinations that `enumerate` and `count` look at each.
@@ -105,11 +111,12 @@ class SearchSpace {
     bool ordered = false;
   };
 
-  const DynamicSpace& space_;
+  const DynamicSpace space_;
   std::span<const std::int64_t> problem_;
   const DeviceLimits& limits_;
   Admissible admissible_;
   std::vector<Axis> axes_;
+  bool listed_ = false;  ///< by somebody who knows
   mutable std::once_flag listing_;
   mutable std::vector<Point> list_;
 };

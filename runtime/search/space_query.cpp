@@ -6,9 +6,10 @@ namespace kiln {
 
 bool for_each_config(const DynamicSpace& space, std::span<const std::int64_t> problem,
                      const DeviceLimits& limits, const ConfigVisitor& visit) {
-  runtime::Cursor cursor(space);
+  const DynamicSpace own = space.on(limits.on_host() ? Target::Kind::host : Target::Kind::cuda);
+  runtime::Cursor cursor(own);
   do {
-    if (!visit(cursor.values(), space.violated(cursor.values(), problem, limits))) return false;
+    if (!visit(cursor.values(), own.violated(cursor.values(), problem, limits))) return false;
   } while (cursor.advance());
   return true;
 }

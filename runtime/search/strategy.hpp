@@ -17,9 +17,9 @@ namespace kiln::runtime {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Up to `count` (> 0) allowed configs that were neither proposed nor observed before; fewer
-  /// where the strategy wants to hear of earlier ones first, but at least one unless the search is
-  /// over. Empty: it is over, and stays so.
+  /// Returns up to `count` (> 0) allowed configs that were neither proposed nor observed before.
+  /// Fewer are returned if the strategy first wants results of earlier ones, but at least one
+  /// unless the search is over. An empty list means that it is over, and it stays so.
   virtual std::vector<Values> propose(std::size_t count) = 0;
   /// Seconds per launch; infinite for a candidate that cannot be used. In any order, at any time
   /// after the proposal; also of configs that it did not propose (the default, earlier runs').
@@ -37,7 +37,7 @@ struct SearchProblem {
   std::function<double(std::span<const std::int64_t> config)> predicted = {};
 };
 
-/// Configs that a search without a budget tries at most, of so many that can be listed: one in
+/// The most configs that a search without a budget tries, given how many can be listed: one in
 /// fifteen, within bounds.
 inline constexpr std::size_t kMostWithoutBudget = 400;
 constexpr std::size_t most_without_budget(std::size_t listed) noexcept {

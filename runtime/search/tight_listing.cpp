@@ -42,8 +42,8 @@ class Listing {
   }
 
  private:
-  /// Finds examples and, around them, what each check looks at. False when points are not rare, or
-  /// so rare that there is none to start from.
+  /// Finds examples and, around them, which parameters each check reads. False when points are not
+  /// rare, or so rare that no example is found.
   bool learn() {
     Random random(kSeed);
     std::vector<Point> refused;
@@ -148,8 +148,8 @@ class Listing {
     return true;
   }
 
-  /// From one example to all that can be reached by changing one or two values at a time. False
-  /// when that takes too long, or when too few other examples are there to prove it right.
+  /// Finds all points that can be reached from one example by changing one or two values at a time.
+  /// False when that takes too long, or when too few other examples exist to confirm the result.
   bool spread(Random& random) {
     std::size_t each = 0, values = 0;
     for (std::size_t d = 0; d < space_.dimensions(); ++d) {

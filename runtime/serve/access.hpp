@@ -1,11 +1,14 @@
 // How Kiln's own code makes public types from what stands behind them, and finds that again.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "kiln/region.hpp"
 #include "kiln/runtime.hpp"
+#include "kiln/symbol.hpp"
 
 namespace kiln::detail {
 
@@ -17,6 +20,10 @@ struct Access {
   }
   static Region region(RegionCore& core, std::shared_ptr<FunctionHandles> functions) {
     return Region(core, std::move(functions));
+  }
+  static Symbol symbol(std::string name, void* address, std::size_t bytes, void* device,
+                       std::shared_ptr<const void> owner) {
+    return Symbol(std::move(name), address, bytes, device, std::move(owner));
   }
 };
 

@@ -25,13 +25,13 @@ void DynamicTuned::launch(Stream stream, const ProblemValues& problem, void** ar
   const ProblemValues bucket = d.bucketed(problem);
   core_->check(problem, args);
   const Launchable& ready = core_->at(bucket);
-  ready.launch(d.launch(ready.config, problem), stream, args);
+  ready.launch(d.launch(ready.config, problem, core_->limits()), problem, stream, args);
 }
 
 DynamicBound DynamicTuned::at(const ProblemValues& problem) const {
   const KernelDefinition& d = core_->definition();
   const Launchable& ready = core_->at(d.bucketed(problem));
-  return {core_, ready, d.launch(ready.config, problem), problem};
+  return {core_, ready, d.launch(ready.config, problem, core_->limits()), problem};
 }
 
 std::optional<Missing> DynamicTuned::prepare(const Values& problem) const {

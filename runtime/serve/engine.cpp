@@ -66,7 +66,8 @@ TuneOptions Engine::with_ranks(TuneOptions tuning) const {
 std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kernel,
                                                    std::span<const std::int64_t> problem,
                                                    std::uint64_t seed) {
-  return std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(), seed);
+  return std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(), seed,
+                                                workshop_.trusted_references());
 }
 
 runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,

@@ -4,6 +4,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
+#include "runtime/device/map_arguments.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/device_workload.hpp"
@@ -11,7 +12,8 @@
 #include "runtime/serve/kernel_loader.hpp"
 #include "runtime/serve/launch_checks.hpp"
 #include "runtime/serve/problems.hpp"
-#include "runtime/together/rank_work.hpp"
+#include "runtime/together/measuring_together.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
@@ -45,7 +47,8 @@ KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64
 Launchable no_launch(const Values& config) {
   Launchable nothing;
   nothing.config = config;
-  nothing.start = [](const Launchable&, const Launch&, Stream, void**) {};
+  nothing.start = [](const Launchable&, const Launch&, std::span<const std::int64_t>, Stream,
+                     void**) {};
   return nothing;
 }
 
@@ -144,14 +147,27 @@ class KernelHandle final : public detail::HandleCore {
       throw UserError(
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
+    Verification verified{true, 0, {}};
+    for (std::size_t draw = 0;
+         verified.right && draw < std::max<std::size_t>(1, definition_.draws.size()); ++draw) {
+      const double worst = verified.max_error;
+      verified = verify(problem, seed, draw);
+      verified.max_error = std::max(verified.max_error, worst);
+    }
+    return verified;
+  }
+
+  Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed, std::size_t draw) {
     const Launchable& ready = at(definition_.bucketed(problem));
     if (!ready.loaded)  // mode collect launches nothing in its place
       throw UserError(format("kernel {} for {}: its binary is missing, so it cannot be verified",
                              definition_.name, definition_.describe_problem(problem)));
     const auto& device = engine_->device();
-    runtime::DeviceWorkload workload(definition_, problem, device, seed);
+    runtime::DeviceWorkload workload(definition_, problem, device, seed, draw);
     const Stream stream = device->tuning_stream();
-    const Launch description = definition_.launch(ready.config, problem);
+    const detail::LaunchPlan plan =
+        detail::plan(definition_, ready.config, problem, device->info().limits);
+    const runtime::MapArguments entry(*device, plan.maps, definition_.arguments.size());
     std::shared_ptr<const runtime::Module> kernel = runtime::KernelLoader::loaded(ready);
     std::shared_ptr<runtime::ModuleData> data;
     if (workload.has_variables()) {
@@ -163,11 +179,18 @@ class KernelHandle final : public detail::HandleCore {
     }
     const auto verdict = workload.verify(stream, [&] {
       if (data) data->fill();
-      if (!runtime::empty(description))
-        device->launch_checked(*kernel, description, stream, workload.arguments());
+      if (plan.empty()) return;
+      entry.with(workload.arguments(),
+                 [&](void** args) { device->launch_checked(*kernel, plan.launch, stream, args); });
     });
     return {verdict.right, verdict.max_error, verdict.why};
   }
+
+  std::shared_ptr<const detail::MappedLaunch> mapped(
+      const Launchable& ready, std::span<const std::int64_t> problem) const override {
+    return runtime::KernelLoader::mapped(ready, problem);
+  }
+  const DeviceLimits& limits() const noexcept override { return engine_->device()->info().limits; }
 
   Symbol symbol(const Launchable& ready, std::string_view name) const override {
     return loader_.symbol(ready, name);
@@ -192,7 +215,7 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   const Values& default_config() const {
-    return definition_.space.default_config(engine_->device()->info().target.kind);
+    return definition_.space.default_config(engine_->device()->info().target);
   }
 
   static const Launchable& ready_or_throw(const Problems::StandIn& outcome) {
@@ -214,8 +237,28 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   Problems::StandIn default_meanwhile(std::span<const std::int64_t> problem) {
-    return problems_.stand_in(problem, Standing::meanwhile,
-                              [&] { return load(problem, default_config()); });
+    return problems_.stand_in(problem, Standing::meanwhile, [&] { return load_untuned(problem); });
+  }
+
+  /// The cost model's choice where the kernel trusts it, else the default, which also runs where
+  /// that choice is missing or does not work.
+  Problems::Loaded load_untuned(std::span<const std::int64_t> problem) {
+    if (chosen_) return load(problem, default_config());
+    const auto& device = engine_->device()->info();
+    const Values config = runtime::untuned_config(definition_, problem, device);
+    if (config != default_config()) {
+      try {
+        Problems::Loaded made = load(problem, config);
+        if (std::holds_alternative<Launchable>(made)) return made;
+      } catch (const runtime::WrongSymbol&) {
+        throw;
+      } catch (const Error& error) {
+        engine_->log(LogLevel::warning,
+                     format("{} {}: the untuned config cannot be used, so the default runs: {}",
+                            definition_.name, definition_.describe_problem(problem), error.what()));
+      }
+    }
+    return load(problem, default_config());
   }
 
   /// The winner on record; nothing where it cannot be used.
@@ -240,14 +283,15 @@ class KernelHandle final : public detail::HandleCore {
         auto winner = load_winner(problem, *known);
         if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
       }
-    return load(problem, default_config());
+    return load_untuned(problem);
   }
 
   /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (chosen_) return load_or_warn(problem, default_config());
     // An empty problem launches nothing that could be timed; others in its bucket may.
-    const bool nothing_to_do = runtime::empty(definition_.launch(default_config(), problem));
+    const bool nothing_to_do =
+        runtime::empty(definition_.launch(default_config(), problem, limits()));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
     if (tuning.ranks && !nothing_to_do) {
@@ -271,7 +315,7 @@ class KernelHandle final : public detail::HandleCore {
         engine_->warn_of(definition_, problem, std::get<Missing>(*winner),
                          "the winner is missing, the default is used");
     }
-    if (untuned) return load_or_warn(problem, default_config());
+    if (untuned) return ready_or_warn(problem, load_untuned(problem));
     runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, true, {true, known});
     const Candidate& winner = tuned.result.winner();
     // The budget went in waiting: the default runs, and a later launch asks again.
@@ -283,7 +327,10 @@ class KernelHandle final : public detail::HandleCore {
 
   /// Launches fail from now on if this config's binary is missing; a warning says so.
   Problems::Made load_or_warn(std::span<const std::int64_t> problem, const Values& config) {
-    auto made = load(problem, config);
+    return ready_or_warn(problem, load(problem, config));
+  }
+
+  Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Problems::Loaded made) {
     if (auto* ready = std::get_if<Launchable>(&made)) return std::move(*ready);
     Missing& missing = std::get<Missing>(made);
     engine_->warn_of(definition_, problem, missing, "nothing can be launched");

@@ -1,10 +1,13 @@
 #include "runtime/serve/kernel_loader.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/map_arguments.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/serve/access.hpp"
 
 namespace kiln::runtime {
 
@@ -13,20 +16,71 @@ using detail::Launchable;
 
 namespace {
 
-void start(const Launchable& ready, const Launch& launch, Stream stream, void** args) {
-  static_cast<const Device*>(ready.device)
-      ->launch(*static_cast<const Module*>(ready.loaded), launch, stream, args);
+const Device& device_of(const Launchable& ready) {
+  return *static_cast<const Device*>(ready.device);
+}
+const Module& module_of(const Launchable& ready) {
+  return *static_cast<const Module*>(ready.loaded);
 }
 
-Launchable launchable(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
-                      const Device& device, std::shared_ptr<const Module> kernel) {
+void start(const Launchable& ready, const Launch& launch, std::span<const std::int64_t>,
+           Stream stream, void** args) {
+  device_of(ready).launch(module_of(ready), launch, stream, args);
+}
+
+MapArguments map_arguments(const Launchable& ready, std::span<const std::int64_t> problem) {
+  const KernelDefinition& kernel = *ready.definition;
+  std::vector<detail::PlannedMap> maps = detail::planned_maps(kernel, ready.config, problem);
+  for (const detail::PlannedMap& planned : maps)
+    if (const std::string why = planned.map.problem(); !why.empty())
+      throw UserError(format("kernel {} with {} for {}: argument {} as a tensor map with {}",
+                             kernel.name, kernel.space.describe(ready.config),
+                             kernel.describe_problem(problem), planned.argument, why));
+  return {device_of(ready), std::move(maps), kernel.arguments.size()};
+}
+
+/// The maps are made for this launch alone: a problem that is launched often is worth a Bound.
+void start_mapped(const Launchable& ready, const Launch& launch,
+                  std::span<const std::int64_t> problem, Stream stream, void** args) {
+  map_arguments(ready, problem).with(args, [&](void** entry_args) {
+    device_of(ready).launch(module_of(ready), launch, stream, entry_args);
+  });
+}
+
+class BoundMaps final : public detail::MappedLaunch {
+ public:
+  BoundMaps(const Launchable& ready, std::span<const std::int64_t> problem)
+      : device_(device_of(ready)),
+        module_(module_of(ready)),
+        owner_(ready.owner),
+        arguments_(map_arguments(ready, problem)) {}
+
+  void operator()(const Launch& launch, Stream stream, void** args) const override {
+    if (empty(launch)) return;
+    arguments_.with(
+        args, [&](void** entry_args) { device_.launch(module_, launch, stream, entry_args); });
+  }
+
+ private:
+  const Device& device_;
+  const Module& module_;
+  std::shared_ptr<const void> owner_;
+  MapArguments arguments_;
+};
+
+Launchable launchable(const KernelDefinition& definition, std::span<const std::int64_t> problem,
+                      std::span<const std::int64_t> config, const Device& device,
+                      std::shared_ptr<const Module> kernel) {
+  const bool mapped = std::any_of(definition.maps.begin(), definition.maps.end(),
+                                  [&](const MapRule& rule) { return rule.applies(config); });
   Launchable ready;
+  if (mapped) ready.definition = &definition;
   ready.problem.assign(problem.begin(), problem.end());
   ready.config.assign(config.begin(), config.end());
   ready.device = &device;
   ready.loaded = kernel.get();
   ready.owner = std::move(kernel);
-  ready.start = start;
+  ready.start = mapped ? start_mapped : start;
   return ready;
 }
 
@@ -35,8 +89,9 @@ Launchable launchable(std::span<const std::int64_t> problem, std::span<const std
 std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
                                                            std::span<const std::int64_t> config) {
   Device& device = *engine_->device();
-  const Launch launch = definition_.launch(config, problem);
-  const std::string impossible = launch_problem(launch, device.info().limits);
+  const DeviceLimits& limits = device.info().limits;
+  const detail::LaunchPlan plan = detail::plan(definition_, config, problem, limits);
+  const std::string impossible = plan.problem(limits);
   if (!impossible.empty())
     throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
                            definition_.space.describe(config),
@@ -48,7 +103,8 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     engine_->want(definition_, problem, config);
     return std::move(*missing);
   }
-  return launchable(problem, config, device, device.load(*build.binary(), launch.shared_bytes));
+  return launchable(definition_, problem, config, device,
+                    device.load(*build.binary(), plan.launch));
 }
 
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
@@ -61,9 +117,16 @@ std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_
 Launchable KernelLoader::adopt(std::span<const std::int64_t> problem,
                                std::span<const std::int64_t> config,
                                std::shared_ptr<const Module> kernel) {
-  Launchable ready = launchable(problem, config, *engine_->device(), std::move(kernel));
+  Launchable ready =
+      launchable(definition_, problem, config, *engine_->device(), std::move(kernel));
   fill_symbols(ready);
   return ready;
+}
+
+std::shared_ptr<const detail::MappedLaunch> KernelLoader::mapped(
+    const Launchable& ready, std::span<const std::int64_t> problem) {
+  if (!ready.definition) return nullptr;
+  return std::make_shared<const BoundMaps>(ready, problem);
 }
 
 void KernelLoader::fill_symbols(const Launchable& ready) {
@@ -92,8 +155,8 @@ Symbol KernelLoader::symbol(const Launchable& ready, std::string_view name) cons
     throw UserError(format("its binary is missing, so `{}` cannot be reached", name));
   const ModuleVariable found = find_variable(*engine_->device(), *loaded(ready), name);
   using Owner = std::pair<std::shared_ptr<Device>, std::shared_ptr<const void>>;
-  return {found.name, found.address, found.bytes, engine_->device().get(),
-          std::make_shared<const Owner>(engine_->device(), ready.owner)};
+  return detail::Access::symbol(found.name, found.address, found.bytes, engine_->device().get(),
+                                std::make_shared<const Owner>(engine_->device(), ready.owner));
 } catch (const UserError& error) {
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
 }

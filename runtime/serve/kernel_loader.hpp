@@ -50,6 +50,10 @@ class KernelLoader {
   /// @throws UserError when the kernel has no such variable
   Symbol symbol(const detail::Launchable& ready, std::string_view name) const;
 
+  /// As HandleCore::mapped. @throws UserError when a map breaks a rule of the hardware
+  static std::shared_ptr<const detail::MappedLaunch> mapped(const detail::Launchable& ready,
+                                                            std::span<const std::int64_t> problem);
+
   /// The kernel on its device, which keeps its module.
   static std::shared_ptr<const Module> loaded(const detail::Launchable& ready) {
     return {ready.owner, static_cast<const Module*>(ready.loaded)};

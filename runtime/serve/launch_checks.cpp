@@ -22,10 +22,7 @@ bool accepts(std::string_view expected, std::string_view given) {
                                expected.substr(kConst.size()) == given);
 }
 
-bool is_integer(DataType type) {
-  return type != DataType::f16 && type != DataType::bf16 && type != DataType::f32 &&
-         type != DataType::f64 && type != DataType::bytes;
-}
+bool is_integer(DataType type) { return type < DataType::f16; }
 
 }  // namespace
 

@@ -2,7 +2,7 @@
 //
 // A state says whether a thread is making a problem, and what launches of the problem get. Kernels,
 // functions and regions differ only in when they raise events. What serving adds later becomes rows
-// and columns of the same table: making in the background, a version that was tuned but not
+// and columns of the same table: making in the background, a launchable that was tuned but not
 // committed, a sealed runtime, a stand-in that a captured graph holds.
 #pragma once
 
@@ -16,24 +16,24 @@ namespace kiln::runtime {
 
 enum class ProblemState : std::uint8_t {
   unknown,      ///< nothing is loaded
-  being_made,   ///< a thread makes the first version; nothing is loaded
+  being_made,   ///< a thread makes the first launchable; nothing is loaded
   on_stand_in,  ///< a stand-in is loaded: the default, or what is on record
   being_made_on_stand_in,
-  in_use,               ///< a version is in use
-  being_remade,         ///< a thread makes another version; the one in use stays until then
+  in_use,               ///< a launchable is in use
+  being_remade,         ///< a thread makes another launchable; the one in use stays until then
   missing,              ///< there is no binary, and none may be compiled; nothing is loaded
   missing_on_stand_in,  ///< the same, though a stand-in is loaded: regions go on with that
   failed,               ///< the last making failed; nothing is loaded
 };
 
 enum class ProblemEvent : std::uint8_t {
-  begin,     ///< a thread begins to make a version
+  begin,     ///< a thread begins to make a launchable
   stand_in,  ///< a stand-in has been loaded
-  publish,   ///< the making ended with a version
+  publish,   ///< the making ended with a launchable
   miss,      ///< the making ended without one: its binary is missing
   give_up,   ///< the making ended before it could begin to tune: its time went in waiting
   fail,      ///< the making ended with an exception
-  choose,    ///< a version was chosen from outside: an explicit tuning, a region, the ranks
+  choose,    ///< a launchable was chosen from outside: an explicit tuning, a region, the ranks
 };
 
 inline constexpr std::array kProblemStates{

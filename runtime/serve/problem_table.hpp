@@ -16,7 +16,7 @@ namespace kiln::runtime {
 enum class Standing : std::uint8_t {
   meanwhile,  ///< a stand-in: the default, because a launch could not wait
   known,      ///< a stand-in: the winner on record, or the default where there is none
-  in_use      ///< the version in use
+  in_use      ///< the launchable in use
 };
 
 /// Open addressing over immutable entries. Readers see whole entries or none; what a writer

@@ -46,10 +46,10 @@ Problems::Outcome Problems::work_alone(const Values& problem, const Work& work, 
 
 Problems::Outcome Problems::end(const Values& problem, Made made) {
   std::lock_guard lock(mutex_);
-  if (auto* version = std::get_if<Launchable>(&made)) {
+  if (auto* launchable = std::get_if<Launchable>(&made)) {
     advance(problem, ProblemEvent::publish);
     // The making knew nothing yet of what was chosen meanwhile.
-    return lives_.at(problem).chosen ? table_.find(problem) : &put_in_use(*version);
+    return lives_.at(problem).chosen ? table_.find(problem) : &put_in_use(*launchable);
   }
   auto* missing = std::get_if<Missing>(&made);
   advance(problem, missing ? ProblemEvent::miss : ProblemEvent::give_up);
@@ -75,16 +75,16 @@ Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Stan
   });
 }
 
-const Launchable& Problems::choose(Launchable version) {
+const Launchable& Problems::choose(Launchable chosen) {
   std::lock_guard lock(mutex_);
-  advance(version.problem, ProblemEvent::choose);
-  return put_in_use(version);
+  advance(chosen.problem, ProblemEvent::choose);
+  return put_in_use(chosen);
 }
 
-const Launchable& Problems::put_in_use(Launchable& version) {
-  const Launchable* ready = table_.find(version.problem);
-  if (ready && ready->config == version.config) return *ready;
-  return table_.publish(std::move(version));
+const Launchable& Problems::put_in_use(Launchable& made) {
+  const Launchable* ready = table_.find(made.problem);
+  if (ready && ready->config == made.config) return *ready;
+  return table_.publish(std::move(made));
 }
 
 void Problems::advance(const Values& problem, ProblemEvent event) {

@@ -27,10 +27,10 @@ namespace kiln::runtime {
 class Problems {
  public:
   struct GaveUp {};  ///< the time for it was spent waiting
-  /// How making a version ends, unless it throws.
+  /// How making a launchable ends, unless it throws.
   using Made = std::variant<detail::Launchable, Missing, GaveUp>;
   using Work = std::function<Made()>;
-  /// What the callers get: the version in use, if there is one.
+  /// What the callers get: the launchable in use, if there is one.
   using Outcome = std::variant<const detail::Launchable*, Missing, GaveUp>;
 
   using Loaded = std::variant<detail::Launchable, Missing>;
@@ -39,7 +39,7 @@ class Problems {
 
   enum class If { not_in_use, always };
 
-  /// The version in use, or null. Lock-free, allocation-free.
+  /// The launchable in use, or null. Lock-free, allocation-free.
   const detail::Launchable* find(std::span<const std::int64_t> problem) const noexcept {
     return table_.find(problem);
   }
@@ -50,7 +50,7 @@ class Problems {
   }
 
   /// Runs `work`, one thread per problem at a time; the others wait for its outcome. With
-  /// If::not_in_use, nothing is done where a version is in use.
+  /// If::not_in_use, nothing is done where a launchable is in use.
   /// @throws what `work` throws
   Outcome make(std::span<const std::int64_t> problem, const Work& work, If when = If::not_in_use);
   /// As make(), but returns nothing at once if another thread is making the problem.
@@ -61,9 +61,9 @@ class Problems {
   /// thread at a time. @throws what `load` throws
   StandIn stand_in(std::span<const std::int64_t> problem, Standing standing, const Load& load);
 
-  /// Puts the version in use, unless the one in use has the same config. A version that is being
-  /// made meanwhile does not replace it.
-  const detail::Launchable& choose(detail::Launchable version);
+  /// Puts the launchable in use, unless the one in use has the same config. A launchable that is
+  /// being made meanwhile does not replace it.
+  const detail::Launchable& choose(detail::Launchable chosen);
 
   ProblemState state(std::span<const std::int64_t> problem) const;
   /// What is missing, in the two `missing` states.
@@ -89,7 +89,7 @@ class Problems {
   Outcome end(const Values& problem, Made made);
   /// The mutex is held.
   void advance(const Values& problem, ProblemEvent event);
-  const detail::Launchable& put_in_use(detail::Launchable& version);
+  const detail::Launchable& put_in_use(detail::Launchable& made);
 
   ProblemTable table_;
   cache::SingleFlight<Values, Outcome> makers_;

@@ -22,8 +22,8 @@ using detail::format;
 Values runtime::bucket_to_tune(const detail::HandleCore& handle, const Values& problem) {
   const KernelDefinition& d = handle.definition();
   Values bucket = d.bucketed(problem);
-  const Target::Kind target = handle.engine().device()->info().target.kind;
-  if (empty(d.launch(d.space.default_config(target), problem)))
+  const Target& target = handle.engine().device()->info().target;
+  if (empty(d.launch(d.space.default_config(target), problem, handle.limits())))
     throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune", d.name,
                            d.describe_problem(problem)));
   return bucket;
@@ -33,19 +33,18 @@ namespace {
 
 /// Whether two definitions look like one kernel's, as far as they can be compared: launch and
 /// constraints are functions.
-bool alike(const KernelDefinition& a, const KernelDefinition& b) {
+bool alike(const KernelDefinition& a, const KernelDefinition& b, const Target& target) {
   const auto same_parameter = [](const Parameter& x, const Parameter& y) {
-    return x.name == y.name && x.values == y.values;
+    return x.name == y.name && x.values == y.values && x.only == y.only;
   };
   const auto same_constraint = [](const Constraint& x, const Constraint& y) {
-    return x.reason == y.reason;
+    return x.reason == y.reason && x.on == y.on;
   };
   const auto &p = a.space.parameters(), &q = b.space.parameters();
   const auto &c = a.space.constraints(), &d = b.space.constraints();
   return std::equal(p.begin(), p.end(), q.begin(), q.end(), same_parameter) &&
          std::equal(c.begin(), c.end(), d.begin(), d.end(), same_constraint) &&
-         a.space.default_config(Target::Kind::cuda) == b.space.default_config(Target::Kind::cuda) &&
-         a.space.default_config(Target::Kind::host) == b.space.default_config(Target::Kind::host);
+         a.space.default_config(target) == b.space.default_config(target);
 }
 
 /// Whether what was chosen for `a` is allowed for `b`, and launched alike.
@@ -53,8 +52,8 @@ bool holds_for(const KernelDefinition& b, const KernelDefinition& a, const TuneR
                const DeviceLimits& limits) {
   const Values& config = chosen.winner().config;
   if (b.space.violated(config, chosen.problem, limits)) return false;
-  const Launch x = a.launch(config, chosen.problem), y = b.launch(config, chosen.problem);
-  return x.grid == y.grid && x.block == y.block && x.shared_bytes == y.shared_bytes;
+  return detail::plan(a, config, chosen.problem, limits) ==
+         detail::plan(b, config, chosen.problem, limits);
 }
 
 }  // namespace
@@ -90,7 +89,9 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
       Values bucket = runtime::bucket_to_tune(*jobs[j].kernel.core_, jobs[j].problem);
       Key key = engine_->records().key(d, bucket);
       std::size_t s = 0;
-      while (s < subjects.size() && !(keys[s] == key && alike(*subjects[s].what.kernel(), d))) ++s;
+      while (s < subjects.size() && !(keys[s] == key && alike(*subjects[s].what.kernel(), d,
+                                                              engine_->device()->info().target)))
+        ++s;
       subject_of.push_back(s);
       if (s < subjects.size()) continue;
       makers.push_back(engine_->maker(d, bucket, options.seed));

@@ -39,7 +39,7 @@ WantedInstance instance_from(const json& item) {
   const auto text = [&](const char* name) {
     const auto field = item.find(name);
     if (field == item.end() || !field->is_string())
-      throw UserError(detail::format("`{}` is not a text", name));
+      throw UserError(detail::format("`{}` is not a string", name));
     return field->get<std::string>();
   };
   wanted.kernel = text("kernel");
@@ -47,7 +47,7 @@ WantedInstance instance_from(const json& item) {
   const auto types = item.find("types");
   if (types == item.end() || !types->is_array()) throw UserError("`types` is not a list");
   for (const json& type : *types) {
-    if (!type.is_string()) throw UserError("`types` holds something that is not a text");
+    if (!type.is_string()) throw UserError("`types` holds something that is not a string");
     wanted.types.push_back(type);
   }
   wanted.problem = integers(item.value("problem", json()), "problem");
@@ -67,10 +67,10 @@ Manifest Manifest::read(const std::filesystem::path& file) {
   const auto shallow = [](int depth, json::parse_event_t, json&) { return depth < kDepth; };
   const json document = json::parse(in, shallow, false);
   if (!document.is_object() || document.value("format", json()) != kFormat)
-    throw UserError(detail::format("{} is not a manifest of Kiln's", file.string()));
+    throw UserError(detail::format("{} is not a Kiln manifest", file.string()));
   if (document.value("version", json()) != kVersion)
     throw UserError(
-        detail::format("{} is a manifest of another version than {}", file.string(), kVersion));
+        detail::format("{} is a manifest whose version is not {}", file.string(), kVersion));
   const json list = document.value("wanted", json());
   if (!list.is_array())
     throw UserError(detail::format("manifest {}: `wanted` is not a list", file.string()));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -79,14 +80,14 @@ class Worklist {
     if (job.targets.empty())
       throw UserError(format("precompile: the job of kernel {} has no target", job.kernel.name));
     if (job.problem.size() != job.kernel.problem_fields.size())
-      throw UserError(format("precompile: kernel {}: a problem of {} fields, it has {}",
-                             job.kernel.name, job.problem.size(),
-                             job.kernel.problem_fields.size()));
+      throw UserError(format(
+          "precompile: kernel {}: a problem has {} values, but the kernel has {} problem fields",
+          job.kernel.name, job.problem.size(), job.kernel.problem_fields.size()));
     for (const Values& config : job.configs)
       if (config.size() != job.kernel.space.parameters().size())
-        throw UserError(format("precompile: kernel {}: a config of {} values, it has {}",
-                               job.kernel.name, config.size(),
-                               job.kernel.space.parameters().size()));
+        throw UserError(format(
+            "precompile: kernel {}: a config has {} values, but the kernel has {} parameters",
+            job.kernel.name, config.size(), job.kernel.space.parameters().size()));
     for (const Target& target : job.targets) add(job, target);
   }
 
@@ -98,15 +99,16 @@ class Worklist {
     const KernelDefinition& kernel = job.kernel;
     const Values problem = kernel.bucketed(job.problem);
     const DeviceLimits limits = limits_of(target);
-    if (const Launch launch = kernel.launch(kernel.space.default_config(target.kind), problem);
+    if (const Launch launch = kernel.launch(kernel.space.default_config(target), problem, limits);
         runtime::empty(launch))
-      throw UserError(format("precompile: kernel {} for {}: the grid is empty, nothing is launched",
-                             kernel.name, kernel.describe_problem(problem)));
+      throw UserError(
+          format("precompile: kernel {} for {}: the grid is empty, so nothing is launched",
+                 kernel.name, kernel.describe_problem(problem)));
     const Digest kernel_identity = identity(kernel, target);
     std::string refusal;
     bool any = false;
     const auto take = [&](Values config) {
-      const std::string why = runtime::launch_problem(kernel.launch(config, problem), limits);
+      const std::string why = detail::plan(kernel, config, problem, limits).problem(limits);
       if (!why.empty()) {
         refusal = format("{} needs {}", kernel.space.describe(config), why);
         return;
@@ -115,10 +117,15 @@ class Worklist {
       if (seen_.emplace(kernel_identity, config).second)
         instances.push_back({&kernel, target, std::move(config)});
     };
-    take(kernel.space.default_config(target.kind));
+    take(kernel.space.default_config(target));
     const std::size_t winners = add_winners(kernel, problem, target, take);
     for (const Values& config : job.configs) take(config);
-    if (winners == 0 && job.configs.empty())
+    const bool all = winners == 0 && job.configs.empty();
+    std::vector<Values> listed;
+    if (all && kernel.configs) listed = kernel.configs(problem, limits);
+    for (Values& config : listed)
+      if (!kernel.space.violated(config, problem, limits)) take(std::move(config));
+    if (all && listed.empty())
       for_each_config(kernel.space, problem, limits,
                       [&](std::span<const std::int64_t> config, const Constraint* violated) {
                         if (!violated) take(Values(config.begin(), config.end()));
@@ -137,7 +144,7 @@ class Worklist {
     const auto source = builder_.kernel_source(kernel);
     std::size_t count = 0;
     for (const auto* record : library_.find(kernel, problem, target)) {
-      std::string refusal = "it is of other source";
+      std::string refusal = "it was made from another source";
       if (of_source(record->key, source)) try {
           take(kernel.space.config(record->winner));
           if (seen_records_.insert(record->key.digest).second) records.push_back(record);
@@ -171,7 +178,8 @@ void check_output(const std::filesystem::path& output) {
   std::error_code error;
   const auto folder = output.has_parent_path() ? output.parent_path() : ".";
   if (output.filename().empty() || std::filesystem::is_directory(output, error))
-    throw UserError(format("the bundle '{}' would be a directory", output.string()));
+    throw UserError(
+        format("'{}' is a directory, so no bundle can be written there", output.string()));
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     throw EnvironmentError(cache::call_failure("access", folder.string(), errno).what);
 }
@@ -188,17 +196,19 @@ void check_compilers(runtime::Builder& builder, const std::vector<PrecompileJob>
   for (const PrecompileJob& job : jobs)
     for (const Target& target : job.targets) {
       if (!seen.insert(target.arch).second) continue;
-      // Both throw: for a compiler that is not there, and for one that does not know the target.
+      // Both throw, one for a compiler that is missing, the other for a compiler that does not know
+      // the target.
       static_cast<void>(builder.compiler(target.kind).includes(target));
     }
 }
 
 /// The host's says only when it compiles that it cannot be opened: too late here.
-std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind) {
+std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind,
+                                                         std::optional<unsigned> processes) {
   if (kind == Target::Kind::host)
     if (const std::string problem = codegen::host_compiler_problem(); !problem.empty())
       throw EnvironmentError(problem);
-  return runtime::make_compiler(kind);
+  return runtime::compiler_maker(processes)(kind);
 }
 
 /// What became of an instance.
@@ -219,8 +229,8 @@ Made make(runtime::Builder& builder, const Instance& instance) {
     made.failure = {codegen::describe_instance(*instance.kernel, instance.config),
                     "kiln",
                     {},
-                    "it includes files that cannot be told beforehand, so that a bundle could not "
-                    "say what it was made of"};
+                    "only a compiler can tell which files it includes, so a bundle could not say "
+                    "what it was made of"};
   made.seconds = seconds_since(start);
   return made;
 }
@@ -229,12 +239,15 @@ Made make(runtime::Builder& builder, const Instance& instance) {
 
 DeviceLimits limits_of(const Target& target) {
   if (target.kind == Target::Kind::host) return runtime::host_info().limits;
-  return limits_of(std::atoi(target.arch.c_str() + 3));  // of `sm_90a`
+  return limits_of(compute_capability(target));
 }
 
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
                             const std::filesystem::path& output, const PrecompileOptions& options) {
-  return runtime::precompile(jobs, output, options, make_working_compiler);
+  return runtime::precompile(jobs, output, options,
+                             [processes = options.processes](Target::Kind kind) {
+                               return make_working_compiler(kind, processes);
+                             });
 }
 
 PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,

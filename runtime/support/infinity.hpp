@@ -1,4 +1,4 @@
-// One name for what is not a number of seconds yet, or never will be.
+// One name for seconds that are not known yet, or never will be.
 #pragma once
 
 #include <limits>

@@ -38,14 +38,22 @@ std::string canonical_type(const std::string& type) {
 }
 
 std::optional<DataType> element_type(const std::string& canonical) {
-  static const std::map<std::string, DataType> kTypes{
-      {"bool", DataType::boolean},   {"char", DataType::i8},
-      {"signed char", DataType::i8}, {"unsigned char", DataType::u8},
-      {"short", DataType::i16},      {"unsigned short", DataType::u16},
-      {"int", DataType::i32},        {"unsigned int", DataType::u32},
-      {"long", DataType::i64},       {"unsigned long", DataType::u64},
-      {"__half", DataType::f16},     {"__nv_bfloat16", DataType::bf16},
-      {"float", DataType::f32},      {"double", DataType::f64}};
+  static const std::map<std::string, DataType> kTypes{{"bool", DataType::boolean},
+                                                      {"char", DataType::i8},
+                                                      {"signed char", DataType::i8},
+                                                      {"unsigned char", DataType::u8},
+                                                      {"short", DataType::i16},
+                                                      {"unsigned short", DataType::u16},
+                                                      {"int", DataType::i32},
+                                                      {"unsigned int", DataType::u32},
+                                                      {"long", DataType::i64},
+                                                      {"unsigned long", DataType::u64},
+                                                      {"__half", DataType::f16},
+                                                      {"__nv_bfloat16", DataType::bf16},
+                                                      {"float", DataType::f32},
+                                                      {"double", DataType::f64},
+                                                      {"__nv_fp8_e4m3", DataType::fp8_e4m3},
+                                                      {"__nv_fp8_e5m2", DataType::fp8_e5m2}};
   const std::size_t begin = canonical.rfind("const ", 0) == 0 ? 6 : 0;
   const auto known = kTypes.find(canonical.substr(begin, canonical.find('*') - begin));
   if (known == kTypes.end()) return std::nullopt;

@@ -18,7 +18,8 @@ namespace {
 /// How far a cost model's word is taken on how long a candidate runs.
 constexpr double kMostFactor = 8;
 
-/// Of a limit in seconds, when the best are measured once more after it.
+/// The part of a limit in seconds that is spent first, when the best candidates are measured once
+/// more after it.
 constexpr double kFirstPart = 0.7;
 
 double seconds_until(Deadline deadline) {
@@ -47,7 +48,7 @@ std::string BenchTrials::ready(std::size_t subject, const Values& config) {
   return {};
 }
 
-/// Of `configs` alone. A kernel without a reference is held against its default's outputs.
+/// Tunes `configs` alone. A kernel without a reference is checked against its default's outputs.
 TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> configs, bool decides,
                              double seconds) {
   TrialMaker& maker = maker_with_data(subject);
@@ -128,7 +129,7 @@ TrialMaker& BenchTrials::maker_with_data(std::size_t subject) {
 
 void BenchTrials::get_ready_for_steps(std::size_t subject) {
   std::lock_guard lock(data_mutex_);
-  // In step, ranks would wait for each other's references.
+  // The reference is computed now: in step, ranks would wait for each other's references.
   maker_with_data(subject).bench().expect();
 }
 

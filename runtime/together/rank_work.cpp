@@ -8,6 +8,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/support/parallel.hpp"
+#include "runtime/together/measuring_together.hpp"
 
 namespace kiln::runtime {
 
@@ -15,11 +16,6 @@ using ranks::kFailed;
 using ranks::kUntried;
 using ranks::Work;
 using ranks::Worked;
-
-int& MeasuringTogether::depth() noexcept {
-  static thread_local int depth = 0;
-  return depth;
-}
 
 RankWork::RankWork(Workshop& workshop, std::span<const Subject> subjects,
                    const std::vector<CandidateList>& lists, const TuneOptions& options,

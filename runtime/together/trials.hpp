@@ -28,8 +28,8 @@ struct Request {
   bool decides = true;
 };
 
-/// How a config is tried: on a bench, or by running a region. What one of these functions throws is
-/// this rank's trouble: it is told to the others, and all use defaults.
+/// How a config is tried: on a bench, or by running a region. An exception from one of these
+/// functions is this rank's trouble: the other ranks are told, and all use defaults.
 class Trials {
  public:
   virtual ~Trials() = default;
@@ -38,7 +38,8 @@ class Trials {
   /// threads.
   virtual std::string ready(std::size_t subject, const Values& config) = 0;
 
-  /// A candidate per config, in order. Those not come to before the deadline are `not_tried`.
+  /// One candidate per config, in the same order. Candidates that were not reached before the
+  /// deadline are `not_tried`.
   virtual std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                                       Deadline deadline) = 0;
 

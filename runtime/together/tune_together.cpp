@@ -16,6 +16,7 @@
 #include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -33,7 +34,8 @@ using ranks::Work;
 
 namespace {
 
-/// Of the time that ranks wait for each other before they tune, for finding out what it will cost.
+/// The part of the time that ranks wait for each other before they tune which is spent on finding
+/// out what tuning will cost.
 constexpr double kEstimatePart = 0.25;
 
 std::string text_of(std::span<const std::int64_t> values) {
@@ -55,7 +57,7 @@ bool stays(const TuneResult& earlier, const TuneResult& now) {
   const auto tried = [&](const Candidate& c) {
     return c.config == best.config && c.status != CandidateStatus::not_tried;
   };
-  // What was better than this choice, and was not come to this time.
+  // The earlier winner was better than this choice, and was not reached this time.
   return best.seconds < now.winner().seconds &&
          std::none_of(now.candidates.begin(), now.candidates.end(), tried);
 }
@@ -195,7 +197,7 @@ class TogetherRun {
       list_default(s);
       const Values& winner = known_[s]->result.winner().config;
       if (winner != default_config(s)) lists_[s].configs.push_back(winner);
-      // Of times, not all ranks need have the same.
+      // Ranks need not have the same times.
       const std::size_t count = lists_[s].configs.size();
       records_[s] = {ranks::Times(count, 1.0F), count - 1};
     } else if (may_measure_) {
@@ -207,7 +209,7 @@ class TogetherRun {
     }
   }
 
-  /// In the terms of the list; nothing if its winner is not there.
+  /// The record in terms of the list; nothing if its winner is not in the list.
   std::optional<ranks::Record> record_of(std::size_t s, const TuneResult& result) const {
     const std::vector<Values>& configs = lists_[s].configs;
     std::map<Values, float> times;
@@ -290,7 +292,7 @@ class TogetherRun {
     return ranks::agree(communicator_, std::move(input), tasks);
   }
 
-  /// Of a store that nobody else can see, in memory.
+  /// A random identity for a store in memory, which no other process can see.
   static std::uint64_t own_store() {
     std::random_device random;
     return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
@@ -298,11 +300,11 @@ class TogetherRun {
 
   // --- what came of it --------------------------------------------------------------------------
 
-  /// A result with this rank's own candidates, at the times that ranks agreed on. `untried_for`:
-  /// why there is no time of what ranks did not come to.
+  /// Makes a result from this rank's own candidates and the times that the ranks agreed on.
+  /// `untried_for`: the reason that untried candidates are given.
   TuneResult result_of(
       std::size_t s, const ranks::Record& agreed,
-      const std::string& untried_for = "it was not come to, at least on one rank") const {
+      const std::string& untried_for = "at least one rank did not get to it") const {
     TuneResult result = empty_result(what(s), subjects_[s].problem, workshop_.device()->info());
     result.space = lists_[s].space;
     result.strategy = to_string(options_.together.strategy);
@@ -370,7 +372,8 @@ class TogetherRun {
     workshop_.records().remember(what(s), result);
   }
 
-  /// Of what is launched from now on, so that the same plan has the same digest tomorrow, too.
+  /// The digest covers what is launched from now on, so that the same plan has the same digest at
+  /// any time.
   Digest winners_digest(std::span<const TuneResult> results) const {
     std::string text;
     for (std::size_t s = 0; s < results.size(); ++s) text += line_of(s, results[s]);
@@ -403,11 +406,10 @@ class TogetherRun {
                      [](const auto& choice) { return is_time(choice.seconds); })) {
       report.outcome = RankReport::Outcome::defaults;
       report.plan_digest.clear();
-      report.why =
-          options_.stop.stop_requested()
-              ? format("tuning was stopped on rank {}", report.rank)
-              : "no candidate was measured on every rank: all failed, or time was over, or "
-                "another rank was stopped";
+      report.why = options_.stop.stop_requested()
+                       ? format("tuning was stopped on rank {}", report.rank)
+                       : "no candidate was measured on every rank: all failed, or the time ran "
+                         "out, or another rank was stopped";
       return report;
     }
     if (may_measure_) return report;
@@ -481,7 +483,7 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
     }
     return results;
   } catch (const std::exception& error) {
-    // The others must not wait for a rank that is not coming.
+    // The other ranks must not wait for a rank that does not take part.
     options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
     throw;
   }

@@ -197,7 +197,7 @@ std::string first_host(std::string_view nodes) {
     host += first;
     i = end;
   }
-  if (host.empty()) refuse("begins with no host");
+  if (host.empty()) refuse("begins without a host");
   return host;
 }
 

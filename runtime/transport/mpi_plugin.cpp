@@ -36,7 +36,8 @@ std::unique_ptr<Communicator> mpi_communicator(Deadline deadline) {
       reinterpret_cast<KilnMpiPluginVersion*>(::dlsym(plugin, "kiln_mpi_plugin_version"));
   const auto open = reinterpret_cast<KilnMpiOpen*>(::dlsym(plugin, "kiln_mpi_open"));
   if (!version || !open || version() != kKilnMpiPluginVersion)
-    throw EnvironmentError("MPI: libkiln_mpi.so is of another build of Kiln; install both anew");
+    throw EnvironmentError(
+        "MPI: libkiln_mpi.so belongs to another build of Kiln; install both again");
   Communicator* communicator = open(deadline, error);
   if (!communicator) throw EnvironmentError("MPI: " + error);
   return std::unique_ptr<Communicator>(communicator);

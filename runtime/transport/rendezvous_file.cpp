@@ -159,7 +159,7 @@ class FileMeeting {
       }
       if (a.state == State::waiting && Clock::now() >= meeting_.deadline)
         fail(a,
-             format("{} did not come to {} within the deadline{}", name_ranks(missing(a)),
+             format("{} did not arrive at {} within the deadline{}", name_ranks(missing(a)),
                     file_.string(), odd_),
              false);
     }
@@ -173,7 +173,7 @@ class FileMeeting {
     RankFile mine{job_, meeting_.size, meeting_.rank, number_, 0, this_process()};
     const fs::path path = rank_file(meeting_.rank);
     publish(path, to_text(mine));
-    std::string state = "rank 0 has not come";
+    std::string state = "rank 0 has not arrived";
     for (Pause pause;; pause()) {
       const auto there = read_rank(path);
       if (there && there->number != number_)
@@ -198,9 +198,9 @@ class FileMeeting {
         publish(path, to_text(mine));
       }
       if (to_me) {
-        state = format("{} did not come", name_ranks(missing(*a)));
+        state = format("{} did not arrive", name_ranks(missing(*a)));
       } else if (a) {
-        state = "what is there is an earlier or another job's, and rank 0 has not answered";
+        state = "the file belongs to an earlier or another job, and rank 0 has not answered";
       }
       if (Clock::now() >= meeting_.deadline) {
         remove(path);
@@ -241,7 +241,7 @@ class FileMeeting {
       const auto f = read_rank(rank_file(r));
       if (!f) continue;
       if (f->job != job_ || f->size != meeting_.size || f->rank != r) {
-        odd_ += format("; {} is of another job or an earlier one", rank_file(r).string());
+        odd_ += format("; {} belongs to another job or an earlier one", rank_file(r).string());
         continue;
       }
       Announcement::Seat& seat = a.seats[static_cast<std::size_t>(r)];
@@ -297,7 +297,8 @@ class FileMeeting {
 }  // namespace
 
 void meet_over_file(const Meeting& meeting, const fs::path& file, std::span<std::byte> payload) {
-  if (payload.size() > kLongestPayload) throw InternalError("a payload is too long to be met over");
+  if (payload.size() > kLongestPayload)
+    throw InternalError("the payload is too long for a rendezvous");
   if (meeting.size == 1) return;
   FileMeeting here(meeting, file);
   if (meeting.rank == 0)

@@ -138,7 +138,7 @@ class RankZero {
     if (reason_.empty() && done_) return;
     const bool twice = !reason_.empty();
     if (!twice) {
-      reason_ = missing.empty() ? format("{} did not take rank 0's word", name_ranks(without()))
+      reason_ = missing.empty() ? format("{} did not take rank 0's answer", name_ranks(without()))
                                 : describe(missing);
       reason_ += format(" within the deadline; {} of {} ranks met at port {} of {}{}",
                         meeting_.size - static_cast<int>(missing.size()), meeting_.size, port(),
@@ -165,9 +165,9 @@ class RankZero {
   std::string describe(const std::vector<int>& missing) const {
     std::vector<int> never, left;
     for (const int r : missing) (came_.contains(r) ? left : never).push_back(r);
-    std::string text = never.empty() ? "" : format("{} did not come", name_ranks(never));
+    std::string text = never.empty() ? "" : format("{} did not arrive", name_ranks(never));
     if (!left.empty())
-      text += format("{}{} came and left", never.empty() ? "" : ", ", name_ranks(left));
+      text += format("{}{} arrived and left", never.empty() ? "" : ", ", name_ranks(left));
     return text;
   }
 
@@ -360,7 +360,7 @@ class OtherRank {
       if (!refused) co_return true;
       error = refused;
     }
-    state_ = format("nobody listens there ({}); rank 0 has not come", error.message());
+    state_ = format("nothing listens there ({}); rank 0 has not arrived", error.message());
     co_return false;
   }
 
@@ -379,7 +379,8 @@ class OtherRank {
       }
       Head head;
       const auto [error, bytes] = co_await asio::async_read(socket, raw(head), kResult);
-      if (error && heard == 0) state_ = "what listens there does not answer as rank 0 would";
+      if (error && heard == 0)
+        state_ = "the program that listens there does not answer as rank 0 would";
       if (error && heard > 0) state_ = format("rank 0 left ({})", error.message());
       if (error) co_return;
       const std::size_t most = std::max(kMostText, payload_.size());
@@ -478,7 +479,8 @@ tcp::acceptor wait_for_port(asio::io_context& io, const Meeting& meeting, const 
 
 void meet_over_tcp(const Meeting& meeting, const MeetingPoint& point,
                    std::span<std::byte> payload) {
-  if (payload.size() > kLongestPayload) throw InternalError("a payload is too long to be met over");
+  if (payload.size() > kLongestPayload)
+    throw InternalError("the payload is too long for a rendezvous");
   if (meeting.size == 1) return;
   try {
     asio::io_context io;

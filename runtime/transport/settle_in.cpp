@@ -25,7 +25,7 @@ using detail::format;
 
 constexpr std::string_view kAnswer = "answer-", kProposal = "proposal-";
 constexpr std::size_t kAnswerDigits = 2 * sizeof(Digest), kProposalDigits = 16;
-/// No rank asks any more for the answers of jobs that began this long ago.
+/// No rank still asks for the answers of jobs that began this long ago.
 constexpr std::time_t kOldSeconds = 48 * 3600;
 
 std::uint64_t random_bits() {
@@ -58,14 +58,14 @@ class Place {
     const bool told = ::fstat(fd_, &status) == 0;
     if (told && status.st_uid == ::geteuid() && (status.st_mode & 0777) == 0700) return;
     ::close(fd_);
-    fail("it is not this user's alone (mode 0700)");
+    fail("it is not private to this user (mode 0700)");
   }
   ~Place() { ::close(fd_); }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  /// Coming second is not a failure. @throws EnvironmentError when a proposal cannot be made at
-  /// all.
+  /// Losing to another proposal is not a failure. @throws EnvironmentError when a proposal cannot be
+  /// made at all.
   void propose(const Digest& question, bool proposal) const {
     const std::string mine = format("{}{:016x}", kProposal, random_bits());
     const std::string answer = answer_name(question);
@@ -179,7 +179,7 @@ std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base, cons
   const auto question = [&](int of) { return sha256(format("trial {} of rank {}", trial, of)); };
   const auto settles = [&](int of) {
     place->propose(question(of), true);
-    if (place->answer(question(of)) != true) place->fail("what was written is not there");
+    if (place->answer(question(of)) != true) place->fail("the file that was written is missing");
   };
   const auto attempt = [&](const auto& step) {
     try {
@@ -201,7 +201,8 @@ std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base, cons
     if (rank != 0)
       attempt([&] {
         place = std::make_shared<Place>(folder, false);
-        if (place->answer(question(0)) != true) place->fail("what rank 0 wrote is not there");
+        if (place->answer(question(0)) != true)
+          place->fail("the file that rank 0 wrote is missing");
         settles(rank);
         place->forget(question(rank));
       });

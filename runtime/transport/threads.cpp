@@ -139,7 +139,7 @@ class ThreadCommunicator : public Communicator {
     if (broken_) return broken_;
     if (hub_->failure) return broken_ = hub_->failure;
     if (std::chrono::steady_clock::now() >= deadline)
-      return broken_ = RankFailure{RankFailure::Kind::timeout, {rank_}, "it came too late"};
+      return broken_ = RankFailure{RankFailure::Kind::timeout, {rank_}, "it arrived too late"};
     const auto me = static_cast<std::size_t>(rank_);
     const std::uint64_t number = hub_->next[me]++;
     std::shared_ptr<Round>& slot = hub_->rounds[number];
@@ -153,7 +153,7 @@ class ThreadCommunicator : public Communicator {
     if (round->shape != shape)
       return broken_ = RankFailure{RankFailure::Kind::mismatch,
                                    {rank_},
-                                   "it calls something else than the ranks before it"};
+                                   "it calls another operation than the ranks before it"};
     round->parts[me].assign(mine.begin(), mine.end());
     round->joined[me] = 1;
     ++round->count;
@@ -174,8 +174,9 @@ class ThreadCommunicator : public Communicator {
     }
     if (hub_->failure) return broken_ = hub_->failure;
     const std::vector<int> late = missing(*round, ended);
-    return broken_ = ended ? RankFailure{RankFailure::Kind::lost, late, "its thread has left"}
-                           : RankFailure{RankFailure::Kind::timeout, late, "not there in time"};
+    return broken_ = ended
+                         ? RankFailure{RankFailure::Kind::lost, late, "its thread has left"}
+                         : RankFailure{RankFailure::Kind::timeout, late, "did not arrive in time"};
   }
 
   /// The ranks that can still be waited for but are not there, or those that have left for good.
@@ -198,7 +199,8 @@ class ThreadCommunicator : public Communicator {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int size) {
-  if (size < 1) throw UserError(detail::format("thread_communicators: {} is no size", size));
+  if (size < 1)
+    throw UserError(detail::format("thread_communicators: {} is not a number of ranks", size));
   auto hub = std::make_shared<Hub>(size);
   std::vector<std::unique_ptr<Communicator>> ends;
   for (int r = 0; r < size; ++r) ends.push_back(std::make_unique<ThreadCommunicator>(hub, r));

@@ -47,10 +47,12 @@ std::vector<Values> allowed_configs(const SearchSpace& space, std::size_t wanted
 
 CandidateList candidate_list(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                              const DeviceInfo& device, std::size_t most, std::uint64_t seed) {
-  const SearchSpace space(subject.space(), problem, device.limits, [&](auto config) {
-    return subject.launch_problem(config, problem, device.limits).empty();
-  });
-  CandidateList list{{subject.space().default_config(device.target.kind)}, space.count()};
+  const std::vector<Values> listed = subject.configs(problem, device.limits);
+  const SearchSpace space(
+      subject.space(), problem, device.limits,
+      [&](auto config) { return subject.launch_problem(config, problem, device.limits).empty(); },
+      listed);
+  CandidateList list{{subject.space().default_config(device.target)}, space.count()};
   if (most == 0)
     most = most_without_budget(static_cast<std::size_t>(std::min(list.space.allowed, 1e9)));
   const CostModel model(subject, problem, device);

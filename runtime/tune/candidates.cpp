@@ -129,9 +129,9 @@ void Candidates::fail(const std::string& what) const {
   }
   for (const auto& refused : result_.space.rejected)
     if (refused.count > 0)
-      text +=
-          format("\n  {}{:.0f} configs refused beforehand: {}", result_.space.exact ? "" : "about ",
-                 static_cast<double>(refused.count), refused.reason);
+      text += format("\n  {}{:.0f} configs were ruled out beforehand: {}",
+                     result_.space.exact ? "" : "about ", static_cast<double>(refused.count),
+                     refused.reason);
   throw TuningFailedError(text, std::move(reasons));
 }
 

@@ -56,11 +56,11 @@ double CostModel::seconds(std::span<const std::int64_t> config) const {
 
 double CostModel::seconds(std::span<const std::int64_t> config,
                           const codegen::ResourceUsage& usage) const {
-  const auto launch = subject_.launch(config, problem_);
-  if (launch && !resource_problem(usage, *launch, limits_).empty()) return kInfinity;
+  const auto plan = subject_.plan(config, problem_, limits_);
+  if (plan && !resource_problem(usage, plan->launch, limits_).empty()) return kInfinity;
   double seconds = subject_.cost(config, problem_, limits_);
   // Nothing tells the configs of a function apart.
-  if (std::isnan(seconds)) seconds = launch ? general(*launch, usage) : kLaunchSeconds;
+  if (std::isnan(seconds)) seconds = plan ? general(plan->launch, usage) : kLaunchSeconds;
   // A spilled byte is an access to local memory that is in the way of all others.
   const double spilled = 1.0 * usage.spill_stores + usage.spill_loads;
   return spilled > 0 ? seconds + std::abs(seconds) * spilled / 512 : seconds;

@@ -1,30 +1,58 @@
 #include "runtime/tune/kernel_maker.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/tune/record.hpp"
 
 namespace kiln::runtime {
 
 using kiln::detail::format;
 
+namespace {
+
+/// Of the data that a reference on the device is tried with.
+constexpr std::uint64_t kSmallSeed = 1;
+
+/// @param code what is launched: the kernel, or its reference
+Trial trial_on(const DrawsBench& bench, const KernelDefinition& code, const Values& config,
+               const detail::LaunchPlan& plan, const Build& build) {
+  Trial trial{.code = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome),
+              .launch = plan.launch,
+              .maps = plan.maps,
+              .variables = variables_for(bench.data(0), config),
+              .data = bench.data(0).trial};
+  for (std::size_t draw = 1; draw < bench.draws(); ++draw)
+    trial.further.push_back({variables_for(bench.data(draw), config), bench.data(draw).trial});
+  return trial;
+}
+
+}  // namespace
+
 KernelMaker::KernelMaker(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                         std::shared_ptr<Device> device, Builder& builder, std::uint64_t seed)
+                         std::shared_ptr<Device> device, Builder& builder, std::uint64_t seed,
+                         std::shared_ptr<TrustedReferences> references)
     : kernel_(kernel),
       problem_(problem.begin(), problem.end()),
       device_(std::move(device)),
       builder_(builder),
-      seed_(seed) {}
+      seed_(seed),
+      references_(references ? std::move(references) : std::make_shared<TrustedReferences>()) {}
 
 void KernelMaker::check() const {
   if (!kernel_.workload)
     throw UserError(
         format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
-  const Values& config = kernel_.space.default_config(device_->info().target.kind);
-  if (empty(kernel_.launch(config, problem_)))
-    throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune",
+  const Values& config = kernel_.space.default_config(device_->info().target);
+  if (empty(plan(config).launch))
+    throw UserError(format("kernel {} for {}: the grid is empty, so there is nothing to tune",
                            kernel_.name, kernel_.describe_problem(problem_)));
+}
+
+detail::LaunchPlan KernelMaker::plan(const Values& config) const {
+  return detail::plan(kernel_, config, problem_, device_->info().limits);
 }
 
 Build KernelMaker::build(const Values& config) {
@@ -33,7 +61,7 @@ Build KernelMaker::build(const Values& config) {
 
 std::string KernelMaker::try_to_load(const Values& config, const Build& build) {
   try {
-    device_->load(*build.binary(), kernel_.launch(config, problem_).shared_bytes);
+    device_->load(*build.binary(), plan(config).launch);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
@@ -43,25 +71,70 @@ std::string KernelMaker::try_to_load(const Values& config, const Build& build) {
 }
 
 TrialBench& KernelMaker::bench() {
-  if (!bench_) {
-    workload_ = std::make_unique<DeviceWorkload>(kernel_, problem_, device_, seed_);
-    bench_.emplace(device_, *workload_);
-  }
+  if (bench_) return *bench_;
+  bench_ = std::make_unique<DrawsBench>(kernel_, problem_, device_, seed_);
+  if (!kernel_.device_reference) return *bench_;
+  const Values small = kernel_.problem(kernel_.device_reference->problem);
+  const bool larger = kernel_.flops ? kernel_.flops(problem_) > kernel_.flops(small)
+                                    : !std::equal(small.begin(), small.end(), problem_.begin());
+  if (larger)
+    bench_->before_expecting([this, small] {
+      std::string why;
+      try {
+        why = use_device_reference(small);
+      } catch (const Error& error) {
+        if (device_->lost()) throw DeviceLost(error.what());
+        why = error.what();
+      }
+      if (!why.empty())
+        warnings_.push_back(
+            format("the reference on the host is used, not that on the device: {}", why));
+    });
   return *bench_;
 }
 
-void KernelMaker::drop_bench() noexcept {
-  bench_.reset();
-  workload_.reset();
+std::string KernelMaker::use_device_reference(std::span<const std::int64_t> small) {
+  const DeviceReference& reference = *kernel_.device_reference;
+  const KernelDefinition& code = reference.kernel ? *reference.kernel : kernel_;
+  const Values config = code.space.parse(reference.config, device_->info().target);
+  const std::string name = format("{} with {}", code.name, code.space.describe(config));
+  const Build build = builder_.build(code, config, device_->info().target);
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    return format("{} does not compile: {}", name, failure->log);
+  if (!build.binary()) return format("{} is missing", name);
+  const auto planned = [&](std::span<const std::int64_t> problem) {
+    return detail::plan(code, config, problem, device_->info().limits);
+  };
+  const auto right_for_small = [&]() -> std::string {
+    DrawsBench bench(kernel_, small, device_, kSmallSeed);
+    auto loaded = bench.load(trial_on(bench, code, config, planned(small), build));
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
+    try {
+      return bench.verify(*std::get<std::shared_ptr<Rig>>(loaded)).why;
+    } catch (const Error& error) {
+      if (device_->lost()) throw DeviceLost(error.what());
+      return error.what();
+    }
+  };
+  // Of this code, this way to make data and this device.
+  const Key key = record_key(kernel_, small, device_->info(), build.key.digest);
+  std::string why = references_->verdict(key.digest, right_for_small);
+  if (!why.empty()) return format("{}, for {}: {}", name, kernel_.describe_problem(small), why);
+  why = bench_->trust(trial_on(*bench_, code, config, planned(problem_), build));
+  return why.empty() ? why : format("{}: {}", name, why);
 }
 
+void KernelMaker::drop_bench() noexcept { bench_.reset(); }
+
 Trial KernelMaker::trial(const Values& config, const Build& build) {
+  if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
+    throw CompileError(*failure);
+  if (const auto* missing = std::get_if<Missing>(&build.outcome)) throw MissingError(*missing);
+  if (!std::holds_alternative<std::shared_ptr<const codegen::Binary>>(build.outcome))
+    throw InternalError(format("kernel {} with {}: a trial needs a binary, and nothing was built",
+                               kernel_.name, kernel_.space.describe(config)));
   bench();
-  const auto& binary = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome);
-  return {.code = binary,
-          .launch = kernel_.launch(config, problem_),
-          .variables = variables_for(workload_->data(), config),
-          .data = workload_->data().trial};
+  return trial_on(*bench_, kernel_, config, plan(config), build);
 }
 
 std::shared_ptr<Module> KernelMaker::module_of(const Rig& rig) {

@@ -3,20 +3,24 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "runtime/measure/kernel_bench.hpp"
+#include "runtime/measure/draws_bench.hpp"
 #include "runtime/tune/trial_maker.hpp"
+#include "runtime/tune/trusted_references.hpp"
 
 namespace kiln::runtime {
 
 class KernelMaker final : public TrialMaker {
  public:
   /// @param seed of the data
+  /// @param references that are known already; null: none are
   KernelMaker(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-              std::shared_ptr<Device> device, Builder& builder, std::uint64_t seed);
+              std::shared_ptr<Device> device, Builder& builder, std::uint64_t seed,
+              std::shared_ptr<TrustedReferences> references = nullptr);
 
   detail::Tunable subject() const noexcept override { return kernel_; }
   std::span<const std::int64_t> problem() const noexcept override { return problem_; }
@@ -27,18 +31,24 @@ class KernelMaker final : public TrialMaker {
   Build build(const Values& config) override;
   std::string try_to_load(const Values& config, const Build& build) override;
   TrialBench& bench() override;
+  std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
   void drop_bench() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
   std::shared_ptr<Module> module_of(const Rig& rig) override;
 
  private:
+  detail::LaunchPlan plan(const Values& config) const;
+  /// Has KernelDefinition::device_reference define what is right. Why it cannot; empty: it has.
+  std::string use_device_reference(std::span<const std::int64_t> small);
+
   const KernelDefinition& kernel_;
   const Values problem_;
   std::shared_ptr<Device> device_;
   Builder& builder_;
   const std::uint64_t seed_;
-  std::unique_ptr<DeviceWorkload> workload_;
-  std::optional<KernelBench> bench_;
+  std::shared_ptr<TrustedReferences> references_;
+  std::unique_ptr<DrawsBench> bench_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace kiln::runtime

@@ -14,13 +14,13 @@ using Phase = TuneProgress::Phase;
 
 namespace {
 
-/// Modules of so many of the best stay loaded.
+/// The modules of this many of the best candidates stay loaded.
 constexpr std::size_t kKept = 16;
 /// A thread pool's start and the clock's own noise need a longer sample than a GPU's events.
 constexpr double kHostSampleSeconds = 2e-4;
 /// On a CPU that others use as well, more seconds say more than more samples.
 constexpr double kHostFinalSeconds = 3, kHostLeastFinalSeconds = 0.8;
-constexpr const char* kNoTimeLeft = "the budget ended before";
+constexpr const char* kNoTimeLeft = "the budget ended before it was timed";
 
 /// A disturbance only ever adds time: what is compared is the time of the quieter samples.
 double undisturbed(const std::vector<double>& samples) { return quantile(samples, 0.2); }
@@ -136,8 +136,8 @@ auto MeasuringLane::guarded(std::vector<Contestant>& contestants, const Work& wo
   }
 }
 
-/// The best so far runs again beside every group: times from different minutes are not compared,
-/// but scaled by how its own time changed.
+/// The best so far runs again beside every group. Times from different minutes are not compared
+/// directly, but scaled by how the best's own time changed.
 void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& deadline) {
   if (contestants.empty()) return;
   const auto begin = Clock::now();
@@ -202,8 +202,8 @@ bool MeasuringLane::drop_failed(std::vector<Contestant>& contestants) {
          });
 }
 
-/// Verification makes one launch; a candidate that writes an input, or beyond an array, in later
-/// ones alone is found here, if it does so again. False: nobody did.
+/// Finds candidates that write an input, or beyond an array, but only in later launches than the
+/// one that verification makes. They are found if they do so again. False: there were none.
 bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
   const RaceOptions options = race_options();
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {
@@ -223,7 +223,7 @@ bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
 }
 
 void MeasuringLane::warn_of(const std::string& damage) {
-  warn({format("a candidate {} while it was timed; which one could not be told", damage)});
+  warn({format("a candidate {} while it was timed; it is not known which one", damage)});
 }
 
 void MeasuringLane::keep_the_best() {

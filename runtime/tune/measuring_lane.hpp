@@ -43,9 +43,9 @@ class MeasuringLane {
   /// @throws DeviceLost, as hold_finals() does: only the candidate that did it is rejected.
   void measure_group(std::span<const BuildQueue::Finished> group, const TimeLimit& deadline);
 
-  /// Times candidates once more, side by side: `leading` ones are replaced only when one is
-  /// certainly faster. What is not loaded any more is built again; past the deadline it is not. The
-  /// winner; nothing when fewer than two can be loaded or all fail.
+  /// Times candidates once more, side by side. A `leading` one is replaced only when another is
+  /// certainly faster. Candidates that are no longer loaded are built again, but not after the
+  /// deadline. Returns the winner; nothing when fewer than two can be loaded, or all fail.
   std::optional<std::size_t> hold_finals(std::span<const std::size_t> leading,
                                          std::span<const std::size_t> others,
                                          const TimeLimit& deadline);

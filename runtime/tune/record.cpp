@@ -27,7 +27,8 @@ constexpr std::int64_t kRecordSchema = 3, kKeySchema = 4;
 constexpr std::size_t kKeptSamples = 64;
 
 /// The parameter values of a space and the reasons of its constraints: what was searched.
-json describe_space(const DynamicSpace& space) {
+json describe_space(const DynamicSpace& all, Target::Kind kind) {
+  const DynamicSpace space = all.on(kind);
   json parameters = json::object(), constraints = json::array();
   for (const Parameter& p : space.parameters()) parameters[p.name] = p.values;
   for (const Constraint& c : space.constraints()) constraints.push_back(c.reason);
@@ -44,8 +45,28 @@ std::vector<std::string> declared(const DynamicSpace& space) {
   return parameters;
 }
 
-json launch_json(const Launch& g) {
-  return {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
+/// What every launch has, as a list; what few have, behind it and by name.
+json plan_json(const detail::LaunchPlan& plan) {
+  const Launch& g = plan.launch;
+  json j = {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
+  json more = json::object();
+  if (g.cluster != Dim3{}) more["cluster"] = {g.cluster.x, g.cluster.y, g.cluster.z};
+  if (g.cooperative) more["cooperative"] = true;
+  if (g.programmatic) more["programmatic"] = true;
+  if (g.shared_carveout != -1) more["shared_carveout"] = g.shared_carveout;
+  for (const detail::PlannedMap& planned : plan.maps) {
+    const TensorMap& m = planned.map;
+    more["maps"].push_back({{"argument", planned.argument},
+                            {"type", to_string(m.type)},
+                            {"rank", m.rank},
+                            {"size", m.size},
+                            {"stride", m.stride},
+                            {"box", m.box},
+                            {"swizzle", static_cast<int>(m.swizzle)},
+                            {"l2_bytes", m.l2_bytes}});
+  }
+  if (!more.empty()) j.push_back(std::move(more));
+  return j;
 }
 
 bool in_space(const DynamicSpace& space, const Values& config) {
@@ -61,8 +82,8 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
                  std::span<const std::int64_t> problem, const DeviceLimits& limits) {
   if (!was_built(c)) return true;
   if (subject.space().violated(c.config, problem, limits)) return false;
-  const auto launch = subject.launch(c.config, problem);
-  return !launch || j.at("launch") == launch_json(*launch);
+  const auto plan = subject.plan(c.config, problem, limits);
+  return !plan || j.at("launch") == plan_json(*plan);
 }
 
 /// The result in a record, in its own terms. @throws std::exception when it is not one of ours.
@@ -80,6 +101,13 @@ constexpr std::string_view kProblemField = "problem.";
 
 using Texts = std::span<const std::string>;
 
+/// `2 draws, of weights 3 1`.
+std::string draws_text(const KernelDefinition& kernel) {
+  std::string text = format("{} draws, of weights", kernel.draws.size());
+  for (const double weight : kernel.draws) text += format(" {}", weight);
+  return text;
+}
+
 void identify(KeyBuilder& key, const KernelDefinition& kernel) {
   key.add("kernel", kernel.name)
       .add("entry", kernel.entry)
@@ -94,6 +122,12 @@ void identify(KeyBuilder& key, const KernelDefinition& kernel) {
                   kernel.tolerance.absolute, kernel.tolerance.mismatches,
                   kernel.check ? ", a check of its own" : ""))
       .add("data", kernel.data_version);
+  if (!kernel.draws.empty()) key.add("draws", draws_text(kernel));
+  if (kernel.device_reference) {
+    const DeviceReference& trusted = *kernel.device_reference;
+    key.add("device reference", trusted.kernel ? trusted.kernel->name : kernel.name)
+        .add("device reference's config", trusted.config);
+  }
 }
 
 void identify(KeyBuilder& key, const detail::FunctionDescription& function) {
@@ -123,20 +157,22 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
 }
 
 json record_json(const TuneResult& result, const Tunable& subject,
-                 std::span<const Version> versions) {
+                 std::span<const Version> versions, const DeviceInfo& device) {
   json record = result_json(result), software = json::object();
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
                         {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
   record["schema"] = kRecordSchema;
-  record["space"] = describe_space(subject.space());
+  record["space"] = describe_space(subject.space(), device.target.kind);
   record["versions"] = std::move(software);
+  if (const KernelDefinition* kernel = subject.kernel(); kernel && !kernel->draws.empty())
+    record["draws"] = kernel->draws;
   for (std::size_t i = 0; i < result.candidates.size(); ++i) {
     const Candidate& c = result.candidates[i];
     json& kept = record["candidates"][i];
     if (was_built(c))
-      if (const auto launch = subject.launch(c.config, result.problem))
-        kept["launch"] = launch_json(*launch);
+      if (const auto plan = subject.plan(c.config, result.problem, device.limits))
+        kept["launch"] = plan_json(*plan);
     if (c.samples.size() > kKeptSamples && kept.contains("samples"))
       kept["samples"] = std::vector(c.samples.begin(), c.samples.begin() + kKeptSamples);
   }
@@ -164,7 +200,7 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   TuneResult& result = recall.result;
   if (found.kernel != result.kernel || found.types != result.types ||
       found.problem != result.problem || found.parameters != result.parameters ||
-      found.default_candidate().config != subject.space().default_config(device.target.kind))
+      found.default_candidate().config != subject.space().default_config(device.target))
     return {};
   bool default_found = false, winner_found = false;
   for (std::size_t i = 0; i < found.candidates.size(); ++i) {
@@ -189,7 +225,7 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   result.space = std::move(found.space);
   result.from_store = true;
   result.versions = std::move(found.versions);
-  recall.same_space = record.at("space") == describe_space(subject.space());
+  recall.same_space = record.at("space") == describe_space(subject.space(), device.target.kind);
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};

@@ -27,8 +27,9 @@ struct Version {
   Rule rule = Rule::ignore;
 };
 
+/// @param device where it was tuned
 nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subject,
-                           std::span<const Version> versions);
+                           std::span<const Version> versions, const DeviceInfo& device);
 
 /// What a record says, in terms of today's space.
 struct Recall {
@@ -37,9 +38,10 @@ struct Recall {
   bool same_space = false;
 };
 
-/// Nothing when the record is not one of ours, when a version's rule says so, or when it names
-/// other parameters, another default, or a winner that is no longer in the space or is launched
-/// otherwise today. Such candidates are dropped. Never throws on account of the record's content.
+/// Returns nothing when the record is not one of Kiln's, when a version's rule demands tuning
+/// again, or when the record names other parameters, another default, or a winner that has left the
+/// space or is launched differently today. Other candidates that left the space, or are launched
+/// differently, are dropped. Never throws because of the record's content.
 std::optional<Recall> recall_from(const nlohmann::json& record, const detail::Tunable& subject,
                                   std::span<const std::int64_t> problem, const DeviceInfo& device,
                                   std::span<const Version> versions);

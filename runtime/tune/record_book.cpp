@@ -38,7 +38,7 @@ std::vector<Version> RecordBook::versions(const Tunable& subject) {
       versions.push_back(
           {"compiler", id.name + " " + id.version + " " + id.build, Version::Rule::retune});
     } catch (const EnvironmentError&) {
-      // Without a compiler there is no better record to be had.
+      // Without a compiler no better record can be made.
     }
   for (const KeyField& f : device.software)
     versions.push_back({f.name, f.value, Version::Rule::ignore});
@@ -73,7 +73,7 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
 
 void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResult& result,
                           std::span<const Version> versions) {
-  const nlohmann::json record = record_json(result, subject, versions);
+  const nlohmann::json record = record_json(result, subject, versions, device_->info());
   store_->put_record(key, record);
   starting_points_.add(key, record);
 }

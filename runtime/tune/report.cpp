@@ -80,19 +80,20 @@ std::string why_not_the_fastest(const TuneResult& result) {
   if (const auto& a = result.agreed; a && a->outcome == RankReport::Outcome::defaults)
     return format("{}, but all ranks use the default: {}", listed, a->why);
   if (result.agreed && result.agreed->outcome == RankReport::Outcome::plan)
-    return listed + " by this rank; the ranks chose by the times of all";
+    return listed + " by this rank; the ranks chose by the times of all ranks";
   if (result.winner_index == result.default_index)
     return listed +
-           ", but not for certain: only what is certainly faster takes the place of the default";
+           ", but this is not certain: the default is only replaced by a config that is certainly "
+           "faster";
   const double band = runtime::FinalsOptions{}.tie_band;
   if (ahead <= band)
     return format(
-        "{}: up to {:.1f} % is a tie, which goes to the config that is expected to be "
-        "cheaper, then to the first in the order of the space",
+        "{}: a difference of up to {:.1f} % is a tie, which goes to the config that is expected to "
+        "be cheaper, then to the first in the order of the space",
         listed, 100 * band);
   return listed +
-         ", but at another moment, or not for certain: the pick is made among the best, timed side "
-         "by side, and only what is certainly faster takes the place of the config in use";
+         ", but at another moment, or not certainly: the best are timed again side by side, and "
+         "the config in use is only replaced by one that is certainly faster";
 }
 
 }  // namespace kiln

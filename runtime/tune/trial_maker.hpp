@@ -1,10 +1,11 @@
-// From a config to a trial: what the tuner needs of a kernel, or of anything else that it tunes.
+// Turns a config into a trial: what the tuner needs of a kernel, or of anything else that it tunes.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
@@ -41,9 +42,11 @@ class TrialMaker {
 
   /// Makes the data at the first call. @throws UserError where they cannot be made
   virtual TrialBench& bench() = 0;
+  /// What whoever tunes should know of the bench; each once.
+  virtual std::vector<std::string> take_warnings() { return {}; }
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;
-  /// @pre the build has not failed, and nothing is missing
+  /// @throws CompileError, MissingError when the build has no binary
   virtual Trial trial(const Values& config, const Build& build) = 0;
   /// A loaded module that a launch may go on with; null: it has to be loaded anew.
   virtual std::shared_ptr<Module> module_of(const Rig& rig) = 0;

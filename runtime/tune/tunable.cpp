@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "kiln/detail/function_core.hpp"
-#include "runtime/device/resource_check.hpp"
 
 namespace kiln::detail {
 
@@ -26,20 +25,29 @@ const std::vector<std::string>& Tunable::problem_fields() const noexcept {
   return kernel_ ? kernel_->problem_fields : function_->problem_fields;
 }
 
+std::vector<Values> Tunable::configs(Span problem, const DeviceLimits& limits) const {
+  return kernel_ && kernel_->configs ? kernel_->configs(problem, limits) : std::vector<Values>{};
+}
+
 std::string Tunable::describe() const { return (kernel_ ? "kernel " : "function ") + name(); }
 
 std::string Tunable::describe_problem(Span problem) const {
   return detail::problem_text(problem_fields(), problem);
 }
 
-std::optional<Launch> Tunable::launch(Span config, Span problem) const {
+std::optional<LaunchPlan> Tunable::plan(Span config, Span problem,
+                                        const DeviceLimits& limits) const {
   if (!kernel_) return {};
-  return kernel_->launch(config, problem);
+  return detail::plan(*kernel_, config, problem, limits);
+}
+
+std::optional<Launch> Tunable::launch(Span config, Span problem, const DeviceLimits& limits) const {
+  if (!kernel_) return {};
+  return kernel_->launch(config, problem, limits);
 }
 
 std::string Tunable::launch_problem(Span config, Span problem, const DeviceLimits& limits) const {
-  const auto launch = this->launch(config, problem);
-  return launch ? runtime::launch_problem(*launch, limits) : std::string();
+  return kernel_ ? detail::plan(*kernel_, config, problem, limits).problem(limits) : std::string();
 }
 
 double Tunable::flops(Span problem) const {

@@ -12,6 +12,7 @@
 #include "runtime/search/strategy.hpp"
 #include "runtime/support/infinity.hpp"
 #include "runtime/support/time_limit.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/measuring_lane.hpp"
@@ -28,36 +29,12 @@ constexpr double kSaveEvery = 0.25;  ///< seconds between two calls of `save`
 /// Scores may be disturbed: the final takes all within this band, and some more.
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
-/// Nothing this much slower is in the final, but the default and the config in use: their scores
-/// may be disturbed, too. Unless each launch takes so many seconds.
+/// Candidates that are slower than the best by this factor are not in the final, except the default
+/// and the config in use, whose scores may be disturbed, and except when each launch takes so many
+/// seconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 constexpr std::size_t kMaxWarnings = 5;
-constexpr double kFinalsShare = 0.15;    ///< of a time limit, kept for the final
-constexpr std::size_t kModelled = 2048;  ///< configs that the cost model is asked about at first
-
-/// What the cost model likes best among some configs; empty when it likes none.
-Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed) {
-  std::vector<Point> points;
-  if (const auto all = space.enumerate(); !all.empty()) {
-    const std::size_t step = (all.size() + kModelled - 1) / kModelled;
-    for (std::size_t i = 0; i < all.size(); i += step) points.push_back(all[i]);
-  } else {
-    Random random(seed);
-    for (std::size_t i = 0; i < kModelled / 8; ++i)
-      if (auto point = space.sample(random)) points.push_back(std::move(*point));
-  }
-  Values best;
-  double least = kInfinity;
-  for (const Point& point : points) {
-    Values config = space.values(point);
-    const double seconds = model.seconds(config);
-    if (seconds < least) {
-      least = seconds;
-      best = std::move(config);
-    }
-  }
-  return best;
-}
+constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
 
 /// Leaves out the candidates that were planned, but not reached.
 void drop_untried(TuneResult& result) {
@@ -93,7 +70,7 @@ class TuningRun {
         subject_(maker.subject()),
         problem_(maker.problem()),
         limits_(maker.device().limits),
-        default_(subject_.space().default_config(maker.device().target.kind)),
+        default_(subject_.space().default_config(maker.device().target)),
         options_(options),
         context_(context),
         result_(empty_result(subject_, problem_, maker.device())),
@@ -104,9 +81,11 @@ class TuningRun {
   TuneOutcome run() {
     check(options_);
     maker_.check();
-    const SearchSpace space(subject_.space(), problem_, limits_, [this](auto config) {
-      return subject_.launch_problem(config, problem_, limits_).empty();
-    });
+    const std::vector<Values> listed = subject_.configs(problem_, limits_);
+    const SearchSpace space(
+        subject_.space(), problem_, limits_,
+        [this](auto config) { return subject_.launch_problem(config, problem_, limits_).empty(); },
+        listed);
     const CostModel model(subject_, problem_, maker_.device());
     candidates_.prefer_by([&model](auto config) { return model.seconds(config); });
     start_search(space, model);
@@ -147,6 +126,7 @@ class TuningRun {
       maker_.drop_bench();
       throw;
     }
+    for (std::string& text : maker_.take_warnings()) result_.warnings.push_back(std::move(text));
     result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
   }
 
@@ -223,7 +203,7 @@ class TuningRun {
       const auto begin = Clock::now();
       // One measured config, and whatever happens later, there is something to keep.
       const std::size_t count = lane_->leader() || shares_cpu() ? group_ : 1;
-      // Without a leader there is no answer yet.
+      // Without a leader there is no answer yet, so this wait has no deadline.
       const std::vector<BuildQueue::Finished> group =
           queue.take(count, options_.stop, lane_->leader() ? search_deadline_ : TimeLimit());
       result_.compile_seconds += trace_.add("wait for compilers", "tuner", "", begin);
@@ -253,8 +233,8 @@ class TuningRun {
       if (!time_for_build(queue)) return;
       const std::size_t count = std::min(ahead - queue.in_flight(), left(queue.in_flight()));
       if (count == 0) {
-        // Whether anything is left to try is worth knowing: a search that is complete is not
-        // asked for again.
+        // Finds out whether anything is left to try, because a complete search is not asked for
+        // again.
         if (queue.in_flight() == 0) searched_ = strategy_->propose(1).empty();
         return;
       }
@@ -353,15 +333,14 @@ class TuningRun {
   void conclude() {
     Candidate& base = candidates_[0];
     if (base.status == CandidateStatus::not_tried)
-      base.reason = "the run was stopped before";
+      base.reason = "the run was stopped before it was tried";
     else if (base.status != CandidateStatus::measured)
       result_.warnings.push_back(
           format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
     if (!winner_) winner_ = candidates_.decide();
     if (!winner_ && result_.end != SearchEnd::stopped)
-      candidates_.fail(format("{} for {}: not one of {} candidates can be used",
-                              subject_.describe(), subject_.describe_problem(problem_),
-                              candidates_.size()));
+      candidates_.fail(format("{} for {}: none of {} candidates can be used", subject_.describe(),
+                              subject_.describe_problem(problem_), candidates_.size()));
     result_.winner_index = winner_.value_or(0);
     drop_untried(result_);
     limit_warnings();
@@ -375,7 +354,7 @@ class TuningRun {
     if (warnings.size() <= kMaxWarnings) return;
     const std::size_t more = warnings.size() - kMaxWarnings;
     warnings.resize(kMaxWarnings);
-    warnings.push_back(format("and {} more of the kind", more));
+    warnings.push_back(format("and {} more warnings", more));
   }
 
   void save() {
@@ -431,7 +410,8 @@ class TuningRun {
 void check(const TuneOptions& options) {
   for (const double limit : {options.max_seconds, options.target_seconds})
     if (!(limit >= 0) || std::isinf(limit))
-      throw UserError(format("tuning: {} is not a number of seconds to tune by", limit));
+      throw UserError(
+          format("tuning: a limit is {} seconds; it must be finite and not negative", limit));
   check_strategy(options.strategy);
 }
 
@@ -466,7 +446,7 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
                      const DeviceInfo& device, SearchEnd end, std::string why) {
   TuneResult result = empty_result(subject, problem, device);
   Candidate& base = result.candidates.emplace_back();
-  base.config = subject.space().default_config(device.target.kind);
+  base.config = subject.space().default_config(device.target);
   base.reason = std::move(why);
   result.end = end;
   return result;

@@ -48,10 +48,9 @@ class Session {
     known_ = known.done ? known.recall : recall();
     if (known_ && (answered() || !workshop_.may_compile())) return {known_->result};
     if (!workshop_.may_compile())
-      throw UserError(
-          format("{} {}: there is no record, and in the modes lookup_only, frozen and "
-                 "collect nothing is tuned",
-                 subject_.describe(), subject_.describe_problem(problem_)));
+      throw UserError(format(
+          "{} {}: there is no record, and the modes lookup_only, frozen and collect do not tune",
+          subject_.describe(), subject_.describe_problem(problem_)));
     const TuningTurn::Hold turn = take_turn();
     if (!turn) return {waited_in_vain()};
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
@@ -74,11 +73,12 @@ class Session {
   std::optional<Recall> recall() const { return workshop_.records().recall(subject_, problem_); }
   bool answered() const { return answers(*known_, options_, for_launch_); }
 
-  /// Empty when the wait was in vain.
+  /// Empty if the turn did not come in time.
   TuningTurn::Hold take_turn() {
     auto turn = workshop_.turn().take(TimeLimit::already_passed());
     if (turn || !waits_) return turn;
-    // What is launched if the wait is in vain is compiled meanwhile, not afterwards.
+    // The default, which is launched if the turn does not come in time, is compiled during the
+    // wait.
     if (for_launch_) maker_.build(workshop_.default_config(subject_));
     turn = workshop_.turn().take(deadline_, options_.stop);
     if (for_launch_ && deadline_.passed()) return {};
@@ -91,7 +91,7 @@ class Session {
     TuneResult result =
         known_ ? known_->result
                : not_tuned(subject_, problem_, workshop_.device()->info(), end,
-                           stopped ? "the run was stopped before"
+                           stopped ? "the run was stopped before it was tried"
                                    : "the budget was spent waiting for another tuning");
     result.end = end;
     result.wall_seconds = seconds_since(start_);
@@ -129,7 +129,7 @@ class Session {
     return outcome;
   }
 
-  /// What was measured earlier is not lost before it is measured again.
+  /// An earlier result is kept until it is measured again.
   TuneResult completed(TuneResult result) const {
     if (known_ && options_.retune) add_missing(result, known_->result);
     return result;
@@ -182,14 +182,14 @@ TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions
   check(options);
   const detail::Tunable subject = maker.subject();
   if (!workshop.may_compile())
-    throw UserError(format("{} {}: in the modes lookup_only, frozen and collect nothing is timed",
+    throw UserError(format("{} {}: the modes lookup_only, frozen and collect do not time anything",
                            subject.describe(), subject.describe_problem(maker.problem())));
   const auto start = Clock::now();
   const auto turn = workshop.turn().take(TimeLimit(options.max_seconds, start), options.stop);
   if (!turn)
     return not_tuned(subject, maker.problem(), workshop.device()->info(),
                      options.stop.stop_requested() ? SearchEnd::stopped : SearchEnd::seconds,
-                     "another tuning took all of the time");
+                     "another tuning used up the time");
   TuneOptions left;
   left.seed = options.seed;
   left.cold_cache = options.cold_cache;

@@ -12,13 +12,15 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
       builder_(std::make_shared<Builder>(
           store_, std::move(make_compiler), options_.log, options_.compile_threads,
           may_compile() ? Builder::Access::compile : Builder::Access::look_up)),
-      records_(store_, device_, *builder_, may_compile()) {}
+      records_(store_, device_, *builder_, may_compile()),
+      trusted_references_(std::make_shared<TrustedReferences>()) {}
 
 Workshop::Workshop(const Workshop& other, OwnTurn)
     : options_(other.options_),
       store_(other.store_),
       device_(other.device_),
       builder_(other.builder_),
-      records_(store_, device_, *builder_, may_compile()) {}
+      records_(store_, device_, *builder_, may_compile()),
+      trusted_references_(other.trusted_references_) {}
 
 }  // namespace kiln::runtime

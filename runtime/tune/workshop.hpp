@@ -11,6 +11,7 @@
 #include "runtime/build/builder.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/tune/record_book.hpp"
+#include "runtime/tune/trusted_references.hpp"
 #include "runtime/tune/tuning_turn.hpp"
 
 namespace kiln::runtime {
@@ -22,8 +23,8 @@ class Workshop {
   Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
            std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler);
   struct OwnTurn {};
-  /// On the same store, device and builder, with a turn and a count of its own: for what may tune
-  /// kernels while it is tuned itself, on any thread.
+  /// A workshop on the same store, device and builder, but with its own turn and count. For
+  /// subjects that may tune kernels, on any thread, while they are tuned themselves.
   Workshop(const Workshop& other, OwnTurn);
 
   const RuntimeOptions& options() const noexcept { return options_; }
@@ -31,13 +32,16 @@ class Workshop {
   const std::shared_ptr<Device>& device() const noexcept { return device_; }
   Builder& builder() noexcept { return *builder_; }
   RecordBook& records() noexcept { return records_; }
+  const std::shared_ptr<TrustedReferences>& trusted_references() const noexcept {
+    return trusted_references_;
+  }
   TuningTurn& turn() noexcept { return turn_; }
   const TuningTurn& turn() const noexcept { return turn_; }
 
   /// Whether the mode allows to compile and to measure.
   bool may_compile() const noexcept { return may_compile(options_.mode); }
   const Values& default_config(const detail::Tunable& subject) const {
-    return subject.space().default_config(device_->info().target.kind);
+    return subject.space().default_config(device_->info().target);
   }
 
   void count_tuned() noexcept { ++tuned_; }
@@ -58,6 +62,7 @@ class Workshop {
   std::shared_ptr<Device> device_;
   std::shared_ptr<Builder> builder_;
   RecordBook records_;
+  std::shared_ptr<TrustedReferences> trusted_references_;
   TuningTurn turn_;
   std::atomic<std::size_t> tuned_{0};
 };

@@ -1,6 +1,7 @@
 // Host half of gemm.hpp: space, launch, reference. The space lives here and not in the header, so
 // that a new value leaves the kernel's source, and with it every compiled binary, as it is.
 #include "kiln/paths.hpp"
+#include "templates/gemm/gemm_configs.hpp"
 #include "templates/gemm/gemm_cost.hpp"
 #include "templates/gemm/gemm_reference.hpp"
 #include "templates/kernels.hpp"
@@ -17,6 +18,11 @@ constexpr int registers(const Gemm& c) {
       return elements / 32 + (c.tile_m + c.tile_n) / 4 + 40;
     case GemmBody::wgmma:
       return elements / 128 + 60;
+    case GemmBody::stream:
+      return 16 * c.stages + 60;
+    case GemmBody::tma:
+    case GemmBody::pingpong:  // handed over between warps; what does not fit is not listed
+      return 168;
     case GemmBody::simt:
       break;
   }
@@ -27,13 +33,25 @@ template <class T>
 constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
   using P = const GemmProblem&;
   using D = const DeviceLimits&;
-  return space.values(&Gemm::block_m, {16, 32, 64, 128, 256})
-      .values(&Gemm::block_n, {16, 32, 64, 128, 256})
-      .values(&Gemm::block_k, {32, 64, 128, 256, 512, 1024})
-      .values(&Gemm::stages, {1, 2, 3, 4, 5})
+  return space.values(&Gemm::block_m, {8, 16, 32, 64, 128, 192, 256})
+      .values(&Gemm::block_n,
+              {8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256})
+      .values(&Gemm::block_k, {32, 64, 128, 256, 512, 1024, 2048, 4096})
+      .values(&Gemm::stages, {1, 2, 3, 4, 5, 8})
       .values(&Gemm::group_m, {1, 4, 8, 16})
       .where("tiles divide blocks, and vector divides block_k",
              [](const Gemm& c, P, D) { return c.divides(); })
+      .where("tensor maps have rows of multiples of 16 bytes, and TMA with wgmma is sm_90's",
+             [](const Gemm& c, P p, D d) {
+               return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
+                                        p.k % 8 == 0 && p.n % 8 == 0);
+             })
+      .where("streaming is for as many rows as a block has and a k of multiples of 8",
+             [](const Gemm& c, P p, D d) {
+               return c.body != GemmBody::stream ||
+                      (p.m <= c.block_m && p.k > 0 && p.k % 8 == 0 &&
+                       d.compute_capability >= (c.programmatic ? 90 : 80));
+             })
       .where("threads per block fit the device, and are whole warps on a GPU",
              [](const Gemm& c, P, D d) {
                return c.threads() <= d.max_threads_per_block &&
@@ -50,7 +68,8 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
             const int capability = d.compute_capability;
             return c.body == GemmBody::simt ||
                    (c.vector == 8 &&
-                    (c.body == GemmBody::mma ? capability >= 80 : capability == 90));
+                    (c.body == GemmBody::mma || c.body == GemmBody::stream ? capability >= 80
+                                                                           : capability == 90));
           })
       .where("a 2-byte GEMM uses the tensor cores where there are some",
              [](const Gemm& c, P, D d) {
@@ -58,18 +77,20 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
              })
       .where("a block of more than 64 rows (host: 16) has rows of C for more than half of them",
              [](const Gemm& c, P p, D d) {
-               return c.block_m <= (d.on_host() ? 16 : 64) || c.block_m < 2 * p.m;
+               return c.block_m <= (d.on_host() ? 16 : 64) || c.block_m < 2 * (c.swap ? p.n : p.m);
              })
       .where("a GPU moves at most 16 bytes per access",
              [](const Gemm& c, P, D d) { return d.on_host() || c.vector * sizeof(T) <= 16; })
-      .where("a thread's sums and operands fit its registers",
-             [](const Gemm& c, P, D d) {
-               return d.on_host() ||
-                      (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block);
-             })
+      .where(
+          "a thread's sums and operands fit its registers",
+          [](const Gemm& c, P, D d) {
+            return d.on_host() ||
+                   (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block) ||
+                   c.uses_tma();
+          })
       .where("a GPU's thread copies at most 32 accesses of a slice, for their addresses' sake",
              [](const Gemm& c, P, D d) {
-               return d.on_host() ||
+               return d.on_host() || !c.plain() ||
                       (c.block_m + c.block_n) * (c.block_k / c.vector) <= 32 * c.threads();
              })
       .where(
@@ -82,15 +103,17 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
               case GemmBody::mma:
                 return c.tile_m <= 64 && c.tile_n <= 64;
               case GemmBody::wgmma:
-                break;
+                return c.stages >= 3;
+              default:
+                return true;
             }
-            return c.stages >= 3;
           })
       .where("the host copies at once: more than 1 stage only takes memory",
              [](const Gemm& c, P, D d) { return !d.on_host() || c.stages == 1; })
-      .where(
-          "slices are at most 128 elements of k on a GPU, at least 128 on the host",
-          [](const Gemm& c, P, D d) { return d.on_host() ? c.block_k >= 128 : c.block_k <= 128; })
+      .where("slices are at most 128 elements of k on a GPU, at least 128 on the host",
+             [](const Gemm& c, P, D d) {
+               return !c.plain() || (d.on_host() ? c.block_k >= 128 : c.block_k <= 128);
+             })
       .where("a host thread's 4 to 32 sums are vector registers",
              [](const Gemm& c, P, D d) {
                return !d.on_host() || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
@@ -99,12 +122,12 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
              [](const Gemm& c, P, D d) { return !d.on_host() || c.block_n <= 128; })
       .where("groups of block rows differ: 8, or fewer than there are, or more of more than 8",
              [](const Gemm& c, P p, D) {
-               return c.group_m == 8 ||
+               return c.group_m == 8 || !c.plain() ||
                       c.tiles_m(p.m) > static_cast<unsigned>(c.group_m < 8 ? c.group_m : 8);
              })
       .where("the grid fits the device",
              [](const Gemm& c, P p, D d) {
-               return 1.0 * c.tiles_m(p.m) * c.tiles_n(p.n) <= d.max_grid.x;
+               return c.grid(p, d.usable_multiprocessors()) <= d.max_grid.x;
              })
       .checked();
 }
@@ -118,25 +141,41 @@ constexpr Gemm kHostDefault{.body = GemmBody::simt,
                             .tile_m = 4,
                             .tile_n = 4,
                             .vector = 16,
-                            .group_m = 8};
+                            .group_m = 8,
+                            .cluster = GemmCluster::none,
+                            .along_n = false,
+                            .swap = false,
+                            .programmatic = false};
 
 template <class T>
 constexpr Space<Gemm, GemmProblem> gemm_space() {
   if constexpr (sizeof(T) == 2)
-    return constrained<T>(Space<Gemm, GemmProblem>{{.body = GemmBody::mma,
-                                                    .block_m = 64,
-                                                    .block_n = 128,
-                                                    .block_k = 64,
-                                                    .stages = 3,
-                                                    .tile_m = 32,
-                                                    .tile_n = 32,
-                                                    .vector = 8,
-                                                    .group_m = 8}}
-                              .default_on(Target::Kind::host, kHostDefault)
-                              .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma})
-                              .values(&Gemm::tile_m, {4, 8, 16, 32, 64, 128})
-                              .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
-                              .values(&Gemm::vector, {8, 16}));
+    return constrained<T>(
+        Space<Gemm, GemmProblem>{{.body = GemmBody::mma,
+                                  .block_m = 64,
+                                  .block_n = 128,
+                                  .block_k = 64,
+                                  .stages = 3,
+                                  .tile_m = 32,
+                                  .tile_n = 32,
+                                  .vector = 8,
+                                  .group_m = 8,
+                                  .cluster = GemmCluster::none,
+                                  .along_n = false,
+                                  .swap = false,
+                                  .programmatic = false}}
+            .default_on(Target::Kind::host, kHostDefault)
+            .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma, GemmBody::tma,
+                                  GemmBody::pingpong, GemmBody::stream})
+            .values(&Gemm::cluster,
+                    {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n,
+                     GemmCluster::split_2, GemmCluster::split_4, GemmCluster::split_8})
+            .values(&Gemm::along_n, {false, true})
+            .values(&Gemm::swap, {false, true})
+            .values(&Gemm::programmatic, {false, true})
+            .values(&Gemm::tile_m, {4, 8, 16, 32, 64, 128})
+            .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
+            .values(&Gemm::vector, {8, 16}));
   else
     return constrained<T>(Space<Gemm, GemmProblem>{{.body = GemmBody::simt,
                                                     .block_m = 64,
@@ -146,12 +185,61 @@ constexpr Space<Gemm, GemmProblem> gemm_space() {
                                                     .tile_m = 4,
                                                     .tile_n = 4,
                                                     .vector = 4,
-                                                    .group_m = 8}}
+                                                    .group_m = 8,
+                                                    .cluster = GemmCluster::none,
+                                                    .along_n = false,
+                                                    .swap = false,
+                                                    .programmatic = false}}
                               .default_on(Target::Kind::host, kHostDefault)
                               .values(&Gemm::body, {GemmBody::simt})
                               .values(&Gemm::tile_m, {1, 2, 4, 8})
                               .values(&Gemm::tile_n, {1, 2, 4, 8})
                               .values(&Gemm::vector, {4, 8, 16}));
+}
+
+/// What one instruction of gemm_tma.cuh copies: rows of 128 bytes of A and B, and what a warp has of
+/// C. With `swap` A's rows are the product's columns.
+template <class T>
+std::vector<TypedMapRule<Gemm, GemmProblem>> gemm_maps() {
+  if constexpr (sizeof(T) != 2) {
+    return {};
+  } else {
+    constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
+    return {{.argument = 0,
+             .map =
+                 [](const Gemm& c, const GemmProblem& p) {
+                   const GemmTma t = c.tma();
+                   const int columns = t.store_columns();
+                   return TensorMap::tiled<T>({.size = {p.n, p.m},
+                                               .box = {columns, t.swap ? t.block_n : 16},
+                                               .swizzle = columns == 64   ? Swizzle::bytes128
+                                                          : columns == 32 ? Swizzle::bytes64
+                                                                          : Swizzle::bytes32});
+                 },
+             .only_if = [](const Gemm& c) { return c.uses_tma() && c.split_k() == 1; }},
+            {.argument = 1,
+             .map =
+                 [](const Gemm& c, const GemmProblem& p) {
+                   const GemmTma t = c.tma();
+                   return TensorMap::tiled<T>(
+                       {.size = {p.k, p.m},
+                        .box = {GemmTma::kBoxK, t.swap ? t.copied_n() : t.copied_m()},
+                        .swizzle = Swizzle::bytes128,
+                        .l2_bytes = 256});
+                 },
+             .only_if = uses_tma},
+            {.argument = 2,
+             .map =
+                 [](const Gemm& c, const GemmProblem& p) {
+                   const GemmTma t = c.tma();
+                   return TensorMap::tiled<T>(
+                       {.size = {p.k, p.n},
+                        .box = {GemmTma::kBoxK, t.swap ? t.copied_m() : t.copied_n()},
+                        .swizzle = Swizzle::bytes128,
+                        .l2_bytes = 256});
+                 },
+             .only_if = uses_tma}};
+  }
 }
 
 /// Sums of k products in another order, then a unit in the last place of T either way.
@@ -173,11 +261,18 @@ GemmKernel<T> gemm_kernel() {
       .config_type = "kiln::templates::Gemm",
       .types = {device_name<T>()},
       .space = gemm_space<T>(),
+      .configs = [](const GemmProblem& p,
+                    const DeviceLimits& d) { return gemm_configs(p, sizeof(T), d); },
       .launch =
-          [](const Gemm& c, const GemmProblem& p) {
-            return Launch{
-                {c.grid(p)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes(sizeof(T))};
+          [](const Gemm& c, const GemmProblem& p, const DeviceLimits& d) {
+            Launch launch{{c.grid(p, d.usable_multiprocessors())},
+                          {static_cast<unsigned>(c.threads())},
+                          c.shared_bytes(sizeof(T))};
+            if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
+            launch.programmatic = c.programmatic;
+            return launch;
           },
+      .maps = gemm_maps<T>(),
       .problem = [](T*, const T*, const T*, int m, int n, int k) { return GemmProblem{m, n, k}; },
       .relations = {{3, "m"}, {4, "n"}, {5, "k"}},
       .bucket = [](const GemmProblem& p) { return GemmProblem{count_bucket(p.m), p.n, p.k}; },
@@ -197,7 +292,9 @@ GemmKernel<T> gemm_kernel() {
                    static_cast<double>(sizeof(T));
           },
       .cost = [](const Gemm& c, const GemmProblem& p,
-                 const DeviceLimits& d) { return gemm_cost(c, p, sizeof(T), registers(c), d); }};
+                 const DeviceLimits& d) { return gemm_cost(c, p, sizeof(T), registers(c), d); },
+      .untuned_by_cost =
+          [](const DeviceLimits& d) { return sizeof(T) == 2 && d.compute_capability == 90; }};
 }
 
 template GemmKernel<float> gemm_kernel();

@@ -6,8 +6,10 @@
 #include "../device/elements.cuh"
 #include "../device/mma.cuh"
 #include "gemm.hpp"
+#include "gemm_small_m.cuh"
 #ifndef KILN_HOST_TARGET
 #include "../device/wgmma.cuh"
+#include "gemm_tma.cuh"
 #endif
 
 namespace kiln::templates {
@@ -271,13 +273,11 @@ template <Gemm c, class T>
 struct Body<GemmBody::wgmma, c, T> : WgmmaBody<c, T> {};
 #endif
 
-/// Dynamic shared memory, c.shared_bytes(sizeof(T)) bytes: `stages` buffers, each block_m rows of A
-/// and then block_n rows of B, rows row_stride() elements apart.
+/// The bodies that copy slices to `stages` buffers, each block_m rows of A and then block_n rows of
+/// B, rows row_stride() elements apart.
 template <Gemm c, class T>
-__global__ void __launch_bounds__(c.threads())
-    gemm(T* out, const T* a, const T* b, int m, int n, int k) {
-  static_assert(c.threads() >= 1 && c.threads() <= 1024, "threads per block: 1 to 1024");
-  static_assert(c.divides(), "tiles divide blocks, and vector divides block_k");
+__device__ __forceinline__ void gemm_by_slices(T* out, const T* a, const T* b, int m, int n,
+                                               int k) {
   static_assert(kHostTarget || c.vector * sizeof(T) == 4 || c.vector * sizeof(T) == 8 ||
                     c.vector * sizeof(T) == 16,
                 "vector: 4, 8 or 16 bytes per access");
@@ -333,6 +333,35 @@ __global__ void __launch_bounds__(c.threads())
   }
   if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();
   body.store(out, m, n, row, column);
+}
+
+#ifndef KILN_HOST_TARGET
+/// What the entry takes for an array: a tensor map or the pointer.
+template <bool kMap, class T>
+using GemmArgument = hopper::Argument<kMap, T*>;
+#else
+template <bool kMap, class T>
+using GemmArgument = T*;
+#endif
+
+/// Dynamic shared memory: c.shared_bytes(sizeof(T)) bytes.
+template <Gemm c, class T>
+__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
+    gemm(const __grid_constant__ GemmArgument<c.uses_tma() && c.split_k() == 1, T> out,
+         const __grid_constant__ GemmArgument<c.uses_tma(), const T> a,
+         const __grid_constant__ GemmArgument<c.uses_tma(), const T> b, int m, int n, int k) {
+  static_assert(c.threads() >= 1 && c.threads() <= 1024, "threads per block: 1 to 1024");
+  static_assert(c.divides(),
+                "tiles divide blocks, and vector divides block_k: see Gemm::divides()");
+  if constexpr (c.plain()) {
+    gemm_by_slices<c, T>(out, a, b, m, n, k);
+  } else if constexpr (c.body == GemmBody::stream) {
+    gemm_small_m_body<c.small_m(), T, StoreSum>(out, a, b, m, n, k, StoreSum{});
+#ifndef KILN_HOST_TARGET
+  } else {
+    gemm_tma_body<c.tma(), T, StoreSum>(out, a, b, m, n, k, StoreSum{});
+#endif
+  }
 }
 
 }  // namespace kiln::templates

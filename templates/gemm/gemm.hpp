@@ -6,16 +6,24 @@
 // and B are aligned to that many bytes and `vector` divides k; else element by element.
 //
 // A block computes block_m x block_n of C. It walks k in slices of block_k, each copied into one of
-// `stages` buffers in shared memory, and multiplies them with one of two bodies:
+// `stages` buffers in shared memory, and multiplies them with one of these bodies:
 //   simt  a thread computes tile_m x tile_n elements as dot products. Any T, any target.
 //   mma   a warp computes tile_m x tile_n elements with tensor cores (mma.sync). 2-byte T, sm_80
 //   on.
 //   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores, which read shared
 //   memory on their own and while the warps go on (wgmma). 2-byte T, sm_90a alone.
+//   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
+//   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T, sm_90a, n and k
+//   multiples of 8. C, A and B must be aligned to 16 bytes.
+//   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at a
+//   time, and the block's warps share k. 2-byte T, sm_80 on, k a multiple of 8, A and B aligned to 16
+//   bytes.
 //
 // C++ programs: `auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());`.
 #pragma once
 
+#include "gemm_small_m.hpp"
+#include "gemm_tma.hpp"
 #include "kiln/config.hpp"
 #if !defined(KILN_DEVICE_PASS)
 #include "kiln/kernel.hpp"
@@ -23,7 +31,11 @@
 
 namespace kiln::templates {
 
-enum class GemmBody { simt, mma, wgmma };
+enum class GemmBody { simt, mma, wgmma, tma, pingpong, stream };
+
+/// Blocks of tma and pingpong that run together: pairs that share columns (two_m) or rows (two_n) of
+/// a tile's operands, or blocks that share the k of one tile.
+enum class GemmCluster { none, two_m, two_n, split_2, split_4, split_8 };
 
 struct GemmProblem {
   int m, n, k;  // elements
@@ -37,16 +49,75 @@ struct Gemm {
   int tile_m, tile_n;  // rows and columns of C per unit: thread (simt), warp (mma), 4 warps (wgmma)
   int vector;          // k elements per access of an operand
   int group_m;         // block rows that share the blocks' columns while those are in the L2 cache
+  GemmCluster cluster;
+  bool along_n;       // groups are of block columns (tma, pingpong)
+  bool swap;          // blocks are block_m x block_n of the transposed C (tma)
+  bool programmatic;  // a launch may begin before the one in front of it has ended
+
+  /// The body that walks slices in gemm.cuh itself.
+  constexpr bool plain() const {
+    return body == GemmBody::simt || body == GemmBody::mma || body == GemmBody::wgmma;
+  }
+  constexpr bool uses_tma() const { return body == GemmBody::tma || body == GemmBody::pingpong; }
+  constexpr int split_k() const {
+    return cluster == GemmCluster::split_2   ? 2
+           : cluster == GemmCluster::split_4 ? 4
+           : cluster == GemmCluster::split_8 ? 8
+                                             : 1;
+  }
+  constexpr GemmTma tma() const {
+    const bool turns = body == GemmBody::pingpong, split = split_k() > 1;
+    return GemmTma{.schedule = turns ? GemmSchedule::pingpong : GemmSchedule::cooperative,
+                   .block_m = block_m,
+                   .block_n = block_n,
+                   .block_k = block_k,
+                   .stages = 1,
+                   .consumers = turns ? 2 : block_m / tile_m,
+                   .cluster_m = cluster == GemmCluster::two_m ? 2 : 1,
+                   .cluster_n = cluster == GemmCluster::two_n ? 2 : 1,
+                   .split_k = split_k(),
+                   .group = group_m,
+                   .along_n = along_n,
+                   .persistent = !split,
+                   .swap = swap,
+                   .store_tma = !split,
+                   .programmatic = programmatic}
+        .with_most_stages();
+  }
+  constexpr GemmSmallM small_m() const {
+    return {.warps = block_k / (GemmSmallM::kSlice * stages),
+            .tiles_m = block_m / 8,
+            .tiles_n = block_n / 16,
+            .unroll = stages,
+            .programmatic = programmatic};
+  }
 
   constexpr int units_m() const { return block_m / tile_m; }  // along m
   constexpr int units_n() const { return block_n / tile_n; }
   constexpr int unit_threads() const {
     return body == GemmBody::simt ? 1 : body == GemmBody::mma ? 32 : 128;
   }
-  constexpr int threads() const { return units_m() * units_n() * unit_threads(); }
+  constexpr int threads() const {
+    return uses_tma()                 ? tma().threads()
+           : body == GemmBody::stream ? small_m().threads()
+                                      : units_m() * units_n() * unit_threads();
+  }
+  static constexpr int kMostStages = 1;  // what `stages` is for tma: as many as fit are used
+  static constexpr int kTileN = 64;      // what tile_n is for bodies that do not look at it
+  static constexpr int kGroup = 8;       // and group_m
+
   /// True when threads and accesses share the block's tiles evenly.
   constexpr bool divides() const {
-    return block_m % tile_m == 0 && block_n % tile_n == 0 && block_k % vector == 0 &&
+    if (uses_tma())
+      return block_m % tile_m == 0 && tile_n == kTileN && vector == 8 && stages == kMostStages &&
+             tma().fits() && (body == GemmBody::tma || (tile_m == block_m && !swap));
+    if (cluster != GemmCluster::none || along_n || swap) return false;
+    if (body == GemmBody::stream)
+      return block_m % 8 == 0 && block_m <= 32 && block_n % 16 == 0 && block_n <= 64 &&
+             block_k % (GemmSmallM::kSlice * stages) == 0 && tile_m == block_m &&
+             tile_n == kTileN && vector == 8 && group_m == kGroup;
+    return !programmatic && block_m % tile_m == 0 && block_n % tile_n == 0 &&
+           block_k % vector == 0 &&
            (body != GemmBody::mma || (tile_m % 16 == 0 && tile_n % 16 == 0 && block_k % 16 == 0)) &&
            (body != GemmBody::wgmma || (tile_m % 64 == 0 && block_k == 64 && vector == 8 &&
                                         (tile_n == 64 || tile_n == 128 || tile_n == 256)));
@@ -65,6 +136,8 @@ struct Gemm {
   constexpr int ahead() const { return body == GemmBody::wgmma ? stages - 2 : stages - 1; }
   constexpr int stage_elements() const { return (block_m + block_n) * row_stride(); }
   constexpr unsigned shared_bytes(unsigned element_bytes) const {
+    if (uses_tma()) return tma().shared_bytes();
+    if (body == GemmBody::stream) return small_m().shared_bytes();
     return static_cast<unsigned>(stages * stage_elements()) * element_bytes;
   }
 
@@ -75,7 +148,13 @@ struct Gemm {
     return static_cast<unsigned>((static_cast<long long>(n) + block_n - 1) / block_n);
   }
   /// Blocks. More than fit an unsigned are as many as do, which is more than any device takes.
-  constexpr unsigned grid(const GemmProblem& p) const {
+  constexpr unsigned grid(const GemmProblem& p, int multiprocessors) const {
+    if (body == GemmBody::stream) return p.m == 0 ? 0 : small_m().grid(p.n);
+    if (uses_tma()) {
+      const GemmTma config = tma();
+      const int clusters = multiprocessors / config.cluster();
+      return config.grid(p.m, p.n, clusters > 0 ? clusters : 1);
+    }
     const unsigned long long blocks = 1ull * tiles_m(p.m) * tiles_n(p.n);
     return blocks > ~0u ? ~0u : static_cast<unsigned>(blocks);
   }
@@ -84,7 +163,7 @@ struct Gemm {
 }  // namespace kiln::templates
 
 KILN_CONFIG(kiln::templates::Gemm, body, block_m, block_n, block_k, stages, tile_m, tile_n, vector,
-            group_m)
+            group_m, cluster, along_n, swap, programmatic)
 KILN_PROBLEM(kiln::templates::GemmProblem, m, n, k)
 
 #if !defined(KILN_DEVICE_PASS)

@@ -33,7 +33,8 @@ double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const 
   const double product = ((0.5 + loads) / lanes + loads * widening) / 6;
   const double copy = p.k % c.vector == 0 ? 2.4 / lanes : 2;
   const double block = w.products * product + w.copied * copy + w.slices * c.threads() * 10;
-  return std::ceil(1.0 * c.grid(p) / std::max(1, d.multiprocessors)) * block * 1e-9;
+  return std::ceil(1.0 * c.grid(p, d.multiprocessors) / std::max(1, d.multiprocessors)) * block *
+         1e-9;
 }
 
 /// Clocks of a multiprocessor: a block keeps its tensor cores (or FMA units), its shared memory and
@@ -70,17 +71,59 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
                     .registers = std::min(registers, 255),
                     .shared_bytes = c.shared_bytes(static_cast<unsigned>(element_bytes))});
   if (o.blocks == 0) return std::numeric_limits<double>::infinity();
-  const double per_multiprocessor = 1.0 * c.grid(p) / std::max(1, d.multiprocessors);
+  const double per_multiprocessor =
+      1.0 * c.grid(p, d.multiprocessors) / std::max(1, d.multiprocessors);
   const double waves = std::floor(per_multiprocessor / o.blocks);
   const double rest = std::ceil(per_multiprocessor - waves * o.blocks);
   const auto wave = [&](double together) { return std::max(together * busy, alone); };
   return (waves * wave(o.blocks) + (rest > 0 ? wave(rest) : 0)) / 1.5e9;
 }
 
+constexpr double kClock = 1.7e9, kL2Bytes = 31 /* per clock and multiprocessor */;
+constexpr double kMemory = 4.2e12;  // bytes per second
+
+/// What must come from memory and go there, whatever the tiles are.
+double memory_seconds(const GemmProblem& p) {
+  return 2 * (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) / kMemory;
+}
+
+/// A block's tiles follow each other; of each, copies and products overlap. With turns, a tile is
+/// stored while the next one is multiplied.
+double on_tma(const Gemm& c, const GemmProblem& p, const DeviceLimits& d) {
+  const GemmTma t = c.tma();
+  const double slices = std::ceil(std::ceil(p.k / 64.0) / t.split_k);
+  // A wgmma of 64 x block_n x 16 waits for the tensor cores or for shared memory.
+  const double products = t.block_m / 64.0 * 4 * std::max(t.block_n / 2.0, 16 + t.block_n / 4.0);
+  const double copies =
+      128.0 * (1.0 * t.block_m / t.cluster_n + 1.0 * t.block_n / t.cluster_m) / kL2Bytes;
+  const double loop = slices * std::max(products, copies) + 100;
+  const double store = 2.0 * t.block_m * t.block_n / t.split_k / kL2Bytes + 300 +
+                       (t.split_k > 1 ? 1500 + 4.0 * t.block_m * t.block_n / 64 : 0);
+  const double clusters = 1.0 * t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n);
+  const double tiles = std::ceil(clusters / d.resident_clusters(t.cluster()));
+  const bool turns = t.schedule == GemmSchedule::pingpong;
+  const double clocks = (c.programmatic ? 1200 : 2000) +
+                        (turns ? tiles * loop * 1.03 + store : tiles * (loop + store));
+  // Few blocks in flight do not keep the memory busy.
+  const double busy = std::min(1.0, 1.0 * clusters * t.cluster() / d.multiprocessors);
+  return std::max(clocks / kClock, memory_seconds(p) / busy);
+}
+
+/// Memory's time, and a start that grows as fewer loads are in flight.
+double on_stream(const Gemm& c, const GemmProblem& p, const DeviceLimits& d) {
+  const GemmSmallM s = c.small_m();
+  const double waves = std::ceil(1.0 * s.grid(p.n) / d.multiprocessors * s.warps / 32);
+  const double flight = std::min(
+      1.0, 1.0 * s.grid(p.n) * s.warps * s.unroll * s.tiles_n / (64.0 * d.multiprocessors));
+  return memory_seconds(p) / flight + ((c.programmatic ? 1.5 : 2.5) + 0.3 * waves) * 1e-6;
+}
+
 }  // namespace
 
 double gemm_cost(const Gemm& c, const GemmProblem& p, std::size_t element_bytes, int registers,
                  const DeviceLimits& d) {
+  if (c.uses_tma()) return on_tma(c, p, d);
+  if (c.body == GemmBody::stream) return on_stream(c, p, d);
   const auto bytes = static_cast<double>(element_bytes);
   return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d);
 }

@@ -77,6 +77,15 @@ struct GemmTma {
     return static_cast<unsigned>(buffer_bytes() + staging_bytes() + 2 * stages * 8);
   }
 
+  /// The same with as many stages as a multiprocessor of sm_90 has shared memory for, 228 KiB with
+  /// 1 KiB of the driver's per block, when `blocks` blocks share it.
+  constexpr GemmTma with_most_stages(int blocks = 1) const {
+    const unsigned most_bytes = 228u * 1024u / static_cast<unsigned>(blocks) - 1024u;
+    GemmTma most = *this;
+    for (most.stages = 24; most.stages > 2 && most.shared_bytes() > most_bytes;) --most.stages;
+    return most;
+  }
+
   /// True when the parts fit each other; each line is a unit of the hardware.
   constexpr bool fits() const {
     const bool pingpong = schedule == GemmSchedule::pingpong;
@@ -86,7 +95,7 @@ struct GemmTma {
            (block_k == 64 || block_k == 128) && (!pingpong || (consumers == 2 && persistent)) &&
            copied_m() % 8 == 0 && copied_n() % 8 == 0 && cluster() <= 8 &&
            (split_k == 1 || (!persistent && !store_tma && cluster_m == 1 && cluster_n == 1)) &&
-           (!store_tma || swap || block_n % 16 == 0);
+           (!store_tma || swap || block_n % 16 == 0) && shared_bytes() <= 227u * 1024u;
   }
   constexpr int most_sums() const { return consumers == 3 ? 96 : 208; }
 

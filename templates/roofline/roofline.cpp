@@ -30,12 +30,9 @@ constexpr auto kCopySpace =
                     {.block = 128, .items = 4, .vector = 16, .streaming = false})
         .values(&RooflineCopy::block, {128, 512})
         .values(&RooflineCopy::items, {1, 4, 16})
-        .values(&RooflineCopy::vector, {4, 16})
+        .values_on(Target::Kind::cuda, &RooflineCopy::vector, {4})   // 16 bytes per access
+        .values_on(Target::Kind::host, &RooflineCopy::vector, {16})  // 64
         .values(&RooflineCopy::streaming, {false, true})
-        .where("a GPU moves 16 bytes per access, the host 64",
-               [](const RooflineCopy& c, const CopyProblem&, const DeviceLimits& d) {
-                 return c.vector == (d.on_host() ? 16 : 4);
-               })
         .where("the grid fits the device",
                [](const RooflineCopy& c, const CopyProblem& p, const DeviceLimits& d) {
                  return grid_fits(p.elements, c.tile(), d);
@@ -46,16 +43,11 @@ constexpr auto kFmaSpace =
     Space<RooflineFma, FmaProblem>{{.block = 256, .chains = 8, .vector = 1}}
         .default_on(Target::Kind::host, {.block = 64, .chains = 8, .vector = 16})
         .values(&RooflineFma::block, {64, 128, 256, 512})
+        .values_on(Target::Kind::host, &RooflineFma::block, {64, 128})  // more change nothing
         .values(&RooflineFma::chains, {8, 16})
-        .values(&RooflineFma::vector, {1, 8, 16})
-        .where("a GPU's threads step one float at a time, the host's a register full",
-               [](const RooflineFma& c, const FmaProblem&, const DeviceLimits& d) {
-                 return (c.vector == 1) != d.on_host();
-               })
-        .where("more threads than 128 change nothing on the host",
-               [](const RooflineFma& c, const FmaProblem&, const DeviceLimits& d) {
-                 return !d.on_host() || c.block <= 128;
-               })
+        // A GPU's threads step one float at a time, the host's a register full.
+        .values_on(Target::Kind::cuda, &RooflineFma::vector, {1})
+        .values_on(Target::Kind::host, &RooflineFma::vector, {8, 16})
         .where("the grid fits the device",
                [](const RooflineFma& c, const FmaProblem& p, const DeviceLimits& d) {
                  return grid_fits(p.elements, c.tile(), d);

@@ -24,7 +24,7 @@ def check_files(prefix, trees):
         named = [tree for tree in trees if os.fsencode(tree) in content]
         assert not named, f"{path.relative_to(prefix)} names {named}"
     names = {p.name for p in files}
-    for name in ("kiln", "LICENSE", "version.hpp", "kiln.pc", "kiln-cli.pc", "kiln-config.cmake", "gemm.cuh"):
+    for name in ("kiln", "kiln-compiler", "LICENSE", "version.hpp", "kiln.pc", "kiln-cli.pc", "kiln-config.cmake", "gemm.cuh"):
         assert name in names, f"{name} is not installed"
     assert "kiln-build-tree" not in names
     return len(files)
@@ -66,6 +66,37 @@ class Prefix:
             for tree in self.trees:
                 assert tree not in failed.stderr + failed.stdout, failed.stderr
 
+    def check_processes(self):
+        """What compiles in processes of its own was moved along; without it the command compiles by itself."""
+        def component():
+            return json.loads(self.kiln("doctor", "--json", KILN_COMPILE_PROCESSES="2").stdout)["components"]["compile"]
+
+        def compiled(name):
+            made = self.kiln("precompile", "vector_add", "--problem", "n=4096", "--arch", "host", "-o",
+                             str(self.prefix / name), KILN_COMPILE_PROCESSES="2", KILN_CACHE_DIR=str(self.prefix / "empty"))
+            assert made.returncode == 0, made
+            shutil.rmtree(self.prefix / "empty")
+            return (self.prefix / name).read_bytes()
+
+        program = self.prefix / "libexec" / "kiln" / "kiln-compiler"
+        found = component()
+        assert found["available"] and found["detail"] == str(program), found
+        bundle = compiled("with")
+        # One that leaves a trace shows that it is started.
+        aside = program.rename(program.with_name("aside"))
+        program.write_text(f"#!/bin/sh\ntouch {self.prefix}/started\nexec {aside} \"$@\"\n")
+        program.chmod(0o755)
+        assert compiled("traced") == bundle and (self.prefix / "started").exists(), "kiln-compiler was not started"
+        program.write_text("#!/bin/sh\nexit 3\n")
+        broken = component()
+        assert not broken["available"] and "exit code 3" in broken["problem"], broken
+        assert compiled("broken") == bundle
+        program.unlink()
+        lacking = component()
+        assert not lacking["available"] and str(program) in lacking["problem"], lacking
+        assert compiled("without") == bundle
+        aside.rename(program)
+
     def check_project(self, how, folder, source, runs):
         """The outside project's programs, built in `folder`."""
         environment = self.environment | {"LD_LIBRARY_PATH": str(self.library)}
@@ -88,6 +119,8 @@ def main():
         moved = Prefix(install(build, scratch), trees, scratch)
         print(check_files(moved.prefix, trees), "files installed", flush=True)
         moved.check_command(not reason)
+        if not reason:
+            moved.check_processes()
 
         outside = scratch / "outside"
         shutil.copytree(source, outside)

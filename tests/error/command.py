@@ -46,7 +46,7 @@ expect(USER, ["kernel"], "tune", *PROBLEM)
 expect(USER, ["no_such_kernel"], "tune", "no_such_kernel")
 expect(USER, ["--problem", "rows=N,hidden=N"], "tune", "rmsnorm")
 expect(USER, ["--evaluations"], "tune", "rmsnorm", *PROBLEM, "--evaluations", "-1")
-expect(USER, ["--evaluations", "'0' is no number above 0"], "tune", "rmsnorm", *PROBLEM, "--evaluations", "0")
+expect(USER, ["--evaluations", "'0' is not a number above 0"], "tune", "rmsnorm", *PROBLEM, "--evaluations", "0")
 expect(USER, ["shred", "leader|replicate|shard"], "tune", "rmsnorm", *PROBLEM, "--ranks", "mpi",
        "--strategy-ranks", "shred")
 expect(USER, ["'independent'", "use no ranks"], "tune", "rmsnorm", *PROBLEM, "--ranks", "mpi",

@@ -61,7 +61,7 @@ struct Addition {
 
   Addition(std::shared_ptr<Device> on, int n)
       : device(std::move(on)),
-        kernel(device->load(compile(*device, kAdd, kAddEntry, kAddSignature), 0)),
+        kernel(device->load(compile(*device, kAdd, kAddEntry, kAddSignature), {})),
         a(static_cast<std::size_t>(n)),
         b(a.size()),
         device_a(device, a.size() * sizeof(float)),
@@ -152,7 +152,7 @@ TEST_CASE("digests are those of the host, of any size, and see each byte", "[gpu
 TEST_CASE("the driver's resources agree with the compiler's", "[gpu]") {
   const auto device = open();
   const codegen::Binary binary = compile(*device, kAdd, kAddEntry, kAddSignature);
-  const auto kernel = device->load(binary, 0);
+  const auto kernel = device->load(binary, {});
   CHECK(kernel->resources().registers == binary.resources.registers);
   CHECK(kernel->resources().static_shared == binary.resources.static_shared);
   CHECK(kernel->resources().max_threads == binary.resources.max_threads);
@@ -181,20 +181,20 @@ TEST_CASE("64 KB of dynamic shared memory work when opted into", "[gpu]") {
   void* args[] = {&pointer, &n};
   const Launch g{{1}, {256}, kBytes};
 
-  const auto bold = device->load(binary, kBytes);
+  const auto bold = device->load(binary, {.shared_bytes = kBytes});
   device->launch(*bold, g, device->tuning_stream(), args);
   device->synchronize(device->tuning_stream());
   device->copy_to_host(data.data(), memory.data(), kBytes);
   bool reversed = true;
   for (int i = 0; i < n; ++i) reversed = reversed && data[static_cast<std::size_t>(i)] == n - 1 - i;
   CHECK(reversed);
-  CHECK_THROWS_AS(device->load(binary, 4u << 20), UserError);
+  CHECK_THROWS_AS(device->load(binary, {.shared_bytes = 4u << 20}), UserError);
 }
 
 // A launch that the driver refuses confuses a race checker.
 TEST_CASE("64 KB of dynamic shared memory are refused when not opted into", "[gpu][fault]") {
   const auto device = open();
-  const auto kernel = device->load(compile(*device, kReverse, "reverse", "void(int*, int)"), 0);
+  const auto kernel = device->load(compile(*device, kReverse, "reverse", "void(int*, int)"), {});
   DeviceMemory memory(device, 1024);
   void* pointer = memory.data();
   int n = 256;
@@ -215,7 +215,7 @@ TEST_CASE("events time the work between them", "[gpu]") {
       do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while (now - start < ns);
     })",
                                          "wait", "void(long long)");
-  const auto kernel = device->load(binary, 0);
+  const auto kernel = device->load(binary, {});
   const auto timed = [&](long long ns) {
     void* args[] = {&ns};
     return device->time(device->tuning_stream(), [&] {
@@ -296,7 +296,7 @@ TEST_CASE("what the driver refuses is an environment error", "[gpu]") {
   const auto device = open();
   codegen::Binary binary = compile(*device, kAdd, kAddEntry, kAddSignature);
   binary.code = std::vector<std::byte>(binary.code.size(), std::byte{0x55});
-  CHECK_THROWS_AS(device->load(binary, 0), EnvironmentError);
+  CHECK_THROWS_AS(device->load(binary, {}), EnvironmentError);
   CHECK_THROWS_AS(device->allocate(std::size_t{1} << 60), EnvironmentError);
   CHECK_THROWS_AS(make_cuda_device(probe_cuda().driver, 4096), EnvironmentError);
   // The device still works.
@@ -316,7 +316,7 @@ TEST_CASE("variables of a module are filled, each module's for itself", "[cuda]"
       if (threadIdx.x == 0) ++calls;
     })",
                                          "k", "void(float*)");
-  const auto a = device->load(binary, 0), b = device->load(binary, 0);
+  const auto a = device->load(binary, {}), b = device->load(binary, {});
   const float scales[] = {3, 5};
   const ModuleVariable scale = find_variable(*device, *a, "scale");
   CHECK(scale.name == "image::scale");

@@ -52,7 +52,7 @@ TEST_CASE("the driver's occupancy is the formula's", "[gpu]") {
     for (const int shared : {16, 5008, 40000}) {
       const codegen::Binary binary = compile(*device, registers, shared);
       const unsigned dynamic = most - static_cast<unsigned>(binary.resources.static_shared);
-      const auto kernel = device->load(binary, dynamic);
+      const auto kernel = device->load(binary, {.shared_bytes = dynamic});
       for (int threads = 1; threads <= 1024; threads += 29)
         for (const unsigned bytes : {0u, 1u, 1000u, 20000u, 70000u, dynamic - 1, dynamic}) {
           if (bytes > dynamic) continue;

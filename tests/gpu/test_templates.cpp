@@ -96,8 +96,8 @@ class Instances {
       INFO(describe(i));
       if (const auto* failure = std::get_if<kiln::CompileFailure>(&builds[i].outcome))
         FAIL(failure->log);
-      const kiln::Launch g = kernel.launch(configs[i], kernel_problem());
-      loaded_.push_back(device()->load(*builds[i].binary(), g.shared_bytes));
+      const kiln::Launch g = kernel.launch(configs[i], kernel_problem(), {});
+      loaded_.push_back(device()->load(*builds[i].binary(), g));
     }
   }
 
@@ -109,7 +109,7 @@ class Instances {
   template <class... Args>
   void operator()(std::size_t i, const Problem& problem, Args... args) const {
     void* arguments[] = {static_cast<void*>(&args)...};
-    device()->launch(*loaded_[i], kernel_.launch(configs_[i], problem), {}, arguments);
+    device()->launch(*loaded_[i], kernel_.launch(configs_[i], problem, {}), {}, arguments);
     device()->synchronize({});
   }
 

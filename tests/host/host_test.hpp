@@ -31,6 +31,7 @@ inline kiln::codegen::Compiler& compiler() {
 inline Source source_of(std::string text, std::string entry) {
   Source source;
   source.text = std::move(text);
+  source.include_dirs = {KILN_SOURCE_ROOT "/include", KILN_SOURCE_ROOT "/templates"};
   source.path = "test.cu";
   source.entry = std::move(entry);
   source.label = source.entry;
@@ -62,6 +63,13 @@ class Kernel {
   void operator()(Extent grid, Extent block, std::size_t dynamic_shared, P... parameters) const {
     void* arguments[] = {static_cast<void*>(&parameters)..., nullptr};
     module_.launch(grid, block, dynamic_shared, arguments);
+  }
+  /// With guard zones around the shared memory.
+  template <class... P>
+  void in_clusters(Extent cluster, Extent grid, Extent block, std::size_t dynamic_shared,
+                   const P&... parameters) const {
+    void* arguments[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
+    module_.launch_checked(grid, block, dynamic_shared, arguments, cluster);
   }
   const HostModule& module() const { return module_; }
 

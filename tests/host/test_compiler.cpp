@@ -67,7 +67,7 @@ TEST_CASE("refused sources", "[host][compiler]") {
   CHECK_THAT(refusal(source), contains("no-such-option"));
 }
 
-TEST_CASE("what is defined nowhere is a compile error, by its readable name", "[host][compiler]") {
+TEST_CASE("what is never defined is a compile error, by its readable name", "[host][compiler]") {
   CHECK_THAT(refusal(source_of("namespace ns { __device__ float helper(float, int); }\n"
                                "__global__ void k(float* p) { p[0] = ns::helper(p[1], 3); }",
                                "k")),
@@ -75,7 +75,7 @@ TEST_CASE("what is defined nowhere is a compile error, by its readable name", "[
   CHECK_THAT(refusal(source_of("extern __device__ float table[8];\n"
                                "__global__ void k(float* p) { p[0] = table[int(p[1])]; }",
                                "k")),
-             contains("defined nowhere") && contains("table"));
+             contains("never defined") && contains("table"));
   // Declared, but not used; used, and in the C library.
   Kernel k(
       "__device__ int unused(int);\n"

@@ -95,7 +95,7 @@ TEST_CASE("a header of CUDA's that is not there is named, with what to do", "[ho
         source_of("#include <" + header + ">\n__global__ void k(int* p) { p[0] = 1; }", "k"));
   };
   for (const char* header :
-       {"mma.h", "cuda_fp8.h", "cuComplex.h", "cuda/atomic", "cuda/barrier", "cuda/std/optional",
+       {"mma.h", "cuda_fp6.h", "cuComplex.h", "cuda/atomic", "cuda/barrier", "cuda/std/optional",
         "cuda/ptx", "cub/cub.cuh", "thrust/sort.h", "curand_kernel.h"}) {
     CAPTURE(header);
     CHECK_THAT(words(header),

@@ -68,8 +68,8 @@ class Device final : public kiln::runtime::Device {
 
   const kiln::DeviceInfo& info() const noexcept override { return told; }
   std::shared_ptr<kiln::runtime::Module> load(const kiln::codegen::Binary& binary,
-                                              unsigned shared) override {
-    return real_->load(binary, shared);
+                                              const kiln::Launch& launch) override {
+    return real_->load(binary, launch);
   }
   void launch(const kiln::runtime::Module& kernel, const kiln::Launch& launch, kiln::Stream stream,
               void** args) const override {

@@ -109,7 +109,7 @@ void launch_overhead(const std::string& device_name) {
       kiln::runtime::make_compiler, {}, 1);
   const auto build = builder.build(kernel().definition(), kiln::Values{32}, device->info().target);
   if (!build.binary()) throw kiln::InternalError("the empty kernel does not compile");
-  const auto loaded = device->load(*build.binary(), 0);
+  const auto loaded = device->load(*build.binary(), {});
   float *out_pointer = out.data(), *in_pointer = in.data();
   int n = 1000;
   void* arguments[] = {&out_pointer, &in_pointer, &n};

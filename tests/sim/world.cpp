@@ -124,7 +124,7 @@ void World::happen(const Happening& h) {
     case What::deadline:
       if (s.waiting == h.sequence)
         fail(h.rank, h.sequence,
-             {RankFailure::Kind::timeout, late(rounds_.at(h.sequence)), "not there in time"});
+             {RankFailure::Kind::timeout, late(rounds_.at(h.sequence)), "did not arrive in time"});
       return;
     case What::tick:
       return tell(h.rank, ranks::Tick{});

@@ -2,7 +2,7 @@
 // of a warp are masks of lanes, so their members may wait while other lanes are elsewhere.
 #pragma once
 
-#include "cuda_runtime.h"
+#include "kiln_cluster.h"
 
 namespace cooperative_groups {
 
@@ -73,6 +73,43 @@ class thread_block : public thread_group {
   friend thread_block this_thread_block();
 };
 __forceinline__ thread_block this_thread_block() { return {}; }
+
+class cluster_group {
+ public:
+  struct arrival_token {};
+
+  static arrival_token barrier_arrive() {
+    __kiln_serve(__kiln_cluster_arrive);
+    return {};
+  }
+  static void barrier_wait() { __kiln_cluster_wait(); }
+  static void barrier_wait(arrival_token&&) { __kiln_cluster_wait(); }
+  static void sync() {
+    barrier_arrive();
+    barrier_wait();
+  }
+  static dim3 block_index() {
+    return dim3(__kiln_cluster_index(0), __kiln_cluster_index(1), __kiln_cluster_index(2));
+  }
+  static dim3 dim_blocks() {
+    return dim3(__kiln_cluster_dim(0), __kiln_cluster_dim(1), __kiln_cluster_dim(2));
+  }
+  static unsigned block_rank() { return __kiln_cluster_rank(); }
+  static unsigned num_blocks() { return __kiln_cluster_size(); }
+  static unsigned num_threads() { return num_blocks() * kiln_groups::block_size(); }
+  static unsigned size() { return num_threads(); }
+  static unsigned thread_rank() {
+    return block_rank() * kiln_groups::block_size() + __kiln_linear_thread();
+  }
+  template <class T>
+  static T* map_shared_rank(T* shared, unsigned rank) {
+    return __kiln_at_block(shared, rank);
+  }
+  static unsigned query_shared_rank(const void* shared) {
+    return (unsigned)(__kiln_serve(__kiln_shared_address, shared) >> 24);
+  }
+};
+__forceinline__ cluster_group this_cluster() { return {}; }
 
 class grid_group {
  public:

@@ -17,7 +17,7 @@ typedef __PTRDIFF_TYPE__ ptrdiff_t;
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...) __attribute__((annotate("kiln.launch_bounds", __VA_ARGS__)))
 #define __maxnreg__(...)
-#define __cluster_dims__(...)
+#define __cluster_dims__(...) __attribute__((annotate("kiln.cluster_dims", __VA_ARGS__)))
 // One instance per block: thread-local storage is what the compiler later maps to the block's
 // arena.
 #define __shared__ thread_local
@@ -29,6 +29,8 @@ __attribute__((const)) unsigned __kiln_thread_index(unsigned dim);
 __attribute__((const)) unsigned __kiln_block_index(unsigned dim);
 __attribute__((const)) unsigned __kiln_block_dim(unsigned dim);
 __attribute__((const)) unsigned __kiln_grid_dim(unsigned dim);
+__attribute__((const)) unsigned __kiln_cluster_index(unsigned dim);
+__attribute__((const)) unsigned __kiln_cluster_dim(unsigned dim);
 __attribute__((const)) unsigned __kiln_linear_thread();
 __attribute__((const)) void* __kiln_argument(unsigned index);
 __attribute__((convergent, nothrow)) void __kiln_suspend(unsigned kind, unsigned mask);
@@ -36,6 +38,8 @@ __attribute__((nothrow)) void __kiln_send32(unsigned value);
 __attribute__((nothrow)) void __kiln_send64(unsigned long long value);
 __attribute__((pure)) unsigned __kiln_receive32(unsigned thread);
 __attribute__((pure)) unsigned long long __kiln_receive64(unsigned thread);
+__attribute__((nothrow)) unsigned long long __kiln_service(unsigned service, const void* p,
+                                                           unsigned long long x);
 __attribute__((noreturn, nothrow, cold)) void __kiln_fault(const char* message);
 }
 

@@ -1,10 +1,12 @@
 // Internal: every environment variable that Kiln reads, in one table. Code reads a variable only
-// through environment(), which accepts the names of the table and no others; `kiln reference`
-// prints the table, and docs/reference.md holds what it prints. No public header includes this.
+// through environment(), which accepts only names of the table. `kiln reference` prints the table,
+// and docs/reference.md holds the output. No public header includes this.
 #pragma once
 
 #include <cstdlib>
 #include <string_view>
+
+#include <unistd.h>
 
 namespace kiln::detail {
 
@@ -27,9 +29,9 @@ inline constexpr VariableEntry kVariables[] = {
     {"KILN_ROOTS", VariableEntry::Of::kiln, "read-only roots, separated by colons", "none",
      "a store is opened"},
     {"KILN_BUNDLE_KEY", VariableEntry::Of::kiln,
-     "a PEM file with the public key that every root must be signed for", "none must be signed",
-     "a store is opened"},
-    {"KILN_NVRTC", VariableEntry::Of::kiln, "the NVRTC library", "found in the toolkits",
+     "a PEM file with the public key that must verify the signature of every root",
+     "roots need no signature", "a store is opened"},
+    {"KILN_NVRTC", VariableEntry::Of::kiln, "the NVRTC library", "searched for in the toolkits",
      "NVRTC is looked for"},
     {"KILN_CUDA_ROOT", VariableEntry::Of::kiln, "a CUDA toolkit, for NVRTC and its headers",
      "`$CUDA_HOME`, `$CUDA_PATH`, `/usr/local/cuda`; in a build tree also the one built with",
@@ -38,23 +40,28 @@ inline constexpr VariableEntry kVariables[] = {
      "beside `libkiln.so`", "the host compiler is opened"},
     {"KILN_CLANG_RESOURCE_DIR", VariableEntry::Of::kiln,
      "the folder of Clang 19's own headers, for the host compiler",
-     "that of the LLVM built with, else the usual places", "a host kernel is compiled"},
+     "the folder of the LLVM that Kiln was built with, else the usual places",
+     "a host kernel is compiled"},
+    {"KILN_COMPILE_PROCESSES", VariableEntry::Of::kiln,
+     "the number of processes that compile, 0 to 256; with 0 the program compiles in its own "
+     "process",
+     "one per two cores; 0 with two cores or fewer", "the first kernel is compiled"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},
     {"KILN_ROOT", VariableEntry::Of::kiln, "a tree with Kiln's `include/` and `templates/`",
-     "those of the prefix that the library lies in; in a build tree the one built from",
-     "either is first needed"},
+     "the prefix that the library is installed in; in a build tree the source tree",
+     "one of the two is first needed"},
     {"KILN_ALWAYS_RETUNE", VariableEntry::Of::kiln,
-     "anything but 0: tuned functions are measured anew in each process", "0",
+     "anything but 0: tuned functions are measured again in each process", "0",
      "a tuned function is made"},
     {"KILN_STRICT_VERSIONS", VariableEntry::Of::kiln,
-     "anything but 0: tuned functions are also measured anew when any version differs from the "
+     "anything but 0: tuned functions are also measured again when any version differs from the "
      "record's",
      "0", "a tuned function is made"},
     {"KILN_RANK_LOGS", VariableEntry::Of::kiln,
-     "a folder: what each rank tried, saw and agreed to, for functions and regions", "none",
-     "ranks begin to tune one"},
+     "a folder for logs of what each rank tried, measured and agreed to, for functions and regions",
+     "none", "ranks begin to tune one"},
     {"KILN_RENDEZVOUS_HOST", VariableEntry::Of::kiln, "the host of rank 0, where NCCL's ranks meet",
      "as the launcher says", "an NCCL communicator is made"},
     {"KILN_RENDEZVOUS_PORT", VariableEntry::Of::kiln, "the TCP port there: 1 to 65535",
@@ -63,7 +70,7 @@ inline constexpr VariableEntry kVariables[] = {
     {"XDG_CACHE_HOME", VariableEntry::Of::system, "the user's caches; a relative path is ignored",
      "`~/.cache`", "a store is opened"},
     {"HOME", VariableEntry::Of::system, "the user's home; a relative path is ignored",
-     "that of the user database", "a store is opened"},
+     "the home directory in the user database", "a store is opened"},
     {"TMPDIR", VariableEntry::Of::system,
      "a folder for host kernels that are being loaded, where memory files are not available",
      "`/tmp`", "a host kernel is loaded"},
@@ -80,10 +87,11 @@ inline constexpr VariableEntry kVariables[] = {
     {"LOCAL_WORLD_SIZE", VariableEntry::Of::system, "torchrun: the number of ranks of this host",
      "unknown", "ranks find each other"},
     {"MASTER_ADDR", VariableEntry::Of::system, "torchrun: the host of rank 0",
-     "an error, unless where to meet is given", "an NCCL communicator is made"},
+     "an error, unless the meeting place is given", "an NCCL communicator is made"},
     {"MASTER_PORT", VariableEntry::Of::system,
-     "torchrun: its own port there; Kiln's is 1717 higher, or lower where that is no port",
-     "an error, unless where to meet is given", "an NCCL communicator is made"},
+     "torchrun: its own port on that host; Kiln's is 1717 higher, or 1717 lower if that is not a "
+     "port",
+     "an error, unless the meeting place is given", "an NCCL communicator is made"},
     {"TORCHELASTIC_RUN_ID", VariableEntry::Of::system, "torchrun: which job this is", "unknown",
      "an NCCL communicator is made"},
     {"OMPI_COMM_WORLD_RANK", VariableEntry::Of::system, "Open MPI: the rank of this process",
@@ -112,14 +120,14 @@ inline constexpr VariableEntry kVariables[] = {
     {"SLURM_JOB_ID", VariableEntry::Of::system, "Slurm: the job", "`$SLURM_JOBID`",
      "an NCCL communicator is made"},
     {"SLURM_JOBID", VariableEntry::Of::system, "Slurm: the job, by its older name",
-     "an error, unless where to meet is given", "an NCCL communicator is made"},
+     "an error, unless the meeting place is given", "an NCCL communicator is made"},
     {"SLURM_STEP_NODELIST", VariableEntry::Of::system,
      "Slurm: the hosts of the job step, that of rank 0 first", "`$SLURM_JOB_NODELIST`",
      "an NCCL communicator is made"},
     {"SLURM_JOB_NODELIST", VariableEntry::Of::system, "Slurm: the hosts of the job",
      "`$SLURM_NODELIST`", "an NCCL communicator is made"},
     {"SLURM_NODELIST", VariableEntry::Of::system, "Slurm: the hosts of the job, by its older name",
-     "an error, unless where to meet is given", "an NCCL communicator is made"},
+     "an error, unless the meeting place is given", "an NCCL communicator is made"},
     {"SLURM_RESTART_COUNT", VariableEntry::Of::system, "Slurm: how often the job was restarted",
      "0 times", "an NCCL communicator is made"},
 };
@@ -145,5 +153,8 @@ inline std::string_view environment(Variable variable) {
   const char* value = std::getenv(variable.name());
   return value ? value : "";
 }
+
+/// All variables, for a program that is started. Valid until the environment changes.
+inline char** whole_environment() { return ::environ; }
 
 }  // namespace kiln::detail

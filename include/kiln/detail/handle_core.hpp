@@ -30,13 +30,26 @@ struct Launchable {
   Values config;
   const void* device = nullptr;
   const void* loaded = nullptr;
-  std::shared_ptr<const void> owner;  ///< keeps both alive
-  void (*start)(const Launchable&, const Launch&, Stream, void** args) = nullptr;
+  std::shared_ptr<const void> owner;             ///< keeps both alive
+  const KernelDefinition* definition = nullptr;  ///< of a config that takes tensor maps
+  void (*start)(const Launchable&, const Launch&, std::span<const std::int64_t> problem, Stream,
+                void** args) = nullptr;
 
-  void launch(const Launch& launch, Stream stream, void** args) const {
+  /// `exact` is the problem that `launch` was made for, which need not be the bucket.
+  void launch(const Launch& launch, std::span<const std::int64_t> exact, Stream stream,
+              void** args) const {
     if (launch.grid.x != 0 && launch.grid.y != 0 && launch.grid.z != 0)
-      start(*this, launch, stream, args);
+      start(*this, launch, exact, stream, args);
   }
+};
+
+/// A launch of one problem whose entry takes tensor maps in place of some of the pointers.
+class MappedLaunch {
+ public:
+  virtual ~MappedLaunch() = default;
+  /// As Launchable::launch. Thread-safe. @throws UserError when a pointer is not aligned as maps
+  /// must be
+  virtual void operator()(const Launch& launch, Stream stream, void** args) const = 0;
 };
 
 /// What a region launches: a kernel's handle, or a function with knobs. Problems are bucketed.
@@ -45,14 +58,14 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   virtual ~RegionHandle() = default;
   virtual Tunable what() const noexcept = 0;
   virtual const Engine& engine() const noexcept = 0;
-  /// The version in use; null: there is none. Lock-free, allocation-free.
+  /// The launchable in use; null: there is none. Lock-free, allocation-free.
   virtual const Launchable* find(std::span<const std::int64_t> problem) const noexcept = 0;
   /// One config, built and loaded, but not in use. @throws CompileError, UserError, EnvironmentError
   /// when that fails
   virtual std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
                                                   std::span<const std::int64_t> config) = 0;
-  /// What a launch that may not wait gets: the version in use, else the winner on record, else the
-  /// default. Measures nothing.
+  /// What a launch that may not wait gets: the launchable in use, else the winner on record, else
+  /// the default. Measures nothing.
   /// @throws MissingError where nothing may be compiled.
   virtual const Launchable& current(std::span<const std::int64_t> problem) = 0;
   /// Launches from now on use this config. @throws as `current`.
@@ -76,6 +89,11 @@ class HandleCore : public RegionHandle {
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
+  /// The tensor maps of a problem; null: the config takes none.
+  virtual std::shared_ptr<const MappedLaunch> mapped(
+      const Launchable& ready, std::span<const std::int64_t> problem) const = 0;
+  /// What launch rules are given.
+  virtual const DeviceLimits& limits() const noexcept = 0;
   /// A global variable of a kernel of this handle's. @throws UserError when there is none
   virtual Symbol symbol(const Launchable& ready, std::string_view name) const = 0;
   /// What a global variable holds in all kernels of this handle, those to come included.

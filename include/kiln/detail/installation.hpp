@@ -4,7 +4,7 @@
 // Nothing here is a path that was compiled in. An installation is found from where the library
 // lies, so it can be moved and never reads from the tree that it was built in. A build tree has a
 // note beside the library, `kiln-build-tree`, which is not installed; its lines are "source DIR",
-// "toolkit DIR" and "plugins DIR".
+// "toolkit DIR", "plugins DIR" and "programs DIR".
 #pragma once
 
 #include <filesystem>
@@ -17,6 +17,7 @@ struct Installation {
   std::filesystem::path templates;  ///< holds `gemm.cuh`
   std::filesystem::path toolkit;    ///< of CUDA, that a build tree was configured with; or empty
   std::vector<std::filesystem::path> plugins;  ///< folders of libkiln_llvm.so and libkiln_mpi.so
+  std::filesystem::path programs;              ///< holds `kiln-compiler`; or empty
 };
 
 /// What belongs to a library in this folder.

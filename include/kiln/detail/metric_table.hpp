@@ -35,7 +35,7 @@ inline constexpr Metric<Metrics> kCandidateMetrics[] = {
      [](auto& m) -> MetricValue { return m.seconds * 1e3; }},
     {"tflops", "TFLOP/s", "operations per second, where the kernel says how many it needs",
      [](auto& m) { return positive_metric(m.tflops); }},
-    {"gb_per_s", "GB/s", "bytes per second, of the least that the problem moves",
+    {"gb_per_s", "GB/s", "bytes per second, counting the least that the problem must move",
      [](auto& m) { return positive_metric(m.gbs); }},
     {"roofline_percent", "%",
      "the roofline's time over the candidate's; above 100 where the data fits a cache",
@@ -43,7 +43,7 @@ inline constexpr Metric<Metrics> kCandidateMetrics[] = {
        if (m.bound == BoundBy::unknown) return {};
        return 100 * m.roofline_fraction;
      }},
-    {"bound", "", "what the kernel would wait for at its roofline: `compute` or `memory`",
+    {"bound", "", "what limits the kernel at its roofline: `compute` or `memory`",
      [](auto& m) -> MetricValue {
        if (m.bound == BoundBy::unknown) return {};
        return to_string(m.bound);
@@ -72,7 +72,7 @@ inline constexpr Metric<Roofline> kRooflineMetrics[] = {
      [](auto& r) -> MetricValue { return r.flops_per_second * 1e-9; }},
     {"tensor_gflops", "GFLOP/s", "multiply-adds of 2-byte elements on tensor cores",
      [](auto& r) { return positive_metric(r.tensor_flops_per_second * 1e-9); }},
-    {"ridge_flop_per_byte", "FLOP/B", "above it computing takes longer than moving",
+    {"ridge_flop_per_byte", "FLOP/B", "above it computing takes longer than moving the data",
      [](auto& r) -> MetricValue { return r.ridge(); }},
 };
 
@@ -82,7 +82,8 @@ inline constexpr Metric<StoreStatistics> kStoreMetrics[] = {
     {"records", "entries", "tuning records on disk",
      [](auto& s) -> MetricValue { return s.records; }},
     {"bytes", "B", "the size of both", [](auto& s) -> MetricValue { return s.bytes; }},
-    {"max_bytes", "B", "what that may come to", [](auto& s) -> MetricValue { return s.max_bytes; }},
+    {"max_bytes", "B", "the largest size allowed",
+     [](auto& s) -> MetricValue { return s.max_bytes; }},
 };
 
 /// Adds what is known of `subject` to a JSON object.

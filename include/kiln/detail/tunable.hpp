@@ -1,4 +1,4 @@
-// What is tuned, as searches, records and ranks see it.
+// A kernel or function that is tuned, as searches, records and ranks see it.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kiln/definition.hpp"
+#include "kiln/detail/launch_plan.hpp"
 #include "kiln/device.hpp"
 
 namespace kiln::detail {
@@ -39,14 +40,22 @@ class Tunable {
   const std::vector<std::string>& types() const noexcept;
   const DynamicSpace& space() const noexcept;
   const std::vector<std::string>& problem_fields() const noexcept;
+  /// As KernelDefinition::configs.
+  std::vector<Values> configs(std::span<const std::int64_t> problem,
+                              const DeviceLimits& limits) const;
   /// `kernel add`, `function reduce`; for messages.
   std::string describe() const;
   /// `n=1024`.
   std::string describe_problem(std::span<const std::int64_t> problem) const;
 
   /// How a config is launched; nothing for what launches itself.
+  std::optional<LaunchPlan> plan(std::span<const std::int64_t> config,
+                                 std::span<const std::int64_t> problem,
+                                 const DeviceLimits& limits) const;
+  /// The launch alone: without the maps, which cost memory.
   std::optional<Launch> launch(std::span<const std::int64_t> config,
-                               std::span<const std::int64_t> problem) const;
+                               std::span<const std::int64_t> problem,
+                               const DeviceLimits& limits) const;
   /// Why no device with these limits could launch a config, whatever the compiler makes of it;
   /// empty: it may be.
   std::string launch_problem(std::span<const std::int64_t> config,

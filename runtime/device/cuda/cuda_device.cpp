@@ -12,6 +12,7 @@
 #include "kiln/error.hpp"
 #include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/device/cuda/digest.hpp"
+#include "runtime/device/cuda/launch.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -61,6 +62,9 @@ Target exact_target(int capability) {
   return {Target::Kind::cuda, detail::format("sm_{}{}", capability, capability >= 90 ? "a" : "")};
 }
 
+// All devices with clusters take this many blocks; more would need an opt-in.
+constexpr int kMaxClusterBlocks = 8;
+
 DeviceLimits read_limits(const Properties& p) {
   DeviceLimits l;
   l.max_threads_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
@@ -83,6 +87,9 @@ DeviceLimits read_limits(const Properties& p) {
   l.l2_bytes = p[CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE];
   l.compute_capability = 10 * p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
                          p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
+  l.cooperative = p[CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH] != 0;
+  if (p[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH] != 0) l.max_cluster_blocks = kMaxClusterBlocks;
+  l.tensor_maps = l.compute_capability >= 90;
   return l;
 }
 
@@ -112,6 +119,17 @@ DeviceInfo read_info(const CudaContext& context, int ordinal) {
       {"memory_bus_bits", std::to_string(p[CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH])},
   };
   info.software = {{"cuda_driver", version_text(p.driver_version())}};
+  return info;
+}
+
+// Launches that leave multiprocessors free are other launches: their records are kept apart.
+DeviceInfo reserved(DeviceInfo info, int multiprocessors) {
+  if (multiprocessors < 0 || multiprocessors >= info.limits.multiprocessors)
+    throw UserError(detail::format("{} multiprocessors cannot be reserved: {} has {}",
+                                   multiprocessors, info.id, info.limits.multiprocessors));
+  info.limits.reserved_multiprocessors = multiprocessors;
+  if (multiprocessors > 0)
+    info.fingerprint.push_back({"reserved_multiprocessors", std::to_string(multiprocessors)});
   return info;
 }
 
@@ -223,16 +241,15 @@ CUfunction function_of(const Module& kernel) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::shared_ptr<const DriverTable> driver, int ordinal)
+  CudaDevice(std::shared_ptr<const DriverTable> driver, int ordinal, int reserved_multiprocessors)
       : context_(std::make_shared<const CudaContext>(std::move(driver), ordinal)),
         driver_(context_->driver()),
-        info_(read_info(*context_, ordinal)),
+        info_(reserved(read_info(*context_, ordinal), reserved_multiprocessors)),
         tuning_stream_(create_stream(context_)) {}
 
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  std::shared_ptr<Module> load(const codegen::Binary& binary,
-                               unsigned max_dynamic_shared) override {
+  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) override {
     if (binary.target.kind != Target::Kind::cuda) {
       throw UserError(detail::format("a binary for {} cannot be loaded on {} ({})",
                                      binary.target.arch, info_.id, info_.target.arch));
@@ -250,7 +267,8 @@ class CudaDevice final : public Device {
     usage.stack = attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
     usage.static_shared = attribute(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
     usage.max_threads = attribute(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    allow_shared(binary, function, usage.static_shared, max_dynamic_shared);
+    check_shared(binary, usage.static_shared, launch.shared_bytes);
+    prepare_function(driver_, function, usage.static_shared, launch, info_.limits);
     return std::make_shared<CudaKernel>(std::move(module), function, usage,
                                         codegen::read_cubin_variables(binary.code));
   }
@@ -274,11 +292,18 @@ class CudaDevice final : public Device {
   void launch(const Module& kernel, const Launch& g, Stream stream, void** args) const override {
     if (g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0) return;
     const CurrentContext current(*context_);
+    if (has_attributes(g))
+      return launch_with_attributes(driver_, function_of(kernel), g, native(stream), args);
     driver_.check(
         driver_.LaunchKernel(function_of(kernel), g.grid.x, g.grid.y, g.grid.z, g.block.x,
                              g.block.y, g.block.z, g.shared_bytes, native(stream), args, nullptr),
         "cuLaunchKernel");
   }
+
+  EncodedMap encode(const TensorMap& map, void* address) const override {
+    return encode_map(driver_, map, address);
+  }
+  void move(EncodedMap& map, void* address) const override { move_map(driver_, map, address); }
 
   int occupancy(const Module& kernel, int threads, unsigned shared_bytes) const override {
     const CurrentContext current(*context_);
@@ -405,21 +430,12 @@ class CudaDevice final : public Device {
     driver_.check(driver_.StreamSynchronize(stream), "cuStreamSynchronize");
   }
 
-  // Static and dynamic shared memory share one limit; above the default it must be asked for.
-  void allow_shared(const codegen::Binary& binary, CUfunction function, int fixed,
-                    unsigned dynamic) const {
+  void check_shared(const codegen::Binary& binary, int fixed, unsigned dynamic) const {
     const std::int64_t total = std::int64_t{fixed} + dynamic;
-    if (total > info_.limits.shared_per_block_optin) {
+    if (total > info_.limits.shared_per_block_optin)
       throw UserError(detail::format(
           "{} needs {} bytes of shared memory per block ({} static, {} dynamic); {} has {}",
           binary.symbol, total, fixed, dynamic, info_.name, info_.limits.shared_per_block_optin));
-    }
-    if (total > info_.limits.shared_per_block) {
-      driver_.check(
-          driver_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                   static_cast<int>(dynamic)),
-          "cuFuncSetAttribute");
-    }
   }
 
   std::shared_ptr<const CudaContext> context_;
@@ -452,8 +468,9 @@ CudaProbe probe_cuda() {
   return probe;
 }
 
-std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal) {
-  return std::make_shared<CudaDevice>(std::move(driver), ordinal);
+std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal,
+                                         int reserved_multiprocessors) {
+  return std::make_shared<CudaDevice>(std::move(driver), ordinal, reserved_multiprocessors);
 }
 
 }  // namespace kiln::runtime

@@ -23,6 +23,7 @@ CudaProbe probe_cuda();
 
 /// The device `cuda:ordinal` of this driver (or of the table that a test supplies).
 /// @throws EnvironmentError when the driver refuses.
-std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal);
+std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal,
+                                         int reserved_multiprocessors = 0);
 
 }  // namespace kiln::runtime

@@ -83,6 +83,10 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.required("cuMemcpyDtoDAsync", t.MemcpyDtoDAsync);
   loader.required("cuMemsetD8Async", t.MemsetD8Async);
   loader.required("cuLaunchKernel", t.LaunchKernel);
+  loader.optional("cuLaunchKernelEx", kInterface, t.LaunchKernelEx);
+  loader.optional("cuTensorMapEncodeTiled", kInterface, t.TensorMapEncodeTiled);
+  loader.optional("cuTensorMapReplaceAddress", kInterface, t.TensorMapReplaceAddress);
+  loader.optional("cuOccupancyMaxActiveClusters", kInterface, t.OccupancyMaxActiveClusters);
   loader.optional("cuMemGetInfo", kInterface, t.MemGetInfo);
   loader.optional("cuFuncLoad", kFuncLoadInterface, t.FuncLoad);
   loader.optional("cuStreamBeginCapture", kInterface, t.StreamBeginCapture);

@@ -43,6 +43,10 @@ struct DriverTable {
   decltype(&::cuModuleGetGlobal) ModuleGetGlobal = nullptr;
   decltype(&::cuFuncGetAttribute) FuncGetAttribute = nullptr;
   decltype(&::cuFuncSetAttribute) FuncSetAttribute = nullptr;
+  decltype(&::cuLaunchKernelEx) LaunchKernelEx = nullptr;                          ///< may be null
+  decltype(&::cuTensorMapEncodeTiled) TensorMapEncodeTiled = nullptr;              ///< may be null
+  decltype(&::cuTensorMapReplaceAddress) TensorMapReplaceAddress = nullptr;        ///< may be null
+  decltype(&::cuOccupancyMaxActiveClusters) OccupancyMaxActiveClusters = nullptr;  ///< may be null
   decltype(&::cuOccupancyMaxActiveBlocksPerMultiprocessor)
       OccupancyMaxActiveBlocksPerMultiprocessor = nullptr;
   decltype(&::cuMemAlloc) MemAlloc = nullptr;

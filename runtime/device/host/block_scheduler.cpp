@@ -1,7 +1,6 @@
 #include "runtime/device/host/block_scheduler.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -13,27 +12,26 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/guarded_memory.hpp"
-#include "runtime/device/host/available_memory.hpp"
+#include "runtime/device/host/cluster_scheduler.hpp"
+#include "runtime/device/host/warp_lanes.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
 namespace {
 
 using codegen::HostFrame;
 using codegen::HostKernel;
-using codegen::HostRegion;
 using codegen::kExited;
 using codegen::kMixedExit;
 using codegen::SuspendKind;
 
-constexpr std::uint32_t kWarp = 32;
-
-bool is_warp(SuspendKind kind) { return kind >= SuspendKind::warp_barrier; }
+constexpr std::uint32_t kWarp = WarpLanes::kWarp;
 
 // One block from its first statement to its end.
-class BlockRun {
+class BlockRun : private WarpLanes {
  public:
   BlockRun(const HostKernel& kernel, HostFrame& frame, std::uint32_t threads)
-      : kernel_(kernel), frame_(frame), threads_(threads) {}
+      : WarpLanes(kernel, frame), threads_(threads) {}
 
   /// False: threads are waiting, and nothing can release them.
   bool run() {
@@ -45,8 +43,6 @@ class BlockRun {
   std::string describe_stall() const;
 
  private:
-  const HostRegion& region(std::uint32_t id) const { return kernel_.regions[id]; }
-
   // --- kernels with block barriers only
 
   // Runs all threads together as long as they stay together. Returns kExited, or kMixedExit.
@@ -61,13 +57,6 @@ class BlockRun {
     }
   }
 
-  std::uint32_t common_state(std::uint32_t begin, std::uint32_t end) const {
-    const std::uint32_t first = frame_.next[begin];
-    std::uint32_t differs = 0;
-    for (std::uint32_t t = begin; t < end; ++t) differs |= frame_.next[t] ^ first;
-    return differs ? kMixedExit : first;
-  }
-
   bool run_diverged() {
     states_known_ = true;
     for (;;) {
@@ -75,24 +64,6 @@ class BlockRun {
       if (!resolve_block(waiting)) return false;
       if (!waiting) return true;
       run_range(0, threads_);
-    }
-  }
-
-  // Runs maximal runs of threads that are at the same place.
-  void run_range(std::uint32_t begin, std::uint32_t end) {
-    for (std::uint32_t t = begin; t < end;) {
-      const std::uint32_t id = frame_.next[t];
-      std::uint32_t stop = t + 1;
-      while (stop < end && frame_.next[stop] == id) ++stop;
-      if (id != kExited) run_region(id, t, stop);
-      t = stop;
-    }
-  }
-
-  void run_region(std::uint32_t id, std::uint32_t begin, std::uint32_t end) {
-    region(id).run(&frame_, begin, end);
-    if (region(id).exit != kMixedExit) {
-      std::fill(frame_.next + begin, frame_.next + end, region(id).exit);
     }
   }
 
@@ -173,18 +144,6 @@ class BlockRun {
     }
   }
 
-  static std::uint32_t all_lanes(std::uint32_t begin, std::uint32_t end) {
-    return end - begin == kWarp ? ~0u : (1u << (end - begin)) - 1;
-  }
-
-  bool masks_cover(std::uint32_t begin, std::uint32_t end) const {
-    const std::uint32_t all = all_lanes(begin, end);
-    for (std::uint32_t t = begin; t < end; ++t) {
-      if (frame_.mask[t] != frame_.mask[begin]) return false;
-    }
-    return (frame_.mask[begin] & all) == all;
-  }
-
   bool settled(std::uint32_t begin, std::uint32_t end) const {
     for (std::uint32_t t = begin; t < end; ++t) {
       const std::uint32_t id = frame_.next[t];
@@ -193,134 +152,9 @@ class BlockRun {
     return true;
   }
 
-  // Resolves every group of lanes that is complete; returns the lanes released.
-  std::uint32_t resolve_groups(std::uint32_t begin, std::uint32_t end) {
-    std::uint32_t alive = 0, waiting = 0;
-    for (std::uint32_t t = begin; t < end; ++t) {
-      const std::uint32_t id = frame_.next[t];
-      if (id == kExited) continue;
-      alive |= 1u << (t - begin);
-      if (!is_warp(region(id).kind)) continue;
-      waiting |= 1u << (t - begin);
-      if (region(id).full_mask) frame_.mask[t] = ~0u;
-    }
-    std::uint32_t released = 0, active = 0;
-    for (std::uint32_t rest = waiting; rest;) {
-      const std::uint32_t lane = static_cast<std::uint32_t>(std::countr_zero(rest));
-      const std::uint32_t mask = frame_.mask[begin + lane];
-      const SuspendKind kind = region(frame_.next[begin + lane]).kind;
-      rest &= rest - 1;
-      if (kind == SuspendKind::warp_active) {
-        active |= 1u << lane;
-        continue;
-      }
-      const std::uint32_t group = mask & alive;
-      if (!(group >> lane & 1) || (group & ~waiting)) continue;
-      bool together = true;
-      for (std::uint32_t others = group; others; others &= others - 1) {
-        const std::uint32_t t = begin + static_cast<std::uint32_t>(std::countr_zero(others));
-        together = together && frame_.mask[t] == mask && region(frame_.next[t]).kind == kind;
-      }
-      if (!together) continue;
-      resolve(kind, begin, group);
-      released |= group;
-      rest &= ~group;
-    }
-    if (released) return released;
-    // __activemask does not wait for other lanes, so it is resolved when nothing else can be: for
-    // the lanes at one place.
-    for (std::uint32_t rest = active; rest;) {
-      const std::uint32_t id =
-          frame_.next[begin + static_cast<std::uint32_t>(std::countr_zero(rest))];
-      std::uint32_t group = 0;
-      for (std::uint32_t others = rest; others; others &= others - 1) {
-        const std::uint32_t lane = static_cast<std::uint32_t>(std::countr_zero(others));
-        if (frame_.next[begin + lane] == id) group |= 1u << lane;
-      }
-      resolve(SuspendKind::warp_active, begin, group);
-      released |= group;
-      rest &= ~group;
-    }
-    return released;
-  }
-
-  void resolve(SuspendKind kind, std::uint32_t begin, std::uint32_t group) {
-    const auto for_lanes = [&](auto action) {
-      for (std::uint32_t rest = group; rest; rest &= rest - 1) {
-        action(static_cast<std::uint32_t>(std::countr_zero(rest)));
-      }
-    };
-    switch (kind) {
-      case SuspendKind::warp_exchange32:
-        if (group == ~0u) {
-          std::memcpy(frame_.receive32 + begin, frame_.send32 + begin,
-                      kWarp * sizeof(std::uint32_t));
-        } else {
-          for_lanes(
-              [&](auto lane) { frame_.receive32[begin + lane] = frame_.send32[begin + lane]; });
-        }
-        break;
-      case SuspendKind::warp_exchange64:
-        for_lanes([&](auto lane) { frame_.receive64[begin + lane] = frame_.send64[begin + lane]; });
-        break;
-      case SuspendKind::warp_ballot: {
-        std::uint32_t ballot = 0;
-        for_lanes(
-            [&](auto lane) { ballot |= (frame_.send32[begin + lane] != 0 ? 1u : 0u) << lane; });
-        for_lanes([&](auto lane) { frame_.receive32[begin + lane] = ballot; });
-        break;
-      }
-      case SuspendKind::warp_active:
-        for_lanes([&](auto lane) { frame_.receive32[begin + lane] = group; });
-        break;
-      default:
-        break;
-    }
-  }
-
-  void run_lanes(std::uint32_t begin, std::uint32_t lanes) {
-    // States are read before any lane runs on: a run may not swallow a lane that is not released.
-    std::uint32_t at[kWarp];
-    for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
-      const auto lane = static_cast<std::uint32_t>(std::countr_zero(rest));
-      at[lane] = frame_.next[begin + lane];
-    }
-    for (std::uint32_t lane = 0; lane < kWarp;) {
-      if (!(lanes >> lane & 1)) {
-        ++lane;
-        continue;
-      }
-      std::uint32_t stop = lane + 1;
-      while (stop < kWarp && (lanes >> stop & 1) && at[stop] == at[lane]) ++stop;
-      run_region(at[lane], begin + lane, begin + stop);
-      lane = stop;
-    }
-  }
-
-  const HostKernel& kernel_;
-  HostFrame& frame_;
   std::uint32_t threads_;
   bool states_known_ = false;  ///< `next` is valid for every thread
 };
-
-const char* name_of(SuspendKind kind) {
-  switch (kind) {
-    case SuspendKind::block_barrier:
-      return "__syncthreads";
-    case SuspendKind::block_count:
-      return "__syncthreads_count/and/or";
-    case SuspendKind::warp_barrier:
-      return "__syncwarp";
-    case SuspendKind::warp_exchange32:
-    case SuspendKind::warp_exchange64:
-      return "a shuffle";
-    case SuspendKind::warp_ballot:
-      return "a ballot";
-    case SuspendKind::warp_active:
-      return "__activemask";
-  }
-  return "?";
-}
 
 std::string BlockRun::describe_stall() const {
   std::map<std::uint32_t, std::uint32_t> waiting;
@@ -350,14 +184,22 @@ constexpr std::size_t kGuardBefore = 4096, kGuardAfter = kMostGuardBytes;
 /// Memory of a block that is a good part of a core's cache lies in huge pages: which small pages a
 /// process happens to get decides which of its lines displace each other, and made the same kernel
 /// 5 % slower in one process than in another.
+constexpr std::size_t kHugePage = 2 << 20;
 std::size_t alignment_for(std::size_t bytes) {
-  constexpr std::size_t kMuch = 32 << 10, kHugePage = 2 << 20;
-  return bytes >= kMuch ? kHugePage : codegen::kSharedAlignment;
+  constexpr std::size_t kMuch = 32 << 10;
+  return bytes >= kMuch ? kHugePage : codegen::kArenaAlignment;
 }
 
 }  // namespace
 
 void BlockScratch::prepare(const BlockLaunch& launch) {
+  prepare_block(launch);
+  const std::uint64_t others = launch.blocks_together() - 1;
+  if (peers_.size() < others) peers_.resize(others);
+  for (std::uint64_t i = 0; i < others; ++i) peers_[i].prepare_block(launch);
+}
+
+void BlockScratch::prepare_block(const BlockLaunch& launch) {
   const HostKernel& kernel = *launch.kernel;
   const std::size_t granularity = codegen::kThreadGranularity;
   const std::size_t threads = (launch.block.count() + granularity - 1) / granularity * granularity;
@@ -365,7 +207,7 @@ void BlockScratch::prepare(const BlockLaunch& launch) {
     return (bytes + codegen::kSharedAlignment - 1) / codegen::kSharedAlignment *
            codegen::kSharedAlignment;
   };
-  const std::size_t shared_bytes = std::size_t{kernel.static_shared} + launch.dynamic_shared;
+  const std::size_t shared_bytes = launch.shared_bytes();
   const std::size_t before = launch.guarded ? kGuardBefore : 0;
   const std::size_t shared = aligned(shared_bytes + (launch.guarded ? kGuardAfter : 0));
   const std::size_t slots = aligned(kernel.slot_bytes * threads);
@@ -388,7 +230,7 @@ void BlockScratch::prepare(const BlockLaunch& launch) {
     if (!memory_)
       throw EnvironmentError(detail::format(
           "{}: {} bytes of memory for a block cannot be allocated", kernel.name, rounded));
-    if (alignment > codegen::kSharedAlignment) ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);
+    if (alignment == kHugePage) ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);
     capacity_ = rounded;
     guards_filled_ = false;
   }
@@ -419,9 +261,18 @@ void BlockScratch::prepare(const BlockLaunch& launch) {
   const Extent &block = launch.block, &grid = launch.grid;
   frame_.block_dim[0] = block.x, frame_.block_dim[1] = block.y, frame_.block_dim[2] = block.z;
   frame_.grid_dim[0] = grid.x, frame_.grid_dim[1] = grid.y, frame_.grid_dim[2] = grid.z;
+  const Extent& cluster = launch.cluster;
+  frame_.cluster_dim[0] = cluster.x, frame_.cluster_dim[1] = cluster.y,
+  frame_.cluster_dim[2] = cluster.z;
 }
 
 std::string BlockScratch::breach(const BlockLaunch& launch) const {
+  for (std::uint64_t i = 0; i + 1 < launch.blocks_together() && i < peers_.size(); ++i)
+    if (std::string words = peers_[i].breach_here(launch); !words.empty()) return words;
+  return breach_here(launch);
+}
+
+std::string BlockScratch::breach_here(const BlockLaunch& launch) const {
   const std::size_t fixed = launch.kernel->static_shared, dynamic = launch.dynamic_shared;
   const std::byte* const pattern = guard_pattern(GuardPattern::bytes).data();
   const std::byte *const before = frame_.shared - kGuardBefore, *const after =
@@ -444,6 +295,7 @@ std::string BlockScratch::breach(const BlockLaunch& launch) const {
 
 std::string run_blocks(const BlockLaunch& launch, std::uint64_t first, std::uint64_t last,
                        BlockScratch& scratch, const std::atomic<bool>& stop) {
+  if (launch.kernel->uses_cluster) return run_clusters(launch, first, last, scratch, stop);
   HostFrame& frame = scratch.frame();
   const HostKernel& kernel = *launch.kernel;
   const auto threads = static_cast<std::uint32_t>(launch.block.count());

@@ -11,16 +11,17 @@
 #include <unistd.h>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/host_tensor_map.hpp"
 #include "kiln/error.hpp"
-#include "runtime/device/host/available_memory.hpp"
 #include "runtime/device/host/host_module.hpp"
 #include "runtime/device/host_memory_device.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
 
 namespace {
 
-/// As wide as any vector access and any slot array needs, and what cudaMalloc guarantees.
+/// As wide as any vector access and any slot array needs. cudaMalloc guarantees the same.
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -30,6 +31,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t alignment_of(std::size_t bytes) {
   return bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
 }
+
+Extent extent(const Dim3& d) { return {d.x, d.y, d.z}; }
 
 std::string cpu_model() {
   std::ifstream in("/proc/cpuinfo");
@@ -52,26 +55,78 @@ class LoadedHostKernel final : public Module {
   codegen::ResourceUsage resources_;
 };
 
+detail::HostElement element_of(const TensorMap& map) {
+  switch (map.type) {
+    case DataType::f16:
+      return detail::HostElement::f16;
+    case DataType::bf16:
+      return detail::HostElement::bf16;
+    case DataType::f32:
+      return detail::HostElement::f32;
+    case DataType::f64:
+      return detail::HostElement::f64;
+    case DataType::i32:
+      return detail::HostElement::s32;
+    case DataType::u32:
+      return detail::HostElement::u32;
+    case DataType::i64:
+      return detail::HostElement::s64;
+    case DataType::u64:
+      return detail::HostElement::u64;
+    default:
+      return map.element_bytes() == 1 ? detail::HostElement::u8 : detail::HostElement::u16;
+  }
+}
+
+EncodedMap encode_host_map(const TensorMap& map, const void* address) {
+  if (const std::string why = map.problem(); !why.empty())
+    throw EnvironmentError("a tensor map of the host device with " + why);
+  detail::HostTensorMap host;
+  host.element = element_of(map);
+  host.rank = static_cast<std::uint8_t>(map.rank);
+  host.swizzle = map.swizzle == Swizzle::none
+                     ? std::uint8_t{0}
+                     : static_cast<std::uint8_t>(16 << static_cast<int>(map.swizzle));
+  host.address = reinterpret_cast<std::uint64_t>(address);
+  for (int d = 0; d < map.rank; ++d) {
+    host.size[d] = map.size[d];
+    host.box[d] = static_cast<std::uint16_t>(map.box[d]);
+    if (d > 0) host.stride[d - 1] = map.stride[d];
+  }
+  EncodedMap encoded;
+  static_assert(sizeof host == sizeof encoded.bytes);
+  std::memcpy(encoded.bytes.data(), &host, sizeof host);
+  return encoded;
+}
+
 class HostDevice final : public HostMemoryDevice {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  std::shared_ptr<Module> load(const codegen::Binary& binary,
-                               unsigned max_dynamic_shared) override {
-    if (max_dynamic_shared > static_cast<unsigned>(info_.limits.shared_per_block_optin))
-      throw UserError(detail::format("{} bytes of dynamic shared memory, the host device has {}",
-                                     max_dynamic_shared, info_.limits.shared_per_block_optin));
+  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) override {
+    if (launch.shared_bytes > static_cast<unsigned>(info_.limits.shared_per_block_optin))
+      throw UserError(detail::format(
+          "the kernel needs {} bytes of dynamic shared memory, but the host device has {}",
+          launch.shared_bytes, info_.limits.shared_per_block_optin));
     return std::make_shared<LoadedHostKernel>(binary, workers_);
   }
 
   void launch(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch(
-        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+        extent(g.grid), extent(g.block), g.shared_bytes, args, extent(g.cluster));
   }
 
   void launch_checked(const Module& kernel, const Launch& g, Stream, void** args) const override {
     static_cast<const LoadedHostKernel&>(kernel).module.launch_checked(
-        {g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z}, g.shared_bytes, args);
+        extent(g.grid), extent(g.block), g.shared_bytes, args, extent(g.cluster));
+  }
+
+  EncodedMap encode(const TensorMap& map, void* address) const override {
+    return encode_host_map(map, address);
+  }
+  void move(EncodedMap& map, void* address) const override {
+    const auto value = reinterpret_cast<std::uint64_t>(address);
+    std::memcpy(map.bytes.data() + offsetof(detail::HostTensorMap, address), &value, sizeof value);
   }
 
   std::vector<ModuleVariable> variables(const Module& kernel) const override {
@@ -127,6 +182,8 @@ DeviceInfo host_info() {
   info.limits.shared_per_multiprocessor = kHostMaxShared;
   info.limits.max_threads_per_multiprocessor = kHostMaxThreads;
   info.limits.max_blocks_per_multiprocessor = 1;
+  info.limits.max_cluster_blocks = codegen::kMostClusterBlocks;
+  info.limits.tensor_maps = true;
   info.limits.l2_bytes =
       std::max<std::int64_t>({0, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)});
   info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);

@@ -111,6 +111,25 @@ void check_limits(const codegen::HostKernel& kernel, const Extent& grid, const E
   }
 }
 
+/// The launch's cluster, or where it says none, the kernel's.
+Extent cluster_of(const codegen::HostKernel& kernel, const Extent& asked, const Extent& grid) {
+  const Extent own{kernel.cluster[0], kernel.cluster[1], kernel.cluster[2]};
+  const auto words = [](const Extent& e) { return detail::format("{} x {} x {}", e.x, e.y, e.z); };
+  if (own.count() != 0 && asked.count() != 1 && words(own) != words(asked))
+    throw UserError(
+        detail::format("{}: launched in clusters of {}, but its __cluster_dims__ are {}",
+                       kernel.name, words(asked), words(own)));
+  const Extent cluster = own.count() != 0 ? own : asked;
+  if (cluster.count() == 0 || cluster.count() > codegen::kMostClusterBlocks)
+    throw UserError(
+        detail::format("{}: clusters of {} blocks; at least 1 and at most {} are allowed",
+                       kernel.name, words(cluster), codegen::kMostClusterBlocks));
+  if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
+    throw UserError(detail::format("{}: a grid of {} blocks cannot be divided into clusters of {}",
+                                   kernel.name, words(grid), words(cluster)));
+  return cluster;
+}
+
 // Enough blocks per task that a task outweighs its scheduling.
 std::size_t grain(std::uint64_t blocks, std::uint64_t threads) {
   const std::uint64_t by_work = 2048 / threads + 1;
@@ -119,11 +138,12 @@ std::size_t grain(std::uint64_t blocks, std::uint64_t threads) {
 
 /// Runs all blocks; empty, or what went wrong in one.
 std::string run_grid(const BlockLaunch& launch, HostWorkers& workers) {
-  const std::uint64_t blocks = launch.grid.count();
+  const std::uint64_t together = launch.blocks_together();
+  const std::uint64_t blocks = launch.grid.count() / together;
   std::atomic<bool> failed{false};
   std::string problem;
   tbb::parallel_for(
-      tbb::blocked_range<std::uint64_t>(0, blocks, grain(blocks, launch.block.count())),
+      tbb::blocked_range<std::uint64_t>(0, blocks, grain(blocks, launch.block.count() * together)),
       [&](const tbb::blocked_range<std::uint64_t>& range) {
         BlockScratch& scratch = workers.scratch();
         scratch.prepare(launch);
@@ -181,10 +201,15 @@ HostModule HostModule::load(const codegen::Binary& binary, std::shared_ptr<HostW
 }
 
 void HostModule::launch(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
-                        void* const* arguments) const {
+                        void* const* arguments, const Extent& cluster) const {
   check_limits(*kernel_, grid, block, dynamic_shared);
-  const BlockLaunch launch{kernel_, grid, block, static_cast<std::uint32_t>(dynamic_shared),
-                           arguments};
+  const BlockLaunch launch{kernel_,
+                           grid,
+                           block,
+                           static_cast<std::uint32_t>(dynamic_shared),
+                           arguments,
+                           false,
+                           cluster_of(*kernel_, cluster, grid)};
   if (grid.count() == 1) {
     BlockScratch& scratch = workers_->scratch();
     scratch.prepare(launch);
@@ -198,11 +223,16 @@ void HostModule::launch(const Extent& grid, const Extent& block, std::size_t dyn
 }
 
 void HostModule::launch_checked(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
-                                void* const* arguments) const {
+                                void* const* arguments, const Extent& cluster) const {
   check_limits(*kernel_, grid, block, dynamic_shared);
-  const BlockLaunch launch{kernel_,   grid, block, static_cast<std::uint32_t>(dynamic_shared),
-                           arguments, true};
-  // Not the memory of other launches: what they find there must not depend on what was checked.
+  const BlockLaunch launch{kernel_,
+                           grid,
+                           block,
+                           static_cast<std::uint32_t>(dynamic_shared),
+                           arguments,
+                           true,
+                           cluster_of(*kernel_, cluster, grid)};
+  // The check gets memory of its own: what other launches find in theirs must not depend on it.
   TbbWorkers workers;
   const std::string problem = run_grid(launch, workers);
   for (const BlockScratch& scratch : workers)

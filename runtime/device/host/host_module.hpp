@@ -45,14 +45,15 @@ class HostModule {
   /// Runs all blocks and returns when they are done. `arguments[i]` is the address of parameter i.
   /// Safe to call from several threads. Allocates nothing once every CPU thread has run a block of
   /// this size; takes no lock; a grid of one block runs on the calling thread.
-  /// @throws UserError for a launch that exceeds a limit, a divergent barrier, a failed assert or a
-  /// trap; blocks that have started are finished first.
+  /// `cluster` is that of the kernel's __cluster_dims__ where it has them and none is given.
+  /// @throws UserError for a launch that exceeds a limit, a divergent barrier, waits that never end,
+  /// a failed assert or a trap; blocks that have started are finished first.
   void launch(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
-              void* const* arguments) const;
+              void* const* arguments, const Extent& cluster = {}) const;
   /// launch() with guard zones around the shared memory of blocks; slower, in memory of its own.
   /// @throws WrongResult when a block wrote into one: the byte, and on which side
   void launch_checked(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
-                      void* const* arguments) const;
+                      void* const* arguments, const Extent& cluster = {}) const;
 
  private:
   HostModule(void* handle, const codegen::HostKernel* kernel, std::shared_ptr<HostWorkers> workers);

@@ -8,8 +8,8 @@ namespace kiln::runtime {
 
 namespace {
 
-/// Combinations in a row without an allowed one: after so many the rest is listed; after so many
-/// more, some seconds' worth, a rest that cannot be listed is taken to be empty.
+/// Combinations in a row without an allowed one. After the first number the rest is listed; after
+/// the second (some seconds' worth) a rest that cannot be listed is taken to be empty.
 constexpr std::size_t kList = std::size_t{1} << 20, kGiveUp = std::size_t{1} << 26;
 
 class Exhaustive final : public Strategy {

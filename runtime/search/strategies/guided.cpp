@@ -151,7 +151,7 @@ Search Guided::climb(Member& at) {
     if (around.empty()) around = space_.neighbours(at.point, Neighbourhood::hamming);
     if (around.empty()) around = space_.pairs(at.point, kWidened, random_);
     random_.shuffle(around);
-    // As many at once as can be tried at once, then on from the first that is better.
+    // Tries `batch_` points at a time, and moves on from the first batch that holds a better one.
     for (std::size_t i = 0; i < around.size() && !better; i += batch_) {
       const auto first = around.begin() + static_cast<std::ptrdiff_t>(i);
       const auto last = first + static_cast<std::ptrdiff_t>(std::min(batch_, around.size() - i));

@@ -36,10 +36,10 @@ constexpr std::size_t kSettled = 25;       ///< times, from which on each fit ha
 constexpr std::size_t kMostRows = 320;     ///< times that the model keeps in mind
 constexpr std::size_t kMostPending = 64;   ///< proposals without result that it heeds
 constexpr double kLeastChance = 0.01;      ///< that a config works
-// Without a budget it ends when for kPatience proposals in a row it expects to gain less than
-// kHardly, and has not gained kGain within the last kWindow results. It ends anyway when it has
-// seen one in kShare of the configs, but no fewer than kLeastEnd and no more than kMostEnd: where
-// the clock is noisy, every lucky sample promises more.
+// Without a budget the search ends when for kPatience proposals in a row it expects to gain less
+// than kHardly, and has not gained kGain within the last kWindow results. It always ends when it
+// has seen one in kShare of the configs, but no fewer than kLeastEnd and no more than kMostEnd:
+// with a noisy clock, every lucky sample promises more.
 constexpr double kHardly = 0.001;
 constexpr double kGain = 0.01;
 constexpr std::size_t kPatience = 10;
@@ -166,7 +166,7 @@ class Model final : public Strategy {
     const auto works = static_cast<std::size_t>(
         std::count_if(results_.begin(), results_.end(), [](const Result& r) { return r.works(); }));
     if (history_.points().size() < design_) return spread();
-    // Where hardly anything works, corners are no better than any other place.
+    // If hardly any config works, corners are no better than any other place.
     if (works < kFewest) return history_.unseen(random_);
     if (const std::optional<Point> best = most_promising()) return best;
     return history_.unseen(random_);
@@ -181,8 +181,8 @@ class Model final : public Strategy {
            (idle_ >= kPatience && results_.size() >= last_gain_ + kWindow);
   }
 
-  /// Of some random points the one farthest from all seen. Every other one of the design comes
-  /// from those that the cost model thinks well of.
+  /// Chooses among some random points the one farthest from all seen points. Every second point of
+  /// the design comes from the points that the cost model expects to be fast.
   std::optional<Point> spread() {
     std::vector<Point> points;
     for (std::size_t i = 0; i < kDesignDraws; ++i) {

@@ -17,7 +17,8 @@ constexpr double kLeastPivot = 1e-9;
 constexpr float kLeastVariance = 1e-7F;
 constexpr double kFitGrowth = 1.25;     ///< sites at the next fit
 constexpr std::size_t kFitSites = 100;  ///< that a fit looks at
-/// What a value that is not a power of two is worth in a design, in full ranges of a parameter.
+/// How far apart a power of two and any other value count in a design, in full ranges of a
+/// parameter.
 constexpr double kOddDistance = 0.5;
 
 bool power_of_two(std::int64_t value) { return value <= 0 || (value & (value - 1)) == 0; }

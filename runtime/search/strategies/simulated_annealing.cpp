@@ -10,7 +10,7 @@ namespace kiln::runtime {
 
 namespace {
 
-/// Evaluations of one cooling when nobody has said how many there will be.
+/// Evaluations of one cooling if the number of evaluations is not known.
 constexpr double kUsualBudget = 200;
 
 class SimulatedAnnealing final : public Guided {
@@ -43,7 +43,7 @@ class SimulatedAnnealing final : public Guided {
     }
   }
 
-  /// Worse is meant relative to the present time, so that no scale of times must be known.
+  /// A slowdown is relative to the present time, so that no scale of times must be known.
   bool accepts(double now, double next, double progress) {
     if (next <= now) return true;
     const double temperature = hot_ * std::pow(cold_ / hot_, progress);

@@ -208,8 +208,9 @@ class MpiCommunicator : public Communicator {
     if (count > INT_MAX)
       return broken_ = RankFailure{RankFailure::Kind::system, {rank_}, "too large for one call"};
     if (Clock::now() >= deadline)  // this process was stopped: the others have given up on it
-      return broken_ = RankFailure{
-                 RankFailure::Kind::timeout, {rank_}, std::string("it came too late to ") + name};
+      return broken_ = RankFailure{RankFailure::Kind::timeout,
+                                   {rank_},
+                                   std::string("it arrived too late for ") + name};
     MPI_Request request = MPI_REQUEST_NULL;
     const int code = start(&request);
     if (code == MPI_SUCCESS && !wait(name, request, deadline)) {
@@ -334,12 +335,12 @@ __attribute__((visibility("default"))) kiln::Communicator* kiln_mpi_open(
   kiln::Process& process = kiln::Process::get();
   error = process.start();
   if (!error.empty()) return nullptr;
-  // The handles outlive a copy that is not waited for any more.
+  // A copy that is no longer waited for may still complete, so the handles are not freed.
   auto* copies = new MPI_Comm[2]{MPI_COMM_NULL, MPI_COMM_NULL};
   for (int i = 0; i < 2; ++i)
     if (!kiln::copy_world(copies[i], deadline)) {
       process.fail();
-      error = "not every rank came in time to copy MPI_COMM_WORLD";
+      error = "not every rank arrived in time to copy MPI_COMM_WORLD";
       return nullptr;
     }
   auto* communicator = new kiln::MpiCommunicator(copies[0], copies[1]);

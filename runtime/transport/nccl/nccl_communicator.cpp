@@ -29,7 +29,7 @@ class NcclCommunicator : public Communicator {
     const WorkingContext working(context());
     if (nccl.CommUserRank(handle_->comm(), &rank_) != ncclSuccess ||
         nccl.CommCount(handle_->comm(), &size_) != ncclSuccess)
-      throw EnvironmentError("NCCL: the communicator does not say its rank and size");
+      throw EnvironmentError("NCCL: the communicator does not tell its rank and size");
     if (!stream_) {
       own_stream_ = create_stream(handle_->context());
       stream_ = own_stream_.get();
@@ -53,7 +53,8 @@ class NcclCommunicator : public Communicator {
   Failure gather(std::span<const std::byte> mine, std::span<std::byte> all,
                  Deadline deadline) override {
     if (all.size() != mine.size() * static_cast<std::size_t>(size_))
-      return RankFailure{RankFailure::Kind::mismatch, {rank_}, "gather into a place of wrong size"};
+      return RankFailure{
+          RankFailure::Kind::mismatch, {rank_}, "gather into a buffer of the wrong size"};
     return call("ncclAllGather", mine, all, deadline, [&](void* in, void* out) {
       return nccl().AllGather(in, out, mine.size(), ncclInt8, handle_->comm(), stream_);
     });
@@ -102,7 +103,8 @@ class NcclCommunicator : public Communicator {
           nccl().CommSplit(handle_->comm(), group, rank_, child->slot(), &config);
       auto failure = handle_->wait(begun, "ncclCommSplit", deadline, &aborted_);
       if (!failure && !child->comm())
-        failure = RankFailure{RankFailure::Kind::system, {rank_}, "ncclCommSplit made nothing"};
+        failure = RankFailure{
+            RankFailure::Kind::system, {rank_}, "ncclCommSplit returned no communicator"};
       if (!failure) failure = child->wait(ncclSuccess, "ncclCommSplit", deadline, &aborted_);
       if (failure) return failure;
       part = std::make_unique<NcclCommunicator>(child, nullptr, true);
@@ -126,8 +128,8 @@ class NcclCommunicator : public Communicator {
     if (aborted_ && !broken_) broken_ = RankFailure{RankFailure::Kind::aborted, {rank_}, "aborted"};
     if (broken_) return broken_;
     if (Clock::now() >= deadline)
-      return broken_ =
-                 RankFailure{RankFailure::Kind::timeout, {rank_}, format("too late for {}", name)};
+      return broken_ = RankFailure{
+                 RankFailure::Kind::timeout, {rank_}, format("it arrived too late for {}", name)};
     try {
       const WorkingContext working(context());
       broken_ = work();

@@ -49,7 +49,8 @@ std::shared_ptr<const CudaContext> context_on(const NcclTable& table, std::optio
   if (!device) device = current_device(*table.driver);
   if (!device)
     throw UserError(
-        "NCCL: no CUDA context is current and no device was named: set one, or name it");
+        "NCCL: no CUDA context is current and no device was named: set a context, or name the "
+        "device");
   int count = 0;
   table.driver->check(table.driver->DeviceGetCount(&count), "cuDeviceGetCount");
   if (*device < 0 || *device >= count)
@@ -64,7 +65,7 @@ void all_ready(Communicator& bootstrap, const std::string& why, Deadline deadlin
   why.copy(mine.data(), kMost - 1);
   if (auto failure = bootstrap.gather(std::as_bytes(std::span(mine)),
                                       std::as_writable_bytes(std::span(all)), deadline))
-    throw EnvironmentError("NCCL: the ranks did not come together: " + failure->describe());
+    throw EnvironmentError("NCCL: the ranks did not meet: " + failure->describe());
   for (int r = 0; r < bootstrap.size(); ++r) {
     const char* text = all.data() + kMost * static_cast<std::size_t>(r);
     if (*text) throw EnvironmentError(format("NCCL cannot be used on rank {}: {}", r, text));
@@ -81,7 +82,7 @@ std::unique_ptr<Communicator> nccl_communicator(void* comm, Stream stream) {
   if (!device) {
     int of_comm = 0;
     if (table->CommCuDevice(nccl_comm, &of_comm) != ncclSuccess)
-      throw EnvironmentError("NCCL: the communicator does not say its device");
+      throw EnvironmentError("NCCL: the communicator does not tell its device");
     device = of_comm;
   }
   return adopt_nccl(table, context_on(*table, device), nccl_comm,
@@ -127,7 +128,7 @@ std::unique_ptr<Communicator> nccl_communicator(const std::filesystem::path& fil
                                                 int size, Deadline deadline,
                                                 std::optional<int> device) {
   if (size < 1 || rank < 0 || rank >= size)
-    throw UserError(format("nccl_communicator: rank {} of {} ranks", rank, size));
+    throw UserError(format("nccl_communicator: rank {} does not exist among {} ranks", rank, size));
   if (file.empty()) throw UserError("nccl_communicator: file is empty");
   const Lookup environment = process_environment();
   const auto table = the_table();

@@ -161,6 +161,12 @@ void handle(kiln::Runtime& runtime, const Add& add, kiln::Stream stream, float* 
       .where("a tile is at most 4096 elements",
              [](const VectorAdd& c, const Elementwise&, const kiln::DeviceLimits&) {
                return c.tile() <= 4096; })
+      .where_on(kiln::Target::Kind::cuda, "whole warps",
+                [](const VectorAdd& c, const Elementwise&, const kiln::DeviceLimits&) {
+                  return c.block % 32 == 0; })
+      .values_on(kiln::Target::Kind::host, &VectorAdd::items, {16, 64})
+      .default_on(kiln::Target::Kind::host, {64, 16})
+      .default_on(kiln::ComputeCapability{90}, {512, 4})                    // sm_90 and later
       .checked();
 
 void kernel() {
@@ -307,6 +313,10 @@ void runtime(const Add& add, AddArrays& a, AddArrays& b, int n) {
 void dynamic_space() {
   kiln::DynamicSpace s;
   s.parameter("block", {64, 128, 256}, 256).parameter("items", {1, 2, 4}, 4);
+}
+
+void device_reference(kiln::KernelDefinition& kernel) {
+  kernel.device_reference = {.config = "body=plain", .problem = {{"m", 64}, {"n", 48}}};
 }
 
 void space_query(const kiln::Space<VectorAdd, Elementwise>& typed_space, const kiln::Values& problem, const kiln::DeviceLimits& limits) {

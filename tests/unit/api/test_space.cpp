@@ -66,8 +66,9 @@ TEST_CASE("a constexpr space in the form that Kiln uses", "[api][space]") {
   CHECK(space.parse(space.describe(Values{256, 2, 1, 1, 2})) == Values{256, 2, 1, 1, 2});
   CHECK(space.parse("order=1") == Values{128, 4, 0, 1, 2});
   CHECK(space.parse("") == space.default_config());
-  CHECK(user_error([&] { space.parse("order=diagonal"); }).find("no value of parameter 'order'") !=
-        std::string::npos);
+  CHECK(user_error([&] {
+          space.parse("order=diagonal");
+        }).find("not a value of parameter 'order'") != std::string::npos);
   CHECK(user_error([&] { space.parse("block=96"); }).find("not among the values") !=
         std::string::npos);
   CHECK(user_error([&] { space.parse("block=64,block=128"); }).find("given twice") !=
@@ -121,6 +122,76 @@ TEST_CASE("mistakes in a space that is made at run time", "[api][space]") {
                   UserError);
   TileSpace many = space;
   const auto yes = [](const Tile&, const Size&, const DeviceLimits&) { return true; };
-  for (int i = 0; i < 16; ++i) many = many.where("yes", yes);
+  for (int i = 0; i < 64; ++i) many = many.where("yes", yes);
+  CHECK(many.dynamic().constraints().size() == 64);
   CHECK_THROWS_AS(many.where("one more", yes), UserError);
+}
+
+TEST_CASE("values and constraints of one kind of target", "[api][space]") {
+  constexpr auto space =
+      TileSpace{{128, 4, false, Order::row, 2}}
+          .values(&Tile::block, {64, 128, 256})
+          .values_on(Target::Kind::host, &Tile::block, {8, 16})
+          .values_on(Target::Kind::cuda, &Tile::items, {2, 4})
+          .values_on(Target::Kind::host, &Tile::order, {Order::column})
+          .where_on(Target::Kind::cuda, "whole warps",
+                    [](const Tile& t, const Size&, const DeviceLimits& d) {
+                      return t.block % d.warp_size == 0;
+                    })
+          .where_on(Target::Kind::host, "a host's tile is small",
+                    [](const Tile& t, const Size&, const DeviceLimits&) { return t.block < 16; })
+          .default_on(Target::Kind::host, {8, 4, false, Order::column, 2})
+          .checked();
+  const DynamicSpace dynamic = space.dynamic();
+  const DynamicSpace gpu = dynamic.on(Target::Kind::cuda), host = dynamic.on(Target::Kind::host);
+  CHECK(gpu.parameters()[0].values == Values{64, 128, 256});
+  CHECK(host.parameters()[0].values == Values{8, 16});
+  CHECK(gpu.parameters()[1].values == Values{2, 4});
+  CHECK(host.parameters()[1].values == Values{4});  // no list: the default
+  CHECK(gpu.parameters()[3].names == std::vector<std::string>{"row"});
+  CHECK(host.parameters()[3].names == std::vector<std::string>{"column"});
+  CHECK(dynamic.parameters()[0].values == Values{64, 128, 256, 8, 16});
+  CHECK(dynamic.parameters()[3].names == std::vector<std::string>{"row", "column"});
+  CHECK(gpu.default_config() == Values{128, 4, 0, 0, 2});
+  CHECK(host.default_config() == Values{8, 4, 0, 1, 2});
+  DeviceLimits on_gpu, on_host;
+  on_gpu.compute_capability = 90;
+  const auto reason = [&](const Values& config, const DeviceLimits& limits) {
+    const Constraint* broken = dynamic.violated(config, Values{1000}, limits);
+    return broken ? broken->reason : "";
+  };
+  CHECK(reason({128, 4, 0, 0, 2}, on_gpu).empty());
+  CHECK(reason({8, 4, 0, 1, 2}, on_host).empty());
+  CHECK(reason({16, 4, 0, 1, 2}, on_host) == "a host's tile is small");
+  // From elsewhere, a config may have values of the other kind.
+  CHECK(reason({8, 4, 0, 0, 2}, on_gpu) == "on GPUs parameter 'block' has values of its own");
+  CHECK(reason({128, 4, 0, 1, 2}, on_host) == "on hosts parameter 'block' has values of its own");
+  // A default that another target's list leaves out.
+  CHECK_THROWS_AS(TileSpace({128, 4, false, Order::row, 2})
+                      .values_on(Target::Kind::host, &Tile::block, {8})
+                      .checked(),
+                  UserError);
+  CHECK_THROWS_AS(space.values_on(Target::Kind::host, &Tile::block, {8}), UserError);
+}
+
+TEST_CASE("a default of its own for an architecture", "[api][space]") {
+  constexpr auto space = kSpace.default_on(ComputeCapability{90}, {256, 1, true, Order::row, 2})
+                             .default_on(ComputeCapability{80}, {64, 1, true, Order::row, 2})
+                             .default_on(Target::Kind::host, {64, 2, false, Order::column, 2})
+                             .checked();
+  const DynamicSpace dynamic = space.dynamic();
+  const auto of = [&](const char* arch) { return dynamic.default_config(Target::parse(arch)); };
+  CHECK(of("sm_75") == Values{128, 4, 0, 0, 2});
+  CHECK(of("sm_80") == Values{64, 1, 1, 0, 2});
+  CHECK(of("sm_89") == Values{64, 1, 1, 0, 2});
+  CHECK(of("sm_90") == Values{256, 1, 1, 0, 2});
+  CHECK(of("sm_90a") == Values{256, 1, 1, 0, 2});
+  CHECK(of("sm_121f") == Values{256, 1, 1, 0, 2});
+  CHECK(dynamic.default_config(Target::this_host()) == Values{64, 2, 0, 1, 2});
+  CHECK(dynamic.default_config(Target::Kind::cuda) == Values{128, 4, 0, 0, 2});
+  CHECK(dynamic.parse("items=4", Target::parse("sm_90a")) == Values{256, 4, 1, 0, 2});
+  CHECK_THROWS_AS(kSpace.default_on(ComputeCapability{0}, {64, 1, true, Order::row, 2}), UserError);
+  CHECK_THROWS_AS(space.default_on(ComputeCapability{90}, {64, 1, true, Order::row, 2}), UserError);
+  const Tile outside{32, 1, true, Order::row, 2};
+  CHECK_THROWS_AS(kSpace.default_on(ComputeCapability{90}, outside).checked(), UserError);
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -112,12 +113,85 @@ TEST_CASE("binary16 agrees with the compiler's own", "[api][types]") {
 }
 #endif
 
+namespace {
+
+struct Float8 {
+  int exponent_bits, fraction_bits, bias;
+  int nan;         ///< the first pattern that is one
+  int infinity;    ///< or -1
+  double largest;  ///< finite
+};
+constexpr Float8 kE4m3{4, 3, 7, 0x7f, -1, 448}, kE5m2{5, 2, 15, 0x7d, 0x7c, 57344};
+
+/// Of a positive pattern, from the formats' definition.
+double value_of(int bits, const Float8& f) {
+  if (bits >= f.nan) return std::numeric_limits<double>::quiet_NaN();
+  if (bits == f.infinity) return std::numeric_limits<double>::infinity();
+  const int exponent = bits >> f.fraction_bits, fraction = bits & ((1 << f.fraction_bits) - 1);
+  if (exponent == 0) return std::ldexp(fraction, 1 - f.bias - f.fraction_bits);
+  return std::ldexp(1 + std::ldexp(fraction, -f.fraction_bits), exponent - f.bias);
+}
+
+template <class T>
+void check_float8(const Float8& f) {
+  const int last = f.infinity < 0 ? f.nan - 1 : f.infinity - 1;
+  CHECK(value_of(last, f) == f.largest);
+  for (int bits = 0; bits < 0x80; ++bits)
+    for (const int sign : {0, 0x80}) {
+      CAPTURE(bits, sign);
+      T stored;
+      stored.bits = static_cast<std::uint8_t>(bits | sign);
+      const float wide = stored;
+      const double want = value_of(bits, f);
+      CHECK(std::signbit(wide) == (sign != 0));
+      if (std::isnan(want)) {
+        CHECK(std::isnan(wide));
+        CHECK(T(wide).bits == 0x7f);
+      } else {
+        CHECK(std::abs(wide) == want);
+        CHECK(T(wide).bits == (std::min(bits, last) | sign));  // infinities saturate
+      }
+    }
+  // At, below and above each tie, and beyond the last one.
+  for (int bits = 0; bits < last; ++bits) {
+    const auto tie = static_cast<float>((value_of(bits, f) + value_of(bits + 1, f)) / 2);
+    CAPTURE(bits, tie);
+    CHECK(T(tie).bits == bits + bits % 2);
+    CHECK(T(-tie).bits == ((bits + bits % 2) | 0x80));
+    CHECK(T(std::nextafter(tie, 0.0f)).bits == bits);
+    CHECK(T(std::nextafter(tie, 1e30f)).bits == bits + 1);
+  }
+  const auto largest = static_cast<float>(f.largest);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float beyond : {std::nextafter(largest, infinity), 1.05f * largest, 1.2f * largest,
+                             2 * largest, 1e30f, std::numeric_limits<float>::max(), infinity}) {
+    CHECK(T(beyond).bits == last);
+    CHECK(T(-beyond).bits == (last | 0x80));
+  }
+  CHECK(T(std::numeric_limits<float>::denorm_min()).bits == 0);
+  CHECK(T(-std::numeric_limits<float>::denorm_min()).bits == 0x80);
+  CHECK(T(std::bit_cast<float>(0xff800001u)).bits == 0x7f);
+}
+
+}  // namespace
+
+TEST_CASE("every e4m3 pattern, every tie, and what is too large", "[api][types]") {
+  check_float8<kiln::float8_e4m3>(kE4m3);
+}
+TEST_CASE("every e5m2 pattern, every tie, and what is too large", "[api][types]") {
+  check_float8<kiln::float8_e5m2>(kE5m2);
+}
+
 TEST_CASE("conversions at compile time", "[api][types]") {
   static_assert(float16(1.5f).bits == 0x3e00);
   static_assert(float(float16(0.333251953125f)) == 0.333251953125f);
   static_assert(bfloat16(1.00390625f).bits == 0x3f80);  // a tie
   static_assert(float(bfloat16(-2.0f)) == -2.0f);
   static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2);
+  static_assert(kiln::float8_e4m3(1.0625f).bits == 0x38);  // a tie
+  static_assert(float(kiln::float8_e4m3(-448.0f)) == -448.0f);
+  static_assert(kiln::float8_e5m2(1e9f).bits == 0x7b);
+  static_assert(sizeof(kiln::float8_e4m3) == 1 && sizeof(kiln::float8_e5m2) == 1);
   SUCCEED();
 }
 
@@ -128,6 +202,8 @@ TEST_CASE("names on the device side", "[api][types]") {
   CHECK(device_name<float*>() == "float*");
   CHECK(device_name<const bfloat16*>() == "const __nv_bfloat16*");
   CHECK(device_name<float16**>() == "__half**");
+  CHECK(device_name<const kiln::float8_e4m3*>() == "const __nv_fp8_e4m3*");
+  CHECK(device_name<kiln::float8_e5m2>() == "__nv_fp8_e5m2");
   CHECK(device_name<unsigned>() == "unsigned int");
   CHECK(device_name<std::uint8_t*>() == "unsigned char*");
   CHECK(device_name<void*>() == "void*");
@@ -149,7 +225,11 @@ TEST_CASE("data types and their names", "[api][types]") {
     int a, b;
   };
   CHECK(data_type<Two>() == DataType::bytes);
+  CHECK(data_type<const kiln::float8_e4m3>() == DataType::fp8_e4m3);
+  CHECK(data_type<kiln::float8_e5m2>() == DataType::fp8_e5m2);
   CHECK(kiln::to_string(DataType::bf16) == "bf16");
+  CHECK(kiln::to_string(DataType::fp8_e4m3) == "fp8_e4m3");
+  CHECK(kiln::to_string(DataType::fp8_e5m2) == "fp8_e5m2");
   CHECK(kiln::to_string(DataType::boolean) == "bool");
   CHECK(kiln::to_string(DataType::bytes) == "bytes");
 }

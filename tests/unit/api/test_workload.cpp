@@ -58,7 +58,7 @@ TEST_CASE("the bytes are the same on every machine", "[api][workload]") {
 }
 
 TEMPLATE_TEST_CASE("floating-point elements fill their interval", "[api][workload]", float, double,
-                   float16, bfloat16) {
+                   float16, bfloat16, float8_e4m3, float8_e5m2) {
   const auto values = drawn<TestType>(4096, {2, 3});
   double sum = 0, low = 1e9, high = -1e9;
   for (const double v : values) {
@@ -128,6 +128,10 @@ TEST_CASE("intervals that make no sense", "[api][workload]") {
     CHECK_THROWS_AS(drawn<double>(3, range), UserError);
   CHECK_THROWS_AS(drawn<float16>(3, {0, 1e6}), UserError);
   CHECK_THROWS_AS(drawn<float>(3, {0, 1e39}), UserError);
+  // A saturating type would give its largest value again and again.
+  CHECK_THROWS_AS(drawn<float8_e4m3>(3, {0, 500}), UserError);
+  CHECK_THROWS_AS(drawn<float8_e5m2>(3, {-6e4, 0}), UserError);
+  CHECK_NOTHROW(drawn<float8_e4m3>(3, {-448, 448}));
   struct Pair {
     int a, b;
   };
@@ -177,4 +181,68 @@ TEST_CASE("arguments are what was said", "[api][workload]") {
   CHECK(a[5].element_bytes == sizeof(Params));
   CHECK(a[6].bytes.empty());
   CHECK(w.bytes() == 40 + 40 + 120 + 12);
+}
+
+TEST_CASE("an array that is zeroed holds zeros", "[api][workload]") {
+  Workload w;
+  w.zeroed<float>(10).zeroed<int>(Rows{2, 3, 4}).zeroed<double>(0);
+  const auto& a = w.arguments();
+  CHECK(a[0].zeroed);
+  CHECK(a[0].direction == Direction::in_out);
+  CHECK(std::count(a[0].bytes.begin(), a[0].bytes.end(), std::byte{}) == 40);
+  REQUIRE(a[1].bytes.size() == 28);  // 4 + 3 elements
+  for (std::size_t i = 0; i < 28; ++i)
+    CHECK((a[1].bytes[i] == std::byte{}) == (i / 4 != 3));  // the padding is not
+  CHECK(a[2].bytes.empty());
+}
+
+TEST_CASE("rows with padding", "[api][workload]") {
+  Workload w;
+  w.input<float>(Rows{3, 5, 8}).output<double>(Rows{2, 2, 3}).in_out<float16>(Rows{4, 1, 2});
+  w.input<float8_e4m3>(Rows{2, 3, 6}).input<float>(Rows{3, 5, 5}).output<float>(Rows{0, 5, 8});
+  const auto& a = w.arguments();
+  CHECK(Rows{3, 5, 8}.span() == 21);  // nothing follows the last row
+  REQUIRE(a[0].count == 21);
+  std::vector<float> x(21);
+  std::memcpy(x.data(), a[0].bytes.data(), a[0].bytes.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    CHECK(a[0].has(i) == (i % 8 < 5));
+    CHECK(std::isnan(x[i]) == !a[0].has(i));
+  }
+  CHECK(a[1].count == 5);
+  CHECK(a[2].count == 7);
+  std::vector<float8_e4m3> small(9);
+  std::memcpy(small.data(), a[3].bytes.data(), 9);
+  for (const std::size_t i : {3, 4, 5}) CHECK(std::isnan(float(small[i])));
+  CHECK_FALSE(a[4].padded());
+  CHECK(a[5].count == 0);
+  // The same elements at the same places as without padding.
+  Workload plain;
+  plain.input<float>(21);
+  std::vector<float> want(21);
+  std::memcpy(want.data(), plain.arguments()[0].bytes.data(), 84);
+  CHECK(std::equal(x.begin() + 8, x.begin() + 13, want.begin() + 8));
+}
+
+TEST_CASE("rows that make no sense", "[api][workload]") {
+  Workload w;
+  w.scalar(1);
+  CHECK(refused([&] { w.output<float>(Rows{2, 8, 5}); }, "argument 1 has rows of 8 elements"));
+  CHECK(refused([&] { w.input<float>(Rows{2, 8, 5}); }, "begin 5 elements apart"));
+  CHECK(refused([&] { w.zeroed<float>(Rows{~std::size_t{0}, 2, 5}); }, "more than any memory"));
+  CHECK(refused([&] { w.input<float>(Rows{3, 2, std::size_t{1} << 63}); }, "more than any memory"));
+  CHECK(w.arguments().size() == 1);
+}
+
+TEST_CASE("each draw has its own data", "[api][workload]") {
+  const auto bytes = [](Workload w) {
+    w.input<float>(100);
+    return w.arguments()[0].bytes;
+  };
+  CHECK(bytes(Workload(1)) == bytes(Workload(1, 0)));
+  CHECK(bytes(Workload(1, 1)) == bytes(Workload(1, 1)));
+  CHECK(bytes(Workload(1, 1)) != bytes(Workload(1, 0)));
+  CHECK(bytes(Workload(1, 1)) != bytes(Workload(1, 2)));
+  CHECK(bytes(Workload(2, 1)) != bytes(Workload(1, 1)));
+  CHECK(Workload(1, 3).draw() == 3);
 }

@@ -20,7 +20,7 @@ TEST_CASE("headers that promise too much are refused", "[cache][bundle][damage]"
     std::function<void(cache::BundleHeader&)> tell;
     const char* refusal;
   };
-  const char* const wrong = "cannot be right";
+  const char* const wrong = "inconsistent";
   const std::vector<Lie> lies{
       {[&](auto& h) { h.binaries = kHuge; }, wrong},
       {[&](auto& h) { h.records = kHuge; }, wrong},

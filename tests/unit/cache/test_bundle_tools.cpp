@@ -103,7 +103,7 @@ TEST_CASE("the caller's mistakes and the environment's are told apart", "[cache]
   write_bundle(path, small_contents());
   CHECK(throws<EnvironmentError>([&] { verify_bundle(none); }, "No such file"));
   CHECK(throws<EnvironmentError>([&] { verify_bundle(path, none); }, "No such file"));
-  CHECK(throws<UserError>([&] { verify_bundle(path, path); }, "holds no public key"));
+  CHECK(throws<UserError>([&] { verify_bundle(path, path); }, "does not hold a public key"));
   CHECK(throws<UserError>([&] { merge_bundles({}, folder.path() / "out"); }, "at least one"));
   CHECK(throws<UserError>([&] { merge_bundles(inputs, folder.path() / "out", keys.public_pem); },
                           "holds a public key"));
@@ -197,8 +197,7 @@ TEST_CASE("a directory that cannot be written is the environment's fault", "[cac
   write_bundle(path, small_contents());
   fs::create_directory(shared);
   fs::permissions(shared, fs::perms(0777));
-  CHECK(
-      throws<EnvironmentError>([&] { extract_bundle(path, shared); }, "may be written by others"));
+  CHECK(throws<EnvironmentError>([&] { extract_bundle(path, shared); }, "writable by others"));
   CHECK(fs::is_empty(shared));
   CHECK(throws<EnvironmentError>([&] { extract_bundle(path, path); }, "directory"));
 }
@@ -301,5 +300,5 @@ TEST_CASE("a root is a bundle, or a directory where no signature is required", "
   REQUIRE(::mkfifo((folder.path() / "fifo").c_str(), 0600) == 0);
   CHECK(reason(folder.path() / "fifo").find("is not a file") != std::string::npos);
   fs::permissions(bundle, fs::perms(0666));
-  CHECK(reason(bundle).find("written by others") != std::string::npos);
+  CHECK(reason(bundle).find("writable by others") != std::string::npos);
 }

@@ -142,7 +142,7 @@ TEST_CASE("a root that cannot be used is named once, and the others serve", "[ca
   const auto problems = store.root_problems();
   REQUIRE(problems.size() == 2);
   CHECK(problems[0].find("nowhere") != std::string::npos);
-  CHECK(problems[1].find("may be written by others") != std::string::npos);
+  CHECK(problems[1].find("writable by others") != std::string::npos);
   const auto roots = store.stats().roots;
   REQUIRE(roots.size() == 3);
   CHECK(roots[0].problem == problems[0]);

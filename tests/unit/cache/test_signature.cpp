@@ -113,13 +113,13 @@ TEST_CASE("what is no Ed25519 key is refused with a reason", "[cache][signature]
   CHECK(std::get<Failure>(PublicKey::load(path)).code == ENOENT);
   for (const std::string text : {"", "hello", "-----BEGIN PRIVATE KEY-----\nAAAA\n"}) {
     write_bytes(path, to_buffer(text));
-    CHECK(says(of_private(), "holds no private key"));
-    CHECK(says(of_public(), "holds no public key"));
+    CHECK(says(of_private(), "does not hold a private key"));
+    CHECK(says(of_public(), "does not hold a public key"));
   }
   const auto pem = read_bytes(keys.private_pem);
   for (std::size_t size = 0; size + 10 < pem.size(); size += 3) {
     write_bytes(path, std::span(pem).first(size));
-    CHECK(says(of_private(), "holds no private key"));
+    CHECK(says(of_private(), "does not hold a private key"));
   }
   write_bytes(path, read_bytes(keys.public_pem));
   CHECK(says(of_private(), "holds a public key"));
@@ -158,7 +158,7 @@ TEST_CASE("a key file is not waited for, and must not be writable by others",
   CHECK(why(PublicKey::load(folder.path() / "fifo")).find("is not a file") != std::string::npos);
   CHECK(why(PrivateKey::load("/dev/zero")).find("is not a file") != std::string::npos);
   fs::permissions(keys.public_pem, fs::perms(0666));
-  CHECK(why(PublicKey::load(keys.public_pem)).find("written by others") != std::string::npos);
+  CHECK(why(PublicKey::load(keys.public_pem)).find("writable by others") != std::string::npos);
 }
 
 TEST_CASE("OpenSSL's errors of the program are left alone", "[cache][signature]") {

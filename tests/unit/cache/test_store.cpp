@@ -415,7 +415,7 @@ TEST_CASE("verify does not call wrong permissions damage", "[cache][store]") {
   CHECK(report.problems.empty());
   REQUIRE(report.unreadable.size() == 1);
   CHECK(report.unreadable[0].path == binary_path(root.path(), open_to_all));
-  CHECK(report.unreadable[0].reason.find("may be written by them") != std::string::npos);
+  CHECK(report.unreadable[0].reason.find("writable by others") != std::string::npos);
   CHECK_FALSE(report.ok());
 
   const fs::path shard = binary_path(root.path(), good).parent_path();

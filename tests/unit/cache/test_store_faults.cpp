@@ -205,7 +205,7 @@ TEST_CASE("a directory that others may write to is not used", "[cache][store][gu
     Store(options_for(root.path())).put(key, make_bytes(99));
     REQUIRE(::chmod(root.path().c_str(), mode) == 0);
     const auto before = files_below(root.path());
-    check_refused(root.path(), "may be written by others");
+    check_refused(root.path(), "writable by others");
     CHECK(files_below(root.path()) == before);
     CHECK_THROWS_AS(Store(options_for(root.path())).clear(), EnvironmentError);
     CHECK(files_below(root.path()) == before);

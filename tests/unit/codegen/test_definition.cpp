@@ -65,7 +65,8 @@ TEST_CASE("each field that is missing or makes no sense is named", "[codegen][de
     CHECK(names(after([=](auto& k) { k.tolerance.absolute = bad; }), "`tolerance`"));
   }
   CHECK(names(after([](auto& k) { k.relations = {{2, "n"}, {3, "m"}}; }), "argument 3"));
-  CHECK(names(after([](auto& k) { k.relations = {{2, "k"}}; }), "'k', which is no problem field"));
+  CHECK(
+      names(after([](auto& k) { k.relations = {{2, "k"}}; }), "'k', which is not a problem field"));
   for (double bad : {-1e-4, 1.0, 2.0, std::nan("")})
     CHECK(names(after([=](auto& k) { k.tolerance.mismatches = bad; }), "`tolerance.mismatches`"));
   for (auto passing : {Passing::macros, Passing::constants})
@@ -134,7 +135,7 @@ TEST_CASE("functions of a definition find values by name", "[codegen][definition
   k.flops = k.by_field([](Named p) { return 2.0 * double(p["n"]); });
   const KernelDefinition copy = k;  // keeps what the functions need
   const Values config{64, 2}, problem{128, 5};
-  const Launch g = copy.launch(config, problem);
+  const Launch g = copy.launch(config, problem, {});
   CHECK(g.grid.x == 5);
   CHECK(g.grid.y == 128);
   CHECK(g.block.x == 2);
@@ -156,7 +157,7 @@ TEST_CASE("a name that is not there is an error that says which are", "[codegen]
   const auto said = [&](auto f) -> std::string {
     try {
       k.launch = k.by_name(f);
-      k.launch(Values{64}, Values{1, 2});
+      k.launch(Values{64}, Values{1, 2}, {});
     } catch (const UserError& error) {
       return error.what();
     }

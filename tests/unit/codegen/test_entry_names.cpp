@@ -29,6 +29,6 @@ TEST_CASE("a misspelt entry", "[codegen][entry]") {
   CHECK(unknown_entry("transpose", text, "k.cuh") ==
         "k.cuh has no function transpose; its kernels: scale reduce_rows");
   CHECK(unknown_entry("scale", "int x;", "k.cuh") ==
-        "k.cuh has no function scale, nor any other kernel");
+        "k.cuh has no function scale, nor does it have any other kernel");
   CHECK(unknown_entry("", text, "k.cuh").empty());
 }

@@ -16,13 +16,14 @@ TEST_CASE("An installed library goes by its own folder alone", "[installation]")
   CHECK(found.plugins == std::vector<fs::path>{folder});
   CHECK(found.toolkit.empty());
   // Where in the prefix the library lies is configured; no folder above that is looked into.
-  for (const fs::path& path : {found.include, found.templates}) {
+  for (const fs::path& path : {found.include, found.templates, found.programs}) {
     CHECK(path.is_absolute());
     CHECK(path == path.lexically_normal());
     CHECK(path.string().find("..") == std::string::npos);
   }
   CHECK(found.include.filename() == "include");
   CHECK(found.templates.filename() == "templates");
+  CHECK(found.programs.filename() == "kiln");
 }
 
 TEST_CASE("A library in a build tree goes by the note beside it", "[installation]") {
@@ -30,13 +31,15 @@ TEST_CASE("A library in a build tree goes by the note beside it", "[installation
   std::ofstream(build.path() / "kiln-build-tree") << "source /a source tree\n"
                                                      "toolkit /opt/cuda\n"
                                                      "plugins codegen/llvm\n"
-                                                     "plugins runtime/transport\n";
+                                                     "plugins runtime/transport\n"
+                                                     "programs runtime\n";
   const auto found = installation_of(build.path());
   CHECK(found.include == "/a source tree/include");
   CHECK(found.templates == "/a source tree/templates");
   CHECK(found.toolkit == "/opt/cuda");
   CHECK(found.plugins ==
         std::vector<fs::path>{build.path() / "codegen/llvm", build.path() / "runtime/transport"});
+  CHECK(found.programs == build.path() / "runtime");
 }
 
 TEST_CASE("A note in a folder above a library is not read", "[installation]") {
@@ -54,4 +57,5 @@ TEST_CASE("The library under test finds the tree that it was built from", "[inst
   REQUIRE(paths.size() == 3);
   CHECK(paths.front().is_absolute());
   CHECK(paths.back() == "libkiln_llvm.so");
+  CHECK(fs::exists(kiln::detail::installation().programs / "kiln-compiler"));
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "codegen/include_closure.hpp"
+#include "kiln/types.hpp"
 #include "kiln_test.hpp"
 #include "library_kernels.hpp"
 #include "nvrtc_fixture.hpp"
@@ -21,6 +22,19 @@ TEST_CASE("CUDA's headers are found", "[codegen][nvrtc]") {
     __global__ void k(__nv_bfloat16* p, const __half* h) { p[0] = __float2bfloat16(__half2float(*h)); })");
   s.signature = "void(__nv_bfloat16*, const __half*)";
   must_compile(s, "sm_90a");
+}
+
+TEST_CASE("the device names of 8-bit floats are CUDA's", "[codegen][nvrtc]") {
+  KILN_NEEDS_NVRTC(probe());
+  if (nvrtc()->cuda_include_dirs().empty()) KILN_SKIP("CUDA's headers are not here");
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+    Source s = kernel(R"(
+      #include <cuda_fp8.h>
+      __global__ void k(__nv_fp8_e4m3* p, const __nv_fp8_e5m2* q) { p[0] = __nv_fp8_e4m3((float)q[0]); })");
+    s.signature =
+        "void(" + device_name<float8_e4m3*>() + ", " + device_name<const float8_e5m2*>() + ")";
+    must_compile(s, arch);
+  }
 }
 
 TEST_CASE("kernels that use CUDA's libraries compile", "[codegen][nvrtc]") {

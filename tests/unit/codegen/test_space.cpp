@@ -96,3 +96,52 @@ TEST_CASE("the first constraint that fails", "[codegen][space]") {
   narrow.warp_size = 1;
   CHECK(s.violated(Values{64, 1}, Values{2}, narrow)->reason == "device");
 }
+
+TEST_CASE("values of a parameter on one kind of target", "[codegen][space]") {
+  DynamicSpace s = two();
+  s.values_on(Target::Kind::host, "block", {1, 64});
+  CHECK(s.on(Target::Kind::cuda).parameters()[0].values == Values{64, 128, 256});
+  CHECK(s.on(Target::Kind::host).parameters()[0].values == Values{1, 64});
+  CHECK(s.on(Target::Kind::host).combinations() == 6);
+  CHECK(s.parameters()[0].values == Values{64, 128, 256, 1});
+  DeviceLimits host, gpu;
+  gpu.compute_capability = 90;
+  CHECK_FALSE(s.violated(Values{1, 1}, {}, host));
+  CHECK(s.violated(Values{1, 1}, {}, gpu)->reason ==
+        "on GPUs parameter 'block' has values of its own");
+  CHECK(s.violated(Values{256, 1}, {}, host)->reason ==
+        "on hosts parameter 'block' has values of its own");
+  CHECK(s.default_config(Target::Kind::host) == Values{1, 4});  // 128 is not there
+  CHECK(s.default_config() == Values{128, 4});
+  CHECK(says([&] { s.default_on(Target::Kind::host, {128, 4}); }, {"128", "'block'"}));
+  CHECK(says([&] { s.default_on(Target::Kind::cuda, {1, 4}); }, {"1", "'block'"}));
+  CHECK(says([&] { s.values_on(Target::Kind::host, "block", {2}); }, {"'block'", "twice"}));
+  CHECK(says([&] { s.values_on(Target::Kind::host, "blocks", {2}); }, {"'blocks'", "hosts"}));
+  CHECK(says([&] { s.values_on(Target::Kind::cuda, "items", {}); }, {"'items'", "empty"}));
+  CHECK(says([&] { s.values_on(Target::Kind::cuda, "items", {2, 2}); }, {"'items'", "twice"}));
+  CHECK(
+      says([&] { s.values_on(Target::Kind::cuda, "items", {2}, {"two"}); }, {"'items'", "names"}));
+  // What only one kind had, and lost, is nobody's any more.
+  s.values_on(Target::Kind::cuda, "block", {256});
+  CHECK(s.parameters()[0].values == Values{256, 1, 64});
+  CHECK(s.default_config() == Values{256, 4});
+  CHECK_FALSE(s.violated(Values{256, 1}, {}, gpu));
+  CHECK(s.violated(Values{64, 1}, {}, gpu));
+}
+
+TEST_CASE("the most specific default", "[codegen][space]") {
+  DynamicSpace s = two();
+  s.default_on(ComputeCapability{80}, {64, 1}).default_on(ComputeCapability{100}, {256, 1});
+  s.default_on(ComputeCapability{90}, {256, 2});
+  CHECK(s.default_config(Target::parse("sm_75")) == Values{128, 4});
+  CHECK(s.default_config(Target::parse("sm_86")) == Values{64, 1});
+  CHECK(s.default_config(Target::parse("sm_90a")) == Values{256, 2});
+  CHECK(s.default_config(Target::parse("sm_103f")) == Values{256, 1});
+  CHECK(s.default_config(Target::parse("host")) == Values{128, 4});
+  CHECK(says([&] { s.default_on(ComputeCapability{90}, {64, 1}); }, {"90", "twice"}));
+  CHECK(says([&] { s.default_on(ComputeCapability{-1}, {64, 1}); }, {"-1"}));
+  CHECK(says([&] { s.default_on(ComputeCapability{70}, {65, 1}); }, {"65", "'block'"}));
+  // A list of the GPUs' own moves what it leaves out.
+  s.values_on(Target::Kind::cuda, "block", {64, 128});
+  CHECK(s.default_config(Target::parse("sm_90a")) == Values{64, 2});
+}

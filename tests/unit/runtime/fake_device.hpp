@@ -108,7 +108,7 @@ class FakeDevice final : public runtime::Device {
   const DeviceInfo& info() const noexcept override { return info_; }
   DeviceInfo& info() noexcept { return info_; }
 
-  std::shared_ptr<runtime::Module> load(const codegen::Binary& binary, unsigned) override {
+  std::shared_ptr<runtime::Module> load(const codegen::Binary& binary, const Launch&) override {
     const std::string entry(reinterpret_cast<const char*>(binary.code.data()), binary.code.size());
     Behaviour& behaviour = (*script)[entry];
     if (on_load) on_load(entry);

@@ -78,7 +78,7 @@ class HostInstance {
 
   template <class... Args>
   void operator()(const Problem& problem, Args... args) const {
-    const kiln::Launch g = kernel_.launch(config_, problem);
+    const kiln::Launch g = kernel_.launch(config_, problem, {});
     void* arguments[] = {static_cast<void*>(&args)...};
     if (g.grid.x != 0)
       module_.launch({g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z},

@@ -55,7 +55,8 @@ TEST_CASE("defaults compile for all GPUs and types, without spills or warnings",
         CHECK(binary.resources.spill_stores == 0);
         CHECK(binary.resources.spill_loads == 0);
         CHECK(binary.resources.stack == 0);
-        CHECK(binary.resources.max_threads == static_cast<int>(k.launch(config, problem).block.x));
+        CHECK(binary.resources.max_threads ==
+              static_cast<int>(k.launch(config, problem, {}).block.x));
       }
 }
 
@@ -76,7 +77,8 @@ TEST_CASE("a sample of each space compiles", "[templates]") {
         ++compiled;
         INFO(describe_instance(k, config));
         const Binary binary = must_compile(k, config, capability == 80 ? "sm_80" : "sm_90a");
-        CHECK(binary.resources.max_threads == static_cast<int>(k.launch(config, problem).block.x));
+        CHECK(binary.resources.max_threads ==
+              static_cast<int>(k.launch(config, problem, {}).block.x));
       }
     }
 }

@@ -148,7 +148,7 @@ TEST_CASE("the roofline's kernels compile for GPUs, whole waves and no spills",
         const auto& binary = std::get<codegen::Binary>(result);
         CHECK(binary.log == "");
         CHECK(binary.resources.spill_stores + binary.resources.spill_loads == 0);
-        const Launch g = kernel.launch(values, problem);
+        const Launch g = kernel.launch(values, problem, {});
         if (kernel.name == "roofline_fma") CHECK(g.grid.x % 100 == 0);
         const Occupancy o = occupancy(device.limits, {.threads = static_cast<int>(g.block.x),
                                                       .registers = binary.resources.registers});

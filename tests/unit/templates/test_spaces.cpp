@@ -74,7 +74,7 @@ TEST_CASE("allowed configs launch within the device's limits", "[templates]") {
           const Values& problem = c.problems[random() % c.problems.size()];
           if (k.space.violated(config, problem, d)) continue;
           allowed.insert(config);
-          const Launch g = k.launch(config, problem);
+          const Launch g = k.launch(config, problem, {});
           if (g.block.x < 1 || g.block.x > 1024u || g.grid.x < 1 || g.block.y * g.block.z != 1 ||
               g.shared_bytes > static_cast<unsigned>(d.shared_per_block_optin))
             ++wrong;
@@ -144,7 +144,7 @@ TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {
   const Registry registry = shipped_kernels();
   constexpr std::int64_t kMost = 2147483647;
   const auto too_large = [](const KernelDefinition& kernel, const Values& problem) {
-    const Launch g = kernel.launch(kernel.space.default_config(), problem);
+    const Launch g = kernel.launch(kernel.space.default_config(), problem, {});
     CHECK(g.grid.x == 4294967295u);
     return kiln::runtime::launch_problem(g, {}).find("a grid of 4294967295x1x1, the device") == 0;
   };
@@ -155,10 +155,10 @@ TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {
   const KernelDefinition rmsnorm = registry.make("rmsnorm", "f32");
   Values config = rmsnorm.space.default_config();
   config[1] = 8;  // rows per block
-  CHECK(rmsnorm.launch(config, Values{kMost, 1}).grid.x == 268435456u);
+  CHECK(rmsnorm.launch(config, Values{kMost, 1}, {}).grid.x == 268435456u);
   // A product just above 2^32 is not a small one.
   const KernelDefinition gemm = registry.make("gemm", "f32");
-  CHECK(gemm.launch(gemm.space.default_config(), Values{4194368, 4194304, 1}).grid.x ==
+  CHECK(gemm.launch(gemm.space.default_config(), Values{4194368, 4194304, 1}, {}).grid.x ==
         4294967295u);
-  CHECK(gemm.launch(gemm.space.default_config(), Values{1, 1, 1}).grid.x == 1);
+  CHECK(gemm.launch(gemm.space.default_config(), Values{1, 1, 1}, {}).grid.x == 1);
 }

@@ -153,19 +153,18 @@ TEST_CASE("why a slower one won is said", "[tools]") {
   CHECK(report_json(r)["why_not_the_fastest"] == "");
   r.winner_index = 0;
   const std::string certain =
-      "block=512,items=1 is listed 1e+02 % faster, but not for certain: only what is certainly "
-      "faster takes "
-      "the place of the default";
+      "block=512,items=1 is listed 1e+02 % faster, but this is not certain: the default is "
+      "only replaced by a config that is certainly faster";
   CHECK(why_not_the_fastest(r) == certain);
   CHECK(contains(describe(r), "  " + certain + "\n"));
   CHECK(report_json(r)["why_not_the_fastest"] == certain);
 
   r.candidates.push_back(candidate({1024, 1}, CandidateStatus::measured, 2.004e-3));
   r.winner_index = 5;
-  CHECK(why_not_the_fastest(r) ==
-        "block=512,items=1 is listed 0.2 % faster: up to 0.5 % is a tie, which goes to the config "
-        "that "
-        "is expected to be cheaper, then to the first in the order of the space");
+  CHECK(
+      why_not_the_fastest(r) ==
+      "block=512,items=1 is listed 0.2 % faster: a difference of up to 0.5 % is a tie, which goes "
+      "to the config that is expected to be cheaper, then to the first in the order of the space");
   r.candidates[5].seconds = 2.1e-3;
   CHECK(contains(why_not_the_fastest(r),
                  "block=512,items=1 is listed 5 % faster, but at another moment"));

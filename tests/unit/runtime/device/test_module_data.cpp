@@ -129,16 +129,19 @@ TEST_CASE("a variable that does not fit fails that candidate and says why",
   CHECK(reason(1) ==
         "the kernel has no global variable `factor`; it has `count` (4 bytes), `image::scale` (4 "
         "bytes)");
-  CHECK(reason(4) == "the kernel's global variable `factor` has 12 bytes, but its data have 4");
+  CHECK(reason(4) ==
+        "the kernel's global variable `factor` has 12 bytes, but the data for it has 4");
   CHECK(reason(8) ==
-        "`factor` may be any of `a::factor` (4 bytes), `b::factor` (4 bytes): give its namespace");
+        "`factor` is ambiguous, it may be any of `a::factor` (4 bytes), `b::factor` (4 bytes): "
+        "give its namespace");
 
   for (const int a : {1, 2, 4, 8}) bench.of(a).variables.clear();
   try {
     tune(bench, kernel);
     FAIL("nothing was thrown");
   } catch (const TuningFailedError& error) {
-    CHECK(contains(error.what(), "the kernel has no global variable `factor`, nor any other"));
+    CHECK(contains(error.what(),
+                   "the kernel has no global variable `factor`, nor does it have any other"));
   }
 }
 
@@ -210,7 +213,7 @@ TEST_CASE("a bound kernel's variables are the program's", "[runtime][variables][
   CHECK(message([&] { bound.symbol("fcator"); }) ==
         "kernel doubling: the kernel has no global variable `fcator`; it has `factor` (4 bytes)");
   CHECK(message([&] { factor.write(std::array{1.0f, 2.0f}); }) ==
-        "the kernel's global variable `factor` has 4 bytes, but its data have 8");
+        "the kernel's global variable `factor` has 4 bytes, but the data for it has 8");
   // Another problem's kernel has its own.
   CHECK(factor_in(handle.at({7}).symbol("factor")) == 0);
   // Verification uses the workload's data, and leaves the program's alone.
@@ -257,7 +260,8 @@ TEST_CASE("a handle's variables are in all of its kernels", "[runtime][variables
   CHECK(factor_in(after.symbol("factor")) == 3);
 
   CHECK(message([&] { handle.symbol("factor", 1.0); }) ==
-        "kernel doubling: the kernel's global variable `factor` has 4 bytes, but its data have 8");
+        "kernel doubling: the kernel's global variable `factor` has 4 bytes, but the data for it "
+        "has 8");
   CHECK(factor_in(after.symbol("factor")) == 3);
 }
 

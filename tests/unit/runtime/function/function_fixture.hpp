@@ -43,7 +43,7 @@ class ClockedDevice final : public runtime::Device {
   }
   DeviceInfo& info() noexcept { return info_; }
   const DeviceInfo& info() const noexcept override { return info_; }
-  std::shared_ptr<runtime::Module> load(const codegen::Binary&, unsigned) override {
+  std::shared_ptr<runtime::Module> load(const codegen::Binary&, const Launch&) override {
     throw EnvironmentError("no kernels here");
   }
   void launch(const runtime::Module&, const Launch&, Stream, void**) const override {

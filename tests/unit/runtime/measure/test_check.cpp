@@ -90,7 +90,7 @@ TEST_CASE("a check judges instead of the tolerance", "[runtime][check]") {
       return "";
     };
     const TuneResult odd = tune(bench, kernel);
-    CHECK(contains(find(odd, {8, 0}).reason, "ended with: it is odd"));
+    CHECK(contains(find(odd, {8, 0}).reason, "threw an exception: it is odd"));
     CHECK(odd.count(CandidateStatus::measured) == 2);
   }
 }

@@ -29,7 +29,7 @@ TEST_CASE("a gather that says otherwise of this rank than it said is damaged", "
     if (e.sequence == 1) bytes[0] = std::byte{1};  // rank 0 is said to have a record
   };
   job.run(ones);
-  CHECK(job.decision(0).why.text == "a gather came back damaged");
+  CHECK(job.decision(0).why.text == "the result of a gather was damaged");
   CHECK(job.decision(0).broken);
 }
 

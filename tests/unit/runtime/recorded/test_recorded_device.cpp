@@ -29,7 +29,7 @@ struct Lab {
     return device.compiler()->compile(source, device.info().target);
   }
   std::shared_ptr<runtime::Module> load(const Values& config) {
-    return device.load(std::get<codegen::Binary>(compile(config)), 0);
+    return device.load(std::get<codegen::Binary>(compile(config)), {});
   }
   double time(const runtime::Module& loaded) {
     void* data = out;
@@ -117,12 +117,12 @@ TEST_CASE("recorded failures fail", "[runtime][recorded]") {
   CHECK_THROWS_AS(lab.compile({9}), UserError);  // not listed
   codegen::Binary foreign;
   foreign.symbol = "recorded";
-  CHECK_THROWS_AS(lab.device.load(foreign, 0), EnvironmentError);
+  CHECK_THROWS_AS(lab.device.load(foreign, {}), EnvironmentError);
   const std::string past = "5", text = "x";
   for (const std::string& code : {past, text}) {
     const auto bytes = std::as_bytes(std::span(code));
     foreign.code = std::vector<std::byte>(bytes.begin(), bytes.end());
-    CHECK_THROWS_AS(lab.device.load(foreign, 0), EnvironmentError);
+    CHECK_THROWS_AS(lab.device.load(foreign, {}), EnvironmentError);
   }
 }
 

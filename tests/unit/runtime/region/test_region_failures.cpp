@@ -189,7 +189,7 @@ TEST_CASE("wrong results disqualify who is guilty, and nobody else", "[runtime][
     const RegionResult result = pair.tune(options);
     CHECK_FALSE(result.tuned());
     CHECK(chosen(result, 0) == 2);
-    CHECK(contains(result.agreed.why, "wrong results"));
+    CHECK(contains(result.agreed.why, "results are wrong"));
   }
 }
 

@@ -237,3 +237,29 @@ TEST_CASE("a list that somebody has is used as it is", "[search]") {
     CHECK((*point == Point{3, 2, 1, 0} || *point == Point{0, 1, 2, 3}));
   }
 }
+
+TEST_CASE("a search knows the values of its device's kind alone", "[runtime][search]") {
+  DynamicSpace space;
+  space.parameter("a", {1, 2, 3}, 1).parameter("b", {0, 1}, 0);
+  space.values_on(Target::Kind::host, "a", {7, 2});
+  space.where_on(Target::Kind::cuda, "never here", [](auto, auto, const auto&) -> bool {
+    throw UserError("a GPU's constraint was asked on the host");
+  });
+  const Values problem;
+  DeviceLimits host, gpu;
+  gpu.compute_capability = 90;
+  const SearchSpace on_host(space, problem, host);
+  std::vector<Values> all;
+  for (const Point& point : on_host.enumerate()) all.push_back(on_host.values(point));
+  CHECK(all == std::vector<Values>{{7, 0}, {7, 1}, {2, 0}, {2, 1}});
+  CHECK(on_host.count().combinations == 4);
+  CHECK_FALSE(on_host.point(Values{1, 0}));
+  CHECK_THROWS_AS(SearchSpace(space, problem, gpu).enumerate(), UserError);
+  std::vector<Values> visited;
+  for_each_config(space, problem, host, [&](auto config, const Constraint* violated) {
+    CHECK_FALSE(violated);
+    visited.emplace_back(config.begin(), config.end());
+    return true;
+  });
+  CHECK(visited == all);
+}

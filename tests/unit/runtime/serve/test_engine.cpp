@@ -157,7 +157,7 @@ TEST_CASE("a record is served to its own kernel alone", "[runtime][engine][slow]
   const auto launched = [&](const std::function<void(Launch&)>& change) {
     KernelDefinition other = kernel;
     other.launch = [change](auto config, auto problem) {
-      Launch g = doubling().launch(config, problem);
+      Launch g = doubling().launch(config, problem, {});
       change(g);
       return g;
     };
@@ -382,7 +382,7 @@ TEST_CASE("whether there is something to do is asked of the device's own default
   kernel.space.default_on(Target::Kind::host, {4, 0});
   const auto nothing_for = [&](std::int64_t a) {
     kernel.launch = [description = doubling().launch, a](auto config, auto problem) {
-      Launch g = description(config, problem);
+      Launch g = description(config, problem, {});
       if (config[0] == a) g.grid.x = 0;
       return g;
     };

@@ -247,6 +247,45 @@ TEST_CASE("one run collects everything that is missing", "[runtime][modes]") {
   CHECK(std::ranges::count(wanted.wanted, "twice", &WantedInstance::kernel) == 2);
 }
 
+TEST_CASE("a run that collects answers whatever is asked of a kernel that is missing",
+          "[runtime][modes]") {
+  Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::collect;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  const auto said = [](const auto& ask) -> std::string {
+    try {
+      ask();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  const int before = process.device->launches;
+  for (int round = 0; round < 2; ++round) {  // unknown at first, then known to be missing
+    const auto bound = handle.at({50});
+    Buffers b(50);
+    bound(Stream{}, b.y.data(), b.x.data(), 50);
+    CHECK(handle.config({50}) == Values{2, 0});
+    CHECK(said([&] { bound.symbol("filter"); }).find("missing") != std::string::npos);
+    CHECK(said([&] { handle.verify({50}); }).find("missing") != std::string::npos);
+    CHECK(said([&] { handle.tune({50}); }) != "nothing");
+    CHECK_FALSE(handle.known({50}));
+    const auto missing = handle.prepare({50});
+    REQUIRE(missing);
+    CHECK_FALSE(missing->explain().empty());
+  }
+  const auto typed = runtime.tuned(typed_doubling());
+  Buffers b(60);
+  typed({}, b.y.data(), b.x.data(), 60);
+  typed.at({60})({}, b.y.data(), b.x.data(), 60);
+  CHECK(typed.config({60}).a == 2);
+  CHECK(typed.prepare({60}));
+  handle.symbol("filter", 1.0f);  // for kernels to come: there is none
+  CHECK(process.device->launches == before);
+}
+
 TEST_CASE("the nearest entry is one of the same kernel, or none", "[runtime][modes]") {
   Directory directory;
   tune_into(directory.path(), 50, 8);

@@ -23,7 +23,7 @@ bool is_being_made(ProblemState s) {
          s == ProblemState::being_remade;
 }
 
-/// 0: nothing is loaded, 1: a stand-in, 2: a version.
+/// 0: nothing is loaded, 1: a stand-in, 2: a launchable.
 int loaded(ProblemState s) {
   switch (s) {
     case ProblemState::on_stand_in:
@@ -100,7 +100,7 @@ TEST_CASE("what launches get is never taken away", "[runtime][problem_state]") {
       if (!after) continue;
       INFO(to_string(s) << " meets " << to_string(e));
       CHECK(loaded(*after) >= loaded(s));
-      // A version comes from a making or a choice, a stand-in from its loading, and from nothing
+      // A launchable comes from a making or a choice, a stand-in from its loading, and from nothing
       // else.
       if (e == ProblemEvent::publish || e == ProblemEvent::choose)
         CHECK(loaded(*after) == 2);

@@ -20,7 +20,7 @@ using kiln::runtime::Standing;
 
 namespace {
 
-Launchable version_of(const Values& problem, std::int64_t config) {
+Launchable launchable_of(const Values& problem, std::int64_t config) {
   Launchable ready;
   ready.problem = problem;
   ready.config = {config};
@@ -36,7 +36,7 @@ Missing missing_of(const std::string& instance) {
 const Values kProblem{7, 7};
 
 Problems::Work publishes(std::int64_t config) {
-  return [config] { return version_of(kProblem, config); };
+  return [config] { return launchable_of(kProblem, config); };
 }
 Problems::Work misses() {
   return [] { return missing_of("k"); };
@@ -45,7 +45,7 @@ Problems::Work fails() {
   return []() -> Problems::Made { throw std::runtime_error("no"); };
 }
 Problems::Load loads(std::int64_t config) {
-  return [config] { return version_of(kProblem, config); };
+  return [config] { return launchable_of(kProblem, config); };
 }
 
 const Launchable* kernel_of(const Problems::Outcome& outcome) {
@@ -82,11 +82,11 @@ TEST_CASE("what was made is found, without an allocation, and not made again",
     CHECK(problems.find(kProblem) == kernel_of(outcome));
     CHECK(made->config == Values{1});  // is still there
   }
-  SECTION("what comes to the same config is the same version") {
+  SECTION("what comes to the same config is the same launchable") {
     CHECK(kernel_of(problems.make(kProblem, publishes(1), Problems::If::always)) == made);
-    CHECK(&problems.choose(version_of(kProblem, 1)) == made);
+    CHECK(&problems.choose(launchable_of(kProblem, 1)) == made);
   }
-  SECTION("what is in use outlives a making without a version") {
+  SECTION("what is in use outlives a making without a launchable") {
     CHECK_THROWS_AS(problems.make(kProblem, fails(), Problems::If::always), std::runtime_error);
     CHECK(kernel_of(problems.make(kProblem, misses(), Problems::If::always)) == made);
     CHECK_FALSE(problems.missing(kProblem));
@@ -136,8 +136,8 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
     const Launchable* chosen = nullptr;
     Problems others;
     const auto standing_in = others.stand_in(kProblem, Standing::known, [&] {
-      chosen = &others.choose(version_of(kProblem, 8));
-      return version_of(kProblem, 2);
+      chosen = &others.choose(launchable_of(kProblem, 8));
+      return launchable_of(kProblem, 2);
     });
     CHECK(std::get<const Launchable*>(standing_in) == chosen);
     CHECK(others.find(kProblem) == chosen);
@@ -157,7 +157,7 @@ TEST_CASE("what is missing is remembered until it is made", "[runtime][problems]
   CHECK(problems.missing(kProblem)->instance == "k");
   CHECK_FALSE(problems.missing(Values{8}));
   SECTION("made") { CHECK(kernel_of(problems.make(kProblem, publishes(1)))); }
-  SECTION("chosen") { problems.choose(version_of(kProblem, 1)); }
+  SECTION("chosen") { problems.choose(launchable_of(kProblem, 1)); }
   SECTION("failed") {
     CHECK_THROWS_AS(problems.make(kProblem, fails()), std::runtime_error);
     CHECK(problems.state(kProblem) == ProblemState::failed);
@@ -172,7 +172,7 @@ TEST_CASE("what was chosen while a problem was made is what its launches get",
   const auto choosing = [&](const Problems::Work& then) -> Problems::Work {
     return [&problems, &chosen, then] {
       CHECK(problems.state(kProblem) == ProblemState::being_made);
-      chosen = &problems.choose(version_of(kProblem, 5));
+      chosen = &problems.choose(launchable_of(kProblem, 5));
       CHECK(problems.state(kProblem) == ProblemState::being_remade);
       CHECK(problems.find(kProblem) == chosen);
       return then();
@@ -201,14 +201,14 @@ TEST_CASE("what was chosen while a problem was made is what its launches get",
 
 TEST_CASE("one thread makes, others wait or go on", "[runtime][problems]") {
   Problems problems;
-  const Launchable& old = problems.choose(version_of(kProblem, 1));
+  const Launchable& old = problems.choose(launchable_of(kProblem, 1));
   std::atomic<bool> inside{false}, go{false};
   std::atomic<int> works{0};
   const Problems::Work slow = [&] {
     ++works;
     inside = true;
     while (!go) std::this_thread::yield();
-    return version_of(kProblem, 2);
+    return launchable_of(kProblem, 2);
   };
   Problems::Outcome made, waited;
   std::thread maker([&] { made = problems.make(kProblem, slow, Problems::If::always); });
@@ -217,7 +217,7 @@ TEST_CASE("one thread makes, others wait or go on", "[runtime][problems]") {
   CHECK(problems.find(kProblem) == &old);
   CHECK_FALSE(problems.try_make(kProblem, slow, Problems::If::always));
   const Values other{1};
-  CHECK(kernel_of(problems.make(other, [&] { return version_of(other, 3); })));
+  CHECK(kernel_of(problems.make(other, [&] { return launchable_of(other, 3); })));
   std::thread waiter([&] { waited = problems.make(kProblem, slow); });
   go = true;
   maker.join();
@@ -303,7 +303,7 @@ class Hammer {
       const ProblemState state = problems.state(problem);
       ++seen[static_cast<std::size_t>(state)];
       if (found && state != ProblemState::in_use && state != ProblemState::being_remade)
-        count("a version in the state " + std::string(to_string(state)));
+        count("a launchable in the state " + std::string(to_string(state)));
     }
     for (const Held& h : held)
       if (h.ready->problem != h.problem || h.ready->config != h.config) count("it was changed");
@@ -313,7 +313,7 @@ class Hammer {
     const auto when = random() % 4 ? Problems::If::not_in_use : Problems::If::always;
     const unsigned chance = random(), what = random() % 16;
     const Problems::Work work = [&, chance] { return make(problem, chance); };
-    if (what == 0) return &problems.choose(version_of(problem, 1 + chance % 5));
+    if (what == 0) return &problems.choose(launchable_of(problem, 1 + chance % 5));
     if (what < 6) {
       const Standing standing = what < 3 ? Standing::meanwhile : Standing::known;
       const auto got =
@@ -338,7 +338,7 @@ class Hammer {
     ++ends[chance / 7 % 4];
     switch (chance / 7 % 4) {
       case 0:
-        return version_of(problem, 1 + chance % 5);
+        return launchable_of(problem, 1 + chance % 5);
       case 1:
         return missing_of("k");
       case 2:
@@ -354,7 +354,7 @@ class Hammer {
     if (++loaders != 1) count("two load one stand-in");
     std::this_thread::yield();
     --loaders;
-    return version_of(problem, known ? -2 : -1);
+    return launchable_of(problem, known ? -2 : -1);
   }
 
   std::array<std::atomic<int>, kProblemCount + 3> makers_{};
@@ -379,7 +379,7 @@ TEST_CASE("eight threads live through many problems", "[runtime][problems]") {
   for (std::int64_t place = 0; place < Hammer::kProblemCount; ++place) {
     const Values problem{place, 1};
     const ProblemState state = hammer.problems.state(problem);
-    const bool version = state == ProblemState::in_use,
+    const bool launchable = state == ProblemState::in_use,
                stand_in =
                    state == ProblemState::on_stand_in || state == ProblemState::missing_on_stand_in,
                missing =
@@ -387,8 +387,8 @@ TEST_CASE("eight threads live through many problems", "[runtime][problems]") {
                nothing = state == ProblemState::unknown || state == ProblemState::missing ||
                          state == ProblemState::failed;
     INFO(place << " is " << to_string(state));
-    CHECK((version || stand_in || nothing));
-    CHECK((hammer.problems.find(problem) != nullptr) == version);
+    CHECK((launchable || stand_in || nothing));
+    CHECK((hammer.problems.find(problem) != nullptr) == launchable);
     CHECK((hammer.problems.served(problem, Standing::meanwhile) == nullptr) == nothing);
     CHECK(hammer.problems.missing(problem).has_value() == missing);
   }

@@ -1,4 +1,4 @@
-// What runs instead of the version that a problem has not got yet, by launches and in regions.
+// What runs instead of the launchable that a problem does not have yet, in launches and in regions.
 #include <atomic>
 #include <thread>
 

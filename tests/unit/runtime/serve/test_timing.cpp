@@ -25,7 +25,7 @@ struct TimedWork {
     const std::string entry = "k<1, 0>";
     const auto code = std::as_bytes(std::span(entry));
     binary.code = std::vector<std::byte>(code.begin(), code.end());
-    kernel = process.device->load(binary, 0);
+    kernel = process.device->load(binary, {});
   }
   std::function<void(Stream)> work() {
     return

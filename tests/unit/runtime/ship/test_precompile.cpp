@@ -68,7 +68,7 @@ void remember(const std::filesystem::path& directory, const KernelDefinition& ke
   result.problem = problem;
   for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
   Candidate base, best;
-  base.config = kernel.space.default_config(target.kind);
+  base.config = kernel.space.default_config(target);
   best.config = winner;
   base.status = best.status = CandidateStatus::measured;
   base.seconds = best.seconds = 1;
@@ -79,7 +79,7 @@ void remember(const std::filesystem::path& directory, const KernelDefinition& ke
   options.directory = directory;
   cache::Store(options).put_record(
       runtime::record_key(kernel, problem, info, codegen::kernel_source(kernel, cache)),
-      runtime::record_json(result, kernel, {}));
+      runtime::record_json(result, kernel, {}, info));
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ TEST_CASE("what may depend on unknown files is not put into a bundle", "[runtime
   CHECK(report.failures.size() == 4);
   CHECK(report.bundle.binaries == 2);
   REQUIRE(!report.failures.empty());
-  CHECK_THAT(report.failures[0].log, Catch::Contains("cannot be told"));
+  CHECK_THAT(report.failures[0].log, Catch::Contains("only a compiler can tell"));
 }
 
 TEST_CASE("a stop leaves no bundle, but what was compiled", "[runtime][precompile]") {

@@ -150,7 +150,7 @@ TEST_CASE("who does not come is named on every rank", "[ranks]") {
   const auto met = all(place.meet, 5, 1.5, {0, 1, 4});
   for (const int r : {0, 1, 4}) {
     CAPTURE(r, met[r].environments);
-    CHECK(says(met[r].environments, "ranks 2, 3 did not come"));
+    CHECK(says(met[r].environments, "ranks 2, 3 did not arrive"));
   }
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("a rank 0 that does not come is named", "[ranks]") {
   CAPTURE(tcp);
   Place place(tcp);
   const auto met = all(place.meet, 2, 0.4, {1});
-  CHECK(says(met[1].environments, "rank 0 has not come"));
+  CHECK(says(met[1].environments, "rank 0 has not arrived"));
   CHECK(fs::is_empty(place.folder.path()));
 }
 
@@ -352,11 +352,11 @@ TEST_CASE("files of an earlier job are not believed", "[ranks]") {
   }
   SECTION("rank 0 does not take yesterday's rank 1 for today's") {
     const Met zero = attend(over_file(file), 0, 3, 0.4);
-    CHECK(says(zero.environments, "ranks 1, 2 did not come"));
+    CHECK(says(zero.environments, "ranks 1, 2 did not arrive"));
   }
   SECTION("without rank 0, yesterday's word counts for nothing") {
     const Met one = attend(over_file(file), 1, 3, 0.4);
-    CHECK(says(one.environments, "earlier or another job's"));
+    CHECK(says(one.environments, "an earlier or another job"));
   }
 }
 
@@ -367,8 +367,8 @@ TEST_CASE("files of another job or size are said to be that", "[ranks]") {
   std::thread stray([&] { other = attend(over_file(file), 1, 2, 1, "another job"); });
   const Met zero = attend(over_file(file), 0, 2, 0.8);
   stray.join();
-  CHECK(says(zero.environments, "rank 1 did not come"));
-  CHECK(says(zero.environments, "meet.1 is of another job"));
+  CHECK(says(zero.environments, "rank 1 did not arrive"));
+  CHECK(says(zero.environments, "meet.1 belongs to another job"));
   CHECK(other.payload == "");
 }
 

@@ -231,13 +231,13 @@ TEST_CASE("of Kiln's own place only Kiln's own old files are removed", "[ranks][
   CHECK(read_text(outside) == "somebody's");
 }
 
-TEST_CASE("a place that is not this user's alone is refused", "[ranks][settle]") {
+TEST_CASE("a place that is not private to this user is refused", "[ranks][settle]") {
   const TemporaryDirectory folder;
   const fs::path place = own_place(folder.path());
   const fs::path elsewhere = folder.path() / "elsewhere";
   fs::create_directory(elsewhere);
   fs::permissions(elsewhere, fs::perms::owner_all);
-  std::string why = "not this user's alone";
+  std::string why = "not private to this user";
   SECTION("a link") {
     fs::create_directory_symlink(elsewhere, place);
     why = "";
@@ -281,7 +281,7 @@ TEST_CASE("ranks that see different folders cannot settle", "[ranks][settle]") {
   check_settles(settle_in({here.path()}));
   check_settles(settle_in({there.path()}));
   check_refused(settle_in({here.path(), there.path(), here.path()}),
-                {"rank 1 cannot", "what rank 0 wrote is not there", "rank 1 cannot"});
+                {"rank 1 cannot", "the file that rank 0 wrote is missing", "rank 1 cannot"});
 }
 
 TEST_CASE("where hard links are refused ranks do not settle", "[ranks][settle]") {

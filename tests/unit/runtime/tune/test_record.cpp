@@ -30,7 +30,7 @@ struct Made {
     bench.seconds(8, 0.5e-3);
     bench.of(1).compile_log = "error: \"quoted\"\nline \xff two";
     result = test::tune_kernel(bench, kernel, kProblem);
-    record = record_json(result, kernel, kVersions);
+    record = record_json(result, kernel, kVersions, bench.device->info());
   }
   std::optional<Recall> read(const json& j, const KernelDefinition& k) const {
     return recall_from(j, k, kProblem, bench.device->info(), kVersions);
@@ -88,7 +88,7 @@ TEST_CASE("enumerators are shown by their names", "[runtime][record]") {
   kernel.space = named;
   const TuneResult result = test::tune_kernel(bench, kernel, kProblem);
   CHECK(result.describe(result.winner()).find(",b=plain") != std::string::npos);
-  const auto read = result_in(record_json(result, kernel, {}),
+  const auto read = result_in(record_json(result, kernel, {}, bench.device->info()),
                               record_key(kernel, kProblem, bench.device->info(), {}));
   REQUIRE(read);
   CHECK(read->describe(read->winner()) == result.describe(result.winner()));
@@ -314,7 +314,7 @@ TEST_CASE("what is launched otherwise today was not measured", "[runtime][record
   REQUIRE(m.read(m.record, k));
   const auto launched = [&](std::int64_t a, const std::function<void(Launch&)>& change) {
     k.launch = [a, change](auto config, auto problem) {
-      Launch g = doubling().launch(config, problem);
+      Launch g = doubling().launch(config, problem, {});
       if (config[0] == a) change(g);
       return g;
     };

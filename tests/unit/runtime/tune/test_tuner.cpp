@@ -275,7 +275,7 @@ TEST_CASE("nothing usable is an error with every reason", "[runtime][tuner]") {
     CHECK(contains(reasons["a=1,b=0"], "compile_failed: bad template"));
     CHECK(contains(reasons["a=2,b=0"], "launch_failed: fault"));
     CHECK(contains(reasons["a=4,b=0"], "wrong_result"));
-    CHECK(contains(error.what(), "1 configs refused beforehand: a is not 8"));
+    CHECK(contains(error.what(), "1 configs were ruled out beforehand: a is not 8"));
     CHECK(contains(error.what(), "doubling"));
     CHECK(contains(error.what(), "n=100"));
   }
@@ -301,7 +301,7 @@ TEST_CASE("constraints cost no compile", "[runtime][tuner]") {
     none.space.where("pigs fly", [](auto, auto, const DeviceLimits&) { return false; });
     const int before = bench.compiler->compiles;
     const std::string text = message([&] { tune(bench, none); });
-    CHECK(contains(text, "4 configs refused beforehand: pigs fly"));
+    CHECK(contains(text, "4 configs were ruled out beforehand: pigs fly"));
     CHECK(bench.compiler->compiles == before);
   }
   SECTION("a violating default is replaced") {

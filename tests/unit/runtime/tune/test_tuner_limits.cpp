@@ -217,3 +217,17 @@ TEST_CASE("a kernel that loses the device ends the run, and is the only one blam
   CHECK(rest.count(CandidateStatus::measured) == 5);
   CHECK(find(rest, {8, 0}).status == CandidateStatus::launch_failed);
 }
+
+TEST_CASE("there is no trial of a build without a binary", "[tuner]") {
+  test::Bench bench;
+  bench.of(4).compile_log = "error: no";
+  const KernelDefinition kernel = test::doubling();
+  runtime::KernelMaker maker(kernel, Values{50}, bench.device, bench.builder, 1);
+  const Values right{2, 0}, wrong{4, 0};
+  CHECK(std::get<0>(maker.trial(right, maker.build(right)).code));
+  CHECK_THROWS_AS(maker.trial(wrong, maker.build(wrong)), CompileError);
+  runtime::Build build;
+  CHECK_THROWS_AS(maker.trial(right, build), InternalError);
+  build.outcome = Missing{"doubling{a=2,b=0}", {}, {}, {}, "this mode compiles nothing"};
+  CHECK_THROWS_AS(maker.trial(right, build), MissingError);
+}

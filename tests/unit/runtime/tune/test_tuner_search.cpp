@@ -147,8 +147,8 @@ TEST_CASE("mistakes of the caller", "[runtime][tuner]") {
   }
   SECTION("too few arguments") {
     kernel.workload = [](auto, Workload& w) { w.output<float>(4); };
-    CHECK(
-        contains(message([&] { tune(bench, kernel); }), "makes 1 arguments, the signature has 3"));
+    CHECK(contains(message([&] { tune(bench, kernel); }),
+                   "makes 1 arguments, but the signature has 3"));
   }
   SECTION("a value for an array") {
     kernel.workload = [](auto, Workload& w) { w.output<float>(4).scalar(1.0f).scalar(4); };

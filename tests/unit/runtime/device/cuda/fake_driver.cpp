@@ -249,6 +249,49 @@ kiln::runtime::DriverTable make_table() {
         {{gx, gy, gz}, {bx, by, bz}, shared, stream, current_fake->current(), args});
     return CUDA_SUCCESS;
   };
+  t.LaunchKernelEx = [](const CUlaunchConfig* c, CUfunction, void** args, void**) {
+    ENTER("cuLaunchKernelEx");
+    current_fake->require_context("cuLaunchKernelEx");
+    FakeDriver::Launch launch{{c->gridDimX, c->gridDimY, c->gridDimZ},
+                              {c->blockDimX, c->blockDimY, c->blockDimZ},
+                              c->sharedMemBytes,
+                              c->hStream,
+                              current_fake->current(),
+                              args};
+    for (unsigned i = 0; i < c->numAttrs; ++i)
+      launch.attributes[c->attrs[i].id] = c->attrs[i].value;
+    current_fake->launches.push_back(std::move(launch));
+    return CUDA_SUCCESS;
+  };
+  t.OccupancyMaxActiveClusters = [](int* clusters, CUfunction, const CUlaunchConfig*) {
+    ENTER("cuOccupancyMaxActiveClusters");
+    current_fake->require_context("cuOccupancyMaxActiveClusters");
+    *clusters = current_fake->resident_clusters;
+    return CUDA_SUCCESS;
+  };
+  t.TensorMapEncodeTiled = [](CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                              void* address, const cuuint64_t* size, const cuuint64_t* stride,
+                              const cuuint32_t* box, const cuuint32_t* step, CUtensorMapInterleave,
+                              CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                              CUtensorMapFloatOOBfill) {
+    ENTER("cuTensorMapEncodeTiled");
+    current_fake->maps.push_back({type,
+                                  rank,
+                                  address,
+                                  {size, size + rank},
+                                  {stride, stride + rank - 1},
+                                  {box, box + rank},
+                                  {step, step + rank},
+                                  swizzle,
+                                  promotion});
+    std::memcpy(map, &address, sizeof address);
+    return CUDA_SUCCESS;
+  };
+  t.TensorMapReplaceAddress = [](CUtensorMap* map, void* address) {
+    ENTER("cuTensorMapReplaceAddress");
+    std::memcpy(map, &address, sizeof address);
+    return CUDA_SUCCESS;
+  };
   t.StreamBeginCapture = [](CUstream s, CUstreamCaptureMode mode) {
     ENTER("cuStreamBeginCapture");
     current_fake->require_context("cuStreamBeginCapture");

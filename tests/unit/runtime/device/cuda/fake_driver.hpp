@@ -50,7 +50,19 @@ class FakeDriver {
     CUstream stream;
     CUcontext context;
     void** args;
+    std::map<CUlaunchAttributeID, CUlaunchAttributeValue> attributes{};
   };
+  struct EncodedMap {
+    CUtensorMapDataType type;
+    cuuint32_t rank;
+    void* address;
+    std::vector<cuuint64_t> size, stride;
+    std::vector<cuuint32_t> box, step;
+    CUtensorMapSwizzle swizzle;
+    CUtensorMapL2promotion promotion;
+  };
+  int resident_clusters = 66;
+  std::vector<EncodedMap> maps;  ///< encoded so far; a CUtensorMap begins with the address
   std::map<std::pair<CUmodule, std::string>, CUdeviceptr> global_addresses;  ///< asked for
   std::map<CUdeviceptr, std::string> uploaded;                               ///< last copied there
   std::vector<Launch> launches;                                              ///< those that ran

@@ -123,7 +123,7 @@ TEST_CASE("targets are exact", "[runtime][cuda]") {
 TEST_CASE("loading reports the driver's resources, and the compiler's spills", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 0);
+  const auto kernel = device->load(binary(), {});
   CHECK(kernel->resources() == codegen::ResourceUsage{40, 7, 0, 16, 1024, 512});
   CHECK(fake.set_attributes.empty());
   // Loading is forced, not left to the first launch.
@@ -134,10 +134,10 @@ TEST_CASE("each module has its variables, found by the names of its cubin", "[ru
   FakeDriver fake;
   fake.globals = {{"filter", 36}, {"_ZN5image5scaleE", 8}, {"foreign", 4}};
   const auto device = make_cuda_device(fake.table(), 0);
-  CHECK(device->variables(*device->load(binary(), 0)).empty());
+  CHECK(device->variables(*device->load(binary(), {})).empty());
   codegen::Binary with = binary();
   with.code = cubin_with({{"filter", 36}, {"_ZN5image5scaleE", 8}, {"gone", 4}});
-  const auto a = device->load(with, 0), b = device->load(with, 0);
+  const auto a = device->load(with, {}), b = device->load(with, {});
   CHECK(fake.count("cuModuleGetGlobal") == 0);  // nobody asked
   const auto of_a = device->variables(*a), of_b = device->variables(*b);
   REQUIRE(of_a.size() == 2);
@@ -166,15 +166,15 @@ TEST_CASE("shared memory above the default is opted into", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
   const auto attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-  device->load(binary(), 49152 - 1024);  // with the static KB exactly the default
+  device->load(binary(), {.shared_bytes = 49152 - 1024});  // with the static KB exactly the default
   CHECK(fake.set_attributes.count(attribute) == 0);
-  device->load(binary(), 49152 - 1023);
+  device->load(binary(), {.shared_bytes = 49152 - 1023});
   CHECK(fake.set_attributes[attribute] == 49152 - 1023);
-  device->load(binary(), 232448 - 1024);
+  device->load(binary(), {.shared_bytes = 232448 - 1024});
   CHECK(fake.set_attributes[attribute] == 232448 - 1024);
   for (unsigned bytes : {232448u - 1023u, 0xffffffffu}) {
     try {
-      device->load(binary(), bytes);
+      device->load(binary(), {.shared_bytes = bytes});
       FAIL("accepted");
     } catch (const UserError& e) {
       CHECK(contains(e.what(), std::to_string(bytes)));
@@ -187,7 +187,7 @@ TEST_CASE("shared memory above the default is opted into", "[runtime][cuda]") {
 TEST_CASE("a launch passes everything on", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 0);
+  const auto kernel = device->load(binary(), {});
   int value = 3;
   void* args[] = {&value};
   const Stream stream{reinterpret_cast<void*>(0x77)};
@@ -206,7 +206,7 @@ TEST_CASE("a launch passes everything on", "[runtime][cuda]") {
 TEST_CASE("an empty grid launches nothing", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 0);
+  const auto kernel = device->load(binary(), {});
   for (Dim3 grid : {Dim3{0, 1, 1}, Dim3{1, 0, 1}, Dim3{1, 1, 0}}) {
     device->launch(*kernel, {grid, {32}, 0}, {}, nullptr);
   }
@@ -217,7 +217,7 @@ TEST_CASE("a launch with the context current is two calls", "[runtime][cuda]") {
   FakeDriver fake;
   fake.push_foreign(reinterpret_cast<CUcontext>(0x200), 0);
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 0);
+  const auto kernel = device->load(binary(), {});
   const std::size_t before = fake.calls.size();
   device->launch(*kernel, {{1}, {32}, 0}, {}, nullptr);
   REQUIRE(fake.calls.size() == before + 2);
@@ -228,7 +228,7 @@ TEST_CASE("a launch with the context current is two calls", "[runtime][cuda]") {
 TEST_CASE("launches from several threads each find the context", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 0);
+  const auto kernel = device->load(binary(), {});
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
@@ -305,7 +305,7 @@ TEST_CASE("launches are recorded, not run, and replayed as one", "[runtime][cuda
   FakeDriver fake;
   {
     const auto device = make_cuda_device(fake.table(), 0);
-    const auto kernel = device->load(binary(), 0);
+    const auto kernel = device->load(binary(), {});
     const Stream stream = device->tuning_stream();
     const auto replay = device->capture(stream, [&] {
       for (int i = 0; i < 3; ++i) device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr);
@@ -328,7 +328,7 @@ TEST_CASE("a replay outlives its device's handle", "[runtime][cuda]") {
   std::unique_ptr<Replay> replay;
   {
     const auto device = make_cuda_device(fake.table(), 0);
-    const auto kernel = device->load(binary(), 0);
+    const auto kernel = device->load(binary(), {});
     const Stream stream = device->tuning_stream();
     replay =
         device->capture(stream, [&] { device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr); });
@@ -342,7 +342,7 @@ TEST_CASE("a replay outlives its device's handle", "[runtime][cuda]") {
 TEST_CASE("what cannot be recorded is launched plainly", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 0);
+  const auto kernel = device->load(binary(), {});
   const Stream stream = device->tuning_stream();
   const auto launch = [&] { device->launch(*kernel, {{4}, {128}, 0}, stream, nullptr); };
   // Nothing was put on the stream: a replay of nothing would be the fastest of all.
@@ -384,7 +384,7 @@ TEST_CASE("a driver without graphs is none the worse", "[runtime][cuda]") {
 TEST_CASE("occupancy of what cannot run is zero", "[runtime][cuda]") {
   FakeDriver fake;
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 0);
+  const auto kernel = device->load(binary(), {});
   CHECK(device->occupancy(*kernel, 256, 0) == 8);
   CHECK(device->occupancy(*kernel, 2048, 0) == 0);
 }
@@ -394,10 +394,10 @@ TEST_CASE("a binary for something else is the caller's mistake", "[runtime][cuda
   const auto device = make_cuda_device(fake.table(), 0);
   codegen::Binary b = binary();
   b.target = {Target::Kind::host, "x86-64-v3"};
-  CHECK_THROWS_AS(device->load(b, 0), UserError);
+  CHECK_THROWS_AS(device->load(b, {}), UserError);
   b = binary();
   b.symbol = "another";
-  CHECK_THROWS_AS(device->load(b, 0), EnvironmentError);
+  CHECK_THROWS_AS(device->load(b, {}), EnvironmentError);
   CHECK(fake.modules.empty());
 }
 
@@ -406,7 +406,7 @@ TEST_CASE("a kernel outlives its device's handle", "[runtime][cuda]") {
   std::shared_ptr<Module> kernel;
   {
     const auto device = make_cuda_device(fake.table(), 0);
-    kernel = device->load(binary(), 0);
+    kernel = device->load(binary(), {});
   }
   CHECK(fake.modules.size() == 1);
   CHECK(fake.primary_released == 0);
@@ -423,7 +423,7 @@ TEST_CASE("a driver that shuts down first takes nothing with it", "[runtime][cud
   FakeDriver fake;
   {
     const auto device = make_cuda_device(fake.table(), 0);
-    const auto kernel = device->load(binary(), 0);
+    const auto kernel = device->load(binary(), {});
     const DeviceMemory memory(device, 64);
     fake.shut_down = true;
     CHECK_THROWS_AS(device->launch(*kernel, {{1}, {32}, 0}, {}, nullptr), EnvironmentError);

@@ -27,7 +27,7 @@ bool cleans_up(const std::string& call) {
 // Everything that a device does, once.
 void use(const FakeDriver& fake) {
   const auto device = make_cuda_device(fake.table(), 0);
-  const auto kernel = device->load(binary(), 100000);
+  const auto kernel = device->load(binary(), {.shared_bytes = 100000});
   const DeviceMemory a(device, 256), b(device, 256);
   char host[256] = {};
   device->copy_to_device(a.data(), host, sizeof host);

@@ -1,9 +1,13 @@
-// How much memory is there, by files as Linux writes them.
+// How much memory and how many cores are there, by files as Linux writes them.
+#include <algorithm>
 #include <filesystem>
+#include <thread>
+
+#include <sched.h>
 
 #include "kiln_test.hpp"
-#include "runtime/device/host/available_memory.hpp"
 #include "runtime/measure/device_workload.hpp"
+#include "runtime/support/machine.hpp"
 #include "temporary_directory.hpp"
 #include "unit/runtime/fake_kernel.hpp"
 
@@ -22,6 +26,7 @@ class Machine {
     test::write_text(path, text);
   }
   std::optional<std::int64_t> available() const { return available_memory(directory_.path()); }
+  unsigned cores() const { return usable_cores(directory_.path()); }
 
  private:
   const test::TemporaryDirectory directory_;
@@ -118,4 +123,50 @@ TEST_CASE("a problem that is larger than memory is refused before it is made",
     CHECK(text.find("8388607 are available") != std::string::npos);
   }
   CHECK(bench.device->live_allocations == 0);
+}
+
+TEST_CASE("the cores that this thread may run on, or fewer where a group says so",
+          "[runtime][cores]") {
+  const Machine machine;
+  const unsigned all = machine.cores();
+  CHECK(all >= 1);
+  CHECK(all <= std::thread::hardware_concurrency());
+  SECTION("a limit of control groups, version 2") {
+    machine.file("proc/self/cgroup", "0::/job/step\n");
+    machine.file("sys/fs/cgroup/job/cpu.max", "50000 100000\n");
+    CHECK(machine.cores() == 1);
+    machine.file("sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
+    CHECK(machine.cores() == 1);
+    machine.file("sys/fs/cgroup/job/cpu.max", "99900000 100000\n");
+    CHECK(machine.cores() == all);
+    machine.file("sys/fs/cgroup/job/cpu.max", "110000 100000\n");
+    CHECK(machine.cores() == std::min(2U, all));
+  }
+  SECTION("a limit of control groups, version 1") {
+    machine.file("proc/self/cgroup", "4:cpu,cpuacct:/job\n3:memory:/job\n");
+    machine.file("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
+    machine.file("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    CHECK(machine.cores() == all);
+    machine.file("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "100000\n");
+    CHECK(machine.cores() == 1);
+  }
+  SECTION("damaged files") {
+    machine.file("proc/self/cgroup", "0::/\n");
+    for (const char* text : {"", "many", "0 0", "-5 100000", "1", "100000 0"}) {
+      machine.file("sys/fs/cgroup/cpu.max", text);
+      CHECK(machine.cores() == all);
+    }
+  }
+  SECTION("a thread that may run on one core") {
+    cpu_set_t before, one;
+    REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+    int core = 0;
+    while (!CPU_ISSET(core, &before)) ++core;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK(machine.cores() == 1);
+    ::sched_setaffinity(0, sizeof before, &before);
+    CHECK(machine.cores() == all);
+  }
 }

@@ -1,0 +1,47 @@
+#include "runtime/build/process_compiler.hpp"
+
+#include <utility>
+
+#include "runtime/processes/frame.hpp"
+
+namespace kiln::runtime {
+
+namespace {
+
+PoolOptions for_compiler(PoolOptions pool, const codegen::Compiler& here,
+                         const CompilerPlace& place) {
+  pool.setup = place.pack();
+  pool.refuse = [expected = identity_of(here)](std::span<const std::byte> hello) -> std::string {
+    const CompilerGreeting greeting = CompilerGreeting::unpack(hello);
+    if (!greeting.problem.empty()) return greeting.problem;
+    if (greeting.identity == expected) return {};
+    return "its compiler is another one: " + greeting.identity + ", here: " + expected;
+  };
+  return pool;
+}
+
+}  // namespace
+
+ProcessCompiler::ProcessCompiler(std::shared_ptr<codegen::Compiler> here,
+                                 const CompilerPlace& place, PoolOptions pool)
+    : here_(std::move(here)), pool_(for_compiler(std::move(pool), *here_, place)) {}
+
+codegen::CompileResult ProcessCompiler::compile(const codegen::Source& source,
+                                                const Target& target) {
+  const auto failure = [&](const std::string& reason) {
+    const codegen::CompilerIdentity compiler = identity();
+    return CompileFailure{source.label.empty() ? source.entry : source.label,
+                          compiler.name + " " + compiler.version, options(source, target),
+                          "error: the compiler did not finish: " + reason};
+  };
+  ProcessPool::Outcome outcome = pool_.run(pack_request(source, target));
+  if (const auto* lost = std::get_if<ProcessPool::Lost>(&outcome)) return failure(lost->reason);
+  if (std::holds_alternative<ProcessPool::Unusable>(outcome)) return here_->compile(source, target);
+  try {
+    return unpack_answer(std::get<ProcessPool::Answer>(outcome), target);
+  } catch (const BrokenFrame& error) {
+    return failure(std::string("its process answered with ") + error.what());
+  }
+}
+
+}  // namespace kiln::runtime

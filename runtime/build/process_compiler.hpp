@@ -1,0 +1,45 @@
+// A compiler that compiles in other processes. NVRTC serialises the threads of one process, so
+// several processes are faster; and a compiler that crashes, exits or hangs fails one candidate
+// only.
+#pragma once
+
+#include <memory>
+
+#include "codegen/compiler.hpp"
+#include "runtime/build/compile_service.hpp"
+#include "runtime/processes/process_pool.hpp"
+
+namespace kiln::runtime {
+
+/// Its identity, options and headers, and so its keys, are those of the compiler in this process.
+/// If no process can be used, that compiler compiles.
+class ProcessCompiler final : public codegen::Compiler {
+ public:
+  /// @param here the same compiler in this process
+  /// @param place says how the processes open it
+  /// @param pool without `setup` and `refuse`
+  ProcessCompiler(std::shared_ptr<codegen::Compiler> here, const CompilerPlace& place,
+                  PoolOptions pool);
+
+  codegen::CompilerIdentity identity() const override { return here_->identity(); }
+  codegen::IncludeContext includes(const Target& target) const override {
+    return here_->includes(target);
+  }
+  std::vector<std::string> options(const codegen::Source& source,
+                                   const Target& target) const override {
+    return here_->options(source, target);
+  }
+  bool worth_keeping() const noexcept override { return here_->worth_keeping(); }
+
+  /// If a process ends early or takes too long, the result is a CompileFailure that says how it
+  /// ended.
+  codegen::CompileResult compile(const codegen::Source& source, const Target& target) override;
+
+  const ProcessPool& pool() const noexcept { return pool_; }
+
+ private:
+  std::shared_ptr<codegen::Compiler> here_;
+  ProcessPool pool_;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,138 @@
+#include "runtime/measure/draws_bench.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::runtime {
+
+struct DrawsBench::DrawsRig final : Rig {
+  std::vector<std::shared_ptr<Rig>> of;  ///< by draw
+
+  bool recorded() const noexcept override { return of.front()->recorded(); }
+};
+
+DrawsBench::DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                       std::shared_ptr<Device> device, std::uint64_t seed)
+    : device_(std::move(device)) {
+  const std::size_t count = std::max<std::size_t>(1, kernel.draws.size());
+  for (std::size_t draw = 0; draw < count; ++draw)
+    draws_.push_back(std::make_unique<Draw>(kernel, problem, device_, seed, draw));
+}
+
+std::string DrawsBench::of_draw(std::size_t draw, std::string text) const {
+  if (text.empty() || draws_.size() == 1) return text;
+  return detail::format("draw {} of {}: {}", draw, draws_.size(), text);
+}
+
+void DrawsBench::expect() {
+  if (before_) std::exchange(before_, nullptr)();
+  for (const auto& draw : draws_) draw->workload.expect();
+}
+
+std::string DrawsBench::trust(const Trial& trial) {
+  std::string why;
+  try {
+    auto loaded = load(trial);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
+    auto& rig = static_cast<DrawsRig&>(*std::get<std::shared_ptr<Rig>>(loaded));
+    for (std::size_t i = 0; i < draws_.size() && why.empty(); ++i)
+      why = of_draw(i, draws_[i]->bench.define(*rig.of[i]).why);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const Error& error) {
+    if (lost()) throw DeviceLost(error.what());
+    why = error.what();
+  }
+  if (!why.empty())
+    for (const auto& draw : draws_) draw->workload.forget();
+  return why;
+}
+
+std::variant<std::shared_ptr<Rig>, Refusal> DrawsBench::load(const Trial& trial) {
+  const auto rig = std::make_shared<DrawsRig>();
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    std::variant<std::shared_ptr<Rig>, Refusal> loaded;
+    if (i == 0) {
+      loaded = draws_[i]->bench.load(trial);
+    } else {
+      const Trial further{.code = trial.code,
+                          .launch = trial.launch,
+                          .maps = trial.maps,
+                          .variables = trial.further[i - 1].variables,
+                          .data = trial.further[i - 1].data,
+                          .timing = trial.timing};
+      loaded = draws_[i]->bench.load(further);
+    }
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) return std::move(*refusal);
+    rig->of.push_back(std::get<std::shared_ptr<Rig>>(std::move(loaded)));
+  }
+  return rig;
+}
+
+Verdict DrawsBench::verify(Rig& rig) {
+  expect();
+  auto& r = static_cast<DrawsRig&>(rig);
+  Verdict all;
+  for (std::size_t i = 0; i < draws_.size() && all.right; ++i) {
+    const double worst = all.max_error;
+    all = draws_[i]->bench.verify(*r.of[i]);
+    all.max_error = std::max(all.max_error, worst);
+    all.why = of_draw(i, std::move(all.why));
+  }
+  return all;
+}
+
+void DrawsBench::keep_cold(bool cold, const TimeLimit& deadline) {
+  for (const auto& draw : draws_) draw->bench.keep_cold(cold, deadline);
+}
+
+std::size_t DrawsBench::most_launches(const Rig& rig) const {
+  const auto& r = static_cast<const DrawsRig&>(rig);
+  std::size_t most = draws_.front()->bench.most_launches(*r.of.front());
+  for (std::size_t i = 1; i < draws_.size(); ++i)
+    most = std::min(most, draws_[i]->bench.most_launches(*r.of[i]));
+  return most;
+}
+
+double DrawsBench::time(Rig& rig, std::size_t launches) {
+  auto& r = static_cast<DrawsRig&>(rig);
+  if (draws_.size() == 1) return draws_.front()->bench.time(*r.of.front(), launches);
+  double seconds = 0, weights = 0;
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    const double weight = data(i).trial->weight;
+    seconds += weight * draws_[i]->bench.time(*r.of[i], launches);
+    weights += weight;
+  }
+  return seconds / weights;
+}
+
+bool DrawsBench::record(Rig& rig, std::size_t launches) {
+  auto& r = static_cast<DrawsRig&>(rig);
+  bool recorded = true;
+  for (std::size_t i = 0; i < draws_.size() && recorded; ++i)
+    recorded = draws_[i]->bench.record(*r.of[i], launches);
+  if (!recorded) forget_recording(rig);
+  return recorded;
+}
+
+void DrawsBench::forget_recording(Rig& rig) {
+  auto& r = static_cast<DrawsRig&>(rig);
+  for (std::size_t i = 0; i < draws_.size(); ++i) draws_[i]->bench.forget_recording(*r.of[i]);
+}
+
+std::string DrawsBench::repair() {
+  std::string first;
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    std::string found = of_draw(i, draws_[i]->bench.repair());
+    if (first.empty()) first = std::move(found);
+  }
+  return first;
+}
+
+std::shared_ptr<Module> DrawsBench::module_of(const Rig& rig) const {
+  return first().module_of(*static_cast<const DrawsRig&>(rig).of.front());
+}
+
+}  // namespace kiln::runtime

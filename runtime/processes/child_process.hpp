@@ -1,0 +1,55 @@
+// One process that this one has started, and the channel to it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace kiln::runtime {
+
+/// A program that this process has started by exec, never a fork. Its descriptor 0 is the channel,
+/// 1 is /dev/null, and 2 is a pipe to this process; it inherits no other descriptor. All its
+/// signals have their default actions. It has a process group of its own, so that Ctrl-C goes to
+/// this process alone. Its only argument is the id of this process.
+///
+/// It is a child of this process: SIGCHLD is sent when it ends, and a waitpid(-1) of the program
+/// may reap it, which does no harm. Not thread-safe. The destructor kills it.
+class ChildProcess {
+ public:
+  /// @throws EnvironmentError when it cannot be started.
+  explicit ChildProcess(const std::filesystem::path& executable);
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  /// A stream socket for both directions, which does not block. -1 after `end`.
+  int channel() const noexcept { return channel_; }
+  /// The pipe from its descriptor 2, which does not block. -1 when nothing more can come.
+  int errors() const noexcept { return errors_; }
+  pid_t id() const noexcept { return id_; }
+
+  /// Reads what it has written to descriptor 2 so far, and keeps the last 4 KiB.
+  void read_errors();
+  const std::string& last_words() const noexcept { return words_; }
+
+  enum class End {
+    soon,  ///< closes the channel, and kills the process if it has not ended a second later
+    now    ///< kills the process
+  };
+  /// Waits until it has ended, and returns how: `ended with exit code 3`.
+  std::string end(End how);
+
+ private:
+  bool ended_within(int milliseconds);
+  void kill();
+
+  pid_t id_ = 0;
+  int process_ = -1;  ///< a descriptor for the process itself, where the kernel has such
+  int channel_ = -1;
+  int errors_ = -1;
+  std::string words_;
+};
+
+}  // namespace kiln::runtime

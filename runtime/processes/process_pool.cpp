@@ -1,0 +1,323 @@
+#include "runtime/processes/process_pool.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/processes/child_process.hpp"
+#include "runtime/processes/frame.hpp"
+#include "runtime/support/time_limit.hpp"
+
+namespace kiln::runtime {
+
+namespace {
+
+/// While it lives, threads are started with all signals blocked: the program's signals are for the
+/// program's own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+struct ProcessPool::Job {
+  std::uint64_t id = 0;
+  std::vector<std::byte> request;
+  bool again = false;  ///< a process has ended with it; the second one works on nothing else
+  TimeLimit limit{};
+  std::optional<Outcome> outcome{};
+};
+
+struct ProcessPool::Process {
+  explicit Process(const std::filesystem::path& executable) : child(executable) {}
+
+  ChildProcess child;
+  FrameReader reader;
+  std::vector<std::byte> to_send;
+  std::vector<Job*> jobs;
+  TimeLimit limit{};  ///< for its hello, or for being idle
+  bool greeted = false;
+  bool retiring = false;  ///< gets nothing more
+  bool gone = false;
+
+  bool taken_alone() const { return jobs.size() == 1 && jobs.front()->again; }
+};
+
+ProcessPool::ProcessPool(PoolOptions options) : options_(std::move(options)), owner_(::getpid()) {}
+
+ProcessPool::~ProcessPool() {
+  if (::getpid() != owner_) {
+    // In a fork of the program: the thread does not exist, and the processes belong to the parent.
+    if (keeper_.joinable()) keeper_.detach();
+    for (auto& process : processes_) static_cast<void>(process.release());
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  if (keeper_.joinable()) {
+    wake();
+    keeper_.join();
+  }
+  if (wake_ >= 0) ::close(wake_);
+}
+
+std::vector<pid_t> ProcessPool::processes() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<pid_t> ids;
+  for (const auto& process : processes_) ids.push_back(process->child.id());
+  return ids;
+}
+
+ProcessPool::Outcome ProcessPool::run(std::vector<std::byte> request) {
+  if (::getpid() != owner_) return Unusable{"this process is a fork of the one that made the pool"};
+  if (request.size() > kMostPayload) return Unusable{"it is too long to be sent"};
+  Job job{.request = std::move(request)};
+  std::unique_lock lock(mutex_);
+  try {
+    begin_to_keep();
+  } catch (const std::system_error& error) {
+    return Unusable{error.what()};
+  }
+  job.id = next_id_++;
+  waiting_.push_back(&job);
+  wake();
+  finished_.wait(lock, [&] { return job.outcome.has_value(); });
+  return *std::move(job.outcome);
+}
+
+void ProcessPool::begin_to_keep() {
+  if (keeper_.joinable()) return;
+  if (wake_ < 0) wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd failed");
+  const SignalsBlocked blocked;
+  keeper_ = std::thread([this] { keep(); });
+}
+
+void ProcessPool::wake() const {
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_, &one, sizeof one));  // fails only if it is awake already
+}
+
+void ProcessPool::finish(Job& job, Outcome outcome) {
+  job.outcome = std::move(outcome);
+  finished_.notify_all();
+}
+
+void ProcessPool::keep() {
+  std::unique_lock lock(mutex_);
+  std::vector<pollfd> watched;
+  while (!stopping_) {
+    assign();
+    watched.assign({{wake_, POLLIN, 0}});
+    for (const auto& process : processes_) {
+      const short sends = process->to_send.empty() ? 0 : POLLOUT;
+      watched.push_back({process->child.channel(), static_cast<short>(POLLIN | sends), 0});
+      watched.push_back({process->child.errors(), POLLIN, 0});
+    }
+    const int timeout = milliseconds_to_next_event();
+    lock.unlock();
+    ::poll(watched.data(), watched.size(), timeout);
+    lock.lock();
+    std::uint64_t count;
+    static_cast<void>(!::read(wake_, &count, sizeof count));
+    for (std::size_t i = 0; i < processes_.size(); ++i) {
+      if (watched[2 * i + 2].revents) processes_[i]->child.read_errors();
+      if (watched[2 * i + 1].revents) exchange(*processes_[i]);
+    }
+    expire();
+    std::erase_if(processes_, [](const auto& process) { return process->gone; });
+  }
+  processes_.clear();  // on this thread, which has started them
+}
+
+int ProcessPool::milliseconds_to_next_event() const {
+  double seconds = 3600;
+  for (const auto& process : processes_) {
+    seconds = std::min(seconds, process->limit.left());
+    for (const Job* job : process->jobs) seconds = std::min(seconds, job->limit.left());
+  }
+  return static_cast<int>(seconds * 1000) + 1;
+}
+
+void ProcessPool::assign() {
+  while (!waiting_.empty() && assign(*waiting_.front())) waiting_.pop_front();
+}
+
+/// False if no process is free.
+bool ProcessPool::assign(Job& job) {
+  if (!unusable_.empty()) {
+    finish(job, Unusable{unusable_});
+    return true;
+  }
+  Process* best = nullptr;
+  for (const auto& process : processes_) {
+    if (process->retiring || process->gone || process->taken_alone()) continue;
+    if (process->jobs.size() >= (job.again ? 1 : options_.threads)) continue;
+    if (!best || process->jobs.size() > best->jobs.size()) best = process.get();
+  }
+  if (!best) {
+    if (processes_.size() >= std::max(1U, options_.processes)) return false;
+    std::string problem;
+    best = start(problem);
+    if (!best) {
+      // A lack of processes or memory may pass.
+      if (!processes_.empty()) return false;
+      if (!has_been_used_) unusable_ = problem;
+      finish(job, Unusable{problem});
+      return true;
+    }
+  }
+  put_frame(best->to_send, FrameKind::request, job.id, job.request);
+  job.limit = {};
+  if (best->greeted) {
+    best->limit = {};
+    job.limit = TimeLimit(options_.limit, Clock::now());
+  }
+  best->jobs.push_back(&job);
+  return true;
+}
+
+ProcessPool::Process* ProcessPool::start(std::string& problem) {
+  try {
+    auto process = std::make_unique<Process>(options_.executable);
+    put_frame(process->to_send, FrameKind::setup, 0,
+              FieldWriter().integer(options_.threads).bytes(options_.setup).finish());
+    process->limit = TimeLimit(options_.start_limit, Clock::now());
+    processes_.push_back(std::move(process));
+    return processes_.back().get();
+  } catch (const EnvironmentError& error) {
+    problem = error.what();
+    return nullptr;
+  }
+}
+
+void ProcessPool::exchange(Process& process) try {
+  while (!process.to_send.empty()) {
+    const ssize_t count = ::send(process.child.channel(), process.to_send.data(),
+                                 process.to_send.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) break;  // full, or closed: then it cannot be read either
+    process.to_send.erase(process.to_send.begin(), process.to_send.begin() + count);
+  }
+  std::byte buffer[std::size_t{1} << 16];
+  while (!process.gone) {
+    const ssize_t count = ::recv(process.child.channel(), buffer, sizeof buffer, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) return lose(process, {}, false);
+    process.reader.add(std::span(buffer).first(static_cast<std::size_t>(count)));
+    take_answers(process);
+  }
+} catch (const std::exception& error) {
+  lose(process, std::string("sent ") + error.what() + ", and was ended", true);
+}
+
+void ProcessPool::take_answers(Process& process) {
+  for (std::optional<Frame> frame; !process.gone && (frame = process.reader.next());) {
+    FieldReader fields(frame->payload);
+    if (frame->kind == FrameKind::hello && !process.greeted) {
+      if (const std::string why = options_.refuse ? options_.refuse(frame->payload) : "";
+          !why.empty()) {
+        give_up(why);
+        lose(process, {}, true);
+        continue;
+      }
+      process.greeted = has_been_used_ = true;
+      process.limit = {};
+      for (Job* job : process.jobs) job->limit = TimeLimit(options_.limit, Clock::now());
+      continue;
+    }
+    const auto job = std::find_if(process.jobs.begin(), process.jobs.end(),
+                                  [&](const Job* j) { return j->id == frame->id; });
+    if (frame->kind != FrameKind::answer || !process.greeted || job == process.jobs.end())
+      throw BrokenFrame("what it was not asked for");
+    process.retiring = fields.integer() > options_.resident_limit;
+    const auto answer = fields.bytes();
+    fields.finish();
+    finish(**job, Answer(answer.begin(), answer.end()));
+    process.jobs.erase(job);
+    if (process.jobs.empty())
+      process.limit =
+          process.retiring ? TimeLimit::already_passed() : TimeLimit(options_.idle, Clock::now());
+  }
+}
+
+/// Ends the process and deals with its requests. `why`: what it did wrong; empty: how it ended says
+/// so.
+void ProcessPool::lose(Process& process, const std::string& why, bool at_once) {
+  process.gone = true;
+  const std::string how =
+      process.child.end(at_once ? ChildProcess::End::now : ChildProcess::End::soon);
+  std::string reason = "the process that worked on it " + (why.empty() ? how : why);
+  if (const std::string& words = process.child.last_words(); !words.empty())
+    reason += "; its last words:\n" + words;
+  if (!process.greeted && !has_been_used_)
+    give_up(options_.executable.string() + " cannot be used: " + reason);
+  // In the order of the requests.
+  for (auto job = process.jobs.rbegin(); job != process.jobs.rend(); ++job) {
+    if (!unusable_.empty()) {
+      finish(**job, Unusable{unusable_});
+    } else if ((*job)->again) {
+      finish(**job, Lost{reason});
+    } else {
+      (*job)->again = true;
+      waiting_.push_front(*job);
+    }
+  }
+  process.jobs.clear();
+}
+
+void ProcessPool::expire() {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    Process& process = *processes_[i];
+    if (process.gone) continue;
+    if (process.limit.passed()) {
+      lose(process, detail::format("said nothing within {} s and was ended", options_.start_limit),
+           !process.greeted);
+      continue;
+    }
+    const auto late = std::stable_partition(process.jobs.begin(), process.jobs.end(),
+                                            [](const Job* job) { return !job->limit.passed(); });
+    if (late == process.jobs.end()) continue;
+    for (auto job = late; job != process.jobs.end(); ++job)
+      finish(**job, Lost{detail::format("it took more than {} s, and the process that worked on it "
+                                        "was ended",
+                                        options_.limit)});
+    process.jobs.erase(late, process.jobs.end());
+    // The other requests did nothing wrong.
+    for (Job* job : process.jobs) waiting_.push_front(job);
+    process.jobs.clear();
+    lose(process, {}, true);
+  }
+}
+
+void ProcessPool::give_up(const std::string& reason) {
+  if (unusable_.empty()) unusable_ = reason;
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,25 @@
+// The memory and the cores that this process may use. Linux grants an allocation that is too large
+// and kills the process later, so large allocations ask first.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace kiln::runtime {
+
+/// Bytes: what the machine can give without swapping (MemAvailable), or less where a control group
+/// of this process (v1 or v2, or one around it) allows less. Nothing where neither can be read.
+/// Reads files. @param root of the file system, for tests
+std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
+
+/// @throws UserError naming `what`, the bytes needed and the bytes available, when too few are
+/// available. Amounts that any machine has are not checked, because a check takes some 50 us.
+void require_memory(const char* what, std::uint64_t bytes);
+
+/// The number of cores that this thread may run on, or fewer if a control group of this process (v1
+/// or v2, or one around it) limits its processor time to fewer cores, rounded up. At least 1. Reads
+/// files. @param root of the file system, for tests
+unsigned usable_cores(const std::filesystem::path& root = "/");
+
+}  // namespace kiln::runtime

@@ -1,0 +1,30 @@
+// Which implementations on a device may stand in for the host's references.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "kiln/key.hpp"
+
+namespace kiln::runtime {
+
+/// Thread-safe.
+class TrustedReferences {
+ public:
+  /// Why an implementation is not trusted, as `check` says; empty: it is. Each is checked once; of
+  /// several threads that ask, one checks and the others wait.
+  template <class Check>
+  std::string verdict(const Digest& implementation, const Check& check) {
+    std::lock_guard lock(mutex_);
+    const auto known = verdicts_.find(implementation);
+    if (known != verdicts_.end()) return known->second;
+    return verdicts_.emplace(implementation, check()).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Digest, std::string> verdicts_;
+};
+
+}  // namespace kiln::runtime
