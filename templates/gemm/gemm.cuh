@@ -346,7 +346,7 @@ using GemmArgument = T*;
 
 /// Dynamic shared memory: c.shared_bytes(sizeof(T)) bytes.
 template <Gemm c, class T>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
     gemm(const __grid_constant__ GemmArgument<c.uses_tma() && c.split_k() == 1, T> out,
          const __grid_constant__ GemmArgument<c.uses_tma(), const T> a,
          const __grid_constant__ GemmArgument<c.uses_tma(), const T> b, int m, int n, int k) {

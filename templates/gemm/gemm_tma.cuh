@@ -352,7 +352,8 @@ struct GemmTmaBody {
 
 /// The body of a kernel with c.threads() threads in clusters of c.cluster() blocks and
 /// c.shared_bytes() bytes of dynamic shared memory. Maps: gemm_tma.hpp.
-template <GemmTma c, class T, class Epilogue, hopper::Lies a_lies, hopper::Lies b_lies>
+template <GemmTma c, class T, class Epilogue, hopper::Lies a_lies = hopper::Lies::along_k,
+          hopper::Lies b_lies = hopper::Lies::along_k>
 __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma, T*>& out,
                                               const hopper::TensorMap& a,
                                               const hopper::TensorMap& b, int m, int n, int k,

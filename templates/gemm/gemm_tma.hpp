@@ -77,10 +77,12 @@ struct GemmTma {
     return static_cast<unsigned>(buffer_bytes() + staging_bytes() + 2 * stages * 8);
   }
 
-  /// The same with as many stages as a multiprocessor of sm_90 has shared memory for: 227 KB.
-  constexpr GemmTma with_most_stages() const {
+  /// The same with as many stages as a multiprocessor of sm_90 has shared memory for, 228 KiB with
+  /// 1 KiB of the driver's per block, when `blocks` blocks share it.
+  constexpr GemmTma with_most_stages(int blocks = 1) const {
+    const unsigned most_bytes = 228u * 1024u / static_cast<unsigned>(blocks) - 1024u;
     GemmTma most = *this;
-    for (most.stages = 24; most.stages > 2 && most.shared_bytes() > 227u * 1024u;) --most.stages;
+    for (most.stages = 24; most.stages > 2 && most.shared_bytes() > most_bytes;) --most.stages;
     return most;
   }
 
