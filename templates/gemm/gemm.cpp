@@ -18,12 +18,7 @@ constexpr int registers(const Gemm& c) {
       return elements / 32 + (c.tile_m + c.tile_n) / 4 + 40;
     case GemmBody::wgmma:
       return elements / 128 + 60;
-    case GemmBody::stream:
-      return 16 * c.stages + 60;
-    case GemmBody::tma:
-    case GemmBody::pingpong:  // handed over between warps; what does not fit is not listed
-      return 168;
-    case GemmBody::simt:
+    default:
       break;
   }
   return elements + (c.tile_m + 1) * c.vector + 40;
@@ -143,6 +138,7 @@ constexpr Gemm kHostDefault{.body = GemmBody::simt,
                             .vector = 16,
                             .group_m = 8,
                             .cluster = GemmCluster::none,
+                            .resident = 1,
                             .along_n = false,
                             .swap = false,
                             .programmatic = false};
@@ -161,6 +157,7 @@ constexpr Space<Gemm, GemmProblem> gemm_space() {
                                   .vector = 8,
                                   .group_m = 8,
                                   .cluster = GemmCluster::none,
+                                  .resident = 1,
                                   .along_n = false,
                                   .swap = false,
                                   .programmatic = false}}
@@ -169,7 +166,7 @@ constexpr Space<Gemm, GemmProblem> gemm_space() {
                                   GemmBody::pingpong, GemmBody::stream})
             .values(&Gemm::cluster,
                     {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n,
-                     GemmCluster::split_2, GemmCluster::split_4, GemmCluster::split_8})
+                     GemmCluster::split_2, GemmCluster::split_3, GemmCluster::split_4})
             .values(&Gemm::along_n, {false, true})
             .values(&Gemm::swap, {false, true})
             .values(&Gemm::programmatic, {false, true})
@@ -187,6 +184,7 @@ constexpr Space<Gemm, GemmProblem> gemm_space() {
                                                     .vector = 4,
                                                     .group_m = 8,
                                                     .cluster = GemmCluster::none,
+                                                    .resident = 1,
                                                     .along_n = false,
                                                     .swap = false,
                                                     .programmatic = false}}

@@ -35,7 +35,7 @@ enum class GemmBody { simt, mma, wgmma, tma, pingpong, stream };
 
 /// Blocks of tma and pingpong that run together: pairs that share columns (two_m) or rows (two_n) of
 /// a tile's operands, or blocks that share the k of one tile.
-enum class GemmCluster { none, two_m, two_n, split_2, split_4, split_8 };
+enum class GemmCluster { none, two_m, two_n, split_2, split_3, split_4 };
 
 struct GemmProblem {
   int m, n, k;  // elements
@@ -49,10 +49,11 @@ struct Gemm {
   int tile_m, tile_n;  // rows and columns of C per unit: thread (simt), warp (mma), 4 warps (wgmma)
   int vector;          // k elements per access of an operand
   int group_m;         // block rows that share the blocks' columns while those are in the L2 cache
-  GemmCluster cluster;
-  bool along_n;       // groups are of block columns (tma, pingpong)
-  bool swap;          // blocks are block_m x block_n of the transposed C (tma)
-  bool programmatic;  // a launch may begin before the one in front of it has ended
+  GemmCluster cluster = GemmCluster::none;
+  int resident = 1;           // blocks that share a multiprocessor, and its memory (tma)
+  bool along_n = false;       // groups are of block columns (tma, pingpong)
+  bool swap = false;          // blocks are block_m x block_n of the transposed C (tma)
+  bool programmatic = false;  // a launch may begin before the one in front of it has ended
 
   /// The body that walks slices in gemm.cuh itself.
   constexpr bool plain() const {
@@ -61,8 +62,8 @@ struct Gemm {
   constexpr bool uses_tma() const { return body == GemmBody::tma || body == GemmBody::pingpong; }
   constexpr int split_k() const {
     return cluster == GemmCluster::split_2   ? 2
+           : cluster == GemmCluster::split_3 ? 3
            : cluster == GemmCluster::split_4 ? 4
-           : cluster == GemmCluster::split_8 ? 8
                                              : 1;
   }
   constexpr GemmTma tma() const {
@@ -82,7 +83,7 @@ struct Gemm {
                    .swap = swap,
                    .store_tma = !split,
                    .programmatic = programmatic}
-        .with_most_stages();
+        .with_most_stages(resident);
   }
   constexpr GemmSmallM small_m() const {
     return {.warps = block_k / (GemmSmallM::kSlice * stages),
@@ -110,8 +111,9 @@ struct Gemm {
   constexpr bool divides() const {
     if (uses_tma())
       return block_m % tile_m == 0 && tile_n == kTileN && vector == 8 && stages == kMostStages &&
+             resident >= 1 && resident <= 3 && (resident == 1 || tma().consumers == 1) &&
              tma().fits() && (body == GemmBody::tma || (tile_m == block_m && !swap));
-    if (cluster != GemmCluster::none || along_n || swap) return false;
+    if (cluster != GemmCluster::none || resident != 1 || along_n || swap) return false;
     if (body == GemmBody::stream)
       return block_m % 8 == 0 && block_m <= 32 && block_n % 16 == 0 && block_n <= 64 &&
              block_k % (GemmSmallM::kSlice * stages) == 0 && tile_m == block_m &&
@@ -152,7 +154,7 @@ struct Gemm {
     if (body == GemmBody::stream) return p.m == 0 ? 0 : small_m().grid(p.n);
     if (uses_tma()) {
       const GemmTma config = tma();
-      const int clusters = multiprocessors / config.cluster();
+      const int clusters = multiprocessors * resident / config.cluster();
       return config.grid(p.m, p.n, clusters > 0 ? clusters : 1);
     }
     const unsigned long long blocks = 1ull * tiles_m(p.m) * tiles_n(p.n);
@@ -163,7 +165,7 @@ struct Gemm {
 }  // namespace kiln::templates
 
 KILN_CONFIG(kiln::templates::Gemm, body, block_m, block_n, block_k, stages, tile_m, tile_n, vector,
-            group_m, cluster, along_n, swap, programmatic)
+            group_m, cluster, resident, along_n, swap, programmatic)
 KILN_PROBLEM(kiln::templates::GemmProblem, m, n, k)
 
 #if !defined(KILN_DEVICE_PASS)

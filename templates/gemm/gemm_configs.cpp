@@ -34,6 +34,7 @@ void list_plain(GemmBody body, std::size_t element_bytes, bool on_host, std::vec
                                  .vector = vector,
                                  .group_m = group_m,
                                  .cluster = GemmCluster::none,
+                                 .resident = 1,
                                  .along_n = false,
                                  .swap = false,
                                  .programmatic = false});
@@ -45,16 +46,17 @@ void list_plain(GemmBody body, std::size_t element_bytes, bool on_host, std::vec
 }
 
 /// Few rows stream at the speed of memory, and there a dependent launch hides its start.
-constexpr int kFewRows = 32, kSmall = 256;
+constexpr int kFewRows = 16, kSmall = 256;
 
 void list_stream(const GemmProblem& p, bool dependent, std::vector<Gemm>& out) {
   if (p.m > kFewRows) return;
-  const int block_m = p.m <= 8 ? 8 : p.m <= 16 ? 16 : 32;
+  const int block_m = p.m <= 8 ? 8 : 16;
   for (const int warps : {4, 8, 16})
     for (const int unroll : {1, 2, 4, 8})
-      for (const int block_n : {16, 32, 64})
+      for (const int block_n : {16, 32})
         for (const bool programmatic : {false, true})
-          if (dependent || !programmatic)
+          if ((dependent || !programmatic) &&
+              (block_n == 16 ? unroll > 1 : unroll == 2 || unroll == 4))
             out.push_back({.body = GemmBody::stream,
                            .block_m = block_m,
                            .block_n = block_n,
@@ -65,6 +67,7 @@ void list_stream(const GemmProblem& p, bool dependent, std::vector<Gemm>& out) {
                            .vector = 8,
                            .group_m = Gemm::kGroup,
                            .cluster = GemmCluster::none,
+                           .resident = 1,
                            .along_n = false,
                            .swap = false,
                            .programmatic = programmatic});
@@ -81,6 +84,7 @@ void list_tma(GemmBody body, const GemmProblem& p, const DeviceLimits& d, std::v
          .vector = 8,
          .group_m = Gemm::kGroup,
          .cluster = GemmCluster::none,
+         .resident = 1,
          .along_n = false,
          .swap = false,
          .programmatic = false};
@@ -113,7 +117,8 @@ void list_tma(GemmBody body, const GemmProblem& p, const DeviceLimits& d, std::v
         for (const int block_n :
              {8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256}) {
           if (block_n > 8 && block_n >= 2 * columns) continue;
-          if (!swap && block_n < 32 && columns > 64) continue;
+          // Few rows are one tile wide; products of many have tiles that are not narrow.
+          if (swap ? block_n < columns && block_n < 64 : block_n < 32 && columns > 64) continue;
           c.block_m = block_m;
           c.tile_m = tile_m;
           c.block_n = block_n;
@@ -123,12 +128,15 @@ void list_tma(GemmBody body, const GemmProblem& p, const DeviceLimits& d, std::v
             c.block_k = block_k;
             for (const GemmCluster cluster :
                  {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n, GemmCluster::split_2,
-                  GemmCluster::split_4, GemmCluster::split_8}) {
+                  GemmCluster::split_3, GemmCluster::split_4}) {
               c.cluster = cluster;
               const int split = c.split_k();
               if (split > 1 && (tiles * split > 2 * d.multiprocessors || p.k < 256 * split))
                 continue;
-              if (c.divides()) each_order();
+              for (const int resident : {1, 2, 3}) {
+                c.resident = resident;
+                if (c.divides()) each_order();
+              }
             }
           }
         }

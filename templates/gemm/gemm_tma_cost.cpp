@@ -29,7 +29,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, const DeviceLimits&
   if (!c.fits() || c.shared_bytes() > static_cast<unsigned>(d.shared_per_block_optin))
     return std::numeric_limits<double>::infinity();
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
-  const double multiprocessors = std::max(1, d.multiprocessors);
+  const double multiprocessors = d.usable_multiprocessors();
   const int resident = c.per_multiprocessor(d.shared_per_multiprocessor);
   const double tiles = 1.0 * c.tiles_m(p.m, p.n) * c.tiles_n(p.m, p.n) * c.cluster_m * c.cluster_n;
   const double blocks = tiles * c.split_k;
@@ -71,7 +71,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, const DeviceLimits&
 // The same, with rounds of blocks that wait for memory at every step.
 double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, const DeviceLimits& d) {
   if (p.m > c.rows()) return std::numeric_limits<double>::infinity();
-  const double multiprocessors = std::max(1, d.multiprocessors);
+  const double multiprocessors = d.usable_multiprocessors();
   const double blocks = c.grid(p.n);
   const int step = c.unroll * c.tiles_n;
   const int registers = 44 + 8 * step + 4 * c.tiles_m * (c.unroll + c.tiles_n);

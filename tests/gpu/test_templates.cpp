@@ -10,6 +10,7 @@
 #include "kiln_test.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/map_arguments.hpp"
 #include "runtime/runtime.hpp"
 #include "templates/kernels.hpp"
 
@@ -96,7 +97,7 @@ class Instances {
       INFO(describe(i));
       if (const auto* failure = std::get_if<kiln::CompileFailure>(&builds[i].outcome))
         FAIL(failure->log);
-      const kiln::Launch g = kernel.launch(configs[i], kernel_problem(), {});
+      const kiln::Launch g = kernel.launch(configs[i], kernel_problem(), device()->info().limits);
       loaded_.push_back(device()->load(*builds[i].binary(), g));
     }
   }
@@ -109,7 +110,11 @@ class Instances {
   template <class... Args>
   void operator()(std::size_t i, const Problem& problem, Args... args) const {
     void* arguments[] = {static_cast<void*>(&args)...};
-    device()->launch(*loaded_[i], kernel_.launch(configs_[i], problem, {}), {}, arguments);
+    const auto config = kiln::to_values(configs_[i]), values = kiln::to_values(problem);
+    const auto plan = kiln::detail::plan(definition_, config, values, device()->info().limits);
+    const kiln::runtime::MapArguments entry(*device(), plan.maps, sizeof...(args));
+    entry.with(arguments,
+               [&](void** args_of) { device()->launch(*loaded_[i], plan.launch, {}, args_of); });
     device()->synchronize({});
   }
 
@@ -196,6 +201,54 @@ TEMPLATE_TEST_CASE("gemm is exact with Hopper's tensor cores", "[gpu][templates]
                         {kWgmma, 128, 128, 64, 4, 64, 64, 8, 4},
                         {kWgmma, 128, 256, 64, 4, 64, 256, 8, 8},
                         {kWgmma, 256, 128, 64, 4, 128, 128, 8, 4}});
+}
+
+TEMPLATE_TEST_CASE("gemm is exact through tensor maps", "[gpu][templates]", kiln::float16,
+                   kiln::bfloat16) {
+  if (device()->info().limits.compute_capability != 90) KILN_SKIP("not a Hopper GPU");
+  constexpr GemmBody kTma = GemmBody::tma, kTurns = GemmBody::pingpong;
+  using C = kiln::templates::GemmCluster;
+  const Instances<GemmKernel<TestType>> gemm(
+      gemm_kernel<TestType>(),
+      {{kTurns, 128, 128, 64, 1, 128, 64, 8, 8},
+       {kTurns, 64, 160, 64, 1, 64, 64, 8, 4, C::two_n},
+       {kTurns, 128, 192, 64, 1, 128, 64, 8, 8, C::two_m, 1, true},
+       {kTma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m},
+       {kTma, 256, 128, 64, 1, 128, 64, 8, 16, C::two_n},
+       {kTma, 192, 112, 64, 1, 64, 64, 8, 8},
+       {kTma, 64, 32, 128, 1, 64, 64, 8, 8, C::none, 3, false, false, true},
+       {kTma, 128, 96, 64, 1, 64, 64, 8, 8, C::split_3},
+       {kTma, 64, 16, 128, 1, 64, 64, 8, 8, C::none, 2, false, true, true},
+       {kTma, 128, 64, 64, 1, 128, 64, 8, 8, C::split_4, 1, false, true}});
+  // Whole tiles, ragged ones in each direction, several waves, one row, one slice of k and none.
+  for (std::size_t i = 0; i < gemm.size(); ++i)
+    for (const GemmProblem& p : std::vector<GemmProblem>{{256, 256, 128},
+                                                         {1, 8, 8},
+                                                         {17, 64, 64},
+                                                         {64, 40, 72},
+                                                         {130, 328, 200},
+                                                         {700, 1000, 520},
+                                                         {3, 4096, 1032}})
+      for (std::size_t offset : {0, 8}) {
+        CAPTURE(gemm.describe(i), p.m, p.n, p.k, offset);
+        CHECK(wrong_products<TestType>(gemm, i, p, offset) == 0);
+      }
+}
+
+TEMPLATE_TEST_CASE("gemm is exact on streams of few rows", "[gpu][templates]", kiln::float16,
+                   kiln::bfloat16) {
+  constexpr GemmBody kStream = GemmBody::stream;
+  const Instances<GemmKernel<TestType>> gemm(gemm_kernel<TestType>(),
+                                             {{kStream, 8, 16, 512, 2, 8, 64, 8, 8},
+                                              {kStream, 16, 32, 1024, 4, 16, 64, 8, 8},
+                                              {kStream, 16, 16, 4096, 8, 16, 64, 8, 8}});
+  for (std::size_t i = 0; i < gemm.size(); ++i)
+    for (const GemmProblem& p :
+         std::vector<GemmProblem>{{1, 1, 8}, {8, 33, 64}, {5, 1003, 1032}, {3, 4096, 4096}})
+      for (std::size_t offset : {0, 8}) {
+        CAPTURE(gemm.describe(i), p.m, p.n, p.k, offset);
+        CHECK(wrong_products<TestType>(gemm, i, p, offset) == 0);
+      }
 }
 
 TEMPLATE_TEST_CASE("gemm is exact without tensor cores", "[gpu][templates]", float, kiln::float16,

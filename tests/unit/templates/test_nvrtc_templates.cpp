@@ -3,7 +3,10 @@
 #include <random>
 
 #include "codegen/nvrtc.hpp"
+#include "kiln/detail/launch_plan.hpp"
+#include "kiln/occupancy.hpp"
 #include "kiln/registry.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "template_test.hpp"
 
 using namespace kiln;
@@ -21,6 +24,8 @@ DeviceLimits limits(int compute_capability) {
   DeviceLimits d;
   d.compute_capability = compute_capability;
   d.shared_per_block_optin = (compute_capability == 90 ? 227 : 163) * 1024;
+  d.tensor_maps = compute_capability == 90;
+  d.max_cluster_blocks = compute_capability == 90 ? 8 : 1;
   return d;
 }
 
@@ -71,8 +76,13 @@ TEST_CASE("a sample of each space compiles", "[templates]") {
       for (int compiled = 0; compiled < 6;) {
         const int capability = compiled < 3 ? 80 : 90;
         Values config;
-        for (const Parameter& p : k.space.parameters())
-          config.push_back(p.values[random() % p.values.size()]);
+        const auto listed =
+            k.configs ? k.configs(problem, limits(capability)) : std::vector<Values>{};
+        if (!listed.empty())
+          config = listed[random() % listed.size()];
+        else
+          for (const Parameter& p : k.space.parameters())
+            config.push_back(p.values[random() % p.values.size()]);
         if (k.space.violated(config, problem, limits(capability))) continue;
         ++compiled;
         INFO(describe_instance(k, config));
@@ -83,12 +93,39 @@ TEST_CASE("a sample of each space compiles", "[templates]") {
     }
 }
 
+TEST_CASE("what runs untuned on Hopper compiles without spills or warnings", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  DeviceInfo hopper;
+  hopper.target = {Target::Kind::cuda, "sm_90a"};
+  hopper.limits = limits_of(90, 132, 50 << 20);
+  const KernelDefinition k = shipped_kernels().make("gemm", "bf16");
+  for (const Values& problem :
+       {Values{1, 4096, 4096}, Values{16, 8192, 8192}, Values{64, 4096, 4096},
+        Values{128, 2112, 7168}, Values{512, 3584, 3584}, Values{4096, 4096, 4096},
+        Values{8192, 8192, 8192}, Values{1024, 1003, 1000}}) {
+    const Values config = runtime::untuned_config(k, problem, hopper);
+    INFO(describe_instance(k, config) << " for " << k.describe_problem(problem));
+    CHECK(config != k.space.default_config());
+    CHECK(k.space.violated(config, problem, hopper.limits) == nullptr);
+    CHECK(detail::plan(k, config, problem, hopper.limits).problem(hopper.limits).empty());
+    const Binary binary = must_compile(k, config, "sm_90a");
+    CHECK(binary.log == "");
+    CHECK(binary.resources.spill_stores == 0);
+    CHECK(binary.resources.stack == 0);
+  }
+  // Where the model has not been shown to beat it, the default runs.
+  DeviceInfo ampere = hopper;
+  ampere.target.arch = "sm_80";
+  ampere.limits = limits_of(80, 108, 40 << 20);
+  CHECK(runtime::untuned_config(k, Values{4096, 4096, 4096}, ampere) == k.space.default_config());
+}
+
 TEST_CASE("wgmma runs beside what follows it", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   for (const char* type : {"f16", "bf16"})
-    for (const Values& config :
-         {Values{2, 128, 256, 64, 4, 64, 256, 8, 8}, Values{2, 128, 128, 64, 4, 128, 128, 8, 8},
-          Values{2, 64, 64, 64, 3, 64, 64, 8, 8}}) {
+    for (const Values& config : {Values{2, 128, 256, 64, 4, 64, 256, 8, 8, 0, 1, 0, 0, 0},
+                                 Values{2, 128, 128, 64, 4, 128, 128, 8, 8, 0, 1, 0, 0, 0},
+                                 Values{2, 64, 64, 64, 3, 64, 64, 8, 8, 0, 1, 0, 0, 0}}) {
       const KernelDefinition k = shipped_kernels().make("gemm", type);
       INFO(describe_instance(k, config));
       REQUIRE_FALSE(

@@ -12,8 +12,8 @@ using detail::LaunchPlan;
 
 namespace {
 
-const DeviceLimits kHopper = limits_of(90, 132);
-const DeviceLimits kAmpere = limits_of(80, 108);
+const DeviceLimits kHopperLimits = limits_of(90, 132);
+const DeviceLimits kAmpereLimits = limits_of(80, 108);
 
 bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -53,32 +53,34 @@ TEST_CASE("clusters are held to the device", "[runtime][launch]") {
   const auto problem = [](Dim3 grid, Dim3 cluster, const DeviceLimits& limits) {
     return runtime::launch_problem({.grid = grid, .block = {128}, .cluster = cluster}, limits);
   };
-  CHECK(problem({4, 4}, {2, 2}, kHopper).empty());
-  CHECK(problem({8}, {8}, kHopper).empty());
-  CHECK(problem({0}, {2}, kHopper).empty());  // nothing to launch
-  CHECK(problem({7}, {1}, kAmpere).empty());
-  CHECK(says(problem({4}, {2}, kAmpere), "clusters of 2 blocks, but the device has no clusters"));
-  CHECK(says(problem({16}, {16}, kHopper), "clusters of 16 blocks, but the device allows 8"));
-  CHECK(says(problem({5, 2}, {2, 1}, kHopper), "a grid of 5x2x1, which is no multiple"));
-  CHECK(says(problem({4}, {0}, kHopper), "a cluster has no blocks"));
-  CHECK(says(problem({4}, {65536, 65536, 65536}, kHopper), "the device allows 8"));
+  CHECK(problem({4, 4}, {2, 2}, kHopperLimits).empty());
+  CHECK(problem({8}, {8}, kHopperLimits).empty());
+  CHECK(problem({0}, {2}, kHopperLimits).empty());  // nothing to launch
+  CHECK(problem({7}, {1}, kAmpereLimits).empty());
+  CHECK(says(problem({4}, {2}, kAmpereLimits),
+             "clusters of 2 blocks, but the device has no clusters"));
+  CHECK(says(problem({16}, {16}, kHopperLimits), "clusters of 16 blocks, but the device allows 8"));
+  CHECK(says(problem({5, 2}, {2, 1}, kHopperLimits), "a grid of 5x2x1, which is no multiple"));
+  CHECK(says(problem({4}, {0}, kHopperLimits), "a cluster has no blocks"));
+  CHECK(says(problem({4}, {65536, 65536, 65536}, kHopperLimits), "the device allows 8"));
 }
 
 TEST_CASE("a cooperative grid fits the device at once", "[runtime][launch]") {
   const codegen::ResourceUsage usage{.registers = 64, .max_threads = 1024};
   const Launch launch{.grid = {132 * 2}, .block = {512}, .cooperative = true};
-  CHECK(runtime::resource_problem(usage, launch, kHopper).empty());
+  CHECK(runtime::resource_problem(usage, launch, kHopperLimits).empty());
   Launch larger = launch;
   larger.grid.x += 1;
-  CHECK(says(runtime::resource_problem(usage, larger, kHopper),
+  CHECK(says(runtime::resource_problem(usage, larger, kHopperLimits),
              "265 blocks at once for a cooperative launch, but 264 fit the device"));
   larger.cooperative = false;
-  CHECK(runtime::resource_problem(usage, larger, kHopper).empty());
-  DeviceLimits without = kHopper;
+  CHECK(runtime::resource_problem(usage, larger, kHopperLimits).empty());
+  DeviceLimits without = kHopperLimits;
   without.cooperative = false;
   CHECK(says(runtime::launch_problem(launch, without), "a cooperative launch"));
-  CHECK(says(runtime::launch_problem({.grid = {1}, .block = {1}, .shared_carveout = 101}, kHopper),
-             "101 percent"));
+  CHECK(says(
+      runtime::launch_problem({.grid = {1}, .block = {1}, .shared_carveout = 101}, kHopperLimits),
+      "101 percent"));
 }
 
 TEST_CASE("tensor maps are held to the hardware's rules", "[runtime][maps]") {
@@ -115,18 +117,18 @@ TEST_CASE("a plan has the maps of its config", "[runtime][maps]") {
   const KernelDefinition k = mapped_kernel();
   k.validate();
   const Values plain{0}, mapped{64}, wide{128}, problem{256}, ragged{257}, none{0};
-  CHECK(detail::plan(k, plain, problem, kHopper).maps.empty());
-  const LaunchPlan plan = detail::plan(k, mapped, problem, kHopper);
+  CHECK(detail::plan(k, plain, problem, kHopperLimits).maps.empty());
+  const LaunchPlan plan = detail::plan(k, mapped, problem, kHopperLimits);
   CHECK(plan.launch.grid.x == 132);
   REQUIRE(plan.maps.size() == 1);
   CHECK(plan.maps[0].map.box[0] == 64);
-  CHECK(plan.problem(kHopper).empty());
-  CHECK(says(plan.problem(kAmpere), "argument 0 as a tensor map, but the device has none"));
-  CHECK(says(detail::plan(k, wide, problem, kHopper).problem(kHopper),
+  CHECK(plan.problem(kHopperLimits).empty());
+  CHECK(says(plan.problem(kAmpereLimits), "argument 0 as a tensor map, but the device has none"));
+  CHECK(says(detail::plan(k, wide, problem, kHopperLimits).problem(kHopperLimits),
              "argument 0 as a tensor map with a box of 256 bytes in dimension 0, but the swizzle"));
-  CHECK(
-      says(detail::plan(k, mapped, ragged, kHopper).problem(kHopper), "514 bytes in dimension 1"));
-  CHECK(says(detail::plan(k, mapped, none, kHopper).problem(kHopper), "0 elements"));
+  CHECK(says(detail::plan(k, mapped, ragged, kHopperLimits).problem(kHopperLimits),
+             "514 bytes in dimension 1"));
+  CHECK(says(detail::plan(k, mapped, none, kHopperLimits).problem(kHopperLimits), "0 elements"));
 }
 
 TEST_CASE("a map of another type than its argument is the author's mistake", "[runtime][maps]") {
@@ -134,13 +136,13 @@ TEST_CASE("a map of another type than its argument is the author's mistake", "[r
   k.maps[0].map = [](auto, auto) { return TensorMap::tiled<float>({.size = {64}, .box = {32}}); };
   const Values config{64}, problem{256};
   try {
-    detail::plan(k, config, problem, kHopper);
+    detail::plan(k, config, problem, kHopperLimits);
     FAIL("accepted");
   } catch (const UserError& error) {
     CHECK(says(error.what(), "argument 0 has elements of f32, but the argument is const "));
   }
   k.arguments[0] = "const MyHalf*";  // a type of the source's own may be what the author says
-  CHECK_NOTHROW(detail::plan(k, config, problem, kHopper));
+  CHECK_NOTHROW(detail::plan(k, config, problem, kHopperLimits));
 }
 
 TEST_CASE("map rules name arguments that are there", "[runtime][maps]") {

@@ -162,17 +162,21 @@ TEST_CASE("every allowed config of a shipped kernel has a cost", "[runtime][cost
         std::vector<std::size_t> at(parameters.size());
         std::size_t allowed = 0, finite = 0, positive = 0;
         double least = kInfinity, most = 0;
-        for (bool more = true; more;) {
+        const auto look = [&](const Values& config) {
+          if (k.space.violated(config, problem, device.limits)) return;
+          const double cost = model.seconds(config);
+          ++allowed;
+          finite += std::isfinite(cost) ? 1 : 0;
+          positive += cost > 0 ? 1 : 0;
+          least = std::min(least, cost);
+          most = std::max(most, cost);
+        };
+        if (k.configs)
+          for (const Values& config : k.configs(problem, device.limits)) look(config);
+        for (bool more = !k.configs; more;) {
           Values config;
           for (std::size_t i = 0; i < at.size(); ++i) config.push_back(parameters[i].values[at[i]]);
-          if (!k.space.violated(config, problem, device.limits)) {
-            const double cost = model.seconds(config);
-            ++allowed;
-            finite += std::isfinite(cost) ? 1 : 0;
-            positive += cost > 0 ? 1 : 0;
-            least = std::min(least, cost);
-            most = std::max(most, cost);
-          }
+          look(config);
           more = false;
           for (std::size_t i = 0; i < at.size() && !more; ++i) {
             more = ++at[i] < parameters[i].values.size();

@@ -138,7 +138,7 @@ TEST_CASE("draws are in the key and in the record", "[runtime][draws]") {
   CHECK(key({}) == runtime::record_key(doubling(), problem, bench.device->info(), {}));
   CHECK(key({3, 1}).value("draws") == "2 draws, of weights 3 1");
   const auto record = [&](const KernelDefinition& kernel) {
-    return runtime::record_json(tune(bench, kernel), kernel, {}, Target::Kind::host);
+    return runtime::record_json(tune(bench, kernel), kernel, {}, bench.device->info());
   };
   CHECK(record(drawn({3, 1})).at("draws") == nlohmann::json{3.0, 1.0});
   CHECK_FALSE(record(drawn({})).contains("draws"));
