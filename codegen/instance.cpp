@@ -154,12 +154,21 @@ detail::KeyBuilder wanted_fields(const Source& source, const Target& target) {
   return key;
 }
 
+/// The signature with maps in place of the pointers that this config makes maps of.
+std::string entry_signature(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  KernelDefinition entry;
+  entry.arguments = kernel.arguments;
+  for (const MapRule& rule : kernel.maps)
+    if (rule.applies(config)) entry.arguments.at(rule.argument) = "kiln::hopper::TensorMap";
+  return entry.signature();
+}
+
 /// Everything but what must be read.
 Source describe_source(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
   Source source;
   source.path = shown_path(kernel);
   source.entry = entry_expression(kernel, config);
-  if (!kernel.arguments.empty()) source.signature = kernel.signature();
+  if (!kernel.arguments.empty()) source.signature = entry_signature(kernel, config);
   source.label = describe_instance(kernel, config);
   source.kernel = kernel.name;
   source.config = kernel.space.describe(config);

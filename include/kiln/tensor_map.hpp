@@ -70,7 +70,9 @@ constexpr std::size_t kTensorMapAlignment = 16;
 /// An argument that some configs take as a map. Both functions are pure.
 struct MapRule {
   using Span = std::span<const std::int64_t>;
-  std::size_t argument = 0;  ///< its place in the signature, from 0; a pointer
+  /// Its place in the signature, from 0; a pointer. Entries of configs that make it a map take a
+  /// `const __grid_constant__ kiln::hopper::TensorMap` there.
+  std::size_t argument = 0;
   std::function<TensorMap(Span config, Span problem)> map{};
   std::function<bool(Span config)> only_if{};  ///< empty: all configs take the map
 

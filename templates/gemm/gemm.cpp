@@ -76,13 +76,11 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
              })
       .where("a GPU moves at most 16 bytes per access",
              [](const Gemm& c, P, D d) { return d.on_host() || c.vector * sizeof(T) <= 16; })
-      .where(
-          "a thread's sums and operands fit its registers",
-          [](const Gemm& c, P, D d) {
-            return d.on_host() ||
-                   (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block) ||
-                   c.uses_tma();
-          })
+      .where("a thread's sums and operands fit its registers",
+             [](const Gemm& c, P, D d) {
+               return d.on_host() || !c.plain() ||
+                      (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block);
+             })
       .where("a GPU's thread copies at most 32 accesses of a slice, for their addresses' sake",
              [](const Gemm& c, P, D d) {
                return d.on_host() || !c.plain() ||

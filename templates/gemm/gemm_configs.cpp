@@ -73,76 +73,101 @@ void list_stream(const GemmProblem& p, bool dependent, std::vector<Gemm>& out) {
                            .programmatic = programmatic});
 }
 
-void list_tma(GemmBody body, const GemmProblem& p, const DeviceLimits& d, std::vector<Gemm>& out) {
-  Gemm c{.body = body,
-         .block_m = 0,
-         .block_n = 0,
-         .block_k = 64,
-         .stages = Gemm::kMostStages,
-         .tile_m = 0,
-         .tile_n = Gemm::kTileN,
-         .vector = 8,
-         .group_m = Gemm::kGroup,
-         .cluster = GemmCluster::none,
-         .resident = 1,
-         .along_n = false,
-         .swap = false,
-         .programmatic = false};
-  const auto each_order = [&] {
-    const GemmTma t = c.tma();
-    const double tiles = 1.0 * t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n) * t.cluster();
-    for (const bool programmatic : {false, true}) {
-      if (programmatic && p.m > kSmall) continue;
-      c.programmatic = programmatic;
-      // The order of tiles matters where there are several waves of them.
-      for (const int group : {4, 8, 16})
-        for (const bool along_n : {false, true}) {
-          if (tiles <= 2 * d.multiprocessors && (group != Gemm::kGroup || along_n)) continue;
-          c.group_m = group;
-          c.along_n = along_n;
-          out.push_back(c);
-        }
+/// A tile, and the rows of it that four warps multiply.
+struct Tile {
+  int block_m, tile_m, block_n;
+};
+
+// What has won for some shape on an H200, and its neighbours. Wider lists cost compiles, and the
+// cost model knows less of what was never near the best.
+constexpr Tile kTurns[] = {{128, 128, 80},  {128, 128, 96},  {128, 128, 112}, {128, 128, 128},
+                           {128, 128, 144}, {128, 128, 160}, {128, 128, 176}, {128, 128, 192},
+                           {64, 64, 96},    {64, 64, 128},   {64, 64, 160}};
+constexpr Tile kTogether[] = {{64, 64, 32},    {64, 64, 64},    {64, 64, 96},   {64, 64, 128},
+                              {128, 64, 96},   {128, 64, 112},  {128, 64, 128}, {128, 64, 144},
+                              {128, 64, 160},  {128, 64, 192},  {128, 64, 208}, {128, 64, 224},
+                              {128, 64, 240},  {128, 64, 256},  {192, 64, 112}, {192, 64, 128},
+                              {192, 64, 144},  {192, 64, 176},  {256, 128, 96}, {256, 128, 112},
+                              {256, 128, 128}, {256, 128, 160}, {256, 128, 176}};
+constexpr Tile kSwapped[] = {{64, 64, 0}, {128, 64, 0}, {128, 128, 0}, {256, 128, 0}};
+
+/// The columns of a tile that holds all of them; 0 where none does.
+int all_columns(int columns) {
+  for (const int block_n : {8, 16, 32, 48, 64, 96, 128, 160, 192, 256})
+    if (block_n >= columns) return block_n;
+  return 0;
+}
+
+class TmaConfigs {
+ public:
+  TmaConfigs(const GemmProblem& p, const DeviceLimits& d, std::vector<Gemm>& out)
+      : p_(p), d_(d), out_(out) {}
+
+  void list() {
+    for (const Tile& tile : kTurns) with_tile(GemmBody::pingpong, false, tile);
+    for (const Tile& tile : kTogether) with_tile(GemmBody::tma, false, tile);
+    if (p_.m > kSmall) return;
+    for (Tile tile : kSwapped) {
+      tile.block_n = all_columns(p_.m);
+      with_tile(GemmBody::tma, true, tile);
     }
-  };
-  for (const bool swap : {false, true}) {
-    if (swap && (p.m > kSmall || body == GemmBody::pingpong)) continue;
-    c.swap = swap;
-    const int rows = swap ? p.n : p.m, columns = swap ? p.m : p.n;
-    for (const int block_m : {64, 128, 192, 256})
-      for (const int tile_m : {64, 128}) {
-        if (body == GemmBody::pingpong ? tile_m != block_m
-                                       : block_m % tile_m != 0 || block_m > 3 * tile_m)
-          continue;
-        if (block_m > 64 && block_m >= 2 * rows) continue;
-        for (const int block_n :
-             {8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256}) {
-          if (block_n > 8 && block_n >= 2 * columns) continue;
-          // Few rows are one tile wide; products of many have tiles that are not narrow.
-          if (swap ? block_n < columns && block_n < 64 : block_n < 32 && columns > 64) continue;
-          c.block_m = block_m;
-          c.tile_m = tile_m;
-          c.block_n = block_n;
-          const double tiles =
-              1.0 * ((rows + block_m - 1) / block_m) * ((columns + block_n - 1) / block_n);
-          for (const int block_k : {64, 128}) {
-            c.block_k = block_k;
-            for (const GemmCluster cluster :
-                 {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n, GemmCluster::split_2,
-                  GemmCluster::split_3, GemmCluster::split_4}) {
-              c.cluster = cluster;
-              const int split = c.split_k();
-              if (split > 1 && (tiles * split > 2 * d.multiprocessors || p.k < 256 * split))
-                continue;
-              for (const int resident : {1, 2, 3}) {
-                c.resident = resident;
-                if (c.divides()) each_order();
-              }
-            }
-          }
+  }
+
+ private:
+  void with_tile(GemmBody body, bool swap, const Tile& tile) {
+    const int rows = swap ? p_.n : p_.m, columns = swap ? p_.m : p_.n;
+    if ((tile.block_m > 64 && tile.block_m >= 2 * rows) || tile.block_n >= 2 * columns + 32) return;
+    const double tiles = 1.0 * ((rows + tile.block_m - 1) / tile.block_m) *
+                         ((columns + tile.block_n - 1) / tile.block_n);
+    Gemm c{.body = body,
+           .block_m = tile.block_m,
+           .block_n = tile.block_n,
+           .block_k = 64,
+           .stages = Gemm::kMostStages,
+           .tile_m = tile.tile_m,
+           .tile_n = Gemm::kTileN,
+           .vector = 8,
+           .group_m = Gemm::kGroup,
+           .cluster = GemmCluster::none,
+           .resident = 1,
+           .along_n = false,
+           .swap = swap,
+           .programmatic = false};
+    for (const int block_k : {64, 128}) {
+      c.block_k = block_k;
+      if (block_k == 128 && tile.block_m * tile.block_n > 128 * 128) continue;
+      for (const GemmCluster cluster :
+           {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n, GemmCluster::split_2,
+            GemmCluster::split_3, GemmCluster::split_4}) {
+        c.cluster = cluster;
+        const int split = c.split_k();
+        if (split > 1 && (tiles * split > 2 * d_.multiprocessors || p_.k < 512 * split)) continue;
+        if (split == 1 && cluster != GemmCluster::none && swap) continue;
+        for (const int resident : {1, 2, 3}) {
+          c.resident = resident;
+          if (c.divides()) in_each_order(c, tiles);
         }
       }
+    }
   }
-}
+
+  void in_each_order(Gemm c, double tiles) {
+    for (const bool programmatic : {false, true}) {
+      if (programmatic && p_.m > kSmall) continue;
+      c.programmatic = programmatic;
+      // The order of tiles matters where there are several waves of them.
+      for (const int group : {4, 8, 16}) {
+        if (tiles <= 2 * d_.multiprocessors && group != Gemm::kGroup) continue;
+        c.group_m = group;
+        out_.push_back(c);
+      }
+    }
+  }
+
+  const GemmProblem& p_;
+  const DeviceLimits& d_;
+  std::vector<Gemm>& out_;
+};
 
 }  // namespace
 
@@ -153,10 +178,7 @@ std::vector<Gemm> gemm_configs(const GemmProblem& p, std::size_t element_bytes,
   const bool hopper = tensor_cores && d.compute_capability == 90;
   // Where TMA can copy, the bodies without it are slower.
   const bool tma = hopper && d.tensor_maps && p.k > 0 && p.k % 8 == 0 && p.n % 8 == 0;
-  if (tma) {
-    list_tma(GemmBody::tma, p, d, configs);
-    list_tma(GemmBody::pingpong, p, d, configs);
-  }
+  if (tma) TmaConfigs(p, d, configs).list();
   if (tensor_cores && p.k > 0 && p.k % 8 == 0) list_stream(p, d.compute_capability >= 90, configs);
   if (tma) return configs;
   if (!tensor_cores) list_plain(GemmBody::simt, element_bytes, d.on_host(), configs);

@@ -33,6 +33,14 @@ KILN_CONFIG(ReduceKnobs, blocks)
 struct Bytes { int count; };
 KILN_PROBLEM(Bytes, count)
 struct MyParams { int a; };
+enum class GemmBody { mma, tma };
+struct Gemm {
+  GemmBody body;
+  int block_m, block_k;
+};
+KILN_CONFIG(Gemm, body, block_m, block_k)
+struct GemmProblem { int m, k; };
+KILN_PROBLEM(GemmProblem, m, k)
 
 // types.hpp
 template <>
@@ -48,6 +56,7 @@ struct OwnEngine {
 };
 using Add = kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, const float*, int)>;
 using AddTuned = kiln::Tuned<VectorAdd, Elementwise, void(float*, const float*, const float*, int)>;
+using GemmKernel = kiln::Kernel<Gemm, GemmProblem, void(kiln::float16*, const kiln::float16*)>;
 using AddArrays = kiln::Array<float>;
 
 inline void all_reduce(kiln::Stream, float*, const float*, int, int) {}
@@ -192,6 +201,27 @@ void kernel() {
             for (int i = 0; i < n; ++i) out[i] = a[i] + b[i];
           }};
   add.definition().validate();
+}
+
+void launch_rules(kiln::Kernel<VectorAdd, Elementwise, void(float*, int)>& kernel) {
+  using Copy = VectorAdd;
+  kernel.launch = [](const VectorAdd& c, const Elementwise& p) {
+    return kiln::Launch{{unsigned((p.n + c.tile() - 1) / c.tile())}, {unsigned(c.block)}};
+  };
+  kernel.launch = [](const Copy& c, const Elementwise&, const kiln::DeviceLimits& d) {
+    return kiln::Launch{{unsigned(d.usable_multiprocessors())}, {unsigned(c.block)}};
+  };
+}
+
+void tensor_maps(GemmKernel& kernel) {
+  using __half = kiln::float16;
+  kernel.maps = {{.argument = 1,  // A, [m][k]
+                  .map = [](const Gemm& c, const GemmProblem& p) {
+                    return kiln::TensorMap::tiled<__half>({.size = {p.k, p.m}, .stride = {p.k},
+                                                           .box = {c.block_k, c.block_m},
+                                                           .swizzle = kiln::Swizzle::bytes128});
+                  },
+                  .only_if = [](const Gemm& c) { return c.body == GemmBody::tma; }}};
 }
 
 void key() {
