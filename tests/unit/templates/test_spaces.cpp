@@ -153,7 +153,8 @@ TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {
   const auto too_large = [](const KernelDefinition& kernel, const Values& problem) {
     const Launch g = kernel.launch(kernel.space.default_config(), problem, {});
     CHECK(g.grid.x == 4294967295u);
-    return kiln::runtime::launch_problem(g, {}).find("a grid of 4294967295x1x1, but the device") == 0;
+    return kiln::runtime::launch_problem(g, {}).find("a grid of 4294967295x1x1, but the device") ==
+           0;
   };
   // 2^25 by 2^25 blocks: 2^32 divides their product.
   CHECK(too_large(registry.make("gemm", "f32"), {kMost, kMost, 1}));
