@@ -1,0 +1,111 @@
+// Kiln's GEMM for a Python program that has PyTorch beside it: what scripts/gemm_rows.py loads. The
+// memory and the streams are PyTorch's; both use the device's primary context.
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kiln/kernels/gemm.hpp"
+#include "kiln/kiln.hpp"
+
+namespace {
+
+using kiln::bfloat16;
+using kiln::templates::GemmProblem;
+using Gemm = kiln::Bound<bfloat16*, const bfloat16*, const bfloat16*, int, int, int>;
+
+/// Large problems are verified against the tensor cores' plain body, itself held to the host's.
+auto verified_on_device() {
+  auto kernel = kiln::templates::gemm_kernel<bfloat16>();
+  kernel.device_reference =
+      kiln::DeviceReference{.config = "body=mma", .problem = {{"m", 192}, {"n", 200}, {"k", 136}}};
+  return kernel;
+}
+
+kiln::RuntimeOptions options_of(kiln::Mode mode) {
+  kiln::RuntimeOptions options;
+  options.device = "cuda:0";
+  options.store.disk = false;
+  options.mode = mode;
+  return options;
+}
+
+struct Session {
+  kiln::Runtime tuning{options_of(kiln::Mode::tune_now)};
+  kiln::Runtime untuning{options_of(kiln::Mode::untuned)};
+  decltype(tuning.tuned(verified_on_device())) tuned = tuning.tuned(verified_on_device());
+  decltype(tuned) untuned = untuning.tuned(verified_on_device());
+  std::optional<Gemm> chosen[2];
+  GemmProblem problem{};
+};
+
+std::string failure;
+
+template <class F>
+int guarded(F&& work) {
+  try {
+    work();
+    return 0;
+  } catch (const std::exception& error) {
+    failure = error.what();
+    return 1;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* gemm_rows_failure() { return failure.c_str(); }
+
+void* gemm_rows_open() {
+  Session* session = nullptr;
+  guarded([&] { session = new Session; });
+  return session;
+}
+
+void gemm_rows_close(void* session) { delete static_cast<Session*>(session); }
+
+/// Tunes a problem, and readies what runs untuned. `text` receives JSON: seconds that tuning took,
+/// candidates compiled, configs.
+int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::size_t evaluations,
+                   char* text, std::size_t size) {
+  return guarded([&] {
+    Session& s = *static_cast<Session*>(handle);
+    s.problem = {m, n, k};
+    s.chosen[0].reset();
+    s.chosen[1].reset();
+    kiln::TuneOptions options;
+    options.max_seconds = max_seconds;
+    options.max_evaluations = evaluations;
+    const kiln::TuneResult result = s.tuned.tune(s.problem, options);
+    s.chosen[0].emplace(s.tuned.at(s.problem));
+    s.chosen[1].emplace(s.untuned.at(s.problem));
+    const auto definition = verified_on_device().definition();
+    const auto untuned = kiln::to_values(s.untuned.config(s.problem));
+    std::size_t failed = 0;
+    for (const kiln::Candidate& c : result.candidates)
+      failed += c.status == kiln::CandidateStatus::wrong_result ||
+                c.status == kiln::CandidateStatus::launch_failed;
+    std::snprintf(text, size,
+                  "{\"seconds\": %.3f, \"evaluated\": %zu, \"failed\": %zu, \"winner\": \"%s\", "
+                  "\"untuned\": \"%s\"}",
+                  result.seconds, result.evaluated, failed,
+                  definition.space.describe(result.winner().config).c_str(),
+                  definition.space.describe(kiln::Values(untuned.begin(), untuned.end())).c_str());
+  });
+}
+
+/// `which`: 0 tuned, 1 untuned. Asynchronous on `stream`.
+int gemm_rows_launch(void* handle, int which, void* stream, void* c, const void* a, const void* b) {
+  return guarded([&] {
+    const Session& s = *static_cast<const Session*>(handle);
+    (*s.chosen[which])(kiln::Stream{stream}, static_cast<bfloat16*>(c),
+                       static_cast<const bfloat16*>(a), static_cast<const bfloat16*>(b),
+                       s.problem.m, s.problem.n, s.problem.k);
+  });
+}
+}
