@@ -301,9 +301,13 @@ class CudaDevice final : public Device {
   }
 
   EncodedMap encode(const TensorMap& map, void* address) const override {
+    const CurrentContext current(*context_);  // the driver refuses without one
     return encode_map(driver_, map, address);
   }
-  void move(EncodedMap& map, void* address) const override { move_map(driver_, map, address); }
+  void move(EncodedMap& map, void* address) const override {
+    const CurrentContext current(*context_);
+    move_map(driver_, map, address);
+  }
 
   int occupancy(const Module& kernel, int threads, unsigned shared_bytes) const override {
     const CurrentContext current(*context_);

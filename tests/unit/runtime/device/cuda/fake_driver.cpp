@@ -275,6 +275,7 @@ kiln::runtime::DriverTable make_table() {
                               CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                               CUtensorMapFloatOOBfill) {
     ENTER("cuTensorMapEncodeTiled");
+    current_fake->require_context("cuTensorMapEncodeTiled");
     current_fake->maps.push_back({type,
                                   rank,
                                   address,
@@ -289,6 +290,7 @@ kiln::runtime::DriverTable make_table() {
   };
   t.TensorMapReplaceAddress = [](CUtensorMap* map, void* address) {
     ENTER("cuTensorMapReplaceAddress");
+    current_fake->require_context("cuTensorMapReplaceAddress");
     std::memcpy(map, &address, sizeof address);
     return CUDA_SUCCESS;
   };

@@ -105,6 +105,7 @@ TEST_CASE("a tensor map is encoded as it was described, and moved", "[runtime][c
   void* address = nullptr;
   std::memcpy(&address, encoded.bytes.data(), sizeof address);
   CHECK(address == reinterpret_cast<void*>(0x2000));
+  CHECK(fake.misuse.empty());  // both in the device's context, though none is current here
 
   fake.fail_call = "cuTensorMapEncodeTiled";
   CHECK_THROWS_AS(device->encode(map, nullptr), EnvironmentError);
