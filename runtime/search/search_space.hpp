@@ -36,8 +36,8 @@ class SearchSpace {
 
   /// @throws UserError when a parameter has more than 65536 values.
   /// @param listed  all points that are worth a look, where somebody knows them; empty: found when
-  /// needed. Of these the allowed ones are the whole space. Configs outside the space's values are
-  /// left out.
+  /// needed. Of these the allowed ones are what `enumerate`, `count` and `sample` know; neighbours of
+  /// a point may lie outside of the list. Configs outside the space's values are left out.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
               const DeviceLimits& limits, Admissible admissible = {},
               std::vector<Point> listed = {});
@@ -98,6 +98,8 @@ class SearchSpace {
   /// config is not listed, no constraint says.
   SpaceCount count() const;
 
+  /// Somebody knew the points.
+  bool listed() const noexcept { return listed_; }
   /// So few combinations that `enumerate` and `count` look at each.
   bool enumerable() const noexcept { return space_.combinations() <= kEnumerable; }
 

@@ -37,7 +37,12 @@ KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64
     if (!p.names.empty()) names.push_back(p.show(config[i]));
     space.parameter(p.name, {config[i]}, config[i], p.kind, std::move(names));
   }
-  for (const Constraint& c : kernel.space.constraints()) space.where(c.reason, c.holds);
+  for (const Constraint& c : kernel.space.constraints()) {
+    if (c.on)
+      space.where_on(*c.on, c.reason, c.holds);
+    else
+      space.where(c.reason, c.holds);
+  }
   KernelDefinition one = kernel;
   one.space = std::move(space);
   return one;

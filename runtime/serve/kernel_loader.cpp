@@ -126,6 +126,9 @@ Launchable KernelLoader::adopt(std::span<const std::int64_t> problem,
 std::shared_ptr<const detail::MappedLaunch> KernelLoader::mapped(
     const Launchable& ready, std::span<const std::int64_t> problem) {
   if (!ready.definition) return nullptr;
+  const DeviceLimits& limits = device_of(ready).info().limits;
+  // The launch of an empty problem does nothing, and its maps would have no elements.
+  if (empty(ready.definition->launch(ready.config, problem, limits))) return nullptr;
   return std::make_shared<const BoundMaps>(ready, problem);
 }
 

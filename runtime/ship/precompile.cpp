@@ -26,6 +26,7 @@
 #include "runtime/ship/record_library.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/trace.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln {
@@ -118,6 +119,10 @@ class Worklist {
         instances.push_back({&kernel, target, std::move(config)});
     };
     take(kernel.space.default_config(target));
+    DeviceInfo device;
+    device.target = target;
+    device.limits = limits;
+    take(runtime::untuned_config(kernel, problem, device));
     const std::size_t winners = add_winners(kernel, problem, target, take);
     for (const Values& config : job.configs) take(config);
     const bool all = winners == 0 && job.configs.empty();
@@ -239,7 +244,13 @@ Made make(runtime::Builder& builder, const Instance& instance) {
 
 DeviceLimits limits_of(const Target& target) {
   if (target.kind == Target::Kind::host) return runtime::host_info().limits;
-  return limits_of(compute_capability(target));
+  // As many multiprocessors as the largest product has: configs are chosen by them.
+  const int capability = compute_capability(target);
+  return limits_of(capability, capability >= 100  ? 148
+                               : capability >= 90 ? 132
+                               : capability == 80 ? 108
+                               : capability >= 86 ? 142
+                                                  : 72);
 }
 
 PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,

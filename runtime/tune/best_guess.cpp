@@ -43,6 +43,10 @@ Values untuned_config(const detail::Tunable& subject, std::span<const std::int64
   const KernelDefinition* kernel = subject.kernel();
   if (!kernel || !kernel->untuned_by_cost || !kernel->untuned_by_cost(device.limits)) return fixed;
   const std::vector<Values> listed = subject.configs(problem, device.limits);
+  // Nothing is launched, or the author knows of nothing: not worth a walk through the whole space.
+  if (subject.launch(fixed, problem, device.limits).value_or(Launch{}).grid.x == 0 ||
+      (kernel->configs && listed.empty()))
+    return fixed;
   const SearchSpace space(
       subject.space(), problem, device.limits,
       [&](auto config) { return subject.launch_problem(config, problem, device.limits).empty(); },

@@ -104,6 +104,15 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
   const auto planned = [&](std::span<const std::int64_t> problem) {
     return detail::plan(code, config, problem, device_->info().limits);
   };
+  const DeviceLimits& limits = device_->info().limits;
+  for (const std::span<const std::int64_t> problem :
+       {small, std::span<const std::int64_t>(problem_)}) {
+    if (const Constraint* broken = code.space.violated(config, problem, limits))
+      return format("{} for {} breaks a constraint: {}", name, code.describe_problem(problem),
+                    broken->reason);
+    if (const std::string why = planned(problem).problem(limits); !why.empty())
+      return format("{} for {}: {}", name, code.describe_problem(problem), why);
+  }
   const auto right_for_small = [&]() -> std::string {
     DrawsBench bench(kernel_, small, device_, kSmallSeed);
     auto loaded = bench.load(trial_on(bench, config, planned(small), build));

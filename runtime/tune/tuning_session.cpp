@@ -9,6 +9,7 @@
 #include "kiln/error.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/support/trace.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln::runtime {
@@ -77,9 +78,8 @@ class Session {
   TuningTurn::Hold take_turn() {
     auto turn = workshop_.turn().take(TimeLimit::already_passed());
     if (turn || !waits_) return turn;
-    // The default, which is launched if the turn does not come in time, is compiled during the
-    // wait.
-    if (for_launch_) maker_.build(workshop_.default_config(subject_));
+    // What is launched if the turn does not come in time is compiled during the wait.
+    if (for_launch_) maker_.build(untuned_config(subject_, problem_, workshop_.device()->info()));
     turn = workshop_.turn().take(deadline_, options_.stop);
     if (for_launch_ && deadline_.passed()) return {};
     return turn;

@@ -356,7 +356,10 @@ __global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
   if constexpr (c.plain()) {
     gemm_by_slices<c, T>(out, a, b, m, n, k);
   } else if constexpr (c.body == GemmBody::stream) {
-    gemm_small_m_body<c.small_m(), T, StoreSum>(out, a, b, m, n, k, StoreSum{});
+    if (aligned(16, a, b))
+      gemm_small_m_body<c.small_m(), T, StoreSum>(out, a, b, m, n, k, StoreSum{});
+    else
+      gemm_small_m_unaligned<c.small_m(), T, StoreSum>(out, a, b, m, n, k, StoreSum{});
 #ifndef KILN_HOST_TARGET
   } else {
     gemm_tma_body<c.tma(), T, StoreSum, hopper::Lies::along_k, hopper::Lies::along_k>(

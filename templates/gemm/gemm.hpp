@@ -2,8 +2,10 @@
 //
 // A: [m][k], B: [n][k] (a linear layer's weights as they are stored), C: [m][n]; row-major without
 // gaps, all of T = float, __half or __nv_bfloat16. Products are summed in float; C rounds once.
-// m, n and k need not be multiples of anything. Operands move `vector` elements per access where A
-// and B are aligned to that many bytes and `vector` divides k; else element by element.
+// m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access
+// where A and B are aligned to that many bytes and `vector` divides k; else element by element. On
+// sm_90, where n and k are multiples of 8, a config with tensor maps may be chosen, and a launch with
+// a pointer that is not aligned to 16 bytes is then a UserError.
 //
 // A block computes block_m x block_n of C. It walks k in slices of block_k, each copied into one of
 // `stages` buffers in shared memory, and multiplies them with one of these bodies:
@@ -16,8 +18,8 @@
 //   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T, sm_90a, n and k
 //   multiples of 8. C, A and B must be aligned to 16 bytes.
 //   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at a
-//   time, and the block's warps share k. 2-byte T, sm_80 on, k a multiple of 8, A and B aligned to 16
-//   bytes.
+//   time, and the block's warps share k. 2-byte T, sm_80 on, k a multiple of 8. Element by element,
+//   and slowly, where A or B is not aligned to 16 bytes.
 //
 // C++ programs: `auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());`.
 #pragma once

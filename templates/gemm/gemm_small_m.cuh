@@ -41,6 +41,26 @@ struct Whole {
   static constexpr bool value = whole;
 };
 
+/// For pointers that no access of 16 bytes may take: a thread sums up an element of C at a time.
+template <GemmSmallM c, class T, class Epilogue>
+__device__ __forceinline__ void gemm_small_m_unaligned(T* out, const T* a, const T* b, int m, int n,
+                                                       int k, const Epilogue& epilogue) {
+#ifndef KILN_HOST_TARGET
+  if constexpr (c.programmatic) hopper::wait_for_previous();
+#endif
+  const int first = static_cast<int>(blockIdx.x) * c.columns();
+  for (int i = static_cast<int>(threadIdx.x); i < c.rows() * c.columns(); i += c.threads()) {
+    const int row = i / c.columns(), column = first + i % c.columns();
+    if (row >= m || column >= n) continue;
+    const T* const of_a = a + static_cast<long long>(row) * k;
+    const T* const of_b = b + static_cast<long long>(column) * k;
+    float sum = 0;
+#pragma unroll 1
+    for (int l = 0; l < k; ++l) sum += to_float(of_a[l]) * to_float(of_b[l]);
+    out[static_cast<long long>(row) * n + column] = from_float<T>(epilogue(sum, row, column));
+  }
+}
+
 /// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree on
 /// which. Dynamic shared memory: c.shared_bytes().
 template <GemmSmallM c, class T, class Epilogue>

@@ -300,6 +300,37 @@ TEST_CASE("a config of one's own is launched and timed, and nothing remembers it
   CHECK(handle.with_config({2, 0}).config({50}).a == 2);
 }
 
+TEST_CASE("a config of one's own is not held to other targets' constraints", "[runtime][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  KernelDefinition k = doubling();
+  k.space.where_on(Target::Kind::cuda, "never on GPUs",
+                   [](auto, auto, const DeviceLimits&) { return false; });
+  Buffers b(50);
+  runtime.tuned(k).with_config({4, 0})({}, Values{50}, b.y.data(),
+                                       static_cast<const float*>(b.x.data()), 50);
+  CHECK(b.doubled());
+}
+
+TEST_CASE("an empty problem has no tensor maps", "[runtime][handle][maps]") {
+  Directory directory;
+  Process process(directory.path());
+  process.device->info().limits.tensor_maps = true;  // but it cannot encode any
+  const Runtime runtime = process.runtime();
+  KernelDefinition k = doubling();
+  MapRule rule;
+  rule.argument = 1;
+  rule.map = [](auto, auto p) { return TensorMap::tiled<float>({.size = {p[0]}, .box = {4}}); };
+  k.maps = {rule};
+  const DynamicTuned handle = runtime.tuned(k).with_config({4, 0});
+  const auto launch = [&](int n) {
+    handle.at({n})({}, static_cast<float*>(nullptr), static_cast<const float*>(nullptr), n);
+  };
+  CHECK_NOTHROW(launch(0));
+  CHECK_THROWS_AS(launch(50), EnvironmentError);  // encodes
+}
+
 TEST_CASE("a config that cannot be used says why", "[runtime][handle]") {
   Directory directory;
   Process process(directory.path());
