@@ -27,7 +27,8 @@ struct PrecompileJob {
   KernelDefinition kernel;
   Values problem;
   std::vector<Target> targets;
-  /// Empty: every config that the space allows for the problem on each target.
+  /// Empty: every config that the space allows for the problem on each target; of a kernel that lists
+  /// its configs, all of the list.
   std::vector<Values> configs{};
 };
 

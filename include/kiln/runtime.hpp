@@ -27,7 +27,8 @@ namespace kiln {
 /// What a launch does for a problem without a record. A record is used in every mode.
 enum class Mode {
   tune_now,     ///< tune it, then launch
-  untuned,      ///< launch the default config; nothing is ever measured
+  untuned,      ///< launch the default config, or the cost model's choice where the kernel says so
+                ///< (KernelDefinition::untuned_by_cost); nothing is ever measured
   lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
                 ///< bundle has is reported as Missing
   frozen,       ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
