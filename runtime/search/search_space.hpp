@@ -35,7 +35,7 @@ class SearchSpace {
   using Admissible = std::function<bool(std::span<const std::int64_t> config)>;
 
   /// @throws UserError when a parameter has more than 65536 values.
-  /// @param listed  all points that are worth a look, where somebody knows them; empty: found when
+  /// @param listed  all points that are worth a look, where the author of the kernel lists them; empty: found when
   /// needed. Of these the allowed ones are what `enumerate`, `count` and `sample` know; neighbours of
   /// a point may lie outside of the list. Configs outside the space's values are left out.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
@@ -98,7 +98,7 @@ class SearchSpace {
   /// config is not listed, no constraint says.
   SpaceCount count() const;
 
-  /// Somebody knew the points.
+  /// The points were given, not found.
   bool listed() const noexcept { return listed_; }
   /// So few combinations that `enumerate` and `count` look at each.
   bool enumerable() const noexcept { return space_.combinations() <= kEnumerable; }
@@ -118,7 +118,7 @@ class SearchSpace {
   const DeviceLimits& limits_;
   Admissible admissible_;
   std::vector<Axis> axes_;
-  bool listed_ = false;  ///< by somebody who knows
+  bool listed_ = false;  ///< the points were given
   mutable std::once_flag listing_;
   mutable std::vector<Point> list_;
 };

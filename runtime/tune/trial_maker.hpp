@@ -42,7 +42,7 @@ class TrialMaker {
 
   /// Makes the data at the first call. @throws UserError where they cannot be made
   virtual TrialBench& bench() = 0;
-  /// What whoever tunes should know of the bench; each once.
+  /// Warnings about the bench for the result of a tuning; each is returned once.
   virtual std::vector<std::string> take_warnings() { return {}; }
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;

@@ -11,25 +11,20 @@
 
 namespace kiln::templates {
 
-/// 16 bytes that are read once, or again by other blocks. Such loads keep their order, so that all of
-/// a loop's are on their way before the last one is there.
-__device__ __forceinline__ uint4 load_once(const void* address) {
+/// 16 bytes that are read `once`, or again by other blocks. Such loads keep their order, so that all
+/// of a loop's are on their way before the last one is there.
+template <bool once>
+__device__ __forceinline__ uint4 load_in_order(const void* address) {
 #ifndef KILN_HOST_TARGET
   uint4 loaded;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
-               : "l"(address));
-  return loaded;
-#else
-  return *static_cast<const uint4*>(address);
-#endif
-}
-__device__ __forceinline__ uint4 load_again(const void* address) {
-#ifndef KILN_HOST_TARGET
-  uint4 loaded;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
-               : "l"(address));
+  if constexpr (once)
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+                 : "l"(address));
+  else
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+                 : "l"(address));
   return loaded;
 #else
   return *static_cast<const uint4*>(address);
@@ -110,16 +105,18 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
       for (int j = 0; j < c.tiles_n; ++j)
 #pragma unroll
         for (int h = 0; h < 2; ++h)
-          from_b[u][j][h] =
-              whole.value || l + at < k ? load_once(rows[j][h] + base + u * c.kSlice) : uint4{};
+          from_b[u][j][h] = whole.value || l + at < k
+                                ? load_in_order<true>(rows[j][h] + base + u * c.kSlice)
+                                : uint4{};
     }
 #pragma unroll
     for (int u = 0; u < c.unroll; ++u) {
       const int l = base + u * c.kSlice;
 #pragma unroll
       for (int i = 0; i < c.tiles_m; ++i)
-        from_a[u][i] =
-            whole.value || l + at < k ? load_again(columns[i] + base + u * c.kSlice) : uint4{};
+        from_a[u][i] = whole.value || l + at < k
+                           ? load_in_order<false>(columns[i] + base + u * c.kSlice)
+                           : uint4{};
     }
 #pragma unroll
     for (int u = 0; u < c.unroll; ++u)

@@ -2,36 +2,9 @@
 #pragma once
 
 #include "kiln/hopper/barrier.cuh"
+#include "kiln/hopper/tensor_map.cuh"
 
 namespace kiln::hopper {
-
-/// What cuTensorMapEncodeTiled makes: opaque. A kernel takes it as `const __grid_constant__`.
-struct alignas(128) TensorMap {
-  unsigned long long words[16];
-};
-
-namespace detail {
-template <bool is_map, class Pointer>
-struct ArgumentOf {
-  using Type = TensorMap;
-};
-template <class Pointer>
-struct ArgumentOf<false, Pointer> {
-  using Type = Pointer;
-};
-}  // namespace detail
-
-/// A kernel's parameter for an array, the map or the plain pointer:
-///   const __grid_constant__ Argument<c.tma(), const T*> a
-template <bool is_map, class Pointer>
-using Argument = typename detail::ArgumentOf<is_map, Pointer>::Type;
-
-/// How long the L2 cache is to keep what a copy moves: as it sees fit, briefly (read once), or long.
-enum class Keep : unsigned long long {
-  normally = 0,
-  briefly = 0x12F0000000000000,
-  longer = 0x14F0000000000000
-};
 
 /// Fetches the map itself; one thread, before the first copy.
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
@@ -145,8 +118,8 @@ __device__ __forceinline__ void prefetch_line(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
-/// Starts copying a box from shared memory; what lies outside stays as it is. Those who wrote `from`
-/// have called publish_shared() and then met this thread at a barrier. One thread, which commits.
+/// Starts copying a box from shared memory; what lies outside stays as it is. The threads that
+/// wrote `from` have called publish_shared() and then met this thread at a barrier. One thread, which commits.
 template <class... At>
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* from, At... at) {
   detail::store<false>(map, from, at...);

@@ -6,6 +6,9 @@
 #include <cuda_fp16.h>
 #include <kiln_cluster.h>
 
+#include "kiln/hopper/operand.cuh"
+#include "kiln/hopper/tensor_map.cuh"
+
 namespace kiln::hopper {
 
 __device__ __forceinline__ unsigned shared_address(const void* shared) {
@@ -73,19 +76,7 @@ __device__ __forceinline__ void fewer_registers() {
 __device__ __forceinline__ void wait_for_previous() {}
 __device__ __forceinline__ void let_next_start() {}
 
-struct alignas(128) TensorMap {
-  unsigned long long words[16];
-};
-
 namespace detail {
-template <bool is_map, class Pointer>
-struct ArgumentOf {
-  using Type = TensorMap;
-};
-template <class Pointer>
-struct ArgumentOf<false, Pointer> {
-  using Type = Pointer;
-};
 
 template <class... At>
 __device__ __forceinline__ void copy_box(unsigned kind, const TensorMap& map, const void* shared,
@@ -107,11 +98,6 @@ __device__ __forceinline__ void copy_bytes(unsigned kind, const void* shared, co
   __kiln_serve(__kiln_bulk_copy, &copy);
 }
 }  // namespace detail
-
-template <bool is_map, class Pointer>
-using Argument = typename detail::ArgumentOf<is_map, Pointer>::Type;
-
-enum class Keep : unsigned long long { normally, briefly, longer };
 
 __device__ __forceinline__ void prefetch_map(const TensorMap&) {}
 
@@ -165,25 +151,6 @@ __device__ __forceinline__ void load_matrices(unsigned (&m)[kCount], const void*
 }
 __device__ __forceinline__ unsigned transpose_matrix(unsigned m) {
   return __kiln_transpose_matrix(m);
-}
-
-enum class Lies { along_k, across };
-struct Operand {
-  unsigned long long bits;
-};
-
-template <int kSwizzle, Lies lies = Lies::along_k>
-__device__ __forceinline__ Operand operand(const void* tile, unsigned next = 0) {
-  static_assert(kSwizzle == 128 || kSwizzle == 64 || kSwizzle == 32,
-                "swizzle: 128, 64 or 32 bytes");
-  constexpr unsigned long long kMode = kSwizzle == 128 ? 1 : kSwizzle == 64 ? 2 : 3;
-  constexpr unsigned long long kEightRows = 8 * kSwizzle >> 4;
-  const unsigned long long leading = lies == Lies::across ? next >> 4 : 1;
-  return {kMode << 62 | kEightRows << 32 | (leading & 0x3fff) << 16 |
-          (shared_address(tile) & 0x3ffff) >> 4};
-}
-__device__ __forceinline__ Operand advance(Operand operand, int bytes) {
-  return {operand.bits + (bytes >> 4)};
 }
 
 __device__ __forceinline__ void multiply_fence() {}

@@ -4,16 +4,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kiln/hopper/operand.cuh"
+
 namespace kiln::hopper {
-
-/// How an operand lies in shared memory. along_k: a row of `swizzle` bytes holds consecutive k of one
-/// row of A or column of B. across: a row holds consecutive rows of A or columns of B at one k.
-enum class Lies { along_k, across };
-
-/// An operand of multiply(), as the tensor cores take it.
-struct Operand {
-  unsigned long long bits;
-};
 
 namespace detail {
 

@@ -2,8 +2,8 @@
 // use clusters, mbarriers, named barriers or asynchronous copies (cluster_memory.hpp).
 //
 // A thread that suspends goes on as soon as what it waits for has happened. When no thread can go on
-// and nothing is under way, the kernel is in a deadlock, which is an error that says who waits for
-// what.
+// and nothing is under way, the kernel is in a deadlock, which is an error that says which
+// thread waits for what.
 #pragma once
 
 #include <atomic>

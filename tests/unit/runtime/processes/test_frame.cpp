@@ -61,7 +61,7 @@ TEST_CASE("a frame of which one byte is wrong is refused, or is not whole", "[pr
           ++waiting;  // a length that is larger, but possible
           continue;
         }
-        // The kind and the id are held against what was asked for, by who asked.
+        // The reader of the frame compares kind and id with its request.
         CHECK(at >= 8);
         CHECK(at < 20);
         CHECK(frame->payload == bytes_of("a payload"));
