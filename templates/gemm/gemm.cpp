@@ -1,5 +1,7 @@
 // Host half of gemm.hpp: space, launch, reference. The space lives here and not in the header, so
 // that a new value leaves the kernel's source, and with it every compiled binary, as it is.
+#include <algorithm>
+
 #include "kiln/paths.hpp"
 #include "templates/gemm/gemm_configs.hpp"
 #include "templates/gemm/gemm_cost.hpp"
@@ -193,6 +195,15 @@ constexpr Space<Gemm, GemmProblem> gemm_space() {
                               .values(&Gemm::vector, {4, 8, 16}));
 }
 
+// Rows of a box: none lies outside of a small array, because TMA takes longer over such rows.
+int a_box(const GemmTma& t, const GemmProblem& p) {
+  return std::min(t.swap ? t.copied_n() : t.copied_m(), p.m);
+}
+int b_box(const GemmTma& t, const GemmProblem& p) {
+  return std::min(t.swap ? t.copied_m() : t.copied_n(), p.n);
+}
+int c_box(const GemmTma& t, const GemmProblem& p) { return std::min(t.swap ? t.block_n : 16, p.m); }
+
 /// What one instruction of gemm_tma.cuh copies: rows of 128 bytes of A and B, and what a warp has of
 /// C. With `swap` A's rows are the product's columns.
 template <class T>
@@ -207,7 +218,7 @@ std::vector<TypedMapRule<Gemm, GemmProblem>> gemm_maps() {
                    const GemmTma t = c.tma();
                    const int columns = t.store_columns();
                    return TensorMap::tiled<T>({.size = {p.n, p.m},
-                                               .box = {columns, t.swap ? t.block_n : 16},
+                                               .box = {columns, c_box(t, p)},
                                                .swizzle = columns == 64   ? Swizzle::bytes128
                                                           : columns == 32 ? Swizzle::bytes64
                                                                           : Swizzle::bytes32});
@@ -217,22 +228,20 @@ std::vector<TypedMapRule<Gemm, GemmProblem>> gemm_maps() {
              .map =
                  [](const Gemm& c, const GemmProblem& p) {
                    const GemmTma t = c.tma();
-                   return TensorMap::tiled<T>(
-                       {.size = {p.k, p.m},
-                        .box = {GemmTma::kBoxK, t.swap ? t.copied_n() : t.copied_m()},
-                        .swizzle = Swizzle::bytes128,
-                        .l2_bytes = 256});
+                   return TensorMap::tiled<T>({.size = {p.k, p.m},
+                                               .box = {GemmTma::kBoxK, a_box(t, p)},
+                                               .swizzle = Swizzle::bytes128,
+                                               .l2_bytes = 256});
                  },
              .only_if = uses_tma},
             {.argument = 2,
              .map =
                  [](const Gemm& c, const GemmProblem& p) {
                    const GemmTma t = c.tma();
-                   return TensorMap::tiled<T>(
-                       {.size = {p.k, p.n},
-                        .box = {GemmTma::kBoxK, t.swap ? t.copied_m() : t.copied_n()},
-                        .swizzle = Swizzle::bytes128,
-                        .l2_bytes = 256});
+                   return TensorMap::tiled<T>({.size = {p.k, p.n},
+                                               .box = {GemmTma::kBoxK, b_box(t, p)},
+                                               .swizzle = Swizzle::bytes128,
+                                               .l2_bytes = 256});
                  },
              .only_if = uses_tma}};
   }
@@ -271,7 +280,7 @@ GemmKernel<T> gemm_kernel() {
       .maps = gemm_maps<T>(),
       .problem = [](T*, const T*, const T*, int m, int n, int k) { return GemmProblem{m, n, k}; },
       .relations = {{3, "m"}, {4, "n"}, {5, "k"}},
-      .bucket = [](const GemmProblem& p) { return GemmProblem{count_bucket(p.m), p.n, p.k}; },
+      .bucket = [](const GemmProblem& p) { return GemmProblem{row_bucket(p.m), p.n, p.k}; },
       .workload =
           [](const GemmProblem& p, Workload& w) {
             const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n),

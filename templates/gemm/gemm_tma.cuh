@@ -38,7 +38,11 @@ struct GemmTmaBody {
     int row, column;  // of the tile's first element in the product
   };
 
-  /// The block's part of the cluster's tile `index`. Neighbours in time share operands.
+  static constexpr bool kRepeats = requires { Epilogue::kRepeatable; };
+
+  /// The block's part of the cluster's tile `index`. Neighbours in time share operands. A part that
+  /// would reach beyond the product begins earlier, and overlaps its neighbour: TMA takes longer over
+  /// rows that lie outside of an operand than over others.
   __device__ __forceinline__ Place place(unsigned index) const {
     const unsigned tiles_m = c.tiles_m(m, n), tiles_n = c.tiles_n(m, n);
     const unsigned across = c.along_n ? tiles_n : tiles_m, along = c.along_n ? tiles_m : tiles_n;
@@ -47,9 +51,16 @@ struct GemmTmaBody {
     const unsigned height = min(across - first, static_cast<unsigned>(c.group));
     const unsigned x = first + in_group % height, y = in_group / height;
     const unsigned tile_m = c.along_n ? y : x, tile_n = c.along_n ? x : y;
-    return {static_cast<int>((tile_m * c.cluster_m + rank_m) * c.block_m),
-            static_cast<int>((tile_n * c.cluster_n + rank_n) * c.block_n)};
+    Place at{static_cast<int>((tile_m * c.cluster_m + rank_m) * c.block_m),
+             static_cast<int>((tile_n * c.cluster_n + rank_n) * c.block_n)};
+    if constexpr (kRepeats) {
+      at.row = min(at.row, max(rows() - c.block_m, 0));
+      at.column = min(at.column, max(columns() - c.block_n, 0));
+    }
+    return at;
   }
+  __device__ __forceinline__ int rows() const { return c.swap ? n : m; }
+  __device__ __forceinline__ int columns() const { return c.swap ? m : n; }
 
   struct Stage {
     int index;
@@ -103,12 +114,22 @@ struct GemmTmaBody {
     }
   }
 
+  /// Bytes that a stage receives: a box has no more rows than its operand.
+  __device__ __forceinline__ int received_bytes() const {
+    const int copied_rows =
+        rows_lie == hopper::Lies::along_k ? min(c.copied_m(), rows()) : c.copied_m();
+    const int copied_columns =
+        columns_lie == hopper::Lies::along_k ? min(c.copied_n(), columns()) : c.copied_n();
+    return (copied_rows * c.cluster_n + copied_columns * c.cluster_m) * c.block_k * c.kElement;
+  }
+
   /// One thread of the block copies all tiles' slices.
   __device__ __forceinline__ void copy(Place at, unsigned first, unsigned tiles, unsigned step) {
     unsigned row_blocks = 0, column_blocks = 0;
     for (int i = 0; i < c.cluster_n; ++i) row_blocks |= 1u << (rank_m + i * c.cluster_m);
     for (int i = 0; i < c.cluster_m; ++i) column_blocks |= 1u << (rank_n * c.cluster_m + i);
 
+    const int bytes = received_bytes();
     Stage stage{0, 0};
 #pragma unroll 1
     for (unsigned tile = first; tile < tiles; tile += step) {
@@ -117,7 +138,7 @@ struct GemmTmaBody {
       for (int slice = 0; slice < slices; ++slice) {
         hopper::Barrier& barrier = full[stage.index];
         empty[stage.index].wait(stage.parity ^ 1);
-        barrier.arrive_expect(c.stage_bytes());
+        barrier.arrive_expect(bytes);
         unsigned char* const rows = stages + stage.index * c.stage_bytes();
         for_row_boxes(at, slice, [&](int offset, int x, int y) {
           load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, x, y);

@@ -9,6 +9,7 @@
 //   B: [n][k], box 64 x copied_n(), or with `swap` 64 x copied_m(); [k][n]: box 64 x block_k
 //   C: [m][n], with store_tma: box store_columns() x 16, or with `swap` 16 x block_n; swizzle
 //      store_span() bytes, no promotion. Else a pointer.
+// The copied_m(), copied_n(), 16 and block_n elements are fewer where the array has not so many.
 // So rows of A, B and C are multiples of 16 bytes, and m, n and k are otherwise arbitrary.
 //
 // One warpgroup (four warps) of a block copies, `consumers` of them multiply. cooperative: they share

@@ -51,7 +51,7 @@ void check_product(const Kernel& kernel, const GemmTma& c, Across across, int m,
   const auto operand = [&](const std::vector<std::uint16_t>& array, bool is_across, int rows,
                            int copied) {
     return is_across ? map(array.data(), rows, k, 64, c.block_k, 128)
-                     : map(array.data(), k, rows, 64, copied, 128);
+                     : map(array.data(), k, rows, 64, std::min(copied, rows), 128);
   };
   const auto in_a = across.a ? transposed(a, m) : a, in_b = across.b ? transposed(b, n) : b;
   const HostTensorMap map_a = operand(in_a, across.a, m, c.swap ? c.copied_n() : c.copied_m());

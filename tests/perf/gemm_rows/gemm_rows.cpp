@@ -1,5 +1,6 @@
 // Kiln's GEMM for a Python program that has PyTorch beside it: what scripts/gemm_rows.py loads. The
 // memory and the streams are PyTorch's; both use the device's primary context.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -8,9 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kiln/kernels/gemm.hpp"
 #include "kiln/kiln.hpp"
+#include "read_floor.hpp"
 
 namespace {
 
@@ -39,7 +42,10 @@ struct Session {
   kiln::Runtime untuning{options_of(kiln::Mode::untuned)};
   decltype(tuning.tuned(verified_on_device())) tuned = tuning.tuned(verified_on_device());
   decltype(tuned) untuned = untuning.tuned(verified_on_device());
+  kiln::DynamicTuned read = tuning.tuned(read_floor());
   std::optional<Gemm> chosen[2];
+  std::optional<kiln::DynamicBound> floor;
+  std::vector<kiln::Values> fastest;  ///< configs, by the tuner's times
   GemmProblem problem{};
 };
 
@@ -89,6 +95,13 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
     s.chosen[1].emplace(s.untuned.at(s.problem));
     const auto definition = verified_on_device().definition();
     const auto untuned = kiln::to_values(s.untuned.config(s.problem));
+    auto candidates = result.candidates;
+    std::erase_if(candidates, [](const kiln::Candidate& c) {
+      return c.status != kiln::CandidateStatus::measured;
+    });
+    std::ranges::sort(candidates, {}, &kiln::Candidate::seconds);
+    s.fastest.clear();
+    for (const kiln::Candidate& c : candidates) s.fastest.push_back(c.config);
     std::size_t failed = 0;
     for (const kiln::Candidate& c : result.candidates)
       failed += c.status == kiln::CandidateStatus::wrong_result ||
@@ -99,6 +112,35 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
                   took.count(), result.evaluated, failed,
                   definition.space.describe(result.winner().config).c_str(),
                   definition.space.describe(kiln::Values(untuned.begin(), untuned.end())).c_str());
+  });
+}
+
+/// From now on `tuned` is what was `place`th in that tuning's list of times, from 0. `text` receives
+/// its config. Fails where there are not so many.
+int gemm_rows_choose(void* handle, std::size_t place, char* text, std::size_t size) {
+  return guarded([&] {
+    Session& s = *static_cast<Session*>(handle);
+    const kiln::Values& config = s.fastest.at(place);
+    s.chosen[0].emplace(
+        s.tuned.with_config(kiln::from_values<kiln::templates::Gemm>(config)).at(s.problem));
+    std::snprintf(text, size, "%s",
+                  verified_on_device().definition().space.describe(config).c_str());
+  });
+}
+
+/// Readies a kernel that reads `pieces` times 16 bytes, and tunes it.
+int gemm_rows_tune_read(void* handle, long long pieces) {
+  return guarded([&] {
+    Session& s = *static_cast<Session*>(handle);
+    s.floor.emplace(s.read.at({pieces}));
+  });
+}
+
+/// Asynchronous on `stream`. `sum` is one word.
+int gemm_rows_read(void* handle, void* stream, void* sum, const void* array, long long pieces) {
+  return guarded([&] {
+    (*static_cast<const Session*>(handle)->floor)(kiln::Stream{stream}, static_cast<unsigned*>(sum),
+                                                  static_cast<const unsigned*>(array), pieces);
   });
 }
 

@@ -117,6 +117,22 @@ TEST_CASE("buckets hold their problems, and are their own bucket", "[templates]"
   }
 }
 
+TEST_CASE("a product's rows are tuned for counts that pad them by less than a quarter",
+          "[templates]") {
+  const KernelDefinition k = shipped_kernels().make("gemm", "bf16");
+  const auto bucket = [&](std::int64_t m) { return k.bucketed(Values{m, 64, 64})[0]; };
+  CHECK(bucket(16) == 16);
+  CHECK(bucket(17) == 32);
+  CHECK(bucket(33) == 48);
+  CHECK(bucket(300) == 320);
+  CHECK(bucket(777) == 896);
+  CHECK(bucket(1000) == 1024);
+  for (std::int64_t m = 65; m < 5000; ++m) {
+    INFO(m);
+    CHECK(4 * bucket(m) < 5 * m + 60);
+  }
+}
+
 TEST_CASE("shipped kernels hold their counts to the problem", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases)
