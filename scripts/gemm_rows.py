@@ -53,6 +53,14 @@ class Kiln:
             raise RuntimeError(self.why())
         return json.loads(text.value)
 
+    def exhaust(self, seconds):
+        """Tries every config for the problem that was tuned last."""
+        text = ctypes.create_string_buffer(4096)
+        if self.library.gemm_rows_exhaust(ctypes.c_void_p(self.session), ctypes.c_double(seconds), text,
+                                          ctypes.c_size_t(len(text))):
+            raise RuntimeError(self.why())
+        return json.loads(text.value)
+
     def launch(self, which, c, a, b):
         stream = torch.cuda.current_stream().cuda_stream
         if self.library.gemm_rows_launch(ctypes.c_void_p(self.session), which, ctypes.c_void_p(stream),
@@ -61,31 +69,54 @@ class Kiln:
             raise RuntimeError(self.why())
 
 
-def compare(kiln, shape, rounds):
-    """Ratios of PyTorch's time to Kiln's, tuned and untuned, and PyTorch's seconds."""
+def operands(shape):
+    """A, B, and a matrix for the product."""
     m, n, k = shape
     a, b = (torch.randn(r, k, device="cuda", dtype=torch.bfloat16) for r in (m, n))
-    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    return a, b, torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+
+
+def check(launch, out, expected, k):
+    out.fill_(float("nan"))
+    launch()
+    torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2 * math.sqrt(k))
+
+
+def in_turns(works, rounds, hold=0):
+    """Seconds of each work on the GPU, in a cold cache; the n-th ones of all are neighbours in time. `hold`: GPU
+    cycles that a work's launch may take without being a part of its time."""
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    works = [lambda: torch.matmul(a, b.t(), out=out), lambda: kiln.launch(0, out, a, b),
-             lambda: kiln.launch(1, out, a, b)]
-    expected = torch.matmul(a, b.t())
-    for which in (1, 2):
-        out.fill_(float("nan"))
-        works[which]()
-        torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2 * math.sqrt(k))
-    times = [[], [], []]
-    for sample in range(rounds):
-        for which in [(sample + i) % 3 for i in range(3)]:
+    times = [[] for _ in works]
+    for sample in range(2 + rounds):  # of which the first two warm up
+        for which in [(sample + i) % len(works) for i in range(len(works))]:
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if hold:
+                torch.cuda._sleep(hold)
             flush.fill_(sample)
             start.record()
             works[which]()
             stop.record()
             stop.synchronize()
-            times[which].append(start.elapsed_time(stop) * 1e-3)
-    ratio = [statistics.median(x / y for x, y in zip(times[0][2:], own[2:])) for own in times[1:]]
-    return ratio[0], ratio[1], statistics.median(times[0][2:])
+            if sample >= 2:
+                times[which].append(start.elapsed_time(stop) * 1e-3)
+    return times
+
+
+def ratio(numerators, denominators):
+    """The median of the ratios of neighbours."""
+    return statistics.median(x / y for x, y in zip(numerators, denominators))
+
+
+def compare(kiln, shape, rounds):
+    """Ratios of PyTorch's time to Kiln's, tuned and untuned, and PyTorch's seconds."""
+    a, b, out = operands(shape)
+    works = [lambda: torch.matmul(a, b.t(), out=out), lambda: kiln.launch(0, out, a, b),
+             lambda: kiln.launch(1, out, a, b)]
+    expected = torch.matmul(a, b.t())
+    for work in works[1:]:
+        check(work, out, expected, shape[2])
+    torchs, tuned, untuned = in_turns(works, rounds)
+    return ratio(torchs, tuned), ratio(torchs, untuned), statistics.median(torchs)
 
 
 def mean(ratios):
@@ -99,7 +130,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=6, help="for tuning a shape")
     parser.add_argument("--limit", type=float, default=1e9, help="no shape is begun after so many seconds")
     parser.add_argument("--set", default="all")
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=23)
     options = parser.parse_args()
     if torch is None or not torch.cuda.is_available():
         print("no PyTorch with a GPU")

@@ -333,4 +333,7 @@ int main(int argc, char** argv) try {
 } catch (const kiln::EnvironmentError& error) {
   std::printf("skipped: %s\n", error.what());
   return 77;
+} catch (const kiln::Error& error) {
+  std::printf("FAILED: %s\n", error.what());
+  return 1;
 }
