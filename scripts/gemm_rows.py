@@ -65,6 +65,14 @@ class Kiln:
                                                ctypes.c_size_t(len(text)))
         return None if failed else text.value.decode()
 
+    def exhaust(self, seconds):
+        """Tries every config for the problem that was tuned last."""
+        text = ctypes.create_string_buffer(4096)
+        if self.library.gemm_rows_exhaust(ctypes.c_void_p(self.session), ctypes.c_double(seconds), text,
+                                          ctypes.c_size_t(len(text))):
+            raise RuntimeError(self.why())
+        return json.loads(text.value)
+
     def launch(self, which, c, a, b):
         stream = torch.cuda.current_stream().cuda_stream
         if self.library.gemm_rows_launch(ctypes.c_void_p(self.session), which, ctypes.c_void_p(stream),
@@ -87,45 +95,64 @@ class Kiln:
         return read
 
 
-class Contest:
-    """PyTorch's product of one shape, and what is compared with it."""
+def operands(shape):
+    """A, B, and a matrix for the product."""
+    m, n, k = shape
+    a, b = (torch.randn(r, k, device="cuda", dtype=torch.bfloat16) for r in (m, n))
+    return a, b, torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
 
-    def __init__(self, kiln, shape):
-        m, n, k = shape
-        self.kiln = kiln
-        self.a, self.b = (torch.randn(r, k, device="cuda", dtype=torch.bfloat16) for r in (m, n))
-        self.out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-        self.flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-        self.expected = torch.matmul(self.a, self.b.t())
-        self.tolerance = 2e-2 * math.sqrt(k)
 
-    def torch(self):
-        torch.matmul(self.a, self.b.t(), out=self.out)
+def check(launch, out, expected, k):
+    out.fill_(float("nan"))
+    launch()
+    torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2 * math.sqrt(k))
 
-    def own(self, which):
-        """Kiln's, 0 tuned or 1 untuned, once it has been seen to be right."""
-        def work():
-            self.kiln.launch(which, self.out, self.a, self.b)
-        self.out.fill_(float("nan"))
-        work()
-        torch.testing.assert_close(self.out, self.expected, rtol=2e-2, atol=self.tolerance)
-        return work
 
-    def ratios(self, works, rounds):
-        """PyTorch's seconds, and their ratios to those of each of the works; all take turns."""
-        works = [self.torch] + works
-        times = [[] for _ in works]
-        for sample in range(rounds):
-            for which in [(sample + i) % len(works) for i in range(len(works))]:
-                start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                self.flush.fill_(sample)
-                start.record()
-                works[which]()
-                stop.record()
-                stop.synchronize()
+def in_turns(works, rounds, hold=0):
+    """Seconds of each work on the GPU, in a cold cache; the n-th ones of all are neighbours in time. `hold`: GPU
+    cycles that a work's launch may take without being a part of its time."""
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    times = [[] for _ in works]
+    for sample in range(2 + rounds):  # of which the first two warm up
+        for which in [(sample + i) % len(works) for i in range(len(works))]:
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if hold:
+                torch.cuda._sleep(hold)
+            flush.fill_(sample)
+            start.record()
+            works[which]()
+            stop.record()
+            stop.synchronize()
+            if sample >= 2:
                 times[which].append(start.elapsed_time(stop) * 1e-3)
-        return statistics.median(times[0][2:]), [statistics.median(x / y for x, y in zip(times[0][2:], own[2:]))
-                                                 for own in times[1:]]
+    return times
+
+
+def ratio(numerators, denominators):
+    """The median of the ratios of neighbours."""
+    return statistics.median(x / y for x, y in zip(numerators, denominators))
+
+
+def compare(kiln, shape, rounds, top):
+    """PyTorch's seconds, and the ratios of its time to those of Kiln's, tuned and untuned; of few rows, to that of
+    reading B; and of the `top` fastest candidates each, with its config."""
+    a, b, out = operands(shape)
+    works = [lambda: torch.matmul(a, b.t(), out=out), lambda: kiln.launch(0, out, a, b),
+             lambda: kiln.launch(1, out, a, b)]
+    expected = torch.matmul(a, b.t())
+    for work in works[1:]:
+        check(work, out, expected, shape[2])
+    if shape[0] <= FEW_ROWS:
+        works.append(kiln.reader(b))
+    torchs, *others = in_turns(works, rounds)
+    ratios = [ratio(torchs, other) for other in others]
+    candidates = []
+    for place in range(top):
+        config = kiln.choose(place)
+        if config:
+            check(works[1], out, expected, shape[2])
+            candidates.append((ratio(*in_turns(works[:2], rounds)), config))
+    return statistics.median(torchs), ratios, candidates
 
 
 def mean(ratios):
@@ -139,7 +166,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=6, help="for tuning a shape")
     parser.add_argument("--limit", type=float, default=1e9, help="no shape is begun after so many seconds")
     parser.add_argument("--set", default="all")
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=23)
     parser.add_argument("--top", type=int, default=0, help="candidates of each tuning to compare")
     options = parser.parse_args()
     if torch is None or not torch.cuda.is_available():
@@ -156,11 +183,7 @@ def main():
             break
         try:
             told = kiln.tune(*shape, options.seconds)
-            contest = Contest(kiln, shape)
-            works = [contest.own(0), contest.own(1)]
-            if shape[0] <= FEW_ROWS:
-                works.append(kiln.reader(contest.b))
-            seconds, (tuned, untuned, *floor) = contest.ratios(works, options.rounds)
+            seconds, (tuned, untuned, *floor), candidates = compare(kiln, shape, options.rounds, options.top)
         except (RuntimeError, AssertionError) as error:
             failures += 1
             print(f"{'x'.join(map(str, shape)):>20} FAILED: {str(error).strip().splitlines()[0]}", flush=True)
@@ -171,10 +194,8 @@ def main():
               f"{told['failed']} refused)", flush=True)
         if floor:
             print(f"{'':>20} floor {floor[0]:.3f}: reading B at {2e-12 * math.prod(shape[1:]) * floor[0] / seconds:.2f} TB/s")
-        for place in range(options.top):
-            config = kiln.choose(place)
-            if config:
-                print(f"{'':>20} {contest.ratios([contest.own(0)], options.rounds)[1][0]:.3f} {config}", flush=True)
+        for of_candidate, config in candidates:
+            print(f"{'':>20} {of_candidate:.3f} {config}", flush=True)
         if untuned / tuned < 0.9:
             print(f"{'':>20} untuned: {told['untuned']}", flush=True)
     even = {s: r for s, r in rows.items() if s[1] % 8 == 0 and s[2] % 8 == 0}

@@ -60,6 +60,8 @@ void add_time(CLI::App& app, Context& context) {
       ->check(above_zero());
   time->add_flag("!--warm-cache", request->tuning.cold_cache,
                  "Let launches find their data in the last-level cache");
+  time->add_flag("--overlap-launches", request->tuning.overlap_launches,
+                 "Let programmatic launches begin before the one in front has ended");
   time->add_option("--seed", request->tuning.seed, "Seed of the data")->capture_default_str();
   time->add_flag("--json", context.json, "Print JSON");
   time->footer("Only the compiled binary is remembered.");

@@ -342,6 +342,8 @@ void add_tune(CLI::App& app, Context& context) {
       ->check(above_zero());
   tune->add_flag("!--warm-cache", request->tuning.cold_cache,
                  "Let launches find their data in the last-level cache");
+  tune->add_flag("--overlap-launches", request->tuning.overlap_launches,
+                 "Let programmatic launches begin before the one in front has ended");
   tune->add_flag("--roofline", request->roofline,
                  "Measure the device's roofline first if it is not known, and compare with it");
   tune->add_option("--export", request->exported, "t4:FILE: write all results in the T4 format");

@@ -46,8 +46,12 @@ struct TuneOptions {
   double max_seconds = 0;
   double target_seconds = 0;  ///< per launch: good enough; 0: none
   bool cold_cache = true;     ///< no launch finds its data in the device's last-level cache
-  bool retune = false;        ///< measure again even if the store has an answer
-  std::stop_token stop{};     ///< ends the run early, from any thread
+  /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for
+  /// programs whose streams are chains of such launches. Off: each begins when the one in front of
+  /// it has ended, so that no config wins by starting early. Verified launches are as in use.
+  bool overlap_launches = false;
+  bool retune = false;     ///< measure again even if the store has an answer
+  std::stop_token stop{};  ///< ends the run early, from any thread
   std::function<void(const TuneProgress&)> progress{};  ///< called on the tuning thread
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the

@@ -8,9 +8,32 @@
 
 namespace kiln::runtime {
 
-/// Never changed once published.
+namespace {
+
+void* pointer_in(const void* arg) {
+  void* pointer;
+  std::memcpy(&pointer, arg, sizeof pointer);
+  return pointer;
+}
+
+void check_alignment(std::size_t argument, const void* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % kTensorMapAlignment != 0)
+    throw UserError(detail::format(
+        "argument {} is not aligned to {} bytes, as the tensor map that this config makes of it "
+        "must be",
+        argument, kTensorMapAlignment));
+}
+
+}  // namespace
+
+/// Never changed once published. All that a launch with the same pointers looks at comes first.
 struct MapArguments::Encoded {
-  std::array<void*, kMaxMaps> addresses;
+  struct Place {
+    std::size_t argument;
+    void* address;
+  };
+  std::size_t count;
+  std::array<Place, kMaxMaps> places;
   std::array<EncodedMap, kMaxMaps> maps;
 };
 
@@ -20,23 +43,15 @@ MapArguments::MapArguments(const Device& device, std::vector<detail::PlannedMap>
 
 MapArguments::~MapArguments() { delete encoded_.load(std::memory_order_acquire); }
 
-void* MapArguments::address(std::size_t map, void* const* args) const {
-  void* address;
-  std::memcpy(&address, args[maps_[map].argument], sizeof address);
-  if (reinterpret_cast<std::uintptr_t>(address) % kTensorMapAlignment != 0)
-    throw UserError(detail::format(
-        "argument {} is not aligned to {} bytes, as the tensor map that this config makes of it "
-        "must be",
-        maps_[map].argument, kTensorMapAlignment));
-  return address;
-}
-
-const MapArguments::Encoded& MapArguments::encoded(void* const* args) const {
-  if (const Encoded* known = encoded_.load(std::memory_order_acquire)) return *known;
+const MapArguments::Encoded& MapArguments::encode(void* const* args) const {
   auto made = std::make_unique<Encoded>();
+  made->count = maps_.size();
   for (std::size_t i = 0; i < maps_.size(); ++i) {
-    made->addresses[i] = address(i, args);
-    made->maps[i] = device_.encode(maps_[i].map, made->addresses[i]);
+    const std::size_t argument = maps_[i].argument;
+    void* const address = pointer_in(args[argument]);
+    check_alignment(argument, address);
+    made->places[i] = {argument, address};
+    made->maps[i] = device_.encode(maps_[i].map, address);
   }
   const Encoded* first = nullptr;
   if (encoded_.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
@@ -44,20 +59,24 @@ const MapArguments::Encoded& MapArguments::encoded(void* const* args) const {
   return *first;  // another thread was faster
 }
 
-void MapArguments::fill(Entry& entry, void* const* args) const {
-  const Encoded& known = encoded(args);
-  void** const arguments = entry.arguments();
-  std::memcpy(arguments, args, count_ * sizeof *arguments);
-  for (std::size_t i = 0; i < maps_.size(); ++i) {
-    void* const there = address(i, args);
-    const EncodedMap* map = &known.maps[i];
-    if (there != known.addresses[i]) {
-      EncodedMap& own = entry.map(i);
-      std::memcpy(static_cast<void*>(&own), map, sizeof own);
-      device_.move(own, there);
-      map = &own;
-    }
-    arguments[maps_[i].argument] = const_cast<EncodedMap*>(map);
+EncodedMap* MapArguments::moved(const Encoded& known, std::size_t map, void* address,
+                                EncodedMaps& own) const {
+  check_alignment(known.places[map].argument, address);
+  EncodedMap& copy = reinterpret_cast<EncodedMap*>(own.bytes)[map];
+  std::memcpy(static_cast<void*>(&copy), &known.maps[map], sizeof copy);
+  device_.move(copy, address);
+  return &copy;
+}
+
+void MapArguments::fill(void** entry_args, EncodedMaps& own, void* const* args) const {
+  const Encoded* ready = encoded_.load(std::memory_order_acquire);
+  const Encoded& known = ready ? *ready : encode(args);
+  std::memcpy(entry_args, args, count_ * sizeof *entry_args);
+  for (std::size_t i = 0; i < known.count; ++i) {
+    const auto& [argument, encoded_for] = known.places[i];
+    void* const address = pointer_in(args[argument]);
+    entry_args[argument] = address == encoded_for ? const_cast<EncodedMap*>(&known.maps[i])
+                                                  : moved(known, i, address, own);
   }
 }
 

@@ -29,34 +29,31 @@ class MapArguments {
   /// device refuses a map
   template <class F>
   void with(void* const* args, F&& use) const {
-    Entry entry(count_);
-    fill(entry, args);
-    use(entry.arguments());
+    EncodedMaps own;
+    if (count_ <= kFewArguments) {
+      void* few[kFewArguments];
+      fill(few, own, args);
+      use(few);
+    } else {
+      std::vector<void*> many(count_);
+      fill(many.data(), own, args);
+      use(many.data());
+    }
   }
 
  private:
   static constexpr std::size_t kMaxMaps = 8;
   static constexpr std::size_t kFewArguments = 32;
 
-  /// One launch's own copies, where it needs any.
-  class Entry {
-   public:
-    explicit Entry(std::size_t count) {
-      if (count > kFewArguments) many_.resize(count);
-    }
-    void** arguments() noexcept { return many_.empty() ? few_ : many_.data(); }
-    EncodedMap& map(std::size_t i) noexcept { return reinterpret_cast<EncodedMap*>(maps_)[i]; }
-
-   private:
-    alignas(EncodedMap) std::byte maps_[kMaxMaps * sizeof(EncodedMap)];  // not initialised
-    void* few_[kFewArguments];
-    std::vector<void*> many_;
+  /// One launch's own copies, where it needs any; not initialised.
+  struct EncodedMaps {
+    alignas(EncodedMap) std::byte bytes[kMaxMaps * sizeof(EncodedMap)];
   };
   struct Encoded;
 
-  void fill(Entry& entry, void* const* args) const;
-  const Encoded& encoded(void* const* args) const;
-  void* address(std::size_t map, void* const* args) const;
+  void fill(void** entry_args, EncodedMaps& own, void* const* args) const;
+  const Encoded& encode(void* const* args) const;
+  EncodedMap* moved(const Encoded& known, std::size_t map, void* address, EncodedMaps& own) const;
 
   const Device& device_;
   const std::vector<detail::PlannedMap> maps_;

@@ -47,6 +47,8 @@ class TrialBench {
   /// Whether launches from now on find the last-level cache cold. It stays warm where making it
   /// cold would take longer than the deadline allows.
   virtual void keep_cold(bool cold, const TimeLimit& deadline = {}) = 0;
+  /// Whether timed launches from now on may overlap, where they are programmatic.
+  virtual void let_overlap(bool /*overlap*/) {}
   /// Launches that may make one sample.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
   /// Returns the seconds that `launches` launches in a row take, by the device's clock. Preparation

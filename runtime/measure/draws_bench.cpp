@@ -88,6 +88,10 @@ void DrawsBench::keep_cold(bool cold, const TimeLimit& deadline) {
   for (const auto& draw : draws_) draw->bench.keep_cold(cold, deadline);
 }
 
+void DrawsBench::let_overlap(bool overlap) {
+  for (const auto& draw : draws_) draw->bench.let_overlap(overlap);
+}
+
 std::size_t DrawsBench::most_launches(const Rig& rig) const {
   const auto& r = static_cast<const DrawsRig&>(rig);
   std::size_t most = draws_.front()->bench.most_launches(*r.of.front());

@@ -33,6 +33,7 @@ class DrawsBench final : public TrialBench {
   std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
   Verdict verify(Rig& rig) override;
   void keep_cold(bool cold, const TimeLimit& deadline) override;
+  void let_overlap(bool overlap) override;
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;

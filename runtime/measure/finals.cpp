@@ -126,6 +126,7 @@ class Final {
     RaceOptions m;
     m.sample_seconds = options.sample_seconds;
     m.cold_cache = options.cold_cache;
+    m.overlap_launches = options.overlap_launches;
     m.graph_replay = options.graph_replay;
     m.deadline = options.deadline;
     return m;

@@ -20,6 +20,7 @@ struct FinalsOptions {
   double sample_seconds = 3e-4;  ///< aimed at by launching repeatedly
   double deviations = 2.6;  ///< of the estimate, that make its bounds: each is wrong once in 200
   bool cold_cache = true;
+  bool overlap_launches = false;  ///< as in a race
   bool graph_replay = true;
   TimeLimit deadline{};  ///< no round begins that would not end before it, going by the longest
 };

@@ -26,6 +26,7 @@ Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& c
     }
   };
   bench.keep_cold(trial.timing.cold_cache);
+  bench.let_overlap(trial.timing.overlap_launches);
   if (bench.knows_results())
     attempt([&] {
       const Verdict verdict = bench.verify(rig);

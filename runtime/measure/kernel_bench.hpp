@@ -23,6 +23,7 @@ class KernelBench final : public TrialBench {
   /// As DeviceWorkload::define.
   Verdict define(Rig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline) override;
+  void let_overlap(bool overlap) override { overlap_ = overlap; }
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
@@ -45,6 +46,7 @@ class KernelBench final : public TrialBench {
   std::shared_ptr<Device> device_;
   DeviceWorkload& workload_;
   Stream stream_;
+  bool overlap_ = false;
 };
 
 }  // namespace kiln::runtime

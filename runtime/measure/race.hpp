@@ -37,7 +37,8 @@ struct RaceOptions {
   double final_factor = 1.10;       ///< over the leader's median: not in the final
   /// A contestant that is slower than the leader with this probability leaves the race.
   double confidence = 0.999;
-  bool cold_cache = true;    ///< no launch finds its data in the last-level cache
+  bool cold_cache = true;         ///< no launch finds its data in the last-level cache
+  bool overlap_launches = false;  ///< programmatic launches begin before the one in front has ended
   bool graph_replay = true;  ///< samples of several launches are one graph, where the device can
   /// At this time the race ends with the samples taken so far. Later only the first contestant is
   /// still started. A contestant that was not started has neither samples nor a failure.

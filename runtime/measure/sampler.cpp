@@ -35,6 +35,7 @@ std::size_t launches_for(double once, double sample_seconds, std::size_t most) {
 
 Sampler::Sampler(TrialBench& bench, const RaceOptions& options) : bench_(bench), options_(options) {
   bench_.keep_cold(options.cold_cache, options.deadline);
+  bench_.let_overlap(options.overlap_launches);
 }
 
 void Sampler::start(Contestant& c, const Hopeless& hopeless) {

@@ -36,9 +36,10 @@ struct TrialData {
 /// How the launches of a trial that runs by itself are timed. A race has options for all of its
 /// contestants (race.hpp).
 struct TimingPolicy {
-  int warm_up = 2;          ///< launches that are not counted
-  int launches = 7;         ///< that are
-  bool cold_cache = false;  ///< no launch finds its data in the last-level cache
+  int warm_up = 2;                ///< launches that are not counted
+  int launches = 7;               ///< that are
+  bool cold_cache = false;        ///< no launch finds its data in the last-level cache
+  bool overlap_launches = false;  ///< as in a race
 };
 
 struct Trial {

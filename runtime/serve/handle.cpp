@@ -378,6 +378,7 @@ class KernelHandle final : public detail::HandleCore {
         .add("evaluations", static_cast<std::int64_t>(options.max_evaluations))
         .add("limits", format("{} {}", options.max_seconds, options.target_seconds))
         .add("cold", std::int64_t{options.cold_cache})
+        .add("overlapping", std::int64_t{options.overlap_launches})
         .finish()
         .digest;
   }

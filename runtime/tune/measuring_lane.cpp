@@ -189,6 +189,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
 RaceOptions MeasuringLane::race_options() const {
   RaceOptions options;
   options.cold_cache = options_.cold_cache;
+  options.overlap_launches = options_.overlap_launches;
   if (bench_.shares_cpu()) options.sample_seconds = kHostSampleSeconds;
   return options;
 }
@@ -243,6 +244,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   FinalsOptions options;
   options.must_beat = 0;
   options.cold_cache = options_.cold_cache;
+  options.overlap_launches = options_.overlap_launches;
   if (bench_.shares_cpu()) {
     options.seconds = kHostFinalSeconds;
     options.least_seconds = kHostLeastFinalSeconds;

@@ -193,6 +193,7 @@ TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions
   TuneOptions left;
   left.seed = options.seed;
   left.cold_cache = options.cold_cache;
+  left.overlap_launches = options.overlap_launches;
   left.stop = options.stop;
   left.progress = options.progress;
   if (options.max_seconds > 0)

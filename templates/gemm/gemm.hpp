@@ -52,10 +52,11 @@ struct Gemm {
   int vector;          // k elements per access of an operand
   int group_m;         // block rows that share the blocks' columns while those are in the L2 cache
   GemmCluster cluster = GemmCluster::none;
-  int resident = 1;           // blocks that share a multiprocessor, and its memory (tma)
-  bool along_n = false;       // groups are of block columns (tma, pingpong)
-  bool swap = false;          // blocks are block_m x block_n of the transposed C (tma)
-  bool programmatic = false;  // a launch may begin before the one in front of it has ended
+  int resident = 1;      // blocks that share a multiprocessor, and its memory (tma)
+  bool along_n = false;  // groups are of block columns (tma, pingpong)
+  bool swap = false;     // blocks are block_m x block_n of the transposed C (tma)
+  // A launch may begin before the one in front of it has ended. Not listed: see gemm_configs.hpp.
+  bool programmatic = false;
 
   /// The body that walks slices in gemm.cuh itself.
   constexpr bool plain() const {

@@ -45,32 +45,30 @@ void list_plain(GemmBody body, std::size_t element_bytes, bool on_host, std::vec
       }
 }
 
-/// Few rows stream at the speed of memory, and there a dependent launch hides its start.
+/// Few rows stream at the speed of memory; for a few more it may pay to swap the operands.
 constexpr int kFewRows = 16, kSmall = 256;
 
-void list_stream(const GemmProblem& p, bool dependent, std::vector<Gemm>& out) {
+void list_stream(const GemmProblem& p, std::vector<Gemm>& out) {
   if (p.m > kFewRows) return;
   const int block_m = p.m <= 8 ? 8 : 16;
   for (const int warps : {4, 8, 16})
     for (const int unroll : {1, 2, 4, 8})
       for (const int block_n : {16, 32})
-        for (const bool programmatic : {false, true})
-          if ((dependent || !programmatic) &&
-              (block_n == 16 ? unroll > 1 : unroll == 2 || unroll == 4))
-            out.push_back({.body = GemmBody::stream,
-                           .block_m = block_m,
-                           .block_n = block_n,
-                           .block_k = warps * unroll * GemmSmallM::kSlice,
-                           .stages = unroll,
-                           .tile_m = block_m,
-                           .tile_n = Gemm::kTileN,
-                           .vector = 8,
-                           .group_m = Gemm::kGroup,
-                           .cluster = GemmCluster::none,
-                           .resident = 1,
-                           .along_n = false,
-                           .swap = false,
-                           .programmatic = programmatic});
+        if (block_n == 16 ? unroll > 1 : unroll == 2 || unroll == 4)
+          out.push_back({.body = GemmBody::stream,
+                         .block_m = block_m,
+                         .block_n = block_n,
+                         .block_k = warps * unroll * GemmSmallM::kSlice,
+                         .stages = unroll,
+                         .tile_m = block_m,
+                         .tile_n = Gemm::kTileN,
+                         .vector = 8,
+                         .group_m = Gemm::kGroup,
+                         .cluster = GemmCluster::none,
+                         .resident = 1,
+                         .along_n = false,
+                         .swap = false,
+                         .programmatic = false});
 }
 
 /// A tile, and the rows of it that four warps multiply.
@@ -152,15 +150,11 @@ class TmaConfigs {
   }
 
   void in_each_order(Gemm c, double tiles) {
-    for (const bool programmatic : {false, true}) {
-      if (programmatic && p_.m > kSmall) continue;
-      c.programmatic = programmatic;
-      // The order of tiles matters where there are several waves of them.
-      for (const int group : {4, 8, 16}) {
-        if (tiles <= 2 * d_.multiprocessors && group != Gemm::kGroup) continue;
-        c.group_m = group;
-        out_.push_back(c);
-      }
+    // The order of tiles matters where there are several waves of them.
+    for (const int group : {4, 8, 16}) {
+      if (tiles <= 2 * d_.multiprocessors && group != Gemm::kGroup) continue;
+      c.group_m = group;
+      out_.push_back(c);
     }
   }
 
@@ -179,7 +173,7 @@ std::vector<Gemm> gemm_configs(const GemmProblem& p, std::size_t element_bytes,
   // Where TMA can copy, the bodies without it are slower.
   const bool tma = hopper && d.tensor_maps && p.k > 0 && p.k % 8 == 0 && p.n % 8 == 0;
   if (tma) TmaConfigs(p, d, configs).list();
-  if (tensor_cores && p.k > 0 && p.k % 8 == 0) list_stream(p, d.compute_capability >= 90, configs);
+  if (tensor_cores && p.k > 0 && p.k % 8 == 0) list_stream(p, configs);
   if (tma) return configs;
   if (!tensor_cores) list_plain(GemmBody::simt, element_bytes, d.on_host(), configs);
   if (element_bytes == 2 && (tensor_cores || d.on_host()))

@@ -10,7 +10,9 @@
 namespace kiln::templates {
 
 /// Fields that a body does not look at have one value each. The space's constraints decide about
-/// what is listed.
+/// what is listed. No config is programmatic: alone such a launch is no faster, and beside other
+/// kernels it takes their multiprocessors early. A program whose stream is a chain of such launches
+/// sets the field (`with_config`).
 std::vector<Gemm> gemm_configs(const GemmProblem& p, std::size_t element_bytes,
                                const DeviceLimits& d);
 

@@ -88,7 +88,7 @@ double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, const Device
   const double wide = 1 + 0.06 * (c.tiles_n + c.tiles_m - 2);  // few blocks, many registers
   const double time = 2.95 + std::max(memory * wide, full * alone) +
                       0.47 * (full - rounds) / full * alone + 0.09 * full;
-  return (time - (c.programmatic ? 0.92 : 0)) * 1e-6;
+  return time * 1e-6;
 }
 
 }  // namespace kiln::templates

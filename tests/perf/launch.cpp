@@ -1,5 +1,6 @@
-// What a cached launch costs over the device's own launch, and a first launch from the store
-// against one that must compile. Usage: launch [DEVICE]
+// What a cached launch costs over the device's own launch, also of a kernel that takes tensor maps,
+// and a first launch from the store against one that must compile. Usage: launch [DEVICE]
+#include <array>
 #include <exception>
 #include <optional>
 
@@ -44,6 +45,44 @@ Kernel kernel() {
       .problem = [](float*, const float*, int n) { return Size{n}; }};
 }
 
+constexpr const char* kMappedSource = R"(
+#include "kiln/hopper.cuh"
+struct Nothing { int block; };
+template <Nothing c>
+__global__ void __launch_bounds__(c.block) mapped(
+    const __grid_constant__ kiln::hopper::TensorMap out, const __grid_constant__ kiln::hopper::TensorMap a,
+    const __grid_constant__ kiln::hopper::TensorMap b, int n) {
+  if (threadIdx.x == 0 && n < 0) {
+    kiln::hopper::prefetch_map(out);
+    kiln::hopper::prefetch_map(a);
+    kiln::hopper::prefetch_map(b);
+  }
+})";
+constexpr std::size_t kMaps = 3;
+
+kiln::TensorMap map_of(const Nothing&, const Size& size) {
+  return kiln::TensorMap::tiled<float>({.size = {size.n}, .box = {32}});
+}
+
+/// On a GPU a launch with an attribute, which a kernel with tensor maps mostly has.
+kiln::Launch mapped_launch(const Nothing& c, const Size&, const kiln::DeviceLimits& limits) {
+  const unsigned cluster = limits.on_host() ? 1 : 2;
+  return {.grid = {cluster}, .block = {unsigned(c.block)}, .cluster = {cluster}};
+}
+
+kiln::Kernel<Nothing, Size, void(float*, const float*, const float*, int)> mapped_kernel() {
+  return {.name = "mapped",
+          .source = {.text = kMappedSource},
+          .entry = "mapped",
+          .config_type = "Nothing",
+          .space = kiln::Space<Nothing, Size>{{32}}.values(&Nothing::block, {32}),
+          .launch = mapped_launch,
+          .maps = {{.argument = 0, .map = map_of},
+                   {.argument = 1, .map = map_of},
+                   {.argument = 2, .map = map_of}},
+          .problem = [](float*, const float*, const float*, int n) { return Size{n}; }};
+}
+
 /// As the shipped kernels are: with a bucket, and held to what arguments and problem have in
 /// common.
 kiln::KernelDefinition described() {
@@ -61,6 +100,15 @@ double nanoseconds(Launch launch) {
            for (int i = 0; i < kCalls; ++i) launch();
          }) /
          kCalls * 1e9;
+}
+
+kiln::runtime::Build built(const kiln::KernelDefinition& definition, const kiln::Target& target) {
+  kiln::runtime::Builder builder(
+      std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false}),
+      kiln::runtime::make_compiler, {}, 1);
+  kiln::runtime::Build build = builder.build(definition, kiln::Values{32}, target);
+  if (!build.binary()) throw kiln::InternalError("the empty kernel does not compile");
+  return build;
 }
 
 /// The driver's own launch of a binary, as a program without Kiln would call it.
@@ -81,6 +129,21 @@ class BareLaunch {
                                      g.block.z, g.shared_bytes,
                                      static_cast<CUstream>(stream.handle), arguments, nullptr),
                  "cuLaunchKernel");
+  }
+  /// By cuLaunchKernelEx, in clusters.
+  void in_clusters(const kiln::Launch& g, kiln::Stream stream, void** arguments) const {
+    CUlaunchAttribute cluster{};
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim = {g.cluster.x, g.cluster.y, g.cluster.z};
+    CUlaunchConfig config{};
+    config.gridDimX = g.grid.x;
+    config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+    config.blockDimX = g.block.x;
+    config.hStream = static_cast<CUstream>(stream.handle);
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    const auto& driver = context_->driver();
+    driver.check(driver.LaunchKernelEx(&config, function_, arguments, nullptr), "cuLaunchKernelEx");
   }
 
  private:
@@ -104,11 +167,7 @@ void launch_overhead(const std::string& device_name) {
 
   // The same code on the device itself: what the driver offers.
   const auto device = kiln::runtime::open_device(device_name, {});
-  kiln::runtime::Builder builder(
-      std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false}),
-      kiln::runtime::make_compiler, {}, 1);
-  const auto build = builder.build(kernel().definition(), kiln::Values{32}, device->info().target);
-  if (!build.binary()) throw kiln::InternalError("the empty kernel does not compile");
+  const auto build = built(kernel().definition(), device->info().target);
   const auto loaded = device->load(*build.binary(), {});
   float *out_pointer = out.data(), *in_pointer = in.data();
   int n = 1000;
@@ -158,15 +217,72 @@ void launch_overhead(const std::string& device_name) {
   measure(" in a current context");
 }
 
+/// A held kernel that takes three tensor maps against a bare launch of the same code, which is given
+/// maps that were encoded before.
+void launch_with_maps(const std::string& device_name) {
+  const auto device = kiln::runtime::open_device(device_name, {});
+  const kiln::DeviceLimits& limits = device->info().limits;
+  if (!limits.tensor_maps)
+    return void(std::printf("launch with 3 tensor maps: skipped, the device has none\n"));
+  kiln::RuntimeOptions options;
+  options.device = device_name;
+  options.store.disk = false;
+  options.mode = kiln::Mode::untuned;
+  const kiln::Runtime runtime(options);
+  constexpr int kElements = 1024;
+  const Size problem{kElements};
+  const auto bound = runtime.tuned(mapped_kernel()).at(problem);
+  std::vector<kiln::Array<float>> arrays;
+  for (std::size_t i = 0; i < 2 * kMaps; ++i) arrays.push_back(runtime.array<float>(kElements));
+
+  const auto build = built(mapped_kernel().definition(), device->info().target);
+  const kiln::Launch launch = mapped_launch({32}, problem, limits);
+  const auto loaded = device->load(*build.binary(), launch);
+  std::array<kiln::runtime::EncodedMap, kMaps> maps;
+  int n = kElements;
+  std::array<void*, kMaps + 1> arguments{};
+  for (std::size_t i = 0; i < kMaps; ++i) {
+    maps[i] = device->encode(map_of({32}, problem), arrays[i].data());
+    arguments[i] = &maps[i];
+  }
+  arguments[kMaps] = &n;
+  std::optional<BareLaunch> driver;
+  if (!limits.on_host()) driver.emplace(*build.binary());
+  const kiln::Stream stream = device->tuning_stream();
+  const auto kiln_launch = [&](std::size_t first) {
+    bound(stream, arrays[first].data(), arrays[first + 1].data(), arrays[first + 2].data(), n);
+  };
+  kiln_launch(0);  // encodes the maps
+
+  std::vector<double> bare, same, changed;
+  for (int round = 0; round < 1000; ++round) {
+    const double least = nanoseconds([&] {
+      if (driver)
+        driver->in_clusters(launch, stream, arguments.data());
+      else
+        device->launch(*loaded, launch, stream, arguments.data());
+    });
+    device->synchronize(stream);
+    same.push_back(nanoseconds([&] { kiln_launch(0); }) - least);
+    device->synchronize(stream);
+    changed.push_back(nanoseconds([&] { kiln_launch(kMaps); }) - least);
+    device->synchronize(stream);
+    bare.push_back(least);
+  }
+  perf::report(driver ? "launch with 3 tensor maps: cuLaunchKernelEx"
+                      : "launch with 3 tensor maps: the device's own",
+               perf::median(bare), "ns");
+  perf::report("launch with 3 tensor maps: same pointers, minus that", perf::median(same), "ns",
+               "goal <= 25");
+  perf::report("launch with 3 tensor maps: changed pointers, minus that", perf::median(changed),
+               "ns", "goal <= 60");
+}
+
 /// Seconds in which the driver alone loads a binary and launches it once; 0: there is no driver.
 double loading(const std::string& device_name) {
   const auto device = kiln::runtime::open_device(device_name, {});
   if (device->info().target.kind != kiln::Target::Kind::cuda) return 0;
-  kiln::runtime::Builder builder(
-      std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false}),
-      kiln::runtime::make_compiler, {}, 1);
-  const auto build = builder.build(kernel().definition(), kiln::Values{32}, device->info().target);
-  if (!build.binary()) throw kiln::InternalError("the empty kernel does not compile");
+  const auto build = built(kernel().definition(), device->info().target);
   float *out = nullptr, *in = nullptr;
   int n = 1000;
   void* arguments[] = {&out, &in, &n};
@@ -212,8 +328,12 @@ void first_launch(const std::string& device_name) {
 int main(int argc, char** argv) try {
   const std::string device = argc > 1 ? argv[1] : "auto";
   launch_overhead(device);
+  launch_with_maps(device);
   first_launch(device);
 } catch (const kiln::EnvironmentError& error) {
   std::printf("skipped: %s\n", error.what());
   return 77;
+} catch (const kiln::Error& error) {
+  std::printf("FAILED: %s\n", error.what());
+  return 1;
 }

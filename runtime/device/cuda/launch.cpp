@@ -41,12 +41,13 @@ class Config {
  private:
   CUlaunchAttribute& add(CUlaunchAttributeID id) {
     CUlaunchAttribute& attribute = attributes_[config_.numAttrs++];
+    attribute = {};
     attribute.id = id;
     return attribute;
   }
 
   CUlaunchConfig config_{};
-  std::array<CUlaunchAttribute, 3> attributes_{};
+  std::array<CUlaunchAttribute, 3> attributes_;  // those that are added
 };
 
 void require(bool there, const char* call) {

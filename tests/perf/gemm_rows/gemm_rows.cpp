@@ -43,11 +43,16 @@ struct Session {
   decltype(tuning.tuned(verified_on_device())) tuned = tuning.tuned(verified_on_device());
   decltype(tuned) untuned = untuning.tuned(verified_on_device());
   kiln::DynamicTuned read = tuning.tuned(read_floor());
-  std::optional<Gemm> chosen[2];
+  std::optional<Gemm> chosen[3];  ///< by the default strategy, untuned, exhaustively
   std::optional<kiln::DynamicBound> floor;
   std::vector<kiln::Values> fastest;  ///< configs, by the tuner's times
   GemmProblem problem{};
 };
+
+std::size_t failures(const kiln::TuneResult& result) {
+  return result.count(kiln::CandidateStatus::wrong_result) +
+         result.count(kiln::CandidateStatus::launch_failed);
+}
 
 std::string failure;
 
@@ -83,8 +88,7 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
   return guarded([&] {
     Session& s = *static_cast<Session*>(handle);
     s.problem = {m, n, k};
-    s.chosen[0].reset();
-    s.chosen[1].reset();
+    for (std::optional<Gemm>& chosen : s.chosen) chosen.reset();
     kiln::TuneOptions options;
     options.max_seconds = max_seconds;
     options.max_evaluations = evaluations;
@@ -102,14 +106,10 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
     std::ranges::sort(candidates, {}, &kiln::Candidate::seconds);
     s.fastest.clear();
     for (const kiln::Candidate& c : candidates) s.fastest.push_back(c.config);
-    std::size_t failed = 0;
-    for (const kiln::Candidate& c : result.candidates)
-      failed += c.status == kiln::CandidateStatus::wrong_result ||
-                c.status == kiln::CandidateStatus::launch_failed;
     std::snprintf(text, size,
                   "{\"seconds\": %.3f, \"evaluated\": %zu, \"failed\": %zu, \"winner\": \"%s\", "
                   "\"untuned\": \"%s\"}",
-                  took.count(), result.evaluated, failed,
+                  took.count(), result.evaluated, failures(result),
                   definition.space.describe(result.winner().config).c_str(),
                   definition.space.describe(kiln::Values(untuned.begin(), untuned.end())).c_str());
   });
@@ -144,7 +144,27 @@ int gemm_rows_read(void* handle, void* stream, void* sum, const void* array, lon
   });
 }
 
-/// `which`: 0 tuned, 1 untuned. Asynchronous on `stream`.
+/// Tunes the problem that was tuned last again, by trying every config of its list. `text` receives
+/// JSON: whether all were tried, how many, the winner.
+int gemm_rows_exhaust(void* handle, double max_seconds, char* text, std::size_t size) {
+  return guarded([&] {
+    Session& s = *static_cast<Session*>(handle);
+    kiln::TuneOptions options;
+    options.strategy = "exhaustive";
+    options.max_seconds = max_seconds;
+    options.retune = true;
+    const kiln::TuneResult result = s.tuned.tune(s.problem, options);
+    s.chosen[2].emplace(s.tuned.at(s.problem));
+    std::snprintf(text, size,
+                  "{\"seconds\": %.3f, \"complete\": %s, \"evaluated\": %zu, \"failed\": %zu, "
+                  "\"winner\": \"%s\"}",
+                  result.wall_seconds, result.complete ? "true" : "false", result.evaluated,
+                  failures(result),
+                  verified_on_device().definition().space.describe(result.winner().config).c_str());
+  });
+}
+
+/// `which`: 0 tuned, 1 untuned, 2 exhaustively tuned. Asynchronous on `stream`.
 int gemm_rows_launch(void* handle, int which, void* stream, void* c, const void* a, const void* b) {
   return guarded([&] {
     const Session& s = *static_cast<const Session*>(handle);

@@ -99,7 +99,6 @@ class FakeDevice final : public runtime::Device {
     info_.id = "fake";
     info_.name = "Fake 1000";
     info_.target = {Target::Kind::host, "generic"};
-    info_.limits.max_block = {1024, 1024, 64};
     info_.limits.max_grid = {1u << 20, 65535, 65535};
     info_.fingerprint = {{"model", "Fake 1000"}};
     info_.software = {{"driver", "1.0"}};
@@ -134,6 +133,7 @@ class FakeDevice final : public runtime::Device {
     if (is_lost || (!b.launch_error.empty() && kernel.launches > b.fails_after))
       throw EnvironmentError(is_lost ? "device lost" : b.launch_error);
     if (on_launch) on_launch(kernel.entry, args);
+    if (on_description) on_description(launch);
     if (b.run_with)
       b.run_with(args, kernel.variables);
     else if (b.run)
@@ -232,6 +232,7 @@ class FakeDevice final : public runtime::Device {
   std::atomic<int> captures = 0;
   std::function<void(void** args)> compute;  ///< what a right instance does
   std::function<void(const std::string& entry, void** args)> on_launch;
+  std::function<void(const Launch&)> on_description;  ///< what a launch is described by
   std::function<void(const std::string& entry)> on_load;
   std::function<double(double)> clock;  ///< what the clock shows for this many seconds
   double pace = 1;                      ///< of the whole machine
