@@ -11,6 +11,7 @@
 #include "kiln/detail/arguments.hpp"
 #include "kiln/detail/handle_core.hpp"
 #include "kiln/problem_values.hpp"
+#include "kiln/reflect.hpp"
 #include "kiln/symbol.hpp"
 
 namespace kiln {
@@ -20,14 +21,6 @@ namespace detail {
 /// What bound kernels have in common, whether their arguments are typed or not.
 class BoundKernel {
  public:
-  BoundKernel(std::shared_ptr<HandleCore> core, const Launchable& ready, Launch launch,
-              const ProblemValues& problem)
-      : core_(std::move(core)),
-        ready_(&ready),
-        launch_(launch),
-        problem_(problem),
-        mapped_(core_->mapped(ready, problem_)) {}
-
   const Launch& description() const noexcept { return launch_; }
 
   /// A global variable of the source, in this kernel's module alone: a kernel that is tuned again
@@ -36,6 +29,14 @@ class BoundKernel {
   Symbol symbol(std::string_view name) const { return core_->symbol(*ready_, name); }
 
  protected:
+  BoundKernel(std::shared_ptr<HandleCore> core, const Launchable& ready, Launch launch,
+              const ProblemValues& problem)
+      : core_(std::move(core)),
+        ready_(&ready),
+        launch_(launch),
+        problem_(problem),
+        mapped_(core_->mapped(ready, problem_)) {}
+
   void start(Stream stream, void** args) const {
     core_->check(problem_, args);
     if (mapped_)
@@ -59,8 +60,6 @@ class BoundKernel {
 template <class... Args>
 class Bound : public detail::BoundKernel {
  public:
-  using BoundKernel::BoundKernel;
-
   /// @throws UserError when an argument contradicts the problem (KernelDefinition::relations),
   /// EnvironmentError when the device refuses the launch.
   template <class... Actual>
@@ -71,6 +70,13 @@ class Bound : public detail::BoundKernel {
   }
 
  private:
+  template <Reflected, Reflected, class>
+  friend class Tuned;
+
+  Bound(std::shared_ptr<detail::HandleCore> core, const detail::Launchable& ready, Launch launch,
+        const ProblemValues& problem)
+      : BoundKernel(std::move(core), ready, launch, problem) {}
+
   void launch(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     start(stream, pointers);
@@ -80,8 +86,6 @@ class Bound : public detail::BoundKernel {
 /// As Bound, for a kernel described at run time.
 class DynamicBound : public detail::BoundKernel {
  public:
-  using BoundKernel::BoundKernel;
-
   /// @throws UserError as DynamicTuned::operator(), EnvironmentError when the device refuses the
   /// launch.
   template <class... Args>
@@ -92,6 +96,13 @@ class DynamicBound : public detail::BoundKernel {
   }
   /// As DynamicTuned::launch.
   void launch(Stream stream, void** args) const { start(stream, args); }
+
+ private:
+  friend class DynamicTuned;
+
+  DynamicBound(std::shared_ptr<detail::HandleCore> core, const detail::Launchable& ready,
+               Launch launch, const ProblemValues& problem)
+      : BoundKernel(std::move(core), ready, launch, problem) {}
 };
 
 }  // namespace kiln

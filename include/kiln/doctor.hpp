@@ -17,10 +17,10 @@ struct Component {
   bool available = false;
   std::string version{};  ///< when available
   std::string detail{};   ///< where it was found
-  std::string problem{};  ///< when not: what is missing, and what to do
+  std::string problem{};  ///< when unavailable: what is missing, and what to do
 };
 
-/// Looks; changes nothing and throws nothing but std::bad_alloc.
+/// Looks at the machine and changes nothing. Throws nothing but std::bad_alloc.
 std::vector<Component> diagnose(const StoreOptions& store = {});
 
 /// The devices that `RuntimeOptions::device` may name, best first.

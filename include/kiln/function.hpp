@@ -51,7 +51,7 @@ struct Function<Knobs, Problem, void(Args...)> {
   /// given; on the host, until the call returns. What it throws makes these knobs a failed
   /// candidate while it is tuned, and is passed on otherwise.
   std::function<void(const Knobs&, Stream, Args...)> call{};
-  /// Reads off the arguments what the choice depends on. Cheap: it is part of every call.
+  /// Reads what the choice depends on off the arguments. It must be cheap: every call makes it.
   std::function<Problem(const std::remove_reference_t<Args>&...)> problem{};
   /// Maps a problem to the one that it is tuned as, with the arguments of the first call.
   std::function<Problem(const Problem&)> bucket{};
@@ -95,7 +95,8 @@ struct FunctionOptions {
   /// A record made with any other version of hardware or software (see TuneResult::versions) is
   /// tuned again. Off: it is used, with a warning. Or $KILN_STRICT_VERSIONS, set and not 0.
   bool strict_versions = false;
-  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; that, too: nowhere.
+  /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; if that is empty,
+  /// too, no logs are written.
   std::filesystem::path log_folder{};
 };
 
@@ -104,9 +105,9 @@ struct CallOptions {
   bool tune = true;      ///< off: the default knobs, whatever is known of the problem
   bool retune = false;   ///< tunes though the knobs are known
   bool verbose = false;  ///< tells the runtime's log what became of each candidate
-  /// The ranks that choose together, for this call: every one of them makes it. What they agree on
-  /// holds for calls with the same ranks. Null: those of the function's, or else the runtime's
-  /// TuneOptions.
+  /// The ranks that choose together for this call, which every one of them makes. What they agree
+  /// on holds for calls with the same ranks. Null: the ranks in the function's TuneOptions, else
+  /// those in the runtime's.
   std::shared_ptr<Communicator> ranks{};
 };
 
@@ -125,7 +126,7 @@ class TunedFunction<Knobs, Problem, void(Args...)> {
   using Definition = Function<Knobs, Problem, void(Args...)>;
 
   /// Calls with the best known knobs for the problem that the arguments describe. In the runtime's
-  /// modes other than tune_now a problem without a record gets the default.
+  /// modes other than tune_now a problem without a record gets the default knobs.
   /// @throws UserError, TuningFailedError, EnvironmentError when a new problem cannot be tuned;
   /// what the function throws.
   void operator()(Stream stream, Args... args) const {

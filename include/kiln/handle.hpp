@@ -40,7 +40,8 @@ class Runtime;
 template <Reflected Config, Reflected Problem, class... Args>
 class Tuned<Config, Problem, void(Args...)> {
  public:
-  /// Launches with the best known config for the problem that the arguments describe.
+  /// Launches with the best known config for the problem that the arguments describe. Pointers are
+  /// not compared with each other: which arrays may overlap is for the kernel to say.
   /// @throws UserError, TuningFailedError, EnvironmentError (MissingError) when a new problem
   /// cannot be made ready, or when the device refuses the launch.
   template <class... Actual>
@@ -50,8 +51,9 @@ class Tuned<Config, Problem, void(Args...)> {
       launch(stream, static_cast<Args>(args)...);
   }
 
-  /// Makes a problem ready without launching it. In the modes lookup_only and frozen: what is
-  /// missing, when neither the winner's nor the default's binary is there.
+  /// Makes a problem ready without launching it. In the modes lookup_only and frozen it returns
+  /// what is missing if no binary can serve the problem: neither the winner's, nor that of the
+  /// untuned config (Mode::untuned), nor the default's.
   /// @throws what a launch throws, except MissingError.
   std::optional<Missing> prepare(const Problem& problem) const {
     return core_->prepare(values_of(problem));

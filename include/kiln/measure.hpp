@@ -24,8 +24,8 @@ struct MeasureOptions {
   /// Each sample is one call, and finds the device's last-level cache full of something else. Off:
   /// a call finds what the one before left, and short calls share a sample.
   bool cold_cache = true;
-  /// A sample's calls become one graph where the device can record them: their time on the device
-  /// alone, without that of launching. `work` is then called while its stream is being captured,
+  /// Where the device can record them, a sample's calls become one graph, so that the time is that
+  /// on the device, without the launches. `work` is then called while its stream is being captured,
   /// and what it does on the CPU is not part of the time. Not used together with `before`.
   bool graph_replay = true;
   /// Called before each sample, outside the timed region, with the stream that `work` gets; a

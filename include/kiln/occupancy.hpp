@@ -28,7 +28,7 @@ struct Occupancy {
   int warps = 0;   ///< resident per multiprocessor
   int max_warps = 0;
   double fraction = 0;  ///< warps / max_warps
-  /// The scarcest; of equally scarce ones the first in the order of the enumeration.
+  /// The scarcest resource; of equally scarce ones, the first in the order of the enumeration.
   OccupancyLimit limit = OccupancyLimit::threads;
 
   // Blocks that each resource alone would allow; INT_MAX when none of it is used.

@@ -33,7 +33,7 @@ struct PrecompileJob {
 };
 
 struct PrecompileOptions {
-  StoreOptions store{};  ///< what is there is not compiled again; what is compiled is kept there
+  StoreOptions store{};  ///< what it has is not compiled again; it keeps what is compiled
   /// Cache directories and bundles with tuning records. If any are given, only the winners that
   /// they name for a job's kernel, problem and target are compiled, with the default; records go
   /// into the bundle. A job without a record keeps all its configs.

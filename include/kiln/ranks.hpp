@@ -26,11 +26,11 @@ enum class RankReduction {
 };
 const char* to_string(RankReduction reduction) noexcept;
 
-/// What to do when only some ranks have a record. Ranks on unlike devices do not distribute: a
-/// record speaks for one model.
+/// What to do when only some ranks have a record. Ranks on unlike devices do not distribute theirs,
+/// because a record is of one model.
 enum class OnPartialCache { distribute, retune };
 
-/// The same on every rank, except the seconds. A difference is found and named.
+/// Every rank gives the same options; only the seconds may differ. A difference is found and named.
 struct RankOptions {
   RankStrategy strategy = RankStrategy::replicate;
   RankReduction reduction = RankReduction::max;
@@ -39,8 +39,8 @@ struct RankOptions {
   /// fails on one rank is skipped by all. Only with `replicate`.
   bool lockstep = false;
   int leader = 0;
-  /// Sharding times a candidate on one rank; this many of the best, and the default, are then timed
-  /// on every rank. 0: the time of that one rank decides.
+  /// Sharding times each candidate on one rank. Then this many of the best, and the default, are
+  /// timed on every rank. 0: the time on that one rank decides.
   std::uint32_t finalists = 4;
   /// The default stays unless beaten by more than this part of its time.
   float margin = 0.005F;

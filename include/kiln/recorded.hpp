@@ -68,7 +68,7 @@ class RecordedSpace {
   std::string describe(std::size_t index) const;  ///< `block=256,layout=row`, in the file's words
   /// measured, compile_failed, violates_constraint, wrong_result; else launch_failed.
   CandidateStatus status(std::size_t index) const;
-  const std::string& invalidity(std::size_t index) const;  ///< the file's word
+  const std::string& invalidity(std::size_t index) const;  ///< as the file spells it
   double seconds(std::size_t index) const;                 ///< infinite when not `measured`
   std::span<const double> samples(
       std::size_t index) const;                     ///< raw repeats; none when not measured
@@ -89,7 +89,7 @@ class RecordedSpace {
 };
 
 /// A kernel for the device `recorded:FILE` of the same file: its instances take the recorded times
-/// and fail as recorded. Its problem is that of the file: no fields.
+/// and fail as recorded. Its problem has no fields.
 KernelDefinition recorded_kernel(const RecordedSpace& space);
 
 /// Writes a result as T4: milliseconds, raw samples, failures as `compile`, `runtime`,

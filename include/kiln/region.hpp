@@ -35,9 +35,10 @@ template <Reflected Knobs, Reflected Problem, class Signature>
 class TunedFunction;
 
 /// What a region launches through. One made by default is for production: it launches each kernel
-/// with the config that is in use for its problem, the default where there is no record, and never
-/// measures. Ranks call tune_region first, which then runs the region once: it alone checks that
-/// all ranks have the same on record. One thread at a time; on as many streams as it likes.
+/// with the config that is in use for its problem, untuned where there is no record
+/// (Mode::untuned), and never measures. Ranks call tune_region first, which then runs the region
+/// once: it alone checks that all ranks have the same on record. For one thread at a time, with any
+/// number of streams.
 class Region {
  public:
   Region() = default;
@@ -65,8 +66,8 @@ class Region {
     dynamic(handle, stream, problem, pointers);
   }
 
-  /// A function with knobs (function.hpp). In a region neither its `snapshot` nor its `verify` is
-  /// called: RegionOptions::before and check are; and it may communicate. What a region found is
+  /// A function with knobs (function.hpp). A region calls neither its `snapshot` nor its `verify`,
+  /// but RegionOptions::before and check, and the function may communicate. What a region found is
   /// remembered apart from what tuning it alone found.
   template <Reflected Knobs, Reflected Problem, class... Args>
   void operator()(const TunedFunction<Knobs, Problem, void(Args...)>& function, Stream stream,
@@ -79,7 +80,7 @@ class Region {
   friend detail::Access;
   using Call = std::function<void(std::span<const std::int64_t> knobs, Stream)>;
 
-  /// Of a run of tune_region.
+  /// For a run of tune_region.
   Region(detail::RegionCore& core, std::shared_ptr<detail::FunctionHandles> functions)
       : core_(&core), functions_(std::move(functions)) {}
 
@@ -110,9 +111,9 @@ struct RegionOptions {
   std::string name = "region";  ///< names log files
   int warmup = 1;               ///< runs of each candidate before it is timed
   int repeats = 3;              ///< timed runs of each candidate
-  /// How many of the best candidates of each site meet the default again at the end: one site after
-  /// the other, while all other sites are at their best. 0: the first times decide, which were
-  /// taken while other sites were being tried as well.
+  /// How many of the best candidates of each site are timed against the default again at the end,
+  /// one site after the other, while all other sites are at their best. 0: the first times decide,
+  /// which were taken while other sites were being tried as well.
   std::size_t finalists = 3;
   std::size_t max_evaluations = 64;  ///< candidates of each site; 0: as tuning with ranks does
   std::size_t max_runs = 0;          ///< of the region; 0: no limit
@@ -122,9 +123,9 @@ struct RegionOptions {
 
   /// Called before each run, outside of what is timed: resets what the region changes.
   std::function<void()> before{};
-  /// Called after each run, when its streams have been waited for: empty when the results are
-  /// right, else what is wrong; may throw instead. The candidates of a wrong run are tried again
-  /// one by one, until it is known which of them to disqualify. None: nothing is verified.
+  /// Called after each run, when its streams have finished. Returns an empty text if the results
+  /// are right, else what is wrong; may throw instead. The candidates of a wrong run are tried
+  /// again one by one, until it is known which of them to disqualify. None: nothing is verified.
   std::function<std::string()> check{};
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Every rank calls
@@ -135,7 +136,7 @@ struct RegionOptions {
   std::shared_ptr<Communicator> ranks{};
   RankOptions together{};
   /// Where each rank writes `<name>.rank-<rank>.log`. Empty: $KILN_RANK_LOGS; if that is empty,
-  /// too, nowhere.
+  /// too, no logs are written.
   std::filesystem::path log_folder{};
   std::stop_token stop{};  ///< ends it before the next run, from any thread
   std::function<void(const RegionProgress&)> progress{};  ///< on the calling thread, after each run
@@ -180,9 +181,9 @@ struct RegionResult {
 /// anything there is timed, and later finds its answer in the store (so do not ask it to `retune`).
 /// Handles launched without the Region are not sites, and tune themselves as usual.
 ///
-/// Not while a stream is being captured. @throws UserError on options that make no sense, or when
-/// `check` refuses the first run; what `region`, `before`, `progress` throw, after all ranks have
-/// been told; DeviceLost when a candidate took the device with it.
+/// Must not be called while a stream is being captured. @throws UserError on options that make no
+/// sense, or when `check` refuses the first run; what `region`, `before`, `progress` throw, after
+/// all ranks have been told; DeviceLost when a candidate took the device with it.
 RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
                          const RegionOptions& options = {});
 

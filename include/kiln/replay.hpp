@@ -24,7 +24,7 @@ struct ReplayOptions {
   /// judged by the mean time of the config that it would pick, which is the best by what it was
   /// told.
   bool noise = false;
-  unsigned threads = 0;  ///< at most so many; 0: one per hardware thread
+  unsigned threads = 0;  ///< at most this many; 0: one per hardware thread
 };
 
 /// After this many evaluations, the optimum's time over that of a search's best config; 0 where the

@@ -27,8 +27,9 @@ namespace kiln {
 /// What a launch does for a problem without a record. A record is used in every mode.
 enum class Mode {
   tune_now,     ///< tune it, then launch
-  untuned,      ///< launch the default config, or the cost model's choice where the kernel says so
-                ///< (KernelDefinition::untuned_by_cost); nothing is ever measured
+  untuned,      ///< launch the untuned config: the cost model's choice where the kernel says so
+                ///< (KernelDefinition::untuned_by_cost), else, or if that cannot be had, the
+                ///< default; nothing is ever measured
   lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
                 ///< bundle has is reported as Missing
   frozen,       ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
@@ -42,10 +43,10 @@ enum class Mode {
 /// another tuning (of this runtime or of another process on the same store) is going on. With ranks
 /// it waits.
 enum class WhileBusy {
-  wait,  ///< for that thread, and launches what it found; for another tuning, for half of the
-         ///< budget `tuning.max_seconds` at most: when that ends first, it launches the default
-         ///< config, which is compiled meanwhile, and a later launch tunes the problem
-  use_default  ///< never waits for a tuning: until the problem is ready, launches the default
+  wait,  ///< waits for that thread, and launches what it found; waits for another tuning, but for
+         ///< half of the budget `tuning.max_seconds` at most. If that ends first, it launches the
+         ///< untuned config, which is compiled during the wait, and a later launch tunes the problem
+  use_default  ///< never waits for a tuning: until the problem is ready, launches the untuned
                ///< config, or the winner on record if a region has loaded that
 };
 
@@ -161,7 +162,8 @@ class Runtime {
 
   RuntimeStatistics statistics() const;
 
-  /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them.
+  /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:
+  /// also those in whose place another config was launched.
   Manifest wanted() const;
 
  private:

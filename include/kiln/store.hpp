@@ -30,7 +30,7 @@ struct StoreOptions {
   /// by group or others.
   std::vector<std::filesystem::path> roots{};
   /// PEM file of an Ed25519 public key. If set, a bundle that it does not verify is not used, and
-  /// directories are no roots. Empty: $KILN_BUNDLE_KEY; none there: signatures are not required.
+  /// directories are no roots. Empty: $KILN_BUNDLE_KEY; without that, signatures are not required.
   std::filesystem::path bundle_key{};
   /// Bound of the writable store on disk; the least recently used entries go first, records after
   /// all binaries. 0: $KILN_CACHE_SIZE (bytes, or with K, M, G, T), else 5 GiB.
@@ -53,7 +53,7 @@ struct StoreStatistics {
   std::uint64_t binaries = 0;   ///< entries on disk
   std::uint64_t records = 0;    ///< entries on disk
   std::uint64_t bytes = 0;      ///< of both
-  std::uint64_t max_bytes = 0;  ///< what they may come to
+  std::uint64_t max_bytes = 0;  ///< the limit for both
 
   std::uint64_t memory_hits = 0;    ///< looked up and found in memory
   std::uint64_t disk_hits = 0;      ///< looked up and found on disk

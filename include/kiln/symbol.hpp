@@ -1,7 +1,7 @@
 // Global variables (`__constant__`, `__device__`) of a kernel's source, as a program fills them.
 //
 //   auto blur = runtime.tuned(kernel);
-//   blur.symbol("filter", weights);                  // for all its kernels, those to come too
+//   blur.symbol("filter", weights);                  // for all its kernels, later ones too
 //   const kiln::Symbol counter = blur.at(p).symbol("stats::counter");  // of this one
 //   counter.write(0u);
 //

@@ -42,13 +42,13 @@ struct TensorMap {
   Swizzle swizzle = Swizzle::none;
   int l2_bytes = 0;  ///< fetched into the L2 cache at a time: 0, 64, 128 or 256
 
-  /// In elements; as many strides as dimensions less one, none of a contiguous array.
+  /// In elements. One stride fewer than dimensions; none if the array is contiguous.
   struct Tiled {
     std::vector<std::int64_t> size, stride{}, box;
     Swizzle swizzle = Swizzle::none;
     int l2_bytes = 0;
   };
-  /// What is out of range stays so, and `problem` says it.
+  /// Values out of range are kept as they are, and `problem` reports them.
   static TensorMap tiled(DataType type, const Tiled& tiled);
   template <class T>
   static TensorMap tiled(const Tiled& description) {
@@ -56,10 +56,10 @@ struct TensorMap {
   }
 
   std::size_t element_bytes() const noexcept;
-  /// Bytes that a box takes in shared memory, and that its barrier is told.
+  /// Bytes that a box takes in shared memory, and that its barrier must expect.
   std::size_t box_bytes() const noexcept;
-  /// Which of the hardware's rules is broken, with the figure; empty: none is. Rules: CUDA Driver
-  /// API, cuTensorMapEncodeTiled.
+  /// Which of the hardware's rules the map breaks, with the figure; empty: it breaks none. The rules
+  /// are those of cuTensorMapEncodeTiled (CUDA Driver API).
   std::string problem() const;
   bool operator==(const TensorMap&) const = default;
 };

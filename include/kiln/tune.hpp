@@ -93,12 +93,12 @@ struct Candidate {
   Values config;  ///< in the order of `TuneResult::parameters`
   CandidateStatus status = CandidateStatus::not_tried;
   std::string reason;           ///< why it is not `measured`
-  double seconds = 0;           ///< median per launch; of those in the final the winner's median
-                                ///< and how they compared to it in common rounds
+  double seconds = 0;           ///< median per launch; for finalists, the winner's median times
+                                ///< their ratio to it in common rounds
   std::vector<double> samples;  ///< seconds per launch, in the order taken
   /// Largest |got - want| / (absolute + relative * |want|); <= 1 passes. A larger value also passes
-  /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite where
-  /// the kernel wrote where it may not, or its `check` refused the outputs.
+  /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite if the
+  /// kernel wrote where it must not, or if its `check` refused the outputs.
   double max_error = 0;
   CandidateResources resources;
 };
@@ -114,7 +114,7 @@ struct RankReport {
   /// Hexadecimal SHA-256 of the configs chosen for all problems of this call: the same on every
   /// rank, and for the same choice at any time. Empty for defaults.
   std::string plan_digest;
-  std::string why;           ///< for defaults: which rank, and what
+  std::string why;           ///< for defaults: which rank failed, and how
   bool broken = false;       ///< the communicator can no longer be used
   std::size_t measured = 0;  ///< candidates that this rank was given to time
 };
@@ -132,7 +132,7 @@ struct TuneResult {
   std::vector<Candidate> candidates;                ///< those tried; the default first
   std::size_t default_index = 0, winner_index = 0;  ///< into `candidates`
   SpaceCount space;      ///< how large the space is, and what its constraints refuse
-  std::string strategy;  ///< that searched last
+  std::string strategy;  ///< the one that searched last
   SearchEnd end = SearchEnd::finished;
   bool complete = false;              ///< the search ended by itself: nothing was left worth trying
   bool from_store = false;            ///< nothing was compiled or measured
@@ -151,7 +151,7 @@ struct TuneResult {
   const Candidate& default_candidate() const { return candidates[default_index]; }
   const Candidate& winner() const { return candidates[winner_index]; }
   std::size_t count(CandidateStatus status) const noexcept;
-  /// Default's time over winner's; 1 when the default won or could not be measured.
+  /// The default's time over the winner's; 1 when the default won or could not be measured.
   double speedup() const noexcept;
   /// A value of a parameter as people read it: an enumerator's name, else the number.
   std::string show(std::size_t parameter, std::int64_t value) const;
@@ -159,11 +159,11 @@ struct TuneResult {
   std::string describe(const Candidate& candidate) const;
 };
 
-/// A launch on random data, held against the reference.
+/// The outputs of a launch on random data, compared with the reference.
 struct Verification {
   bool right = false;
   double max_error = 0;  ///< as Candidate::max_error
-  std::string why;       ///< when not right: the worst element
+  std::string why;       ///< if they are wrong: the worst element
 };
 
 }  // namespace kiln

@@ -22,8 +22,8 @@ namespace kiln {
 enum class Direction : std::uint8_t { in, out, in_out };
 
 /// Interval that random elements are drawn from. Never all zeros: zeros hide unwritten outputs and
-/// run faster than real data. Integers are drawn from those inside it that the type can hold: {0,
-/// 1} of [-1, 1] for unsigned ones. An interval without any, or with zero alone, is a UserError.
+/// run faster than real data. Integers are drawn from those in the interval that the type can hold:
+/// {0, 1} of [-1, 1] for unsigned types. An interval that holds none, or zero alone, is a UserError.
 struct Uniform {
   double low = -1.0, high = 1.0;
 };
@@ -53,12 +53,12 @@ class Workload {
     std::size_t count = 1;  ///< elements
     std::size_t element_bytes = 0;
     std::vector<std::byte> bytes;  ///< outputs: poisoned
-    bool zeroed = false;           ///< of in_out: begins as zeros
-    /// Elements from one row to the next, and those of them that are a row's. 0: no padding.
+    bool zeroed = false;           ///< for `in_out`: begins as zeros
+    /// Elements from one row to the next, and elements of a row. 0: no padding.
     std::size_t leading = 0, columns = 0;
 
     bool padded() const noexcept { return leading > columns; }
-    /// Whether an element is a row's, and not padding.
+    /// Whether an element belongs to a row, rather than to the padding.
     bool has(std::size_t element) const noexcept {
       return leading <= columns || element % leading < columns;
     }

@@ -31,7 +31,7 @@ bool History::propose(const Point& point) {
 
 void History::observe(std::span<const std::int64_t> config, double seconds) {
   const std::optional<Point> point = space_.point(config);
-  if (!point || !space_.allowed(config)) return;
+  if (!point || !space_.admitted(config)) return;
   if (!(seconds >= 0)) seconds = kInfinity;
   propose(*point);
   results_[*point] = seconds;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <utility>
 
@@ -46,16 +47,15 @@ std::vector<double> scaled(const std::vector<std::int64_t>& rising) {
 }  // namespace
 
 SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
-                         const DeviceLimits& limits, Admissible admissible,
-                         std::vector<Point> listed)
+                         const DeviceLimits& limits, Admissible admissible, std::vector<Point> all)
     : space_(space.on(limits.on_host() ? Target::Kind::host : Target::Kind::cuda)),
       problem_(problem),
       limits_(limits),
       admissible_(std::move(admissible)) {
-  if (!listed.empty())
+  if (!all.empty())
     std::call_once(listing_, [&] {
-      std::sort(listed.begin(), listed.end());
-      list_ = std::move(listed);
+      std::sort(all.begin(), all.end());
+      list_ = std::move(all);
     });
   static_cast<void>(Cursor(space_));  // refuses what does not fit a Point
   for (const Parameter& p : space_.parameters()) {
@@ -84,7 +84,7 @@ SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t
     : SearchSpace(space, problem, limits, std::move(admissible)) {
   std::vector<Point> points;
   for (const Values& config : listed)
-    if (const auto found = point(config); found && allowed(config)) points.push_back(*found);
+    if (auto found = point(config); found && admitted(config)) points.push_back(std::move(*found));
   if (points.empty()) return;
   std::sort(points.begin(), points.end());
   points.erase(std::unique(points.begin(), points.end()), points.end());
@@ -100,7 +100,14 @@ std::size_t SearchSpace::held(std::span<const std::int64_t> config) const {
 }
 
 bool SearchSpace::allowed(const Point& point) const {
-  return allowed(std::span<const std::int64_t>(values(point)));
+  if (listed_) return std::binary_search(list_.begin(), list_.end(), point);
+  return admitted(values(point));
+}
+
+bool SearchSpace::allowed(std::span<const std::int64_t> config) const {
+  if (!listed_) return admitted(config);
+  const std::optional<Point> listed = point(config);
+  return listed && allowed(*listed);
 }
 
 Values SearchSpace::values(const Point& point) const {
@@ -163,7 +170,42 @@ std::optional<Point> SearchSpace::found_by_walking(Random& random) const {
   return cursor.point();
 }
 
+std::size_t SearchSpace::changes(const Point& from, const Point& to) const {
+  std::size_t count = 0;
+  for (std::size_t d = 0; d < from.size(); ++d) count += from[d] != to[d];
+  return count;
+}
+
+std::vector<Point> SearchSpace::listed_neighbours(const Point& point, Neighbourhood kind) const {
+  std::vector<Point> found;
+  for (const Point& other : list_) {
+    if (changes(point, other) != 1) continue;
+    const auto [from, to] = std::mismatch(point.begin(), point.end(), other.begin());
+    const auto d = static_cast<std::size_t>(from - point.begin());
+    const bool one_step = std::abs(int{rank(d, *from)} - int{rank(d, *to)}) == 1;
+    if (kind == Neighbourhood::hamming || !ordered(d) || one_step) found.push_back(other);
+  }
+  return found;
+}
+
+std::vector<Point> SearchSpace::nearest_listed(const Point& point, std::size_t most,
+                                               Random& random) const {
+  std::vector<Point> found;
+  std::size_t fewest = SIZE_MAX;
+  for (const Point& other : list_) {
+    const std::size_t count = changes(point, other);
+    if (count < 2 || count > fewest) continue;
+    if (count < fewest) found.clear();
+    fewest = count;
+    found.push_back(other);
+  }
+  random.shuffle(found);
+  if (found.size() > most) found.resize(most);
+  return found;
+}
+
 std::vector<Point> SearchSpace::neighbours(const Point& point, Neighbourhood kind) const {
+  if (listed_) return listed_neighbours(point, kind);
   std::vector<Point> found;
   Cursor cursor(space_);
   cursor.set(point);
@@ -186,6 +228,7 @@ std::vector<Point> SearchSpace::neighbours(const Point& point, Neighbourhood kin
 }
 
 std::vector<Point> SearchSpace::pairs(const Point& point, std::size_t most, Random& random) const {
+  if (listed_) return nearest_listed(point, most, random);
   // One number per change of two values, so that they can be tried in random order.
   struct Changes {
     std::size_t a, b, first;

@@ -34,13 +34,13 @@ class SearchSpace {
   /// Further refusals that cost no compile (the launch); empty: none.
   using Admissible = std::function<bool(std::span<const std::int64_t> config)>;
 
+  /// @param all  every allowed point, where the caller knows them; empty: found when needed.
   /// @throws UserError when a parameter has more than 65536 values.
-  /// @param listed  all points that are worth a look, where the author of the kernel lists them; empty: found when
-  /// needed. Of these the allowed ones are what `enumerate`, `count` and `sample` know; neighbours of
-  /// a point may lie outside of the list. Configs outside the space's values are left out.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
-              const DeviceLimits& limits, Admissible admissible = {},
-              std::vector<Point> listed = {});
+              const DeviceLimits& limits, Admissible admissible = {}, std::vector<Point> all = {});
+  /// @param listed  the configs to search, where the kernel's author lists them: nothing else is
+  /// allowed. Configs that lie outside of the space or break a constraint are left out. If none is
+  /// left, the whole space is searched.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
               const DeviceLimits& limits, Admissible admissible, std::span<const Values> listed);
 
@@ -65,8 +65,11 @@ class SearchSpace {
     return axes_[dimension].place[rank];
   }
 
+  /// Whether a search may propose it: it is admitted, and listed if there is a list.
   bool allowed(const Point& point) const;
-  bool allowed(std::span<const std::int64_t> config) const { return held(config) == checks(); }
+  bool allowed(std::span<const std::int64_t> config) const;
+  /// Whether all constraints hold and the device can launch it, listed or not.
+  bool admitted(std::span<const std::int64_t> config) const { return held(config) == checks(); }
   /// What a config is held against, in order: the constraints, then what the device admits.
   std::size_t checks() const noexcept { return space_.constraints().size() + 1; }
   /// The number of leading checks that hold. Checks after the first failure are not made, because
@@ -82,23 +85,24 @@ class SearchSpace {
   std::optional<Point> sample(Random& random) const;
   /// An allowed point reached from a random combination by changes that make more checks hold.
   std::optional<Point> found_by_walking(Random& random) const;
-  /// The allowed neighbours, in a fixed order.
+  /// The allowed neighbours, in a fixed order. The point itself need not be allowed.
   std::vector<Point> neighbours(const Point& point, Neighbourhood kind) const;
 
   /// Allowed points that differ from `point` in two parameters: for tight spaces, where no single
   /// change is allowed. All of them where pairs are few, else of a bounded number of random tries;
-  /// in random order, `most` at most.
+  /// in random order, `most` at most. With a list: the listed points that differ in the fewest
+  /// parameters, but in two at least.
   std::vector<Point> pairs(const Point& point, std::size_t most, Random& random) const;
 
   /// Every allowed point, in the order of the parameters and their values, when the space is
   /// `enumerable()`. Else the list of `list_tight`, which holds all or nearly all of them when they
   /// are few; empty when they are many. Made at the first call, then kept.
   std::span<const Point> enumerate() const;
-  /// Exact where all combinations can be walked or the points are listed, else estimated. Why a
-  /// config is not listed, no constraint says.
+  /// Exact where all combinations can be walked or the points are listed, else estimated. With a
+  /// list nothing counts as rejected, since no constraint says why a config is not listed.
   SpaceCount count() const;
 
-  /// The points were given, not found.
+  /// Whether the kernel's author listed the points.
   bool listed() const noexcept { return listed_; }
   /// So few combinations that `enumerate` and `count` look at each.
   bool enumerable() const noexcept { return space_.combinations() <= kEnumerable; }
@@ -113,14 +117,19 @@ class SearchSpace {
     bool ordered = false;
   };
 
+  /// The number of parameters that differ.
+  std::size_t changes(const Point& from, const Point& to) const;
+  std::vector<Point> listed_neighbours(const Point& point, Neighbourhood kind) const;
+  std::vector<Point> nearest_listed(const Point& point, std::size_t most, Random& random) const;
+
   const DynamicSpace space_;
   std::span<const std::int64_t> problem_;
   const DeviceLimits& limits_;
   Admissible admissible_;
   std::vector<Axis> axes_;
-  bool listed_ = false;  ///< the points were given
+  bool listed_ = false;  ///< by the kernel's author, from construction on
   mutable std::once_flag listing_;
-  mutable std::vector<Point> list_;
+  mutable std::vector<Point> list_;  ///< sorted if `listed_`
 };
 
 }  // namespace kiln::runtime

@@ -60,7 +60,12 @@ RuntimeStatistics Engine::statistics() {
 }
 
 TuneOptions Engine::with_ranks(TuneOptions tuning) const {
-  return runtime::with_ranks(options(), std::move(tuning));
+  const TuneOptions& common = options().tuning;
+  if (!tuning.ranks && common.ranks) {
+    tuning.ranks = common.ranks;
+    tuning.together = common.together;
+  }
+  return tuning;
 }
 
 std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kernel,
@@ -71,9 +76,8 @@ std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kerne
 }
 
 runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
-                                  std::span<const std::int64_t> problem, const TuneOptions& asked,
+                                  std::span<const std::int64_t> problem, const TuneOptions& tuning,
                                   bool for_launch, const runtime::Read& known) {
-  const TuneOptions tuning = with_ranks(asked);
   auto maker = this->maker(kernel, problem, tuning.seed);
   if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch, known);
   const runtime::Subject subject{kernel, {problem.begin(), problem.end()}};

@@ -32,7 +32,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::RecordBook& records() noexcept { return workshop_.records(); }
   RuntimeStatistics statistics();
 
-  /// By the runtime's ranks or `options.ranks` together, else alone.
+  /// By `options.ranks` together, else alone.
   /// @throws as runtime::tune_together and runtime::tune_alone
   runtime::TuneOutcome tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                             const TuneOptions& options, bool for_launch = false,
@@ -43,7 +43,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                              std::uint64_t seed);
   /// `options` with the runtime's ranks, where it names none.
   TuneOptions with_ranks(TuneOptions options) const;
-  /// Notes that an instance is missing, for wanted().
+  /// Notes that an instance is missing, for wanted(), whatever runs in its place.
   void want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
             std::span<const std::int64_t> config);
 

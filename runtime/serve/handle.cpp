@@ -99,7 +99,7 @@ class KernelHandle final : public detail::HandleCore {
     const Problems::Outcome outcome = problems_.make(problem, [&] { return obtain(problem); });
     if (const auto* missing = std::get_if<Missing>(&outcome)) return *missing;
     if (!std::holds_alternative<Problems::GaveUp>(outcome)) return {};
-    const Problems::StandIn served = default_meanwhile(problem);
+    const Problems::StandIn served = untuned_meanwhile(problem);
     const auto* missing = std::get_if<Missing>(&served);
     return missing ? std::optional(*missing) : std::nullopt;
   }
@@ -132,9 +132,9 @@ class KernelHandle final : public detail::HandleCore {
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
-    if (chosen_) return time_default(problem, options ? *options : engine_->options().tuning);
-    runtime::TuneOutcome tuned =
-        tune_or_fail_again(problem, options ? *options : engine_->options().tuning, false);
+    const TuneOptions tuning = options ? engine_->with_ranks(*options) : engine_->options().tuning;
+    if (chosen_) return time_default(problem, tuning);
+    runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, false);
     agree_on(problem, tuned.result.winner().config);
     put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
     return std::move(tuned.result);
@@ -233,28 +233,30 @@ class KernelHandle final : public detail::HandleCore {
     throw MissingError(missing);
   }
 
-  /// What a launch gets. Where the making gave up, or another thread is at it, that is the default.
+  /// What a launch gets: the untuned config if the making gave up, or if another thread is at it.
   const Launchable& launched(std::span<const std::int64_t> problem,
                              const Problems::Outcome& outcome) {
     if (const auto* ready = std::get_if<const Launchable*>(&outcome)) return **ready;
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
-    return ready_or_throw(default_meanwhile(problem));
+    return ready_or_throw(untuned_meanwhile(problem));
   }
 
-  Problems::StandIn default_meanwhile(std::span<const std::int64_t> problem) {
+  Problems::StandIn untuned_meanwhile(std::span<const std::int64_t> problem) {
     return problems_.stand_in(problem, Standing::meanwhile, [&] { return load_untuned(problem); });
   }
 
-  /// The cost model's choice where the kernel trusts it, else the default, which also runs where
-  /// that choice is missing or does not work.
+  /// The untuned config: the cost model's choice where the kernel trusts it, else the default. The
+  /// default also stands in for a choice that is missing or does not work.
   Problems::Loaded load_untuned(std::span<const std::int64_t> problem) {
     if (chosen_) return load(problem, default_config());
     const auto& device = engine_->device()->info();
     const Values config = runtime::untuned_config(definition_, problem, device);
+    std::optional<Missing> lacking;
     if (config != default_config()) {
       try {
         Problems::Loaded made = load(problem, config);
         if (std::holds_alternative<Launchable>(made)) return made;
+        lacking = std::get<Missing>(std::move(made));
       } catch (const runtime::WrongSymbol&) {
         throw;
       } catch (const Error& error) {
@@ -263,7 +265,20 @@ class KernelHandle final : public detail::HandleCore {
                             definition_.name, definition_.describe_problem(problem), error.what()));
       }
     }
-    return load(problem, default_config());
+    Problems::Loaded made = load(problem, default_config());
+    if (lacking) warn_of("untuned config", problem, *lacking, made);
+    return made;
+  }
+
+  /// Warns that the config that should run is missing, and says which one runs instead, if any does.
+  void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,
+               const Problems::Loaded& instead) {
+    const auto* ready = std::get_if<Launchable>(&instead);
+    engine_->warn_of(definition_, problem, missing,
+                     format("the {} is missing{}", what,
+                            !ready                              ? ""
+                            : ready->config == default_config() ? ", the default is used"
+                                                                : ", the untuned config is used"));
   }
 
   /// The winner on record; nothing where it cannot be used.
@@ -310,6 +325,7 @@ class KernelHandle final : public detail::HandleCore {
       return load_or_warn(problem, *config);
     }
     const auto known = engine_->records().recall(definition_, problem);
+    std::optional<Missing> lacking;
     if (known && (known->same_space || untuned)) {
       auto winner = load_winner(problem, *known);
       if (!winner)
@@ -317,13 +333,19 @@ class KernelHandle final : public detail::HandleCore {
       else if (auto* ready = std::get_if<Launchable>(&*winner))
         return std::move(*ready);
       else
-        engine_->warn_of(definition_, problem, std::get<Missing>(*winner),
-                         "the winner is missing, the default is used");
+        lacking = std::get<Missing>(std::move(*winner));
     }
-    if (untuned) return ready_or_warn(problem, load_untuned(problem));
+    if (untuned) {
+      Problems::Loaded made = load_untuned(problem);
+      if (lacking) warn_of("winner", problem, *lacking, made);
+      return ready_or_warn(problem, std::move(made));
+    }
+    if (lacking)
+      engine_->warn_of(definition_, problem, *lacking,
+                       "the winner is missing, so the problem is tuned again");
     runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, true, {true, known});
     const Candidate& winner = tuned.result.winner();
-    // The budget went in waiting: the default runs, and a later launch asks again.
+    // The wait used up the budget: the untuned config runs, and a later launch asks again.
     if (tuned.result.end == SearchEnd::seconds && winner.status == CandidateStatus::not_tried)
       return Problems::GaveUp{};
     if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
@@ -347,14 +369,13 @@ class KernelHandle final : public detail::HandleCore {
     return runtime::time_default(engine_->workshop(), *maker, options);
   }
 
-  /// As Engine::tune. What failed fails again at once with the same error, until the kernel's
-  /// source or the options change, or the caller asks for a retry.
+  /// As Engine::tune. A tuning that has failed throws the same error again at once, until the
+  /// kernel's source or the options change, or the caller asks for a retry.
   runtime::TuneOutcome tune_or_fail_again(std::span<const std::int64_t> problem,
                                           const TuneOptions& options, bool for_launch,
                                           const runtime::Read& known = {}) {
     // The other ranks come to the agreement, whatever failed here.
-    if (engine_->with_ranks(options).ranks)
-      return engine_->tune(definition_, problem, options, for_launch);
+    if (options.ranks) return engine_->tune(definition_, problem, options, for_launch);
     const Digest request = request_digest(problem, options);
     if (options.retune && !for_launch)
       engine_->builder().forget_failures();

@@ -17,7 +17,7 @@ namespace kiln::runtime {
 enum class ProblemState : std::uint8_t {
   unknown,      ///< nothing is loaded
   being_made,   ///< a thread makes the first launchable; nothing is loaded
-  on_stand_in,  ///< a stand-in is loaded: the default, or what is on record
+  on_stand_in,  ///< a stand-in is loaded: the untuned config, or the winner on record
   being_made_on_stand_in,
   in_use,               ///< a launchable is in use
   being_remade,         ///< a thread makes another launchable; the one in use stays until then

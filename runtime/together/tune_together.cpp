@@ -446,18 +446,10 @@ class TogetherRun {
 
 }  // namespace
 
-TuneOptions with_ranks(const RuntimeOptions& common, TuneOptions options) {
-  if (!options.ranks && common.tuning.ranks) {
-    options.ranks = common.tuning.ranks;
-    options.together = common.tuning.together;
-  }
-  return options;
-}
-
 std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
                                       const TuneOptions& asked, Trials& trials, bool for_launch) {
   if (subjects.empty()) return {};
-  TuneOptions options = with_ranks(workshop.options(), asked);
+  TuneOptions options = asked;
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   const auto turn = options.ranks->turn();
   const auto mine = workshop.turn().take();

@@ -10,11 +10,7 @@
 
 namespace kiln::runtime {
 
-/// `options` with the runtime's ranks, where it names none.
-TuneOptions with_ranks(const RuntimeOptions& common, TuneOptions options);
-
-/// One result per subject, chosen together with `options.ranks` (the runtime's, if null; alone, if
-/// that is null, too) by the protocol of runtime/ranks: from the store if every rank has the same
+/// One result per subject, chosen together with `options.ranks` (null: alone) by the protocol of runtime/ranks: from the store if every rank has the same
 /// there, else measured by `trials`. Saved once per store. Where nothing may be measured, ranks with
 /// different records use defaults. Fills in RankReport. A collective call: every rank makes it with
 /// the same subjects.

@@ -125,7 +125,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
     }
   };
   // Of this code, this way to make data and this device.
-  const Key key = record_key(kernel_, small, device_->info(), build.key.digest);
+  const Key key = record_key(kernel_, small, device_->info(), {.kernel = build.key.digest});
   std::string why = references_->verdict(key.digest, right_for_small);
   if (!why.empty()) return format("{}, for {}: {}", name, kernel_.describe_problem(small), why);
   why = bench_->trust(trial_on(*bench_, config, planned(problem_), build));

@@ -26,13 +26,35 @@ constexpr std::int64_t kRecordSchema = 3, kKeySchema = 4;
 /// Samples kept per candidate; the median is over all of them.
 constexpr std::size_t kKeptSamples = 64;
 
-/// The parameter values of a space and the reasons of its constraints: what was searched.
-json describe_space(const DynamicSpace& all, Target::Kind kind) {
-  const DynamicSpace space = all.on(kind);
+/// A digest of a set of configs, whatever their order. A launch that finds its record computes it,
+/// so each config is first reduced to a number.
+std::string digest_of(std::span<const Values> configs) {
+  std::vector<std::uint64_t> hashes;
+  for (const Values& config : configs) {
+    std::uint64_t hash = config.size();
+    for (const std::int64_t value : config) {
+      hash = (hash ^ static_cast<std::uint64_t>(value)) * 0xbf58476d1ce4e5b9;
+      hash ^= hash >> 29;
+    }
+    hashes.push_back(hash);
+  }
+  std::sort(hashes.begin(), hashes.end());
+  hashes.erase(std::unique(hashes.begin(), hashes.end()), hashes.end());
+  return to_hex(sha256(std::as_bytes(std::span(hashes))));
+}
+
+/// What is searched: the parameters' values, the constraints' reasons, and the configs that the
+/// kernel's author lists for this problem and device, if there is a list.
+json describe_space(const Tunable& subject, std::span<const std::int64_t> problem,
+                    const DeviceInfo& device) {
+  const DynamicSpace space = subject.space().on(device.target.kind);
   json parameters = json::object(), constraints = json::array();
   for (const Parameter& p : space.parameters()) parameters[p.name] = p.values;
   for (const Constraint& c : space.constraints()) constraints.push_back(c.reason);
-  return {{"parameters", parameters}, {"constraints", constraints}};
+  json described = {{"parameters", parameters}, {"constraints", constraints}};
+  if (const auto listed = subject.configs(problem, device.limits); !listed.empty())
+    described["configs"] = digest_of(listed);
+  return described;
 }
 
 /// Names in order, each with its kind: template arguments go by place, and `true` is not `1`.
@@ -125,8 +147,12 @@ void identify(KeyBuilder& key, const KernelDefinition& kernel) {
   if (!kernel.draws.empty()) key.add("draws", draws_text(kernel));
   if (kernel.device_reference) {
     const DeviceReference& trusted = *kernel.device_reference;
-    key.add("device reference", trusted.kernel ? trusted.kernel->name : kernel.name)
-        .add("device reference's config", trusted.config);
+    const KernelDefinition& code = trusted.kernel ? *trusted.kernel : kernel;
+    key.add("device reference", code.name).add("device reference's config", trusted.config);
+    if (trusted.kernel)
+      key.add("device reference's entry", code.entry)
+          .add("device reference's types", Texts(code.types))
+          .add("device reference's options", Texts(code.source.options));
   }
 }
 
@@ -141,7 +167,7 @@ void identify(KeyBuilder& key, const detail::FunctionDescription& function) {
 }  // namespace
 
 Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const std::optional<Digest>& source) {
+               const DeviceInfo& device, const Sources& sources) {
   KeyBuilder key("record", kKeySchema);
   if (const KernelDefinition* kernel = subject.kernel())
     identify(key, *kernel);
@@ -152,7 +178,8 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
   key.add("target", device.target.arch);
   for (const KeyField& f : device.fingerprint) key.add("device." + f.name, f.value);
   key.made_with();
-  if (source) key.add(codegen::kKernelSourceField, *source);
+  if (sources.kernel) key.add(codegen::kKernelSourceField, *sources.kernel);
+  if (sources.reference) key.add("device reference's source", *sources.reference);
   return key.finish();
 }
 
@@ -163,7 +190,7 @@ json record_json(const TuneResult& result, const Tunable& subject,
     software[v.name] = {{"value", v.value},
                         {"rule", v.rule == Version::Rule::retune ? "retune" : "ignore"}};
   record["schema"] = kRecordSchema;
-  record["space"] = describe_space(subject.space(), device.target.kind);
+  record["space"] = describe_space(subject, result.problem, device);
   record["versions"] = std::move(software);
   if (const KernelDefinition* kernel = subject.kernel(); kernel && !kernel->draws.empty())
     record["draws"] = kernel->draws;
@@ -225,7 +252,7 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   result.space = std::move(found.space);
   result.from_store = true;
   result.versions = std::move(found.versions);
-  recall.same_space = record.at("space") == describe_space(subject.space(), device.target.kind);
+  recall.same_space = record.at("space") == describe_space(subject, problem, device);
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};

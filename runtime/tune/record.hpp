@@ -14,11 +14,17 @@
 
 namespace kiln::runtime {
 
-/// All of the definition that changes a kernel's code or what is measured, except the values of the
-/// parameters and what callables do + bucketed problem + device fingerprint; made with: digest of a
-/// kernel's source (codegen::kernel_source), if it can be read.
+/// Digests of the sources that a result depends on (codegen::kernel_source), where they can be read.
+struct Sources {
+  std::optional<Digest> kernel{};
+  std::optional<Digest> reference{};  ///< of the device reference, if that is another kernel
+};
+
+/// The key under which a result is kept. What is wanted: all of the definition that changes a
+/// kernel's code or what is measured, except the values of the parameters and what callables do; the
+/// bucketed problem; the device's fingerprint. What it is made with: the sources.
 Key record_key(const detail::Tunable& subject, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const std::optional<Digest>& source);
+               const DeviceInfo& device, const Sources& sources);
 
 /// A version behind a record, and what it means when it is another one today.
 struct Version {
@@ -34,7 +40,7 @@ nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subj
 /// What a record says, in terms of today's space.
 struct Recall {
   TuneResult result;
-  /// The space is still the one that was searched.
+  /// The space, and the list of configs by the kernel's author, are still what was searched.
   bool same_space = false;
 };
 

@@ -13,6 +13,16 @@ namespace kiln::runtime {
 
 using detail::Tunable;
 
+namespace {
+
+/// The other kernel whose results are trusted, if there is one.
+const KernelDefinition* other_reference(const Tunable& subject) {
+  const KernelDefinition* kernel = subject.kernel();
+  return kernel && kernel->device_reference ? kernel->device_reference->kernel.get() : nullptr;
+}
+
+}  // namespace
+
 RecordBook::RecordBook(std::shared_ptr<cache::Store> store, std::shared_ptr<Device> device,
                        Builder& builder, bool may_compile)
     : store_(std::move(store)),
@@ -21,13 +31,17 @@ RecordBook::RecordBook(std::shared_ptr<cache::Store> store, std::shared_ptr<Devi
       may_compile_(may_compile),
       starting_points_(store_) {}
 
-std::optional<Digest> RecordBook::source_of(const Tunable& subject) {
-  const KernelDefinition* kernel = subject.kernel();
-  return kernel ? builder_.kernel_source(*kernel) : std::nullopt;
+Sources RecordBook::sources_of(const Tunable& subject) {
+  Sources sources;
+  if (const KernelDefinition* kernel = subject.kernel())
+    sources.kernel = builder_.kernel_source(*kernel);
+  if (const KernelDefinition* reference = other_reference(subject))
+    sources.reference = builder_.kernel_source(*reference);
+  return sources;
 }
 
 Key RecordBook::key(const Tunable& subject, std::span<const std::int64_t> problem) {
-  return record_key(subject, problem, device_->info(), source_of(subject));
+  return record_key(subject, problem, device_->info(), sources_of(subject));
 }
 
 std::vector<Version> RecordBook::versions(const Tunable& subject) {
@@ -52,9 +66,10 @@ std::vector<Version> RecordBook::versions(const Tunable& subject) {
 
 std::optional<Recall> RecordBook::recall(const Tunable& subject,
                                          std::span<const std::int64_t> problem) {
-  const auto source = source_of(subject);
-  const bool own_key = source || subject.function();  // else the source is not readable
-  const Key key = record_key(subject, problem, device_->info(), source);
+  const Sources sources = sources_of(subject);
+  const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
+                       (sources.reference || !other_reference(subject));
+  const Key key = record_key(subject, problem, device_->info(), sources);
   if (own_key)
     if (const auto record = store_->find_record(key))
       if (auto known = recall_from(*record, subject, problem, device_->info(), versions(subject)))

@@ -44,8 +44,7 @@ class RecordBook {
                                       std::span<const std::int64_t> problem, std::size_t count);
 
  private:
-  /// Of a kernel, if its source can be read.
-  std::optional<Digest> source_of(const detail::Tunable& subject);
+  Sources sources_of(const detail::Tunable& subject);
 
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;

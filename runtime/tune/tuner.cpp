@@ -176,8 +176,9 @@ class TuningRun {
     if (earlier_leader_ && *earlier_leader_ != 0)
       first_.push_back(candidates_[*earlier_leader_].config);
     for (Values& config : starts) {
-      const auto point = space.point(config);
-      if (point && space.allowed(*point) && !candidates_.known(config))
+      if (!space.point(config) || candidates_.known(config)) continue;
+      // The config in use is measured even where the author's list has left it out.
+      if (config == context_.incumbent ? space.admitted(config) : space.allowed(config))
         first_.push_back(std::move(config));
     }
   }

@@ -18,7 +18,7 @@ constexpr Space<VectorAdd, Problem> elementwise_space() {
   return Space<VectorAdd, Problem>{{.block = 256, .items = 8}}
       .values(&VectorAdd::block, {64, 128, 256, 512, 1024})
       .values(&VectorAdd::items, {1, 2, 4, 8, 16, 32})
-      .where("block fits the device",
+      .where("a block's threads fit the device",
              [](const VectorAdd& c, const Problem&, const DeviceLimits& d) {
                return c.threads() <= d.max_threads_per_block;
              })

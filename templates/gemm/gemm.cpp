@@ -38,29 +38,30 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
       .values(&Gemm::group_m, {1, 4, 8, 16})
       .where("tiles divide blocks, and vector divides block_k",
              [](const Gemm& c, P, D) { return c.divides(); })
-      .where("tensor maps have rows of multiples of 16 bytes, and TMA with wgmma is sm_90's",
-             [](const Gemm& c, P p, D d) {
-               return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
-                                        p.k % 8 == 0 && p.n % 8 == 0);
-             })
-      .where("streaming is for as many rows as a block has and a k of multiples of 8",
+      .where(
+          "bodies fed by tensor maps need sm_90, and rows of a multiple of 16 bytes (n and k of 8)",
+          [](const Gemm& c, P p, D d) {
+            return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
+                                     p.k % 8 == 0 && p.n % 8 == 0);
+          })
+      .where("the stream body takes at most block_m rows and a k that is a multiple of 8",
              [](const Gemm& c, P p, D d) {
                return c.body != GemmBody::stream ||
                       (p.m <= c.block_m && p.k > 0 && p.k % 8 == 0 &&
                        d.compute_capability >= (c.programmatic ? 90 : 80));
              })
-      .where("threads per block fit the device, and are whole warps on a GPU",
+      .where("the threads of a block fit the device, and are whole warps on a GPU",
              [](const Gemm& c, P, D d) {
                return c.threads() <= d.max_threads_per_block &&
                       (d.on_host() || c.threads() % d.warp_size == 0);
              })
-      .where("buffers fit shared memory",
+      .where("the buffers of a block fit its shared memory",
              [](const Gemm& c, P, D d) {
                return c.shared_bytes(sizeof(T)) <= static_cast<unsigned>(d.shared_per_block_optin);
              })
       .where(
-          "tensor cores are those of sm_80 or later, wgmma of sm_90, and take 8 elements per "
-          "access",
+          "bodies on tensor cores need sm_80 or later, those with wgmma sm_90, and each access "
+          "has 8 elements",
           [](const Gemm& c, P, D d) {
             const int capability = d.compute_capability;
             return c.body == GemmBody::simt ||
@@ -68,29 +69,31 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
                     (c.body == GemmBody::mma || c.body == GemmBody::stream ? capability >= 80
                                                                            : capability == 90));
           })
-      .where("a 2-byte GEMM uses the tensor cores where there are some",
+      .where("2-byte elements are multiplied on tensor cores if the device has them",
              [](const Gemm& c, P, D d) {
                return c.body != GemmBody::simt || sizeof(T) != 2 || d.compute_capability < 80;
              })
-      .where("a block of more than 64 rows (host: 16) has rows of C for more than half of them",
+      .where("a block of more than 64 rows (host: 16) has work for more than half of them",
              [](const Gemm& c, P p, D d) {
                return c.block_m <= (d.on_host() ? 16 : 64) || c.block_m < 2 * (c.swap ? p.n : p.m);
              })
-      .where("a GPU moves at most 16 bytes per access",
+      .where("an access of a GPU moves at most 16 bytes",
              [](const Gemm& c, P, D d) { return d.on_host() || c.vector * sizeof(T) <= 16; })
-      .where("a thread's sums and operands fit its registers",
+      .where("the sums and operands of a thread fit its registers",
              [](const Gemm& c, P, D d) {
                return d.on_host() || !c.plain() ||
                       (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block);
              })
-      .where("a GPU's thread copies at most 32 accesses of a slice, for their addresses' sake",
-             [](const Gemm& c, P, D d) {
-               return d.on_host() || !c.plain() ||
-                      (c.block_m + c.block_n) * (c.block_k / c.vector) <= 32 * c.threads();
-             })
       .where(
-          "a thread has at most 64 sums (simt), a warp's tile is at most 64 wide, wgmma has 3 "
-          "stages",
+          "a thread of a GPU makes at most 32 copies per slice, because their addresses take "
+          "registers",
+          [](const Gemm& c, P, D d) {
+            return d.on_host() || !c.plain() ||
+                   (c.block_m + c.block_n) * (c.block_k / c.vector) <= 32 * c.threads();
+          })
+      .where(
+          "a thread has at most 64 sums (simt), a warp's tile is at most 64 x 64 (mma), and there "
+          "are at least 3 stages (wgmma)",
           [](const Gemm& c, P, D) {
             switch (c.body) {
               case GemmBody::simt:
@@ -103,23 +106,27 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
                 return true;
             }
           })
-      .where("the host copies at once: more than 1 stage only takes memory",
+      .where("the host has 1 stage, because its copies are immediate",
              [](const Gemm& c, P, D d) { return !d.on_host() || c.stages == 1; })
-      .where("slices are at most 128 elements of k on a GPU, at least 128 on the host",
+      .where("a slice has at most 128 elements of k on a GPU, and at least 128 on the host",
              [](const Gemm& c, P, D d) {
                return !c.plain() || (d.on_host() ? c.block_k >= 128 : c.block_k <= 128);
              })
-      .where("a host thread's 4 to 32 sums are vector registers",
+      .where("a thread of the host has 4 to 32 sums, so that they stay in vector registers",
              [](const Gemm& c, P, D d) {
                return !d.on_host() || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
              })
-      .where("a host block's slices stay in its core's cache: at most 128 columns",
-             [](const Gemm& c, P, D d) { return !d.on_host() || c.block_n <= 128; })
-      .where("groups of block rows differ: 8, or fewer than there are, or more of more than 8",
-             [](const Gemm& c, P p, D) {
-               return c.group_m == 8 || !c.plain() ||
-                      c.tiles_m(p.m) > static_cast<unsigned>(c.group_m < 8 ? c.group_m : 8);
-             })
+      .where(
+          "a block of the host has at most 128 columns, so that its slices stay in its core's "
+          "cache",
+          [](const Gemm& c, P, D d) { return !d.on_host() || c.block_n <= 128; })
+      .where(
+          "group_m is not 8 only where the order of blocks changes: a smaller one needs more block "
+          "rows than itself, a larger one more than 8",
+          [](const Gemm& c, P p, D) {
+            return c.group_m == 8 || !c.plain() ||
+                   c.tiles_m(p.m) > static_cast<unsigned>(c.group_m < 8 ? c.group_m : 8);
+          })
       .where("the grid fits the device",
              [](const Gemm& c, P p, D d) {
                return c.grid(p, d.usable_multiprocessors()) <= d.max_grid.x;

@@ -23,19 +23,19 @@ constexpr Space<RmsNorm, RmsNormProblem> rmsnorm_space() {
       .values(&RmsNorm::rows_per_block, {1, 2, 4, 8})
       .values(&RmsNorm::vector, {kWidest / 2, kWidest})
       .values(&RmsNorm::kept, {0, 1, 2, 4, 8, 16})
-      .where("block fits the device",
+      .where("a block's threads fit the device",
              [](const RmsNorm& c, const RmsNormProblem&, const DeviceLimits& d) {
                return c.threads() <= d.max_threads_per_block;
              })
-      .where("several rows per block take a warp each",
+      .where("each row has one warp if a block has several rows",
              [](const RmsNorm& c, const RmsNormProblem&, const DeviceLimits&) {
                return c.rows_per_block == 1 || c.rows_per_block * 32 == c.block;
              })
-      .where("what a thread keeps fits its registers",
+      .where("the elements that a thread keeps fit its registers",
              [](const RmsNorm& c, const RmsNormProblem&, const DeviceLimits&) {
                return c.kept * c.vector <= kMostKept;
              })
-      .where("every kept access has a part of some row",
+      .where("every access that is kept lies at least partly in the row",
              [](const RmsNorm& c, const RmsNormProblem& p, const DeviceLimits&) {
                return c.kept <= 1 || (c.kept - 1) * c.step() < p.hidden;
              })

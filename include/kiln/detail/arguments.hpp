@@ -52,7 +52,7 @@ struct ArgumentTypes {
   }
 
   std::vector<std::string> names;
-  std::uint64_t hash;  ///< of the names, not 0: lists that were accepted are not compared again
+  std::uint64_t hash;  ///< of the names, never 0; a list that was accepted is known by it
 };
 
 template <class... Args>

@@ -31,7 +31,7 @@ struct FunctionDescription {
                        const DeviceLimits&)>
       cost;
   bool changes_state = false, communicates = false, graph_replay = false;
-  bool in_a_region = false;  ///< what is best there need not be best alone: it has its own records
+  bool in_a_region = false;  ///< has records of its own: what is best there may not be best alone
   std::vector<KeyField> versions;
 };
 
@@ -50,7 +50,7 @@ class FunctionCore {
   virtual ~FunctionCore() = default;
   /// Null when the problem is not known yet. Lock-free, allocation-free.
   virtual const Values* find(std::span<const std::int64_t> problem) const noexcept = 0;
-  /// Finds the knobs (store, tuning by means of `call`).
+  /// Finds the knobs: in the store, or by tuning with `call`.
   virtual const Values& obtain(std::span<const std::int64_t> problem, const FunctionCall& call,
                                const CallOptions& how) = 0;
   virtual TuneResult tune(std::span<const std::int64_t> problem, const FunctionCall& call,

@@ -65,7 +65,7 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   virtual std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
                                                   std::span<const std::int64_t> config) = 0;
   /// What a launch that may not wait gets: the launchable in use, else the winner on record, else
-  /// the default. Measures nothing.
+  /// what runs untuned (Mode::untuned). Measures nothing.
   /// @throws MissingError where nothing may be compiled.
   virtual const Launchable& current(std::span<const std::int64_t> problem) = 0;
   /// Launches from now on use this config. @throws as `current`.

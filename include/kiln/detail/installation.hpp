@@ -15,9 +15,9 @@ namespace kiln::detail {
 struct Installation {
   std::filesystem::path include;    ///< holds `kiln/config.hpp`
   std::filesystem::path templates;  ///< holds `gemm.cuh`
-  std::filesystem::path toolkit;    ///< of CUDA, that a build tree was configured with; or empty
+  std::filesystem::path toolkit;    ///< CUDA's, if a build tree was configured with one
   std::vector<std::filesystem::path> plugins;  ///< folders of libkiln_llvm.so and libkiln_mpi.so
-  std::filesystem::path programs;              ///< holds `kiln-compiler`; or empty
+  std::filesystem::path programs;              ///< holds `kiln-compiler`, if it is there
 };
 
 /// What belongs to a library in this folder.

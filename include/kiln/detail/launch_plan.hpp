@@ -30,7 +30,7 @@ struct LaunchPlan {
 
   bool empty() const noexcept;  ///< there is nothing to launch
   /// Why no device with these limits could launch it, whatever the compiler makes of the kernel;
-  /// empty: one may. An empty grid is no problem.
+  /// empty: a device may be able to. An empty grid is allowed.
   std::string problem(const DeviceLimits& limits) const;
 };
 

@@ -15,7 +15,7 @@
 
 namespace kiln::detail {
 
-/// Empty when it is not known; then the JSON does not have it.
+/// Empty when the figure is not known; the JSON then leaves it out.
 using MetricValue = std::variant<std::monostate, double, std::uint64_t, const char*>;
 
 template <class Subject>

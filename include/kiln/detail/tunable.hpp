@@ -48,7 +48,7 @@ class Tunable {
   /// `n=1024`.
   std::string describe_problem(std::span<const std::int64_t> problem) const;
 
-  /// How a config is launched; nothing for what launches itself.
+  /// How a config is launched; nothing for a function, which launches by itself.
   std::optional<LaunchPlan> plan(std::span<const std::int64_t> config,
                                  std::span<const std::int64_t> problem,
                                  const DeviceLimits& limits) const;
@@ -62,7 +62,7 @@ class Tunable {
                              std::span<const std::int64_t> problem,
                              const DeviceLimits& limits) const;
 
-  /// 0: not told.
+  /// 0: unknown.
   double flops(std::span<const std::int64_t> problem) const;
   double bytes(std::span<const std::int64_t> problem) const;
   /// As KernelDefinition::cost; NaN where there is none.

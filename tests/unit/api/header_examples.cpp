@@ -366,7 +366,7 @@ void store() {
 
 void symbol(kiln::Runtime& runtime, const Add& kernel, const std::vector<float>& weights, Elementwise p) {
   auto blur = runtime.tuned(kernel);
-  blur.symbol("filter", weights);                  // for all its kernels, those to come too
+  blur.symbol("filter", weights);                  // for all its kernels, later ones too
   const kiln::Symbol counter = blur.at(p).symbol("stats::counter");  // of this one
   counter.write(0u);
 }

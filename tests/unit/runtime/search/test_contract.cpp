@@ -1,4 +1,5 @@
 // What every strategy promises, held against each of them on many random spaces.
+#include <algorithm>
 #include <map>
 
 #include "kiln_test.hpp"
@@ -178,6 +179,56 @@ TEST_CASE("what the device cannot launch is not proposed", "[search]") {
     const auto proposed = run(name, dynamic, space, {});
     CHECK_FALSE(proposed.empty());
     for (const Values& c : proposed) CHECK(c[0] * c[1] <= 12);
+  }
+}
+
+TEST_CASE("nothing outside of the author's list is proposed", "[search]") {
+  Random random(7);
+  int lists = 0;
+  for (int s = 0; s < 60; ++s) {
+    const DynamicSpace dynamic = random_space(random);
+    std::vector<Values> list;
+    std::set<Values> expected;
+    const std::set<Values> all = allowed_configs(dynamic);
+    for (int i = 0; i < 12; ++i) {
+      Values config;  // with or without the constraints' consent, some of them twice
+      for (const Parameter& p : dynamic.parameters())
+        config.push_back(p.values[random.below(p.values.size())]);
+      if (all.count(config)) expected.insert(config);
+      list.push_back(std::move(config));
+    }
+    list.push_back(Values(dynamic.parameters().size(), 77));  // outside of the space
+    if (expected.empty()) continue;
+    ++lists;
+    const SearchSpace space(dynamic, kProblem, kLimits, {}, list);
+    for (const std::string& name : strategy_names())
+      for (const Hears hears : {Hears::at_once, Hears::late, Hears::nothing, Hears::only_infinite})
+        for (const bool strangers : {false, true}) {
+          INFO(name << ", space " << s << ", hears " << static_cast<int>(hears));
+          const auto proposed = run(name, dynamic, space, {hears, 3, strangers});
+          CHECK(std::all_of(proposed.begin(), proposed.end(),
+                            [&](const Values& c) { return expected.count(c) == 1; }));
+          if (goes_on_to_the_end(name) && !strangers) CHECK(proposed.size() == expected.size());
+        }
+  }
+  CHECK(lists > 30);
+}
+
+TEST_CASE("a huge space with a short list: the whole list is proposed", "[search]") {
+  DynamicSpace dynamic;
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g"})
+    dynamic.parameter(name, {0, 1, 2, 3, 4, 5, 6, 7}, 0);
+  Random random(11);
+  std::vector<Values> list;  // hardly two of which differ in one parameter alone
+  for (int i = 0; i < 50; ++i)
+    for (Values& config = list.emplace_back(); config.size() < 7;)
+      config.push_back(static_cast<std::int64_t>(random.below(8)));
+  const std::set<Values> expected(list.begin(), list.end());
+  const SearchSpace space(dynamic, kProblem, kLimits, {}, list);
+  for (const std::string& name : strategy_names()) {
+    INFO(name);
+    const auto proposed = run(name, dynamic, space, {Hears::at_once, 5});
+    CHECK(std::set<Values>(proposed.begin(), proposed.end()) == expected);
   }
 }
 

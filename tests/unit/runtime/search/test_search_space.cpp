@@ -263,3 +263,33 @@ TEST_CASE("a search knows the values of its device's kind alone", "[runtime][sea
   });
   CHECK(visited == all);
 }
+
+TEST_CASE("neighbours in an author's list are listed", "[search]") {
+  DynamicSpace dynamic;
+  dynamic.parameter("a", {1, 2, 4, 8}, 1).parameter("b", {1, 2, 4, 8}, 1).parameter("c", {0, 1}, 0);
+  const std::vector<Values> list{{1, 1, 0}, {2, 1, 0}, {8, 1, 0}, {4, 4, 0}, {8, 8, 1}, {9, 9, 9}};
+  const SearchSpace space(dynamic, kProblem, kLimits, {}, list);
+  CHECK(space.count().allowed == 5);
+  const auto all = [&](const std::vector<Point>& points) {
+    std::set<Values> configs;
+    for (const Point& p : points) configs.insert(space.values(p));
+    CHECK(configs.size() == points.size());
+    return configs;
+  };
+  const Point first = *space.point(list[0]), alone = *space.point(list[4]);
+  CHECK(all(space.neighbours(first, Neighbourhood::adjacent)) == std::set<Values>{{2, 1, 0}});
+  CHECK(all(space.neighbours(first, Neighbourhood::hamming)) ==
+        std::set<Values>{{2, 1, 0}, {8, 1, 0}});
+  Random random(1);
+  CHECK(all(space.pairs(first, 9, random)) == std::set<Values>{{4, 4, 0}});
+  // Nothing is near: what differs in the fewest parameters.
+  CHECK(space.neighbours(alone, Neighbourhood::hamming).empty());
+  CHECK(all(space.pairs(alone, 9, random)) == std::set<Values>{{8, 1, 0}});
+  // A config that is not listed has listed neighbours.
+  const Values outside{4, 1, 0};
+  CHECK(space.admitted(outside));
+  CHECK_FALSE(space.allowed(outside));
+  CHECK(all(space.neighbours(*space.point(outside), Neighbourhood::adjacent)) ==
+        std::set<Values>{{2, 1, 0}, {8, 1, 0}});
+  CHECK(space.pairs(first, 0, random).empty());
+}

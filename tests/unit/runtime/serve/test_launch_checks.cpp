@@ -23,6 +23,12 @@ constexpr const char* kWrong =
 
 }  // namespace
 
+// Only handles make bound kernels.
+static_assert(!std::is_constructible_v<Bound<float*>, std::shared_ptr<detail::HandleCore>,
+                                       const detail::Launchable&, Launch, ProblemValues>);
+static_assert(!std::is_constructible_v<DynamicBound, std::shared_ptr<detail::HandleCore>,
+                                       const detail::Launchable&, Launch, ProblemValues>);
+
 TEST_CASE("a launch is held to what its kernel declares", "[runtime][relations]") {
   Directory directory;
   Process process(directory.path());

@@ -301,6 +301,29 @@ TEST_CASE("spaces change", "[runtime][record]") {
     REQUIRE(recall);
     CHECK_FALSE(recall->same_space);
   }
+  SECTION("a list of the author's") {
+    KernelDefinition k = doubling();
+    std::vector<Values> list{{2, 0}, {8, 0}};
+    k.configs = [&](auto, const auto&) { return list; };
+    const auto same_space = [&](const json& record) {
+      const auto recall = m.read(record, k);
+      REQUIRE(recall);
+      CHECK(recall->result.candidates.size() == 4);  // whatever the list says, results are kept
+      return recall->same_space;
+    };
+    CHECK_FALSE(same_space(m.record));
+    const json of_list = record_json(m.result, k, kVersions, m.bench.device->info());
+    CHECK(same_space(of_list));
+    list = {{8, 0}, {2, 0}, {8, 0}};  // the same set
+    CHECK(same_space(of_list));
+    list.push_back({4, 0});
+    CHECK_FALSE(same_space(of_list));
+    list = {{2, 0}};
+    CHECK_FALSE(same_space(of_list));
+    list.clear();
+    CHECK_FALSE(same_space(of_list));
+    CHECK(same_space(m.record));
+  }
   SECTION("a parameter more") {
     KernelDefinition k = doubling();
     k.space.parameter("stages", {1, 2}, 1);
@@ -343,16 +366,16 @@ TEST_CASE("what makes a record's key", "[runtime][record]") {
   const Digest source = sha256("source");
   DeviceInfo device = bench.device->info();
   const auto key = [&](const KernelDefinition& kernel, const Values& problem) {
-    return record_key(kernel, problem, device, source).hex();
+    return record_key(kernel, problem, device, {source}).hex();
   };
   const std::string base = key(k, kProblem);
   CHECK(key(doubling({2, 4, 16}, 4), kProblem) == base);  // the record keeps the space itself
   CHECK(key(k, {101}) != base);
-  CHECK(record_key(k, kProblem, device, sha256("edited")).hex() != base);
+  CHECK(record_key(k, kProblem, device, {sha256("edited")}).hex() != base);
   // Where the source cannot be read, the rest finds it.
-  const Key whole = record_key(k, kProblem, device, source);
+  const Key whole = record_key(k, kProblem, device, {source});
   CHECK(record_key(k, kProblem, device, {}).digest == whole.portable);
-  CHECK(record_key(k, kProblem, device, sha256("edited")).portable == whole.portable);
+  CHECK(record_key(k, kProblem, device, {sha256("edited")}).portable == whole.portable);
   KernelDefinition other = doubling();
   other.name = "tripling";
   CHECK(key(other, kProblem) != base);

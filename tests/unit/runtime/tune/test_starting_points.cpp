@@ -18,7 +18,7 @@ struct Past {
   DeviceInfo here = bench.device->info();
 
   Key key(std::int64_t n, const DeviceInfo& device) const {
-    return record_key(kernel, Values{n}, device, sha256("source"));
+    return record_key(kernel, Values{n}, device, {sha256("source")});
   }
   nlohmann::json record(std::int64_t n, std::int64_t a) const {
     return {{"kernel", kernel.name},
