@@ -65,10 +65,10 @@ struct RuntimeOptions {
   /// apart by it. @throws UserError at the runtime's construction when the device has no more
   int reserved_multiprocessors = 0;
   /// The number of processes that compile, so that a compiler that crashes, exits or hangs fails
-  /// one candidate only. Each compiles two instances at once, starts when it is needed and ends
+  /// one candidate only. Each compiles one instance at a time, starts when it is needed and ends
   /// when it has been idle. 0: this process compiles. Empty: `$KILN_COMPILE_PROCESSES`; if that is
-  /// not set, one per two cores that this process may use, within the available memory, and 0 with
-  /// two cores or fewer.
+  /// not set, one per core that this process may use, within the available memory, and 0 with two
+  /// cores or fewer.
   std::optional<unsigned> compile_processes{};
 };
 

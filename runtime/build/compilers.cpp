@@ -21,9 +21,8 @@ namespace kiln::runtime {
 namespace {
 
 constexpr unsigned kMostProcesses = 256;
-constexpr unsigned kThreads = 2;  // of each process
-/// What one process may take while it compiles.
-constexpr std::int64_t kMemory = std::int64_t{1} << 30;
+/// What one process may take while it compiles. Shipped kernels take about 100 MB.
+constexpr std::int64_t kMemory = std::int64_t{1} << 29;
 
 std::optional<unsigned> asked_by_environment() {
   const std::string_view text = detail::environment("KILN_COMPILE_PROCESSES");
@@ -40,7 +39,7 @@ unsigned as_machine_allows(unsigned cores) {
   const std::int64_t memory = available_memory().value_or(kMemory * kMostProcesses);
   const auto for_memory =
       static_cast<unsigned>(std::clamp<std::int64_t>(memory / kMemory, 1, kMostProcesses));
-  return std::min((cores + kThreads - 1) / kThreads, for_memory);
+  return std::min(cores, for_memory);
 }
 
 std::shared_ptr<codegen::Compiler> make(Target::Kind kind, const CompilePlan& plan) {
@@ -58,9 +57,10 @@ std::shared_ptr<codegen::Compiler> make(Target::Kind kind, const CompilePlan& pl
     here = std::move(nvrtc.compiler);
   }
   if (plan.processes == 0) return here;
+  // Two threads of a process wait for each other in NVRTC. A process more takes 50 ms to start.
   return std::make_shared<ProcessCompiler>(
       std::move(here), place,
-      PoolOptions{.executable = plan.executable, .processes = plan.processes, .threads = kThreads});
+      PoolOptions{.executable = plan.executable, .processes = plan.processes, .threads = 1});
 }
 
 }  // namespace

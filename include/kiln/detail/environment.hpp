@@ -45,7 +45,7 @@ inline constexpr VariableEntry kVariables[] = {
     {"KILN_COMPILE_PROCESSES", VariableEntry::Of::kiln,
      "the number of processes that compile, 0 to 256; with 0 the program compiles in its own "
      "process",
-     "one per two cores; 0 with two cores or fewer", "the first kernel is compiled"},
+     "one per core; 0 with two cores or fewer", "the first kernel is compiled"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},

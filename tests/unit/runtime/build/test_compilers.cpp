@@ -69,7 +69,7 @@ TEST_CASE("where kernels are compiled is asked for, or goes by the cores", "[run
     CHECK(by_itself.why_here.find("core(s)") != std::string::npos);
   } else {
     CHECK(by_itself.processes >= 1);
-    CHECK(by_itself.processes <= (cores + 1) / 2);
+    CHECK(by_itself.processes <= cores);
   }
   CHECK_FALSE(by_itself.broken);
   {
