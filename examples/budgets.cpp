@@ -1,4 +1,4 @@
-// A search that ends in time, goes on later, and looks into itself.
+// A search that ends in time, continues later, and reports what it did.
 #include <chrono>
 #include <cstdio>
 #include <stop_token>

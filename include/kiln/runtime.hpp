@@ -45,7 +45,7 @@ enum class Mode {
 enum class WhileBusy {
   wait,  ///< waits for that thread, and launches what it found; waits for another tuning, but for
          ///< half of the budget `tuning.max_seconds` at most. If that ends first, it launches the
-         ///< untuned config, which is compiled during the wait, and a later launch tunes the problem
+         ///< untuned config, compiled during the wait, and a later launch tunes the problem
   use_default  ///< never waits for a tuning: until the problem is ready, launches the untuned
                ///< config, or the winner on record if a region has loaded that
 };

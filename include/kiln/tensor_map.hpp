@@ -10,7 +10,7 @@
 //                   },
 //                   .only_if = [](const Gemm& c) { return c.body == GemmBody::tma; }}};
 //
-// Programs go on passing plain pointers. A map is made once for a problem; a launch only puts the
+// Programs pass plain pointers as before. A map is made once for a problem; a launch only puts the
 // pointer in.
 #pragma once
 

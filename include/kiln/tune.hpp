@@ -32,7 +32,7 @@ struct TuneProgress {
 };
 
 /// A run ends when the search has nothing more to try, or at the first limit that is reached; its
-/// answer is the best so far. Whatever was measured is kept, and the next run goes on from there.
+/// answer is the best so far. Whatever was measured is kept, and the next run continues from there.
 struct TuneOptions {
   /// Empty: the strategy that wins on measured spaces. An unknown name is a UserError that lists
   /// the known ones.

@@ -38,7 +38,7 @@ class BuildQueue {
   std::size_t in_flight() const noexcept { return in_flight_; }
   /// Waits for the `count` oldest builds (all in flight, if those are fewer) and returns exactly
   /// those, in the order submitted, so that how long compiles take does not change a search. When
-  /// `stop` is requested, or at the deadline, returns what is done of them. @throws what a build
+  /// `stop` is requested, or at the deadline, returns those that are done. @throws what a build
   /// threw.
   std::vector<Finished> take(std::size_t count, std::stop_token stop,
                              const TimeLimit& deadline = {});

@@ -43,15 +43,15 @@ struct Build {
 };
 
 /// Safe to use from several threads. One thread of one process compiles an instance; the others
-/// wait for it. Nobody waits for another instance.
+/// wait for it. No thread waits for another instance.
 class Builder {
  public:
   /// Makes the compiler for a target kind, at the first time one is needed.
   using MakeCompiler = std::function<std::shared_ptr<codegen::Compiler>(Target::Kind)>;
 
   enum class Access {
-    compile,  ///< what is nowhere is compiled and kept
-    look_up   ///< nothing is compiled: what is nowhere is Missing
+    compile,  ///< a binary that is nowhere is compiled and kept
+    look_up   ///< nothing is compiled: a binary that is nowhere is Missing
   };
 
   Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
@@ -63,7 +63,7 @@ class Builder {
   Build build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
               const Target& target);
 
-  /// What does not compile is refused at once from the second time on, until its key changes or
+  /// An instance that does not compile is refused at once the second time, until its key changes or
   /// this is called: a header that was missing may be there now, where no key can tell.
   void forget_failures();
 

@@ -37,7 +37,7 @@ std::string working_folder() {
   return fs::current_path(error).string();
 }
 
-/// What a compilation reads of a source: keys and what they are made of stay behind.
+/// The parts of a source that a compilation reads. Keys, and what they are made of, are not sent.
 struct Request {
   std::string folder;
   codegen::Source source;
@@ -212,8 +212,7 @@ codegen::CompileResult unpack_answer(std::span<const std::byte> answer, const Ta
     const auto bytes = fields.bytes();
     fields.finish();
     auto binary = codegen::parse_binary(std::vector<std::byte>(bytes.begin(), bytes.end()));
-    if (!binary || binary->target != target)
-      throw BrokenFrame("a binary that is none for the target");
+    if (!binary || binary->target != target) throw BrokenFrame("a binary for another target");
     return *std::move(binary);
   }
   const std::string text = fields.text();

@@ -103,7 +103,7 @@ bool FunctionBench::record(Rig& rig, std::size_t launches) {
 
 void FunctionBench::forget_recording(Rig& rig) { static_cast<FunctionRig&>(rig).replay.reset(); }
 
-/// The first call finds things as they are; later ones find them as they were.
+/// The first call finds the caller's state; before later calls that is restored.
 void FunctionBench::put_back() {
   if (!function_.changes_state) return;
   translated([&] {
@@ -121,7 +121,7 @@ void FunctionBench::flush() {
 }
 
 void FunctionBench::call(const Implementation& implementation) {
-  // Before the call: the last line of a log tells what did not come back.
+  // Written before the call, so that the last line of a log names a call that did not return.
   if (log_ && told_ != implementation.text)
     log_->line(function_.name + " calls with " + (told_ = implementation.text));
   translated([&] { call_.run(implementation.config, call_.stream); });

@@ -93,7 +93,7 @@ class Core final : public FunctionCore {
     if (engine_->options().while_busy == WhileBusy::wait || tuning.ranks)
       made = problems.make(problem, work, when);
     else if (tuning_thread_ ==
-             std::thread::id())  // nor is the tuning of another problem waited for
+             std::thread::id())  // nor does it wait for the tuning of another problem
       made = problems.try_make(problem, work, when);
     const Values* knobs = made ? &std::get<const Launchable*>(*made)->config : &known_or_default();
     if (how.verbose)

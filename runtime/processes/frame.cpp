@@ -48,7 +48,7 @@ std::optional<Frame> FrameReader::next() {
   const std::size_t begun = std::min<std::size_t>(arrived_.size(), 4);
   for (std::size_t i = 0; i < begun; ++i)
     if (at[i] != static_cast<std::byte>(kMagic >> (8 * i)))
-      throw BrokenFrame("what arrived is no message of Kiln's");
+      throw BrokenFrame("something that is not a message of Kiln");
   if (arrived_.size() < kHeader) return std::nullopt;
   if (get_integer(at + 4, 4) != kVersion) throw BrokenFrame("a message of another version of Kiln");
   const std::uint64_t kind = get_integer(at + 8, 4);

@@ -267,7 +267,7 @@ void ProcessPool::take_answers(Process& process) {
   }
 }
 
-/// Ends the process and deals with its requests. `why`: what it did wrong; empty: how it ended says
+/// Ends the process and deals with its requests. `why`: what it did wrong; empty: its end says
 /// so.
 void ProcessPool::lose(Process& process, const std::string& why, bool at_once) {
   process.gone = true;

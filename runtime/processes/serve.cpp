@@ -106,7 +106,7 @@ void take(Frame frame, const Service& service, Sender& sender, Crew& crew) {
   if (frame.kind != FrameKind::setup) throw BrokenFrame("a message that only a process sends");
   FieldReader fields(frame.payload);
   const std::uint64_t threads = fields.integer();
-  if (threads == 0 || threads > kMostThreads) throw BrokenFrame("a strange number of threads");
+  if (threads == 0 || threads > kMostThreads) throw BrokenFrame("an impossible number of threads");
   const auto setup = fields.bytes();
   fields.finish();
   sender.send(FrameKind::hello, frame.id, service.begin(setup));

@@ -84,7 +84,7 @@ void check(const RankOptions& o, int size) {
   for (const double s : {o.first_seconds, o.step_seconds, o.tune_seconds})
     require(s > 0 && std::isfinite(s), "a limit is not a positive number of seconds");
   require(o.margin >= 0 && std::isfinite(o.margin),
-          "`margin` is not a fraction of a time, 0 or more");
+          "`margin` must be a fraction of a time, 0 or more");
 }
 
 Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {

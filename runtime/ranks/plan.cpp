@@ -56,7 +56,7 @@ std::vector<std::size_t> finalists(std::span<const float> times, std::size_t cou
 
 Digest plan_digest(const Identity& identity, std::span<const Choice> choices) {
   Identity common = identity;
-  common.device = 0;  // unlike ones may choose together
+  common.device = 0;  // unlike devices may choose together
   std::vector<std::byte> bytes = encode(common);
   for (const Choice& choice : choices) {
     const auto more = encode(static_cast<std::uint64_t>(choice.candidate));

@@ -88,7 +88,7 @@ struct Abort {
 struct Save {
   std::vector<std::size_t> problems;
 };
-/// `decision()` is there. Always the last action.
+/// `decision()` can be called. Always the last action.
 struct Finish {};
 
 using Action = std::variant<Exchange, Work, Settle, Abort, Save, Finish>;

@@ -25,7 +25,7 @@ ListedPrefixes::ListedPrefixes(const RecordedSpace::Data& data) {
     const auto rest = std::ranges::unique(sorted);
     sorted.erase(rest.begin(), rest.end());
     const auto count = static_cast<double>(sorted.size());
-    // Otherwise each shorter one goes with each value.
+    // Otherwise the new parameter excludes nothing: each shorter prefix goes with each value.
     if (count < before * static_cast<double>(values.size())) {
       lengths_.push_back(length);
       hashes_.push_back(std::move(sorted));

@@ -201,7 +201,7 @@ std::uint16_t T4Builder::invalidity_number() {
   return static_cast<std::uint16_t>(known.size() - 1);
 }
 
-/// What the entry does not say, its other fields do.
+/// An `invalidity` that the entry does not have follows from its other fields.
 void T4Builder::judge() {
   if (!invalidity_.empty()) return;
   const std::string failure = measurement_ ? measurement_->failure : "";

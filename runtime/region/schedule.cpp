@@ -190,7 +190,8 @@ void RegionSchedule::next_finalist() {
   const auto usable = [&](std::size_t c) { return site.candidates[c].fate == Fate::measured; };
   if (std::count_if(site.finalists.begin(), site.finalists.end(), usable) < 2) {
     site.finalists.clear();
-    for (Candidate& c : site.candidates) c.finals = {};  // there is nobody left to compare with
+    for (Candidate& c : site.candidates)
+      c.finals = {};  // no other candidate is left to compare with
   } else {
     do {
       if (++place_ == site.finalists.size()) {

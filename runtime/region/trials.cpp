@@ -21,7 +21,7 @@ using Fate = RegionSchedule::Fate;
 namespace {
 
 constexpr const char* kElsewhere = "it failed on another rank";
-/// Compiling gets at most this part of the time that there is: without runs it is worth nothing.
+/// Compiling gets at most this part of the time: binaries are of no use without runs.
 constexpr double kBuildShare = 0.5;
 /// What a rank says about what comes next; the highest counts. Between the two: 1 + SearchEnd.
 constexpr float kGoOn = 0, kBroken = 100;

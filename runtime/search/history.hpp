@@ -24,8 +24,8 @@ class History {
 
   /// Notes a point as proposed. False when it was proposed or observed before.
   bool propose(const Point& point);
-  /// Notes a result; the latest of a point counts. NaN and times below zero are as infinite.
-  /// Configs outside the space are passed over.
+  /// Notes a result; the latest of a point counts. NaN and negative times count as infinite.
+  /// Configs that the space does not admit are ignored.
   void observe(std::span<const std::int64_t> config, double seconds);
 
   bool contains(const Point& point) const { return results_.count(point) != 0; }
@@ -37,7 +37,7 @@ class History {
   const std::vector<Point>& points() const noexcept { return points_; }
 
   /// An allowed point that is not in the history, drawn uniformly where the space's samples are.
-  /// Nothing: there is none, or (in a space that cannot be enumerated) none was found within a
+  /// Nothing if there is none, or (in a space that cannot be enumerated) none was found within a
   /// bounded number of tries.
   std::optional<Point> unseen(Random& random);
   /// The most promising by `predicted` of a few such points; any of them without a prediction.

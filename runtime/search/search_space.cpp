@@ -12,7 +12,7 @@ namespace kiln::runtime {
 
 namespace {
 
-/// Tries that cost about as much as compiling nothing at all: some milliseconds.
+/// Together these tries take some milliseconds, far less than one compilation.
 constexpr int kRejections = 1 << 15;
 constexpr std::size_t kPairs = 1 << 12;
 constexpr int kSampleWalks = 16;
@@ -147,7 +147,7 @@ std::optional<Point> SearchSpace::found_by_walking(Random& random) const {
   cursor.jump(random);
   std::size_t now = held(cursor.values());
   for (std::size_t i = 0; i < kStepsPerDimension * dimensions() && now < checks(); ++i) {
-    // The best value of one parameter, any of the best: on a plateau the walk goes on.
+    // Takes the best value of one parameter; of several, any, so that the walk crosses plateaus.
     const std::size_t d = random.below(dimensions());
     const std::size_t before = cursor.point()[d];
     std::size_t best = before, most = now, ties = 1;

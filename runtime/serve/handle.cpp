@@ -57,8 +57,8 @@ Launchable no_launch(const Values& config) {
   return nothing;
 }
 
-/// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in. The
-/// engine keeps the device alive that their kernels point to.
+/// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in.
+/// The engine keeps the device alive that their kernels point to.
 class KernelHandle final : public detail::HandleCore {
  public:
   KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
@@ -176,7 +176,7 @@ class KernelHandle final : public detail::HandleCore {
     std::shared_ptr<const runtime::Module> kernel = runtime::KernelLoader::loaded(ready);
     std::shared_ptr<runtime::ModuleData> data;
     if (workload.has_variables()) {
-      // What the program has in them stays: a module of its own is filled for this.
+      // The program's own data stay: a module apart is filled for this.
       const auto own = loader_.load_fresh(problem, ready.config);
       if (const auto* missing = std::get_if<Missing>(&own)) throw MissingError(*missing);
       kernel = runtime::KernelLoader::loaded(std::get<Launchable>(own));
@@ -261,7 +261,7 @@ class KernelHandle final : public detail::HandleCore {
         throw;
       } catch (const Error& error) {
         engine_->log(LogLevel::warning,
-                     format("{} {}: the untuned config cannot be used, so the default runs: {}",
+                     format("{} {}: the untuned config cannot be used, so the default is tried: {}",
                             definition_.name, definition_.describe_problem(problem), error.what()));
       }
     }
@@ -270,7 +270,8 @@ class KernelHandle final : public detail::HandleCore {
     return made;
   }
 
-  /// Warns that the config that should run is missing, and says which one runs instead, if any does.
+  /// Warns that the config that should run is missing, and says which one runs instead, if any
+  /// does.
   void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,
                const Problems::Loaded& instead) {
     const auto* ready = std::get_if<Launchable>(&instead);
@@ -329,7 +330,7 @@ class KernelHandle final : public detail::HandleCore {
     if (known && (known->same_space || untuned)) {
       auto winner = load_winner(problem, *known);
       if (!winner)
-        tuning.retune = true;  // find out anew
+        tuning.retune = true;
       else if (auto* ready = std::get_if<Launchable>(&*winner))
         return std::move(*ready);
       else
@@ -374,7 +375,7 @@ class KernelHandle final : public detail::HandleCore {
   runtime::TuneOutcome tune_or_fail_again(std::span<const std::int64_t> problem,
                                           const TuneOptions& options, bool for_launch,
                                           const runtime::Read& known = {}) {
-    // The other ranks come to the agreement, whatever failed here.
+    // The other ranks take part in the agreement, whatever has failed here.
     if (options.ranks) return engine_->tune(definition_, problem, options, for_launch);
     const Digest request = request_digest(problem, options);
     if (options.retune && !for_launch)

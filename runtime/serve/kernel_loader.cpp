@@ -39,7 +39,7 @@ MapArguments map_arguments(const Launchable& ready, std::span<const std::int64_t
   return {device_of(ready), std::move(maps), kernel.arguments.size()};
 }
 
-/// The maps are made for this launch alone: a problem that is launched often is worth a Bound.
+/// The maps are made for this launch alone; a Bound keeps them.
 void start_mapped(const Launchable& ready, const Launch& launch,
                   std::span<const std::int64_t> problem, Stream stream, void** args) {
   map_arguments(ready, problem).with(args, [&](void** entry_args) {

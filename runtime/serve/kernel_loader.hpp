@@ -17,7 +17,7 @@
 
 namespace kiln::runtime {
 
-/// What a program has for a variable does not fit it: another config would not help.
+/// A program's data do not fit a variable. Another config would not help.
 class WrongSymbol : public UserError {
  public:
   using UserError::UserError;
@@ -35,7 +35,7 @@ class KernelLoader {
   /// when the device could not launch it
   std::variant<detail::Launchable, Missing> load_fresh(std::span<const std::int64_t> problem,
                                                        std::span<const std::int64_t> config);
-  /// The same, with what set_symbol() was given. @throws also WrongSymbol
+  /// The same, with the data that set_symbol() was given. @throws also WrongSymbol
   std::variant<detail::Launchable, Missing> load(std::span<const std::int64_t> problem,
                                                  std::span<const std::int64_t> config);
   /// As load(), for a kernel that is loaded already and whose variables are untouched.
@@ -44,7 +44,7 @@ class KernelLoader {
                            std::shared_ptr<const Module> kernel);
   /// As DynamicTuned::symbol.
   void set_symbol(std::string name, std::span<const std::byte> data);
-  /// All that another loader was given so far, for kernels to come.
+  /// Takes over the data that another loader was given so far, for kernels to come.
   void take_symbols(const KernelLoader& other);
 
   /// @throws UserError when the kernel has no such variable

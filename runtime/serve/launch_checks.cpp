@@ -35,7 +35,7 @@ std::vector<detail::Relation> runtime::relations_of(const KernelDefinition& kern
     if (!type || !is_integer(*type))
       throw UserError(
           format("kernel {}: `relations` say that argument {} is the problem's '{}', "
-                 "but its type is `{}`, no integer",
+                 "but its type `{}` is not an integer",
                  kernel.name, r.argument, r.field, kernel.arguments[r.argument]));
     const auto field = std::find(fields.begin(), fields.end(), r.field);
     relations.push_back({r.argument, static_cast<std::size_t>(field - fields.begin()), *type});

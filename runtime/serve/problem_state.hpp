@@ -22,7 +22,7 @@ enum class ProblemState : std::uint8_t {
   in_use,               ///< a launchable is in use
   being_remade,         ///< a thread makes another launchable; the one in use stays until then
   missing,              ///< there is no binary, and none may be compiled; nothing is loaded
-  missing_on_stand_in,  ///< the same, though a stand-in is loaded: regions go on with that
+  missing_on_stand_in,  ///< the same, but a stand-in is loaded, which regions continue to use
   failed,               ///< the last making failed; nothing is loaded
 };
 
@@ -31,7 +31,7 @@ enum class ProblemEvent : std::uint8_t {
   stand_in,  ///< a stand-in has been loaded
   publish,   ///< the making ended with a launchable
   miss,      ///< the making ended without one: its binary is missing
-  give_up,   ///< the making ended before it could begin to tune: its time went in waiting
+  give_up,   ///< the making ended before it could begin to tune: the wait took all its time
   fail,      ///< the making ended with an exception
   choose,    ///< a launchable was chosen from outside: an explicit tuning, a region, the ranks
 };

@@ -178,7 +178,7 @@ class Worklist {
   std::set<Digest> seen_records_;
 };
 
-/// That hours of compiling do not end with a file that cannot be written.
+/// Fails now, rather than after hours of compiling, if the file cannot be written.
 void check_output(const std::filesystem::path& output) {
   std::error_code error;
   const auto folder = output.has_parent_path() ? output.parent_path() : ".";
@@ -207,7 +207,7 @@ void check_compilers(runtime::Builder& builder, const std::vector<PrecompileJob>
     }
 }
 
-/// The host's says only when it compiles that it cannot be opened: too late here.
+/// The host's reports only when it compiles that it cannot be opened, which is too late here.
 std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind,
                                                          std::optional<unsigned> processes) {
   if (kind == Target::Kind::host)

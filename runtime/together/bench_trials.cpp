@@ -89,9 +89,9 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
 std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request> requests,
                                                          Deadline deadline) {
   if (options_.max_seconds > 0 && !requests.empty()) {
-    // What has to be measured once more gets the rest, and a little if there is none.
+    // Candidates that are measured once more get the rest, and a little if none is left.
     const bool decides = requests.front().decides;
-    // Not before: until now this rank may have waited for others.
+    // The clock starts only now, because this rank may have waited for others.
     if (!start_) start_ = std::chrono::steady_clock::now();
     const Deadline end = deadline_after(*start_, options_.max_seconds * (decides ? 1 : kFirstPart));
     const Deadline least = deadline_after(std::chrono::steady_clock::now(),
@@ -162,7 +162,7 @@ std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<cons
            options_.max_seconds > 0 ? std::min(options_.max_seconds, left) : left);
   const bool measured =
       !result.candidates.empty() && result.candidates.front().status == CandidateStatus::measured;
-  if (!measured) return {};  // time was over, or it fails: which, will be seen
+  if (!measured) return {};  // time was over, or it fails: its trial will show which
   double compile = 0;
   for (const TraceSpan& span : result.spans)
     if (span.name == "compile") compile += span.seconds;

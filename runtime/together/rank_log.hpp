@@ -31,7 +31,7 @@ class RankLog {
 
   /// One event. Line breaks in it are written as `\n`.
   void line(std::string_view text) noexcept;
-  /// What became of each candidate, which one won and why, on what.
+  /// What became of each candidate, which one won and why, and the versions behind it.
   void result(const TuneResult& result) noexcept;
 
  private:

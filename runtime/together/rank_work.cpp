@@ -37,7 +37,7 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
 
 Worked RankWork::perform(const Work& work, Deadline deadline) {
   const MeasuringTogether measuring;
-  // Not before: until now this rank may have waited for others.
+  // The clock starts only now, because this rank may have waited for others.
   if (!until_)
     until_ = options_.max_seconds > 0 ? deadline_in(options_.max_seconds) : Deadline::max();
   Worked done;

@@ -23,8 +23,8 @@ struct Subject {
 struct Request {
   std::size_t subject = 0;
   std::vector<Values> configs;
-  /// The choice is made by these times: the best are worth a second look. Else the best of all
-  /// ranks will be measured once more.
+  /// Whether the choice is made by these times, so that the best are timed again here. If not, the
+  /// best of all ranks will be measured once more.
   bool decides = true;
 };
 

@@ -413,7 +413,7 @@ class TogetherRun {
       return report;
     }
     if (may_measure_) return report;
-    // Nothing was measured: a plan that no record speaks for is the defaults.
+    // Nothing was measured, so without a record the plan is the defaults.
     if (std::none_of(records_.begin(), records_.end(), [](const auto& r) { return r; })) {
       report.outcome = RankReport::Outcome::defaults;
       report.why = lacking_.empty() ? "ranks have different records"

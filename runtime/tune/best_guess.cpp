@@ -43,7 +43,7 @@ Values untuned_config(const detail::Tunable& subject, std::span<const std::int64
   const KernelDefinition* kernel = subject.kernel();
   if (!kernel || !kernel->untuned_by_cost || !kernel->untuned_by_cost(device.limits)) return fixed;
   const std::vector<Values> listed = subject.configs(problem, device.limits);
-  // Nothing is launched, or the author knows of nothing: not worth a walk through the whole space.
+  // Nothing is launched, or the author lists nothing: a walk through the whole space would not pay.
   if (subject.launch(fixed, problem, device.limits).value_or(Launch{}).grid.x == 0 ||
       (kernel->configs && listed.empty()))
     return fixed;

@@ -11,13 +11,13 @@
 
 namespace kiln::runtime {
 
-/// What the cost model likes best among the configs of a space, of large ones among some; the first
-/// of equals. Empty when it likes none.
+/// The config of a space that the cost model expects to be fastest; of a large space, the fastest
+/// of some. Of equals, the first. Empty if it expects none to work.
 Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed);
 
-/// What runs a problem before anything is measured for it: the cost model's choice for kernels that
-/// say so (KernelDefinition::untuned_by_cost), else the default. Depends on its arguments alone, so
-/// that all ranks with like devices find the same.
+/// The untuned config, which runs before anything is measured for a problem: the cost model's
+/// choice for kernels that say so (KernelDefinition::untuned_by_cost), else the default. Depends on
+/// its arguments alone, so that all ranks with like devices find the same.
 Values untuned_config(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                       const DeviceInfo& device);
 

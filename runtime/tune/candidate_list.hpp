@@ -16,10 +16,10 @@ struct CandidateList {
   SpaceCount space;
 };
 
-/// `most` configs that the space allows for this problem on this device: all, if they are so few,
-/// else three quarters of them by what the cost model expects and the rest spread over what it
-/// thinks little of. 0: as many as a search without a budget would try. Depends on the arguments
-/// alone.
+/// `most` configs that the space allows for this problem on this device: all, if there are no more.
+/// Else three quarters of them are those that the cost model expects to be fastest, and the rest is
+/// spread over the others. 0: as many as a search without a budget would try. Depends on the
+/// arguments alone.
 /// @throws UserError on a space that makes no sense.
 CandidateList candidate_list(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                              const DeviceInfo& device, std::size_t most, std::uint64_t seed);

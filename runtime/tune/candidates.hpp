@@ -42,8 +42,8 @@ class Candidates {
   void set_score(std::size_t index, double seconds) { scores_[index] = seconds; }
   /// Measured ones, best score first.
   std::vector<std::size_t> ranked() const;
-  /// True when a is preferred to b, were both as fast: the one of less cost by `prefer_by`, else
-  /// the first in the order of the parameters and their values.
+  /// Whether a is preferred to b if both are equally fast: the one of less cost by `prefer_by`,
+  /// else the first in the order of the parameters and their values.
   bool before(std::size_t a, std::size_t b) const { return orders_[a] < orders_[b]; }
 
   /// The best by what was measured so far: the default unless it is beaten by more than the noise

@@ -61,7 +61,7 @@ double CostModel::seconds(std::span<const std::int64_t> config,
   double seconds = subject_.cost(config, problem_, limits_);
   // Nothing tells the configs of a function apart.
   if (std::isnan(seconds)) seconds = plan ? general(plan->launch, usage) : kLaunchSeconds;
-  // A spilled byte is an access to local memory that is in the way of all others.
+  // A spilled byte is an access to local memory, which delays all others.
   const double spilled = 1.0 * usage.spill_stores + usage.spill_loads;
   return spilled > 0 ? seconds + std::abs(seconds) * spilled / 512 : seconds;
 }

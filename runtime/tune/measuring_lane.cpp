@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kKept = 16;
 /// A thread pool's start and the clock's own noise need a longer sample than a GPU's events.
 constexpr double kHostSampleSeconds = 2e-4;
-/// On a CPU that others use as well, more seconds say more than more samples.
+/// On a CPU that others use as well, a longer time tells more than more samples.
 constexpr double kHostFinalSeconds = 3, kHostLeastFinalSeconds = 0.8;
 constexpr const char* kNoTimeLeft = "the budget ended before it was timed";
 

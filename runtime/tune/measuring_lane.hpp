@@ -61,7 +61,7 @@ class MeasuringLane {
   bool drop_culprits(std::vector<Contestant>& contestants);
   void warn_of(const std::string& damage);
   RaceOptions race_options() const;
-  /// Says which candidate it was that lost the device.
+  /// Throws DeviceLost, naming the candidate that lost the device.
   [[noreturn]] void lose_device(std::size_t candidate, const std::string& why);
   template <class Work>
   auto guarded(std::vector<Contestant>& contestants, const Work& work);

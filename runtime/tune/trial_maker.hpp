@@ -48,7 +48,7 @@ class TrialMaker {
   virtual void drop_bench() noexcept = 0;
   /// @throws CompileError, MissingError when the build has no binary
   virtual Trial trial(const Values& config, const Build& build) = 0;
-  /// A loaded module that a launch may go on with; null: it has to be loaded anew.
+  /// A loaded module that launches may use; null: it has to be loaded anew.
   virtual std::shared_ptr<Module> module_of(const Rig& rig) = 0;
 };
 

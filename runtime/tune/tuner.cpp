@@ -94,7 +94,7 @@ class TuningRun {
       search();
       hold_finals();
     } catch (const DeviceLost&) {
-      // The next run goes on from here, without the config that did it.
+      // The next run continues from here, without the config that lost the device.
       result_.complete = false;
       saved_ = {};
       save();
@@ -234,8 +234,7 @@ class TuningRun {
       if (!time_for_build(queue)) return;
       const std::size_t count = std::min(ahead - queue.in_flight(), left(queue.in_flight()));
       if (count == 0) {
-        // Finds out whether anything is left to try, because a complete search is not asked for
-        // again.
+        // Finds out whether anything is left to try, because a complete search is not repeated.
         if (queue.in_flight() == 0) searched_ = strategy_->propose(1).empty();
         return;
       }
@@ -349,7 +348,7 @@ class TuningRun {
     result_.wall_seconds = seconds_since(start_);
   }
 
-  /// On a disturbed machine every group has something to say.
+  /// On a disturbed machine every group has warnings.
   void limit_warnings() {
     std::vector<std::string>& warnings = result_.warnings;
     if (warnings.size() <= kMaxWarnings) return;

@@ -28,7 +28,7 @@ struct TuneContext {
   /// An earlier result whose candidates are taken over and not tried again; or null.
   const TuneResult* prior = nullptr;
   /// Configs to try right after the default, best guess first: winners of neighbouring problems and
-  /// of similar devices. Those outside the space are passed over.
+  /// of similar devices. Those outside of the space are left out.
   std::vector<Values> starts;
   /// The config in use until now, if any: replaced only by one that is faster beyond the noise.
   Values incumbent;
@@ -46,14 +46,14 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
 
 struct TuneOutcome {
   TuneResult result;
-  /// The winner as it was loaded to be timed, for launches to go on with; null: it has to be loaded
+  /// The winner as it was loaded to be timed, for launches to use; null: it has to be loaded
   /// anew.
   std::shared_ptr<Module> module{};
 };
 
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
-/// The maker keeps its bench for the next run. @throws UserError on a space or workload that makes no
-/// sense, TuningFailedError when no candidate can be used, EnvironmentError when the device or
+/// The maker keeps its bench for the next run. @throws UserError on a space or workload that makes
+/// no sense, TuningFailedError when no candidate can be used, EnvironmentError when the device or
 /// compiler fails as a whole.
 TuneOutcome tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context);
 

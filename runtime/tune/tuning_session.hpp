@@ -1,4 +1,4 @@
-// Tuning one problem beside others: waiting for them, going on from what is on record, saving.
+// Tuning one problem beside others: waiting for them, continuing what is on record, saving.
 #pragma once
 
 #include "kiln/tune.hpp"

@@ -21,7 +21,7 @@ struct VectorAdd {
   constexpr int threads() const { return block; }
   constexpr int tile() const { return block * items; }  // elements per block
   constexpr unsigned shared_bytes() const { return 0; }
-  /// Blocks. More than fit an unsigned are as many as do, which is more than any device takes.
+  /// Blocks; the largest unsigned if there are more, which is more than any device takes.
   constexpr unsigned grid(long long elements) const {
     const long long blocks = (elements + tile() - 1) / tile();
     return blocks > ~0u ? ~0u : static_cast<unsigned>(blocks);

@@ -1,4 +1,4 @@
-// The configs of a GEMM that are worth a look for a problem, out of millions of combinations.
+// The configs of a GEMM that are searched for a problem, out of millions of combinations.
 #pragma once
 
 #include <cstddef>

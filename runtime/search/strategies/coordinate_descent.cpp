@@ -1,5 +1,6 @@
-// One field after the other, in order, to better values near the present one; when no field alone
-// helps, all fields at once; when that does not help either, again from another point.
+// Moves one field after the other, in order, to better values near the present one. If no field
+// alone helps, moves all fields at once; if that does not help either, starts again from another
+// point.
 #include <algorithm>
 #include <cstdlib>
 

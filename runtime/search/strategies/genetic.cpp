@@ -30,7 +30,7 @@ class Genetic final : public Guided {
     }
   }
 
-  /// Among equals the older come first, and stay.
+  /// Of equally fast members the older come first, so that they stay.
   static void join(std::vector<Member>& members, Member child) {
     const auto same = [&](const Member& m) { return m.point == child.point; };
     if (std::any_of(members.begin(), members.end(), same)) return;
@@ -49,7 +49,7 @@ class Genetic final : public Guided {
     for (std::size_t d = 0; d < point.size(); ++d)
       if (random_.chance(0.5)) point[d] = father[d];
     point = repaired(std::move(point), mother);
-    // A child that is known already is worth a change; others get one now and then.
+    // A child that is known already is always changed, others are changed now and then.
     if (history_.contains(point) || random_.chance(mutation_)) point = mutated(point, 0.3);
     return point;
   }

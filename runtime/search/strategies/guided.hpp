@@ -2,7 +2,7 @@
 //
 //   Search search() override {
 //     std::vector<Point> points = ...;
-//     const std::vector<double> times = co_await ask(points);  // proposes, hears, goes on
+//     const std::vector<double> times = co_await ask(points);  // proposes, waits for the times
 //   }
 #pragma once
 
@@ -109,12 +109,12 @@ class Guided : public Strategy {
   /// Unseen points to start from, best guess first: the promising ones by the cost model.
   std::vector<Point> seeds(std::size_t count);
   /// Asks for seeds. Afterwards `members` holds them and the best point so far, fastest first;
-  /// empty when nothing is unseen and nothing was of use.
+  /// empty when no point is unseen and none could be used.
   Search start(std::vector<Member>& members, std::size_t count);
   /// `child` with values taken back from the allowed `parent` until it is allowed.
   Point repaired(Point child, const Point& parent);
-  /// One change of `point` to an allowed one, unseen if there is such a one near: a step in one
-  /// parameter, any change of one, a change of two. `point` itself when there is nothing else.
+  /// `point` changed to an allowed one, to an unseen one if there is one near: by a step in one
+  /// parameter, any change of one, or a change of two. `point` itself if there is no other.
   Point mutated(const Point& point, double any_value);
   /// Moves to better adjacent points until there is none; where constraints leave none adjacent,
   /// to any other value of one parameter, or of two.

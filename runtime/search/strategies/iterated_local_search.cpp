@@ -1,5 +1,5 @@
-// Climb, change some values at random, climb from there; go on from the new optimum when it is
-// better or hardly worse, and from the best one again when nothing has helped for long.
+// Climbs, changes some values at random, and climbs from there. Continues from the new optimum if
+// it is better or hardly worse, and from the best one again if nothing has helped for long.
 #include <algorithm>
 
 #include "runtime/search/strategies/guided.hpp"

@@ -4,11 +4,11 @@
 // (model_surrogate.hpp). Expected improvement: D. R. Jones, M. Schonlau, W. J. Welch, Efficient
 // Global Optimization of Expensive Black-Box Functions, J. Global Optimization 13, 1998.
 //
-// It pays off in the first fifty evaluations above all: what climbs or breeds pays for every step
-// with a measurement, a model only for what it cannot tell. The priors and the pool matter little
-// (a hundredth or two of the mean fraction of the optimum, on measured and on synthetic spaces);
-// the size of the design and kDesignOdd matter three times as much, and only to the first 25
-// evaluations.
+// It pays off above all in the first fifty evaluations: strategies that climb or breed pay for
+// every step with a measurement, a model only where it is uncertain. The priors and the pool matter
+// little (a hundredth or two of the mean fraction of the optimum, on measured and on synthetic
+// spaces); the size of the design and kDesignOdd matter three times as much, and only to the first
+// 25 evaluations.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -38,8 +38,8 @@ constexpr std::size_t kMostPending = 64;   ///< proposals without result that it
 constexpr double kLeastChance = 0.01;      ///< that a config works
 // Without a budget the search ends when for kPatience proposals in a row it expects to gain less
 // than kHardly, and has not gained kGain within the last kWindow results. It always ends when it
-// has seen one in kShare of the configs, but no fewer than kLeastEnd and no more than kMostEnd:
-// with a noisy clock, every lucky sample promises more.
+// has seen as many configs as most_without_budget() says: with a noisy clock, every lucky sample
+// promises more.
 constexpr double kHardly = 0.001;
 constexpr double kGain = 0.01;
 constexpr std::size_t kPatience = 10;
@@ -166,7 +166,7 @@ class Model final : public Strategy {
     const auto works = static_cast<std::size_t>(
         std::count_if(results_.begin(), results_.end(), [](const Result& r) { return r.works(); }));
     if (history_.points().size() < design_) return spread();
-    // If hardly any config works, corners are no better than any other place.
+    // If hardly any config works, points far apart are no better than others.
     if (works < kFewest) return history_.unseen(random_);
     if (const std::optional<Point> best = most_promising()) return best;
     return history_.unseen(random_);
@@ -271,7 +271,7 @@ class Model final : public Strategy {
     return pool_[chosen];
   }
 
-  /// The results that the model goes by: all, or once they are too many the best and some others.
+  /// Chooses the results that the model uses: all, or, once there are too many, the best and some.
   void choose_rows() {
     for (; looked_at_ < results_.size(); ++looked_at_) rows_.push_back(looked_at_);
     if (rows_.size() <= kMostRows) return;
@@ -284,7 +284,7 @@ class Model final : public Strategy {
     times_.fit_next_time();
   }
 
-  /// All points of a small space; of a large one some, others each time.
+  /// The pool is all points of a small space, or some of a large one, different ones each time.
   void draw_pool() {
     pool_.clear();
     in_pool_.clear();
@@ -299,7 +299,7 @@ class Model final : public Strategy {
     } else if (!all.empty()) {
       for (std::size_t i = 0; i < kPool; ++i) join_pool(all[random_.below(all.size())]);
     } else {
-      // A part of the samples is new each time: what they miss is seen another time.
+      // Some of the samples are new each time, so that points that were missed come later.
       if (sampled_.size() == kSampledPool)
         sampled_.erase(sampled_.begin(), sampled_.begin() + kSampledPool / 4);
       while (sampled_.size() < kSampledPool) {

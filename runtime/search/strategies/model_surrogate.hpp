@@ -95,12 +95,12 @@ class Posterior {
   /// Forgets the sites; to be called after the covariance was fitted anew.
   void restart();
   void add_candidate(const SurrogateSite& candidate);
-  /// Goes by these sites. Cheap when they begin as the last ones did.
+  /// Conditions on these sites. Cheap if they begin like the last ones.
   void condition(std::span<const SurrogateSite> sites);
   /// Expected value at each candidate, given those of the first `values.size()` sites; the sites
-  /// after them are pending: they make nothing certain but that they will be known.
+  /// after them are pending: only that they will be known is taken into account.
   void predict(std::span<const double> values, std::vector<float>& mean);
-  /// Of each candidate's value; for standardised `values` of the last prediction.
+  /// The variance of a candidate's value, in the scale of the last prediction's `values`.
   double variance(std::size_t candidate) const {
     return scale_ * static_cast<double>(variance_[candidate]);
   }
@@ -129,7 +129,7 @@ class Surrogate {
 
   const Covariance& covariance() const noexcept { return covariance_; }
   Posterior& posterior() noexcept { return posterior_; }
-  /// Fits if there are enough more sites than at the last time, or fewer. True when it did.
+  /// Fits if there are enough more sites than at the last fit, or fewer. True if it did.
   bool fit(std::span<const SurrogateSite> sites, std::span<const double> values, Random& random);
   void fit_next_time() noexcept { next_fit_ = 0; }
 

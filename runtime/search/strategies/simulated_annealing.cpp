@@ -1,5 +1,5 @@
-// A walk that takes every step for the better, and steps for the worse the less often the worse
-// they are and the later it is; it starts again from the best point when it has cooled down.
+// A walk that takes every step to a faster point. The slower a point is, and the later it comes,
+// the less often the walk steps to it. Once cooled down, the walk starts again from the best point.
 #include <algorithm>
 #include <cmath>
 

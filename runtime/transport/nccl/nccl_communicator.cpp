@@ -29,7 +29,7 @@ class NcclCommunicator : public Communicator {
     const WorkingContext working(context());
     if (nccl.CommUserRank(handle_->comm(), &rank_) != ncclSuccess ||
         nccl.CommCount(handle_->comm(), &size_) != ncclSuccess)
-      throw EnvironmentError("NCCL: the communicator does not tell its rank and size");
+      throw EnvironmentError("NCCL: the communicator does not say its rank and size");
     if (!stream_) {
       own_stream_ = create_stream(handle_->context());
       stream_ = own_stream_.get();

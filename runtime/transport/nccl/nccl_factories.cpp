@@ -82,7 +82,7 @@ std::unique_ptr<Communicator> nccl_communicator(void* comm, Stream stream) {
   if (!device) {
     int of_comm = 0;
     if (table->CommCuDevice(nccl_comm, &of_comm) != ncclSuccess)
-      throw EnvironmentError("NCCL: the communicator does not tell its device");
+      throw EnvironmentError("NCCL: the communicator does not say which device it uses");
     device = of_comm;
   }
   return adopt_nccl(table, context_on(*table, device), nccl_comm,

@@ -7,7 +7,6 @@
 
 using namespace kiln;
 using namespace kiln::templates;
-using template_test::Array;
 using template_test::HostInstance;
 
 TEST_CASE("copy copies all of it and no more", "[templates][roofline]") {
@@ -18,7 +17,7 @@ TEST_CASE("copy copies all of it and no more", "[templates][roofline]") {
     const HostInstance<CopyKernel> copy(copy_kernel(), c);
     for (const int n : {1, 15, c.tile() - 1, c.tile(), c.tile() + 1, 5 * c.tile() + 17}) {
       const auto count = static_cast<std::size_t>(n);
-      Array<float> out(count), in(count);
+      template_test::Array<float> out(count), in(count);
       in.reals(1);
       copy(CopyProblem{n}, out.data(), static_cast<const float*>(in.data()),
            static_cast<long long>(n));
@@ -39,7 +38,7 @@ TEST_CASE("fma takes every step of every chain", "[templates][roofline]") {
     for (const int n : {1, c.tile() - 3, c.tile(), 2 * c.tile() + 9})
       for (const int steps : {0, 1, 2, 777}) {
         const auto count = static_cast<std::size_t>(n);
-        Array<float> out(count), in(count), want(count);
+        template_test::Array<float> out(count), in(count), want(count);
         in.reals(2);
         fma(FmaProblem{n, steps}, out.data(), static_cast<const float*>(in.data()),
             static_cast<long long>(n), steps);
@@ -55,7 +54,7 @@ TEST_CASE("fma takes every step of every chain", "[templates][roofline]") {
         CHECK(worst < 1e-4);
         CHECK(out.margins_intact());
         // The closed form that candidates are held against agrees, and tells a step from none.
-        Array<float> reference(count);
+        template_test::Array<float> reference(count);
         kernel.reference(reference.data(), in.data(), n, steps);
         double closed = 0;
         for (std::size_t i = 0; i < count; ++i)
@@ -78,8 +77,8 @@ TEST_CASE("mma adds up products in the accumulators' layout", "[templates][roofl
   const HostInstance<MmaKernel> mma(kernel, c);
   for (const int tiles : {1, 16, 19}) {
     const auto count = static_cast<std::size_t>(tiles) * 128;
-    Array<float> out(count), want(count);
-    Array<bfloat16> a(256), b(128);
+    template_test::Array<float> out(count), want(count);
+    template_test::Array<bfloat16> a(256), b(128);
     a.integers(4, 3);
     b.integers(4, 4);
     const int steps = 3;

@@ -5,8 +5,11 @@
 #include <random>
 #include <set>
 
+#include "kiln/detail/launch_plan.hpp"
+#include "kiln/occupancy.hpp"
 #include "kiln/registry.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/tune/best_guess.hpp"
 #include "template_test.hpp"
 
 using namespace kiln;
@@ -161,6 +164,67 @@ TEST_CASE("shipped kernels hold their counts to the problem", "[templates]") {
 
 TEST_CASE("an unknown element type is the caller's mistake", "[templates]") {
   CHECK_THROWS_AS(shipped_kernels().make("gemm", "f8"), UserError);
+}
+
+TEST_CASE("problems without elements, or without k, have a config that runs", "[templates]") {
+  const Registry registry = shipped_kernels();
+  const std::vector<Case> cases{{"vector_add", {{0}}},
+                                {"residual_add", {{0, 8}, {8, 0}}},
+                                {"rmsnorm", {{0, 64}, {8, 0}}},
+                                {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
+  for (const Case& c : cases)
+    for (const char* type : {"f32", "f16", "bf16"})
+      for (const auto& [capability, arch] :
+           {std::pair{80, "sm_80"}, {90, "sm_90a"}, {100, "sm_100a"}})
+        for (const Values& problem : c.problems) {
+          const KernelDefinition k = registry.make(c.name, type);
+          DeviceInfo device;
+          device.target = Target::parse(arch);
+          device.limits = limits_of(capability, 132, 50 << 20);
+          const Values config = runtime::untuned_config(k, problem, device);
+          INFO(k.space.describe(config)
+               << " for " << k.describe_problem(problem) << " on " << arch);
+          CHECK(k.space.violated(config, problem, device.limits) == nullptr);
+          const detail::LaunchPlan plan = detail::plan(k, config, problem, device.limits);
+          CHECK(plan.problem(device.limits).empty());
+          const bool without_k_alone = c.problems.size() == 4 && problem[0] > 0 && problem[1] > 0;
+          if (without_k_alone) CHECK(plan.launch.grid.x > 0);
+        }
+}
+
+TEST_CASE("problems of more than 2^31 elements are planned as they are", "[templates]") {
+  const Registry registry = shipped_kernels();
+  DeviceInfo hopper;
+  hopper.target = Target::parse("sm_90a");
+  hopper.limits = limits_of(90, 132, 50 << 20);
+  for (const char* type : {"f32", "bf16"}) {
+    const double bytes = type == std::string("f32") ? 4 : 2;
+    const KernelDefinition gemm = registry.make("gemm", type);
+    const Values problem{131072, 65536, 32768};
+    CHECK(gemm.flops(problem) == 2 * 131072.0 * 65536 * 32768);
+    CHECK(gemm.bytes(problem) == bytes * (131072.0 * 32768 + 65536.0 * 32768 + 131072.0 * 65536));
+    int planned = 0;
+    for (const Values& config : gemm.configs(problem, hopper.limits)) {
+      if (gemm.space.violated(config, problem, hopper.limits)) continue;
+      INFO(gemm.space.describe(config));
+      const detail::LaunchPlan plan = detail::plan(gemm, config, problem, hopper.limits);
+      CHECK(plan.problem(hopper.limits).empty());
+      CHECK(gemm.cost(config, problem, hopper.limits) > 0);
+      for (const detail::PlannedMap& planned_map : plan.maps) {
+        const TensorMap& map = planned_map.map;
+        CHECK(map.stride[1] >= map.size[0] * static_cast<std::uint64_t>(bytes));
+      }
+      ++planned;
+    }
+    CHECK(planned > 0);
+    const KernelDefinition add = registry.make("residual_add", type);
+    const Values rows{70000, 65536};
+    CHECK(add.bytes(rows) == 3 * bytes * 70000 * 65536);
+    const Launch launch = add.launch(Values{256, 8}, rows, hopper.limits);
+    CHECK(launch.grid.x == (70000ull * 65536 + 2047) / 2048);
+    const KernelDefinition norm = registry.make("rmsnorm", type);
+    CHECK(norm.bytes(Values{100000, 65536}) == bytes * (2 * 100000.0 + 1) * 65536);
+  }
 }
 
 TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {

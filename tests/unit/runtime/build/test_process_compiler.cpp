@@ -68,10 +68,10 @@ TEST_CASE("a compiler that ends its process is a failed candidate that says how"
                {"exit 0", "ended with exit code 0"},
                {"crash", "was ended by signal 11 (SIGSEGV)"},
                {"loop", "it took more than 2 s, and the process that worked on it was ended"},
-               {"garbage", "sent what arrived is no message of Kiln's, and was ended"},
+               {"garbage", "sent something that is not a message of Kiln, and was ended"},
                {"unasked", "sent what it was not asked for, and was ended"},
                {"truncated", "ended with exit code 0"},
-               {"other-target", "a binary that is none for the target"}};
+               {"other-target", "a binary for another target"}};
   for (const auto& c : cases) {
     INFO(c.text);
     const auto result = bench.compile(c.text);

@@ -4,26 +4,12 @@
 #include <thread>
 
 #include "kiln_test.hpp"
-#include "unit/runtime/typed_fixture.hpp"
+#include "modes_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
 
 namespace {
-
-/// A release job: `directory` gets the record of `n`, whose winner is `a`, and the candidates.
-void tune_into(const fs::path& directory, int n, int a, KernelDefinition kernel = doubling()) {
-  Process process(directory);
-  process.of(a).seconds = 0.5e-3;
-  Buffers b(n);
-  process.runtime().tuned(kernel)({}, Values{n}, b.y.data(), b.x.data(), n);
-}
-
-bool launch(const DynamicTuned& handle, int n) {
-  Buffers b(n);
-  handle({}, Values{n}, b.y.data(), b.x.data(), n);
-  return b.doubled();
-}
 
 /// A runtime where every compiler is missing.
 Runtime without_compiler(Process& process) {
@@ -31,12 +17,6 @@ Runtime without_compiler(Process& process) {
       process.options, process.device, [](Target::Kind) -> std::shared_ptr<codegen::Compiler> {
         throw EnvironmentError("no compiler is installed");
       }));
-}
-
-fs::path entry_of(const Directory& directory, const std::string& text) {
-  for (const fs::path& file : directory.entries(".kiln"))
-    if (read_text(file).find(text) != std::string::npos) return file;
-  throw std::runtime_error("no entry with " + text);
 }
 
 }  // namespace
@@ -205,63 +185,6 @@ TEST_CASE("without the winner's binary the default is launched", "[runtime][mode
         0);
   REQUIRE(runtime.wanted().wanted.size() == 1);
   CHECK(runtime.wanted().wanted[0].config.at("a") == 8);
-}
-
-TEST_CASE("a missing untuned config is wanted, and the default serves in its place",
-          "[runtime][modes]") {
-  KernelDefinition kernel = doubling();
-  kernel.cost = [](auto config, auto, const auto&) { return config[0] == 4 ? 1e-6 : 1e-3; };
-  kernel.untuned_by_cost = [](const auto&) { return true; };
-  const auto wants = [](const Runtime& runtime) {
-    std::vector<std::int64_t> values;
-    for (const WantedInstance& w : runtime.wanted().wanted) values.push_back(w.config.at("a"));
-    return values;
-  };
-  const auto begins = [](const std::string& text, const std::string& with) {
-    CAPTURE(text);
-    CHECK(text.find(with) == 0);
-  };
-  Directory shipped, own;
-  tune_into(shipped.path(), 50, 8);
-  Process process(own.path());
-  process.options.mode = Mode::frozen;
-  process.options.store.roots = {shipped.path()};
-  SECTION("the winner is missing") {
-    fs::remove(entry_of(shipped, "k<8, 0>"));
-    const Runtime runtime = process.runtime();
-    const auto handle = runtime.tuned(kernel);
-    CHECK(launch(handle, 50));
-    CHECK(handle.config({50}) == Values{4, 0});
-    CHECK(wants(runtime) == std::vector<std::int64_t>{8});
-    REQUIRE(process.warnings().size() == 1);
-    begins(process.warnings()[0],
-           "doubling n=50: the winner is missing, the untuned config is used: doubling{a=8,b=0}");
-  }
-  SECTION("the untuned config is missing") {
-    fs::remove(entry_of(shipped, "k<4, 0>"));
-    const Runtime runtime = process.runtime();
-    const auto handle = runtime.tuned(kernel);
-    CHECK_FALSE(handle.prepare({60}));
-    CHECK(launch(handle, 60));
-    CHECK(handle.config({60}) == Values{2, 0});
-    CHECK(wants(runtime) == std::vector<std::int64_t>{4});
-    REQUIRE(process.warnings().size() == 1);
-    begins(process.warnings()[0],
-           "doubling n=60: the untuned config is missing, the default is used: doubling{a=4,b=0}");
-  }
-  SECTION("everything is missing") {
-    for (const char* entry : {"k<8, 0>", "k<4, 0>", "k<2, 0>"})
-      fs::remove(entry_of(shipped, entry));
-    const Runtime runtime = process.runtime();
-    const auto handle = runtime.tuned(kernel);
-    CHECK(handle.prepare({50}));
-    CHECK_THROWS_AS(launch(handle, 50), MissingError);
-    CHECK(wants(runtime) == std::vector<std::int64_t>{8, 4, 2});
-    REQUIRE(process.warnings().size() == 3);
-    begins(process.warnings()[0], "doubling n=50: the untuned config is missing: ");
-    begins(process.warnings()[1], "doubling n=50: the winner is missing: ");
-    begins(process.warnings()[2], "doubling n=50: nothing can be launched: doubling{a=2,b=0}");
-  }
 }
 
 TEST_CASE("a missing instance is warned of once, with the problem that asked for it",
