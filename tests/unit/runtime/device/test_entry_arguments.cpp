@@ -100,6 +100,22 @@ TEST_CASE("maps are encoded once, and copied only for other pointers", "[runtime
   CHECK(device.moved == 1);
 }
 
+TEST_CASE("the workspace is behind all arguments", "[runtime][maps][workspace]") {
+  const MappingDevice device;
+  int first = 1, second = 2;
+  void* passed[] = {&first, &second};
+  const EntryArguments plain(device, {}, 2);
+  const Workspace workspace{&first, nullptr};
+  bool used = false;
+  plain.with(passed, &workspace, [&](void** args) {
+    CHECK((args[0] == &first && args[1] == &second));
+    CHECK(static_cast<Workspace*>(args[2])->scratch == &first);
+    used = true;
+  });
+  CHECK(used);
+  plain.with(passed, nullptr, [&](void** args) { CHECK(args == passed); });
+}
+
 TEST_CASE("a pointer that no map can take is named", "[runtime][maps]") {
   const MappingDevice device;
   const EntryArguments entry(device, two_maps(), 4);
