@@ -7,17 +7,19 @@
 namespace kiln::codegen {
 namespace {
 
-// binary   ::= magic version kind arch symbol resources log code
+// binary   ::= magic version kind arch entry count entry*count log code   // the steps are counted
 // magic    ::= "KilnBin\n"
 // version  ::= u32                          // of this grammar
 // kind     ::= u32                          // 0: cuda, 1: host
+// entry    ::= symbol resources
+// count    ::= u32
 // arch, symbol, log ::= length bytes        // length: u64
 // code     ::= length zero* bytes           // the bytes begin at a multiple of 64
 // resources ::= i32 x 6                     // in the order of ResourceUsage's fields
 //
 // Integers are little-endian. Damage inside a field is the store's checksum to find.
 constexpr std::string_view kMagic = "KilnBin\n";
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 // Of the code within the bytes, so that a driver can take it where a bundle maps it.
 constexpr std::size_t kAlignment = 64;
 
@@ -36,6 +38,12 @@ class Writer {
   }
   void align(std::size_t to) { out_.resize((out_.size() + to - 1) / to * to); }
   void field(std::string_view text) { field(text.data(), text.size()); }
+  void entry(std::string_view symbol, const ResourceUsage& r) {
+    field(symbol);
+    for (int value :
+         {r.registers, r.spill_stores, r.spill_loads, r.stack, r.static_shared, r.max_threads})
+      integer(static_cast<std::uint32_t>(value), 4);
+  }
   void reserve(std::size_t size) { out_.reserve(size); }
   std::vector<std::byte> finish() { return std::move(out_); }
 
@@ -61,6 +69,15 @@ class Reader {
   std::string text() {
     const auto raw = field();
     return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+  }
+  bool entry(std::string& symbol, ResourceUsage& u) {
+    symbol = text();
+    for (int* value : {&u.registers, &u.spill_stores, &u.spill_loads, &u.stack, &u.static_shared,
+                       &u.max_threads}) {
+      *value = signed32();
+      if (*value < 0) return false;
+    }
+    return ok_;
   }
   std::span<const std::byte> take(std::uint64_t size) {
     if (!ok_ || size > rest_.size()) {
@@ -95,12 +112,9 @@ std::vector<std::byte> serialize(const Binary& binary) {
   w.integer(kVersion, 4);
   w.integer(binary.target.kind == Target::Kind::cuda ? 0 : 1, 4);
   w.field(binary.target.arch);
-  w.field(binary.symbol);
-  const ResourceUsage& r = binary.resources;
-  for (int value :
-       {r.registers, r.spill_stores, r.spill_loads, r.stack, r.static_shared, r.max_threads}) {
-    w.integer(static_cast<std::uint32_t>(value), 4);
-  }
+  w.entry(binary.symbol, binary.resources);
+  w.integer(binary.steps.size(), 4);
+  for (const BinaryEntry& step : binary.steps) w.entry(step.symbol, step.resources);
   w.field(binary.log);
   w.integer(binary.code.size(), 8);
   w.align(kAlignment);
@@ -122,12 +136,10 @@ std::optional<Binary> parse_binary(const detail::Bytes& bytes) {
   Binary binary;
   binary.target.kind = kind == 0 ? Target::Kind::cuda : Target::Kind::host;
   binary.target.arch = r.text();
-  binary.symbol = r.text();
-  ResourceUsage& u = binary.resources;
-  for (int* value : {&u.registers, &u.spill_stores, &u.spill_loads, &u.stack, &u.static_shared,
-                     &u.max_threads}) {
-    *value = r.signed32();
-    if (*value < 0) return std::nullopt;
+  if (!r.entry(binary.symbol, binary.resources)) return std::nullopt;
+  for (std::uint64_t steps = r.integer(4); steps > 0; --steps) {
+    BinaryEntry& step = binary.steps.emplace_back();
+    if (!r.entry(step.symbol, step.resources)) return std::nullopt;
   }
   binary.log = r.text();
   const std::uint64_t size = r.integer(8);

@@ -24,12 +24,21 @@ struct ResourceUsage {
   bool operator==(const ResourceUsage&) const = default;
 };
 
+/// A kernel of a module.
+struct BinaryEntry {
+  std::string symbol;  ///< mangled name
+  ResourceUsage resources;
+
+  bool operator==(const BinaryEntry&) const = default;
+};
+
 /// Compiled code for one target: a cubin, or a host shared object.
 struct Binary {
   Target target;
   std::string symbol;  ///< mangled entry name
   ResourceUsage resources;
-  std::string log;  ///< warnings; empty when the compiler was silent
+  std::vector<BinaryEntry> steps;  ///< further entries, in the order of Source::steps
+  std::string log;                 ///< warnings; empty when the compiler was silent
   detail::Bytes code;
 };
 

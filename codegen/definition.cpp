@@ -133,6 +133,29 @@ void check_maps(const KernelDefinition& kernel, const F& fail) {
         fail(format("`maps` name argument {} twice", kernel.maps[i].argument));
 }
 
+template <class F>
+void check_workspace(const KernelDefinition& kernel, const F& fail) {
+  if (!kernel.workspace.size) {
+    if (kernel.workspace.only_if) fail("`workspace` has an `only_if`, but no `size`");
+  } else if (kernel.arguments.empty()) {
+    fail("`workspace` needs `arguments`, behind which entries take it");
+  }
+}
+
+template <class F>
+void check_steps(const KernelDefinition& kernel, const F& fail) {
+  for (std::size_t i = 0; i < kernel.steps.size(); ++i) {
+    const KernelStep& step = kernel.steps[i];
+    if (step.entry.empty()) fail(format("`steps[{}].entry` is empty", i));
+    if (!step.launch) fail(format("`steps[{}].launch` is missing", i));
+    if (step.entry == kernel.entry)
+      fail(format("`steps[{}]` is the kernel's own entry, {}", i, step.entry));
+    for (std::size_t j = 0; j < i; ++j)
+      if (step.entry == kernel.steps[j].entry)
+        fail(format("`steps` have the entry {} twice", step.entry));
+  }
+}
+
 }  // namespace
 
 void KernelDefinition::validate() const {
@@ -150,6 +173,8 @@ void KernelDefinition::validate() const {
   for (std::size_t i = 0; i < arguments.size(); ++i)
     if (arguments[i].empty()) fail(format("`arguments[{}]` is empty", i));
   check_maps(*this, fail);
+  check_workspace(*this, fail);
+  check_steps(*this, fail);
   for (std::size_t i = 0; i < types.size(); ++i)
     if (types[i].empty()) fail(format("`types[{}]` is empty", i));
   for (const ArgumentIsField& r : relations) {

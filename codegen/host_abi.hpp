@@ -7,13 +7,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace kiln::codegen {
 
 /// Raised whenever a struct below or the meaning of a field changes.
 inline constexpr std::uint32_t kHostAbiVersion = 3;
-/// The symbol under which a shared object exports its `HostKernel`.
+/// The symbol under which a shared object exports its `HostKernel`; those of steps end with a suffix.
 inline constexpr const char* kHostKernelSymbol = "kiln_host_kernel";
+/// Of the names that belong to an entry: 0 is the kernel's own, from 1 on they are steps.
+inline std::string host_entry_suffix(std::size_t entry) {
+  return entry == 0 ? std::string() : "_" + std::to_string(entry);
+}
 /// Value of `HostFrame::next` for a thread that returned.
 inline constexpr std::uint32_t kExited = 0xffffffffu;
 /// `HostRegion::exit` when threads of the region may stop at different suspensions.

@@ -16,7 +16,7 @@ using kiln::detail::format;
 namespace {
 
 /// Raised when the key's meaning changes: other fields, or other rules for them.
-constexpr std::int64_t kBinarySchema = 3;
+constexpr std::int64_t kBinarySchema = 4;
 
 std::string template_text(const KernelDefinition& kernel) {
   if (kernel.source.file.empty()) return kernel.source.text;
@@ -41,7 +41,8 @@ std::string literal(const Parameter& parameter, const std::string& type_of, std:
   return std::to_string(value);
 }
 
-std::string entry_expression(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+std::string entry_expression(const KernelDefinition& kernel, const std::string& entry,
+                             std::span<const std::int64_t> config) {
   std::string arguments;
   const auto& parameters = kernel.space.parameters();
   auto append = [&](const std::string& text) {
@@ -60,7 +61,7 @@ std::string entry_expression(const KernelDefinition& kernel, std::span<const std
       append(literal(parameters[i], "", config[i]));
   }
   for (const std::string& type : kernel.types) append(type);
-  return arguments.empty() ? kernel.entry : format("{}<{}>", kernel.entry, arguments);
+  return arguments.empty() ? entry : format("{}<{}>", entry, arguments);
 }
 
 /// Parameters that reach the source as definitions before it, a line each.
@@ -146,6 +147,7 @@ detail::KeyBuilder wanted_fields(const Source& source, const Target& target) {
   key.add("kernel", source.kernel)
       .add("config", source.config)
       .add("entry", source.entry)
+      .add("steps", std::span<const std::string>(source.steps))
       .add("signature", source.signature)
       .add("path", source.path)
       .add("target", target.arch)
@@ -154,12 +156,14 @@ detail::KeyBuilder wanted_fields(const Source& source, const Target& target) {
   return key;
 }
 
-/// The signature with maps in place of the pointers that this config makes maps of.
+/// The signature with maps in place of the pointers that this config makes maps of, and with the
+/// workspace behind them.
 std::string entry_signature(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
   KernelDefinition entry;
   entry.arguments = kernel.arguments;
   for (const MapRule& rule : kernel.maps)
     if (rule.applies(config)) entry.arguments.at(rule.argument) = "kiln::hopper::TensorMap";
+  if (kernel.workspace.applies(config)) entry.arguments.emplace_back("kiln::Workspace");
   return entry.signature();
 }
 
@@ -167,7 +171,9 @@ std::string entry_signature(const KernelDefinition& kernel, std::span<const std:
 Source describe_source(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
   Source source;
   source.path = shown_path(kernel);
-  source.entry = entry_expression(kernel, config);
+  source.entry = entry_expression(kernel, kernel.entry, config);
+  for (const KernelStep& step : kernel.steps)
+    if (step.applies(config)) source.steps.push_back(entry_expression(kernel, step.entry, config));
   if (!kernel.arguments.empty()) source.signature = entry_signature(kernel, config);
   source.label = describe_instance(kernel, config);
   source.kernel = kernel.name;
@@ -231,7 +237,10 @@ std::string unknown_entry(const KernelDefinition& kernel, IncludeCache& cache) t
     std::ifstream in(file.path, std::ios::binary);
     text.append("\n").append(std::istreambuf_iterator<char>(in), {});
   }
-  return unknown_entry(kernel.entry, text, shown_path(kernel));
+  std::string unknown = unknown_entry(kernel.entry, text, shown_path(kernel));
+  for (const KernelStep& step : kernel.steps)
+    if (unknown.empty()) unknown = unknown_entry(step.entry, text, shown_path(kernel));
+  return unknown;
 } catch (const UserError&) {  // the template is not here
   return {};
 }

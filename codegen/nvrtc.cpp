@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
+#include <variant>
 
 #include "codegen/nvrtc_headers.hpp"
 #include "codegen/nvrtc_library.hpp"
@@ -16,24 +18,25 @@ namespace {
 // since the 64-bit integer types of the host and of NVRTC differ in just that.
 constexpr std::string_view kEntryCheck = R"(
 #line 1 "check of the kernel's signature"
-namespace kiln_entry_check {{
-template <class T> struct canonical {{ using type = T; }};
-template <> struct canonical<long> {{ using type = long long; }};
-template <> struct canonical<unsigned long> {{ using type = unsigned long long; }};
-template <class T> struct canonical<const T> {{ using type = const typename canonical<T>::type; }};
-template <class T> struct canonical<T*> {{ using type = typename canonical<T>::type*; }};
-template <class R, class... A> struct canonical<R(A...)> {{
+namespace kiln_entry_check {
+template <class T> struct canonical { using type = T; };
+template <> struct canonical<long> { using type = long long; };
+template <> struct canonical<unsigned long> { using type = unsigned long long; };
+template <class T> struct canonical<const T> { using type = const typename canonical<T>::type; };
+template <class T> struct canonical<T*> { using type = typename canonical<T>::type*; };
+template <class R, class... A> struct canonical<R(A...)> {
   using type = typename canonical<R>::type(typename canonical<A>::type...);
-}};
+};
 template <class A, class B> inline constexpr bool same = false;
 template <class T> inline constexpr bool same<T, T> = true;
-template <class Actual, class Declared> struct entry {{
+template <class Actual, class Declared> struct entry {
   static_assert(same<typename canonical<Actual>::type, typename canonical<Declared>::type>,
       "the kernel's entry does not have the declared signature");
-}};
-}}
-template struct kiln_entry_check::entry<decltype({}), {}>;
+};
+}
 )";
+constexpr std::string_view kEntryChecked =
+    "static_assert(sizeof(kiln_entry_check::entry<decltype({}), {}>) > 0);\n";
 
 constexpr const char* kReport = "--ptxas-options=-v";
 
@@ -93,13 +96,21 @@ class Program {
   nvrtcProgram handle_ = nullptr;
 };
 
+// The kernel's own entry, then the steps.
+std::vector<std::string> entries_of(const Source& source) {
+  std::vector<std::string> entries{source.entry};
+  entries.insert(entries.end(), source.steps.begin(), source.steps.end());
+  return entries;
+}
+
 // If its report is asked for, ptxas does not print some errors (too much shared memory). They are
 // worth a second run.
 std::string explain_silence(const NvrtcTable& nvrtc, const std::string& text, const char* name,
-                            const std::string& entry, std::vector<std::string> options) {
+                            const Source& source, std::vector<std::string> options) {
   std::erase(options, kReport);
   const Program program(nvrtc, text, name);
-  nvrtc.AddNameExpression(program.get(), entry.c_str());
+  for (const std::string& entry : entries_of(source))
+    nvrtc.AddNameExpression(program.get(), entry.c_str());
   program.compile(options);
   std::string log = program.log();
   return log.empty() ? "the compiler failed without a message" : log;
@@ -172,6 +183,29 @@ struct NvrtcCompiler::Impl {
     return all;
   }
 
+  // A kernel of the compiled program, or why there is none.
+  std::variant<BinaryEntry, std::string> entry_of(const Source& source, const std::string& entry,
+                                                  const Program& program,
+                                                  std::span<const std::byte> cubin,
+                                                  const std::string& log) const {
+    const char* symbol = nullptr;
+    if (nvrtc->table.GetLoweredName(program.get(), entry.c_str(), &symbol) != NVRTC_SUCCESS ||
+        !symbol)
+      return "the source has no kernel `" + entry + "`";
+    const auto resources = read_cubin_resources(cubin, symbol);
+    if (!resources) return "`" + entry + "` is not a __global__ function";
+    const PtxasLog report = split_ptxas_log(log, symbol);
+    if (!report.kernel)
+      throw EnvironmentError(detail::format(
+          "{} wrote no resource report for {}, so register spills cannot be detected. "
+          "Use another NVRTC (KILN_NVRTC).",
+          compiler_name(), source.label));
+    BinaryEntry made{symbol, *resources};
+    made.resources.spill_stores = report.kernel->spill_stores;
+    made.resources.spill_loads = report.kernel->spill_loads;
+    return made;
+  }
+
   CompileFailure failure(const Source& source, const std::vector<std::string>& options,
                          std::string log) const {
     return {source.label.empty() ? source.entry : source.label, compiler_name(), options,
@@ -227,17 +261,22 @@ IncludeContext NvrtcCompiler::includes(const Target& target) const {
 CompileResult NvrtcCompiler::compile(const Source& source, const Target& target) {
   const std::vector<std::string> all = impl_->invocation(options(source, target), source);
   const NvrtcTable& nvrtc = impl_->nvrtc->table;
+  const std::vector<std::string> entries = entries_of(source);
   std::string text = source.text;
   if (!source.signature.empty()) {
-    text += detail::format(kEntryCheck, source.entry, source.signature);
+    text += kEntryCheck;
+    for (const std::string& entry : entries)
+      text += detail::format(kEntryChecked, entry, source.signature);
   }
   const char* const name = source.path.empty() ? "kernel.cu" : source.path.c_str();
   const Program program(nvrtc, text, name);
-  const nvrtcResult named = nvrtc.AddNameExpression(program.get(), source.entry.c_str());
-  if (named == NVRTC_ERROR_INVALID_INPUT || source.entry.empty()) {
-    return impl_->failure(source, all, "`" + source.entry + "` is not a name expression");
+  for (const std::string& entry : entries) {
+    const nvrtcResult named = nvrtc.AddNameExpression(program.get(), entry.c_str());
+    if (named == NVRTC_ERROR_INVALID_INPUT || entry.empty()) {
+      return impl_->failure(source, all, "`" + entry + "` is not a name expression");
+    }
+    nvrtc.check(named, "nvrtcAddNameExpression");
   }
-  nvrtc.check(named, "nvrtcAddNameExpression");
 
   const nvrtcResult compiled = program.compile(all);
   const std::string log = program.log();
@@ -245,34 +284,25 @@ CompileResult NvrtcCompiler::compile(const Source& source, const Target& target)
     if (!is_refusal(compiled, log)) nvrtc.check(compiled, "nvrtcCompileProgram");
     std::string messages = split_ptxas_log(log, "").messages;
     if (messages.find("--nv_arch") != std::string::npos) impl_->refuse(target);
-    if (messages.empty()) messages = explain_silence(nvrtc, text, name, source.entry, all);
+    if (messages.empty()) messages = explain_silence(nvrtc, text, name, source, all);
     return impl_->failure(source, all, std::move(messages));
   }
 
-  const char* symbol = nullptr;
-  if (nvrtc.GetLoweredName(program.get(), source.entry.c_str(), &symbol) != NVRTC_SUCCESS ||
-      !symbol) {
-    return impl_->failure(source, all, "the source has no kernel `" + source.entry + "`");
-  }
   Binary binary;
   binary.target = target;
-  binary.symbol = symbol;
   binary.code = program.cubin();
-  PtxasLog report = split_ptxas_log(log, binary.symbol);
-  binary.log = std::move(report.messages);
-  const auto resources = read_cubin_resources(binary.code, binary.symbol);
-  if (!resources) {
-    return impl_->failure(source, all, "`" + source.entry + "` is not a __global__ function");
+  std::vector<BinaryEntry> compiled_entries;
+  for (const std::string& entry : entries) {
+    auto made = impl_->entry_of(source, entry, program, binary.code, log);
+    if (auto* why = std::get_if<std::string>(&made))
+      return impl_->failure(source, all, std::move(*why));
+    compiled_entries.push_back(std::get<BinaryEntry>(std::move(made)));
   }
-  binary.resources = *resources;
-  if (!report.kernel) {
-    throw EnvironmentError(
-        detail::format("{} wrote no resource report for {}, so register spills cannot be detected. "
-                       "Use another NVRTC (KILN_NVRTC).",
-                       impl_->compiler_name(), source.label));
-  }
-  binary.resources.spill_stores = report.kernel->spill_stores;
-  binary.resources.spill_loads = report.kernel->spill_loads;
+  binary.log = split_ptxas_log(log, "").messages;
+  binary.symbol = std::move(compiled_entries.front().symbol);
+  binary.resources = compiled_entries.front().resources;
+  binary.steps.assign(std::make_move_iterator(compiled_entries.begin() + 1),
+                      std::make_move_iterator(compiled_entries.end()));
   return binary;
 }
 

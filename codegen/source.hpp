@@ -9,12 +9,13 @@
 
 namespace kiln::codegen {
 
-/// A translation unit and the one kernel wanted from it. Built by `make_source`; a value type.
+/// A translation unit and the kernels wanted from it. Built by `make_source`; a value type.
 struct Source {
-  std::string text;   ///< translation unit; may #include files found in `include_dirs`
-  std::string path;   ///< name shown in compiler messages, e.g. `gemm.cuh`
-  std::string entry;  ///< name expression, e.g. `gemm<Gemm{.block_m=128}, float>`
-  /// The function type the entry must have, e.g. `void(float*, const float*, int)`; empty:
+  std::string text;                ///< translation unit; may #include files found in `include_dirs`
+  std::string path;                ///< name shown in compiler messages, e.g. `gemm.cuh`
+  std::string entry;               ///< name expression, e.g. `gemm<Gemm{.block_m=128}, float>`
+  std::vector<std::string> steps;  ///< name expressions of further entries, none of them twice
+  /// The function type that all entries must have, e.g. `void(float*, const float*, int)`; empty:
   /// unchecked.
   std::string signature;
   std::vector<std::string> include_dirs;

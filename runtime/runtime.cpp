@@ -30,13 +30,14 @@ int cuda_ordinal(const std::string& name) {
 }  // namespace
 
 std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
-                                    int reserved_multiprocessors) {
-  if (name == "host") return make_host_device();
+                                    int reserved_multiprocessors, CallerAllocator allocator) {
+  if (name == "host") return make_host_device(std::move(allocator));
   if (name == "auto") {
     const CudaProbe cuda = probe_cuda();
-    if (cuda.devices > 0) return make_cuda_device(cuda.driver, 0, reserved_multiprocessors);
+    if (cuda.devices > 0)
+      return make_cuda_device(cuda.driver, 0, reserved_multiprocessors, std::move(allocator));
     if (log) log(LogLevel::info, "using the host: " + cuda.reason);
-    return make_host_device();
+    return make_host_device(std::move(allocator));
   }
   if (name.starts_with("recorded:")) return make_recorded_device(name.substr(9));
   const int ordinal = cuda_ordinal(name);
@@ -49,7 +50,7 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
                            (cuda.devices == 0 ? cuda.reason
                                               : "the driver shows " + std::to_string(cuda.devices) +
                                                     " device(s), numbered from 0"));
-  return make_cuda_device(cuda.driver, ordinal, reserved_multiprocessors);
+  return make_cuda_device(cuda.driver, ordinal, reserved_multiprocessors, std::move(allocator));
 }
 
 }  // namespace runtime
@@ -57,7 +58,8 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
 namespace {
 
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
-  auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors);
+  auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors,
+                                     runtime::CallerAllocator(options.allocator));
   const auto make_compiler = runtime::compiler_maker(options.compile_processes);
   return std::make_shared<detail::Engine>(std::move(options), device,
                                           [device, make_compiler](Target::Kind kind) {

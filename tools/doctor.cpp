@@ -21,7 +21,7 @@ json device_json(const DeviceInfo& device) {
           {"name", device.name},
           {"target", device.target.arch},
           {"multiprocessors", device.limits.multiprocessors},
-          {"memory_bytes", device.memory_bytes},
+          {"memory_bytes", device.limits.memory_bytes},
           {"shared_bytes_per_block", device.limits.shared_per_block_optin},
           {"fingerprint", fingerprint},
           {"software", software}};
@@ -54,7 +54,7 @@ int run_doctor(const Context& context) {
   for (const DeviceInfo& d : found)
     std::printf("%-8s %s, %s, %d multiprocessors, %.1f GiB\n", d.id.c_str(), d.name.c_str(),
                 d.target.arch.c_str(), d.limits.multiprocessors,
-                static_cast<double>(d.memory_bytes) / (1 << 30));
+                static_cast<double>(d.limits.memory_bytes) / (1 << 30));
   if (found.empty()) std::puts("no device: kernels can be compiled, but not tuned or launched");
   return kDone;
 }

@@ -14,6 +14,7 @@ bool is_missing(const llvm::GlobalValue& value) {
   const llvm::StringRef name = value.getName();
   // Kiln's passes or the code generator replace these.
   if (name.starts_with("llvm.") || name.starts_with("__kiln_")) return false;
+  if (value.hasHiddenVisibility()) return false;  // in the object of the kernel's own entry
   return ::dlsym(RTLD_DEFAULT, name.str().c_str()) == nullptr;
 }
 

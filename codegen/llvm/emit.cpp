@@ -1,5 +1,6 @@
 #include "codegen/llvm/emit.hpp"
 
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -103,10 +104,13 @@ class SignalGuard {
   stack_t theirs_{};
 };
 
-std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
-  MemoryFile input("kiln-object");
-  input.write(object);
-  const std::string input_path = input.path();
+std::vector<std::byte> link_shared_object(llvm::ArrayRef<llvm::SmallVector<char, 0>> objects) {
+  std::list<MemoryFile> inputs;
+  std::vector<std::string> input_paths;
+  for (const llvm::SmallVector<char, 0>& object : objects) {
+    inputs.emplace_back("kiln-object").write(object);
+    input_paths.push_back(inputs.back().path());
+  }
   std::string out, errors;
   llvm::raw_string_ostream out_stream(out), error_stream(errors);
   static std::mutex linker;  // LLD keeps its state in globals
@@ -123,19 +127,10 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
     throw EnvironmentError("cannot create a temporary file in " + folder.str().str() +
                            " for the linker; set TMPDIR to a folder that can be written");
   ::close(reserved);
-  const char* arguments[] = {"ld.lld",
-                             "-shared",
-                             "--build-id=none",
-                             "--hash-style=gnu",
-                             "-z",
-                             "now",
-                             "--threads=1",
-                             "-O0",
-                             "-s",
-                             "-o",
-                             name.c_str(),
-                             "--error-limit=0",
-                             input_path.c_str()};
+  std::vector<const char*> arguments = {"ld.lld", "-shared", "--build-id=none", "--hash-style=gnu",
+                                        "-z",     "now",     "--threads=1",     "-O0",
+                                        "-s",     "-o",      name.c_str(),      "--error-limit=0"};
+  for (const std::string& path : input_paths) arguments.push_back(path.c_str());
   const SignalGuard guard;
   const lld::Result result =
       lld::lldMain(arguments, out_stream, error_stream, {{lld::Gnu, &lld::elf::link}});
@@ -150,7 +145,7 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<char> object) {
   }
   ::unlink(name.c_str());
   if (!bytes.empty()) return bytes;
-  // The object is all that LLD reads, so an error that is not about the output is about the kernel.
+  // The objects are all that LLD reads, so an error that is not about the output is about the kernel.
   if (errors.empty() || errors.find(name) != std::string::npos)
     throw EnvironmentError("lld failed to link a host kernel: " + errors);
   throw LoweringError("the linker refuses the kernel:\n" + errors);

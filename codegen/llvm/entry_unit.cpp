@@ -1,5 +1,7 @@
 #include "codegen/llvm/entry_unit.hpp"
 
+#include "codegen/host_abi.hpp"
+
 namespace kiln::codegen::llvm_host {
 namespace {
 
@@ -40,23 +42,32 @@ template <auto function> inline __attribute__((always_inline)) void call() {
 }  // namespace kiln_entry_unit
 )";
 
+std::string generated_entry(const std::string& entry, const std::string& signature,
+                            const std::string& suffix) {
+  std::string unit;
+  const std::string function = "(&" + entry + ")";
+  if (!signature.empty()) {
+    unit += "static_assert(kiln_entry_unit::kernel_has_type<decltype(" + function +
+            "), __typeof__(" + signature + ")*>, " +
+            quoted("the launch expects " + entry + " to be a " + signature) + ");\n";
+  }
+  unit += "extern \"C\" __attribute__((used)) constexpr const unsigned* " +
+          (kParameterSizes + suffix) + " = kiln_entry_unit::kernel<decltype(" + function +
+          ")>::sizes;\n";
+  unit += "extern \"C\" __attribute__((used)) void " + (kEntryFunction + suffix) +
+          "() { kiln_entry_unit::call<" + function + ">(); }\n";
+  return unit;
+}
+
 }  // namespace
 
 std::string entry_unit(const Source& source) {
   std::string unit = "#include <cuda_runtime.h>\n#line 1 " + quoted(source.path) + "\n" +
                      source.text + "\n#line 1 \"<kiln entry>\"\n" + kCall +
                      "#line 1 \"<kiln entry name>\"\n";
-  const std::string function = "(&" + source.entry + ")";
-  if (!source.signature.empty()) {
-    unit += "static_assert(kiln_entry_unit::kernel_has_type<decltype(" + function +
-            "), __typeof__(" + source.signature + ")*>, " +
-            quoted("the launch expects " + source.entry + " to be a " + source.signature) + ");\n";
-  }
-  unit += "extern \"C\" __attribute__((used)) constexpr const unsigned* " +
-          std::string(kParameterSizes) + " = kiln_entry_unit::kernel<decltype(" + function +
-          ")>::sizes;\n";
-  unit += "extern \"C\" __attribute__((used)) void " + std::string(kEntryFunction) +
-          "() { kiln_entry_unit::call<" + function + ">(); }\n";
+  unit += generated_entry(source.entry, source.signature, "");
+  for (std::size_t step = 0; step < source.steps.size(); ++step)
+    unit += generated_entry(source.steps[step], source.signature, host_entry_suffix(step + 1));
   return unit;
 }
 

@@ -33,11 +33,10 @@ class DescriptorBuilder {
     return new llvm::GlobalVariable(module_, bytes->getType(), true,
                                     llvm::GlobalValue::InternalLinkage, bytes, "kiln_name");
   }
-  void exported(std::vector<Constant*> fields) {
+  void exported(const std::string& name, std::vector<Constant*> fields) {
     auto* value = llvm::ConstantStruct::getAnon(context_, fields);
-    auto* global =
-        new llvm::GlobalVariable(module_, value->getType(), true,
-                                 llvm::GlobalValue::ExternalLinkage, value, kHostKernelSymbol);
+    auto* global = new llvm::GlobalVariable(module_, value->getType(), true,
+                                            llvm::GlobalValue::ExternalLinkage, value, name);
     global->setVisibility(llvm::GlobalValue::DefaultVisibility);
     global->setAlignment(llvm::Align(alignof(HostKernel)));
     llvm::appendToUsed(module_, {global});
@@ -106,6 +105,7 @@ void form_regions(llvm::Module& module, const KernelInfo& info) {
   const std::size_t variable_count = variables.size();
   const auto count = [&](std::size_t n) { return build.number(static_cast<std::uint32_t>(n)); };
   build.exported(
+      kHostKernelSymbol + host_entry_suffix(info.entry),
       {build.number(kHostAbiVersion), build.number(sizeof(HostKernel)), build.text(info.symbol),
        build.table(regions, region_type, "kiln_regions"),
        build.table(sizes, llvm::Type::getInt32Ty(module.getContext()), "kiln_parameters"),

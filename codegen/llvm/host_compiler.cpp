@@ -6,6 +6,7 @@
 #include <llvm/Support/Format.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
+#include <llvm/Transforms/Utils/Cloning.h>
 #include <time.h>
 
 #include "codegen/compiler.hpp"
@@ -111,15 +112,48 @@ class HostCompiler final : public Compiler {
         run_frontend(source, target, context, binary.log, headers_ahead);
     if (!owner) return false;
     trace.count("headers_ahead", headers_ahead);
-    llvm::Module& module = *owner;
-    trace.step("frontend", &module);
-    module.setDataLayout(machine->createDataLayout());
-    keep_variables(module);
+    trace.step("frontend", owner.get());
+    owner->setDataLayout(machine->createDataLayout());
+    keep_variables(*owner);
+    // Each entry is lowered in a module of its own; the first one has the variables of all.
+    const std::size_t entries = 1 + source.steps.size();
+    std::vector<std::unique_ptr<llvm::Module>> modules;
+    for (std::size_t step = 1; step < entries; ++step) {
+      modules.push_back(llvm::CloneModule(*owner));
+      share_variables(*modules.back());
+    }
+    std::vector<llvm::SmallVector<char, 0>> objects;
+    for (std::size_t entry = 0; entry < entries; ++entry) {
+      llvm::Module& module = entry == 0 ? *owner : *modules[entry - 1];
+      select_entry(module, entry, entries);
+      const KernelInfo info = lower(module, entry, source, *machine, trace);
+      objects.push_back(emit_object(module, *machine));
+      trace.step("object", nullptr);
+      if (has_errors(context)) return false;
+      const ResourceUsage usage{.static_shared = static_cast<int>(info.static_shared),
+                                .max_threads = static_cast<int>(info.max_threads)};
+      if (entry == 0) {
+        binary.symbol = info.symbol;
+        binary.resources = usage;
+      } else {
+        binary.steps.push_back({info.symbol, usage});
+      }
+    }
+    binary.target = target;
+    binary.code = link_shared_object(objects);
+    trace.step("link", nullptr);
+    return true;
+  }
+
+  // From a kernel as Clang emits it to optimized regions.
+  static KernelInfo lower(llvm::Module& module, std::size_t entry, const Source& source,
+                          llvm::TargetMachine& machine, Trace& trace) {
     KernelInfo info = read_kernel_info(module);
+    info.entry = entry;
     define_arithmetic(module);
     inline_calls(module);
     lower_shared_memory(module, info);
-    simplify_kernel(module, *machine);
+    simplify_kernel(module, machine);
     check_definitions(module);
     trace.step("simplified", &module);
     form_regions(module, info);
@@ -129,18 +163,9 @@ class HostCompiler final : public Compiler {
       throw InternalError("the lowering of " + source.label + " produced invalid IR: " + broken);
     }
     trace.step("regions", &module);
-    optimize_regions(module, *machine);
+    optimize_regions(module, machine);
     trace.step("optimized", &module);
-    const llvm::SmallVector<char, 0> object = emit_object(module, *machine);
-    trace.step("object", nullptr);
-    if (has_errors(context)) return false;
-    binary.target = target;
-    binary.symbol = info.symbol;
-    binary.resources.static_shared = static_cast<int>(info.static_shared);
-    binary.resources.max_threads = static_cast<int>(info.max_threads);
-    binary.code = link_shared_object(object);
-    trace.step("link", nullptr);
-    return true;
+    return info;
   }
 
   CompileFailure failure(const Source& source, const Target& target, std::string log) const {

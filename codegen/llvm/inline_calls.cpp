@@ -81,13 +81,23 @@ const llvm::Function* find_kernel(const llvm::Module& module) {
 }
 
 void erase_global(llvm::Module& module, llvm::StringRef name) {
-  if (auto* global = module.getNamedGlobal(name)) {
+  if (auto* global = module.getNamedValue(name)) {
     global->replaceAllUsesWith(llvm::PoisonValue::get(global->getType()));
     global->eraseFromParent();
   }
 }
 
 }  // namespace
+
+void select_entry(llvm::Module& module, std::size_t entry, std::size_t entries) {
+  // They refer to all entries, and hold nothing that is needed.
+  for (const char* name : {"llvm.used", "llvm.compiler.used"}) erase_global(module, name);
+  for (std::size_t other = 0; other < entries; ++other)
+    for (const char* stem : {kEntryFunction, kParameterSizes})
+      if (other != entry) erase_global(module, stem + host_entry_suffix(other));
+  for (const char* stem : {kEntryFunction, kParameterSizes})
+    if (auto* chosen = module.getNamedValue(stem + host_entry_suffix(entry))) chosen->setName(stem);
+}
 
 KernelInfo read_kernel_info(llvm::Module& module) {
   KernelInfo info;

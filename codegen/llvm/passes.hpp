@@ -24,7 +24,8 @@ struct LoweringError : std::runtime_error {
 
 /// What is learnt about a kernel on the way.
 struct KernelInfo {
-  std::string symbol;  ///< mangled name of the instance
+  std::size_t entry = 0;  ///< 0: the kernel's own; from 1 on: a step
+  std::string symbol;     ///< mangled name of the instance
   std::vector<std::uint32_t> parameter_bytes;
   std::uint32_t static_shared = 0;
   std::uint32_t max_threads = 0;
@@ -45,8 +46,13 @@ struct Suspension {
 void define_arithmetic(llvm::Module& module);
 /// Keeps the source's global variables, used or not, as variables that others may write.
 void keep_variables(llvm::Module& module);
-/// Those that keep_variables() kept. @pre it has run
+/// Leaves the variables to another module of the same binary, which defines them. @pre
+/// keep_variables() has run on both
+void share_variables(llvm::Module& module);
+/// Those that keep_variables() kept, and that this module defines. @pre it has run
 std::vector<llvm::GlobalVariable*> kept_variables(llvm::Module& module);
+/// Gives one of the generated entries the plain names, and removes the others.
+void select_entry(llvm::Module& module, std::size_t entry, std::size_t entries);
 /// Reads names, parameter sizes and launch bounds, and removes everything but the kernel.
 KernelInfo read_kernel_info(llvm::Module& module);
 /// Leaves one function: the entry with all device functions inlined.

@@ -13,7 +13,7 @@ bool is_variable(const llvm::GlobalVariable& global) {
   const llvm::StringRef name = global.getName();
   // The compiler's own tables, and the guards of variables that are initialised when first reached.
   return !name.empty() && !name.starts_with("llvm.") && !name.starts_with("_ZGV") &&
-         name != kParameterSizes;
+         !name.starts_with(kParameterSizes);
 }
 
 }  // namespace
@@ -34,6 +34,16 @@ std::vector<llvm::GlobalVariable*> kept_variables(llvm::Module& module) {
   for (llvm::GlobalVariable& global : module.globals())
     if (is_variable(global) && global.hasHiddenVisibility()) kept.push_back(&global);
   return kept;
+}
+
+void share_variables(llvm::Module& module) {
+  for (llvm::GlobalVariable& global : module.globals()) {
+    if (global.isDeclaration() || !global.hasExternalLinkage()) continue;
+    if (is_variable(global))
+      global.setInitializer(nullptr);
+    else
+      global.setLinkage(llvm::GlobalValue::InternalLinkage);
+  }
 }
 
 }  // namespace kiln::codegen::llvm_host

@@ -28,6 +28,16 @@ class BoundKernel {
   /// lists the variables there are
   Symbol symbol(std::string_view name) const { return core_->symbol(*ready_, name); }
 
+  /// What this problem needs besides its arguments; nothing of a config without a workspace.
+  WorkspaceSize workspace_size() const { return core_->workspace_size(*ready_, problem_); }
+  /// Gets the memory for launches on this stream now, so that they may be captured. On the host
+  /// device, for the calling thread's launches. What was there stays valid for graphs that were
+  /// captured. @throws UserError while the stream is being captured, or where the program has
+  /// supplied less; EnvironmentError naming the bytes when they cannot be had
+  void reserve_workspace(Stream stream) const {
+    core_->reserve_workspace(stream, workspace_size());
+  }
+
  protected:
   BoundKernel(std::shared_ptr<HandleCore> core, const Launchable& ready, Launch launch,
               const ProblemValues& problem)
@@ -35,12 +45,12 @@ class BoundKernel {
         ready_(&ready),
         launch_(launch),
         problem_(problem),
-        mapped_(core_->mapped(ready, problem_)) {}
+        prepared_(core_->prepared(ready, problem_)) {}
 
   void start(Stream stream, void** args) const {
     core_->check(problem_, args);
-    if (mapped_)
-      (*mapped_)(launch_, stream, args);
+    if (prepared_)
+      (*prepared_)(launch_, stream, args);
     else
       ready_->launch(launch_, problem_, stream, args);
   }
@@ -51,7 +61,8 @@ class BoundKernel {
   const Launchable* ready_;
   Launch launch_;
   ProblemValues problem_;
-  std::shared_ptr<const MappedLaunch> mapped_;  ///< null: the entry takes what the caller passes
+  /// Null: a launch is the entry with what the caller passes.
+  std::shared_ptr<const PreparedLaunch> prepared_;
 };
 
 }  // namespace detail

@@ -33,8 +33,10 @@
 #include "kiln/named.hpp"
 #include "kiln/problem_values.hpp"
 #include "kiln/space.hpp"
+#include "kiln/step.hpp"
 #include "kiln/tensor_map.hpp"
 #include "kiln/workload.hpp"
+#include "kiln/workspace.hpp"
 
 namespace kiln {
 
@@ -124,6 +126,10 @@ struct KernelDefinition {
   LaunchRule launch;
   /// Arguments that some configs take as tensor maps; at most 8.
   std::vector<MapRule> maps;
+  /// Memory that the entries of some configs take as their last parameter; needs `arguments`.
+  WorkspaceRule workspace{};
+  /// Further entries that run after `entry`, in this order.
+  std::vector<KernelStep> steps{};
   /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
   /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;

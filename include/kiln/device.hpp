@@ -54,11 +54,12 @@ struct DeviceLimits {
   int max_blocks_per_multiprocessor = 32;
   int multiprocessors = 1;  ///< host: hardware threads
   int warp_size = 32;
-  std::int64_t l2_bytes = 0;   ///< host: last-level cache
-  int compute_capability = 0;  ///< 80, 90, 100, ...; host: 0
-  int max_cluster_blocks = 1;  ///< blocks of a cluster; 1: the device has no clusters
-  bool cooperative = false;    ///< whether it runs cooperative launches
-  bool tensor_maps = false;    ///< whether entries may take tensor maps
+  std::int64_t memory_bytes = 0;  ///< of the whole device; 0: not known
+  std::int64_t l2_bytes = 0;      ///< host: last-level cache
+  int compute_capability = 0;     ///< 80, 90, 100, ...; host: 0
+  int max_cluster_blocks = 1;     ///< blocks of a cluster; 1: the device has no clusters
+  bool cooperative = false;       ///< whether it runs cooperative launches
+  bool tensor_maps = false;       ///< whether entries may take tensor maps
   /// Multiprocessors that launches leave to others, such as communication kernels
   /// (RuntimeOptions::reserved_multiprocessors). A launch that is as large as the device counts
   /// with `usable_multiprocessors()`.
@@ -84,7 +85,6 @@ struct DeviceInfo {
   std::string name;  ///< e.g. `NVIDIA H200`, or the CPU's model name
   Target target;     ///< what is compiled for it
   DeviceLimits limits;
-  std::int64_t memory_bytes = 0;
   /// What makes measurements comparable: model, multiprocessors, memory, clock class, MIG slice.
   std::vector<KeyField> fingerprint;
   /// Versions kept in records: driver, operating system, ...

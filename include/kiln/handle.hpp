@@ -99,6 +99,15 @@ class Tuned<Config, Problem, void(Args...)> {
     core_->set_symbol(std::move(name), detail::bytes_of(data));
   }
 
+  /// What launches of a problem need besides their arguments. Makes the problem ready.
+  WorkspaceSize workspace_size(const Problem& problem) const {
+    return core_->workspace_size(core_->at(values_of(problem)), to_values(problem));
+  }
+  /// As DynamicTuned::use_workspace.
+  void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const {
+    core_->use_workspace(stream, memory, size);
+  }
+
  private:
   friend Region;
   friend Runtime;
@@ -181,6 +190,20 @@ class DynamicTuned {
   void symbol(std::string name, const T& data) const {
     core_->set_symbol(std::move(name), detail::bytes_of(data));
   }
+
+  /// As Tuned::workspace_size.
+  WorkspaceSize workspace_size(const ProblemValues& problem) const;
+  /// Launches of this handle on this stream take the program's memory as their workspace, in place
+  /// of the handle's own: `size.total()` bytes, aligned to kWorkspaceAlignment, which must stay valid
+  /// as long as launches or graphs use it. The semaphores are set to zero on the stream. One that
+  /// covers all problems is the `max` of their sizes; a launch that needs more is a UserError. Null:
+  /// the handle's own again. On the host device, for launches of the calling thread.
+  ///
+  ///   const auto size = max(k.workspace_size(small), k.workspace_size(large));
+  ///   k.use_workspace(stream, pool.allocate(size.total()), size);
+  ///
+  /// @throws UserError when the memory is not aligned, or while the stream is being captured
+  void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const;
 
  private:
   friend Region;

@@ -62,7 +62,9 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::vector<Config> (*configs)(const Problem&, const DeviceLimits&) = nullptr;
   /// `Launch(const Config&, const Problem&)`, with `const DeviceLimits&` as a third if need be.
   TypedLaunchRule<Config, Problem> launch{};
-  std::vector<TypedMapRule<Config, Problem>> maps{};  ///< as KernelDefinition::maps
+  std::vector<TypedMapRule<Config, Problem>> maps{};      ///< as KernelDefinition::maps
+  TypedWorkspaceRule<Config, Problem> workspace{};        ///< as KernelDefinition::workspace
+  std::vector<TypedKernelStep<Config, Problem>> steps{};  ///< as KernelDefinition::steps
   /// Reads the problem off a launch's arguments; must not touch device memory.
   Problem (*problem)(Args...) = nullptr;
   /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are held to it.
@@ -106,6 +108,16 @@ T host_argument(void* address) {
 template <Reflected Config, Reflected Problem, class... Args>
 KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   using Span = std::span<const std::int64_t>;
+  const auto untyped = []<class Rule>(Rule rule) {
+    if constexpr (std::is_same_v<Rule, bool (*)(const Config&)>)
+      return rule ? std::function<bool(Span)>(
+                        [rule](Span c) { return rule(from_values<Config>(c)); })
+                  : nullptr;
+    else
+      return [rule](Span c, Span p, const DeviceLimits& limits) {
+        return rule(from_values<Config>(c), from_values<Problem>(p), limits);
+      };
+  };
   KernelDefinition d;
   d.name = name;
   d.source = source;
@@ -125,10 +137,7 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   for (const FieldInfo& field : field_infos<Problem>()) d.problem_fields.emplace_back(field.name);
   d.relations = relations;
   if (bucket) d.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };
-  if (launch)
-    d.launch = [f = launch](Span c, Span p, const DeviceLimits& limits) {
-      return f(from_values<Config>(c), from_values<Problem>(p), limits);
-    };
+  if (launch) d.launch = untyped(launch);
   for (const TypedMapRule<Config, Problem>& rule : maps) {
     MapRule& added = d.maps.emplace_back();
     added.argument = rule.argument;
@@ -136,8 +145,15 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       added.map = [f = rule.map](Span c, Span p) {
         return f(from_values<Config>(c), from_values<Problem>(p));
       };
-    if (rule.only_if)
-      added.only_if = [f = rule.only_if](Span c) { return f(from_values<Config>(c)); };
+    added.only_if = untyped(rule.only_if);
+  }
+  if (workspace.size) d.workspace.size = untyped(workspace.size);
+  d.workspace.only_if = untyped(workspace.only_if);
+  for (const TypedKernelStep<Config, Problem>& step : steps) {
+    KernelStep& added = d.steps.emplace_back();
+    added.entry = step.entry;
+    if (step.launch) added.launch = untyped(step.launch);
+    added.only_if = untyped(step.only_if);
   }
   if (workload) d.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };
   d.draws = draws;
@@ -162,10 +178,7 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   if (untuned_by_cost) d.untuned_by_cost = untuned_by_cost;
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
-  if (cost)
-    d.cost = [f = cost](Span c, Span p, const DeviceLimits& limits) {
-      return f(from_values<Config>(c), from_values<Problem>(p), limits);
-    };
+  if (cost) d.cost = untyped(cost);
   d.validate();
   return d;
 }

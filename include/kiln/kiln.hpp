@@ -11,6 +11,7 @@
 #error "Kiln needs the headers of Boost.Hana, 1.81 or newer: those on the include path are older"
 #endif
 
+#include "kiln/allocator.hpp"
 #include "kiln/bound.hpp"
 #include "kiln/bundle.hpp"
 #include "kiln/cache.hpp"
@@ -48,6 +49,7 @@
 #include "kiln/runtime.hpp"
 #include "kiln/space.hpp"
 #include "kiln/space_query.hpp"
+#include "kiln/step.hpp"
 #include "kiln/store.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/target.hpp"
@@ -56,3 +58,4 @@
 #include "kiln/tune.hpp"
 #include "kiln/types.hpp"
 #include "kiln/workload.hpp"
+#include "kiln/workspace.hpp"

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kiln/allocator.hpp"
 #include "kiln/detail/buffer.hpp"
 #include "kiln/device.hpp"
 #include "kiln/handle.hpp"
@@ -70,6 +71,8 @@ struct RuntimeOptions {
   /// not set, one per core that this process may use, within the available memory, and 0 with two
   /// cores or fewer.
   std::optional<unsigned> compile_processes{};
+  /// Where device memory comes from; empty: from the driver, on the host device from the system.
+  Allocator allocator{};
 };
 
 /// One of several problems that are tuned in one go.

@@ -54,6 +54,7 @@ Request unpack_request(std::span<const std::byte> bytes) {
   for (std::string* text :
        {&s.text, &s.path, &s.entry, &s.signature, &s.label, &s.kernel, &s.config})
     *text = fields.text();
+  s.steps = fields.texts();
   s.include_dirs = fields.texts();
   s.options = fields.texts();
   s.definitions = fields.texts();
@@ -200,7 +201,11 @@ std::vector<std::byte> pack_request(const codegen::Source& source, const Target&
   for (const std::string* text :
        {&s.text, &s.path, &s.entry, &s.signature, &s.label, &s.kernel, &s.config})
     fields.text(*text);
-  fields.texts(s.include_dirs).texts(s.options).texts(s.definitions).integer(s.values.size());
+  fields.texts(s.steps)
+      .texts(s.include_dirs)
+      .texts(s.options)
+      .texts(s.definitions)
+      .integer(s.values.size());
   for (const std::int64_t value : s.values) fields.integer(static_cast<std::uint64_t>(value));
   return fields.integer(s.cacheable ? 1 : 0).finish();
 }

@@ -12,7 +12,8 @@ constexpr std::size_t kFlushOverCache = 2;
 
 std::size_t flush_bytes(const DeviceInfo& info, std::size_t most) {
   const auto cache = static_cast<std::size_t>(std::max<std::int64_t>(0, info.limits.l2_bytes));
-  if (info.memory_bytes > 0) most = std::min(most, static_cast<std::size_t>(info.memory_bytes) / 8);
+  if (info.limits.memory_bytes > 0)
+    most = std::min(most, static_cast<std::size_t>(info.limits.memory_bytes) / 8);
   return std::min(kFlushOverCache * cache, most);
 }
 

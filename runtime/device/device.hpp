@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ class Module {
   virtual ~Module() = default;
   /// Resources as the device reports them, else as the compiler reported them.
   virtual const codegen::ResourceUsage& resources() const noexcept = 0;
+  /// A step of this kernel, in the same module. @pre it was loaded with more steps than that
+  virtual const Module& step(std::size_t index) const {
+    throw InternalError("a kernel was loaded without its step " + std::to_string(index));
+  }
 };
 
 /// A global variable (`__constant__`, `__device__`) of a loaded module.
@@ -87,6 +92,19 @@ struct alignas(128) EncodedMap {
   std::array<std::byte, 128> bytes{};
 };
 
+/// What puts launches in order: of those with equal orders, one begins when the one before has ended.
+struct StreamOrder {
+  const void* stream = nullptr;
+  const void* thread = nullptr;  ///< where a stream orders the launches of one thread only
+
+  bool operator==(const StreamOrder&) const = default;
+  /// Different for threads that run at the same time.
+  static const void* this_thread() noexcept {
+    static thread_local const char here = 0;
+    return &here;
+  }
+};
+
 /// All functions are safe to call from several threads. Failures of the device are
 /// EnvironmentErrors.
 class Device {
@@ -96,9 +114,10 @@ class Device {
   virtual const DeviceInfo& info() const noexcept = 0;
 
   /// Launches may ask for as much dynamic shared memory and as large clusters as `launch` does; its
-  /// grid and block do not matter.
+  /// grid and block do not matter. Likewise `steps`, one for each step of the binary.
   /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
-  virtual std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) = 0;
+  virtual std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch,
+                                       std::span<const Launch> steps = {}) = 0;
 
   /// The variables of the kernel's module. No other module shares them, not even one of the same
   /// binary.
@@ -128,8 +147,9 @@ class Device {
 
   /// Bytes that allocate() can still give; nothing if that is unknown.
   virtual std::optional<std::int64_t> available() const { return {}; }
+  /// By the program's allocator, if the device was opened with one.
   virtual void* allocate(std::size_t bytes) = 0;
-  virtual void release(void* memory) noexcept = 0;
+  virtual void release(void* memory, std::size_t bytes) noexcept = 0;
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
   /// Digests of `count` arrays of `bytes` bytes each, `stride` bytes apart, computed where they
@@ -141,6 +161,11 @@ class Device {
   }
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual void fill(void* memory, std::byte value, std::size_t bytes, Stream stream) = 0;
+
+  virtual StreamOrder order(Stream stream) const noexcept { return {stream.handle, nullptr}; }
+  /// Whether work that is put on `stream` now is recorded instead of done, or would disturb a
+  /// recording.
+  virtual bool capturing(Stream /*stream*/) const { return false; }
 
   /// Waits for all work submitted to `stream`; reports a failure of that work.
   virtual void synchronize(Stream stream) = 0;
@@ -194,7 +219,7 @@ class DeviceMemory {
     return *this;
   }
   ~DeviceMemory() {
-    if (data_) device_->release(data_);
+    if (data_) device_->release(data_, bytes_);
   }
 
   void* data() const noexcept { return data_; }

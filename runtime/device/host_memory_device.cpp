@@ -12,7 +12,7 @@ void* HostMemoryDevice::allocate(std::size_t bytes) {
   throw EnvironmentError(
       kiln::detail::format("malloc: {} bytes of memory cannot be allocated", bytes));
 }
-void HostMemoryDevice::release(void* memory) noexcept { std::free(memory); }
+void HostMemoryDevice::release(void* memory, std::size_t) noexcept { std::free(memory); }
 void HostMemoryDevice::copy_to_device(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }

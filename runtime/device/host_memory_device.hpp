@@ -12,10 +12,14 @@ class HostMemoryDevice : public Device {
  public:
   /// Memory that std::free releases.
   void* allocate(std::size_t bytes) override;
-  void release(void* memory) noexcept override;
+  void release(void* memory, std::size_t bytes) noexcept override;
   void copy_to_device(void* to, const void* from, std::size_t bytes) override;
   void copy_to_host(void* to, const void* from, std::size_t bytes) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override;
+  /// Launches of several threads run at the same time, on whatever stream.
+  StreamOrder order(Stream stream) const noexcept override {
+    return {stream.handle, StreamOrder::this_thread()};
+  }
   void fill(void* memory, std::byte value, std::size_t bytes, Stream) override;
 };
 

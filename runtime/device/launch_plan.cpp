@@ -62,11 +62,37 @@ std::vector<PlannedMap> planned_maps(const KernelDefinition& kernel, Span config
   return maps;
 }
 
+std::optional<WorkspaceSize> planned_workspace(const KernelDefinition& kernel, Span config,
+                                               Span problem, const DeviceLimits& limits) {
+  if (!kernel.workspace.applies(config)) return {};
+  return kernel.workspace.size(config, problem, limits);
+}
+
+std::vector<std::string> step_entries(const KernelDefinition& kernel) {
+  std::vector<std::string> entries;
+  for (const KernelStep& step : kernel.steps) entries.push_back(step.entry);
+  return entries;
+}
+
+std::vector<Launch> planned_steps(const KernelDefinition& kernel, Span config, Span problem,
+                                  const DeviceLimits& limits) {
+  std::vector<Launch> steps;
+  for (const KernelStep& step : kernel.steps)
+    if (step.applies(config)) steps.push_back(step.launch(config, problem, limits));
+  return steps;
+}
+
 bool LaunchPlan::empty() const noexcept { return runtime::empty(launch); }
 
 std::string LaunchPlan::problem(const DeviceLimits& limits) const {
   if (std::string why = runtime::launch_problem(launch, limits); !why.empty()) return why;
   if (empty()) return {};  // the maps of an empty problem have no elements
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    if (const std::string why = runtime::launch_problem(steps[i], limits);
+        !runtime::empty(steps[i]) && !why.empty())
+      return format("in step {}: {}", i, why);
+  if (workspace)
+    if (std::string why = runtime::workspace_problem(*workspace, limits); !why.empty()) return why;
   for (const PlannedMap& planned : maps) {
     if (!limits.tensor_maps)
       return format("argument {} as a tensor map, but the device has none", planned.argument);
@@ -78,7 +104,9 @@ std::string LaunchPlan::problem(const DeviceLimits& limits) const {
 
 LaunchPlan plan(const KernelDefinition& kernel, Span config, Span problem,
                 const DeviceLimits& limits) {
-  return {kernel.launch(config, problem, limits), planned_maps(kernel, config, problem)};
+  return {kernel.launch(config, problem, limits), planned_maps(kernel, config, problem),
+          planned_workspace(kernel, config, problem, limits),
+          planned_steps(kernel, config, problem, limits)};
 }
 
 }  // namespace kiln::detail

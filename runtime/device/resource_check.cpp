@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
 
 namespace kiln::runtime {
 
@@ -67,6 +68,15 @@ std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
   return {};
 }
 
+std::string workspace_problem(const WorkspaceSize& size, const DeviceLimits& limits) {
+  const auto most =
+      static_cast<std::uint64_t>(limits.memory_bytes > 0 ? limits.memory_bytes : INT64_MAX / 2);
+  if (size.semaphores <= most / sizeof(std::uint32_t) && size.bytes <= most && size.total() <= most)
+    return {};
+  return format("a workspace of {} bytes and {} semaphores, but the device has {} bytes",
+                size.bytes, size.semaphores, most);
+}
+
 std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& g,
                              const DeviceLimits& limits) {
   if (std::string problem = launch_problem(g, limits); !problem.empty()) return problem;
@@ -92,6 +102,28 @@ std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& 
         std::int64_t{usage.static_shared} + g.shared_bytes, usage.static_shared, g.shared_bytes,
         limits.shared_per_block_optin);
   return format("not one block fits on a multiprocessor, which lacks {}", to_string(o.limit));
+}
+
+std::string resource_problem(std::span<const codegen::ResourceUsage> entries,
+                             const kiln::detail::LaunchPlan& plan, const DeviceLimits& limits) {
+  if (entries.size() != 1 + plan.steps.size())
+    throw InternalError(format("a kernel was compiled with {} entries, but {} are launched",
+                               entries.size(), 1 + plan.steps.size()));
+  if (std::string problem = resource_problem(entries.front(), plan.launch, limits);
+      !problem.empty())
+    return problem;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (empty(plan.steps[i])) continue;
+    const std::string problem = resource_problem(entries[i + 1], plan.steps[i], limits);
+    if (!problem.empty()) return format("in step {}: {}", i, problem);
+  }
+  return {};
+}
+
+std::vector<codegen::ResourceUsage> resources_of_entries(const codegen::Binary& binary) {
+  std::vector<codegen::ResourceUsage> entries{binary.resources};
+  for (const codegen::BinaryEntry& step : binary.steps) entries.push_back(step.resources);
+  return entries;
 }
 
 Occupancy occupancy(const codegen::ResourceUsage& usage, const Launch& g,

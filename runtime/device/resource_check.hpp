@@ -2,9 +2,12 @@
 // compiler reports.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "codegen/binary.hpp"
+#include "kiln/detail/launch_plan.hpp"
 #include "kiln/device.hpp"
 #include "kiln/occupancy.hpp"
 
@@ -17,12 +20,22 @@ bool empty(const Launch& launch) noexcept;
 /// grid is no problem: there is nothing to launch.
 std::string launch_problem(const Launch& launch, const DeviceLimits& limits);
 
+/// Why a device cannot have a workspace of this size; empty when it may.
+std::string workspace_problem(const WorkspaceSize& size, const DeviceLimits& limits);
+
 /// Why this compiled kernel cannot be launched like this: threads over __launch_bounds__,
 /// registers or shared memory over what a block can have, no block that fits a multiprocessor.
 /// Spilling is slow, not wrong, and is never a reason. Empty when the kernel can be launched.
 /// Includes `launch_problem`.
 std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& launch,
                              const DeviceLimits& limits);
+
+/// The same for a kernel with its steps, whose resources are behind those of its own entry.
+/// @throws InternalError when these are not the plan's steps
+std::string resource_problem(std::span<const codegen::ResourceUsage> entries,
+                             const detail::LaunchPlan& plan, const DeviceLimits& limits);
+/// Of the kernel's own entry, then of its steps.
+std::vector<codegen::ResourceUsage> resources_of_entries(const codegen::Binary& binary);
 
 /// For a launch that `resource_problem` accepts; also for resources that are not known yet (0).
 Occupancy occupancy(const codegen::ResourceUsage& usage, const Launch& launch,

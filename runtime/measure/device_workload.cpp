@@ -363,7 +363,8 @@ std::size_t DeviceWorkload::wanted_copies() const noexcept {
       kOverCache * static_cast<std::size_t>(std::max<std::int64_t>(0, info.limits.l2_bytes));
   if (set == 0 || set >= wanted) return 1;
   std::size_t most = wanted + set;
-  if (info.memory_bytes > 0) most = std::min(most, static_cast<std::size_t>(info.memory_bytes) / 8);
+  if (info.limits.memory_bytes > 0)
+    most = std::min(most, static_cast<std::size_t>(info.limits.memory_bytes) / 8);
   if (device_->shares_cpu()) most = std::min(most, kHostCopyBytes);
   return std::clamp<std::size_t>(std::min((wanted + set - 1) / set, most / set), 1, kMostCopies);
 }

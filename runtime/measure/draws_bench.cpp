@@ -58,8 +58,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> DrawsBench::load(const Trial& trial)
       loaded = draws_[i]->bench.load(trial);
     } else {
       const Trial further{.code = trial.code,
-                          .launch = trial.launch,
-                          .maps = trial.maps,
+                          .plan = trial.plan,
                           .variables = trial.further[i - 1].variables,
                           .data = trial.further[i - 1].data,
                           .timing = trial.timing};

@@ -2,9 +2,10 @@
 
 #include <utility>
 
-#include "runtime/device/map_arguments.hpp"
+#include "kiln/detail/format.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/sampler.hpp"
+#include "runtime/measure/trial_kernel.hpp"
 
 namespace kiln::runtime {
 
@@ -17,9 +18,8 @@ constexpr double kSecondsForCopies = 0.5;
 }  // namespace
 
 struct KernelBench::KernelRig final : Rig {
-  std::shared_ptr<Module> kernel;
-  Launch launch;
-  std::unique_ptr<MapArguments> maps;     ///< null: the entry takes what the workload has
+  std::shared_ptr<Module> module;
+  std::shared_ptr<TrialKernel> kernel;
   std::shared_ptr<ModuleData> variables;  ///< null: the workload has none
   bool watched = false;                   ///< it is known whether launches change the variables
   std::size_t launches = 0;               ///< of the replay
@@ -27,10 +27,6 @@ struct KernelBench::KernelRig final : Rig {
   std::shared_ptr<Replay> replay;
 
   bool recorded() const noexcept override { return replay != nullptr; }
-  template <class F>
-  void with(void** args, F&& use) const {
-    maps ? maps->with(args, use) : use(args);
-  }
   /// Whether each launch must find the variables as they were.
   bool refilled() const { return variables && (variables->changes() || !watched); }
 };
@@ -40,23 +36,32 @@ KernelBench::KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workloa
 
 std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial) {
   const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
-  const Launch& g = trial.launch;
-  if (std::string why = resource_problem(binary.resources, g, device_->info().limits); !why.empty())
+  const detail::LaunchPlan& plan = trial.plan;
+  if (std::string why =
+          resource_problem(resources_of_entries(binary), plan, device_->info().limits);
+      !why.empty())
     return Refusal{CandidateStatus::exceeds_limits, std::move(why)};
   const auto rig = std::make_shared<KernelRig>();
-  rig->launch = g;
   try {
-    rig->kernel = device_->load(binary, g);
-    if (!trial.maps.empty())
-      rig->maps =
-          std::make_unique<MapArguments>(*device_, trial.maps, trial.data->arguments.size());
-    const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
-    if (device_->occupancy(*rig->kernel, threads, g.shared_bytes) == 0)
+    rig->module = device_->load(binary, plan.launch, plan.steps);
+    const auto fits = [&](const Module& entry, const Launch& g) {
+      const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
+      return device_->occupancy(entry, threads, g.shared_bytes) > 0;
+    };
+    if (!fits(*rig->module, plan.launch))
       return Refusal{CandidateStatus::exceeds_limits, "not one block fits a multiprocessor"};
-    rig->variables = ModuleData::of(trial.variables, device_, rig->kernel);
+    for (std::size_t i = 0; i < plan.steps.size(); ++i)
+      if (!empty(plan.steps[i]) && !fits(rig->module->step(i), plan.steps[i]))
+        return Refusal{CandidateStatus::exceeds_limits,
+                       detail::format("in step {}: not one block fits a multiprocessor", i)};
+    rig->kernel = std::make_shared<TrialKernel>(device_, rig->module, plan,
+                                                workload_.data().trial->arguments.size());
+    rig->variables = ModuleData::of(trial.variables, device_, rig->module);
   } catch (const Error& error) {
     return Refusal{CandidateStatus::launch_failed, error.what()};
   }
+  std::erase_if(loaded_, [](const auto& kernel) { return kernel.expired(); });
+  if (plan.workspace) loaded_.push_back(rig->kernel);
   return rig;
 }
 
@@ -75,8 +80,7 @@ Verdict KernelBench::define(Rig& rig) {
 
 void KernelBench::launch_checked(const KernelRig& rig) {
   if (rig.variables) rig.variables->fill();
-  rig.with(workload_.arguments(),
-           [&](void** args) { device_->launch_checked(*rig.kernel, rig.launch, stream_, args); });
+  rig.kernel->launch_checked(stream_, workload_.arguments());
 }
 
 void KernelBench::keep_cold(bool cold, const TimeLimit& deadline) {
@@ -110,20 +114,24 @@ bool KernelBench::record(Rig& rig, std::size_t launches) {
   return r.replay != nullptr;
 }
 
+std::string KernelBench::repair() {
+  std::string first = workload_.repair();
+  for (const auto& loaded : loaded_)
+    if (const auto kernel = loaded.lock())
+      if (std::string found = kernel->repair(); first.empty()) first = std::move(found);
+  return first;
+}
+
 void KernelBench::forget_recording(Rig& rig) { static_cast<KernelRig&>(rig).replay.reset(); }
 
 void KernelBench::launch(const KernelRig& rig, std::size_t first, std::size_t launches) {
-  // A kernel that starts early hides its start behind another one of its own, which flatters it.
-  Launch timed = rig.launch;
-  timed.programmatic = timed.programmatic && overlap_;
   for (std::size_t i = 0; i < launches; ++i)
-    rig.with(workload_.arguments(first + i),
-             [&](void** args) { device_->launch(*rig.kernel, timed, stream_, args); });
+    rig.kernel->launch(stream_, workload_.arguments(first + i), overlap_);
 }
 
 std::shared_ptr<Module> KernelBench::module_of(const Rig& rig) const {
-  const auto& kernel = static_cast<const KernelRig&>(rig).kernel;
-  return device_->variables(*kernel).empty() ? kernel : nullptr;
+  const auto& module = static_cast<const KernelRig&>(rig).module;
+  return device_->variables(*module).empty() ? module : nullptr;
 }
 
 }  // namespace kiln::runtime

@@ -3,12 +3,16 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "runtime/device/device.hpp"
 #include "runtime/measure/bench.hpp"
 #include "runtime/measure/device_workload.hpp"
 
 namespace kiln::runtime {
+
+class TrialKernel;
 
 /// A trial's module is loaded when the bench takes it.
 class KernelBench final : public TrialBench {
@@ -28,7 +32,7 @@ class KernelBench final : public TrialBench {
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
   void forget_recording(Rig& rig) override;
-  std::string repair() override { return workload_.repair(); }
+  std::string repair() override;
   bool lost() noexcept override { return device_->lost(); }
   bool shares_cpu() const noexcept override { return device_->shares_cpu(); }
 
@@ -47,6 +51,7 @@ class KernelBench final : public TrialBench {
   DeviceWorkload& workload_;
   Stream stream_;
   bool overlap_ = false;
+  std::vector<std::weak_ptr<TrialKernel>> loaded_;  ///< with workspaces
 };
 
 }  // namespace kiln::runtime

@@ -50,8 +50,7 @@ struct Trial {
   };
 
   std::variant<std::shared_ptr<const codegen::Binary>, Implementation> code;
-  Launch launch{};  ///< unused for an implementation
-  std::vector<detail::PlannedMap> maps{};
+  detail::LaunchPlan plan{};  ///< unused for an implementation
   std::vector<VariableData> variables{};
   std::shared_ptr<const TrialData> data{};  ///< null: the implementation has its own
   TimingPolicy timing{};

@@ -76,11 +76,12 @@ RecordedDevice::RecordedDevice(RecordedSpace space, std::uint64_t seed)
   info_.id = "recorded:" + space_.file().string();
   info_.name = "recorded " + space_.name();
   info_.target = {Target::Kind::host, "recorded"};
-  info_.memory_bytes = std::int64_t{1} << 30;
+  info_.limits.memory_bytes = std::int64_t{1} << 30;
   info_.fingerprint = {{"recorded space", to_hex(space_.digest())}};
 }
 
-std::shared_ptr<Module> RecordedDevice::load(const codegen::Binary& binary, const Launch&) {
+std::shared_ptr<Module> RecordedDevice::load(const codegen::Binary& binary, const Launch&,
+                                             std::span<const Launch>) {
   std::size_t index = space_.size();
   const auto* text = reinterpret_cast<const char*>(binary.code.data());
   std::from_chars(text, text + binary.code.size(), index);

@@ -25,7 +25,8 @@ class RecordedDevice final : public HostMemoryDevice {
   std::shared_ptr<codegen::Compiler> compiler() const override { return compiler_; }
 
   const DeviceInfo& info() const noexcept override { return info_; }
-  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch&) override;
+  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch&,
+                               std::span<const Launch> steps = {}) override;
   void launch(const Module& kernel, const Launch&, Stream, void** args) const override;
   int occupancy(const Module&, int, unsigned) const override { return 1; }
   void synchronize(Stream) override {}

@@ -181,12 +181,16 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
     if (const auto* missing = std::get_if<Missing>(&made)) {
       candidate.reason = missing->explain();
     } else if (const void* loaded = std::get<Launchable>(made).loaded) {
-      const codegen::ResourceUsage& usage = static_cast<const Module*>(loaded)->resources();
-      const Launch launch = site.what().plan(candidate.config, site.problem, limits)->launch;
+      const auto& module = *static_cast<const Module*>(loaded);
+      const codegen::ResourceUsage& usage = module.resources();
+      const auto plan = *site.what().plan(candidate.config, site.problem, limits);
+      std::vector<codegen::ResourceUsage> entries{usage};
+      for (std::size_t i = 0; i < plan.steps.size(); ++i)
+        entries.push_back(module.step(i).resources());
       candidate.resources = {usage.registers, usage.spill_stores + usage.spill_loads,
-                             static_cast<int>(usage.static_shared + launch.shared_bytes)};
+                             static_cast<int>(usage.static_shared + plan.launch.shared_bytes)};
       candidate.status = CandidateStatus::exceeds_limits;
-      candidate.reason = resource_problem(usage, launch, limits);
+      candidate.reason = resource_problem(entries, plan, limits);
     }
   } catch (const CompileError& error) {
     candidate.reason = error.what();

@@ -34,6 +34,14 @@ DynamicBound DynamicTuned::at(const ProblemValues& problem) const {
   return {core_, ready, d.launch(ready.config, problem, core_->limits()), problem};
 }
 
+WorkspaceSize DynamicTuned::workspace_size(const ProblemValues& problem) const {
+  return core_->workspace_size(core_->at(core_->definition().bucketed(problem)), problem);
+}
+
+void DynamicTuned::use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const {
+  core_->use_workspace(stream, memory, size);
+}
+
 std::optional<Missing> DynamicTuned::prepare(const Values& problem) const {
   return core_->prepare(core_->definition().bucketed(problem));
 }

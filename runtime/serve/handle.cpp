@@ -4,10 +4,10 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
-#include "runtime/device/map_arguments.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/device_workload.hpp"
+#include "runtime/measure/trial_kernel.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/kernel_loader.hpp"
 #include "runtime/serve/launch_checks.hpp"
@@ -172,7 +172,6 @@ class KernelHandle final : public detail::HandleCore {
     const Stream stream = device->tuning_stream();
     const detail::LaunchPlan plan =
         detail::plan(definition_, ready.config, problem, device->info().limits);
-    const runtime::MapArguments entry(*device, plan.maps, definition_.arguments.size());
     std::shared_ptr<const runtime::Module> kernel = runtime::KernelLoader::loaded(ready);
     std::shared_ptr<runtime::ModuleData> data;
     if (workload.has_variables()) {
@@ -182,18 +181,28 @@ class KernelHandle final : public detail::HandleCore {
       kernel = runtime::KernelLoader::loaded(std::get<Launchable>(own));
       data = workload.module_data(kernel, ready.config);
     }
+    runtime::TrialKernel whole(device, kernel, plan, definition_.arguments.size());
     const auto verdict = workload.verify(stream, [&] {
       if (data) data->fill();
-      if (plan.empty()) return;
-      entry.with(workload.arguments(),
-                 [&](void** args) { device->launch_checked(*kernel, plan.launch, stream, args); });
+      whole.launch_checked(stream, workload.arguments());
     });
     return {verdict.right, verdict.max_error, verdict.why};
   }
 
-  std::shared_ptr<const detail::MappedLaunch> mapped(
+  std::shared_ptr<const detail::PreparedLaunch> prepared(
       const Launchable& ready, std::span<const std::int64_t> problem) const override {
-    return runtime::KernelLoader::mapped(ready, problem);
+    return runtime::KernelLoader::prepared(ready, problem);
+  }
+  WorkspaceSize workspace_size(const Launchable& ready,
+                               std::span<const std::int64_t> problem) const override {
+    return detail::planned_workspace(definition_, ready.config, problem, limits())
+        .value_or(WorkspaceSize{});
+  }
+  void reserve_workspace(Stream stream, const WorkspaceSize& size) const override {
+    loader_.workspace(stream, size);
+  }
+  void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const override {
+    loader_.use_workspace(stream, memory, size);
   }
   const DeviceLimits& limits() const noexcept override { return engine_->device()->info().limits; }
 
@@ -425,7 +434,7 @@ class KernelHandle final : public detail::HandleCore {
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition definition_;
   const bool chosen_;  ///< the one config of the space was chosen: nothing is tuned or recorded
-  runtime::KernelLoader loader_;
+  mutable runtime::KernelLoader loader_;  ///< thread-safe
   Problems problems_;
   const Launchable nothing_;
 };

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/device/map_arguments.hpp"
+#include "runtime/device/entry_arguments.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/access.hpp"
@@ -28,60 +28,71 @@ void start(const Launchable& ready, const Launch& launch, std::span<const std::i
   device_of(ready).launch(module_of(ready), launch, stream, args);
 }
 
-MapArguments map_arguments(const Launchable& ready, std::span<const std::int64_t> problem) {
-  const KernelDefinition& kernel = *ready.definition;
-  std::vector<detail::PlannedMap> maps = detail::planned_maps(kernel, ready.config, problem);
-  for (const detail::PlannedMap& planned : maps)
-    if (const std::string why = planned.map.problem(); !why.empty())
-      throw UserError(format("kernel {} with {} for {}: argument {} as a tensor map with {}",
-                             kernel.name, kernel.space.describe(ready.config),
-                             kernel.describe_problem(problem), planned.argument, why));
-  return {device_of(ready), std::move(maps), kernel.arguments.size()};
+KernelLoader& loader_of(const Launchable& ready) {
+  return *static_cast<KernelLoader*>(ready.loader);
 }
 
-/// The maps are made for this launch alone; a Bound keeps them.
-void start_mapped(const Launchable& ready, const Launch& launch,
-                  std::span<const std::int64_t> problem, Stream stream, void** args) {
-  map_arguments(ready, problem).with(args, [&](void** entry_args) {
-    device_of(ready).launch(module_of(ready), launch, stream, entry_args);
+void start_step(const Launchable& ready, std::size_t step, const Launch& launch, Stream stream,
+                void** entry_args) {
+  if (!empty(launch))
+    device_of(ready).launch(module_of(ready).step(step), launch, stream, entry_args);
+}
+
+/// All of it is found out for this launch alone; a Bound keeps it.
+void start_whole(const Launchable& ready, const Launch& launch,
+                 std::span<const std::int64_t> problem, Stream stream, void** args) {
+  KernelLoader& loader = loader_of(ready);
+  const KernelDefinition& kernel = loader.definition();
+  const DeviceLimits& limits = device_of(ready).info().limits;
+  const EntryArguments arguments = loader.entry_arguments(ready, problem);
+  const auto size = detail::planned_workspace(kernel, ready.config, problem, limits);
+  Workspace workspace{};
+  if (size) workspace = loader.workspace(stream, *size);
+  arguments.with(args, size ? &workspace : nullptr, [&](void** entry_args) {
+    start(ready, launch, problem, stream, entry_args);
+    std::size_t step = 0;
+    for (const KernelStep& rule : kernel.steps)
+      if (rule.applies(ready.config))
+        start_step(ready, step++, rule.launch(ready.config, problem, limits), stream, entry_args);
   });
 }
 
-class BoundMaps final : public detail::MappedLaunch {
+class BoundWhole final : public detail::PreparedLaunch {
  public:
-  BoundMaps(const Launchable& ready, std::span<const std::int64_t> problem)
-      : device_(device_of(ready)),
-        module_(module_of(ready)),
-        owner_(ready.owner),
-        arguments_(map_arguments(ready, problem)) {}
+  BoundWhole(const Launchable& ready, std::span<const std::int64_t> problem)
+      : loader_(loader_of(ready)),
+        ready_(ready),
+        arguments_(loader_.entry_arguments(ready, problem)),
+        workspace_(detail::planned_workspace(loader_.definition(), ready.config, problem,
+                                             device_of(ready).info().limits)),
+        steps_(detail::planned_steps(loader_.definition(), ready.config, problem,
+                                     device_of(ready).info().limits)) {}
 
   void operator()(const Launch& launch, Stream stream, void** args) const override {
     if (empty(launch)) return;
-    arguments_.with(
-        args, [&](void** entry_args) { device_.launch(module_, launch, stream, entry_args); });
+    Workspace workspace{};
+    if (workspace_) workspace = loader_.workspace(stream, *workspace_);
+    arguments_.with(args, workspace_ ? &workspace : nullptr, [&](void** entry_args) {
+      device_of(ready_).launch(module_of(ready_), launch, stream, entry_args);
+      for (std::size_t i = 0; i < steps_.size(); ++i)
+        start_step(ready_, i, steps_[i], stream, entry_args);
+    });
   }
 
  private:
-  const Device& device_;
-  const Module& module_;
-  std::shared_ptr<const void> owner_;
-  MapArguments arguments_;
+  KernelLoader& loader_;
+  const Launchable ready_;
+  EntryArguments arguments_;
+  std::optional<WorkspaceSize> workspace_;
+  std::vector<Launch> steps_;
 };
 
-Launchable launchable(const KernelDefinition& definition, std::span<const std::int64_t> problem,
-                      std::span<const std::int64_t> config, const Device& device,
-                      std::shared_ptr<const Module> kernel) {
-  const bool mapped = std::any_of(definition.maps.begin(), definition.maps.end(),
-                                  [&](const MapRule& rule) { return rule.applies(config); });
-  Launchable ready;
-  if (mapped) ready.definition = &definition;
-  ready.problem.assign(problem.begin(), problem.end());
-  ready.config.assign(config.begin(), config.end());
-  ready.device = &device;
-  ready.loaded = kernel.get();
-  ready.owner = std::move(kernel);
-  ready.start = mapped ? start_mapped : start;
-  return ready;
+/// Whether launches of a config are more than its entry with the caller's arguments.
+bool is_whole(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  const auto applies = [&](const auto& rule) { return rule.applies(config); };
+  return kernel.workspace.applies(config) ||
+         std::any_of(kernel.maps.begin(), kernel.maps.end(), applies) ||
+         std::any_of(kernel.steps.begin(), kernel.steps.end(), applies);
 }
 
 }  // namespace
@@ -103,8 +114,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     engine_->want(definition_, problem, config);
     return std::move(*missing);
   }
-  return launchable(definition_, problem, config, device,
-                    device.load(*build.binary(), plan.launch));
+  return launchable(problem, config, device.load(*build.binary(), plan.launch, plan.steps));
 }
 
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
@@ -117,19 +127,58 @@ std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_
 Launchable KernelLoader::adopt(std::span<const std::int64_t> problem,
                                std::span<const std::int64_t> config,
                                std::shared_ptr<const Module> kernel) {
-  Launchable ready =
-      launchable(definition_, problem, config, *engine_->device(), std::move(kernel));
+  Launchable ready = launchable(problem, config, std::move(kernel));
   fill_symbols(ready);
   return ready;
 }
 
-std::shared_ptr<const detail::MappedLaunch> KernelLoader::mapped(
+Launchable KernelLoader::launchable(std::span<const std::int64_t> problem,
+                                    std::span<const std::int64_t> config,
+                                    std::shared_ptr<const Module> kernel) {
+  const bool whole = is_whole(definition_, config);
+  Launchable ready;
+  if (whole) ready.loader = this;
+  ready.problem.assign(problem.begin(), problem.end());
+  ready.config.assign(config.begin(), config.end());
+  ready.device = engine_->device().get();
+  ready.loaded = kernel.get();
+  ready.owner = std::move(kernel);
+  ready.start = whole ? start_whole : start;
+  return ready;
+}
+
+EntryArguments KernelLoader::entry_arguments(const Launchable& ready,
+                                             std::span<const std::int64_t> problem) const {
+  std::vector<detail::PlannedMap> maps = detail::planned_maps(definition_, ready.config, problem);
+  for (const detail::PlannedMap& planned : maps)
+    if (const std::string why = planned.map.problem(); !why.empty())
+      throw UserError(format("kernel {} with {} for {}: argument {} as a tensor map with {}",
+                             definition_.name, definition_.space.describe(ready.config),
+                             definition_.describe_problem(problem), planned.argument, why));
+  return {device_of(ready), std::move(maps), definition_.arguments.size()};
+}
+
+Workspace KernelLoader::workspace(Stream stream, const WorkspaceSize& size) try {
+  return workspaces_.of(stream, size);
+} catch (const UserError& error) {
+  throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+} catch (const EnvironmentError& error) {
+  throw EnvironmentError(format("kernel {}: {}", definition_.name, error.what()));
+}
+
+void KernelLoader::use_workspace(Stream stream, void* memory, const WorkspaceSize& size) try {
+  workspaces_.use(stream, memory, size);
+} catch (const UserError& error) {
+  throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+}
+
+std::shared_ptr<const detail::PreparedLaunch> KernelLoader::prepared(
     const Launchable& ready, std::span<const std::int64_t> problem) {
-  if (!ready.definition) return nullptr;
+  if (!ready.loader) return nullptr;
   const DeviceLimits& limits = device_of(ready).info().limits;
   // The launch of an empty problem does nothing, and its maps would have no elements.
-  if (empty(ready.definition->launch(ready.config, problem, limits))) return nullptr;
-  return std::make_shared<const BoundMaps>(ready, problem);
+  if (empty(loader_of(ready).definition().launch(ready.config, problem, limits))) return nullptr;
+  return std::make_shared<const BoundWhole>(ready, problem);
 }
 
 void KernelLoader::fill_symbols(const Launchable& ready) {

@@ -13,6 +13,8 @@
 #include "kiln/detail/handle_core.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/entry_arguments.hpp"
+#include "runtime/device/workspaces.hpp"
 #include "runtime/serve/engine.hpp"
 
 namespace kiln::runtime {
@@ -23,12 +25,13 @@ class WrongSymbol : public UserError {
   using UserError::UserError;
 };
 
-/// Loads the kernels of one handle. Thread-safe.
+/// Loads the kernels of one handle, and has the workspaces of their launches. Thread-safe. What it
+/// loaded must not be launched after it has ended.
 class KernelLoader {
  public:
   /// `definition` must outlive the loader.
   KernelLoader(std::shared_ptr<detail::Engine> engine, const KernelDefinition& definition)
-      : engine_(std::move(engine)), definition_(definition) {}
+      : engine_(std::move(engine)), definition_(definition), workspaces_(engine_->device()) {}
 
   /// Builds and loads one config, or says what is missing, which is noted as wanted. Its variables
   /// hold what the source says. @throws CompileError when its template does not compile, UserError
@@ -50,9 +53,18 @@ class KernelLoader {
   /// @throws UserError when the kernel has no such variable
   Symbol symbol(const detail::Launchable& ready, std::string_view name) const;
 
-  /// As HandleCore::mapped. @throws UserError when a map breaks a rule of the hardware
-  static std::shared_ptr<const detail::MappedLaunch> mapped(const detail::Launchable& ready,
-                                                            std::span<const std::int64_t> problem);
+  /// As HandleCore::prepared. @throws UserError when a map breaks a rule of the hardware
+  static std::shared_ptr<const detail::PreparedLaunch> prepared(
+      const detail::Launchable& ready, std::span<const std::int64_t> problem);
+
+  const KernelDefinition& definition() const noexcept { return definition_; }
+  /// @throws UserError when a map breaks a rule of the hardware
+  EntryArguments entry_arguments(const detail::Launchable& ready,
+                                 std::span<const std::int64_t> problem) const;
+  /// Of this handle, for a launch on the stream. @throws as Workspaces::of
+  Workspace workspace(Stream stream, const WorkspaceSize& size);
+  /// As Tuned::use_workspace.
+  void use_workspace(Stream stream, void* memory, const WorkspaceSize& size);
 
   /// The kernel on its device, which keeps its module.
   static std::shared_ptr<const Module> loaded(const detail::Launchable& ready) {
@@ -60,11 +72,15 @@ class KernelLoader {
   }
 
  private:
+  detail::Launchable launchable(std::span<const std::int64_t> problem,
+                                std::span<const std::int64_t> config,
+                                std::shared_ptr<const Module> kernel);
   void fill_symbols(const detail::Launchable& ready);
   void fill(const Module& kernel, const std::string& name, std::span<const std::byte> data) const;
 
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition& definition_;
+  Workspaces workspaces_;
   mutable std::mutex mutex_;  ///< of those below
   std::map<std::string, std::vector<std::byte>> symbols_;
   std::vector<std::weak_ptr<const Module>> modules_;

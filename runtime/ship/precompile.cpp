@@ -58,6 +58,7 @@ Digest identity(const KernelDefinition& k, const Target& target) {
       .add("include_dirs", Texts(include_dirs))
       .add("options", Texts(k.source.options))
       .add("entry", k.entry)
+      .add("steps", Texts(detail::step_entries(k)))
       .add("passing", static_cast<std::int64_t>(k.passing))
       .add("config_type", k.config_type)
       .add("types", Texts(k.types))

@@ -254,8 +254,9 @@ class TogetherRun {
       return text_of({"function", f->name, f->version});
     const KernelDefinition& k = *what.kernel();
     const auto source = workshop_.builder().kernel_source(k);
-    return text_of({k.name, k.entry, k.config_type, text_of(k.types), text_of(k.arguments),
-                    text_of(k.source.options), source ? to_hex(*source) : "no source"});
+    return text_of({k.name, k.entry, text_of(detail::step_entries(k)), k.config_type,
+                    text_of(k.types), text_of(k.arguments), text_of(k.source.options),
+                    source ? to_hex(*source) : "no source"});
   }
 
   Decision agree() {

@@ -60,7 +60,10 @@ double CostModel::seconds(std::span<const std::int64_t> config,
   if (plan && !resource_problem(usage, plan->launch, limits_).empty()) return kInfinity;
   double seconds = subject_.cost(config, problem_, limits_);
   // Nothing tells the configs of a function apart.
-  if (std::isnan(seconds)) seconds = plan ? general(plan->launch, usage) : kLaunchSeconds;
+  if (std::isnan(seconds)) {
+    seconds = plan ? general(plan->launch, usage) : kLaunchSeconds;
+    if (plan) seconds += kLaunchSeconds * static_cast<double>(plan->steps.size());
+  }
   // A spilled byte is an access to local memory, which delays all others.
   const double spilled = 1.0 * usage.spill_stores + usage.spill_loads;
   return spilled > 0 ? seconds + std::abs(seconds) * spilled / 512 : seconds;

@@ -19,8 +19,7 @@ constexpr std::uint64_t kSmallSeed = 1;
 Trial trial_on(const DrawsBench& bench, const Values& config, const detail::LaunchPlan& plan,
                const Build& build) {
   Trial trial{.code = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome),
-              .launch = plan.launch,
-              .maps = plan.maps,
+              .plan = plan,
               .variables = variables_for(bench.data(0), config),
               .data = bench.data(0).trial};
   for (std::size_t draw = 1; draw < bench.draws(); ++draw)
@@ -60,7 +59,8 @@ Build KernelMaker::build(const Values& config) {
 
 std::string KernelMaker::try_to_load(const Values& config, const Build& build) {
   try {
-    device_->load(*build.binary(), plan(config).launch);
+    const detail::LaunchPlan planned = plan(config);
+    device_->load(*build.binary(), planned.launch, planned.steps);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {

@@ -29,8 +29,11 @@ CandidateResources resources_of(const Trial& trial) {
   const auto* binary = std::get_if<std::shared_ptr<const codegen::Binary>>(&trial.code);
   if (!binary) return {};
   const codegen::ResourceUsage& r = (*binary)->resources;
-  return {r.registers, r.spill_stores + r.spill_loads,
-          r.static_shared + static_cast<int>(trial.launch.shared_bytes)};
+  CandidateResources of{r.registers, r.spill_stores + r.spill_loads,
+                        r.static_shared + static_cast<int>(trial.plan.launch.shared_bytes)};
+  for (const codegen::BinaryEntry& step : (*binary)->steps)
+    of.spill_bytes += step.resources.spill_stores + step.resources.spill_loads;
+  return of;
 }
 
 /// The same candidate, not timed yet.

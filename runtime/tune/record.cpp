@@ -68,14 +68,18 @@ std::vector<std::string> declared(const DynamicSpace& space) {
 }
 
 /// What every launch has, as a list; what few have, behind it and by name.
-json plan_json(const detail::LaunchPlan& plan) {
-  const Launch& g = plan.launch;
+json launch_json(const Launch& g, json more = json::object()) {
   json j = {g.grid.x, g.grid.y, g.grid.z, g.block.x, g.block.y, g.block.z, g.shared_bytes};
-  json more = json::object();
   if (g.cluster != Dim3{}) more["cluster"] = {g.cluster.x, g.cluster.y, g.cluster.z};
   if (g.cooperative) more["cooperative"] = true;
   if (g.programmatic) more["programmatic"] = true;
   if (g.shared_carveout != -1) more["shared_carveout"] = g.shared_carveout;
+  if (!more.empty()) j.push_back(std::move(more));
+  return j;
+}
+
+json plan_json(const detail::LaunchPlan& plan) {
+  json more = json::object();
   for (const detail::PlannedMap& planned : plan.maps) {
     const TensorMap& m = planned.map;
     more["maps"].push_back({{"argument", planned.argument},
@@ -87,8 +91,11 @@ json plan_json(const detail::LaunchPlan& plan) {
                             {"swizzle", static_cast<int>(m.swizzle)},
                             {"l2_bytes", m.l2_bytes}});
   }
-  if (!more.empty()) j.push_back(std::move(more));
-  return j;
+  if (plan.workspace)
+    more["workspace"] = {{"bytes", plan.workspace->bytes},
+                         {"semaphores", plan.workspace->semaphores}};
+  for (const Launch& step : plan.steps) more["steps"].push_back(launch_json(step));
+  return launch_json(plan.launch, std::move(more));
 }
 
 bool in_space(const DynamicSpace& space, const Values& config) {
@@ -145,6 +152,7 @@ void identify(KeyBuilder& key, const KernelDefinition& kernel) {
                   kernel.check ? ", a check of its own" : ""))
       .add("data", kernel.data_version);
   if (!kernel.draws.empty()) key.add("draws", draws_text(kernel));
+  if (!kernel.steps.empty()) key.add("steps", Texts(detail::step_entries(kernel)));
   if (kernel.device_reference) {
     const DeviceReference& trusted = *kernel.device_reference;
     const KernelDefinition& code = trusted.kernel ? *trusted.kernel : kernel;

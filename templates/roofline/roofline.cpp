@@ -196,7 +196,7 @@ CopyProblem copy_problem(const DeviceInfo& device) {
   const std::int64_t kMost = 256 << 20, kLeast = device.limits.on_host() ? 64 << 20 : kMost;
   const std::int64_t wanted = std::clamp(2 * device.limits.l2_bytes, kLeast, kMost);
   auto bytes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
-  while (bytes > device.memory_bytes / 16 && bytes > (1 << 20)) bytes /= 2;
+  while (bytes > device.limits.memory_bytes / 16 && bytes > (1 << 20)) bytes /= 2;
   return {bytes / static_cast<std::int64_t>(sizeof(float))};
 }
 

@@ -102,7 +102,7 @@ TEST_CASE("the device describes itself", "[gpu]") {
   CHECK(info.limits.warp_size == 32);
   CHECK(info.limits.shared_per_block >= 48 * 1024);
   CHECK(info.limits.shared_per_block_optin >= info.limits.shared_per_block);
-  CHECK(info.memory_bytes > (std::int64_t{1} << 30));
+  CHECK(info.limits.memory_bytes > (std::int64_t{1} << 30));
   CHECK(open()->info().fingerprint == info.fingerprint);
 }
 

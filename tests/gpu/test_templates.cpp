@@ -10,7 +10,7 @@
 #include "kiln_test.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
-#include "runtime/device/map_arguments.hpp"
+#include "runtime/device/entry_arguments.hpp"
 #include "runtime/runtime.hpp"
 #include "templates/kernels.hpp"
 
@@ -112,7 +112,7 @@ class Instances {
     void* arguments[] = {static_cast<void*>(&args)...};
     const auto config = kiln::to_values(configs_[i]), values = kiln::to_values(problem);
     const auto plan = kiln::detail::plan(definition_, config, values, device()->info().limits);
-    const kiln::runtime::MapArguments entry(*device(), plan.maps, sizeof...(args));
+    const kiln::runtime::EntryArguments entry(*device(), plan.maps, sizeof...(args));
     entry.with(arguments,
                [&](void** args_of) { device()->launch(*loaded_[i], plan.launch, {}, args_of); });
     device()->synchronize({});

@@ -68,8 +68,9 @@ class Device final : public kiln::runtime::Device {
 
   const kiln::DeviceInfo& info() const noexcept override { return told; }
   std::shared_ptr<kiln::runtime::Module> load(const kiln::codegen::Binary& binary,
-                                              const kiln::Launch& launch) override {
-    return real_->load(binary, launch);
+                                              const kiln::Launch& launch,
+                                              std::span<const kiln::Launch> steps) override {
+    return real_->load(binary, launch, steps);
   }
   void launch(const kiln::runtime::Module& kernel, const kiln::Launch& launch, kiln::Stream stream,
               void** args) const override {
@@ -79,7 +80,7 @@ class Device final : public kiln::runtime::Device {
     return real_->occupancy(kernel, threads, shared);
   }
   void* allocate(std::size_t bytes) override { return real_->allocate(bytes); }
-  void release(void* memory) noexcept override { real_->release(memory); }
+  void release(void* memory, std::size_t bytes) noexcept override { real_->release(memory, bytes); }
   void copy_to_device(void* to, const void* from, std::size_t bytes) override {
     real_->copy_to_device(to, from, bytes);
   }

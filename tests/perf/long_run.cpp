@@ -89,7 +89,7 @@ int main(int argc, char** argv) try {
     if (!build.binary()) throw EnvironmentError(kernel.space.describe(config) + ": no binary");
     Trial& trial = trials.emplace_back();
     trial.code = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome);
-    trial.launch = kernel.launch(config, problem, {});
+    trial.plan.launch = kernel.launch(config, problem, {});
   }
   std::vector<std::vector<double>> ratios(trials.size());
   for (int part = 0; part < kParts; ++part)

@@ -18,6 +18,7 @@
 #include "kiln/missing.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/tune.hpp"
+#include "kiln/workspace.hpp"
 
 namespace kiln::detail {
 
@@ -30,8 +31,10 @@ struct Launchable {
   Values config;
   const void* device = nullptr;
   const void* loaded = nullptr;
-  std::shared_ptr<const void> owner;             ///< keeps both alive
-  const KernelDefinition* definition = nullptr;  ///< of a config that takes tensor maps
+  std::shared_ptr<const void> owner;  ///< keeps both alive
+  /// What makes of the caller's arguments what the entries take: of a config with tensor maps, a
+  /// workspace or steps.
+  void* loader = nullptr;
   void (*start)(const Launchable&, const Launch&, std::span<const std::int64_t> problem, Stream,
                 void** args) = nullptr;
 
@@ -43,12 +46,13 @@ struct Launchable {
   }
 };
 
-/// A launch of one problem whose entry takes tensor maps in place of some of the pointers.
-class MappedLaunch {
+/// A launch of one problem that is more than its entry with the caller's arguments: tensor maps in
+/// the place of pointers, a workspace, steps.
+class PreparedLaunch {
  public:
-  virtual ~MappedLaunch() = default;
+  virtual ~PreparedLaunch() = default;
   /// As Launchable::launch. Thread-safe. @throws UserError when a pointer is not aligned as maps
-  /// must be
+  /// must be, or when the stream's workspace is too small and cannot grow; EnvironmentError
   virtual void operator()(const Launch& launch, Stream stream, void** args) const = 0;
 };
 
@@ -89,9 +93,16 @@ class HandleCore : public RegionHandle {
   virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
-  /// The tensor maps of a problem; null: the config takes none.
-  virtual std::shared_ptr<const MappedLaunch> mapped(
+  /// Null: a launch of the problem is its entry with the caller's arguments, or nothing.
+  virtual std::shared_ptr<const PreparedLaunch> prepared(
       const Launchable& ready, std::span<const std::int64_t> problem) const = 0;
+  /// What a launch of the problem takes; nothing of a config without a workspace.
+  virtual WorkspaceSize workspace_size(const Launchable& ready,
+                                       std::span<const std::int64_t> problem) const = 0;
+  /// As Bound::reserve_workspace, for any launch that this size covers.
+  virtual void reserve_workspace(Stream stream, const WorkspaceSize& size) const = 0;
+  /// As Tuned::use_workspace.
+  virtual void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const = 0;
   /// What launch rules are given.
   virtual const DeviceLimits& limits() const noexcept = 0;
   /// A global variable of a kernel of this handle's. @throws UserError when there is none

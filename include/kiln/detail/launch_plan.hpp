@@ -1,9 +1,10 @@
-// What it takes to launch one config for one problem, without a device: the launch itself and the
-// tensor maps. Plain data.
+// What it takes to launch one config for one problem, without a device: the launches of its entry
+// and of its steps, the tensor maps, the workspace. Plain data.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,12 +24,27 @@ std::vector<PlannedMap> planned_maps(const KernelDefinition& kernel,
                                      std::span<const std::int64_t> config,
                                      std::span<const std::int64_t> problem);
 
+/// Nothing: the config's entries take no workspace.
+std::optional<WorkspaceSize> planned_workspace(const KernelDefinition& kernel,
+                                               std::span<const std::int64_t> config,
+                                               std::span<const std::int64_t> problem,
+                                               const DeviceLimits& limits);
+/// The entries of all steps.
+std::vector<std::string> step_entries(const KernelDefinition& kernel);
+/// Of the steps that the config has, in order.
+std::vector<Launch> planned_steps(const KernelDefinition& kernel,
+                                  std::span<const std::int64_t> config,
+                                  std::span<const std::int64_t> problem,
+                                  const DeviceLimits& limits);
+
 struct LaunchPlan {
   Launch launch;
   std::vector<PlannedMap> maps{};
+  std::optional<WorkspaceSize> workspace{};  ///< where the entries take one, however small
+  std::vector<Launch> steps{};               ///< of the steps that the config has, in order
   bool operator==(const LaunchPlan&) const = default;
 
-  bool empty() const noexcept;  ///< there is nothing to launch
+  bool empty() const noexcept;  ///< there is nothing to launch, of the steps neither
   /// Why no device with these limits could launch it, whatever the compiler makes of the kernel;
   /// empty: a device may be able to. An empty grid is allowed.
   std::string problem(const DeviceLimits& limits) const;

@@ -1,7 +1,6 @@
 #include "runtime/device/cuda/cuda_device.hpp"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -13,136 +12,26 @@
 #include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/device/cuda/digest.hpp"
 #include "runtime/device/cuda/launch.hpp"
+#include "runtime/device/cuda/properties.hpp"
 
 namespace kiln::runtime {
 namespace {
 
-std::string version_text(int version) {
-  return detail::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-// Reads a device's properties.
-class Properties {
- public:
-  explicit Properties(const CudaContext& context)
-      : driver_(context.driver()), device_(context.device()) {}
-
-  int operator[](CUdevice_attribute attribute) const {
-    int value = 0;
-    driver_.check(driver_.DeviceGetAttribute(&value, attribute, device_), "cuDeviceGetAttribute");
-    return value;
-  }
-  unsigned dimension(CUdevice_attribute attribute) const {
-    return static_cast<unsigned>((*this)[attribute]);
-  }
-  std::string name() const {
-    std::array<char, 256> text{};
-    driver_.check(driver_.DeviceGetName(text.data(), static_cast<int>(text.size()) - 1, device_),
-                  "cuDeviceGetName");
-    return text.data();
-  }
-  std::size_t memory() const {
-    std::size_t bytes = 0;
-    driver_.check(driver_.DeviceTotalMem(&bytes, device_), "cuDeviceTotalMem");
-    return bytes;
-  }
-  int driver_version() const {
-    int version = 0;
-    driver_.check(driver_.DriverGetVersion(&version), "cuDriverGetVersion");
-    return version;
-  }
-
- private:
-  const DriverTable& driver_;
-  CUdevice device_;
-};
-
-// From Hopper on only the `a` targets have all of the chip's instructions.
-Target exact_target(int capability) {
-  return {Target::Kind::cuda, detail::format("sm_{}{}", capability, capability >= 90 ? "a" : "")};
-}
-
-// All devices with clusters take this many blocks; more would need an opt-in.
-constexpr int kMaxClusterBlocks = 8;
-
-DeviceLimits read_limits(const Properties& p) {
-  DeviceLimits l;
-  l.max_threads_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
-  l.max_block = {p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
-                 p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
-                 p.dimension(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)};
-  l.max_grid = {p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
-                p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
-                p.dimension(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)};
-  l.shared_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK];
-  l.shared_per_block_optin = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
-  l.shared_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR];
-  l.reserved_shared_per_block = p[CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK];
-  l.registers_per_block = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
-  l.registers_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR];
-  l.max_threads_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
-  l.max_blocks_per_multiprocessor = p[CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR];
-  l.multiprocessors = p[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
-  l.warp_size = p[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
-  l.l2_bytes = p[CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE];
-  l.compute_capability = 10 * p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
-                         p[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
-  l.cooperative = p[CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH] != 0;
-  if (p[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH] != 0) l.max_cluster_blocks = kMaxClusterBlocks;
-  l.tensor_maps = l.compute_capability >= 90;
-  return l;
-}
-
-DeviceInfo read_info(const CudaContext& context, int ordinal) {
-  const Properties p(context);
-  DeviceInfo info;
-  info.id = detail::format("cuda:{}", ordinal);
-  info.name = p.name();
-  info.limits = read_limits(p);
-  info.target = exact_target(info.limits.compute_capability);
-  info.memory_bytes = static_cast<std::int64_t>(p.memory());
-  const auto megahertz = [&](CUdevice_attribute kilohertz) {
-    return std::to_string(p[kilohertz] / 1000);
-  };
-  // No serial number or UUID: equal models share records. The driver names a MIG slice in the
-  // device's name, and slices differ in multiprocessors and memory. The last GiB digit of memory
-  // depends on the driver, so it is rounded.
-  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-  info.fingerprint = {
-      {"name", info.name},
-      {"compute_capability", std::to_string(info.limits.compute_capability)},
-      {"multiprocessors", std::to_string(info.limits.multiprocessors)},
-      {"memory_gib", std::to_string((info.memory_bytes + kGiB / 2) / kGiB)},
-      {"l2_bytes", std::to_string(info.limits.l2_bytes)},
-      {"clock_mhz", megahertz(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)},
-      {"memory_clock_mhz", megahertz(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)},
-      {"memory_bus_bits", std::to_string(p[CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH])},
-  };
-  info.software = {{"cuda_driver", version_text(p.driver_version())}};
-  return info;
-}
-
-// Launches that leave multiprocessors free are other launches: their records are kept apart.
-DeviceInfo reserved(DeviceInfo info, int multiprocessors) {
-  if (multiprocessors < 0 || multiprocessors >= info.limits.multiprocessors)
-    throw UserError(detail::format("{} multiprocessors cannot be reserved: {} has {}",
-                                   multiprocessors, info.id, info.limits.multiprocessors));
-  info.limits.reserved_multiprocessors = multiprocessors;
-  if (multiprocessors > 0)
-    info.fingerprint.push_back({"reserved_multiprocessors", std::to_string(multiprocessors)});
-  return info;
-}
-
 class CudaKernel final : public Module {
  public:
   CudaKernel(CudaModule module, CUfunction function, codegen::ResourceUsage resources,
-             std::vector<codegen::CubinVariable> variables)
+             std::vector<codegen::CubinVariable> variables, std::vector<CudaKernel> steps)
       : module_(std::move(module)),
         function_(function),
         resources_(resources),
-        variables_(std::move(variables)) {}
+        variables_(std::move(variables)),
+        steps_(std::move(steps)) {}
+  /// A step, whose module another kernel owns.
+  CudaKernel(CUfunction function, codegen::ResourceUsage resources)
+      : function_(function), resources_(resources) {}
 
   const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
+  const Module& step(std::size_t index) const override { return steps_.at(index); }
   CUfunction function() const noexcept { return function_; }
   CUmodule module() const noexcept { return module_.get(); }
   const std::vector<codegen::CubinVariable>& variables() const noexcept { return variables_; }
@@ -152,6 +41,7 @@ class CudaKernel final : public Module {
   CUfunction function_;
   codegen::ResourceUsage resources_;
   std::vector<codegen::CubinVariable> variables_;
+  std::vector<CudaKernel> steps_;
 };
 
 class CudaReplay final : public Replay {
@@ -241,36 +131,31 @@ CUfunction function_of(const Module& kernel) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::shared_ptr<const DriverTable> driver, int ordinal, int reserved_multiprocessors)
-      : context_(std::make_shared<const CudaContext>(std::move(driver), ordinal)),
+  CudaDevice(std::shared_ptr<const DriverTable> driver, int ordinal, int reserved_multiprocessors,
+             CallerAllocator allocator)
+      : allocator_(std::move(allocator)),
+        context_(std::make_shared<const CudaContext>(std::move(driver), ordinal)),
         driver_(context_->driver()),
-        info_(reserved(read_info(*context_, ordinal), reserved_multiprocessors)),
+        info_(read_device_info(*context_, ordinal, reserved_multiprocessors)),
         tuning_stream_(create_stream(context_)) {}
 
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) override {
+  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch,
+                               std::span<const Launch> steps) override {
     if (binary.target.kind != Target::Kind::cuda) {
       throw UserError(detail::format("a binary for {} cannot be loaded on {} ({})",
                                      binary.target.arch, info_.id, info_.target.arch));
     }
     const WorkingContext working(*context_);
     CudaModule module = load_module(context_, binary.code);
-    CUfunction function = nullptr;
-    driver_.check(driver_.ModuleGetFunction(&function, module.get(), binary.symbol.c_str()),
-                  "cuModuleGetFunction");
-    // Loading is lazy by default; a first launch should not pay for it.
-    if (driver_.FuncLoad) driver_.check(driver_.FuncLoad(function), "cuFuncLoad");
-
-    codegen::ResourceUsage usage = binary.resources;  // spills are known to the compiler alone
-    usage.registers = attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS);
-    usage.stack = attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
-    usage.static_shared = attribute(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
-    usage.max_threads = attribute(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    check_shared(binary, usage.static_shared, launch.shared_bytes);
-    prepare_function(driver_, function, usage.static_shared, launch, info_.limits);
-    return std::make_shared<CudaKernel>(std::move(module), function, usage,
-                                        codegen::read_cubin_variables(binary.code));
+    std::vector<CudaKernel> loaded_steps;
+    for (std::size_t i = 0; i < binary.steps.size(); ++i)
+      loaded_steps.push_back(entry_of(module.get(), binary.steps[i], steps[i]));
+    const CudaKernel own = entry_of(module.get(), {binary.symbol, binary.resources}, launch);
+    return std::make_shared<CudaKernel>(std::move(module), own.function(), own.resources(),
+                                        codegen::read_cubin_variables(binary.code),
+                                        std::move(loaded_steps));
   }
 
   std::vector<ModuleVariable> variables(const Module& kernel) const override {
@@ -320,15 +205,27 @@ class CudaDevice final : public Device {
   }
 
   std::optional<std::int64_t> available() const override {
+    if (allocator_) return {};
     const WorkingContext working(*context_);
     std::size_t free = 0, total = 0;
     if (!driver_.MemGetInfo || driver_.MemGetInfo(&free, &total) != CUDA_SUCCESS) return {};
     return static_cast<std::int64_t>(free);
   }
   void* allocate(std::size_t bytes) override {
-    return reinterpret_cast<void*>(allocate_memory(context_, bytes).release());
+    if (!allocator_) return reinterpret_cast<void*>(allocate_memory(context_, bytes).release());
+    const WorkingContext working(*context_);
+    return allocator_.allocate(bytes);
   }
-  void release(void* memory) noexcept override { CudaMemory(context_, address(memory)); }
+  void release(void* memory, std::size_t bytes) noexcept override {
+    if (!allocator_) {
+      CudaMemory(context_, address(memory));
+      return;
+    }
+    const WorkingContext working(*context_, std::nothrow);
+    // The driver would wait for all work. What the program launched is for it to wait for.
+    driver_.StreamSynchronize(tuning_stream_.get());
+    allocator_.release(memory, bytes);
+  }
 
   void copy_to_device(void* to, const void* from, std::size_t bytes) override {
     const WorkingContext working(*context_);
@@ -347,7 +244,7 @@ class CudaDevice final : public Device {
     if (bytes == 0 || count == 0 || address(memory) % 8 != 0 || stride % 8 != 0) return {};
     std::call_once(digest_once_, [this] {
       try {
-        digest_ = std::make_unique<CudaDigest>(context_, info_.limits.multiprocessors);
+        digest_ = std::make_unique<CudaDigest>(context_, *this);
       } catch (const EnvironmentError&) {
         // Downloads show it as well, only later.
       }
@@ -369,6 +266,21 @@ class CudaDevice final : public Device {
     driver_.check(driver_.MemsetD8Async(address(memory), std::to_integer<unsigned char>(value),
                                         bytes, native(stream)),
                   "cuMemsetD8Async");
+  }
+
+  StreamOrder order(Stream stream) const noexcept override {
+    const bool per_thread = native(stream) == CU_STREAM_PER_THREAD;
+    return {stream.handle, per_thread ? StreamOrder::this_thread() : nullptr};
+  }
+  bool capturing(Stream stream) const override {
+    if (!driver_.StreamIsCapturing) return false;
+    const CurrentContext current(*context_);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = driver_.StreamIsCapturing(native(stream), &status);
+    // The default stream, while another one is captured that waits for it.
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+    driver_.check(result, "cuStreamIsCapturing");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
   }
 
   void synchronize(Stream stream) override {
@@ -434,14 +346,33 @@ class CudaDevice final : public Device {
     driver_.check(driver_.StreamSynchronize(stream), "cuStreamSynchronize");
   }
 
-  void check_shared(const codegen::Binary& binary, int fixed, unsigned dynamic) const {
+  CudaKernel entry_of(CUmodule module, const codegen::BinaryEntry& entry,
+                      const Launch& launch) const {
+    CUfunction function = nullptr;
+    driver_.check(driver_.ModuleGetFunction(&function, module, entry.symbol.c_str()),
+                  "cuModuleGetFunction");
+    // Loading is lazy by default; a first launch should not pay for it.
+    if (driver_.FuncLoad) driver_.check(driver_.FuncLoad(function), "cuFuncLoad");
+
+    codegen::ResourceUsage usage = entry.resources;  // spills are known to the compiler alone
+    usage.registers = attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS);
+    usage.stack = attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+    usage.static_shared = attribute(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+    usage.max_threads = attribute(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    check_shared(entry.symbol, usage.static_shared, launch.shared_bytes);
+    prepare_function(driver_, function, usage.static_shared, launch, info_.limits);
+    return {function, usage};
+  }
+
+  void check_shared(const std::string& symbol, int fixed, unsigned dynamic) const {
     const std::int64_t total = std::int64_t{fixed} + dynamic;
     if (total > info_.limits.shared_per_block_optin)
       throw UserError(detail::format(
-          "{} needs {} bytes of shared memory per block ({} static, {} dynamic); {} has {}",
-          binary.symbol, total, fixed, dynamic, info_.name, info_.limits.shared_per_block_optin));
+          "{} needs {} bytes of shared memory per block ({} static, {} dynamic); {} has {}", symbol,
+          total, fixed, dynamic, info_.name, info_.limits.shared_per_block_optin));
   }
 
+  const CallerAllocator allocator_;
   std::shared_ptr<const CudaContext> context_;
   const DriverTable& driver_;
   DeviceInfo info_;
@@ -473,8 +404,9 @@ CudaProbe probe_cuda() {
 }
 
 std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal,
-                                         int reserved_multiprocessors) {
-  return std::make_shared<CudaDevice>(std::move(driver), ordinal, reserved_multiprocessors);
+                                         int reserved_multiprocessors, CallerAllocator allocator) {
+  return std::make_shared<CudaDevice>(std::move(driver), ordinal, reserved_multiprocessors,
+                                      std::move(allocator));
 }
 
 }  // namespace kiln::runtime

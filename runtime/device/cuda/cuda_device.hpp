@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/device/caller_allocator.hpp"
 #include "runtime/device/device.hpp"
 
 namespace kiln::runtime {
@@ -22,8 +23,9 @@ struct CudaProbe {
 CudaProbe probe_cuda();
 
 /// The device `cuda:ordinal` of this driver (or of the table that a test supplies).
-/// @throws EnvironmentError when the driver refuses.
+/// Memory comes from `allocator` if there is one. @throws EnvironmentError when the driver refuses.
 std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const DriverTable> driver, int ordinal,
-                                         int reserved_multiprocessors = 0);
+                                         int reserved_multiprocessors = 0,
+                                         CallerAllocator allocator = {});
 
 }  // namespace kiln::runtime

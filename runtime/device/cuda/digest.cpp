@@ -122,9 +122,10 @@ std::uint64_t digest(std::span<const std::byte> bytes) {
   return sum;
 }
 
-CudaDigest::CudaDigest(std::shared_ptr<const CudaContext> context, unsigned multiprocessors)
+CudaDigest::CudaDigest(std::shared_ptr<const CudaContext> context, Device& device)
     : context_(std::move(context)),
-      multiprocessors_(std::max(1u, multiprocessors)),
+      device_(device),
+      multiprocessors_(static_cast<unsigned>(std::max(1, device.info().limits.multiprocessors))),
       module_(load_module(context_, std::as_bytes(std::span(kDigestPtx)))) {
   const WorkingContext working(*context_);
   const DriverTable& driver = context_->driver();
@@ -135,7 +136,7 @@ CudaDigest::CudaDigest(std::shared_ptr<const CudaContext> context, unsigned mult
   std::vector<std::byte> data(kCount * kStride);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(1 + i * i % 251);
   const CudaStream stream = create_stream(context_);
-  const CudaMemory memory = allocate_memory(context_, data.size());
+  const Memory memory(device_, data.size());
   driver.check(driver.MemcpyHtoDAsync(memory.get(), data.data(), data.size(), stream.get()),
                "cuMemcpyHtoDAsync");
   const auto got = (*this)(memory.get(), kBytes, kStride, kCount, stream.get());
@@ -150,19 +151,18 @@ std::vector<std::uint64_t> CudaDigest::operator()(CUdeviceptr memory, std::size_
   const std::lock_guard lock(mutex_);
   const WorkingContext working(*context_);
   const DriverTable& driver = context_->driver();
-  if (room_ < count) {
-    room_ = 0;
-    sums_ = allocate_memory(context_, count * sizeof(std::uint64_t));
-    room_ = count;
+  if (!sums_ || sums_->bytes() < count * sizeof(std::uint64_t)) {
+    sums_.reset();
+    sums_ = std::make_unique<Memory>(device_, count * sizeof(std::uint64_t));
   }
-  driver.check(driver.MemsetD8Async(sums_.get(), 0, count * sizeof(std::uint64_t), stream),
+  driver.check(driver.MemsetD8Async(sums_->get(), 0, count * sizeof(std::uint64_t), stream),
                "cuMemsetD8Async");
   const std::size_t words = (bytes + 7) / 8;
   const auto blocks = static_cast<unsigned>(std::min<std::size_t>(
       (words + kThreads - 1) / kThreads, std::size_t{kBlocksPerMultiprocessor} * multiprocessors_));
   for (std::size_t first = 0; first < count; first += kMostRows) {
     const auto rows = static_cast<unsigned>(std::min(kMostRows, count - first));
-    CUdeviceptr from = memory + first * stride, to = sums_.get() + first * sizeof(std::uint64_t);
+    CUdeviceptr from = memory + first * stride, to = sums_->get() + first * sizeof(std::uint64_t);
     void* arguments[] = {&from, &bytes, &stride, &to};
     driver.check(driver.LaunchKernel(function_, blocks, rows, 1, kThreads, 1, 1, 0, stream,
                                      arguments, nullptr),
@@ -170,7 +170,7 @@ std::vector<std::uint64_t> CudaDigest::operator()(CUdeviceptr memory, std::size_
   }
   std::vector<std::uint64_t> sums(count);
   driver.check(
-      driver.MemcpyDtoHAsync(sums.data(), sums_.get(), count * sizeof(std::uint64_t), stream),
+      driver.MemcpyDtoHAsync(sums.data(), sums_->get(), count * sizeof(std::uint64_t), stream),
       "cuMemcpyDtoHAsync");
   driver.check(driver.StreamSynchronize(stream), "cuStreamSynchronize");
   return sums;

@@ -22,8 +22,9 @@ std::uint64_t digest(std::span<const std::byte> bytes);
 class CudaDigest {
  public:
   /// Loads the kernel, and tries it on data whose digest is known.
+  /// Its memory is the device's, which must outlive it.
   /// @throws EnvironmentError when the driver cannot compile it, or it computes something else
-  CudaDigest(std::shared_ptr<const CudaContext> context, unsigned multiprocessors);
+  CudaDigest(std::shared_ptr<const CudaContext> context, Device& device);
 
   /// Of `count` arrays of `bytes` bytes each, `stride` bytes apart, after the work on `stream`, for
   /// which it waits. @pre memory and stride are multiples of 8, bytes > 0
@@ -32,13 +33,30 @@ class CudaDigest {
                                         std::size_t count, CUstream stream);
 
  private:
+  class Memory {
+   public:
+    Memory(Device& device, std::size_t bytes)
+        : device_(device), bytes_(bytes), data_(device.allocate(bytes)) {}
+    ~Memory() { device_.release(data_, bytes_); }
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+
+    std::size_t bytes() const noexcept { return bytes_; }
+    CUdeviceptr get() const noexcept { return reinterpret_cast<CUdeviceptr>(data_); }
+
+   private:
+    Device& device_;
+    std::size_t bytes_;
+    void* data_;
+  };
+
   std::shared_ptr<const CudaContext> context_;
+  Device& device_;
   const unsigned multiprocessors_;
   CudaModule module_;
   CUfunction function_ = nullptr;
   std::mutex mutex_;  ///< of the sums
-  CudaMemory sums_;
-  std::size_t room_ = 0;  ///< sums that there is memory for
+  std::unique_ptr<Memory> sums_;
 };
 
 }  // namespace kiln::runtime

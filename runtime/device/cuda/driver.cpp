@@ -89,6 +89,7 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.optional("cuOccupancyMaxActiveClusters", kInterface, t.OccupancyMaxActiveClusters);
   loader.optional("cuMemGetInfo", kInterface, t.MemGetInfo);
   loader.optional("cuFuncLoad", kFuncLoadInterface, t.FuncLoad);
+  loader.optional("cuStreamIsCapturing", kInterface, t.StreamIsCapturing);
   loader.optional("cuStreamBeginCapture", kInterface, t.StreamBeginCapture);
   loader.optional("cuStreamEndCapture", kInterface, t.StreamEndCapture);
   loader.optional("cuGraphGetNodes", kInterface, t.GraphGetNodes);

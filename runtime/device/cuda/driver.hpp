@@ -60,6 +60,7 @@ struct DriverTable {
   decltype(&::cuMemGetInfo) MemGetInfo = nullptr;
   /// Loads a function ahead of its first launch; null before CUDA 12.4.
   decltype(&::cuFuncLoad) FuncLoad = nullptr;
+  decltype(&::cuStreamIsCapturing) StreamIsCapturing = nullptr;  ///< may be null
   // Graphs; without all of them launches are not replayed.
   decltype(&::cuStreamBeginCapture) StreamBeginCapture = nullptr;
   decltype(&::cuStreamEndCapture) StreamEndCapture = nullptr;

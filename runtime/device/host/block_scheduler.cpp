@@ -184,10 +184,10 @@ constexpr std::size_t kGuardBefore = 4096, kGuardAfter = kMostGuardBytes;
 /// Memory of a block that is a good part of a core's cache lies in huge pages: which small pages a
 /// process happens to get decides which of its lines displace each other, and made the same kernel
 /// 5 % slower in one process than in another.
-constexpr std::size_t kHugePage = 2 << 20;
+constexpr std::size_t kArenaPage = 2 << 20;
 std::size_t alignment_for(std::size_t bytes) {
   constexpr std::size_t kMuch = 32 << 10;
-  return bytes >= kMuch ? kHugePage : codegen::kArenaAlignment;
+  return bytes >= kMuch ? kArenaPage : codegen::kArenaAlignment;
 }
 
 }  // namespace
@@ -230,7 +230,7 @@ void BlockScratch::prepare_block(const BlockLaunch& launch) {
     if (!memory_)
       throw EnvironmentError(detail::format(
           "{}: {} bytes of memory for a block cannot be allocated", kernel.name, rounded));
-    if (alignment == kHugePage) ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);
+    if (alignment == kArenaPage) ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);
     capacity_ = rounded;
     guards_filled_ = false;
   }

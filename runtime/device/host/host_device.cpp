@@ -5,6 +5,8 @@
 #include <fstream>
 #include <span>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <sys/mman.h>
 #include <sys/utsname.h>
@@ -46,13 +48,21 @@ std::string cpu_model() {
 class LoadedHostKernel final : public Module {
  public:
   LoadedHostKernel(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers)
-      : module(HostModule::load(binary, std::move(workers))), resources_(binary.resources) {}
+      : LoadedHostKernel(HostModule::load(binary, std::move(workers)), binary.resources) {
+    for (std::size_t i = 0; i < binary.steps.size(); ++i)
+      steps_.push_back(LoadedHostKernel(module.step(i), binary.steps[i].resources));
+  }
   const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
+  const Module& step(std::size_t index) const override { return steps_.at(index); }
 
   HostModule module;
 
  private:
+  LoadedHostKernel(HostModule loaded, const codegen::ResourceUsage& resources)
+      : module(std::move(loaded)), resources_(resources) {}
+
   codegen::ResourceUsage resources_;
+  std::vector<LoadedHostKernel> steps_;
 };
 
 detail::HostElement element_of(const TensorMap& map) {
@@ -101,13 +111,14 @@ EncodedMap encode_host_map(const TensorMap& map, const void* address) {
 
 class HostDevice final : public HostMemoryDevice {
  public:
+  explicit HostDevice(CallerAllocator allocator) : allocator_(std::move(allocator)) {}
+
   const DeviceInfo& info() const noexcept override { return info_; }
 
-  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch) override {
-    if (launch.shared_bytes > static_cast<unsigned>(info_.limits.shared_per_block_optin))
-      throw UserError(detail::format(
-          "the kernel needs {} bytes of dynamic shared memory, but the host device has {}",
-          launch.shared_bytes, info_.limits.shared_per_block_optin));
+  std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch,
+                               std::span<const Launch> steps) override {
+    check_shared(launch);
+    for (const Launch& step : steps) check_shared(step);
     return std::make_shared<LoadedHostKernel>(binary, workers_);
   }
 
@@ -139,9 +150,13 @@ class HostDevice final : public HostMemoryDevice {
 
   int occupancy(const Module&, int, unsigned) const override { return 1; }
 
-  std::optional<std::int64_t> available() const override { return available_memory(); }
+  std::optional<std::int64_t> available() const override {
+    if (allocator_) return {};
+    return available_memory();
+  }
 
   void* allocate(std::size_t bytes) override {
+    if (allocator_) return allocator_.allocate(bytes);
     require_memory("an array on the host device", bytes);
     const std::size_t alignment = alignment_of(bytes);
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
@@ -151,6 +166,10 @@ class HostDevice final : public HostMemoryDevice {
     // Fewer TLB misses, and less depends on where the pages happen to be.
     if (alignment == kHugePage) ::madvise(memory, rounded, MADV_HUGEPAGE);
     return memory;
+  }
+  void release(void* memory, std::size_t bytes) noexcept override {
+    if (allocator_) return allocator_.release(memory, bytes);
+    HostMemoryDevice::release(memory, bytes);
   }
   void synchronize(Stream) override {}
   Stream tuning_stream() override { return {}; }
@@ -165,6 +184,14 @@ class HostDevice final : public HostMemoryDevice {
   bool shares_cpu() const noexcept override { return true; }
 
  private:
+  void check_shared(const Launch& launch) const {
+    if (launch.shared_bytes > static_cast<unsigned>(info_.limits.shared_per_block_optin))
+      throw UserError(detail::format(
+          "the kernel needs {} bytes of dynamic shared memory, but the host device has {}",
+          launch.shared_bytes, info_.limits.shared_per_block_optin));
+  }
+
+  const CallerAllocator allocator_;
   const DeviceInfo info_ = host_info();
   const std::shared_ptr<HostWorkers> workers_ = HostWorkers::create();
 };
@@ -186,7 +213,7 @@ DeviceInfo host_info() {
   info.limits.tensor_maps = true;
   info.limits.l2_bytes =
       std::max<std::int64_t>({0, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)});
-  info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.limits.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   info.fingerprint = {{"cpu", info.name},
                       {"level", info.target.arch},
                       {"threads", std::to_string(info.limits.multiprocessors)}};
@@ -195,6 +222,8 @@ DeviceInfo host_info() {
   return info;
 }
 
-std::shared_ptr<Device> make_host_device() { return std::make_shared<HostDevice>(); }
+std::shared_ptr<Device> make_host_device(CallerAllocator allocator) {
+  return std::make_shared<HostDevice>(std::move(allocator));
+}
 
 }  // namespace kiln::runtime

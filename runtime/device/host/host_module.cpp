@@ -11,6 +11,7 @@
 #include <tbb/blocked_range.h>
 #include <tbb/enumerable_thread_specific.h>
 #include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 #include <unistd.h>
 
 #include "kiln/detail/environment.hpp"
@@ -142,14 +143,19 @@ std::string run_grid(const BlockLaunch& launch, HostWorkers& workers) {
   const std::uint64_t blocks = launch.grid.count() / together;
   std::atomic<bool> failed{false};
   std::string problem;
-  tbb::parallel_for(
-      tbb::blocked_range<std::uint64_t>(0, blocks, grain(blocks, launch.block.count() * together)),
-      [&](const tbb::blocked_range<std::uint64_t>& range) {
-        BlockScratch& scratch = workers.scratch();
-        scratch.prepare(launch);
-        std::string words = run_blocks(launch, range.begin(), range.end(), scratch, failed);
-        if (!words.empty() && !failed.exchange(true)) problem = std::move(words);
-      });
+  const auto run = [&](const tbb::blocked_range<std::uint64_t>& range) {
+    BlockScratch& scratch = workers.scratch();
+    scratch.prepare(launch);
+    std::string words = run_blocks(launch, range.begin(), range.end(), scratch, failed);
+    if (!words.empty() && !failed.exchange(true)) problem = std::move(words);
+  };
+  // While it waits, this thread takes on no other task: that could be a launch with the same
+  // workspace.
+  tbb::this_task_arena::isolate([&] {
+    tbb::parallel_for(tbb::blocked_range<std::uint64_t>(
+                          0, blocks, grain(blocks, launch.block.count() * together)),
+                      run);
+  });
   return problem;
 }
 
@@ -157,24 +163,16 @@ std::string run_grid(const BlockLaunch& launch, HostWorkers& workers) {
 
 std::shared_ptr<HostWorkers> HostWorkers::create() { return std::make_shared<TbbWorkers>(); }
 
-HostModule::HostModule(void* handle, const codegen::HostKernel* kernel,
+HostModule::HostModule(std::shared_ptr<void> handle, std::size_t entry,
                        std::shared_ptr<HostWorkers> workers)
-    : handle_(handle), kernel_(kernel), workers_(std::move(workers)) {}
-
-HostModule::HostModule(HostModule&& other) noexcept
-    : handle_(std::exchange(other.handle_, nullptr)),
-      kernel_(std::exchange(other.kernel_, nullptr)),
-      workers_(std::move(other.workers_)) {}
-
-HostModule& HostModule::operator=(HostModule&& other) noexcept {
-  std::swap(handle_, other.handle_);
-  std::swap(kernel_, other.kernel_);
-  std::swap(workers_, other.workers_);
-  return *this;
-}
-
-HostModule::~HostModule() {
-  if (handle_) ::dlclose(handle_);
+    : handle_(std::move(handle)),
+      kernel_(static_cast<const codegen::HostKernel*>(
+          ::dlsym(handle_.get(),
+                  (codegen::kHostKernelSymbol + codegen::host_entry_suffix(entry)).c_str()))),
+      workers_(std::move(workers)) {
+  if (!kernel_ || kernel_->abi != codegen::kHostAbiVersion ||
+      kernel_->bytes != sizeof(codegen::HostKernel))
+    throw UserError("a host binary was built by another version of Kiln");
 }
 
 HostModule HostModule::load(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers) {
@@ -189,16 +187,10 @@ HostModule HostModule::load(const codegen::Binary& binary, std::shared_ptr<HostW
                                           binary.symbol, binary.code.size(),
                                           reason ? reason : "no reason given"));
   }
-  const auto* kernel =
-      static_cast<const codegen::HostKernel*>(::dlsym(handle, codegen::kHostKernelSymbol));
-  if (!kernel || kernel->abi != codegen::kHostAbiVersion ||
-      kernel->bytes != sizeof(codegen::HostKernel)) {
-    ::dlclose(handle);
-    throw UserError("the host binary of " + binary.symbol +
-                    " was built by another version of Kiln");
-  }
-  return HostModule(handle, kernel, std::move(workers));
+  return {std::shared_ptr<void>(handle, ::dlclose), 0, std::move(workers)};
 }
+
+HostModule HostModule::step(std::size_t index) const { return {handle_, index + 1, workers_}; }
 
 void HostModule::launch(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
                         void* const* arguments, const Extent& cluster) const {

@@ -28,7 +28,7 @@ class HostWorkers {
 inline constexpr std::uint32_t kHostMaxThreads = 1024;
 inline constexpr std::uint32_t kHostMaxShared = 227 * 1024;
 
-/// Owns the loaded code. Move-only.
+/// Keeps the loaded code. A value: copies share it.
 class HostModule {
  public:
   /// @throws EnvironmentError if the shared object cannot be loaded here: the loader's words.
@@ -36,9 +36,8 @@ class HostModule {
   /// host.
   static HostModule load(const codegen::Binary& binary, std::shared_ptr<HostWorkers> workers);
 
-  HostModule(HostModule&& other) noexcept;
-  HostModule& operator=(HostModule&& other) noexcept;
-  ~HostModule();
+  /// A further entry of the same code, with the same variables. @throws UserError as load()
+  HostModule step(std::size_t index) const;
 
   const codegen::HostKernel& kernel() const noexcept { return *kernel_; }
 
@@ -56,9 +55,9 @@ class HostModule {
                       void* const* arguments, const Extent& cluster = {}) const;
 
  private:
-  HostModule(void* handle, const codegen::HostKernel* kernel, std::shared_ptr<HostWorkers> workers);
+  HostModule(std::shared_ptr<void> handle, std::size_t entry, std::shared_ptr<HostWorkers> workers);
 
-  void* handle_ = nullptr;
+  std::shared_ptr<void> handle_;  ///< as dlopen() gave it
   const codegen::HostKernel* kernel_ = nullptr;
   std::shared_ptr<HostWorkers> workers_;
 };

@@ -28,6 +28,11 @@ KILN_CONFIG(VectorAdd, block, items)  // every field, in order of declaration
 
 struct Elementwise { int n; };
 KILN_PROBLEM(Elementwise, n)
+struct Sum {
+  int split;
+  std::size_t blocks(const Elementwise& p) const { return std::size_t(p.n / split); }
+};
+KILN_CONFIG(Sum, split)
 struct ReduceKnobs { int blocks; };
 KILN_CONFIG(ReduceKnobs, blocks)
 struct Bytes { int count; };
@@ -222,6 +227,45 @@ void tensor_maps(GemmKernel& kernel) {
                                                            .swizzle = kiln::Swizzle::bytes128});
                   },
                   .only_if = [](const Gemm& c) { return c.body == GemmBody::tma; }}};
+}
+
+using Line = Elementwise;
+using SumKernel = kiln::Kernel<Sum, Line, void(float*, const float*, int)>;
+
+void workspaces(SumKernel& kernel) {
+  kernel.workspace = {.size = [](const Sum& c, const Line& p, const kiln::DeviceLimits&) {
+                        const auto blocks = c.blocks(p);
+                        return kiln::WorkspaceSize{.bytes = blocks * sizeof(float),
+                                                   .semaphores = 1};
+                      },
+                      .only_if = [](const Sum& c) { return c.split > 1; }};
+}
+
+void steps(SumKernel& kernel) {
+  kernel.steps = {{.entry = "reduce",
+                   .launch = [](const Sum& c, const Line& p) {
+                     return kiln::Launch{{unsigned(c.blocks(p) + 255) / 256}, {256}};
+                   },
+                   .only_if = [](const Sum& c) { return c.split > 1; }}};
+}
+
+struct Pool {
+  void* allocate(std::size_t bytes) { return ::operator new(bytes); }
+  void release(void* memory, std::size_t) { ::operator delete(memory); }
+};
+
+void allocator(Pool& pool) {
+  kiln::RuntimeOptions options;
+  options.allocator = {.allocate = [&](std::size_t bytes) { return pool.allocate(bytes); },
+                       .release = [&](void* memory, std::size_t bytes) {
+                         pool.release(memory, bytes);
+                       }};
+}
+
+void supplied(const kiln::DynamicTuned& k, kiln::Stream stream, Pool& pool, const kiln::Values& small,
+              const kiln::Values& large) {
+  const auto size = max(k.workspace_size(small), k.workspace_size(large));
+  k.use_workspace(stream, pool.allocate(size.total()), size);
 }
 
 void key() {

@@ -13,6 +13,8 @@ Binary sample() {
   b.target = {Target::Kind::cuda, "sm_90a"};
   b.symbol = "_Z4gemmIfEvPT_";
   b.resources = {128, 8, 12, 64, 49152, 256};
+  b.steps = {{"_Z6reduceIfEvPT_", {32, 0, 0, 0, 1024, 512}},
+             {"_Z4tailIfEvPT_", {16, 4, 4, 8, 0, 0}}};
   b.log = std::string("warning: \0 inside", 17);
   std::vector<std::byte> code;
   for (int i = 0; i < 300; ++i) code.push_back(static_cast<std::byte>(i));
@@ -22,7 +24,7 @@ Binary sample() {
 
 bool same(const Binary& a, const Binary& b) {
   return a.target == b.target && a.symbol == b.symbol && a.resources == b.resources &&
-         a.log == b.log && a.code == b.code;
+         a.steps == b.steps && a.log == b.log && a.code == b.code;
 }
 
 }  // namespace
@@ -45,11 +47,11 @@ TEST_CASE("the wire form has not moved", "[codegen][binary]") {
   b.symbol = "s";
   b.resources.registers = 0x01020304;
   b.code = std::vector{std::byte{0xff}};
-  // 74 bytes up to the code, which begins at the next multiple of 64.
-  unsigned char expected[129] = {'K', 'i', 'l', 'n', 'B', 'i', 'n', '\n', 2, 0, 0, 0,   1,
+  // 78 bytes up to the code, which begins at the next multiple of 64.
+  unsigned char expected[129] = {'K', 'i', 'l', 'n', 'B', 'i', 'n', '\n', 3, 0, 0, 0,   1,
                                  0,   0,   0,   1,   0,   0,   0,   0,    0, 0, 0, 'a', 1,
                                  0,   0,   0,   0,   0,   0,   0,   's',  4, 3, 2, 1};
-  expected[66] = 1;  // length of the code
+  expected[70] = 1;  // length of the code, behind the count of steps and the log's length
   expected[128] = 0xff;
   const auto bytes = serialize(b);
   REQUIRE(bytes.size() == sizeof expected);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,37 +21,9 @@
 #include "kiln/error.hpp"
 #include "runtime/build/builder.hpp"
 #include "runtime/device/device.hpp"
+#include "script.hpp"
 
 namespace kiln::test {
-
-/// What an instance does. `x` is the value of the fake kernel's first parameter.
-struct Behaviour {
-  double seconds = 1e-3;                 ///< per launch, by the fake clock
-  std::function<void(void** args)> run;  ///< empty: computes the right result
-  /// Global variables, as the source initialises them: each module has its own.
-  std::map<std::string, std::vector<std::byte>> variables;
-  /// Instead of `run`, with this module's variables.
-  std::function<void(void** args, std::map<std::string, std::vector<std::byte>>&)> run_with;
-  std::string compile_log;               ///< not empty: does not compile
-  std::string warnings;                  ///< of the compiler, where it compiles
-  std::string load_error, launch_error;  ///< not empty: thrown
-  int fails_after = 0;                   ///< launches that work before `launch_error`
-  codegen::ResourceUsage resources;
-  int occupancy = 1;
-};
-
-/// Entry text to behaviour; shared by the compiler and the device of one test.
-class Script {
- public:
-  Behaviour& operator[](const std::string& entry) {
-    std::lock_guard lock(mutex_);
-    return behaviours_[entry];
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, Behaviour> behaviours_;
-};
 
 class FakeKernel final : public runtime::Module {
  public:
@@ -60,11 +33,13 @@ class FakeKernel final : public runtime::Module {
   }
   ~FakeKernel() override { --live_; }
   const codegen::ResourceUsage& resources() const noexcept override { return behaviour.resources; }
+  const runtime::Module& step(std::size_t index) const override { return *steps.at(index); }
 
   const std::string entry;
   Behaviour& behaviour;
   mutable std::map<std::string, std::vector<std::byte>> variables;
   mutable std::atomic<int> launches{0};
+  std::vector<std::unique_ptr<FakeKernel>> steps;
 
  private:
   std::atomic<int>& live_;
@@ -107,13 +82,20 @@ class FakeDevice final : public runtime::Device {
   const DeviceInfo& info() const noexcept override { return info_; }
   DeviceInfo& info() noexcept { return info_; }
 
-  std::shared_ptr<runtime::Module> load(const codegen::Binary& binary, const Launch&) override {
-    const std::string entry(reinterpret_cast<const char*>(binary.code.data()), binary.code.size());
+  std::shared_ptr<runtime::Module> load(const codegen::Binary& binary, const Launch&,
+                                        std::span<const Launch> = {}) override {
+    std::string entry(reinterpret_cast<const char*>(binary.code.data()), binary.code.size());
+    std::vector<std::string> steps;
+    for (std::size_t end; (end = entry.rfind('\n')) != std::string::npos; entry.resize(end))
+      steps.insert(steps.begin(), entry.substr(end + 1));
     Behaviour& behaviour = (*script)[entry];
     if (on_load) on_load(entry);
     if (!behaviour.load_error.empty()) throw EnvironmentError(behaviour.load_error);
     ++loads;
-    return std::make_shared<FakeKernel>(entry, behaviour, live_kernels);
+    auto kernel = std::make_shared<FakeKernel>(entry, behaviour, live_kernels);
+    for (const std::string& step : steps)
+      kernel->steps.push_back(std::make_unique<FakeKernel>(step, (*script)[step], live_kernels));
+    return kernel;
   }
 
   void launch(const runtime::Module& loaded, const Launch& launch, Stream,
@@ -161,7 +143,7 @@ class FakeDevice final : public runtime::Device {
     allocated += bytes;
     return std::malloc(bytes);
   }
-  void release(void* address) noexcept override {
+  void release(void* address, std::size_t) noexcept override {
     --live_allocations;
     std::free(address);
   }
@@ -188,6 +170,7 @@ class FakeDevice final : public runtime::Device {
     if (on_fill) on_fill(at, n);
     std::memset(at, static_cast<int>(value), n);
   }
+  bool capturing(Stream stream) const override { return captured && stream.handle == captured; }
   void synchronize(Stream) override {}
   Stream tuning_stream() override { return {}; }
   double time(Stream, const std::function<void()>& enqueue) override {
@@ -230,6 +213,7 @@ class FakeDevice final : public runtime::Device {
   std::atomic<bool> timing = false;        ///< inside time()
   std::atomic<std::size_t> allocated = 0;  ///< bytes, over all allocations ever
   std::atomic<int> captures = 0;
+  void* captured = nullptr;                  ///< the stream that somebody captures
   std::function<void(void** args)> compute;  ///< what a right instance does
   std::function<void(const std::string& entry, void** args)> on_launch;
   std::function<void(const Launch&)> on_description;  ///< what a launch is described by

@@ -35,14 +35,20 @@ class FakeCompiler final : public codegen::Compiler {
       entries.push_back(source.entry);
     }
     const Behaviour& behaviour = (*script_)[source.entry];
-    if (!behaviour.compile_log.empty())
-      return CompileFailure{source.label, "fake " + version, source.options, behaviour.compile_log};
+    std::string text = source.entry, refused = behaviour.compile_log;
     codegen::Binary binary;
+    for (const std::string& step : source.steps) {
+      text += "\n" + step;
+      refused += (*script_)[step].compile_log;
+      binary.steps.push_back({step, (*script_)[step].resources});
+    }
+    if (!refused.empty())
+      return CompileFailure{source.label, "fake " + version, source.options, refused};
     binary.target = target;
     binary.symbol = "k";
     binary.resources = behaviour.resources;
     binary.log = behaviour.warnings;
-    const auto code = std::as_bytes(std::span(source.entry));
+    const auto code = std::as_bytes(std::span(text));
     binary.code = std::vector<std::byte>(code.begin(), code.end());
     return binary;
   }

@@ -105,13 +105,13 @@ TEST_CASE("a kernel that does not do its work is no roof", "[templates][roofline
 TEST_CASE("problems suit the device", "[templates][roofline]") {
   DeviceInfo device;
   device.limits = limits_of(90, 132, 50 << 20);
-  device.memory_bytes = std::int64_t{141} << 30;
+  device.limits.memory_bytes = std::int64_t{141} << 30;
   const CopyProblem copy = copy_problem(device);
   CHECK(2 * copy.elements * 4 >= 4 * device.limits.l2_bytes);
   CHECK(copy.elements * 4 <= 512 << 20);
-  device.memory_bytes = 1 << 30;
-  CHECK(copy_problem(device).elements * 4 <= device.memory_bytes / 16);
-  device.memory_bytes = 0;  // not told
+  device.limits.memory_bytes = 1 << 30;
+  CHECK(copy_problem(device).elements * 4 <= device.limits.memory_bytes / 16);
+  device.limits.memory_bytes = 0;  // not told
   CHECK(copy_problem(device).elements > 0);
   device.limits.l2_bytes = std::int64_t{1} << 40;
   CHECK(copy_problem(device).elements * 4 <= 512 << 20);
@@ -130,7 +130,7 @@ TEST_CASE("the roofline's kernels compile for GPUs, whole waves and no spills",
        {std::pair{"sm_80", 80}, std::pair{"sm_90a", 90}, std::pair{"sm_120a", 120}}) {
     DeviceInfo device;
     device.limits = limits_of(capability, 100, 50 << 20);
-    device.memory_bytes = std::int64_t{80} << 30;
+    device.limits.memory_bytes = std::int64_t{80} << 30;
     const Target target = Target::parse(arch);
     const std::pair<KernelDefinition, Values> kernels[] = {
         {copy_kernel().definition(), {copy_problem(device).elements}},

@@ -18,7 +18,7 @@ struct Flushed {
 
   explicit Flushed(std::int64_t cache = kCache, std::int64_t memory = 0) {
     bench.device->info().limits.l2_bytes = cache;
-    bench.device->info().memory_bytes = memory;
+    bench.device->info().limits.memory_bytes = memory;
     bench.device->on_fill = [this](void*, std::size_t bytes) { fills.push_back(bytes); };
   }
 };

@@ -43,7 +43,8 @@ class ClockedDevice final : public runtime::Device {
   }
   DeviceInfo& info() noexcept { return info_; }
   const DeviceInfo& info() const noexcept override { return info_; }
-  std::shared_ptr<runtime::Module> load(const codegen::Binary&, const Launch&) override {
+  std::shared_ptr<runtime::Module> load(const codegen::Binary&, const Launch&,
+                                        std::span<const Launch>) override {
     throw EnvironmentError("no kernels here");
   }
   void launch(const runtime::Module&, const Launch&, Stream, void**) const override {
@@ -54,7 +55,7 @@ class ClockedDevice final : public runtime::Device {
     ++live;
     return std::malloc(bytes);
   }
-  void release(void* memory) noexcept override {
+  void release(void* memory, std::size_t) noexcept override {
     --live;
     std::free(memory);
   }

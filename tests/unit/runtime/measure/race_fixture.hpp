@@ -36,7 +36,7 @@ struct Race {
     binary.code = std::vector<std::byte>(code.begin(), code.end());
     runtime::Trial trial;
     trial.code = std::make_shared<const codegen::Binary>(std::move(binary));
-    trial.launch = {{1}, {1}, 0};
+    trial.plan.launch = {{1}, {1}, 0};
     runtime::Contestant c;
     c.candidate = contestants.size();
     c.rig = std::get<std::shared_ptr<runtime::Rig>>(trials->load(trial));

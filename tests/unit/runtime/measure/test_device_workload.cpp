@@ -30,7 +30,7 @@ struct Data {
                                           std::int64_t cache, bool in_out, bool host,
                                           std::int64_t memory_bytes) {
     bench.device->info().limits.l2_bytes = cache;
-    bench.device->info().memory_bytes = memory_bytes;
+    bench.device->info().limits.memory_bytes = memory_bytes;
     bench.device->host = host;
     if (in_out) {
       kernel.workload = [](std::span<const std::int64_t> p, Workload& w) {

@@ -170,8 +170,9 @@ kiln::runtime::DriverTable make_table() {
   t.ModuleUnload = [](CUmodule m) { return destroy(current_fake->modules, m, "cuModuleUnload"); };
   t.ModuleGetFunction = [](CUfunction* f, CUmodule, const char* name) {
     ENTER("cuModuleGetFunction");
-    if (std::strcmp(name, "kernel") != 0) return CUDA_ERROR_NOT_FOUND;
+    if (std::strncmp(name, "kernel", 6) != 0) return CUDA_ERROR_NOT_FOUND;
     *f = static_cast<CUfunction>(current_fake->next_handle());
+    current_fake->functions_by_name[name] = *f;
     return CUDA_SUCCESS;
   };
   t.ModuleGetGlobal = [](CUdeviceptr* at, std::size_t* bytes, CUmodule module, const char* name) {
@@ -196,9 +197,10 @@ kiln::runtime::DriverTable make_table() {
     *v = current_fake->function_attributes[a];
     return CUDA_SUCCESS;
   };
-  t.FuncSetAttribute = [](CUfunction, CUfunction_attribute a, int v) {
+  t.FuncSetAttribute = [](CUfunction f, CUfunction_attribute a, int v) {
     ENTER("cuFuncSetAttribute");
     current_fake->set_attributes[a] = v;
+    current_fake->attributes_of[f][a] = v;
     return CUDA_SUCCESS;
   };
   t.OccupancyMaxActiveBlocksPerMultiprocessor = [](int* n, CUfunction, int threads, std::size_t) {
@@ -292,6 +294,14 @@ kiln::runtime::DriverTable make_table() {
     ENTER("cuTensorMapReplaceAddress");
     current_fake->require_context("cuTensorMapReplaceAddress");
     std::memcpy(map, &address, sizeof address);
+    return CUDA_SUCCESS;
+  };
+  t.StreamIsCapturing = [](CUstream s, CUstreamCaptureStatus* status) {
+    ENTER("cuStreamIsCapturing");
+    current_fake->require_context("cuStreamIsCapturing");
+    const bool captured = current_fake->capturing.count(s) != 0;
+    *status = captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!s && !current_fake->capturing.empty()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     return CUDA_SUCCESS;
   };
   t.StreamBeginCapture = [](CUstream s, CUstreamCaptureMode mode) {

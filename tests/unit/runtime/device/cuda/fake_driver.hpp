@@ -45,6 +45,8 @@ class FakeDriver {
   std::set<void*> streams, events, modules, graphs, graph_execs;
   std::set<CUdeviceptr> memory;
   std::map<CUfunction_attribute, int> set_attributes;
+  std::map<std::string, CUfunction> functions_by_name;
+  std::map<CUfunction, std::map<CUfunction_attribute, int>> attributes_of;  ///< as they were set
   struct Launch {
     unsigned grid[3], block[3], shared;
     CUstream stream;

@@ -95,7 +95,7 @@ TEST_CASE("a device says what it is", "[runtime][cuda]") {
   CHECK(info.limits.shared_per_block_optin == 232448);
   CHECK(info.limits.l2_bytes == 62914560);
   CHECK(info.limits.reserved_shared_per_block == 1024);
-  CHECK(info.memory_bytes == (std::int64_t{141} << 30) - 12345678);
+  CHECK(info.limits.memory_bytes == (std::int64_t{141} << 30) - 12345678);
   const auto has = [&](const KeyField& f) {
     return std::find(info.fingerprint.begin(), info.fingerprint.end(), f) != info.fingerprint.end();
   };

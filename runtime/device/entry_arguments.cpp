@@ -1,4 +1,4 @@
-#include "runtime/device/map_arguments.hpp"
+#include "runtime/device/entry_arguments.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -27,7 +27,7 @@ void check_alignment(std::size_t argument, const void* address) {
 }  // namespace
 
 /// Never changed once published. All that a launch with the same pointers looks at comes first.
-struct MapArguments::Encoded {
+struct EntryArguments::Encoded {
   struct Place {
     std::size_t argument;
     void* address;
@@ -37,13 +37,13 @@ struct MapArguments::Encoded {
   std::array<EncodedMap, kMaxMaps> maps;
 };
 
-MapArguments::MapArguments(const Device& device, std::vector<detail::PlannedMap> maps,
-                           std::size_t arguments)
+EntryArguments::EntryArguments(const Device& device, std::vector<detail::PlannedMap> maps,
+                               std::size_t arguments)
     : device_(device), maps_(std::move(maps)), count_(arguments) {}
 
-MapArguments::~MapArguments() { delete encoded_.load(std::memory_order_acquire); }
+EntryArguments::~EntryArguments() { delete encoded_.load(std::memory_order_acquire); }
 
-const MapArguments::Encoded& MapArguments::encode(void* const* args) const {
+const EntryArguments::Encoded& EntryArguments::encode(void* const* args) const {
   auto made = std::make_unique<Encoded>();
   made->count = maps_.size();
   for (std::size_t i = 0; i < maps_.size(); ++i) {
@@ -59,8 +59,8 @@ const MapArguments::Encoded& MapArguments::encode(void* const* args) const {
   return *first;  // another thread was faster
 }
 
-EncodedMap* MapArguments::moved(const Encoded& known, std::size_t map, void* address,
-                                EncodedMaps& own) const {
+EncodedMap* EntryArguments::moved(const Encoded& known, std::size_t map, void* address,
+                                  EncodedMaps& own) const {
   check_alignment(known.places[map].argument, address);
   EncodedMap& copy = reinterpret_cast<EncodedMap*>(own.bytes)[map];
   std::memcpy(static_cast<void*>(&copy), &known.maps[map], sizeof copy);
@@ -68,10 +68,13 @@ EncodedMap* MapArguments::moved(const Encoded& known, std::size_t map, void* add
   return &copy;
 }
 
-void MapArguments::fill(void** entry_args, EncodedMaps& own, void* const* args) const {
+void EntryArguments::fill(void** entry_args, EncodedMaps& own, void* const* args,
+                          const Workspace* workspace) const {
+  std::memcpy(entry_args, args, count_ * sizeof *entry_args);
+  if (workspace) entry_args[count_] = const_cast<Workspace*>(workspace);
+  if (maps_.empty()) return;
   const Encoded* ready = encoded_.load(std::memory_order_acquire);
   const Encoded& known = ready ? *ready : encode(args);
-  std::memcpy(entry_args, args, count_ * sizeof *entry_args);
   for (std::size_t i = 0; i < known.count; ++i) {
     const auto& [argument, encoded_for] = known.places[i];
     void* const address = pointer_in(args[argument]);

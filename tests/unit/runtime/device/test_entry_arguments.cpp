@@ -7,8 +7,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/device/entry_arguments.hpp"
 #include "runtime/device/host_memory_device.hpp"
-#include "runtime/device/map_arguments.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
@@ -19,7 +19,10 @@ namespace {
 class MappingDevice final : public HostMemoryDevice {
  public:
   const DeviceInfo& info() const noexcept override { return info_; }
-  std::shared_ptr<Module> load(const codegen::Binary&, const Launch&) override { return nullptr; }
+  std::shared_ptr<Module> load(const codegen::Binary&, const Launch&,
+                               std::span<const Launch>) override {
+    return nullptr;
+  }
   void launch(const Module&, const Launch&, Stream, void**) const override {}
   int occupancy(const Module&, int, unsigned) const override { return 1; }
   void* allocate(std::size_t) override { return nullptr; }
@@ -69,10 +72,10 @@ struct Passed {
 
 TEST_CASE("maps are encoded once, and copied only for other pointers", "[runtime][maps]") {
   const MappingDevice device;
-  const MapArguments entry(device, two_maps(), 4);
+  const EntryArguments entry(device, two_maps(), 4);
   Passed passed{at(0x1000), at(0x2000)};
   const void* first_map = nullptr;
-  entry.with(passed.arguments.data(), [&](void** args) {
+  entry.with(passed.arguments.data(), nullptr, [&](void** args) {
     CHECK(address_in(args[0]) == at(0x1000));
     CHECK(args[1] == &passed.second);
     CHECK(address_in(args[2]) == at(0x2000));
@@ -81,36 +84,52 @@ TEST_CASE("maps are encoded once, and copied only for other pointers", "[runtime
     first_map = args[0];
   });
   CHECK(device.encoded == 2);
-  entry.with(passed.arguments.data(), [&](void** args) { CHECK(args[0] == first_map); });
+  entry.with(passed.arguments.data(), nullptr, [&](void** args) { CHECK(args[0] == first_map); });
   CHECK((device.encoded == 2 && device.moved == 0));
 
   passed.third = at(0x3000);
-  entry.with(passed.arguments.data(), [&](void** args) {
+  entry.with(passed.arguments.data(), nullptr, [&](void** args) {
     CHECK(args[0] == first_map);
     CHECK(address_in(args[2]) == at(0x3000));
     CHECK(reinterpret_cast<std::uintptr_t>(args[2]) % 64 == 0);
   });
   CHECK((device.encoded == 2 && device.moved == 1));
   passed.third = at(0x2000);  // what was encoded is as it was
-  entry.with(passed.arguments.data(),
+  entry.with(passed.arguments.data(), nullptr,
              [&](void** args) { CHECK(address_in(args[2]) == at(0x2000)); });
   CHECK(device.moved == 1);
 }
 
+TEST_CASE("the workspace is behind all arguments", "[runtime][maps][workspace]") {
+  const MappingDevice device;
+  int first = 1, second = 2;
+  void* passed[] = {&first, &second};
+  const EntryArguments plain(device, {}, 2);
+  const Workspace workspace{&first, nullptr};
+  bool used = false;
+  plain.with(passed, &workspace, [&](void** args) {
+    CHECK((args[0] == &first && args[1] == &second));
+    CHECK(static_cast<Workspace*>(args[2])->scratch == &first);
+    used = true;
+  });
+  CHECK(used);
+  plain.with(passed, nullptr, [&](void** args) { CHECK(args == passed); });
+}
+
 TEST_CASE("a pointer that no map can take is named", "[runtime][maps]") {
   const MappingDevice device;
-  const MapArguments entry(device, two_maps(), 4);
+  const EntryArguments entry(device, two_maps(), 4);
   Passed passed{at(0x1000), at(0x2008)};
   bool used = false;
   try {
-    entry.with(passed.arguments.data(), [&](void**) { used = true; });
+    entry.with(passed.arguments.data(), nullptr, [&](void**) { used = true; });
     FAIL("accepted");
   } catch (const UserError& error) {
     CHECK(std::string(error.what()).find("argument 2 is not aligned to 16 bytes") == 0);
   }
   CHECK_FALSE(used);
   passed.third = at(0x2010);
-  entry.with(passed.arguments.data(), [&](void**) { used = true; });
+  entry.with(passed.arguments.data(), nullptr, [&](void**) { used = true; });
   CHECK(used);
   passed.third = at(0x3004);  // where the maps are made already
   CHECK_THROWS_AS(entry.with(passed.arguments.data(), [](void**) {}), UserError);
@@ -120,10 +139,10 @@ TEST_CASE("entries of many arguments get all of them", "[runtime][maps]") {
   const MappingDevice device;
   const std::size_t count = 100;
   const auto map = TensorMap::tiled<float>({.size = {64}, .box = {32}});
-  const MapArguments entry(device, {{99, map}}, count);
+  const EntryArguments entry(device, {{99, map}}, count);
   std::vector<void*> values(count, at(0x40)), arguments;
   for (void*& value : values) arguments.push_back(&value);
-  entry.with(arguments.data(), [&](void** args) {
+  entry.with(arguments.data(), nullptr, [&](void** args) {
     for (std::size_t i = 0; i + 1 < count; ++i) CHECK(args[i] == &values[i]);
     CHECK(address_in(args[99]) == at(0x40));
   });
@@ -131,14 +150,14 @@ TEST_CASE("entries of many arguments get all of them", "[runtime][maps]") {
 
 TEST_CASE("threads share the maps", "[runtime][maps][threads]") {
   const MappingDevice device;
-  const MapArguments entry(device, two_maps(), 4);
+  const EntryArguments entry(device, two_maps(), 4);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (std::uintptr_t t = 1; t <= 8; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 2000; ++i) {
         Passed passed{at(t * 0x1000), at(0x9000)};
-        entry.with(passed.arguments.data(), [&](void** args) {
+        entry.with(passed.arguments.data(), nullptr, [&](void** args) {
           wrong += address_in(args[0]) != at(t * 0x1000) || address_in(args[2]) != at(0x9000);
         });
       }

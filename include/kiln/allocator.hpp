@@ -1,0 +1,32 @@
+// Device memory from the program instead of the driver: an engine that has reserved the GPU serves
+// Kiln from its pool.
+//
+//   kiln::RuntimeOptions options;
+//   options.allocator = {.allocate = [&](std::size_t bytes) { return pool.allocate(bytes); },
+//                        .release = [&](void* memory, std::size_t bytes) {
+//                          pool.release(memory, bytes);
+//                        }};
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace kiln {
+
+/// Serves all memory that a runtime allocates on a cuda or host device: workspaces, arrays, the data
+/// of tunings, what empties caches. Both functions may be called from several threads at once, on a
+/// CUDA device with its context current, and never while a launch is made ready inside of a capture.
+/// They must work as long as the runtime and all that was made from it: handles, arrays.
+struct Allocator {
+  /// At least `bytes` > 0 bytes of the device's memory, aligned to 256 bytes, usable at once on every
+  /// stream. Null or an exception: there is none, which is a rejected candidate while tuning and an
+  /// EnvironmentError elsewhere.
+  std::function<void*(std::size_t bytes)> allocate{};
+  /// Takes back what `allocate` gave for as many bytes. Launches that the program has made with it
+  /// may not have ended, unless it has waited for them. Must not throw.
+  std::function<void(void* memory, std::size_t bytes)> release{};
+
+  explicit operator bool() const noexcept { return allocate != nullptr || release != nullptr; }
+};
+
+}  // namespace kiln
