@@ -19,6 +19,14 @@ RegisteredKernel family(std::string name, std::string summary, Make make) {
           }};
 }
 
+template <templates::GemmTranspose op>
+void add_gemm(Registry& registry, const std::string& suffix, const std::string& equation) {
+  registry.add(family("gemm" + suffix, equation,
+                      [](auto t) { return templates::gemm_kernel<decltype(t), op>(); }));
+  registry.add(family("gemm_strided" + suffix, equation + ", with leading dimensions and batches",
+                      [](auto t) { return templates::gemm_strided_kernel<decltype(t), op>(); }));
+}
+
 }  // namespace
 
 Registry shipped_kernels() {
@@ -29,8 +37,11 @@ Registry shipped_kernels() {
                       [](auto t) { return templates::residual_add_kernel<decltype(t)>(); }));
   registry.add(family("rmsnorm", "y[r][h] = x[r][h] * rsqrt(mean(x[r]^2) + eps) * w[h]",
                       [](auto t) { return templates::rmsnorm_kernel<decltype(t)>(); }));
-  registry.add(family("gemm", "C[m][n] = sum_k A[m][k] * B[n][k]",
-                      [](auto t) { return templates::gemm_kernel<decltype(t)>(); }));
+  using templates::GemmTranspose;
+  add_gemm<GemmTranspose::nt>(registry, "", "C[m][n] = sum_k A[m][k] * B[n][k]");
+  add_gemm<GemmTranspose::nn>(registry, "_nn", "C[m][n] = sum_k A[m][k] * B[k][n]");
+  add_gemm<GemmTranspose::tn>(registry, "_tn", "C[m][n] = sum_k A[k][m] * B[k][n]");
+  add_gemm<GemmTranspose::tt>(registry, "_tt", "C[m][n] = sum_k A[k][m] * B[n][k]");
   return registry;
 }
 

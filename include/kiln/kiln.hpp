@@ -22,6 +22,7 @@
 #include "kiln/device.hpp"
 #include "kiln/doctor.hpp"
 #include "kiln/dynamic_space.hpp"
+#include "kiln/epilogue.hpp"
 #include "kiln/error.hpp"
 #include "kiln/function.hpp"
 #include "kiln/handle.hpp"

@@ -35,7 +35,7 @@ class Registry {
   std::vector<RegisteredKernel> kernels_;
 };
 
-/// The kernels shipped with Kiln: vector_add, residual_add, rmsnorm, gemm.
+/// The kernels shipped with Kiln: vector_add, residual_add, rmsnorm, and gemm with its kinds.
 Registry shipped_kernels();
 
 }  // namespace kiln

@@ -92,23 +92,34 @@ struct AsyncCopies {
 
 /// Loads four 8x8 matrices of 2-byte elements (ldmatrix.x4). Lane 8q + r gives the address of row r
 /// of matrix q, 16-byte aligned in shared memory; lane l receives in `out[q]` elements 2(l % 4) and
-/// 2(l % 4) + 1 of row l / 4 of matrix q.
-template <class T>
+/// 2(l % 4) + 1 of row l / 4 of matrix q, or, `transposed`, of column l / 4.
+template <bool transposed = false, class T>
 __device__ inline void load_matrices(unsigned (&out)[4], const T* row) {
   static_assert(sizeof(T) == 2, "T: 2-byte elements");
 #ifndef KILN_HOST_TARGET
   const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(address)
-               : "memory");
+  if constexpr (transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
 #else
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int q = 0; q < 4; ++q) {
-    const auto address =
-        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(row), 8 * q + lane / 4);
-    __builtin_memcpy(&out[q], reinterpret_cast<const T*>(address) + lane % 4 * 2, 4);
-  }
+  const auto rows = reinterpret_cast<unsigned long long>(row);
+  for (int q = 0; q < 4; ++q)
+    for (int e = 0; e < 2; ++e) {
+      const int column = lane % 4 * 2 + e;
+      const auto address = __shfl_sync(0xffffffffu, rows, 8 * q + (transposed ? column : lane / 4));
+      unsigned short bits;
+      __builtin_memcpy(&bits,
+                       reinterpret_cast<const T*>(address) + (transposed ? lane / 4 : column), 2);
+      out[q] = e == 0 ? bits : out[q] | static_cast<unsigned>(bits) << 16;
+    }
 #endif
 }
 

@@ -1,11 +1,15 @@
-// Host half of gemm.hpp: space, launch, reference. The space lives here and not in the header, so
+// Host half of gemm.hpp: space, launch, maps, workload. The space lives here and not in the header, so
 // that a new value leaves the kernel's source, and with it every compiled binary, as it is.
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
 
+#include "kiln/error.hpp"
 #include "kiln/paths.hpp"
 #include "templates/gemm/gemm_configs.hpp"
 #include "templates/gemm/gemm_cost.hpp"
-#include "templates/gemm/gemm_reference.hpp"
 #include "templates/kernels.hpp"
 
 namespace kiln::templates {
@@ -26,9 +30,9 @@ constexpr int registers(const Gemm& c) {
   return elements + (c.tile_m + 1) * c.vector + 40;
 }
 
-template <class T>
-constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
-  using P = const GemmProblem&;
+template <class T, GemmTranspose op, class Problem>
+constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
+  using P = const Problem&;
   using D = const DeviceLimits&;
   return space.values(&Gemm::block_m, {8, 16, 32, 64, 128, 192, 256})
       .values(&Gemm::block_n,
@@ -39,17 +43,22 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
       .where("tiles divide blocks, and vector divides block_k",
              [](const Gemm& c, P, D) { return c.divides(); })
       .where(
-          "bodies fed by tensor maps need sm_90, and rows of a multiple of 16 bytes (n and k of 8)",
-          [](const Gemm& c, P p, D d) {
-            return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
-                                     p.k % 8 == 0 && p.n % 8 == 0);
-          })
-      .where("the stream body takes at most block_m rows and a k that is a multiple of 8",
+          "the body takes operands as they lie, and TMA copies 64 rows of one that lies across k",
+          [](const Gemm& c, P, D) { return c.takes(op); })
+      .where("bodies fed by tensor maps need sm_90, and distances of multiples of 16 bytes",
              [](const Gemm& c, P p, D d) {
-               return c.body != GemmBody::stream ||
-                      (p.m <= c.block_m && p.k > 0 && p.k % 8 == 0 &&
-                       d.compute_capability >= (c.programmatic ? 90 : 80));
+               return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
+                                        gemm_shape<op>(p).all_mappable());
              })
+      .where(
+          "the stream body takes at most block_m rows, and a k, lda and ldb that are multiples of "
+          "8",
+          [](const Gemm& c, P p, D d) {
+            return c.body != GemmBody::stream ||
+                   (p.m <= c.block_m && p.k > 0 && p.k % 8 == 0 &&
+                    gemm_shape<op>(p).operands_mappable() &&
+                    d.compute_capability >= (c.programmatic ? 90 : 80));
+          })
       .where("the threads of a block fit the device, and are whole warps on a GPU",
              [](const Gemm& c, P, D d) {
                return c.threads() <= d.max_threads_per_block &&
@@ -57,7 +66,8 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
              })
       .where("the buffers of a block fit its shared memory",
              [](const Gemm& c, P, D d) {
-               return c.shared_bytes(sizeof(T)) <= static_cast<unsigned>(d.shared_per_block_optin);
+               return c.shared_bytes(sizeof(T), op) <=
+                      static_cast<unsigned>(d.shared_per_block_optin);
              })
       .where(
           "bodies on tensor cores need sm_80 or later, those with wgmma sm_90, and each access "
@@ -129,7 +139,12 @@ constexpr Space<Gemm, GemmProblem> constrained(Space<Gemm, GemmProblem> space) {
           })
       .where("the grid fits the device",
              [](const Gemm& c, P p, D d) {
-               return c.grid(p, d.usable_multiprocessors()) <= d.max_grid.x;
+               const auto shape = gemm_shape<op>(p);
+               return c.grid(shape.sizes(), d.usable_multiprocessors(), shape.batch) <=
+                          d.max_grid.x &&
+                      (!c.uses_tma() ||
+                       1.0 * c.tma().tiles_m(p.m, p.n) * c.tma().tiles_n(p.m, p.n) * shape.batch <
+                           2147483648.0);
              })
       .checked();
 }
@@ -150,24 +165,24 @@ constexpr Gemm kHostDefault{.body = GemmBody::simt,
                             .swap = false,
                             .programmatic = false};
 
-template <class T>
-constexpr Space<Gemm, GemmProblem> gemm_space() {
+template <class T, GemmTranspose op, class Problem>
+constexpr Space<Gemm, Problem> gemm_space() {
   if constexpr (sizeof(T) == 2)
-    return constrained<T>(
-        Space<Gemm, GemmProblem>{{.body = GemmBody::mma,
-                                  .block_m = 64,
-                                  .block_n = 128,
-                                  .block_k = 64,
-                                  .stages = 3,
-                                  .tile_m = 32,
-                                  .tile_n = 32,
-                                  .vector = 8,
-                                  .group_m = 8,
-                                  .cluster = GemmCluster::none,
-                                  .resident = 1,
-                                  .along_n = false,
-                                  .swap = false,
-                                  .programmatic = false}}
+    return constrained<T, op, Problem>(
+        Space<Gemm, Problem>{{.body = GemmBody::mma,
+                              .block_m = 64,
+                              .block_n = 128,
+                              .block_k = 64,
+                              .stages = 3,
+                              .tile_m = 32,
+                              .tile_n = 32,
+                              .vector = 8,
+                              .group_m = 8,
+                              .cluster = GemmCluster::none,
+                              .resident = 1,
+                              .along_n = false,
+                              .swap = false,
+                              .programmatic = false}}
             .default_on(Target::Kind::host, kHostDefault)
             .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma, GemmBody::tma,
                                   GemmBody::pingpong, GemmBody::stream})
@@ -181,74 +196,96 @@ constexpr Space<Gemm, GemmProblem> gemm_space() {
             .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
             .values(&Gemm::vector, {8, 16}));
   else
-    return constrained<T>(Space<Gemm, GemmProblem>{{.body = GemmBody::simt,
-                                                    .block_m = 64,
-                                                    .block_n = 64,
-                                                    .block_k = 32,
-                                                    .stages = 2,
-                                                    .tile_m = 4,
-                                                    .tile_n = 4,
-                                                    .vector = 4,
-                                                    .group_m = 8,
-                                                    .cluster = GemmCluster::none,
-                                                    .resident = 1,
-                                                    .along_n = false,
-                                                    .swap = false,
-                                                    .programmatic = false}}
-                              .default_on(Target::Kind::host, kHostDefault)
-                              .values(&Gemm::body, {GemmBody::simt})
-                              .values(&Gemm::tile_m, {1, 2, 4, 8})
-                              .values(&Gemm::tile_n, {1, 2, 4, 8})
-                              .values(&Gemm::vector, {4, 8, 16}));
+    return constrained<T, op, Problem>(Space<Gemm, Problem>{{.body = GemmBody::simt,
+                                                             .block_m = 64,
+                                                             .block_n = 64,
+                                                             .block_k = 32,
+                                                             .stages = 2,
+                                                             .tile_m = 4,
+                                                             .tile_n = 4,
+                                                             .vector = 4,
+                                                             .group_m = 8,
+                                                             .cluster = GemmCluster::none,
+                                                             .resident = 1,
+                                                             .along_n = false,
+                                                             .swap = false,
+                                                             .programmatic = false}}
+                                           .default_on(Target::Kind::host, kHostDefault)
+                                           .values(&Gemm::body, {GemmBody::simt})
+                                           .values(&Gemm::tile_m, {1, 2, 4, 8})
+                                           .values(&Gemm::tile_n, {1, 2, 4, 8})
+                                           .values(&Gemm::vector, {4, 8, 16}));
 }
 
 // Rows of a box: none lies outside of a small array, because TMA takes longer over such rows.
-int a_box(const GemmTma& t, const GemmProblem& p) {
-  return std::min(t.swap ? t.copied_n() : t.copied_m(), p.m);
+template <bool batched>
+int a_box(const GemmTma& t, GemmTranspose op, const GemmShape<batched>& p) {
+  return a_across(op) ? t.block_k : std::min(t.swap ? t.copied_n() : t.copied_m(), p.m);
 }
-int b_box(const GemmTma& t, const GemmProblem& p) {
-  return std::min(t.swap ? t.copied_m() : t.copied_n(), p.n);
+template <bool batched>
+int b_box(const GemmTma& t, GemmTranspose op, const GemmShape<batched>& p) {
+  return b_across(op) ? t.block_k : std::min(t.swap ? t.copied_m() : t.copied_n(), p.n);
 }
-int c_box(const GemmTma& t, const GemmProblem& p) { return std::min(t.swap ? t.block_n : 16, p.m); }
 
-/// What one instruction of gemm_tma.cuh copies: rows of 128 bytes of A and B, and what a warp has of
-/// C. With `swap` A's rows are the product's columns.
-template <class T>
-std::vector<TypedMapRule<Gemm, GemmProblem>> gemm_maps() {
+/// What one instruction of gemm_tma.cuh copies of an array of `rows` rows in each batch, or of one
+/// that all batches share.
+template <class T, bool batched>
+TensorMap box_of(const GemmShape<batched>& p, GemmStride row, GemmStride rows, GemmStride leading,
+                 GemmStride stride, int columns, int high, Swizzle swizzle, int l2_bytes) {
+  TensorMap::Tiled tiled{.size = {row, rows},
+                         .stride = {leading},
+                         .box = {columns, high},
+                         .swizzle = swizzle,
+                         .l2_bytes = l2_bytes};
+  if constexpr (batched) {
+    const bool many = p.batch > 1 && stride != 0;
+    tiled.size.push_back(many ? p.batch : 1);
+    tiled.stride.push_back(many ? stride : leading);
+    tiled.box.push_back(1);
+  }
+  return TensorMap::tiled<T>(tiled);
+}
+
+/// Rows of 128 bytes of A and B, and what a warp has of C. With `swap` A's rows are the product's
+/// columns.
+template <class T, GemmTranspose op, class Problem>
+std::vector<TypedMapRule<Gemm, Problem>> gemm_maps() {
   if constexpr (sizeof(T) != 2) {
     return {};
   } else {
     constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
     return {{.argument = 0,
              .map =
-                 [](const Gemm& c, const GemmProblem& p) {
+                 [](const Gemm& c, const Problem& problem) {
+                   const auto p = gemm_shape<op>(problem);
                    const GemmTma t = c.tma();
                    const int columns = t.store_columns();
-                   return TensorMap::tiled<T>({.size = {p.n, p.m},
-                                               .box = {columns, c_box(t, p)},
-                                               .swizzle = columns == 64   ? Swizzle::bytes128
-                                                          : columns == 32 ? Swizzle::bytes64
-                                                                          : Swizzle::bytes32});
+                   return box_of<T>(p, p.n, p.m, p.ldc, p.stride_c, columns,
+                                    std::min(t.swap ? t.block_n : 16, p.m),
+                                    columns == 64   ? Swizzle::bytes128
+                                    : columns == 32 ? Swizzle::bytes64
+                                                    : Swizzle::bytes32,
+                                    0);
                  },
              .only_if = [](const Gemm& c) { return c.uses_tma() && c.split_k() == 1; }},
             {.argument = 1,
              .map =
-                 [](const Gemm& c, const GemmProblem& p) {
+                 [](const Gemm& c, const Problem& problem) {
+                   const auto p = gemm_shape<op>(problem);
                    const GemmTma t = c.tma();
-                   return TensorMap::tiled<T>({.size = {p.k, p.m},
-                                               .box = {GemmTma::kBoxK, a_box(t, p)},
-                                               .swizzle = Swizzle::bytes128,
-                                               .l2_bytes = 256});
+                   const int rows = a_box(t, op, p);
+                   return box_of<T>(p, p.a_row(op), p.a_rows(op), p.lda, p.stride_a, GemmTma::kBoxK,
+                                    rows, Swizzle::bytes128, 256);
                  },
              .only_if = uses_tma},
             {.argument = 2,
              .map =
-                 [](const Gemm& c, const GemmProblem& p) {
+                 [](const Gemm& c, const Problem& problem) {
+                   const auto p = gemm_shape<op>(problem);
                    const GemmTma t = c.tma();
-                   return TensorMap::tiled<T>({.size = {p.k, p.n},
-                                               .box = {GemmTma::kBoxK, b_box(t, p)},
-                                               .swizzle = Swizzle::bytes128,
-                                               .l2_bytes = 256});
+                   const int rows = b_box(t, op, p);
+                   return box_of<T>(p, p.b_row(op), p.b_rows(op), p.ldb, p.stride_b, GemmTma::kBoxK,
+                                    rows, Swizzle::bytes128, 256);
                  },
              .only_if = uses_tma}};
   }
@@ -262,55 +299,199 @@ constexpr Tolerance kGemmTolerance<float16>{.relative = 2e-3, .absolute = 4e-3};
 template <>
 constexpr Tolerance kGemmTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 4e-3};
 
-}  // namespace
-
-template <class T>
-GemmKernel<T> gemm_kernel() {
-  return {
-      .name = "gemm",
-      .source = {.file = templates_dir() / "gemm/gemm.cuh"},
-      .entry = "kiln::templates::gemm",
-      .config_type = "kiln::templates::Gemm",
-      .types = {device_name<T>()},
-      .space = gemm_space<T>(),
-      .configs = [](const GemmProblem& p,
-                    const DeviceLimits& d) { return gemm_configs(p, sizeof(T), d); },
-      .launch =
-          [](const Gemm& c, const GemmProblem& p, const DeviceLimits& d) {
-            Launch launch{{c.grid(p, d.usable_multiprocessors())},
-                          {static_cast<unsigned>(c.threads())},
-                          c.shared_bytes(sizeof(T))};
-            if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
-            launch.programmatic = c.programmatic;
-            return launch;
-          },
-      .maps = gemm_maps<T>(),
-      .problem = [](T*, const T*, const T*, int m, int n, int k) { return GemmProblem{m, n, k}; },
-      .relations = {{3, "m"}, {4, "n"}, {5, "k"}},
-      .bucket = [](const GemmProblem& p) { return GemmProblem{row_bucket(p.m), p.n, p.k}; },
-      .workload =
-          [](const GemmProblem& p, Workload& w) {
-            const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n),
-                       k = static_cast<std::size_t>(p.k);
-            w.output<T>(m * n).template input<T>(m * k).template input<T>(n * k);
-            w.scalar(p.m).scalar(p.n).scalar(p.k);
-          },
-      .reference = gemm_reference<T>,
-      .tolerance = kGemmTolerance<T>,
-      .flops = [](const GemmProblem& p) { return 2.0 * p.m * p.n * p.k; },
-      .bytes =
-          [](const GemmProblem& p) {
-            return (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) *
-                   static_cast<double>(sizeof(T));
-          },
-      .cost = [](const Gemm& c, const GemmProblem& p,
-                 const DeviceLimits& d) { return gemm_cost(c, p, sizeof(T), registers(c), d); },
-      .untuned_by_cost =
-          [](const DeviceLimits& d) { return sizeof(T) == 2 && d.compute_capability == 90; }};
+/// A problem of one batch that costs as much: batches are rows, or with `swap` columns, of tiles.
+GemmProblem unbatched(const Gemm& c, const GemmShape<true>& p) {
+  const auto stacked = [&](int size, int block) {
+    const double all = std::ceil(1.0 * size / block) * block * p.batch;
+    return static_cast<int>(std::min(all, 2147483647.0));
+  };
+  if (p.batch <= 1 || c.body == GemmBody::stream) return p.sizes();
+  return c.swap ? GemmProblem{p.m, stacked(p.n, c.block_m), p.k}
+                : GemmProblem{stacked(p.m, c.block_m), p.n, p.k};
 }
 
-template GemmKernel<float> gemm_kernel();
-template GemmKernel<float16> gemm_kernel();
-template GemmKernel<bfloat16> gemm_kernel();
+/// The problem that is tuned: counts of rows and batches grow to the next bucket. Of A [k][m]
+/// without gaps, m is its leading dimension, too: what tensor maps cannot have stays as it is.
+template <GemmTranspose op>
+GemmProblem tuned_as(const GemmProblem& p) {
+  return {a_across(op) && p.m % 8 != 0 ? p.m : row_bucket(p.m), p.n, p.k};
+}
+
+void check_leading(const char* name, GemmStride leading, int row) {
+  if (leading < row)
+    throw UserError(std::string("gemm: ") + name + " is " + std::to_string(leading) +
+                    ", less than a row's " + std::to_string(row) + " elements");
+}
+
+/// Other distances matter by what copies can do with them: those without gaps have none, those with
+/// gaps some, and multiples of 16 bytes stay such.
+template <GemmTranspose op>
+GemmStridedProblem tuned_as(const GemmStridedProblem& p) {
+  const auto from = gemm_shape<op>(p);
+  check_leading("ldc", p.ldc, p.n);
+  check_leading("lda", p.lda, from.a_row(op));
+  check_leading("ldb", p.ldb, from.b_row(op));
+  if (p.batch < 0 || (p.batch > 1 && (p.stride_a < 0 || p.stride_b < 0)))
+    throw UserError("gemm: the number of batches, or a stride between them, is negative");
+  if (p.batch > 1 && p.m > 0 && p.n > 0 && p.stride_c < (p.m - 1) * p.ldc + p.n)
+    throw UserError("gemm: stride_c is " + std::to_string(p.stride_c) +
+                    ", so batches of C overlap");
+
+  using Shape = GemmShape<true>;
+  constexpr GemmStride kGap = 64;
+  const auto rounded_up = [](GemmStride size, GemmStride to) { return (size + to - 1) / to * to; };
+  const auto leading = [&](GemmStride given, GemmStride row, GemmStride new_row) {
+    if (given == row) return new_row;
+    const GemmStride padded = rounded_up(new_row, kGap) + kGap;
+    return Shape::mappable(given) ? padded : padded + 1;
+  };
+  const auto stride = [&](GemmStride given, GemmStride rows, GemmStride new_leading) {
+    const GemmStride all = rows * new_leading;
+    if (p.batch <= 1 || given == 0) return GemmStride{0};
+    if (Shape::mappable(given)) return rounded_up(all, 8);
+    return Shape::mappable(all) ? all + 1 : all;
+  };
+  GemmStridedProblem to = p;
+  if (!a_across(op) || p.lda != p.m || p.m % 8 == 0) to.m = row_bucket(p.m);
+  to.batch = count_bucket(p.batch);
+  const auto shape = gemm_shape<op>(to);
+  to.ldc = leading(p.ldc, p.n, to.n);
+  to.lda = leading(p.lda, from.a_row(op), shape.a_row(op));
+  to.ldb = leading(p.ldb, from.b_row(op), shape.b_row(op));
+  to.stride_c = stride(p.stride_c, to.m, to.ldc);
+  to.stride_a = stride(p.stride_a, shape.a_rows(op), to.lda);
+  to.stride_b = stride(p.stride_b, shape.b_rows(op), to.ldb);
+  return to;
+}
+
+/// An array's rows, if `Rows` can say them for all batches: with gaps of one kind.
+std::optional<Rows> rows_of(int batch, int rows, int row, GemmStride leading, GemmStride stride) {
+  const auto size = [](GemmStride n) { return static_cast<std::size_t>(n); };
+  if (batch == 0) return Rows{};
+  if (batch == 1 || stride == 0) return Rows{size(rows), size(row), size(leading)};
+  if (stride == rows * leading) return Rows{size(batch) * size(rows), size(row), size(leading)};
+  if (leading == row && stride > rows * leading)
+    return Rows{size(batch), size(rows) * size(row), size(stride)};
+  return std::nullopt;
+}
+
+template <class T, GemmTranspose op>
+void fill(const GemmShape<true>& p, Workload& w) {
+  const auto count = [](GemmStride span) { return static_cast<std::size_t>(span); };
+  const auto input = [&](int rows, int row, GemmStride leading, GemmStride stride,
+                         GemmStride span) {
+    if (const auto listed = rows_of(p.batch, rows, row, leading, stride))
+      w.input<T>(*listed);
+    else
+      w.input<T>(count(span));
+  };
+  if (const auto listed = rows_of(p.batch, p.m, p.n, p.ldc, p.stride_c))
+    w.output<T>(*listed);
+  else
+    w.in_out<T>(count(p.c_span()));  // what lies between is as it was
+  input(p.a_rows(op), p.a_row(op), p.lda, p.stride_a, p.a_span(op));
+  input(p.b_rows(op), p.b_row(op), p.ldb, p.stride_b, p.b_span(op));
+  w.scalar(p.m).scalar(p.n).scalar(p.k);
+}
+
+/// What a GEMM is by the kind of its problem.
+template <class Problem>
+struct Kind;
+template <>
+struct Kind<GemmProblem> {
+  static constexpr const char* kEntry = "gemm";
+  static std::vector<ArgumentIsField> relations() { return {{3, "m"}, {4, "n"}, {5, "k"}}; }
+  static void scalars(const GemmProblem&, Workload&) {}
+  static std::map<std::string, std::int64_t> small() {
+    return {{"m", 192}, {"n", 200}, {"k", 136}};
+  }
+};
+template <>
+struct Kind<GemmStridedProblem> {
+  static constexpr const char* kEntry = "gemm_strided";
+  static std::vector<ArgumentIsField> relations() {
+    return {{3, "m"},   {4, "n"},     {5, "k"},         {6, "ldc"},       {7, "lda"},
+            {8, "ldb"}, {9, "batch"}, {10, "stride_c"}, {11, "stride_a"}, {12, "stride_b"}};
+  }
+  static void scalars(const GemmStridedProblem& p, Workload& w) {
+    w.scalar(p.ldc).scalar(p.lda).scalar(p.ldb).scalar(p.batch);
+    w.scalar(p.stride_c).scalar(p.stride_a).scalar(p.stride_b);
+  }
+  static std::map<std::string, std::int64_t> small() {
+    constexpr std::int64_t kLeading = 208;  // more than any row
+    return {{"m", 192},
+            {"n", 200},
+            {"k", 136},
+            {"ldc", kLeading},
+            {"lda", kLeading},
+            {"ldb", kLeading},
+            {"batch", 2},
+            {"stride_c", 192 * kLeading},
+            {"stride_a", 200 * kLeading},
+            {"stride_b", 200 * kLeading}};
+  }
+};
+
+}  // namespace
+
+template <class T, GemmTranspose op, class Problem>
+Kernel<Gemm, Problem, void()> gemm_base() {
+  using K = Kind<Problem>;
+  constexpr const char* kSuffixes[] = {"", "_nn", "_tn", "_tt"};
+  return {.name = std::string(K::kEntry) + kSuffixes[static_cast<int>(op)],
+          .source = {.file = templates_dir() / "gemm/gemm.cuh"},
+          .entry = std::string("kiln::templates::") + K::kEntry,
+          .config_type = "kiln::templates::Gemm",
+          .types = {device_name<T>()},
+          .space = gemm_space<T, op, Problem>(),
+          .configs =
+              [](const Problem& p, const DeviceLimits& d) {
+                return gemm_configs(op, gemm_shape<op>(p).general(), sizeof(T), d);
+              },
+          .launch =
+              [](const Gemm& c, const Problem& problem, const DeviceLimits& d) {
+                const auto p = gemm_shape<op>(problem);
+                Launch launch{{c.grid(p.sizes(), d.usable_multiprocessors(), p.batch)},
+                              {static_cast<unsigned>(c.threads())},
+                              c.shared_bytes(sizeof(T), op)};
+                if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
+                launch.programmatic = c.programmatic;
+                return launch;
+              },
+          .maps = gemm_maps<T, op, Problem>(),
+          .relations = K::relations(),
+          .bucket = [](const Problem& p) { return tuned_as<op>(p); },
+          .workload =
+              [](const Problem& p, Workload& w) {
+                fill<T, op>(gemm_shape<op>(p).general(), w);
+                K::scalars(p, w);
+              },
+          .device_reference = DeviceReference{.config = "", .problem = K::small()},
+          .tolerance = kGemmTolerance<T>,
+          .flops = [](const Problem& p) { return 2.0 * p.m * p.n * p.k * gemm_shape<op>(p).batch; },
+          .bytes =
+              [](const Problem& p) {
+                return (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) *
+                       gemm_shape<op>(p).batch * static_cast<double>(sizeof(T));
+              },
+          .cost =
+              [](const Gemm& c, const Problem& p, const DeviceLimits& d) {
+                return gemm_cost(c, unbatched(c, gemm_shape<op>(p).general()), sizeof(T),
+                                 registers(c), d);
+              },
+          .untuned_by_cost =
+              [](const DeviceLimits& d) { return sizeof(T) == 2 && d.compute_capability == 90; }};
+}
+
+#define KILN_GEMM(T, op)                                                                     \
+  template Kernel<Gemm, GemmProblem, void()> gemm_base<T, GemmTranspose::op, GemmProblem>(); \
+  template Kernel<Gemm, GemmStridedProblem, void()>                                          \
+  gemm_base<T, GemmTranspose::op, GemmStridedProblem>();
+#define KILN_GEMMS(T) KILN_GEMM(T, nt) KILN_GEMM(T, nn) KILN_GEMM(T, tn) KILN_GEMM(T, tt)
+KILN_GEMMS(float)
+KILN_GEMMS(float16)
+KILN_GEMMS(bfloat16)
+#undef KILN_GEMMS
+#undef KILN_GEMM
 
 }  // namespace kiln::templates

@@ -1,11 +1,15 @@
-// C[i][j] = sum_l A[i][l] * B[j][l], 0 <= i < m, 0 <= j < n, 0 <= l < k.
+// C[i][j] = epilogue(sum_l op(A)[i][l] * op(B)[l][j]), 0 <= i < m, 0 <= j < n, 0 <= l < k.
 //
-// A: [m][k], B: [n][k] (a linear layer's weights as they are stored), C: [m][n]; row-major without
-// gaps, all of T = float, __half or __nv_bfloat16. Products are summed in float; C rounds once.
-// m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access
-// where A and B are aligned to that many bytes and `vector` divides k; else element by element. On
-// sm_90, where n and k are multiples of 8, a config with tensor maps may be chosen, and a launch with
-// a pointer that is not aligned to 16 bytes is then a UserError.
+// op, and how the arrays lie: gemm_problem.hpp. As a rule A is [m][k] and B [n][k] (a linear layer's
+// weights as they are stored). C is [m][n]; all are row-major, of T = float, __half or
+// __nv_bfloat16. Products are summed in float; C rounds once, behind the epilogue (kiln/epilogue.hpp).
+// C may overlap neither A nor B.
+//
+// m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access of
+// an operand that is aligned to that many bytes, with rows and leading dimensions of multiples of
+// that; else element by element. On sm_90, where leading dimensions and strides are multiples of 8, a
+// config with tensor maps may be chosen, and a launch with a pointer that is not aligned to 16 bytes
+// is then a UserError.
 //
 // A block computes block_m x block_n of C. It walks k in slices of block_k, each copied into one of
 // `stages` buffers in shared memory, and multiplies them with one of these bodies:
@@ -13,23 +17,22 @@
 //   mma   a warp computes tile_m x tile_n elements with tensor cores (mma.sync). 2-byte T, sm_80
 //   on.
 //   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores, which read shared
-//   memory on their own and while the warps go on (wgmma). 2-byte T, sm_90a alone.
+//   memory on their own and while the warps go on (wgmma). 2-byte T, sm_90a alone, op nt.
 //   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
-//   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T, sm_90a, n and k
-//   multiples of 8. C, A and B must be aligned to 16 bytes.
+//   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T, sm_90a, leading
+//   dimensions and strides multiples of 8. C, A and B must be aligned to 16 bytes.
 //   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at a
-//   time, and the block's warps share k. 2-byte T, sm_80 on, k a multiple of 8. Element by element,
-//   and slowly, where A or B is not aligned to 16 bytes.
+//   time, and the block's warps share k. 2-byte T, sm_80 on, op nt, k, lda, ldb and strides multiples
+//   of 8. Element by element, and slowly, where A or B is not aligned to 16 bytes.
 //
-// C++ programs: `auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());`.
+// C++ programs: `auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());`, and
+// more in gemm_kernel.hpp.
 #pragma once
 
+#include "gemm_problem.hpp"
 #include "gemm_small_m.hpp"
 #include "gemm_tma.hpp"
 #include "kiln/config.hpp"
-#if !defined(KILN_DEVICE_PASS)
-#include "kiln/kernel.hpp"
-#endif
 
 namespace kiln::templates {
 
@@ -38,10 +41,6 @@ enum class GemmBody { simt, mma, wgmma, tma, pingpong, stream };
 /// Blocks of tma and pingpong that run together: pairs that share columns (two_m) or rows (two_n) of
 /// a tile's operands, or blocks that share the k of one tile.
 enum class GemmCluster { none, two_m, two_n, split_2, split_3, split_4 };
-
-struct GemmProblem {
-  int m, n, k;  // elements
-};
 
 struct Gemm {
   GemmBody body;
@@ -128,6 +127,14 @@ struct Gemm {
                                         (tile_n == 64 || tile_n == 128 || tile_n == 256)));
   }
 
+  /// Whether the body, and the tile, can be used with operands that lie so.
+  constexpr bool takes(GemmTranspose op) const {
+    if (uses_tma())
+      return swap ? tma().copies(b_across(op), a_across(op))
+                  : tma().copies(a_across(op), b_across(op));
+    return op == GemmTranspose::nt || body == GemmBody::simt || body == GemmBody::mma;
+  }
+
   /// Elements from one row of a slice to the next: padded by one access, so that the same column of
   /// neighbouring rows lies in different banks. wgmma wants them swizzled instead.
   constexpr int row_stride() const { return body == GemmBody::wgmma ? block_k : block_k + vector; }
@@ -139,11 +146,18 @@ struct Gemm {
   }
   /// Slices that are being copied while one is multiplied. wgmma still reads the one before it.
   constexpr int ahead() const { return body == GemmBody::wgmma ? stages - 2 : stages - 1; }
-  constexpr int stage_elements() const { return (block_m + block_n) * row_stride(); }
-  constexpr unsigned shared_bytes(unsigned element_bytes) const {
+  /// Of one operand in a slice. Of one that lies across, mma keeps block_k rows along m or n, padded,
+  /// and simt transposes it.
+  constexpr int operand_elements(int rows, bool across) const {
+    return across && body == GemmBody::mma ? block_k * (rows + vector) : rows * row_stride();
+  }
+  constexpr int stage_elements(GemmTranspose op) const {
+    return operand_elements(block_m, a_across(op)) + operand_elements(block_n, b_across(op));
+  }
+  constexpr unsigned shared_bytes(unsigned element_bytes, GemmTranspose op) const {
     if (uses_tma()) return tma().shared_bytes();
     if (body == GemmBody::stream) return small_m().shared_bytes();
-    return static_cast<unsigned>(stages * stage_elements()) * element_bytes;
+    return static_cast<unsigned>(stages * stage_elements(op)) * element_bytes;
   }
 
   constexpr unsigned tiles_m(int m) const {
@@ -153,14 +167,15 @@ struct Gemm {
     return static_cast<unsigned>((static_cast<long long>(n) + block_n - 1) / block_n);
   }
   /// Blocks. More than fit an unsigned are as many as do, which is more than any device takes.
-  constexpr unsigned grid(const GemmProblem& p, int multiprocessors) const {
-    if (body == GemmBody::stream) return p.m == 0 ? 0 : small_m().grid(p.n);
+  constexpr unsigned grid(const GemmProblem& p, int multiprocessors, int batch = 1) const {
     if (uses_tma()) {
       const GemmTma config = tma();
       const int clusters = multiprocessors * resident / config.cluster();
-      return config.grid(p.m, p.n, clusters > 0 ? clusters : 1);
+      return config.grid(p.m, p.n, clusters > 0 ? clusters : 1, batch);
     }
-    const unsigned long long blocks = 1ull * tiles_m(p.m) * tiles_n(p.n);
+    const unsigned long long tiles = body == GemmBody::stream ? (p.m == 0 ? 0 : small_m().grid(p.n))
+                                                              : 1ull * tiles_m(p.m) * tiles_n(p.n);
+    const unsigned long long blocks = tiles > ~0u ? ~0u : tiles * static_cast<unsigned>(batch);
     return blocks > ~0u ? ~0u : static_cast<unsigned>(blocks);
   }
 };
@@ -169,16 +184,7 @@ struct Gemm {
 
 KILN_CONFIG(kiln::templates::Gemm, body, block_m, block_n, block_k, stages, tile_m, tile_n, vector,
             group_m, cluster, resident, along_n, swap, programmatic)
-KILN_PROBLEM(kiln::templates::GemmProblem, m, n, k)
 
 #if !defined(KILN_DEVICE_PASS)
-namespace kiln::templates {
-
-/// T is float, kiln::float16 or kiln::bfloat16. Arguments: C, A, B, m, n, k.
-template <class T>
-using GemmKernel = Kernel<Gemm, GemmProblem, void(T*, const T*, const T*, int, int, int)>;
-template <class T>
-GemmKernel<T> gemm_kernel();
-
-}  // namespace kiln::templates
+#include "gemm_kernel.hpp"
 #endif

@@ -98,15 +98,16 @@ int all_columns(int columns) {
 
 class TmaConfigs {
  public:
-  TmaConfigs(const GemmProblem& p, const DeviceLimits& d, std::vector<Gemm>& out)
-      : p_(p), d_(d), out_(out) {}
+  TmaConfigs(GemmTranspose op, const GemmShape<true>& p, const DeviceLimits& d,
+             std::vector<Gemm>& out)
+      : op_(op), p_(p), d_(d), out_(out) {}
 
   void list() {
     for (const Tile& tile : kTurns) with_tile(GemmBody::pingpong, false, tile);
     for (const Tile& tile : kTogether) with_tile(GemmBody::tma, false, tile);
     if (p_.m > kSmall) return;
     for (Tile tile : kSwapped) {
-      tile.block_n = all_columns(p_.m);
+      tile.block_n = all_columns(a_across(op_) ? (p_.m + 63) / 64 * 64 : p_.m);
       with_tile(GemmBody::tma, true, tile);
     }
   }
@@ -115,7 +116,7 @@ class TmaConfigs {
   void with_tile(GemmBody body, bool swap, const Tile& tile) {
     const int rows = swap ? p_.n : p_.m, columns = swap ? p_.m : p_.n;
     if ((tile.block_m > 64 && tile.block_m >= 2 * rows) || tile.block_n >= 2 * columns + 32) return;
-    const double tiles = 1.0 * ((rows + tile.block_m - 1) / tile.block_m) *
+    const double tiles = 1.0 * p_.batch * ((rows + tile.block_m - 1) / tile.block_m) *
                          ((columns + tile.block_n - 1) / tile.block_n);
     Gemm c{.body = body,
            .block_m = tile.block_m,
@@ -143,7 +144,7 @@ class TmaConfigs {
         if (split == 1 && cluster != GemmCluster::none && swap) continue;
         for (const int resident : {1, 2, 3}) {
           c.resident = resident;
-          if (c.divides()) in_each_order(c, tiles);
+          if (c.divides() && c.takes(op_)) in_each_order(c, tiles);
         }
       }
     }
@@ -158,27 +159,30 @@ class TmaConfigs {
     }
   }
 
-  const GemmProblem& p_;
+  GemmTranspose op_;
+  const GemmShape<true>& p_;
   const DeviceLimits& d_;
   std::vector<Gemm>& out_;
 };
 
 }  // namespace
 
-std::vector<Gemm> gemm_configs(const GemmProblem& p, std::size_t element_bytes,
-                               const DeviceLimits& d) {
+std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
+                               std::size_t element_bytes, const DeviceLimits& d) {
   std::vector<Gemm> configs;
+  const bool nt = op == GemmTranspose::nt;
   const bool tensor_cores = element_bytes == 2 && d.compute_capability >= 80;
   const bool hopper = tensor_cores && d.compute_capability == 90;
   // Where TMA can copy, the bodies without it are slower.
-  const bool tma = hopper && d.tensor_maps && p.k > 0 && p.k % 8 == 0 && p.n % 8 == 0;
-  if (tma) TmaConfigs(p, d, configs).list();
-  if (tensor_cores && p.k > 0 && p.k % 8 == 0) list_stream(p, configs);
+  const bool tma = hopper && d.tensor_maps && p.k > 0 && p.all_mappable();
+  if (tma) TmaConfigs(op, p, d, configs).list();
+  if (nt && tensor_cores && p.k > 0 && p.k % 8 == 0 && p.operands_mappable())
+    list_stream(p.sizes(), configs);
   if (tma) return configs;
   if (!tensor_cores) list_plain(GemmBody::simt, element_bytes, d.on_host(), configs);
   if (element_bytes == 2 && (tensor_cores || d.on_host()))
     list_plain(GemmBody::mma, element_bytes, d.on_host(), configs);
-  if (hopper) list_plain(GemmBody::wgmma, element_bytes, false, configs);
+  if (nt && hopper) list_plain(GemmBody::wgmma, element_bytes, false, configs);
   return configs;
 }
 

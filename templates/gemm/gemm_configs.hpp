@@ -13,7 +13,7 @@ namespace kiln::templates {
 /// what is listed. No config is programmatic: alone such a launch is no faster, and beside other
 /// kernels it takes their multiprocessors early. A program whose stream is a chain of such launches
 /// sets the field (`with_config`).
-std::vector<Gemm> gemm_configs(const GemmProblem& p, std::size_t element_bytes,
-                               const DeviceLimits& d);
+std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
+                               std::size_t element_bytes, const DeviceLimits& d);
 
 }  // namespace kiln::templates

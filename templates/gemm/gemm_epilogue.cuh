@@ -1,18 +1,88 @@
-// What happens to a sum of a GEMM before it is rounded and stored: a type with a call operator
-//   __device__ float operator()(float sum, int row, int column) const;
-// for a place in C. It is the kernel's last parameter, so it may hold pointers and scalars. The bodies
-// call it for places inside of C, once per element; one that says
-//   static constexpr bool kRepeatable = true;
-// may be called more than once for an element, by several blocks that store the same value. So it must
-// not read what may be C itself.
+// How the bodies of a GEMM finish and store a sum: kiln/epilogue.hpp with its arguments, and where
+// an element of C lies. An Epilogue here is called with the sum and the place alone.
 #pragma once
+
+#include "../device/elements.cuh"
+#include "gemm.hpp"
+#include "kiln/epilogue.hpp"
 
 namespace kiln::templates {
 
-/// Nothing.
+/// The sum as it is: for kernels without an epilogue.
 struct StoreSum {
   static constexpr bool kNothing = true, kRepeatable = true;
-  __device__ float operator()(float sum, int, int) const { return sum; }
+  __device__ __forceinline__ float operator()(float sum, const epilogue::Place&) const {
+    return sum;
+  }
+};
+
+template <class Epilogue>
+inline constexpr bool kStoresSum = false;
+template <>
+inline constexpr bool kStoresSum<epilogue::Nothing> = true;
+
+/// Several blocks may compute an element, and store the same value, unless what they read may be C.
+template <class P>
+inline constexpr bool kMayBeC = false;
+template <class T>
+inline constexpr bool kMayBeC<epilogue::PerElement<T>> = true;
+template <class P>
+inline constexpr bool kRepeatable = false;
+template <class... P>
+inline constexpr bool kRepeatable<epilogue::detail::Parameters<P...>> = !(kMayBeC<P> || ...);
+
+template <class Call>
+struct RepeatableEpilogue : Call {
+  static constexpr bool kRepeatable = true;
+};
+
+/// An epilogue of kiln/epilogue.hpp that has its arguments.
+template <class Epilogue, class... P>
+__device__ __forceinline__ auto with_arguments(P... parameters) {
+  const auto call = [=](float sum, const epilogue::Place& at) {
+    return Epilogue{}(sum, at, parameters...);
+  };
+  if constexpr (kStoresSum<Epilogue>)
+    return StoreSum{};
+  else if constexpr (kRepeatable<epilogue::detail::parameters_of<Epilogue>>)
+    return RepeatableEpilogue<decltype(call)>{call};
+  else
+    return call;
+}
+
+/// C as a block sees it.
+template <bool batched, class Epilogue>
+struct GemmOutput {
+  const GemmShape<batched>& shape;
+  const Epilogue& epilogue;
+  int batch;
+
+  __device__ __forceinline__ long long element(long long row, long long column) const {
+    const long long in_batch = row * shape.ldc + column;
+    if constexpr (batched) return batch * shape.stride_c + in_batch;
+    return in_batch;
+  }
+  /// What is stored for a sum, which lies inside of C.
+  __device__ __forceinline__ float finished(float sum, long long row, long long column) const {
+    if constexpr (requires { Epilogue::kNothing; })
+      return sum;
+    else
+      return epilogue(
+          sum, {static_cast<int>(row), static_cast<int>(column), batch, element(row, column)});
+  }
+  /// True when two neighbours from an even column on may be stored by one access.
+  template <class T>
+  __device__ __forceinline__ bool pairs(const T* c) const {
+    bool even = shape.ldc % 2 == 0;
+    if constexpr (batched) even = even && shape.stride_c % 2 == 0;
+    return even && aligned(2 * sizeof(T), c);
+  }
+  /// Nothing for places outside of C.
+  template <class T>
+  __device__ __forceinline__ void store(T* c, float sum, long long row, long long column) const {
+    if (row < shape.m && column < shape.n)
+      c[element(row, column)] = from_float<T>(finished(sum, row, column));
+  }
 };
 
 }  // namespace kiln::templates

@@ -1,5 +1,3 @@
-#include "templates/gemm/gemm_reference.hpp"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include <tbb/parallel_for.h>
 
 #include "kiln/types.hpp"
+#include "templates/gemm/gemm.hpp"
 
 // One binary for all CPUs, yet wide vectors where there are some. Sanitizers and other compilers do
 // without.
@@ -49,38 +48,59 @@ KILN_WIDEST_VECTORS void dot_products(const float* a, const float* b, std::size_
 
 constexpr std::size_t rounded_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
+/// A row of op(A), or a column of op(B).
 template <class T>
-void widen(float* to, const T* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+void widen(float* to, const T* matrix, GemmStride row, std::size_t count, GemmStride leading,
+           bool across) {
+  const T* const first = across ? matrix + row : matrix + row * leading;
+  const GemmStride step = across ? leading : 1;
+  for (std::size_t l = 0; l < count; ++l)
+    to[l] = static_cast<float>(first[static_cast<GemmStride>(l) * step]);
 }
 
 }  // namespace
 
 template <class T>
-void gemm_reference(T* out, const T* a, const T* b, int m, int n, int k) {
-  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n),
-             depth = static_cast<std::size_t>(k), padded = rounded_up(depth, kLanes);
-  std::vector<float> wide_a(rounded_up(rows, kRows) * padded);
-  for (std::size_t i = 0; i < rows; ++i) widen(wide_a.data() + i * padded, a + i * depth, depth);
+void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const T* b,
+               const GemmStore& store) {
+  if (shape.m <= 0 || shape.n <= 0) return;
+  const auto rows = static_cast<std::size_t>(shape.m), columns = static_cast<std::size_t>(shape.n),
+             depth = static_cast<std::size_t>(shape.k), padded = rounded_up(depth, kLanes);
+  for (int batch = 0; batch < shape.batch; ++batch) {
+    const T* const of_a = a + batch * shape.stride_a;
+    const T* const of_b = b + batch * shape.stride_b;
+    std::vector<float> wide_a(rounded_up(rows, kRows) * padded);
+    for (std::size_t i = 0; i < rows; ++i)
+      widen(wide_a.data() + i * padded, of_a, static_cast<GemmStride>(i), depth, shape.lda,
+            a_across(op));
 
-  constexpr std::size_t kColumns = 16;  // a task's rows of B: small enough for the L2 cache
-  tbb::parallel_for(std::size_t{0}, (columns + kColumns - 1) / kColumns, [&](std::size_t task) {
-    const std::size_t first = task * kColumns, count = std::min(kColumns, columns - first);
-    std::vector<float> wide_b(count * padded);
-    for (std::size_t j = 0; j < count; ++j)
-      widen(wide_b.data() + j * padded, b + (first + j) * depth, depth);
-    for (std::size_t i = 0; i < rows; i += kRows)
-      for (std::size_t j = 0; j < count; ++j) {
-        double totals[kRows];
-        dot_products(wide_a.data() + i * padded, wide_b.data() + j * padded, padded, totals);
+    constexpr std::size_t kColumns = 16;  // a task's columns: small enough for the L2 cache
+    tbb::parallel_for(std::size_t{0}, (columns + kColumns - 1) / kColumns, [&](std::size_t task) {
+      const std::size_t first = task * kColumns, count = std::min(kColumns, columns - first);
+      std::vector<float> wide_b(count * padded);
+      for (std::size_t j = 0; j < count; ++j)
+        widen(wide_b.data() + j * padded, of_b, static_cast<GemmStride>(first + j), depth,
+              shape.ldb, b_across(op));
+      for (std::size_t i = 0; i < rows; i += kRows) {
+        float sums[kRows][kColumns];
+        for (std::size_t j = 0; j < count; ++j) {
+          double totals[kRows];
+          dot_products(wide_a.data() + i * padded, wide_b.data() + j * padded, padded, totals);
+          for (std::size_t r = 0; r < kRows; ++r) sums[r][j] = static_cast<float>(totals[r]);
+        }
         for (std::size_t r = 0; r < std::min(kRows, rows - i); ++r)
-          out[(i + r) * columns + first + j] = T(static_cast<float>(totals[r]));
+          store(sums[r], batch, static_cast<int>(i + r), static_cast<int>(first),
+                static_cast<int>(count));
       }
-  });
+    });
+  }
 }
 
-template void gemm_reference(float*, const float*, const float*, int, int, int);
-template void gemm_reference(float16*, const float16*, const float16*, int, int, int);
-template void gemm_reference(bfloat16*, const bfloat16*, const bfloat16*, int, int, int);
+template void gemm_sums(GemmTranspose, const GemmShape<true>&, const float*, const float*,
+                        const GemmStore&);
+template void gemm_sums(GemmTranspose, const GemmShape<true>&, const float16*, const float16*,
+                        const GemmStore&);
+template void gemm_sums(GemmTranspose, const GemmShape<true>&, const bfloat16*, const bfloat16*,
+                        const GemmStore&);
 
 }  // namespace kiln::templates

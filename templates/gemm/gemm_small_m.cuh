@@ -1,4 +1,4 @@
-// Device half of gemm_small_m.hpp: C = A * B^T (gemm.hpp) for m <= c.rows().
+// Device half of gemm_small_m.hpp: a GEMM (gemm.hpp), op nt, for m <= c.rows().
 #pragma once
 
 #include "../device/elements.cuh"
@@ -37,35 +37,38 @@ struct Whole {
 };
 
 /// For pointers that no access of 16 bytes may take: a thread sums up an element of C at a time.
-template <GemmSmallM c, class T, class Epilogue>
-__device__ __forceinline__ void gemm_small_m_unaligned(T* out, const T* a, const T* b, int m, int n,
-                                                       int k, const Epilogue& epilogue) {
+template <GemmSmallM c, class T, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_small_m_unaligned(
+    T* out, const T* a, const T* b, unsigned block, const GemmOutput<batched, Epilogue>& output) {
+  const GemmShape<batched>& shape = output.shape;
 #ifndef KILN_HOST_TARGET
   if constexpr (c.programmatic) hopper::wait_for_previous();
 #endif
-  const int first = static_cast<int>(blockIdx.x) * c.columns();
+  const int first = static_cast<int>(block) * c.columns();
   for (int i = static_cast<int>(threadIdx.x); i < c.rows() * c.columns(); i += c.threads()) {
     const int row = i / c.columns(), column = first + i % c.columns();
-    if (row >= m || column >= n) continue;
-    const T* const of_a = a + static_cast<long long>(row) * k;
-    const T* const of_b = b + static_cast<long long>(column) * k;
+    if (row >= shape.m || column >= shape.n) continue;
+    const T* const of_a = a + row * shape.lda;
+    const T* const of_b = b + column * shape.ldb;
     float sum = 0;
 #pragma unroll 1
-    for (int l = 0; l < k; ++l) sum += to_float(of_a[l]) * to_float(of_b[l]);
-    out[static_cast<long long>(row) * n + column] = from_float<T>(epilogue(sum, row, column));
+    for (int l = 0; l < shape.k; ++l) sum += to_float(of_a[l]) * to_float(of_b[l]);
+    output.store(out, sum, row, column);
   }
 }
 
 /// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree on
 /// which. Dynamic shared memory: c.shared_bytes().
-template <GemmSmallM c, class T, class Epilogue>
-__device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b, int m, int n,
-                                                  int k, const Epilogue& epilogue) {
+template <GemmSmallM c, class T, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b, unsigned block,
+                                                  const GemmOutput<batched, Epilogue>& output) {
+  const GemmShape<batched>& shape = output.shape;
+  const int m = shape.m, n = shape.n, k = shape.k;
   static_assert(c.tiles_m >= 1 && c.tiles_m <= 4, "tiles_m: 1 to 4 times 8 rows");
   static_assert(c.warps >= 1 && c.warps <= 32 && c.tiles_n >= 1 && c.unroll >= 1,
                 "warps: 1 to 32; tiles_n and unroll: at least 1");
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int first_column = static_cast<int>(blockIdx.x) * c.columns();
+  const int first_column = static_cast<int>(block) * c.columns();
   const int at = lane % 4 * 8;  // the lane's elements of a slice
 
   // Rows of B that the lane reads; outside of B (as of A) the last one, whose sums are not stored.
@@ -74,12 +77,11 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
   for (int j = 0; j < c.tiles_n; ++j)
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      rows[j][h] =
-          b + static_cast<long long>(min(first_column + j * 16 + h * 8 + lane / 4, n - 1)) * k + at;
+      rows[j][h] = b + min(first_column + j * 16 + h * 8 + lane / 4, n - 1) * shape.ldb + at;
   const T* columns[c.tiles_m];
 #pragma unroll
   for (int i = 0; i < c.tiles_m; ++i)
-    columns[i] = a + static_cast<long long>(min(i * 8 + lane / 4, m - 1)) * k + at;
+    columns[i] = a + min(i * 8 + lane / 4, m - 1) * shape.lda + at;
 
 #ifndef KILN_HOST_TARGET
   if constexpr (c.programmatic) {
@@ -161,14 +163,29 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
     float sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < c.warps; ++w) sum += left[w * c.rows() * c.columns() + i];
-    out[static_cast<long long>(row) * n + column] = from_float<T>(epilogue(sum, row, column));
+    output.store(out, sum, row, column);
   }
 }
 
-template <GemmSmallM c, class T, class Epilogue = StoreSum>
-__global__ void __launch_bounds__(c.threads(), 1)
-    gemm_small_m(T* out, const T* a, const T* b, int m, int n, int k, Epilogue epilogue) {
-  gemm_small_m_body<c, T, Epilogue>(out, a, b, m, n, k, epilogue);
+/// Elements of batches are `stride` apart; a block has columns of one of them.
+template <GemmSmallM c, class T, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_small_m(T* out, const T* a, const T* b,
+                                             const GemmShape<batched>& shape,
+                                             const Epilogue& epilogue) {
+  unsigned block = blockIdx.x;
+  int batch = 0;
+  if constexpr (batched) {
+    const unsigned blocks = c.grid(shape.n);
+    batch = static_cast<int>(block / blocks);
+    block %= blocks;
+    a += batch * shape.stride_a;
+    b += batch * shape.stride_b;
+  }
+  const GemmOutput<batched, Epilogue> output{shape, epilogue, batch};
+  if (aligned(16, a, b))
+    gemm_small_m_body<c>(out, a, b, block, output);
+  else
+    gemm_small_m_unaligned<c>(out, a, b, block, output);
 }
 
 }  // namespace kiln::templates

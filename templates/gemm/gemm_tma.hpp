@@ -10,7 +10,9 @@
 //   C: [m][n], with store_tma: box store_columns() x 16, or with `swap` 16 x block_n; swizzle
 //      store_span() bytes, no promotion. Else a pointer.
 // The copied_m(), copied_n(), 16 and block_n elements are fewer where the array has not so many.
-// So rows of A, B and C are multiples of 16 bytes, and m, n and k are otherwise arbitrary.
+// With batches each has a third dimension, of which a box has 1; of an operand that all batches share
+// it has 1 itself. So leading dimensions and strides are multiples of 16 bytes, and m, n and k are
+// arbitrary.
 //
 // One warpgroup (four warps) of a block copies, `consumers` of them multiply. cooperative: they share
 // the rows of one tile. pingpong: each has tiles of its own, and stores one while another multiplies.
@@ -98,6 +100,10 @@ struct GemmTma {
            (split_k == 1 || (!persistent && !store_tma && cluster_m == 1 && cluster_n == 1)) &&
            (!store_tma || swap || block_n % 16 == 0) && shared_bytes() <= 227u * 1024u;
   }
+  /// Whether operands can be copied as they lie: those across k go in 64 rows or columns at a time.
+  constexpr bool copies(bool rows_across, bool columns_across) const {
+    return (!rows_across || copied_m() % 64 == 0) && (!columns_across || copied_n() % 64 == 0);
+  }
   constexpr int most_sums() const { return consumers == 3 ? 96 : 208; }
 
   constexpr unsigned tiles(int size, int block) const {
@@ -120,8 +126,9 @@ struct GemmTma {
     return blocks < 1 ? 1 : blocks;
   }
   /// Blocks, of which those of `resident_clusters` clusters run at the same time.
-  constexpr unsigned grid(int m, int n, int resident_clusters) const {
-    const unsigned long long clusters = 1ull * tiles_m(m, n) * tiles_n(m, n);
+  constexpr unsigned grid(int m, int n, int resident_clusters, int batch = 1) const {
+    const unsigned long long tiles = 1ull * tiles_m(m, n) * tiles_n(m, n);
+    const unsigned long long clusters = tiles > ~0u ? ~0u : tiles * static_cast<unsigned>(batch);
     const unsigned long long used =
         persistent && clusters > 1ull * resident_clusters ? 1ull * resident_clusters : clusters;
     const unsigned long long blocks = used * cluster();

@@ -32,10 +32,8 @@ constexpr bool gemm_tma_fits() {
                 "split_k: its blocks are the cluster, compute one tile and store from registers");
   static_assert(!c.store_tma || c.swap || c.block_n % 16 == 0,
                 "store_tma: block_n is a multiple of 16 columns");
-  static_assert(rows_lie == hopper::Lies::along_k || c.copied_m() % 64 == 0,
-                "rows that lie across k are copied 64 at a time");
-  static_assert(columns_lie == hopper::Lies::along_k || c.copied_n() % 64 == 0,
-                "columns that lie across k are copied 64 at a time");
+  static_assert(c.copies(rows_lie == hopper::Lies::across, columns_lie == hopper::Lies::across),
+                "rows or columns that lie across k are copied 64 at a time");
   return true;
 }
 template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>

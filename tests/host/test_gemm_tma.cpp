@@ -1,20 +1,26 @@
-// The shipped GEMM for Hopper on the host: schedules, clusters, splits of k and ragged edges.
+// The shipped GEMM for Hopper on the host: schedules, clusters, splits of k, ragged edges, operands
+// that lie across k, padded rows, batches and epilogues.
 #include "hopper_test.hpp"
+#include "templates/gemm/gemm_problem.hpp"
 #include "templates/gemm/gemm_tma.hpp"
 
 using namespace host_test;
 
 namespace {
 
+using kiln::templates::a_across;
+using kiln::templates::b_across;
 using kiln::templates::GemmSchedule;
+using kiln::templates::GemmShape;
 using kiln::templates::GemmTma;
+using kiln::templates::GemmTranspose;
+using Halves = std::vector<std::uint16_t>;
 
-/// How the arrays lie: [rows][k], or across, [k][rows].
-struct Across {
-  bool a = false, b = false;
-};
+constexpr GemmTranspose kAll[] = {GemmTranspose::nt, GemmTranspose::nn, GemmTranspose::tn,
+                                  GemmTranspose::tt};
 
-std::string entry_of(const GemmTma& c, Across across) {
+std::string entry_of(const GemmTma& c, GemmTranspose op, bool batched,
+                     const std::string& epilogue) {
   const auto flag = [](bool b) { return std::string(b ? "true" : "false"); };
   std::string text = "kiln::templates::gemm_tma<kiln::templates::GemmTma{kiln::templates::";
   text +=
@@ -24,81 +30,188 @@ std::string entry_of(const GemmTma& c, Across across) {
     text += ", " + std::to_string(value);
   for (bool value : {c.along_n, c.persistent, c.swap, c.store_tma, c.programmatic})
     text += ", " + flag(value);
-  const auto lies = [](bool is_across) {
-    return std::string(", kiln::hopper::Lies::") + (is_across ? "across" : "along_k");
-  };
-  return text + "}, __nv_bfloat16, kiln::templates::StoreSum" + lies(across.a) + lies(across.b) +
-         ">";
+  return text + "}, kiln::templates::GemmTranspose(" + std::to_string(static_cast<int>(op)) +
+         "), __nv_bfloat16, " + flag(batched) + ", kiln::epilogue::" + epilogue + ">";
 }
 
-std::vector<std::uint16_t> transposed(const std::vector<std::uint16_t>& values, std::size_t rows) {
-  const std::size_t columns = values.size() / rows;
-  std::vector<std::uint16_t> result(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i)
-    result[i % columns * rows + i / columns] = values[i];
-  return result;
+constexpr std::uint16_t kNan = 0x7fff;
+
+/// An operand's logical values [batch][row of the product][k], and the array in which they lie.
+struct Operand {
+  Halves values, array;
+};
+
+Operand operand_of(bool across, int batch, int rows, int k, long leading, long stride,
+                   unsigned seed) {
+  Operand o{random_bf16(std::size_t(batch) * rows * k, seed), {}};
+  const long high = across ? k : rows;
+  o.array.assign(std::size_t((batch - 1) * stride + high * leading), kNan);
+  for (int z = 0; z < batch; ++z)
+    for (int i = 0; i < rows; ++i)
+      for (int l = 0; l < k; ++l) {
+        auto& value = o.values[(std::size_t(z) * rows + i) * k + l];
+        if (stride == 0) value = o.values[std::size_t(i) * k + l];
+        o.array[std::size_t(z * stride + (across ? l * leading + i : i * leading + l))] = value;
+      }
+  return o;
 }
 
-void check_product(const Kernel& kernel, const GemmTma& c, Across across, int m, int n, int k) {
-  CAPTURE(entry_of(c, across), m, n, k);
-  const auto a = random_bf16(std::size_t(m) * k, 3), b = random_bf16(std::size_t(n) * k, 4);
-  std::vector<std::uint16_t> out(std::size_t(m) * n, 0xffff);
-  const auto map = [](const void* array, int columns, int rows, int box_columns, int box_rows,
-                      int swizzle) {
-    return tensor_map(array, HostElement::bf16, {std::uint64_t(columns), std::uint64_t(rows)},
-                      {unsigned(box_columns), unsigned(box_rows)}, unsigned(swizzle));
-  };
-  const auto operand = [&](const std::vector<std::uint16_t>& array, bool is_across, int rows,
-                           int copied) {
-    return is_across ? map(array.data(), rows, k, 64, c.block_k, 128)
-                     : map(array.data(), k, rows, 64, std::min(copied, rows), 128);
-  };
-  const auto in_a = across.a ? transposed(a, m) : a, in_b = across.b ? transposed(b, n) : b;
-  const HostTensorMap map_a = operand(in_a, across.a, m, c.swap ? c.copied_n() : c.copied_m());
-  const HostTensorMap map_b = operand(in_b, across.b, n, c.swap ? c.copied_m() : c.copied_n());
-  const unsigned grid = c.grid(m, n, 3);
-  const char nothing = 0;  // the epilogue
-  const auto launch = [&](const auto& where) {
-    kernel.in_clusters({unsigned(c.cluster())}, {grid}, {unsigned(c.threads())}, c.shared_bytes(),
-                       where, map_a, map_b, m, n, k, nothing);
-  };
-  if (c.store_tma)
-    launch(map(out.data(), n, m, c.store_columns(), c.swap ? c.block_n : 16,
-               c.store_columns() * c.kElement));
-  else
-    launch(out.data());
-  unsigned wrong = 0;
-  for (int i = 0; i < m; ++i)
-    for (int j = 0; j < n; ++j) {
-      float sum = 0;
-      for (int l = 0; l < k; ++l)
-        sum += from_bf16(a[std::size_t(i) * k + l]) * from_bf16(b[std::size_t(j) * k + l]);
-      wrong += out[std::size_t(i) * n + j] != bf16(sum);
+HostTensorMap map_of(const void* array, const std::vector<std::uint64_t>& size,
+                     const std::vector<unsigned>& box, long leading, long stride, int swizzle) {
+  HostTensorMap map = tensor_map(array, HostElement::bf16, size, box, unsigned(swizzle));
+  map.stride[0] = std::uint64_t(leading) * 2;
+  if (size.size() > 2) map.stride[1] = std::uint64_t(stride) * 2;
+  return map;
+}
+
+/// What the epilogue makes of a sum, as tests of exact products need it.
+template <bool batched, class Finish, class... Parameters>
+void check_product(const Kernel& kernel, const GemmTma& c, GemmTranspose op,
+                   const GemmShape<batched>& p, const Finish& finish, Parameters... parameters) {
+  CAPTURE(entry_of(c, op, batched, ""), p.m, p.n, p.k, p.ldc, p.lda, p.ldb, p.batch, p.stride_a);
+  const Operand a = operand_of(a_across(op), p.batch, p.m, p.k, p.lda, p.stride_a, 3);
+  const Operand b = operand_of(b_across(op), p.batch, p.n, p.k, p.ldb, p.stride_b, 4);
+  const std::size_t size = std::size_t((p.batch - 1) * p.stride_c + p.m * p.ldc);
+  Halves out(size, 0xffff), expected(size, 0xffff);
+
+  const auto map = [&](const void* array, bool across, int rows, long leading, long stride,
+                       int copied) {
+    std::vector<std::uint64_t> extent{std::uint64_t(across ? rows : p.k),
+                                      std::uint64_t(across ? p.k : rows)};
+    std::vector<unsigned> box{64, unsigned(across ? c.block_k : std::min(copied, rows))};
+    if (batched) {
+      extent.push_back(stride == 0 ? 1 : std::uint64_t(p.batch));
+      box.push_back(1);
     }
+    return map_of(array, extent, box, leading, stride, 128);
+  };
+  const HostTensorMap map_a = map(a.array.data(), a_across(op), p.m, p.lda, p.stride_a,
+                                  c.swap ? c.copied_n() : c.copied_m());
+  const HostTensorMap map_b = map(b.array.data(), b_across(op), p.n, p.ldb, p.stride_b,
+                                  c.swap ? c.copied_m() : c.copied_n());
+  const auto launch = [&](const auto& where) {
+    kernel.in_clusters({unsigned(c.cluster())}, {c.grid(p.m, p.n, 3, p.batch)},
+                       {unsigned(c.threads())}, c.shared_bytes(), where, map_a, map_b, p,
+                       parameters...);
+  };
+  if (c.store_tma) {
+    std::vector<std::uint64_t> extent{std::uint64_t(p.n), std::uint64_t(p.m)};
+    std::vector<unsigned> box{unsigned(c.store_columns()),
+                              unsigned(std::min(c.swap ? c.block_n : 16, p.m))};
+    if (batched) {
+      extent.push_back(std::uint64_t(p.batch));
+      box.push_back(1);
+    }
+    launch(map_of(out.data(), extent, box, p.ldc, p.stride_c, c.store_columns() * c.kElement));
+  } else {
+    launch(out.data());
+  }
+
+  for (int z = 0; z < p.batch; ++z)
+    for (int i = 0; i < p.m; ++i)
+      for (int j = 0; j < p.n; ++j) {
+        float sum = 0;
+        for (int l = 0; l < p.k; ++l)
+          sum += from_bf16(a.values[(std::size_t(z) * p.m + i) * p.k + l]) *
+                 from_bf16(b.values[(std::size_t(z) * p.n + j) * p.k + l]);
+        const auto at = std::size_t(z * p.stride_c + i * p.ldc + j);
+        expected[at] = bf16(finish(sum, i, j, at));
+      }
+  std::size_t wrong = 0;  // elements between rows and batches are left alone
+  for (std::size_t i = 0; i < size; ++i) wrong += out[i] != expected[i];
   CHECK(wrong == 0);
+}
+
+float as_it_is(float sum, int, int, std::size_t) { return sum; }
+
+GemmShape<false> tight(GemmTranspose op, int m, int n, int k) {
+  const kiln::templates::GemmProblem p{m, n, k};
+  switch (op) {
+    case GemmTranspose::nt:
+      return kiln::templates::gemm_shape<GemmTranspose::nt>(p);
+    case GemmTranspose::nn:
+      return kiln::templates::gemm_shape<GemmTranspose::nn>(p);
+    case GemmTranspose::tn:
+      return kiln::templates::gemm_shape<GemmTranspose::tn>(p);
+    default:
+      return kiln::templates::gemm_shape<GemmTranspose::tt>(p);
+  }
+}
+
+/// Rows of odd lengths with gaps, and batches; with one of B for all of them if `shared`.
+GemmShape<true> strided(GemmTranspose op, int m, int n, int k, int batch, bool shared) {
+  const auto padded = [](int row) { return long{(row + 7) / 8 * 8 + 16}; };
+  GemmShape<true> p{m, n, k, padded(n), 0, 0, batch, 0, 0, 0};
+  p.lda = padded(p.a_row(op));
+  p.ldb = padded(p.b_row(op));
+  p.stride_c = m * p.ldc + 24;
+  p.stride_a = p.a_rows(op) * p.lda;
+  p.stride_b = shared ? 0 : p.b_rows(op) * p.ldb + 8;
+  return p;
+}
+
+constexpr auto kCooperative = GemmSchedule::cooperative, kPingpong = GemmSchedule::pingpong;
+constexpr GemmTma kConfigs[] = {
+    {kCooperative, 128, 64, 64, 3, 2, 1, 1, 1, 4, false, false, false, true, false},
+    {kCooperative, 128, 48, 128, 2, 2, 2, 1, 1, 2, true, true, false, true, true},
+    {kPingpong, 64, 64, 64, 4, 2, 1, 2, 1, 1, false, true, false, true, false},
+    {kCooperative, 64, 24, 64, 4, 1, 1, 1, 1, 3, false, true, true, true, false},
+    {kCooperative, 64, 40, 64, 2, 1, 1, 1, 4, 1, false, false, false, false, false},
+    {kCooperative, 128, 32, 64, 2, 2, 2, 2, 1, 2, true, true, true, false, false},
+    {kCooperative, 64, 64, 64, 2, 1, 1, 1, 2, 1, false, false, true, false, false},
+};
+
+bool takes(const GemmTma& c, GemmTranspose op) {
+  return c.swap ? c.copies(b_across(op), a_across(op)) : c.copies(a_across(op), b_across(op));
 }
 
 }  // namespace
 
 TEST_CASE("the GEMM for Hopper computes the product of the reference", "[host][gemm_tma]") {
-  constexpr auto cooperative = GemmSchedule::cooperative, pingpong = GemmSchedule::pingpong;
-  for (const GemmTma& c : {
-           GemmTma{cooperative, 128, 64, 64, 3, 2, 1, 1, 1, 4, false, false, false, true, false},
-           GemmTma{cooperative, 128, 48, 128, 2, 2, 2, 1, 1, 2, true, true, false, true, true},
-           GemmTma{pingpong, 64, 64, 64, 4, 2, 1, 2, 1, 1, false, true, false, true, false},
-           GemmTma{cooperative, 64, 24, 64, 4, 1, 1, 1, 1, 3, false, true, true, true, false},
-           GemmTma{cooperative, 64, 40, 64, 2, 1, 1, 1, 4, 1, false, false, false, false, false},
-           GemmTma{cooperative, 128, 32, 64, 2, 2, 2, 2, 1, 2, true, true, true, false, false},
-       }) {
+  for (const GemmTma& c : kConfigs) {
     REQUIRE(c.fits());
-    for (const Across across : {Across{}, {true, false}, {false, true}, {true, true}}) {
-      // Rows and columns that lie across k are copied 64 at a time.
-      const bool rows = c.swap ? across.b : across.a, columns = c.swap ? across.a : across.b;
-      if ((rows && c.copied_m() % 64 != 0) || (columns && c.copied_n() % 64 != 0)) continue;
-      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, across));
-      check_product(kernel, c, across, 128, 64, 64);
-      check_product(kernel, c, across, 200, 136, 328);
-      check_product(kernel, c, across, 24, 8, 16);
+    for (const GemmTranspose op : kAll) {
+      if (!takes(c, op)) continue;
+      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, false, "Nothing"));
+      check_product(kernel, c, op, tight(op, 128, 64, 64), as_it_is);
+      check_product(kernel, c, op, tight(op, 200, 136, 328), as_it_is);
+      check_product(kernel, c, op, tight(op, 24, 8, 16), as_it_is);
     }
+  }
+}
+
+TEST_CASE("the GEMM for Hopper walks padded rows and batches", "[host][gemm_tma]") {
+  for (const GemmTma& c : kConfigs)
+    for (const GemmTranspose op : kAll) {
+      if (!takes(c, op)) continue;
+      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, true, "Nothing"));
+      check_product(kernel, c, op, strided(op, 131, 77, 99, 3, false), as_it_is);
+      check_product(kernel, c, op, strided(op, 1, 33, 65, 4, true), as_it_is);
+      check_product(kernel, c, op, strided(op, 70, 129, 17, 1, false), as_it_is);
+    }
+}
+
+TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place", "[host][gemm_tma]") {
+  const std::string epilogue =
+      "Chain<kiln::epilogue::Bias<kiln::bfloat16>, kiln::epilogue::Scale, "
+      "kiln::epilogue::RowBias<kiln::bfloat16>, kiln::epilogue::Residual<kiln::bfloat16>, "
+      "kiln::epilogue::Relu>, const __nv_bfloat16*, float, const __nv_bfloat16*, const "
+      "__nv_bfloat16*";
+  for (const GemmTma& c : kConfigs) {
+    const GemmTranspose op = GemmTranspose::nt;
+    const auto check = [&](const auto& p) {
+      constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;
+      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, kBatched, epilogue));
+      const Halves bias = random_bf16(std::size_t(p.n), 5), rows = random_bf16(std::size_t(p.m), 6),
+                   residual = random_bf16(std::size_t((p.batch - 1) * p.stride_c + p.m * p.ldc), 7);
+      const auto finish = [&](float sum, int i, int j, std::size_t at) {
+        const float all = (sum + from_bf16(bias[std::size_t(j)])) * 0.5f +
+                          from_bf16(rows[std::size_t(i)]) + from_bf16(residual[at]);
+        return all < 0 ? 0.0f : all;
+      };
+      check_product(kernel, c, op, p, finish, bias.data(), 0.5f, rows.data(), residual.data());
+    };
+    check(tight(op, 200, 136, 72));
+    check(strided(op, 131, 77, 99, 2, false));
   }
 }

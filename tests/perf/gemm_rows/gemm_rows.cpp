@@ -18,16 +18,9 @@
 namespace {
 
 using kiln::bfloat16;
+using kiln::templates::gemm_kernel;
 using kiln::templates::GemmProblem;
 using Gemm = kiln::Bound<bfloat16*, const bfloat16*, const bfloat16*, int, int, int>;
-
-/// Large problems are verified against the tensor cores' plain body, itself held to the host's.
-auto verified_on_device() {
-  auto kernel = kiln::templates::gemm_kernel<bfloat16>();
-  kernel.device_reference =
-      kiln::DeviceReference{.config = "body=mma", .problem = {{"m", 192}, {"n", 200}, {"k", 136}}};
-  return kernel;
-}
 
 kiln::RuntimeOptions options_of(kiln::Mode mode) {
   kiln::RuntimeOptions options;
@@ -40,8 +33,8 @@ kiln::RuntimeOptions options_of(kiln::Mode mode) {
 struct Session {
   kiln::Runtime tuning{options_of(kiln::Mode::tune_now)};
   kiln::Runtime untuning{options_of(kiln::Mode::untuned)};
-  decltype(tuning.tuned(verified_on_device())) tuned = tuning.tuned(verified_on_device());
-  decltype(tuned) untuned = untuning.tuned(verified_on_device());
+  decltype(tuning.tuned(gemm_kernel<bfloat16>())) tuned = tuning.tuned(gemm_kernel<bfloat16>());
+  decltype(tuned) untuned = untuning.tuned(gemm_kernel<bfloat16>());
   kiln::DynamicTuned read = tuning.tuned(read_floor());
   std::optional<Gemm> chosen[3];  ///< by the default strategy, untuned, exhaustively
   std::optional<kiln::DynamicBound> floor;
@@ -97,7 +90,7 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     s.chosen[0].emplace(s.tuned.at(s.problem));
     s.chosen[1].emplace(s.untuned.at(s.problem));
-    const auto definition = verified_on_device().definition();
+    const auto definition = gemm_kernel<bfloat16>().definition();
     const auto untuned = kiln::to_values(s.untuned.config(s.problem));
     auto candidates = result.candidates;
     std::erase_if(candidates, [](const kiln::Candidate& c) {
@@ -124,7 +117,7 @@ int gemm_rows_choose(void* handle, std::size_t place, char* text, std::size_t si
     s.chosen[0].emplace(
         s.tuned.with_config(kiln::from_values<kiln::templates::Gemm>(config)).at(s.problem));
     std::snprintf(text, size, "%s",
-                  verified_on_device().definition().space.describe(config).c_str());
+                  gemm_kernel<bfloat16>().definition().space.describe(config).c_str());
   });
 }
 
@@ -155,12 +148,12 @@ int gemm_rows_exhaust(void* handle, double max_seconds, char* text, std::size_t 
     options.retune = true;
     const kiln::TuneResult result = s.tuned.tune(s.problem, options);
     s.chosen[2].emplace(s.tuned.at(s.problem));
-    std::snprintf(text, size,
-                  "{\"seconds\": %.3f, \"complete\": %s, \"evaluated\": %zu, \"failed\": %zu, "
-                  "\"winner\": \"%s\"}",
-                  result.wall_seconds, result.complete ? "true" : "false", result.evaluated,
-                  failures(result),
-                  verified_on_device().definition().space.describe(result.winner().config).c_str());
+    std::snprintf(
+        text, size,
+        "{\"seconds\": %.3f, \"complete\": %s, \"evaluated\": %zu, \"failed\": %zu, "
+        "\"winner\": \"%s\"}",
+        result.wall_seconds, result.complete ? "true" : "false", result.evaluated, failures(result),
+        gemm_kernel<bfloat16>().definition().space.describe(result.winner().config).c_str());
   });
 }
 

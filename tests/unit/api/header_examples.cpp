@@ -218,6 +218,19 @@ void launch_rules(kiln::Kernel<VectorAdd, Elementwise, void(float*, int)>& kerne
   };
 }
 
+// epilogue.hpp
+struct LeakyRelu {
+  float operator()(float sum, const kiln::epilogue::Place&, float slope) const {
+    return sum < 0 ? slope * sum : sum;
+  }
+};
+
+void epilogues() {
+  using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu;
+  using BiasGelu = Chain<Bias<kiln::bfloat16>, Gelu>;  // gelu(sum + bias[column])
+  static_assert(std::is_empty_v<BiasGelu>);
+}
+
 void tensor_maps(GemmKernel& kernel) {
   using __half = kiln::float16;
   kernel.maps = {{.argument = 1,  // A, [m][k]

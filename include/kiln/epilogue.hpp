@@ -1,0 +1,160 @@
+// What happens to a sum of a GEMM before it is rounded and stored: a struct with a call operator,
+// part of the kernel's type. This header is read by the host compiler and by kernel compilers, and
+// so is a header with an epilogue of your own:
+//
+//   struct LeakyRelu {
+//     float operator()(float sum, const kiln::epilogue::Place&, float slope) const {
+//       return sum < 0 ? slope * sum : sum;
+//     }
+//   };
+//
+// The operator's parameters behind the place are arguments of the launch, behind the GEMM's own:
+// scalars by value, and arrays as PerRow, PerColumn, PerBatch or PerElement, whose arguments are
+// plain pointers. The same struct computes the reference on the host. It holds nothing, and its
+// operator is neither a template nor overloaded. A kernel may call it more than once for a place.
+//
+//   using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu;
+//   using BiasGelu = Chain<Bias<kiln::bfloat16>, Gelu>;  // gelu(sum + bias[column])
+#pragma once
+
+#if defined(KILN_DEVICE_PASS)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace kiln {
+using float16 = __half;
+using bfloat16 = __nv_bfloat16;
+}  // namespace kiln
+#else
+#include <cmath>
+
+#include "kiln/types.hpp"
+#endif
+
+namespace kiln::epilogue {
+
+/// Of an element of C.
+struct Place {
+  int row, column, batch;
+  long long element;  ///< in the array: batch * stride + row * leading dimension + column
+};
+
+/// An array of one value per row of C, the same for all batches.
+template <class T>
+struct PerRow {
+  PerRow(const T* array) : values(array) {}
+  float operator[](const Place& at) const { return static_cast<float>(values[at.row]); }
+  const T* values;
+};
+/// One value per column of C, the same for all batches.
+template <class T>
+struct PerColumn {
+  PerColumn(const T* array) : values(array) {}
+  float operator[](const Place& at) const { return static_cast<float>(values[at.column]); }
+  const T* values;
+};
+/// One value per batch.
+template <class T>
+struct PerBatch {
+  PerBatch(const T* array) : values(array) {}
+  float operator[](const Place& at) const { return static_cast<float>(values[at.batch]); }
+  const T* values;
+};
+/// An array that lies as C does, with its leading dimension and stride between batches. It may be C
+/// itself.
+template <class T>
+struct PerElement {
+  PerElement(const T* array) : values(array) {}
+  float operator[](const Place& at) const { return static_cast<float>(values[at.element]); }
+  const T* values;
+};
+
+namespace detail {
+template <class... P>
+struct Parameters {};
+
+template <class Call>
+struct ParametersOf {
+  static_assert(!sizeof(Call),
+                "an epilogue is a struct with `float operator()(float sum, const "
+                "kiln::epilogue::Place&, parameters...) const`");
+};
+template <class E, class... P>
+struct ParametersOf<float (E::*)(float, const Place&, P...) const> {
+  using Type = Parameters<P...>;
+};
+template <class E>
+using parameters_of = typename ParametersOf<decltype(&E::operator())>::Type;
+
+template <class First, class P, class Second, class Q>
+struct Then;
+template <class First, class... P, class Second, class... Q>
+struct Then<First, Parameters<P...>, Second, Parameters<Q...>> {
+  float operator()(float sum, const Place& at, P... first, Q... second) const {
+    return Second{}(First{}(sum, at, first...), at, second...);
+  }
+};
+}  // namespace detail
+
+/// One after the other, from the left; the arguments are those of the first, then of the next.
+template <class First, class... Rest>
+struct Chain : detail::Then<First, detail::parameters_of<First>, Chain<Rest...>,
+                            detail::parameters_of<Chain<Rest...>>> {};
+template <class Last>
+struct Chain<Last> : Last {};
+
+/// The sum as it is.
+struct Nothing {
+  float operator()(float sum, const Place&) const { return sum; }
+};
+/// Adds a value per column, as a linear layer's bias is.
+template <class T>
+struct Bias {
+  float operator()(float sum, const Place& at, PerColumn<T> bias) const { return sum + bias[at]; }
+};
+/// Adds a value per row.
+template <class T>
+struct RowBias {
+  float operator()(float sum, const Place& at, PerRow<T> bias) const { return sum + bias[at]; }
+};
+struct Scale {
+  float operator()(float sum, const Place&, float factor) const { return sum * factor; }
+};
+/// Adds an array that lies as C does.
+template <class T>
+struct Residual {
+  float operator()(float sum, const Place& at, PerElement<T> residual) const {
+    return sum + residual[at];
+  }
+};
+/// The same times a factor: BLAS's beta.
+template <class T>
+struct ScaledResidual {
+  float operator()(float sum, const Place& at, PerElement<T> residual, float factor) const {
+    return sum + factor * residual[at];
+  }
+};
+struct Relu {
+  float operator()(float sum, const Place&) const { return sum < 0 ? 0 : sum; }
+};
+/// x * Phi(x), with the normal distribution's Phi.
+struct Gelu {
+  float operator()(float x, const Place&) const { return 0.5f * x * (1 + erff(x * 0.70710678f)); }
+};
+/// The approximation of it by tanh.
+struct GeluTanh {
+  float operator()(float x, const Place&) const {
+    return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+  }
+};
+/// x * sigmoid(x).
+struct Silu {
+  float operator()(float x, const Place&) const { return x / (1 + expf(-x)); }
+};
+struct Clamp {
+  float operator()(float sum, const Place&, float low, float high) const {
+    return sum < low ? low : sum > high ? high : sum;
+  }
+};
+
+}  // namespace kiln::epilogue

@@ -1,0 +1,217 @@
+// The typed GEMMs of gemm.hpp for C++ programs.
+//
+//   auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());
+//   gemm(stream, c, a, b, m, n, k);  // C = A * B^T, without gaps
+//
+// Other transpositions and an epilogue (kiln/epilogue.hpp) are template parameters; the epilogue's
+// arguments follow the sizes. Its header is named if it is not kiln/epilogue.hpp:
+//
+//   using BiasGelu = Chain<Bias<kiln::bfloat16>, Gelu>;
+//   auto fused = runtime.tuned(gemm_kernel<kiln::bfloat16, GemmTranspose::nn, BiasGelu>());
+//   fused(stream, c, a, b, m, n, k, bias);
+//   auto leaky = runtime.tuned(
+//       gemm_kernel<float, GemmTranspose::nt, LeakyRelu>("/path/to/leaky_relu.hpp"));
+//   leaky(stream, c, a, b, m, n, k, 0.01f);
+//
+// With leading dimensions, and with batches of matrices at equal strides:
+//
+//   auto batched = runtime.tuned(gemm_strided_kernel<float>());
+//   batched(stream, c, a, b, m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b);
+//
+// A leading dimension that is less than a row, and batches of C that overlap, are a UserError, and so
+// is a C that overlaps A or B. An empty C is left alone; with k = 0 all sums are 0.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "gemm.hpp"
+#include "kiln/epilogue.hpp"
+#include "kiln/error.hpp"
+#include "kiln/kernel.hpp"
+
+namespace kiln::templates {
+
+/// What a GEMM is without its signature. T is float, kiln::float16 or kiln::bfloat16.
+template <class T, GemmTranspose op, class Problem>
+Kernel<Gemm, Problem, void()> gemm_base();
+
+/// `count` sums of a batch's row, from `column` on. Called by several threads.
+using GemmStore = std::function<void(const float* sums, int batch, int row, int column, int count)>;
+/// op(A) * op(B) on the host, in float with 16 partial sums per element of C. Uses all cores.
+template <class T>
+void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const T* b,
+               const GemmStore& store);
+
+namespace gemm_detail {
+
+using epilogue::detail::Parameters;
+
+/// An epilogue's parameter as an argument of a launch, and its data while kernels are tuned.
+template <class P>
+struct GemmParameter {
+  static_assert(std::is_arithmetic_v<P>,
+                "an epilogue's parameter is a number, or one of PerRow, PerColumn, PerBatch and "
+                "PerElement");
+  using Argument = P;
+  static void add(Workload& w, const GemmShape<true>&, int index) {
+    w.scalar(static_cast<P>(0.5f * static_cast<float>(index % 2 == 0 ? -1 - index : 1 + index)));
+  }
+};
+template <class T>
+struct GemmParameter<epilogue::PerRow<T>> {
+  using Argument = const T*;
+  static void add(Workload& w, const GemmShape<true>& p, int) {
+    w.input<T>(static_cast<std::size_t>(p.m));
+  }
+};
+template <class T>
+struct GemmParameter<epilogue::PerColumn<T>> {
+  using Argument = const T*;
+  static void add(Workload& w, const GemmShape<true>& p, int) {
+    w.input<T>(static_cast<std::size_t>(p.n));
+  }
+};
+template <class T>
+struct GemmParameter<epilogue::PerBatch<T>> {
+  using Argument = const T*;
+  static void add(Workload& w, const GemmShape<true>& p, int) {
+    w.input<T>(static_cast<std::size_t>(p.batch));
+  }
+};
+template <class T>
+struct GemmParameter<epilogue::PerElement<T>> {
+  using Argument = const T*;
+  static void add(Workload& w, const GemmShape<true>& p, int) {
+    w.input<T>(static_cast<std::size_t>(p.c_span()));
+  }
+};
+template <class P>
+using GemmArgument = typename GemmParameter<P>::Argument;
+
+template <class Problem>
+struct GemmSizes;
+template <>
+struct GemmSizes<GemmProblem> {
+  using Type = Parameters<int, int, int>;
+};
+template <>
+struct GemmSizes<GemmStridedProblem> {
+  using I = std::int64_t;
+  using Type = Parameters<int, int, int, I, I, I, int, I, I, I>;
+};
+
+/// As the compiler spells it, which is as kernel compilers read it.
+template <class E>
+std::string epilogue_name() {
+  constexpr std::string_view kMark = "E = ";
+  std::string_view text = __PRETTY_FUNCTION__;
+  text.remove_prefix(text.find(kMark) + kMark.size());
+  text = text.substr(0, text.find_first_of(";]"));
+  if (text.find_first_of("{(") != text.npos)
+    throw UserError("the epilogue " + std::string(text) + " has no name that a header can give it");
+  return std::string(text);
+}
+
+template <class T>
+bool overlap(const T* c, GemmStride c_span, const T* other, GemmStride span) {
+  return c_span > 0 && span > 0 && std::less<>{}(c, other + span) &&
+         std::less<>{}(other, c + c_span);
+}
+
+template <class T, GemmTranspose op, class Problem, class E,
+          class S = typename GemmSizes<Problem>::Type, class P = epilogue::detail::parameters_of<E>>
+struct TypedGemm;
+template <class T, GemmTranspose op, class Problem, class E, class... S, class... P>
+struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
+  using Type = Kernel<Gemm, Problem, void(T*, const T*, const T*, S..., GemmArgument<P>...)>;
+
+  static Problem problem(T* c, const T* a, const T* b, S... sizes, GemmArgument<P>...) {
+    const Problem p{sizes...};
+    const auto shape = gemm_shape<op>(p);
+    if (overlap<T>(c, shape.c_span(), a, shape.a_span(op)) ||
+        overlap<T>(c, shape.c_span(), b, shape.b_span(op)))
+      throw UserError("gemm: C overlaps A or B");
+    return p;
+  }
+
+  static void reference(T* c, const T* a, const T* b, S... sizes, GemmArgument<P>... parameters) {
+    const GemmShape<true> p = gemm_shape<op>(Problem{sizes...}).general();
+    gemm_sums<T>(op, p, a, b, [&](const float* sums, int batch, int row, int column, int count) {
+      epilogue::Place at{row, column, batch, batch * p.stride_c + row * p.ldc + GemmStride{column}};
+      for (int j = 0; j < count; ++j, ++at.column, ++at.element)
+        c[at.element] = T(E{}(sums[j], at, parameters...));
+    });
+  }
+
+  static Type kernel(const std::filesystem::path& header) {
+    auto base = gemm_base<T, op, Problem>();
+    if (op != GemmTranspose::nt || !std::is_same_v<E, epilogue::Nothing>) {
+      base.types.push_back("kiln::templates::GemmTranspose::" + std::string(name(op)));
+      base.types.push_back(epilogue_name<E>());
+      (base.types.push_back(device_name<GemmArgument<P>>()), ...);
+    }
+    if (!header.empty()) {
+      base.source = {
+          .text = "#include \"gemm.cuh\"\n#include \"" + header.filename().string() + "\"\n",
+          .include_dirs = {base.source.file.parent_path(), header.parent_path()}};
+    }
+    return {.name = base.name,
+            .source = base.source,
+            .entry = base.entry,
+            .config_type = base.config_type,
+            .types = base.types,
+            .space = base.space,
+            .configs = base.configs,
+            .launch = base.launch,
+            .maps = base.maps,
+            .problem = problem,
+            .relations = base.relations,
+            .bucket = base.bucket,
+            .workload =
+                [fill = base.workload](const Problem& p, Workload& w) {
+                  fill(p, w);
+                  int index = 0;
+                  (GemmParameter<P>::add(w, gemm_shape<op>(p).general(), index++), ...);
+                },
+            .reference = reference,
+            .device_reference = base.device_reference,
+            .tolerance = base.tolerance,
+            .flops = base.flops,
+            .bytes = base.bytes,
+            .cost = base.cost,
+            .untuned_by_cost = base.untuned_by_cost};
+  }
+
+ private:
+  static constexpr std::string_view name(GemmTranspose transpose) {
+    constexpr std::string_view kNames[] = {"nt", "nn", "tn", "tt"};
+    return kNames[static_cast<int>(transpose)];
+  }
+};
+
+}  // namespace gemm_detail
+
+/// Arguments: C, A, B, m, n, k, the epilogue's. T is float, kiln::float16 or kiln::bfloat16.
+template <class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing>
+using GemmKernel = typename gemm_detail::TypedGemm<T, op, GemmProblem, Epilogue>::Type;
+template <class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing>
+GemmKernel<T, op, Epilogue> gemm_kernel(const std::filesystem::path& epilogue_header = {}) {
+  return gemm_detail::TypedGemm<T, op, GemmProblem, Epilogue>::kernel(epilogue_header);
+}
+
+/// Arguments: C, A, B, m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b, the epilogue's.
+template <class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing>
+using GemmStridedKernel =
+    typename gemm_detail::TypedGemm<T, op, GemmStridedProblem, Epilogue>::Type;
+template <class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing>
+GemmStridedKernel<T, op, Epilogue> gemm_strided_kernel(
+    const std::filesystem::path& epilogue_header = {}) {
+  return gemm_detail::TypedGemm<T, op, GemmStridedProblem, Epilogue>::kernel(epilogue_header);
+}
+
+}  // namespace kiln::templates

@@ -1,0 +1,415 @@
+// Part of gemm_tma.cuh: what the threads of a block do, each in its role.
+//
+// A stage's life: the copying thread waits until the stage is empty in each block that it copies to,
+// expects the stage's bytes at `full` and starts the copies; consumers wait for `full`, multiply, and
+// once the products are done arrive at `empty` of each block that copies to theirs.
+#pragma once
+
+#include "gemm_epilogue.cuh"
+#include "gemm_tma_parts.cuh"
+#include "kiln/hopper.cuh"
+
+namespace kiln::templates {
+
+template <GemmTma c, class T, bool batched, class Epilogue, hopper::Lies rows_lie,
+          hopper::Lies columns_lie>
+struct GemmTmaBody {
+  static_assert(kGemmTmaFits<c, T, rows_lie, columns_lie>);
+
+  static constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;
+  static constexpr int kColumnTiles = c.block_n / 8, kRowTiles = c.row_tiles();
+  static constexpr int kRowsBytes = c.block_m * c.block_k * c.kElement;  // of a stage
+  static constexpr int kTileThreads = kPingpong ? 1 : c.consumers;       // warpgroups per tile
+
+  const hopper::TensorMap& rows_map;
+  const hopper::TensorMap& columns_map;
+  const hopper::Argument<c.store_tma, T*>& out;
+  const Epilogue& epilogue;
+  const GemmShape<batched>& shape;
+  int m, n;
+
+  unsigned char* stages;   // per stage: rows, then columns; boxes in the order of for_boxes()
+  unsigned char* staging;  // per warp
+  hopper::Barrier* full;
+  hopper::Barrier* empty;
+  int rank, rank_m, rank_n;  // in the cluster
+
+  int first_slice, slices;  // of k, those of this block
+
+  struct Place {
+    int row, column;  // of the tile's first element in the product
+    int batch;
+  };
+
+  static constexpr bool kRepeats = requires { Epilogue::kRepeatable; };
+
+  /// The block's part of the cluster's tile `index`. Neighbours in time share operands. A part that
+  /// would reach beyond the product begins earlier, and overlaps its neighbour: TMA takes longer over
+  /// rows that lie outside of an operand than over others.
+  __device__ __forceinline__ Place place(unsigned index) const {
+    const unsigned tiles_m = c.tiles_m(m, n), tiles_n = c.tiles_n(m, n);
+    const unsigned across = c.along_n ? tiles_n : tiles_m, along = c.along_n ? tiles_m : tiles_n;
+    int batch = 0;
+    if constexpr (batched) {
+      batch = static_cast<int>(index / (tiles_m * tiles_n));
+      index %= tiles_m * tiles_n;
+    }
+    const unsigned group = index / (c.group * along), in_group = index % (c.group * along);
+    const unsigned first = group * c.group;
+    const unsigned height = min(across - first, static_cast<unsigned>(c.group));
+    const unsigned x = first + in_group % height, y = in_group / height;
+    const unsigned tile_m = c.along_n ? y : x, tile_n = c.along_n ? x : y;
+    Place at{static_cast<int>((tile_m * c.cluster_m + rank_m) * c.block_m),
+             static_cast<int>((tile_n * c.cluster_n + rank_n) * c.block_n), batch};
+    if constexpr (kRepeats) {
+      at.row = min(at.row, max(rows() - c.block_m, 0));
+      at.column = min(at.column, max(columns() - c.block_n, 0));
+    }
+    return at;
+  }
+  __device__ __forceinline__ int rows() const { return c.swap ? n : m; }
+  __device__ __forceinline__ int columns() const { return c.swap ? m : n; }
+  /// Which batch of an operand belongs to a tile: all share one whose stride is 0.
+  __device__ __forceinline__ int rows_batch(Place at) const {
+    return (c.swap ? shape.stride_b : shape.stride_a) == 0 ? 0 : at.batch;
+  }
+  __device__ __forceinline__ int columns_batch(Place at) const {
+    return (c.swap ? shape.stride_a : shape.stride_b) == 0 ? 0 : at.batch;
+  }
+
+  struct Stage {
+    int index;
+    unsigned parity;
+    __device__ __forceinline__ void next() {
+      if (++index == c.stages) {
+        index = 0;
+        parity ^= 1;
+      }
+    }
+    __device__ __forceinline__ void skip(int slices) {
+      const int to = index + slices;
+      parity ^= to / c.stages & 1;
+      index = to % c.stages;
+    }
+  };
+
+  /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes, from
+  /// `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: 64 k of one row, all rows
+  /// of the operand one after the other, or (across) 64 rows at one k, all k of the stage.
+  template <hopper::Lies lies, int block, int copied, class Box>
+  __device__ __forceinline__ static void for_boxes(int part, int row, int l, Box box) {
+    row += part * copied;
+    if constexpr (lies == hopper::Lies::along_k) {
+#pragma unroll
+      for (int i = 0; i < c.block_k / c.kBoxK; ++i)
+        box((i * block + part * copied) * 128, l + i * c.kBoxK, row);
+    } else {
+#pragma unroll
+      for (int i = 0; i < copied / 64; ++i)
+        box((part * (copied / 64) + i) * c.block_k * 128, row + i * 64, l);
+    }
+  }
+  template <class Box>
+  __device__ __forceinline__ void for_row_boxes(Place at, int slice, Box box) const {
+    for_boxes<rows_lie, c.block_m, c.copied_m()>(rank_n, at.row, (first_slice + slice) * c.block_k,
+                                                 box);
+  }
+  template <class Box>
+  __device__ __forceinline__ void for_column_boxes(Place at, int slice, Box box) const {
+    for_boxes<columns_lie, c.block_n, c.copied_n()>(rank_m, at.column,
+                                                    (first_slice + slice) * c.block_k, box);
+  }
+
+  /// One thread sees to it that the first tile's first slices are in the L2 cache.
+  __device__ __forceinline__ void prefetch(Place at) const {
+    const auto fetch = [](const hopper::TensorMap& map, int x, int y, int batch) {
+      if constexpr (batched)
+        hopper::prefetch_tile(map, x, y, batch);
+      else
+        hopper::prefetch_tile(map, x, y);
+    };
+    for (int slice = 0; slice < min(slices, c.stages); ++slice) {
+      for_row_boxes(at, slice, [&](int, int x, int y) { fetch(rows_map, x, y, rows_batch(at)); });
+      for_column_boxes(at, slice,
+                       [&](int, int x, int y) { fetch(columns_map, x, y, columns_batch(at)); });
+    }
+  }
+
+  /// Bytes that a stage receives: a box has no more rows than its operand.
+  __device__ __forceinline__ int received_bytes() const {
+    const int copied_rows =
+        rows_lie == hopper::Lies::along_k ? min(c.copied_m(), rows()) : c.copied_m();
+    const int copied_columns =
+        columns_lie == hopper::Lies::along_k ? min(c.copied_n(), columns()) : c.copied_n();
+    return (copied_rows * c.cluster_n + copied_columns * c.cluster_m) * c.block_k * c.kElement;
+  }
+
+  /// One thread of the block copies all tiles' slices.
+  __device__ __forceinline__ void copy(Place at, unsigned first, unsigned tiles, unsigned step) {
+    unsigned row_blocks = 0, column_blocks = 0;
+    for (int i = 0; i < c.cluster_n; ++i) row_blocks |= 1u << (rank_m + i * c.cluster_m);
+    for (int i = 0; i < c.cluster_m; ++i) column_blocks |= 1u << (rank_n * c.cluster_m + i);
+
+    const int bytes = received_bytes();
+    Stage stage{0, 0};
+#pragma unroll 1
+    for (unsigned tile = first; tile < tiles; tile += step) {
+      if (tile != first) at = place(tile);
+#pragma unroll 1
+      for (int slice = 0; slice < slices; ++slice) {
+        hopper::Barrier& barrier = full[stage.index];
+        empty[stage.index].wait(stage.parity ^ 1);
+        barrier.arrive_expect(bytes);
+        unsigned char* const rows = stages + stage.index * c.stage_bytes();
+        for_row_boxes(at, slice, [&](int offset, int x, int y) {
+          load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, x, y, rows_batch(at));
+        });
+        for_column_boxes(at, slice, [&](int offset, int x, int y) {
+          load<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier, x, y,
+                            columns_batch(at));
+        });
+        stage.next();
+      }
+    }
+  }
+  template <int count>
+  __device__ __forceinline__ static void load(unsigned blocks, void* to,
+                                              const hopper::TensorMap& map,
+                                              hopper::Barrier& barrier, int x, int y, int batch) {
+    if constexpr (batched && count == 1)
+      hopper::load_tile(to, map, barrier, x, y, batch);
+    else if constexpr (batched)
+      hopper::load_tile_to(blocks, to, map, barrier, x, y, batch);
+    else if constexpr (count == 1)
+      hopper::load_tile(to, map, barrier, x, y);
+    else
+      hopper::load_tile_to(blocks, to, map, barrier, x, y);
+  }
+
+  using Sums = float[kRowTiles][kColumnTiles][4];
+
+  /// The stage may be overwritten, as far as this warpgroup is concerned.
+  __device__ __forceinline__ void release(int stage) {
+    const int thread = static_cast<int>(threadIdx.x) % 128;
+    if constexpr (c.cluster_m * c.cluster_n == 1) {
+      if (thread == 0) empty[stage].arrive();
+    } else {
+      if (thread < c.cluster_m * c.cluster_n &&
+          (thread % c.cluster_m == rank_m || thread / c.cluster_m == rank_n))
+        empty[stage].arrive_at(thread);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_slice(Sums& sums, int stage, int first_row,
+                                                 bool adding) {
+    constexpr bool kAcross = rows_lie == hopper::Lies::across;
+    constexpr bool kColumnsAcross = columns_lie == hopper::Lies::across;
+    constexpr int kRow = kAcross ? c.block_k * 2 : 128;  // bytes from a row to the next, on average
+    const unsigned char* const rows = stages + stage * c.stage_bytes();
+    const auto a = hopper::operand<128, rows_lie>(rows + first_row * kRow);
+    const auto b = hopper::operand<128, columns_lie>(rows + kRowsBytes, c.block_k * 128);
+    hopper::multiply_fence();
+#pragma unroll
+    for (int l = 0; l < c.block_k; l += 16) {
+      const int box = l / c.kBoxK, in_box = l % c.kBoxK * c.kElement;
+      const int at_row = kAcross ? l * 128 : box * c.block_m * 128 + in_box;
+      const int at_column = kColumnsAcross ? l * 128 : box * c.block_n * 128 + in_box;
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i)
+        hopper::multiply<T, rows_lie, columns_lie>(sums[i],
+                                                   hopper::advance(a, at_row + i * 64 * kRow),
+                                                   hopper::advance(b, at_column), adding || l > 0);
+    }
+    hopper::multiply_commit();
+  }
+
+  /// All slices of a tile. `hand_over` is called when all products have been started.
+  template <class HandOver>
+  __device__ __forceinline__ void multiply(Sums& sums, Stage& stage, int first_row,
+                                           HandOver hand_over) {
+    int before = stage.index;
+    full[stage.index].wait(stage.parity);
+    multiply_slice(sums, stage.index, first_row, false);
+    stage.next();
+#pragma unroll 1
+    for (int slice = 1; slice < slices; ++slice) {
+      full[stage.index].wait(stage.parity);
+      multiply_slice(sums, stage.index, first_row, true);
+      hopper::multiply_wait<1>();
+      release(before);
+      before = stage.index;
+      stage.next();
+    }
+    hand_over();
+    hopper::multiply_wait<0>();
+    release(before);
+  }
+
+  /// The sum as it is stored, at a row and column of the product. Places outside of C get what its
+  /// last row or column would.
+  __device__ __forceinline__ float stored(float sum, int row, int column, int batch) const {
+    const int i = c.swap ? column : row, j = c.swap ? row : column;
+    return GemmOutput<batched, Epilogue>{shape, epilogue, batch}.finished(sum, min(i, shape.m - 1),
+                                                                          min(j, shape.n - 1));
+  }
+  /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each.
+  __device__ __forceinline__ void pack(unsigned (&pairs)[2], const float (&s)[4], int row,
+                                       int column, int batch) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    row += lane / 4;
+    column += lane % 4 * 2;
+    pairs[0] =
+        pack_pair(stored(s[0], row, column, batch), stored(s[1], row, column + 1, batch), T{});
+    pairs[1] = pack_pair(stored(s[2], row + 8, column, batch),
+                         stored(s[3], row + 8, column + 1, batch), T{});
+  }
+
+  /// Stores the warp's 16 x 8 sums at (row, column) from registers.
+  __device__ __forceinline__ void store_direct(const float (&s)[4], int row, int column,
+                                               int batch) const {
+    if constexpr (!c.store_tma) {
+      unsigned pairs[2];
+      pack(pairs, s, row, column, batch);
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        // A lane's pair are neighbours along n.
+        const int i = c.swap ? column + lane / 4 : row + 8 * h + lane / 4;
+        const int j = c.swap ? row + 8 * h + lane % 4 * 2 : column + lane % 4 * 2;
+        const unsigned pair = c.swap ? hopper::transpose_matrix(pairs[h]) : pairs[h];
+        if (i >= shape.m || j >= shape.n) continue;
+        T* const to = out + GemmOutput<batched, Epilogue>{shape, epilogue, batch}.element(i, j);
+        if (j + 1 < shape.n && aligned(4, to)) {
+          *reinterpret_cast<unsigned*>(to) = pair;
+        } else {
+          auto* const halves = reinterpret_cast<unsigned short*>(to);
+          halves[0] = static_cast<unsigned short>(pair);
+          if (j + 1 < shape.n) halves[1] = static_cast<unsigned short>(pair >> 16);
+        }
+      }
+    }
+  }
+
+  /// Stores the warp's 16 rows from `row` on through shared memory.
+  __device__ __forceinline__ void store_rows(const float (&s)[kColumnTiles][4], int row, int column,
+                                             int batch, int& buffer) const {
+    if constexpr (c.store_tma) {
+      const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
+      const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) - 4;
+      if constexpr (c.swap) {
+        unsigned char* const to = staging + warp * c.store_bytes();
+        if (hopper::elect()) hopper::wait_stores_read<0>();
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j + 1 < kColumnTiles; j += 2) {
+          unsigned pairs[2][2];
+          pack(pairs[0], s[j], row, column + j * 8, batch);
+          pack(pairs[1], s[j + 1], row, column + j * 8 + 8, batch);
+          const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+          hopper::store_matrices<true>(to + swizzled<32>((j + q / 2) * 8 + r, q % 2), matrices);
+        }
+        if constexpr (kColumnTiles % 2 != 0) {
+          unsigned pairs[2];
+          pack(pairs, s[kColumnTiles - 1], row, column + kColumnTiles * 8 - 8, batch);
+          hopper::store_matrices<true>(to + swizzled<32>((kColumnTiles - 1) * 8 + r, q % 2), pairs);
+        }
+        hopper::publish_shared();
+        __syncwarp();
+        if (hopper::elect()) {
+          store_box(to, row, column, batch);
+        }
+      } else {
+        constexpr int kColumns = c.store_columns(), kSpan = kColumns * c.kElement;
+#pragma unroll
+        for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
+          unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
+          buffer ^= 1;
+          if (hopper::elect()) hopper::wait_stores_read<1>();
+          __syncwarp();
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; j += 2) {
+            const int tile = chunk * (kColumns / 8) + j;
+            unsigned pairs[2][2];
+            pack(pairs[0], s[tile], row, column + tile * 8, batch);
+            pack(pairs[1], s[tile + 1], row, column + tile * 8 + 8, batch);
+            const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+            hopper::store_matrices(to + swizzled<kSpan>(q % 2 * 8 + r, j + q / 2), matrices);
+          }
+          hopper::publish_shared();
+          __syncwarp();
+          if (hopper::elect()) {
+            store_box(to, column + chunk * kColumns, row, batch);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store_box(const void* from, int x, int y, int batch) const {
+    if constexpr (batched)
+      hopper::store_tile(out, from, x, y, batch);
+    else
+      hopper::store_tile(out, from, x, y);
+    hopper::commit_stores();
+  }
+
+  __device__ __forceinline__ void store(const Sums& sums, Place at, int first_row,
+                                        int& buffer) const {
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const int row = at.row + first_row + i * 64 + warp * 16;
+      if constexpr (c.store_tma) {
+        store_rows(sums[i], row, at.column, at.batch, buffer);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j)
+          store_direct(sums[i][j], row, at.column + j * 8, at.batch);
+      }
+    }
+  }
+
+  // Blocks of a cluster that split k: each writes its sums, in units of 16 x 8, to the block whose
+  // share they are, which adds them in the order of the blocks and stores them.
+  static constexpr int kWarps = 4 * c.consumers;
+  static constexpr int kUnits = c.units(), kShare = c.share();
+
+  __device__ __forceinline__ void send_sums(const Sums& sums) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
+    float4* const received = reinterpret_cast<float4*>(stages) + rank * kShare * 32 + lane;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        const float(&s)[4] = sums[i][j];
+        const int unit = (i * kColumnTiles + j) * kWarps + warp;
+        *hopper::at_block(received + unit % kShare * 32, unit / kShare) =
+            slices > 0 ? make_float4(s[0], s[1], s[2], s[3]) : make_float4(0, 0, 0, 0);
+      }
+  }
+  __device__ __forceinline__ void add_and_store(Place at) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
+    const float4* const received = reinterpret_cast<const float4*>(stages) + lane;
+#pragma unroll 2
+    for (int place = warp; place < kShare; place += kWarps) {
+      const int unit = rank * kShare + place;
+      if (unit >= kUnits) break;
+      float s[4] = {};
+#pragma unroll
+      for (int i = 0; i < c.split_k; ++i) {
+        const float4 part = received[(i * kShare + place) * 32];
+        s[0] += part.x;
+        s[1] += part.y;
+        s[2] += part.z;
+        s[3] += part.w;
+      }
+      const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
+      const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
+      store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8, at.batch);
+    }
+  }
+};
+
+}  // namespace kiln::templates

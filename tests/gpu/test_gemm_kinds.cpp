@@ -1,0 +1,124 @@
+// The GEMM's kinds on real hardware: each body with each transposition, padded rows, batches and
+// epilogues, verified by the kernel's own reference, guard zones and gaps included.
+#include "kiln/kernels/gemm.hpp"
+#include "kiln/runtime.hpp"
+#include "kiln_test.hpp"
+
+using namespace kiln::templates;
+using kiln::bfloat16;
+using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu, kiln::epilogue::Residual,
+    kiln::epilogue::Scale;
+
+namespace {
+
+constexpr GemmBody kSimt = GemmBody::simt, kMma = GemmBody::mma, kWgmma = GemmBody::wgmma,
+                   kTma = GemmBody::tma, kTurns = GemmBody::pingpong, kStream = GemmBody::stream;
+using C = GemmCluster;
+
+const std::vector<Gemm> kTensorCores{
+    {kMma, 64, 128, 64, 3, 32, 32, 8, 8},
+    {kMma, 16, 64, 64, 4, 16, 16, 8, 8},
+    {kMma, 64, 32, 32, 1, 32, 32, 8, 4},
+    {kWgmma, 64, 64, 64, 3, 64, 64, 8, 1},
+    {kStream, 16, 32, 1024, 4, 16, 64, 8, 8},
+    {kTurns, 128, 128, 64, 1, 128, 64, 8, 8},
+    {kTurns, 64, 160, 64, 1, 64, 64, 8, 4, C::two_n},
+    {kTurns, 128, 128, 64, 1, 128, 64, 8, 8, C::two_m, 1, true},
+    {kTma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m},
+    {kTma, 256, 128, 64, 1, 128, 64, 8, 8, C::two_n},
+    {kTma, 64, 64, 128, 1, 64, 64, 8, 8, C::none, 2, false, false, true},
+    {kTma, 128, 96, 64, 1, 64, 64, 8, 8, C::split_3},
+    {kTma, 64, 64, 64, 1, 64, 64, 8, 8, C::split_2},
+    {kTma, 64, 16, 128, 1, 64, 64, 8, 8, C::none, 2, false, true, true},
+    {kTma, 128, 64, 64, 1, 128, 64, 8, 8, C::split_4, 1, false, true}};
+const std::vector<Gemm> kPlain{{kSimt, 64, 64, 32, 2, 4, 4, 4, 8},
+                               {kSimt, 32, 64, 32, 1, 4, 4, 4, 8}};
+
+/// Verifies what a config may compute. Returns how many did.
+template <class Kernel, class Problem>
+int verified(const kiln::Runtime& runtime, const Kernel& kernel, const std::vector<Gemm>& configs,
+             const std::vector<Problem>& problems) {
+  int count = 0;
+  const auto tuned = runtime.tuned(kernel);
+  for (const Gemm& config : configs)
+    for (const Problem& p : problems) {
+      const auto definition = kernel.definition();
+      const auto values = kiln::to_values(config);
+      const auto problem = kiln::to_values(p);
+      if (definition.space.violated(values, problem, runtime.device().limits)) continue;
+      ++count;
+      const kiln::Verification v = tuned.with_config(config).verify(p);
+      INFO(kernel.name << " with " << definition.space.describe(values) << " for "
+                       << definition.describe_problem(problem) << ": " << v.why);
+      CHECK(v.right);
+    }
+  return count;
+}
+
+GemmStridedProblem padded(int m, int n, int k, int gap, int batch, bool shared) {
+  const auto leading = [&](int row) { return GemmStride{(row + 7) / 8 * 8 + gap}; };
+  const GemmStride largest = leading(std::max({m, n, k}));  // of each array, whatever lies along it
+  return {m,
+          n,
+          k,
+          largest,
+          largest,
+          largest,
+          batch,
+          m * largest,
+          largest * (largest + 8),
+          shared ? 0 : largest * (largest + 16)};
+}
+
+template <class T, GemmTranspose op>
+void check_kinds(const std::vector<Gemm>& configs) {
+  kiln::RuntimeOptions options;
+  options.device = "cuda:0";
+  options.store.disk = false;
+  options.mode = kiln::Mode::untuned;
+  const kiln::Runtime runtime(options);
+  using Fused = Chain<Bias<T>, Scale, Gelu, Residual<T>>;
+  const std::vector<GemmProblem> tight{{128, 256, 128}, {16, 72, 40}, {8, 1032, 264},
+                                       {264, 328, 520}, {67, 35, 33}, {7, 129, 0}};
+  const std::vector<GemmStridedProblem> gaps{
+      padded(130, 77, 99, 8, 3, false), padded(13, 264, 72, 16, 4, true),
+      padded(300, 129, 65, 1, 2, false), padded(1, 8, 8, 0, 1, false),
+      padded(64, 64, 64, 8, 0, false)};
+  CHECK(verified(runtime, gemm_kernel<T, op>(), configs, tight) > 0);
+  CHECK(verified(runtime, gemm_kernel<T, op, Fused>(), configs, tight) > 0);
+  CHECK(verified(runtime, gemm_strided_kernel<T, op>(), configs, gaps) > 0);
+  CHECK(verified(runtime, gemm_strided_kernel<T, op, Fused>(), configs, gaps) > 0);
+}
+
+}  // namespace
+
+TEST_CASE("gemm's kinds are right by each body", "[gpu][templates]") {
+  check_kinds<bfloat16, GemmTranspose::nt>(kTensorCores);
+  check_kinds<bfloat16, GemmTranspose::nn>(kTensorCores);
+  check_kinds<bfloat16, GemmTranspose::tn>(kTensorCores);
+  check_kinds<bfloat16, GemmTranspose::tt>(kTensorCores);
+  check_kinds<float, GemmTranspose::nt>(kPlain);
+  check_kinds<float, GemmTranspose::tn>(kPlain);
+}
+
+TEST_CASE("gemm finds elements beyond 2^31", "[gpu][templates][slow]") {
+  kiln::RuntimeOptions options;
+  options.device = "cuda:0";
+  options.store.disk = false;
+  options.mode = kiln::Mode::untuned;
+  const kiln::Runtime runtime(options);
+  // Two batches of a few rows, as far apart as 2^31 elements and more.
+  const GemmStride far = (GemmStride{1} << 31) + 64;
+  const auto gemm = runtime.tuned(gemm_strided_kernel<bfloat16>());
+  const int m = 8, n = 64, k = 64;
+  auto c = runtime.array<bfloat16>(static_cast<std::size_t>(far) + m * n);
+  auto a = runtime.array(std::vector<bfloat16>(m * k, bfloat16(1.0f)));
+  auto b = runtime.array(std::vector<bfloat16>(n * k, bfloat16(0.5f)));
+  gemm(kiln::Stream{}, c.data(), a.data(), b.data(), m, n, k, std::int64_t{n}, std::int64_t{k},
+       std::int64_t{k}, 2, std::int64_t{far}, std::int64_t{0}, std::int64_t{0});
+  runtime.synchronize();
+  const auto got = c.download();
+  CHECK(static_cast<float>(got[0]) == 32.0f);
+  CHECK(static_cast<float>(got[static_cast<std::size_t>(far)]) == 32.0f);
+  CHECK(static_cast<float>(got.back()) == 32.0f);
+}

@@ -1,0 +1,72 @@
+// The GEMM's kinds through NVRTC: what runs untuned compiles for each architecture without spills, for
+// each transposition, with leading dimensions, batches and epilogues.
+#include "kiln/detail/launch_plan.hpp"
+#include "kiln/occupancy.hpp"
+#include "nvrtc_test.hpp"
+#include "runtime/tune/best_guess.hpp"
+#include "templates/kernels.hpp"
+
+using namespace kiln::templates;
+using namespace nvrtc_test;
+using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu, kiln::epilogue::Residual,
+    kiln::epilogue::Scale, kiln::epilogue::Silu;
+
+namespace {
+
+DeviceInfo device(const char* arch) {
+  DeviceInfo info;
+  const std::string name = arch;
+  info.target = {Target::Kind::cuda, arch};
+  info.limits = name == "sm_80"    ? limits_of(80, 108, 40 << 20)
+                : name == "sm_90a" ? limits_of(90, 132, 50 << 20)
+                                   : limits_of(100, 148, 126 << 20);
+  return info;
+}
+
+/// The body that runs untuned, which compiles without warnings and spills.
+GemmBody untuned(const KernelDefinition& k, const Values& problem, const char* arch) {
+  const DeviceInfo info = device(arch);
+  const Values config = runtime::untuned_config(k, problem, info);
+  INFO(describe_instance(k, config) << " for " << k.describe_problem(problem) << " on " << arch);
+  CHECK(k.space.violated(config, problem, info.limits) == nullptr);
+  CHECK(kiln::detail::plan(k, config, problem, info.limits).problem(info.limits).empty());
+  const Binary binary = must_compile(k, config, arch);
+  CHECK(binary.log == "");
+  CHECK(binary.resources.spill_stores == 0);
+  CHECK(binary.resources.stack == 0);
+  return from_values<Gemm>(config).body;
+}
+
+/// For few rows of op nt that is a stream.
+bool fast(GemmBody body) {
+  return body == GemmBody::tma || body == GemmBody::pingpong || body == GemmBody::stream;
+}
+
+template <GemmTranspose op>
+void check_kinds() {
+  using Fused = Chain<Bias<bfloat16>, Gelu, Residual<bfloat16>>;
+  const auto tight = gemm_kernel<bfloat16, op>().definition();
+  const auto fused = gemm_kernel<bfloat16, op, Fused>().definition();
+  const auto strided = gemm_strided_kernel<float16, op, Chain<Scale, Silu>>().definition();
+  for (const int m : {16, 4096}) {
+    CHECK(fast(untuned(tight, {m, 4096, 4096}, "sm_90a")));
+    CHECK(fast(untuned(fused, {m, 4096, 4096}, "sm_90a")));
+    CHECK(fast(untuned(strided, {m, 1000, 1000, 4104, 4104, 4104, 8, 4104 * 4096, 4104 * 4096, 0},
+                       "sm_90a")));
+  }
+  for (const char* arch : {"sm_80", "sm_100a"}) {
+    CHECK(untuned(fused, {64, 4096, 4096}, arch) == GemmBody::mma);
+    CHECK(untuned(strided, {64, 100, 72, 4096, 4097, 4096, 3, 1 << 20, 1 << 20, 0}, arch) ==
+          GemmBody::mma);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gemm: what runs untuned compiles for each kind and architecture", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  check_kinds<GemmTranspose::nt>();
+  check_kinds<GemmTranspose::nn>();
+  check_kinds<GemmTranspose::tn>();
+  check_kinds<GemmTranspose::tt>();
+}
