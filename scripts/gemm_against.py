@@ -4,6 +4,8 @@ in turns, the median of the ratios of neighbours. Exits 77 without PyTorch and a
 
   gemm_against.py triton LIBRARY [M,N,K]...      Triton's matrix products, tuned by Inductor (max-autotune, its
                                                  persistent TMA template included, no other backend), and cuBLAS
+  gemm_against.py fused LIBRARY [M,N,K]...       gelu(A * B^T + bias) and A * B^T + residual, against torch.compile of the
+                                                 same expression (max-autotune)
   gemm_against.py exhaustive LIBRARY [M,N,K]...  the default strategy's winner against the exhaustive one's, of the
                                                  same list of configs
 
@@ -11,6 +13,7 @@ A ratio above 1: Kiln's, or the default strategy's, is faster.
 """
 import argparse
 import contextlib
+import ctypes
 import math
 import os
 import re
@@ -101,6 +104,61 @@ class AgainstTriton:
         return None if template.startswith("not Triton's") else against
 
 
+class AgainstCompiled:
+    head = f"{'':>9} {'compiled':>12} {'ratio':>6} {'compile':>8}  winner"
+    goal = "fused, against torch.compile: goal >= 1.05"
+
+    def __init__(self, kiln, rows, options):
+        self.library, self.rows, self.rounds, self.seconds = kiln.library, rows, options.rounds, options.seconds
+        for name, result in (("open", ctypes.c_void_p), ("failure", ctypes.c_char_p)):
+            getattr(self.library, "gemm_fused_" + name).restype = result
+
+    def require(self, done):
+        if not done:
+            raise RuntimeError(self.library.gemm_fused_failure().decode())
+
+    def row(self, shape, told, seconds):
+        found = []
+        for residual in (0, 1):
+            if residual:
+                print(f"{'':>20} ", end="")
+            found.append(self.one(shape, residual))
+        return min(found)
+
+    def one(self, shape, residual):
+        torch, rows = self.rows.torch, self.rows
+        a, b, out = rows.operands(shape)
+        more = torch.randn(*shape[:2] if residual else shape[1:2], device="cuda", dtype=torch.bfloat16)
+        if residual:
+            plain = lambda x, y, z: torch.matmul(x, y.t()) + z
+        else:
+            plain = lambda x, y, z: torch.nn.functional.gelu(torch.matmul(x, y.t()) + z)
+        torch._dynamo.reset()
+        compiled = torch.compile(plain, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs")
+        began = time.monotonic()
+        expected = compiled(a, b, more)
+        torch.cuda.synchronize()
+        took = time.monotonic() - began
+        handle = ctypes.c_void_p(self.library.gemm_fused_open(residual))
+        self.require(handle)
+        try:
+            winner = ctypes.create_string_buffer(4096)
+            self.require(not self.library.gemm_fused_tune(handle, *shape, ctypes.c_double(self.seconds), winner,
+                                                          ctypes.c_size_t(len(winner))))
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            pointers = [ctypes.c_void_p(t.data_ptr()) for t in (out, a, b, more)]
+            launch = lambda: self.require(not self.library.gemm_fused_launch(handle, stream, *pointers))
+            rows.check(launch, out, expected, shape[2])
+            own, theirs = rows.in_turns([launch, lambda: compiled(a, b, more)], self.rounds, HOLD)
+        finally:
+            torch.cuda.synchronize()
+            self.library.gemm_fused_close(handle)
+        found = rows.ratio(theirs, own)
+        print(f"{'residual' if residual else 'bias+gelu':>9} {2e-12 * math.prod(shape) / statistics.median(theirs):7.1f} TF/s "
+              f"{found:6.3f} {took:6.1f} s  {winner.value.decode()}", flush=True)
+        return found
+
+
 class AgainstExhaustive:
     head = f"{'ratio':>6} {'tried':>11} {'seconds':>13}  winners"
     goal = "the default strategy's winner against the exhaustive one's: goal >= .98"
@@ -128,7 +186,7 @@ class AgainstExhaustive:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("triton", "exhaustive"))
+    parser.add_argument("what", choices=("triton", "fused", "exhaustive"))
     parser.add_argument("library", help="libkiln_gemm_rows.so")
     parser.add_argument("shapes", nargs="*", help="six of scripts/gemm_rows.py by default")
     parser.add_argument("--seconds", type=float, default=6, help="for Kiln to tune a shape (default: %(default)s)")
@@ -152,12 +210,11 @@ def main():
     rows.torch.cuda.init()
     rows.torch.zeros(1, device="cuda")
     kiln, began, ratios, failures = rows.Kiln(options.library), time.monotonic(), [], 0
-    if options.what == "triton":
+    if options.what != "exhaustive":
         import torch._dynamo
         import torch._inductor
-        against = AgainstTriton(kiln, rows, options)
-    else:
-        against = AgainstExhaustive(kiln, rows, options)
+    against = {"triton": AgainstTriton, "fused": AgainstCompiled, "exhaustive": AgainstExhaustive}[options.what](
+        kiln, rows, options)
     print(f"{'m x n x k':>20} {against.head}", flush=True)
     for shape in [tuple(map(int, s.split(","))) for s in options.shapes] or SIX:
         left = options.limit - (time.monotonic() - began)
@@ -168,7 +225,8 @@ def main():
         try:
             seconds = min(options.row, left)
             with at_most(seconds):
-                found = against.row(shape, kiln.tune(*shape, options.seconds), seconds)
+                told = kiln.tune(*shape, options.seconds) if options.what != "fused" else None
+                found = against.row(shape, told, seconds)
             if found is not None:
                 ratios.append(found)
         except (Exception, OutOfTime) as error:  # whatever a compiler throws
