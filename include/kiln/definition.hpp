@@ -104,17 +104,16 @@ struct KernelDefinition {
   std::vector<std::string> arguments;  ///< argument types, as the source spells them
   DynamicSpace space;
 
-  /// All configs that are worth a look for a problem, where the author knows them better than the
-  /// product of the space's values does: spaces of millions of combinations of which few make sense.
-  /// They lie in the space; those that break a constraint are left out. An empty list: the space is
-  /// searched as a whole. Pure. Empty: the same.
+  /// The configs that a search for this problem may try, for spaces of millions of combinations of
+  /// which few make sense. All lie in the space; a search skips those that break a constraint. The
+  /// function is pure. Without one, or where it returns an empty list, searches try the whole space.
   std::function<std::vector<Values>(std::span<const std::int64_t> problem, const DeviceLimits&)>
       configs;
 
-  /// Devices on which the config that `cost` likes best runs before anything was measured for a
-  /// problem, in place of the default: those where that has been shown to be faster. Pure, so that
-  /// ranks with like devices find the same. The default still runs where that config's binary is
-  /// missing or does not work. Empty: none.
+  /// Devices on which a problem that was never measured runs with the config of the least `cost`,
+  /// and not with the default: those where that has been shown to be faster. The function is pure,
+  /// so that ranks with like devices choose alike. The default still runs where that config's
+  /// binary is missing or does not work. Without a function the default runs on all devices.
   std::function<bool(const DeviceLimits&)> untuned_by_cost;
 
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`

@@ -67,7 +67,7 @@ struct Kernel<Config, Problem, void(Args...)> {
   std::vector<TypedKernelStep<Config, Problem>> steps{};  ///< as KernelDefinition::steps
   /// Reads the problem off a launch's arguments; must not touch device memory.
   Problem (*problem)(Args...) = nullptr;
-  /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are held to it.
+  /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are checked, too.
   std::vector<ArgumentIsField> relations{};
   Problem (*bucket)(const Problem&) = nullptr;  ///< null: each problem is tuned for itself
   std::function<void(const Problem&, Workload&)> workload{};

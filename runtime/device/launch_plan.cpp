@@ -95,7 +95,8 @@ std::string LaunchPlan::problem(const DeviceLimits& limits) const {
     if (std::string why = runtime::workspace_problem(*workspace, limits); !why.empty()) return why;
   for (const PlannedMap& planned : maps) {
     if (!limits.tensor_maps)
-      return format("argument {} as a tensor map, but the device has none", planned.argument);
+      return format("argument {} as a tensor map, which the device does not support",
+                    planned.argument);
     if (const std::string why = planned.map.problem(); !why.empty())
       return format("argument {} as a tensor map with {}", planned.argument, why);
   }

@@ -62,7 +62,8 @@ std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
     return format("{} bytes of dynamic shared memory per block, but the device has {}",
                   g.shared_bytes, limits.shared_per_block_optin);
   if (std::string problem = cluster_problem(g, limits); !problem.empty()) return problem;
-  if (g.cooperative && !limits.cooperative) return "a cooperative launch, but the device has none";
+  if (g.cooperative && !limits.cooperative)
+    return "a cooperative launch, which the device does not support";
   if (g.shared_carveout < -1 || g.shared_carveout > 100)
     return format("{} percent of the L1 cache as shared memory", g.shared_carveout);
   return {};
@@ -128,7 +129,7 @@ std::vector<codegen::ResourceUsage> resources_of_entries(const codegen::Binary& 
 
 Occupancy occupancy(const codegen::ResourceUsage& usage, const Launch& g,
                     const DeviceLimits& limits) noexcept {
-  // Out of range is left to be out of range.
+  // More threads than an int holds are as many as it does, which no device takes.
   const std::uint64_t threads = std::min<std::uint64_t>(thread_count(g.block), INT_MAX);
   return kiln::occupancy(limits,
                          {.threads = static_cast<int>(threads),

@@ -68,9 +68,10 @@ class DeviceWorkload {
   /// next is judged, also if it failed, or changed it while it was timed.
   Verdict verify(Stream stream, const std::function<void()>& launch);
 
-  /// Has a launch that is trusted define what is right, in the place of a reference: it runs twice.
-  /// Not right: it does not write all outputs, or not the same ones twice, or writes where it may
-  /// not; then nothing is defined. @throws Error when it cannot be launched; then likewise
+  /// Lets a trusted launch define what is right, in the place of a reference. It runs twice. It is
+  /// not right when it leaves an output unwritten, writes different outputs the second time, or
+  /// writes where it may not; then nothing is defined.
+  /// @throws Error when it cannot be launched; nothing is defined then, either
   Verdict define(Stream stream, const std::function<void()>& launch);
   /// Takes define() back.
   void forget();
@@ -83,9 +84,9 @@ class DeviceWorkload {
   /// ended.
   std::string repair();
 
-  /// Sees to it that launches which go from copy to copy find nothing of their data in the device's
-  /// last-level cache (`cold`), or that they find what the launch before left (not `cold`). Makes
-  /// the copies at the first call that wants them.
+  /// With `cold`, launches that take the copies in turn find none of their data in the device's
+  /// last-level cache; without, they find what the launch before left there. The first call that
+  /// needs copies makes them.
   ///
   /// Copies together fill the cache a few times over. Data that do so by themselves need none: one
   /// launch leaves little that the next could find. Copies never take more than an eighth of the

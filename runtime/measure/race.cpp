@@ -71,7 +71,7 @@ class Race {
     if (!leader) return;
     for (Contestant& c : contestants_) {
       if (!c.active || &c == leader) continue;
-      if (c.samples.size() < kFew) continue;  // a mood of the machine may outlast two
+      if (c.samples.size() < kFew) continue;  // a slow spell of the machine may outlast two
       const std::vector<double> slower = ratios(c, *leader);
       // The median is not used: as long as some rounds say otherwise, the others were disturbed.
       if (quantile(slower, 0.25) > factor ||

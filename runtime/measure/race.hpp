@@ -26,7 +26,7 @@ struct Contestant {
 };
 
 struct RaceOptions {
-  int rounds = 5;                   ///< for everybody
+  int rounds = 5;                   ///< for every contestant
   int final_rounds = 12;            ///< more, for those near the front
   double sample_seconds = 1e-4;     ///< aimed at by launching repeatedly
   double warm_up_below = 1e-2;      ///< seconds: longer launches need no separate warm-up
@@ -54,7 +54,7 @@ struct RaceReport {
 /// `give_up_factor` times as long as the leader beside it leaves after one sample, the others after
 /// three at the earliest. A contestant for which `keeps(candidate)` is true gives at least three
 /// samples, however slow it is, and leaves only when it is far behind. A launch that fails, or a
-/// clock that does not advance, ends that contestant with a failure; the others go on.
+/// clock that does not advance, ends that contestant with a failure; the race continues with the others.
 /// `progress(done, total)` counts samples.
 RaceReport race(TrialBench& bench, std::vector<Contestant>& contestants, const RaceOptions& options,
                 const std::function<bool(std::size_t)>& keeps,

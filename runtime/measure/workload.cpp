@@ -213,9 +213,10 @@ void Workload::check_rows(const Rows& rows) const {
                        arguments_.size(), rows.columns, rows.leading));
   if (rows.columns > kMost ||
       (rows.rows > 1 && rows.leading > (kMost - rows.columns) / (rows.rows - 1)))
-    throw UserError(detail::format(
-        "workload: argument {} has {} rows that begin {} elements apart: more than any memory has",
-        arguments_.size(), rows.rows, rows.leading));
+    throw UserError(
+        detail::format("workload: argument {} has {} rows that begin {} elements apart: more than "
+                       "any memory holds",
+                       arguments_.size(), rows.rows, rows.leading));
 }
 
 /// Every row of the last argument is followed by the same bytes.

@@ -14,10 +14,10 @@
 // A block computes block_m x block_n of C. It walks k in slices of block_k, each copied into one of
 // `stages` buffers in shared memory, and multiplies them with one of these bodies:
 //   simt  a thread computes tile_m x tile_n elements as dot products. Any T, any target.
-//   mma   a warp computes tile_m x tile_n elements with tensor cores (mma.sync). 2-byte T, sm_80
-//   on.
-//   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores, which read shared
-//   memory on their own and while the warps go on (wgmma). 2-byte T, sm_90a alone, op nt.
+//   mma   a warp computes tile_m x tile_n elements with tensor cores (mma.sync). 2-byte T, sm_80 or
+//   later.
+//   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores (wgmma), which read
+//   shared memory themselves while the warps do other work. 2-byte T, sm_90a alone, op nt.
 //   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
 //   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T, sm_90a, leading
 //   dimensions and strides multiples of 8. C, A and B must be aligned to 16 bytes.

@@ -69,8 +69,9 @@ class BlockScratch {
 };
 
 /// Runs the blocks `first` to `last` - 1 (linear, x fastest) of a launch that `scratch` was
-/// prepared for, until `stop`; where blocks run together, the clusters of these numbers. Returns an empty text, or what went wrong in one, with which it
-/// ends: a divergent barrier, a failed assert.
+/// prepared for, until `stop`; where blocks run together, these are numbers of clusters. Returns an
+/// empty text, or what went wrong in the block after which it ended: a divergent barrier, a failed
+/// assert.
 std::string run_blocks(const BlockLaunch& launch, std::uint64_t first, std::uint64_t last,
                        BlockScratch& scratch, const std::atomic<bool>& stop);
 

@@ -13,7 +13,7 @@ namespace kiln::runtime {
 /// Bytes of shared memory that a box takes.
 std::uint64_t box_bytes(const detail::HostTensorMap& map);
 
-/// What forbids to use it, in words that go on after the map's name; empty: nothing.
+/// Why the map cannot be used, as the end of a sentence that begins with its name; empty: it can.
 std::string unusable(const detail::HostTensorMap& map);
 
 /// Copies the box at `at` to `shared + place`. Elements outside the array become zero, or NaN.

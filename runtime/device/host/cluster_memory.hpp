@@ -1,10 +1,9 @@
 // What the blocks of a cluster share while they run: each other's shared memory, the mbarriers in
 // it, and the copies and products under way.
 //
-// What a kernel starts and does not wait for takes place as late as it may: a copy to shared memory
-// when no thread can go on without it, a store when its thread waits for the group, a product when one
-// of its warpgroup does. So a kernel that does not wait where it must computes wrong results here,
-// too.
+// Asynchronous work takes place as late as the hardware's rules allow: a copy to shared memory when
+// every thread waits, a store when its thread waits for the group, a product when a thread of its
+// warpgroup waits. So a kernel that lacks a wait computes wrong results here, too.
 #pragma once
 
 #include <cstddef>

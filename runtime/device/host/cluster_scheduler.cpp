@@ -37,7 +37,7 @@ class ClusterBlock : private WarpLanes {
       warps_[w] = {.ready = all_lanes(first(w), last(w))};
   }
 
-  /// Runs every warp until it waits for others; false: none could go on.
+  /// Runs every warp until it waits for others; false: none could resume.
   bool advance() {
     bool moved = false;
     for (std::uint32_t w = 0; w < warps_.size() && !frame_.fault; ++w) moved |= advance_warp(w);
@@ -78,7 +78,7 @@ class ClusterBlock : private WarpLanes {
 
  private:
   struct Warp {
-    std::uint32_t ready = 0;       ///< lanes that may go on where they stopped
+    std::uint32_t ready = 0;       ///< lanes that may resume where they stopped
     bool at_named = false;         ///< has arrived at a named barrier and waits there
     std::uint32_t generation = 0;  ///< of that barrier when it arrived
   };
