@@ -1,6 +1,8 @@
 // Kernels in steps on the host device: built, recorded, shipped and launched as one.
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <thread>
 
 #include "host_test.hpp"
 #include "split_sum.hpp"
@@ -149,4 +151,35 @@ narrow(float*, const float*, int, kiln::Workspace) {})";
   REQUIRE(other != result.candidates.end());
   CHECK(other->status == kiln::CandidateStatus::exceeds_limits);
   CHECK_THAT(other->reason, contains("in step 0: ") && contains("__launch_bounds__"));
+}
+
+TEST_CASE("ranks choose together among kernels in steps", "[host][steps]") {
+  const TemporaryDirectory folder;
+  auto ranks = kiln::thread_communicators(2);
+  std::array<std::string, 2> digests, errors;
+  std::array<kiln::Values, 2> winners;
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        kiln::RuntimeOptions options = stored_in(folder.path() / std::to_string(r));
+        options.tuning.ranks = std::move(ranks[r]);
+        const kiln::Runtime runtime(options);
+        const kiln::TuneResult result = runtime.tuned(split_sum({0, 1, 2, 3})).tune({1000});
+        digests[r] = result.agreed->plan_digest;
+        winners[r] = result.winner().config;
+        for (const kiln::Candidate& c : result.candidates)
+          if (c.config == with_mode(SumMode::littered) &&
+              c.reason.find("semaphores nonzero") == std::string::npos)
+            errors[r] = "a candidate that litters: " + c.reason;
+      } catch (const std::exception& error) {
+        errors[r] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(errors[0] == "");
+  CHECK(errors[1] == "");
+  CHECK_FALSE(digests[0].empty());
+  CHECK(digests[0] == digests[1]);
+  CHECK(winners[0] == winners[1]);
 }

@@ -132,7 +132,7 @@ TEST_CASE("a pointer that no map can take is named", "[runtime][maps]") {
   entry.with(passed.arguments.data(), nullptr, [&](void**) { used = true; });
   CHECK(used);
   passed.third = at(0x3004);  // where the maps are made already
-  CHECK_THROWS_AS(entry.with(passed.arguments.data(), [](void**) {}), UserError);
+  CHECK_THROWS_AS(entry.with(passed.arguments.data(), nullptr, [](void**) {}), UserError);
 }
 
 TEST_CASE("entries of many arguments get all of them", "[runtime][maps]") {

@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -150,10 +151,11 @@ TEST_CASE("threads find their streams' workspaces while others are added",
           "[runtime][workspace][threads]") {
   Place p;
   std::atomic<int> wrong{0};
+  std::array<std::array<int, 20>, 4> places{};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      std::vector<int> handles(20);
+      std::array<int, 20>& handles = places[static_cast<std::size_t>(t)];
       for (std::size_t i = 0; i < 400; ++i) {
         // Streams of this thread, and one that all share.
         const Stream stream = i % 5 == 0 ? p.one : Stream{&handles[i % handles.size()]};

@@ -1,4 +1,5 @@
 // Handles of kernels with steps and workspaces, on a device that writes down what is launched.
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -183,6 +184,7 @@ TEST_CASE("threads launch on streams of their own", "[runtime][steps][threads]")
   process.device->on_launch = nullptr;
   std::atomic<int> wrong{0};
   std::array<std::atomic<unsigned*>, 4> semaphores{};
+  std::array<int, 4> streams{};
   process.of(2, 1).run = [&](void** args) {
     const auto* workspace = static_cast<Workspace*>(args[3]);
     // The last argument says whose launch this is; two threads' workspaces are never the same.
@@ -200,8 +202,8 @@ TEST_CASE("threads launch on streams of their own", "[runtime][steps][threads]")
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       Arrays arrays;
-      int place = 0;
-      for (int i = 0; i < 100; ++i) arrays.launch(handle, 10 * (t + 1), Stream{&place});
+      const Stream stream{&streams[static_cast<std::size_t>(t)]};
+      for (int i = 0; i < 100; ++i) arrays.launch(handle, 10 * (t + 1), stream);
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
