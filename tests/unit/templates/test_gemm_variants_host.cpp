@@ -97,7 +97,7 @@ void check(const Gemm& config, const std::vector<std::string>& options = {}, int
 
 template <class T, GemmTranspose op>
 void check_bodies() {
-  check<T, op>({kSimt, 16, 32, 64, 1, 4, 4, 16, 8});
+  if constexpr (sizeof(T) == 4) check<T, op>({kSimt, 16, 32, 64, 1, 4, 4, 16, 8});
   check<T, op>({kSimt, 24, 40, 32, 4, 3, 8, 8, 3});
   if constexpr (sizeof(T) == 2) {
     check<T, op>({kMma, 64, 64, 32, 3, 32, 32, 8, 2}, kEmulated);
