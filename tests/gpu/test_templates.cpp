@@ -113,7 +113,7 @@ class Instances {
     const auto config = kiln::to_values(configs_[i]), values = kiln::to_values(problem);
     const auto plan = kiln::detail::plan(definition_, config, values, device()->info().limits);
     const kiln::runtime::EntryArguments entry(*device(), plan.maps, sizeof...(args));
-    entry.with(arguments,
+    entry.with(arguments, nullptr,
                [&](void** args_of) { device()->launch(*loaded_[i], plan.launch, {}, args_of); });
     device()->synchronize({});
   }

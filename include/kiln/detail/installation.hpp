@@ -13,9 +13,9 @@
 namespace kiln::detail {
 
 struct Installation {
-  std::filesystem::path include;    ///< holds `kiln/config.hpp`
-  std::filesystem::path templates;  ///< holds `gemm.cuh`
-  std::filesystem::path toolkit;    ///< CUDA's, if a build tree was configured with one
+  std::filesystem::path include;               ///< holds `kiln/config.hpp`
+  std::filesystem::path templates;             ///< holds `gemm.cuh`
+  std::filesystem::path toolkit;               ///< CUDA's, if a build tree was configured with one
   std::vector<std::filesystem::path> plugins;  ///< folders of libkiln_llvm.so and libkiln_mpi.so
   std::filesystem::path programs;              ///< holds `kiln-compiler`, if it is there
 };

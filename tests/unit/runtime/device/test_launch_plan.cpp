@@ -123,7 +123,8 @@ TEST_CASE("a plan has the maps of its config", "[runtime][maps]") {
   REQUIRE(plan.maps.size() == 1);
   CHECK(plan.maps[0].map.box[0] == 64);
   CHECK(plan.problem(kHopperLimits).empty());
-  CHECK(says(plan.problem(kAmpereLimits), "argument 0 as a tensor map, which the device does not support"));
+  CHECK(says(plan.problem(kAmpereLimits),
+             "argument 0 as a tensor map, which the device does not support"));
   CHECK(says(detail::plan(k, wide, problem, kHopperLimits).problem(kHopperLimits),
              "argument 0 as a tensor map with a box of 256 bytes in dimension 0, but the swizzle"));
   CHECK(says(detail::plan(k, mapped, ragged, kHopperLimits).problem(kHopperLimits),
