@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <functional>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// Serves all memory that a runtime allocates on a cuda or host device: workspaces, arrays, the data
