@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/device/cuda/cuda_objects.hpp"
+#include "runtime/device/device.hpp"
 
 namespace kiln::runtime {
 
