@@ -65,7 +65,7 @@ TEST_CASE("a launch after a kernel that trapped is right", "[host][workspace]") 
   const auto handle = runtime.tuned(kernel).with_config(with_mode(SumMode::last));
   for (int i = 0; i < 3; ++i) {
     CHECK(launched_sum(runtime, handle, 100) == sum_of_counting(100));
-    CHECK_THROWS_AS(launched_sum(runtime, handle, 77), kiln::EnvironmentError);
+    CHECK_THROWS_WITH(launched_sum(runtime, handle, 77), contains("__trap()"));
   }
   CHECK(launched_sum(runtime, handle, 100) == sum_of_counting(100));
 }
