@@ -138,7 +138,7 @@ void check_workspace(const KernelDefinition& kernel, const F& fail) {
   if (!kernel.workspace.size) {
     if (kernel.workspace.only_if) fail("`workspace` has an `only_if`, but no `size`");
   } else if (kernel.arguments.empty()) {
-    fail("`workspace` needs `arguments`, behind which entries take it");
+    fail("`workspace` needs `arguments`: entries take the workspace after them");
   }
 }
 

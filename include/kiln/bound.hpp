@@ -30,10 +30,12 @@ class BoundKernel {
 
   /// What this problem needs besides its arguments; nothing of a config without a workspace.
   WorkspaceSize workspace_size() const { return core_->workspace_size(*ready_, problem_); }
-  /// Gets the memory for launches on this stream now, so that they may be captured. On the host
-  /// device, for the calling thread's launches. What was there stays valid for graphs that were
-  /// captured. @throws UserError while the stream is being captured, or where the program has
-  /// supplied less; EnvironmentError naming the bytes when they cannot be had
+  /// Gets the memory for launches on this stream now, so that they may be captured, and waits for the
+  /// stream where the memory is new. On the host device, for the calling thread's launches. What was
+  /// there stays valid for graphs that were captured. A graph shares the workspace of the stream that
+  /// it was captured on: graphs and launches of one handle that share that stream must not run at the
+  /// same time. @throws UserError while the stream is being captured, or where the program has
+  /// supplied less; EnvironmentError naming the bytes when they cannot be allocated
   void reserve_workspace(Stream stream) const {
     core_->reserve_workspace(stream, workspace_size());
   }

@@ -7,8 +7,9 @@
 //   bound(stream, out, a, b, n);
 //
 // Handles are values, safe to launch from several threads. A launch of a known problem takes no
-// lock and allocates nothing. On a CUDA device it is asynchronous on the stream; on the host it has
-// finished.
+// lock and allocates nothing; only a kernel with a workspace and steps holds a lock of its stream
+// while its launches are enqueued. On a CUDA device it is asynchronous on the stream; on the host it
+// has finished.
 #pragma once
 
 #include <cstddef>
@@ -176,7 +177,8 @@ class DynamicTuned {
   /// 64}})`), for every problem; values outside the space's lists are allowed. Its launches compile
   /// that config if need be and never tune, whatever is on record; `tune` verifies and times it
   /// alone, on the workload's data; nothing is recorded, ranks are not asked. A region launches it,
-  /// but does not tune it. It starts with the variables that this handle has been given so far.
+  /// but does not tune it. It starts with the variables that this handle has been given so far, but
+  /// not with memory that `use_workspace` supplied: its workspaces are its own.
   /// @throws UserError when `config` has another number of values; its launches, when it breaks a
   /// constraint for their problem; its `tune`, TuningFailedError when it cannot be used.
   DynamicTuned with_config(const Values& config) const;
@@ -196,13 +198,16 @@ class DynamicTuned {
   /// Launches of this handle on this stream take the program's memory as their workspace, in place
   /// of the handle's own: `size.total()` bytes, aligned to kWorkspaceAlignment, which must stay valid
   /// as long as launches or graphs use it. The semaphores are set to zero on the stream. One that
-  /// covers all problems is the `max` of their sizes; a launch that needs more is a UserError. Null:
-  /// the handle's own again. On the host device, for launches of the calling thread.
+  /// covers all problems is the `max` of their sizes; a launch that needs more is a UserError. The
+  /// place of the scratch depends on `size`, so graphs that were captured with the same memory and
+  /// another size must not be launched any more. Null: the handle's own again, which is due before the
+  /// stream ends. On the host device, for launches of the calling thread.
   ///
   ///   const auto size = max(k.workspace_size(small), k.workspace_size(large));
   ///   k.use_workspace(stream, pool.allocate(size.total()), size);
   ///
-  /// @throws UserError when the memory is not aligned, or while the stream is being captured
+  /// @throws UserError when the memory is not aligned, when no device could have this size, or while
+  /// the stream is being captured; EnvironmentError when the device cannot zero the semaphores
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const;
 
  private:

@@ -9,9 +9,11 @@
 namespace kiln {
 
 struct Workspace {
-  void*
-      scratch;  ///< aligned to 256 bytes; a launch finds anything in it; null where it has no bytes
-  unsigned* semaphores;  ///< 0 when a launch begins, and left 0 by it; null where there are none
+  /// Aligned to 256 bytes. A launch finds anything in it. May be null for a launch that needs no
+  /// bytes; after a launch that needed some it is not.
+  void* scratch;
+  /// 0 when a launch begins, and left 0 by it. May be null for a launch that needs none.
+  unsigned* semaphores;
 };
 
 }  // namespace kiln

@@ -20,24 +20,23 @@ CallerAllocator::CallerAllocator(Allocator allocator) : functions_(std::move(all
 }
 
 void* CallerAllocator::allocate(std::size_t bytes) const {
-  std::string why;
+  std::string why;  // after "the program's allocator"
   void* memory = nullptr;
   try {
     memory = functions_.allocate(bytes);
-    if (!memory) why = "it returned null";
+    if (!memory) why = format("returned null for {} bytes", bytes);
   } catch (const std::exception& error) {
-    why = error.what();
+    why = format("failed for {} bytes: {}", bytes, error.what());
   } catch (...) {
-    why = "it threw an exception";
+    why = format("threw an exception for {} bytes", bytes);
   }
   if (memory && reinterpret_cast<std::uintptr_t>(memory) % kWorkspaceAlignment != 0) {
     release(memory, bytes);
-    why = format("what it returned is not aligned to {} bytes", kWorkspaceAlignment);
+    why = format("returned memory for {} bytes that is not aligned to {} bytes", bytes,
+                 kWorkspaceAlignment);
     memory = nullptr;
   }
-  if (!memory)
-    throw EnvironmentError(
-        format("the program's allocator has no {} bytes of device memory: {}", bytes, why));
+  if (!memory) throw EnvironmentError(format("the program's allocator {}", why));
   return memory;
 }
 

@@ -92,7 +92,8 @@ struct alignas(128) EncodedMap {
   std::array<std::byte, 128> bytes{};
 };
 
-/// What puts launches in order: of those with equal orders, one begins when the one before has ended.
+/// What puts launches in order: of those with equal orders, one begins when the one before has ended;
+/// a programmatic one may begin earlier, and waits itself before it touches what both use.
 struct StreamOrder {
   const void* stream = nullptr;
   const void* thread = nullptr;  ///< where a stream orders the launches of one thread only
@@ -114,7 +115,8 @@ class Device {
   virtual const DeviceInfo& info() const noexcept = 0;
 
   /// Launches may ask for as much dynamic shared memory and as large clusters as `launch` does; its
-  /// grid and block do not matter. Likewise `steps`, one for each step of the binary.
+  /// grid and block do not matter. Likewise `steps`, one for each step of the binary; one whose grid
+  /// is empty asks for nothing.
   /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
   virtual std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch,
                                        std::span<const Launch> steps = {}) = 0;

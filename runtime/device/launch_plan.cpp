@@ -74,14 +74,6 @@ std::vector<std::string> step_entries(const KernelDefinition& kernel) {
   return entries;
 }
 
-std::vector<Launch> planned_steps(const KernelDefinition& kernel, Span config, Span problem,
-                                  const DeviceLimits& limits) {
-  std::vector<Launch> steps;
-  for (const KernelStep& step : kernel.steps)
-    if (step.applies(config)) steps.push_back(step.launch(config, problem, limits));
-  return steps;
-}
-
 bool LaunchPlan::empty() const noexcept { return runtime::empty(launch); }
 
 std::string LaunchPlan::problem(const DeviceLimits& limits) const {
@@ -90,7 +82,7 @@ std::string LaunchPlan::problem(const DeviceLimits& limits) const {
   for (std::size_t i = 0; i < steps.size(); ++i)
     if (const std::string why = runtime::launch_problem(steps[i], limits);
         !runtime::empty(steps[i]) && !why.empty())
-      return format("in step {}: {}", i, why);
+      return runtime::step_problem(step_names.at(i), why);
   if (workspace)
     if (std::string why = runtime::workspace_problem(*workspace, limits); !why.empty()) return why;
   for (const PlannedMap& planned : maps) {
@@ -105,9 +97,14 @@ std::string LaunchPlan::problem(const DeviceLimits& limits) const {
 
 LaunchPlan plan(const KernelDefinition& kernel, Span config, Span problem,
                 const DeviceLimits& limits) {
-  return {kernel.launch(config, problem, limits), planned_maps(kernel, config, problem),
-          planned_workspace(kernel, config, problem, limits),
-          planned_steps(kernel, config, problem, limits)};
+  LaunchPlan made{kernel.launch(config, problem, limits), planned_maps(kernel, config, problem),
+                  planned_workspace(kernel, config, problem, limits)};
+  for (const KernelStep& step : kernel.steps)
+    if (step.applies(config)) {
+      made.steps.push_back(step.launch(config, problem, limits));
+      made.step_names.push_back(step.entry);
+    }
+  return made;
 }
 
 }  // namespace kiln::detail

@@ -69,13 +69,23 @@ std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
   return {};
 }
 
+std::string describe(const WorkspaceSize& size) {
+  const auto counted = [](std::size_t n, std::string_view what) {
+    return format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  return format("{} and {}", counted(size.bytes, "byte"), counted(size.semaphores, "semaphore"));
+}
+
+std::string step_problem(std::string_view entry, std::string_view why) {
+  return format("step `{}`: {}", entry, why);
+}
+
 std::string workspace_problem(const WorkspaceSize& size, const DeviceLimits& limits) {
   const auto most =
       static_cast<std::uint64_t>(limits.memory_bytes > 0 ? limits.memory_bytes : INT64_MAX / 2);
   if (size.semaphores <= most / sizeof(std::uint32_t) && size.bytes <= most && size.total() <= most)
     return {};
-  return format("a workspace of {} bytes and {} semaphores, but the device has {} bytes",
-                size.bytes, size.semaphores, most);
+  return format("a workspace of {}, but the device has {} bytes", describe(size), most);
 }
 
 std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& g,
@@ -116,7 +126,7 @@ std::string resource_problem(std::span<const codegen::ResourceUsage> entries,
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     if (empty(plan.steps[i])) continue;
     const std::string problem = resource_problem(entries[i + 1], plan.steps[i], limits);
-    if (!problem.empty()) return format("in step {}: {}", i, problem);
+    if (!problem.empty()) return step_problem(plan.step_names.at(i), problem);
   }
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/binary.hpp"
@@ -19,6 +20,11 @@ bool empty(const Launch& launch) noexcept;
 /// Why no kernel can be launched like this on the device; empty when it may be. An empty
 /// grid is no problem: there is nothing to launch.
 std::string launch_problem(const Launch& launch, const DeviceLimits& limits);
+
+/// In words: `64 bytes and 1 semaphore`.
+std::string describe(const WorkspaceSize& size);
+/// What is wrong with the step of this entry.
+std::string step_problem(std::string_view entry, std::string_view why);
 
 /// Why a device cannot have a workspace of this size; empty when it may.
 std::string workspace_problem(const WorkspaceSize& size, const DeviceLimits& limits);

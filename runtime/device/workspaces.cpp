@@ -7,18 +7,11 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/device/resource_check.hpp"
 
 namespace kiln::runtime {
 
 using kiln::detail::format;
-
-namespace {
-
-std::string words(const WorkspaceSize& size) {
-  return format("{} bytes and {} semaphores", size.bytes, size.semaphores);
-}
-
-}  // namespace
 
 Workspace workspace_at(void* memory, const WorkspaceSize& size) noexcept {
   auto* const bytes = static_cast<std::byte*>(memory);
@@ -26,46 +19,106 @@ Workspace workspace_at(void* memory, const WorkspaceSize& size) noexcept {
           size.semaphores > 0 ? reinterpret_cast<unsigned*>(bytes) : nullptr};
 }
 
-Workspaces::~Workspaces() {
-  for (Slot* slot = slots_.load(std::memory_order_acquire); slot;) {
-    delete slot->block.load(std::memory_order_acquire);
-    delete std::exchange(slot, slot->next);
-  }
+// The loads acquire, so that whoever reads a value of a later version sees that the version is later.
+std::optional<Workspace> Workspaces::Slot::find(const WorkspaceSize& needed) const noexcept {
+  const unsigned seen = version.load(std::memory_order_acquire);
+  void* const memory = base.load(std::memory_order_acquire);
+  const WorkspaceSize size{bytes.load(std::memory_order_acquire),
+                           semaphores.load(std::memory_order_acquire)};
+  const bool whole = seen % 2 == 0 && version.load(std::memory_order_relaxed) == seen;
+  const bool zero =
+      failures.load(std::memory_order_acquire) == zeroed.load(std::memory_order_acquire);
+  if (!whole || !zero || !memory || !size.covers(needed)) return {};
+  return workspace_at(memory, size);
 }
 
-Workspaces::Slot& Workspaces::slot_of(const StreamOrder& order) {
+void Workspaces::Slot::publish(void* memory, const WorkspaceSize& size) noexcept {
+  const unsigned before = version.load(std::memory_order_relaxed);
+  version.store(before + 1, std::memory_order_relaxed);
+  base.store(memory, std::memory_order_release);
+  bytes.store(size.bytes, std::memory_order_release);
+  semaphores.store(size.semaphores, std::memory_order_release);
+  version.store(before + 2, std::memory_order_release);
+}
+
+Workspaces::~Workspaces() {
+  for (Slot* slot = slots_.load(std::memory_order_acquire); slot;)
+    delete std::exchange(slot, slot->next);
+}
+
+Workspaces::Slot& Workspaces::slot_of(Stream stream) {
+  const StreamOrder order = device_->order(stream);
+  const auto found = [&](Slot* slot) {
+    while (slot && slot->order != order) slot = slot->next;
+    return slot;
+  };
+  if (Slot* const slot = found(slots_.load(std::memory_order_acquire))) return *slot;
+  const std::lock_guard lock(mutex_);
   Slot* const first = slots_.load(std::memory_order_relaxed);
-  for (Slot* slot = first; slot; slot = slot->next)
-    if (slot->order == order) return *slot;
-  auto* const added = new Slot{.order = order, .next = first};
+  if (Slot* const slot = found(first)) return *slot;
+  auto* const added = new Slot;
+  added->order = order;
+  added->next = first;
   slots_.store(added, std::memory_order_release);
   return *added;
 }
 
-Workspace Workspaces::grow(Stream stream, const StreamOrder& order, const WorkspaceSize& size) {
+Workspaces::Turn Workspaces::turn(Stream stream, const WorkspaceSize& size, bool alone) {
+  Turn turn;
+  if (size == WorkspaceSize{}) return turn;  // there is nothing to share
+  turn.slot_ = &slot_of(stream);
+  if (alone) turn.alone_ = std::unique_lock(turn.slot_->launching);
+  turn.workspace_ = of(*turn.slot_, stream, size);
+  return turn;
+}
+
+void Workspaces::reserve(Stream stream, const WorkspaceSize& size) {
+  if (size == WorkspaceSize{}) return;
+  Slot& slot = slot_of(stream);
+  if (slot.find(size)) return;
+  grow(slot, stream, size);
+  device_->synchronize(stream);  // graphs with this memory may be launched on other streams
+}
+
+void Workspaces::check(const WorkspaceSize& size) const {
+  if (const std::string why = workspace_problem(size, device_->info().limits); !why.empty())
+    throw UserError(why);
+}
+
+Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size) {
+  check(size);
   const std::lock_guard lock(mutex_);
-  Slot& slot = slot_of(order);
-  const Block* const now = slot.block.load(std::memory_order_relaxed);
-  if (now && now->size.covers(size)) return now->workspace;  // another thread was faster
-  if (now && now->supplied)
+  if (const auto found = slot.find(size)) return *found;  // another thread was faster
+  void* const base = slot.base.load(std::memory_order_relaxed);
+  const WorkspaceSize now{slot.bytes.load(std::memory_order_relaxed),
+                          slot.semaphores.load(std::memory_order_relaxed)};
+  const bool covers = base && now.covers(size);
+  if (slot.supplied && !covers)
     throw UserError(
         format("the workspace that the program has supplied for this stream has {}, but "
                "the launch needs {}",
-               words(now->size), words(size)));
+               describe(now), describe(size)));
   if (device_->capturing(stream))
     throw UserError(
-        format("the launch needs a workspace of {}, which cannot be had while its stream "
-               "is being captured: reserve it before (Bound::reserve_workspace)",
-               words(size)));
-  auto block = std::make_unique<Block>();
-  block->size = now ? max(now->size, size) : size;
+        covers ? "a launch on this stream failed, and the stream is being captured, so the "
+                 "semaphores of its workspace cannot be zeroed: call Bound::reserve_workspace "
+                 "before the capture"
+               : format("the stream is being captured, so the workspace of {} that this launch "
+                        "needs cannot be allocated: call Bound::reserve_workspace before the "
+                        "capture",
+                        describe(size)));
+  if (covers) return publish(stream, slot, base, now);
+  WorkspaceSize grown = max(now, size);
   // What is kept for graphs stays a small part of all, however often it grows.
-  WorkspaceSize preferred = block->size;
-  if (now && size.bytes > now->size.bytes)
-    preferred.bytes = std::max(size.bytes, now->size.bytes + now->size.bytes / 2);
-  block->memory = memory_for(block->size, preferred);
-  block->workspace = workspace_at(block->memory.data(), block->size);
-  return publish(stream, slot, std::move(block));
+  WorkspaceSize preferred = grown;
+  if (base && size.bytes > now.bytes)
+    preferred.bytes = std::max(size.bytes, now.bytes + now.bytes / 2);
+  DeviceMemory memory = memory_for(grown, preferred);
+  slot.own.reserve(slot.own.size() + 1);
+  const Workspace workspace = publish(stream, slot, memory.data(), grown);
+  slot.own.push_back(std::move(memory));
+  slot.own_size = grown;
+  return workspace;
 }
 
 /// Sets `size` to what the memory is for.
@@ -83,43 +136,35 @@ DeviceMemory Workspaces::memory_for(WorkspaceSize& size, const WorkspaceSize& pr
     return {device_, size.total()};
   } catch (const EnvironmentError& error) {
     throw EnvironmentError(
-        format("a workspace of {} bytes cannot be had: {}", size.total(), error.what()));
+        format("a workspace of {} bytes could not be allocated: {}", size.total(), error.what()));
   }
 }
 
-void Workspaces::zero_semaphores(Stream stream, const Block& block) const {
-  if (block.workspace.semaphores)
-    device_->fill(block.workspace.semaphores, std::byte{}, block.size.semaphore_bytes(), stream);
-}
-
-Workspace Workspaces::publish(Stream stream, Slot& slot, std::unique_ptr<Block> block) {
-  zero_semaphores(stream, *block);
-  const Workspace workspace = block->workspace;
-  block->before.reset(slot.block.load(std::memory_order_relaxed));
-  slot.block.store(block.release(), std::memory_order_release);
-  return workspace;
+Workspace Workspaces::publish(Stream stream, Slot& slot, void* memory,
+                              const WorkspaceSize& size) const {
+  const unsigned failures = slot.failures.load(std::memory_order_acquire);
+  if (size.semaphores > 0) device_->fill(memory, std::byte{}, size.semaphore_bytes(), stream);
+  slot.publish(memory, size);
+  slot.zeroed.store(failures, std::memory_order_release);
+  return workspace_at(memory, size);
 }
 
 void Workspaces::use(Stream stream, void* memory, const WorkspaceSize& size) {
   if (reinterpret_cast<std::uintptr_t>(memory) % kWorkspaceAlignment != 0)
     throw UserError(format("the workspace that the program supplies is not aligned to {} bytes",
                            kWorkspaceAlignment));
+  if (memory) check(size);
   if (device_->capturing(stream))
     throw UserError("a workspace cannot be supplied for a stream that is being captured");
-  auto block = std::make_unique<Block>();
-  if (memory) {
-    block->size = size;
-    block->supplied = true;
-    block->base = memory;
-    block->workspace = workspace_at(memory, size);
-  }
+  Slot& slot = slot_of(stream);
   const std::lock_guard lock(mutex_);
-  Slot& slot = slot_of(device_->order(stream));
-  const Block* const now = slot.block.load(std::memory_order_relaxed);
-  if (memory && now && now->supplied && now->base == memory && now->size == size)
-    zero_semaphores(stream, *now);
+  if (memory)
+    publish(stream, slot, memory, size);
+  else if (!slot.own.empty())
+    publish(stream, slot, slot.own.back().data(), slot.own_size);
   else
-    publish(stream, slot, std::move(block));
+    slot.publish(nullptr, {});
+  slot.supplied = memory != nullptr;
 }
 
 }  // namespace kiln::runtime

@@ -1,12 +1,20 @@
 // The workspaces of one handle: one for each order of launches.
 //
-//   const Workspace workspace = workspaces.of(stream, size);  // of a launch
+//   Workspaces::Turn turn = workspaces.turn(stream, size, false);
+//   try {
+//     launch(turn.workspace());
+//   } catch (...) {
+//     turn.failed();
+//     throw;
+//   }
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "kiln/workspace.cuh"
 #include "kiln/workspace.hpp"
@@ -18,10 +26,30 @@ namespace kiln::runtime {
 /// the scratch. A view.
 Workspace workspace_at(void* memory, const WorkspaceSize& size) noexcept;
 
-/// Thread-safe. Memory that was given out stays valid, and where it is, as long as this object lives:
-/// a graph may have captured it. Looking up what is there takes no lock and allocates nothing.
+/// Thread-safe. Memory of its own that was given out stays valid, and where it is, as long as this
+/// object lives: a graph may have captured it. Looking up what is there takes no lock and allocates
+/// nothing.
 class Workspaces {
+  struct Slot;
+
  public:
+  /// The workspace of one call while its launches are put on the stream. Ends before Workspaces.
+  class Turn {
+   public:
+    const Workspace& workspace() const noexcept { return workspace_; }
+    /// A launch failed, and may have left semaphores nonzero: they are set to zero before the next
+    /// launch of this order.
+    void failed() noexcept {
+      if (slot_) slot_->failures.fetch_add(1, std::memory_order_release);
+    }
+
+   private:
+    friend Workspaces;
+    Workspace workspace_{};
+    Slot* slot_ = nullptr;
+    std::unique_lock<std::mutex> alone_;
+  };
+
   explicit Workspaces(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   ~Workspaces();
   Workspaces(const Workspaces&) = delete;
@@ -29,50 +57,59 @@ class Workspaces {
 
   /// A workspace of at least this size for what is launched on `stream` next. Grows where it is too
   /// small; its semaphores are then set to zero on the stream.
-  /// @throws UserError, before anything is put on the stream, when it would have to grow while the
-  /// stream is being captured, or when the program has supplied less; EnvironmentError that names the
-  /// bytes when they cannot be had
+  /// @throws UserError, before anything is put on the stream, when no device could have this size,
+  /// when the workspace would have to grow or to be zeroed while the stream is being captured, or when
+  /// the program has supplied less; EnvironmentError that names the bytes when they cannot be
+  /// allocated
   Workspace of(Stream stream, const WorkspaceSize& size) {
-    if (size == WorkspaceSize{}) return {};
-    const StreamOrder order = device_->order(stream);
-    for (const Slot* slot = slots_.load(std::memory_order_acquire); slot; slot = slot->next)
-      if (slot->order == order) {
-        const Block* const block = slot->block.load(std::memory_order_acquire);
-        if (block && block->size.covers(size)) return block->workspace;
-        break;
-      }
-    return grow(stream, order, size);
+    return size == WorkspaceSize{} ? Workspace{} : of(slot_of(stream), stream, size);
   }
-
+  /// The same for several launches. `alone`: no other turn of this order that is alone begins before
+  /// this one ends.
+  Turn turn(Stream stream, const WorkspaceSize& size, bool alone);
+  /// As Bound::reserve_workspace.
+  void reserve(Stream stream, const WorkspaceSize& size);
   /// As Tuned::use_workspace.
   void use(Stream stream, void* memory, const WorkspaceSize& size);
 
  private:
-  /// Never changed once published.
-  struct Block {
-    WorkspaceSize size;
-    Workspace workspace{};
-    bool supplied = false;          ///< by the program
-    void* base = nullptr;           ///< then: where it is
-    DeviceMemory memory;            ///< unless it was supplied
-    std::unique_ptr<Block> before;  ///< what graphs may still use
-  };
   struct Slot {
     StreamOrder order;
-    std::atomic<Block*> block{nullptr};  ///< null: the handle's own, which is not there yet
     Slot* next = nullptr;
+    /// What launches take; nothing while it changes, or where semaphores have to be zeroed.
+    std::optional<Workspace> find(const WorkspaceSize& needed) const noexcept;
+    void publish(void* memory, const WorkspaceSize& size) noexcept;
+
+    std::atomic<unsigned> failures{0};  ///< of launches
+    std::atomic<unsigned> zeroed{0};    ///< how many of these the semaphores were zeroed after
+    std::mutex launching;               ///< of turns that are alone
+
+    // Written with the mutex of all slots held. A reader compares versions: odd while the others are
+    // written.
+    std::atomic<unsigned> version{0};
+    std::atomic<void*> base{nullptr};
+    std::atomic<std::size_t> bytes{0}, semaphores{0};
+
+    // Used with that mutex held.
+    bool supplied = false;  ///< `base`, by the program
+    std::vector<DeviceMemory>
+        own;                 ///< the last one is the largest; graphs may still use the others
+    WorkspaceSize own_size;  ///< of the last one
   };
 
-  Workspace grow(Stream stream, const StreamOrder& order, const WorkspaceSize& size);
+  Workspace of(Slot& slot, Stream stream, const WorkspaceSize& size) {
+    const auto found = slot.find(size);
+    return found ? *found : grow(slot, stream, size);
+  }
+  Workspace grow(Slot& slot, Stream stream, const WorkspaceSize& size);
+  void check(const WorkspaceSize& size) const;
   DeviceMemory memory_for(WorkspaceSize& size, const WorkspaceSize& preferred) const;
-  void zero_semaphores(Stream stream, const Block& block) const;
-  /// Zeroes the semaphores on the stream and publishes the block. The mutex is held.
-  Workspace publish(Stream stream, Slot& slot, std::unique_ptr<Block> block);
-  /// The mutex is held.
-  Slot& slot_of(const StreamOrder& order);
+  /// Zeroes the semaphores on the stream, and publishes. The mutex is held.
+  Workspace publish(Stream stream, Slot& slot, void* memory, const WorkspaceSize& size) const;
+  Slot& slot_of(Stream stream);
 
   std::shared_ptr<Device> device_;
-  std::mutex mutex_;  ///< of whoever adds to what is below
+  std::mutex mutex_;  ///< of whoever changes what is below
   std::atomic<Slot*> slots_{nullptr};
 };
 

@@ -53,7 +53,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
       if (!empty(plan.steps[i]) && !fits(rig->module->step(i), plan.steps[i]))
         return Refusal{CandidateStatus::exceeds_limits,
-                       detail::format("in step {}: not one block fits a multiprocessor", i)};
+                       step_problem(plan.step_names.at(i), "not one block fits a multiprocessor")};
     rig->kernel = std::make_shared<TrialKernel>(device_, rig->module, plan,
                                                 workload_.data().trial->arguments.size());
     rig->variables = ModuleData::of(trial.variables, device_, rig->module);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/device/resource_check.hpp"
+#include "runtime/device/each_entry.hpp"
 
 namespace kiln::runtime {
 
@@ -38,7 +38,7 @@ TrialWorkspace::TrialWorkspace(const std::shared_ptr<Device>& device, const Work
   }
 } catch (const EnvironmentError& error) {
   throw EnvironmentError(
-      format("a workspace of {} bytes cannot be had: {}", size.total(), error.what()));
+      format("a workspace of {} bytes could not be allocated: {}", size.total(), error.what()));
 }
 
 void TrialWorkspace::poison(Stream stream) {
@@ -81,9 +81,9 @@ void TrialKernel::each_entry(void* const* args, bool overlap, const Launching& l
   Launch own = plan_.launch;
   own.programmatic = own.programmatic && overlap;
   arguments_.with(args, workspace_ ? &workspace_->parameter() : nullptr, [&](void** entry_args) {
-    launching(*kernel_, own, entry_args);
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i)
-      if (!empty(plan_.steps[i])) launching(kernel_->step(i), plan_.steps[i], entry_args);
+    runtime::each_entry(*kernel_, own, plan_.steps, [&](const Module& entry, const Launch& launch) {
+      launching(entry, launch, entry_args);
+    });
   });
 }
 

@@ -199,7 +199,7 @@ class KernelHandle final : public detail::HandleCore {
         .value_or(WorkspaceSize{});
   }
   void reserve_workspace(Stream stream, const WorkspaceSize& size) const override {
-    loader_.workspace(stream, size);
+    loader_.reserve_workspace(stream, size);
   }
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const override {
     loader_.use_workspace(stream, memory, size);

@@ -1,9 +1,11 @@
 #include "runtime/serve/kernel_loader.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/each_entry.hpp"
 #include "runtime/device/entry_arguments.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
@@ -32,55 +34,87 @@ KernelLoader& loader_of(const Launchable& ready) {
   return *static_cast<KernelLoader*>(ready.loader);
 }
 
-void start_step(const Launchable& ready, std::size_t step, const Launch& launch, Stream stream,
-                void** entry_args) {
-  if (!empty(launch))
-    device_of(ready).launch(module_of(ready).step(step), launch, stream, entry_args);
+void check_step(const Launchable& ready, std::span<const std::int64_t> problem,
+                const KernelStep& step, const Launch& launch) {
+  if (empty(launch)) return;
+  const std::string why = launch_problem(launch, device_of(ready).info().limits);
+  if (why.empty()) return;
+  const KernelDefinition& kernel = loader_of(ready).definition();
+  throw UserError(format("kernel {} with {} for {}: {}", kernel.name,
+                         kernel.space.describe(ready.config), kernel.describe_problem(problem),
+                         step_problem(step.entry, why)));
+}
+
+/// Calls `use` with the launches of the config's steps. All are planned and checked before, so that
+/// nothing is on the stream when one of them is refused. Allocates nothing for a few steps.
+template <class F>
+void with_steps(const Launchable& ready, std::span<const std::int64_t> problem, const F& use) {
+  const std::vector<KernelStep>& rules = loader_of(ready).definition().steps;
+  const auto use_planned = [&](std::span<Launch> launches) {
+    std::size_t count = 0;
+    for (const KernelStep& step : rules)
+      if (step.applies(ready.config)) {
+        Launch& launch = launches[count++];
+        launch = step.launch(ready.config, problem, device_of(ready).info().limits);
+        check_step(ready, problem, step, launch);
+      }
+    use(std::span<const Launch>(launches.first(count)));
+  };
+  if (std::array<Launch, 8> few; rules.size() <= few.size()) {
+    use_planned(few);
+  } else {
+    std::vector<Launch> many(rules.size());
+    use_planned(many);
+  }
+}
+
+/// Puts the entry and the steps of one call on the stream.
+void launch_whole(const Launchable& ready, const EntryArguments& arguments,
+                  const std::optional<WorkspaceSize>& size, const Launch& own,
+                  std::span<const Launch> steps, Stream stream, void** args) {
+  Workspace workspace{};
+  arguments.with(args, size ? &workspace : nullptr, [&](void** entry_args) {
+    Workspaces::Turn turn = loader_of(ready).turn(stream, size.value_or(WorkspaceSize{}));
+    workspace = turn.workspace();
+    try {
+      each_entry(module_of(ready), own, steps, [&](const Module& entry, const Launch& launch) {
+        device_of(ready).launch(entry, launch, stream, entry_args);
+      });
+    } catch (...) {
+      turn.failed();
+      throw;
+    }
+  });
 }
 
 /// All of it is found out for this launch alone; a Bound keeps it.
 void start_whole(const Launchable& ready, const Launch& launch,
                  std::span<const std::int64_t> problem, Stream stream, void** args) {
   KernelLoader& loader = loader_of(ready);
-  const KernelDefinition& kernel = loader.definition();
-  const DeviceLimits& limits = device_of(ready).info().limits;
   const EntryArguments arguments = loader.entry_arguments(ready, problem);
-  const auto size = detail::planned_workspace(kernel, ready.config, problem, limits);
-  Workspace workspace{};
-  if (size) workspace = loader.workspace(stream, *size);
-  arguments.with(args, size ? &workspace : nullptr, [&](void** entry_args) {
-    start(ready, launch, problem, stream, entry_args);
-    std::size_t step = 0;
-    for (const KernelStep& rule : kernel.steps)
-      if (rule.applies(ready.config))
-        start_step(ready, step++, rule.launch(ready.config, problem, limits), stream, entry_args);
+  const auto size = detail::planned_workspace(loader.definition(), ready.config, problem,
+                                              device_of(ready).info().limits);
+  with_steps(ready, problem, [&](std::span<const Launch> steps) {
+    launch_whole(ready, arguments, size, launch, steps, stream, args);
   });
 }
 
 class BoundWhole final : public detail::PreparedLaunch {
  public:
   BoundWhole(const Launchable& ready, std::span<const std::int64_t> problem)
-      : loader_(loader_of(ready)),
-        ready_(ready),
-        arguments_(loader_.entry_arguments(ready, problem)),
-        workspace_(detail::planned_workspace(loader_.definition(), ready.config, problem,
-                                             device_of(ready).info().limits)),
-        steps_(detail::planned_steps(loader_.definition(), ready.config, problem,
-                                     device_of(ready).info().limits)) {}
+      : ready_(ready),
+        arguments_(loader_of(ready).entry_arguments(ready, problem)),
+        workspace_(detail::planned_workspace(loader_of(ready).definition(), ready.config, problem,
+                                             device_of(ready).info().limits)) {
+    with_steps(ready, problem,
+               [&](std::span<const Launch> steps) { steps_.assign(steps.begin(), steps.end()); });
+  }
 
   void operator()(const Launch& launch, Stream stream, void** args) const override {
-    if (empty(launch)) return;
-    Workspace workspace{};
-    if (workspace_) workspace = loader_.workspace(stream, *workspace_);
-    arguments_.with(args, workspace_ ? &workspace : nullptr, [&](void** entry_args) {
-      device_of(ready_).launch(module_of(ready_), launch, stream, entry_args);
-      for (std::size_t i = 0; i < steps_.size(); ++i)
-        start_step(ready_, i, steps_[i], stream, entry_args);
-    });
+    if (!empty(launch)) launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
   }
 
  private:
-  KernelLoader& loader_;
   const Launchable ready_;
   EntryArguments arguments_;
   std::optional<WorkspaceSize> workspace_;
@@ -158,18 +192,27 @@ EntryArguments KernelLoader::entry_arguments(const Launchable& ready,
   return {device_of(ready), std::move(maps), definition_.arguments.size()};
 }
 
-Workspace KernelLoader::workspace(Stream stream, const WorkspaceSize& size) try {
-  return workspaces_.of(stream, size);
+template <class F>
+auto KernelLoader::named(const F& use) const try {
+  return use();
 } catch (const UserError& error) {
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
 } catch (const EnvironmentError& error) {
   throw EnvironmentError(format("kernel {}: {}", definition_.name, error.what()));
 }
 
-void KernelLoader::use_workspace(Stream stream, void* memory, const WorkspaceSize& size) try {
-  workspaces_.use(stream, memory, size);
-} catch (const UserError& error) {
-  throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+Workspaces::Turn KernelLoader::turn(Stream stream, const WorkspaceSize& size) {
+  // Another launch between an entry and its steps would overwrite what they read.
+  const bool alone = !definition_.steps.empty();
+  return named([&] { return workspaces_.turn(stream, size, alone); });
+}
+
+void KernelLoader::reserve_workspace(Stream stream, const WorkspaceSize& size) {
+  named([&] { workspaces_.reserve(stream, size); });
+}
+
+void KernelLoader::use_workspace(Stream stream, void* memory, const WorkspaceSize& size) {
+  named([&] { workspaces_.use(stream, memory, size); });
 }
 
 std::shared_ptr<const detail::PreparedLaunch> KernelLoader::prepared(

@@ -61,8 +61,10 @@ class KernelLoader {
   /// @throws UserError when a map breaks a rule of the hardware
   EntryArguments entry_arguments(const detail::Launchable& ready,
                                  std::span<const std::int64_t> problem) const;
-  /// Of this handle, for a launch on the stream. @throws as Workspaces::of
-  Workspace workspace(Stream stream, const WorkspaceSize& size);
+  /// Of this handle's workspaces, for the launches of one call. @throws as Workspaces::turn
+  Workspaces::Turn turn(Stream stream, const WorkspaceSize& size);
+  /// As Bound::reserve_workspace.
+  void reserve_workspace(Stream stream, const WorkspaceSize& size);
   /// As Tuned::use_workspace.
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size);
 
@@ -75,6 +77,9 @@ class KernelLoader {
   detail::Launchable launchable(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
                                 std::shared_ptr<const Module> kernel);
+  /// Calls `use`, whose errors then name the kernel.
+  template <class F>
+  auto named(const F& use) const;
   void fill_symbols(const detail::Launchable& ready);
   void fill(const Module& kernel, const std::string& name, std::span<const std::byte> data) const;
 

@@ -136,7 +136,7 @@ TEST_CASE("the launch of a step is checked as that of the entry", "[host][steps]
   const auto handle = runtime.tuned(kernel);
   CHECK(handle.tune({1000}).candidates.size() == 1);
   CHECK_THROWS_WITH(launched_sum(runtime, handle.with_config(with_mode(SumMode::steps)), 1000),
-                    contains("in step 0: ") && contains("2048"));
+                    contains("step `add_threads`: ") && contains("2048"));
 
   // What only its compiler knows.
   kernel = split_sum({0, 1});
@@ -150,7 +150,7 @@ narrow(float*, const float*, int, kiln::Workspace) {})";
                    [](const kiln::Candidate& c) { return c.config == with_mode(SumMode::steps); });
   REQUIRE(other != result.candidates.end());
   CHECK(other->status == kiln::CandidateStatus::exceeds_limits);
-  CHECK_THAT(other->reason, contains("in step 0: ") && contains("__launch_bounds__"));
+  CHECK_THAT(other->reason, contains("step `narrow`: ") && contains("__launch_bounds__"));
 }
 
 TEST_CASE("ranks choose together among kernels in steps", "[host][steps]") {

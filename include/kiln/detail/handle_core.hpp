@@ -32,7 +32,7 @@ struct Launchable {
   const void* device = nullptr;
   const void* loaded = nullptr;
   std::shared_ptr<const void> owner;  ///< keeps both alive
-  /// What makes of the caller's arguments what the entries take: of a config with tensor maps, a
+  /// Turns the caller's arguments into those of the entries, for a config with tensor maps, a
   /// workspace or steps.
   void* loader = nullptr;
   void (*start)(const Launchable&, const Launch&, std::span<const std::int64_t> problem, Stream,

@@ -31,20 +31,15 @@ std::optional<WorkspaceSize> planned_workspace(const KernelDefinition& kernel,
                                                const DeviceLimits& limits);
 /// The entries of all steps.
 std::vector<std::string> step_entries(const KernelDefinition& kernel);
-/// Of the steps that the config has, in order.
-std::vector<Launch> planned_steps(const KernelDefinition& kernel,
-                                  std::span<const std::int64_t> config,
-                                  std::span<const std::int64_t> problem,
-                                  const DeviceLimits& limits);
-
 struct LaunchPlan {
   Launch launch;
   std::vector<PlannedMap> maps{};
   std::optional<WorkspaceSize> workspace{};  ///< where the entries take one, however small
   std::vector<Launch> steps{};               ///< of the steps that the config has, in order
+  std::vector<std::string> step_names{};     ///< their entries
   bool operator==(const LaunchPlan&) const = default;
 
-  bool empty() const noexcept;  ///< there is nothing to launch, of the steps neither
+  bool empty() const noexcept;  ///< neither the entry nor any step is launched
   /// Why no device with these limits could launch it, whatever the compiler makes of the kernel;
   /// empty: a device may be able to. An empty grid is allowed.
   std::string problem(const DeviceLimits& limits) const;

@@ -13,6 +13,7 @@
 #include "runtime/device/cuda/digest.hpp"
 #include "runtime/device/cuda/launch.hpp"
 #include "runtime/device/cuda/properties.hpp"
+#include "runtime/device/resource_check.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -147,11 +148,16 @@ class CudaDevice final : public Device {
       throw UserError(detail::format("a binary for {} cannot be loaded on {} ({})",
                                      binary.target.arch, info_.id, info_.target.arch));
     }
+    if (binary.steps.size() != steps.size())
+      throw InternalError(
+          detail::format("a binary with {} steps is loaded for {} launches of steps",
+                         binary.steps.size(), steps.size()));
     const WorkingContext working(*context_);
     CudaModule module = load_module(context_, binary.code);
     std::vector<CudaKernel> loaded_steps;
     for (std::size_t i = 0; i < binary.steps.size(); ++i)
-      loaded_steps.push_back(entry_of(module.get(), binary.steps[i], steps[i]));
+      loaded_steps.push_back(
+          entry_of(module.get(), binary.steps[i], empty(steps[i]) ? Launch{} : steps[i]));
     const CudaKernel own = entry_of(module.get(), {binary.symbol, binary.resources}, launch);
     return std::make_shared<CudaKernel>(std::move(module), own.function(), own.resources(),
                                         codegen::read_cubin_variables(binary.code),

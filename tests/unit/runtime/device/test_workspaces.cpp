@@ -94,7 +94,7 @@ TEST_CASE("a workspace that cannot have more than it needs has just that", "[run
   p.device->memory = 5000;
   CHECK(p.workspaces.of(p.one, {5000, 0}).scratch);
   CHECK_THROWS_WITH(p.workspaces.of(p.one, {5001, 1}),
-                    Catch::Contains("a workspace of 5257 bytes cannot be had"));
+                    Catch::Contains("a workspace of 5257 bytes could not be allocated"));
   CHECK_THROWS_AS(p.workspaces.of(p.one, {5001, 1}), EnvironmentError);
   CHECK(p.workspaces.of(p.one, {5000, 0}).scratch);  // what was there is there
 }
@@ -108,9 +108,9 @@ TEST_CASE("a stream that is captured gets what is there, and nothing new", "[run
   p.device->captured = p.one.handle;
   CHECK(same(p.workspaces.of(p.one, {100, 4}), before));
   CHECK_THROWS_AS(p.workspaces.of(p.one, {101, 4}), UserError);
-  CHECK_THROWS_WITH(
-      p.workspaces.of(p.one, {100, 5}),
-      Catch::Contains("100 bytes and 5 semaphores") && Catch::Contains("reserve it before"));
+  CHECK_THROWS_WITH(p.workspaces.of(p.one, {100, 5}),
+                    Catch::Contains("100 bytes and 5 semaphores") &&
+                        Catch::Contains("call Bound::reserve_workspace"));
   std::vector<std::byte> memory(4096);
   void* aligned = memory.data();
   std::size_t room = memory.size();
@@ -136,7 +136,7 @@ TEST_CASE("the program's memory takes the place of the handle's", "[runtime][wor
   CHECK(p.device->live_allocations == 0);
   CHECK_THROWS_WITH(p.workspaces.of(p.one, {769, 1}),
                     Catch::Contains("supplied for this stream has 768 bytes and 2 semaphores") &&
-                        Catch::Contains("needs 769 bytes and 1 semaphores"));
+                        Catch::Contains("needs 769 bytes and 1 semaphore"));
   // Supplied again, it is as new.
   workspace.semaphores[1] = 7;
   p.workspaces.use(p.one, memory, {768, 2});
@@ -145,6 +145,95 @@ TEST_CASE("the program's memory takes the place of the handle's", "[runtime][wor
   p.workspaces.use(p.one, nullptr, {});
   CHECK(p.workspaces.of(p.one, {769, 1}).scratch != memory + 256);
   CHECK(p.device->live_allocations == 1);
+}
+
+TEST_CASE("after a failed launch the semaphores are zeroed first", "[runtime][workspace]") {
+  Place p;
+  int fills = 0;
+  p.device->on_fill = [&](void*, std::size_t) { ++fills; };
+  const auto fail = [&](const WorkspaceSize& size) {
+    Workspaces::Turn turn = p.workspaces.turn(p.one, size, false);
+    turn.workspace().semaphores[1] = 7;
+    turn.failed();
+    return turn.workspace();
+  };
+  const Workspace workspace = fail({100, 2});
+  CHECK(fills == 1);
+  CHECK(same(p.workspaces.of(p.one, {50, 1}), workspace));
+  CHECK(zero(workspace, 2));
+  CHECK(fills == 2);
+  p.workspaces.of(p.one, {50, 1});
+  CHECK(fills == 2);
+
+  fail({100, 2});
+  p.device->captured = p.one.handle;
+  CHECK_THROWS_WITH(p.workspaces.of(p.one, {100, 2}),
+                    Catch::Contains("failed") && Catch::Contains("reserve_workspace"));
+  CHECK(fills == 2);
+  p.device->captured = nullptr;
+  p.workspaces.reserve(p.one, {100, 2});
+  p.device->captured = p.one.handle;
+  CHECK(zero(p.workspaces.of(p.one, {100, 2}), 2));
+  p.device->captured = nullptr;
+
+  // The program's memory likewise.
+  alignas(256) std::byte memory[512];
+  p.workspaces.use(p.one, memory, {256, 2});
+  fail({100, 2});
+  CHECK(zero(p.workspaces.of(p.one, {100, 2}), 2));
+}
+
+TEST_CASE("a size that no device can have is refused", "[runtime][workspace]") {
+  Place p;
+  p.device->info().limits.memory_bytes = 1 << 20;
+  alignas(256) std::byte memory[512];
+  // As a total it would be small.
+  const WorkspaceSize wrapped{std::size_t{0} - 300, 100};
+  for (const WorkspaceSize size : {wrapped, WorkspaceSize{2 << 20, 0}, WorkspaceSize{0, 1 << 20}}) {
+    CHECK_THROWS_AS(p.workspaces.of(p.one, size), UserError);
+    CHECK_THROWS_AS(p.workspaces.use(p.one, memory, size), UserError);
+  }
+  CHECK(p.device->live_allocations == 0);
+  p.workspaces.of(p.one, {1000, 100});
+  CHECK_THROWS_WITH(p.workspaces.of(p.one, wrapped),
+                    Catch::Contains("100 semaphores, but the device has 1048576 bytes"));
+}
+
+TEST_CASE("memory that is supplied and taken back leaves nothing behind", "[runtime][workspace]") {
+  alignas(256) static std::byte memory[2][512];
+  Place p;
+  const Workspace own = p.workspaces.of(p.one, {100, 1});
+  for (int i = 0; i < 20; ++i) {
+    p.workspaces.use(p.one, memory[0], {256, 1});
+    CHECK(p.workspaces.of(p.one, {100, 1}).scratch == memory[0] + 256);
+    p.workspaces.use(p.one, nullptr, {});
+    CHECK(same(p.workspaces.of(p.one, {100, 1}), own));
+  }
+  CHECK(p.device->live_allocations == 1);
+  for (std::size_t i = 0; i < 1'000'000; ++i) p.workspaces.use(p.one, memory[i % 2], {256, 1});
+  CHECK(p.workspaces.of(p.one, {100, 1}).scratch == memory[1] + 256);
+}
+
+TEST_CASE("turns that are alone wait for each other on a stream", "[runtime][workspace][threads]") {
+  Place p;
+  std::atomic<int> inside{0}, most{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        const Workspaces::Turn turn = p.workspaces.turn(p.one, {64, 1}, true);
+        const int now = ++inside;
+        if (now > most) most = now;
+        std::this_thread::yield();
+        --inside;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(most == 1);
+  // Another stream, and a launch that is not alone, do not wait.
+  const Workspaces::Turn turn = p.workspaces.turn(p.one, {64, 1}, true);
+  CHECK(p.workspaces.turn(p.two, {64, 1}, true).workspace().scratch);
+  CHECK(same(p.workspaces.turn(p.one, {64, 1}, false).workspace(), turn.workspace()));
 }
 
 TEST_CASE("threads find their streams' workspaces while others are added",
@@ -162,8 +251,11 @@ TEST_CASE("threads find their streams' workspaces while others are added",
         const WorkspaceSize size{64 + 8 * i, i % 3};
         const Workspace workspace = p.workspaces.of(stream, size);
         if (!workspace.scratch || (size.semaphores > 0 && !workspace.semaphores)) ++wrong;
-        if (stream.handle != p.one.handle)
-          static_cast<std::byte*>(workspace.scratch)[size.bytes - 1] = static_cast<std::byte>(t);
+        if (stream.handle == p.one.handle) continue;
+        auto& last = static_cast<std::byte*>(workspace.scratch)[size.bytes - 1];
+        last = static_cast<std::byte>(t);
+        std::this_thread::yield();
+        if (last != static_cast<std::byte>(t)) ++wrong;
       }
     });
   for (std::thread& thread : threads) thread.join();

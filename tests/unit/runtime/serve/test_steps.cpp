@@ -1,7 +1,10 @@
 // Handles of kernels with steps and workspaces, on a device that writes down what is launched.
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "../allocations.hpp"
 #include "../engine_fixture.hpp"
@@ -171,11 +174,110 @@ TEST_CASE("a step over the device's limits is a candidate over the limits", "[ru
   (*process.script)["reduce<2, 1>"].resources.max_threads = 3;
   const Runtime runtime = process.runtime();
   const TuneResult result = runtime.tuned(in_steps()).tune({10});
-  for (const Candidate& c : result.candidates)
-    if (c.config == Values{2, 1}) {
-      CHECK(c.status == CandidateStatus::exceeds_limits);
-      CHECK_THAT(c.reason, Catch::Contains("in step 0") && Catch::Contains("__launch_bounds__"));
+  const auto stepped = std::find_if(result.candidates.begin(), result.candidates.end(),
+                                    [](const Candidate& c) { return c.config == Values{2, 1}; });
+  REQUIRE(stepped != result.candidates.end());
+  CHECK(stepped->status == CandidateStatus::exceeds_limits);
+  CHECK_THAT(stepped->reason,
+             Catch::Contains("step `reduce`: ") && Catch::Contains("__launch_bounds__"));
+}
+
+TEST_CASE("a step that cannot be launched leaves the stream untouched", "[runtime][steps]") {
+  using Span = std::span<const std::int64_t>;
+  const Directory directory;
+  Watched process(directory);
+  KernelDefinition kernel = in_steps();
+  kernel.bucket = [](Span) { return ProblemValues(Values{10}); };
+  kernel.steps[1].launch = [](Span, Span p) {
+    if (p[0] == 30) throw UserError("no rule for 30");
+    return Launch{{1}, {p[0] > 10 ? 2048u : 8u}};
+  };
+  const Runtime runtime = process.runtime();
+  const DynamicTuned handle = runtime.tuned(kernel).with_config({2, 1});
+  Arrays arrays;
+  arrays.launch(handle, 10);
+  CHECK(process.entries == kAll);
+  process.entries.clear();
+  CHECK_THROWS_WITH(arrays.launch(handle, 20),
+                    Catch::Contains("step `finish`: ") && Catch::Contains("2048"));
+  CHECK_THROWS_WITH(handle.at({20}), Catch::Contains("step `finish`: "));
+  CHECK_THROWS_WITH(arrays.launch(handle, 30), Catch::Contains("no rule for 30"));
+  CHECK(process.entries.empty());
+}
+
+TEST_CASE("a launch after one that failed on the way finds its semaphores zero",
+          "[runtime][steps]") {
+  const Directory directory;
+  Watched process(directory);
+  bool refuses = false;
+  unsigned found = 0;
+  process.device->on_launch = [&](const std::string& entry, void** args) {
+    unsigned& semaphore = *static_cast<Workspace*>(args[3])->semaphores;
+    if (entry.starts_with("k")) {
+      found = semaphore;
+      semaphore = 5;
+    } else if (refuses) {
+      throw EnvironmentError("the step was refused");
+    } else {
+      semaphore = 0;
     }
+  };
+  const Runtime runtime = process.runtime();
+  const DynamicTuned handle = runtime.tuned(in_steps()).with_config({2, 1});
+  const DynamicBound bound = handle.at({10});
+  Arrays arrays;
+  const auto check = [&](const auto& launched) {
+    arrays.launch(launched, 10);
+    refuses = true;
+    CHECK_THROWS_WITH(arrays.launch(launched, 10), Catch::Contains("the step was refused"));
+    refuses = false;
+    arrays.launch(launched, 10);
+    CHECK(found == 0);
+  };
+  check(handle);
+  check(bound);
+}
+
+TEST_CASE("threads that share a stream do not launch between an entry and its steps",
+          "[runtime][steps][threads]") {
+  const Directory directory;
+  Watched process(directory);
+  std::mutex mutex;
+  std::vector<std::pair<std::string, std::thread::id>> launched;
+  process.device->on_launch = [&](const std::string& entry, void**) {
+    {
+      const std::lock_guard lock(mutex);
+      launched.emplace_back(entry, std::this_thread::get_id());
+    }
+    std::this_thread::yield();
+  };
+  const Runtime runtime = process.runtime();
+  const DynamicTuned handle = runtime.tuned(in_steps()).with_config({2, 1});
+  const DynamicBound bound = handle.at({10});
+  int place = 0;
+  const auto launch_often = [&](const auto& what) {
+    Arrays arrays;
+    for (int i = 0; i < 500; ++i) arrays.launch(what, 10, Stream{&place});
+  };
+  std::thread first([&] { launch_often(handle); }), second([&] { launch_often(bound); });
+  first.join();
+  second.join();
+  REQUIRE(launched.size() == 3000);
+  int torn = 0;
+  for (std::size_t i = 0; i < launched.size(); i += 3)
+    for (std::size_t j = 0; j < 3; ++j)
+      torn += launched[i + j].first != kAll[j] || launched[i + j].second != launched[i].second;
+  CHECK(torn == 0);
+}
+
+TEST_CASE("errors about the program's memory name the kernel", "[runtime][steps]") {
+  const Directory directory;
+  Watched process(directory);
+  const Runtime runtime = process.runtime();
+  const DynamicTuned handle = runtime.tuned(in_steps()).with_config({2, 1});
+  alignas(256) std::byte memory[512];
+  process.device->on_fill = [](void*, std::size_t) { throw EnvironmentError("no fill"); };
+  CHECK_THROWS_WITH(handle.use_workspace({}, memory, {256, 1}), "kernel doubling: no fill");
 }
 
 TEST_CASE("threads launch on streams of their own", "[runtime][steps][threads]") {

@@ -75,6 +75,11 @@ TEST_CASE("steps are functions of the kernel's module", "[runtime][cuda][steps]"
     std::vector<Launch> too_much{much, launch};
     too_much[0].shared_bytes = 300000;
     CHECK_THROWS_AS(device->load(binary_with_steps(), launch, too_much), UserError);
+    // A step that is not launched for this problem asks for nothing.
+    too_much[0].grid = {0};
+    CHECK(device->load(binary_with_steps(), launch, too_much));
+    too_much.pop_back();
+    CHECK_THROWS_AS(device->load(binary_with_steps(), launch, too_much), InternalError);
     codegen::Binary other = binary_with_steps();
     other.steps[1].symbol = "none";
     CHECK_THROWS_AS(device->load(other, launch, steps), EnvironmentError);
@@ -144,9 +149,9 @@ TEST_CASE("a program's allocator serves all of a device's memory", "[runtime][cu
     }
     CHECK(pool.live.size() == 1);
     pool.empty = true;
-    CHECK_THROWS_WITH(DeviceMemory(device, 77),
-                      Catch::Contains("no 77 bytes") && Catch::Contains("returned null"));
-    CHECK_THROWS_WITH(workspaces.of({}, {5000, 0}), Catch::Contains("bytes cannot be had"));
+    CHECK_THROWS_WITH(DeviceMemory(device, 77), Catch::Contains("returned null for 77 bytes"));
+    CHECK_THROWS_WITH(workspaces.of({}, {5000, 0}),
+                      Catch::Contains("bytes could not be allocated"));
   }
   CHECK(pool.live.empty());
   CHECK(fake.count("cuMemAlloc") == 0);
