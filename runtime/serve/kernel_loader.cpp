@@ -172,6 +172,10 @@ void KernelLoader::use_workspace(Stream stream, void* memory, const WorkspaceSiz
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
 }
 
+std::size_t KernelLoader::clear_semaphores(const Launchable& ready, Stream stream) {
+  return ready.loader ? loader_of(ready).workspaces_.clear_semaphores(stream) : 0;
+}
+
 std::shared_ptr<const detail::PreparedLaunch> KernelLoader::prepared(
     const Launchable& ready, std::span<const std::int64_t> problem) {
   if (!ready.loader) return nullptr;
