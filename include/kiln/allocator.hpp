@@ -16,12 +16,14 @@
 namespace kiln {
 
 /// Serves all memory that a runtime allocates on a cuda or host device: workspaces, arrays, the data
-/// of tunings, what empties caches. Both functions may be called from several threads at once, on a
-/// CUDA device with its context current, and never while a launch is made ready inside of a capture.
-/// They must work as long as the runtime and all that was made from it: handles, arrays.
+/// of tunings, what empties caches. Communicators allocate theirs themselves. Both functions may be
+/// called from several threads at once, on a CUDA device with its context current. They may be called
+/// while a stream is being captured: a launch of a problem that is not prepared yet loads a kernel, or
+/// tunes. Launches of prepared problems do not call them inside of a capture. They must work as long
+/// as the runtime and all that was made from it: handles, arrays.
 struct Allocator {
   /// At least `bytes` > 0 bytes of the device's memory, aligned to 256 bytes, usable at once on every
-  /// stream. Null or an exception: there is none, which is a rejected candidate while tuning and an
+  /// stream. Null or an exception: there is none, so that a candidate is not tried while tuning, and an
   /// EnvironmentError elsewhere.
   std::function<void*(std::size_t bytes)> allocate{};
   /// Takes back what `allocate` gave for as many bytes. Launches that the program has made with it

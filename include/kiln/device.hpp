@@ -54,12 +54,14 @@ struct DeviceLimits {
   int max_blocks_per_multiprocessor = 32;
   int multiprocessors = 1;  ///< host: hardware threads
   int warp_size = 32;
-  std::int64_t memory_bytes = 0;  ///< of the whole device; 0: not known
-  std::int64_t l2_bytes = 0;      ///< host: last-level cache
-  int compute_capability = 0;     ///< 80, 90, 100, ...; host: 0
-  int max_cluster_blocks = 1;     ///< blocks of a cluster; 1: the device has no clusters
-  bool cooperative = false;       ///< whether it runs cooperative launches
-  bool tensor_maps = false;       ///< whether entries may take tensor maps
+  /// Of the whole device; 0: not known, as where kernels are precompiled without the device. So
+  /// constraints and lists of configs should not depend on it.
+  std::int64_t memory_bytes = 0;
+  std::int64_t l2_bytes = 0;   ///< host: last-level cache
+  int compute_capability = 0;  ///< 80, 90, 100, ...; host: 0
+  int max_cluster_blocks = 1;  ///< blocks of a cluster; 1: the device has no clusters
+  bool cooperative = false;    ///< whether it runs cooperative launches
+  bool tensor_maps = false;    ///< whether entries may take tensor maps
   /// Multiprocessors that launches leave to others, such as communication kernels
   /// (RuntimeOptions::reserved_multiprocessors). A launch that is as large as the device counts
   /// with `usable_multiprocessors()`.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -165,6 +166,20 @@ void Workspaces::use(Stream stream, void* memory, const WorkspaceSize& size) {
   else
     slot.publish(nullptr, {});
   slot.supplied = memory != nullptr;
+}
+
+std::size_t Workspaces::clear_semaphores(Stream stream) {
+  device_->synchronize(stream);
+  const std::lock_guard lock(mutex_);
+  const Block* const now = slot_of(device_->order(stream)).block.load(std::memory_order_relaxed);
+  if (!now || !now->workspace.semaphores) return 0;
+  std::vector<unsigned> left(now->size.semaphores);
+  device_->copy_to_host(left.data(), now->workspace.semaphores, left.size() * sizeof(unsigned));
+  const auto nonzero = std::count_if(left.begin(), left.end(), [](auto value) { return value; });
+  if (nonzero == 0) return 0;
+  zero_semaphores(stream, *now);
+  device_->synchronize(stream);
+  return static_cast<std::size_t>(nonzero);
 }
 
 }  // namespace kiln::runtime

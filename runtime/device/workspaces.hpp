@@ -72,6 +72,10 @@ class Workspaces {
   /// As Tuned::use_workspace.
   void use(Stream stream, void* memory, const WorkspaceSize& size);
 
+  /// Waits for the stream, sets the semaphores of its workspace to zero, and returns how many
+  /// launches have left nonzero.
+  std::size_t clear_semaphores(Stream stream);
+
  private:
   struct Slot {
     StreamOrder order;

@@ -57,6 +57,8 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
     rig->kernel = std::make_shared<TrialKernel>(device_, rig->module, plan,
                                                 workload_.data().trial->arguments.size());
     rig->variables = ModuleData::of(trial.variables, device_, rig->module);
+  } catch (const OutOfMemory& error) {
+    return Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const Error& error) {
     return Refusal{CandidateStatus::launch_failed, error.what()};
   }

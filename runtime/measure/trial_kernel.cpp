@@ -37,7 +37,7 @@ TrialWorkspace::TrialWorkspace(const std::shared_ptr<Device>& device, const Work
     device_->copy_to_device(semaphores_.data(), zeros.data(), zeros.size());
   }
 } catch (const EnvironmentError& error) {
-  throw EnvironmentError(
+  throw OutOfMemory(
       format("a workspace of {} bytes could not be allocated: {}", size.total(), error.what()));
 }
 

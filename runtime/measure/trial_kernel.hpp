@@ -8,16 +8,23 @@
 #include <string>
 
 #include "kiln/detail/launch_plan.hpp"
+#include "kiln/error.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/device/entry_arguments.hpp"
 #include "runtime/device/guarded_memory.hpp"
 
 namespace kiln::runtime {
 
+/// The device lacks the memory now; it may have it later.
+class OutOfMemory : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
+};
+
 /// Scratch and semaphores between guard zones. Not thread-safe.
 class TrialWorkspace {
  public:
-  /// @throws EnvironmentError that names the bytes when the device does not have them
+  /// @throws OutOfMemory that names the bytes
   TrialWorkspace(const std::shared_ptr<Device>& device, const WorkspaceSize& size);
 
   const Workspace& parameter() const noexcept { return parameter_; }
@@ -40,7 +47,7 @@ class TrialKernel {
  public:
   /// @param kernel loaded for this plan
   /// @param arguments how many the kernel has for its callers
-  /// @throws EnvironmentError as TrialWorkspace
+  /// @throws OutOfMemory as TrialWorkspace
   TrialKernel(std::shared_ptr<Device> device, std::shared_ptr<const Module> kernel,
               detail::LaunchPlan plan, std::size_t arguments);
 

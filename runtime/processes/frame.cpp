@@ -7,7 +7,7 @@ namespace kiln::runtime {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x506e6c4b;  // "KlnP"
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
 constexpr std::size_t kHeader = 3 * 4 + 3 * 8;
 
 void put_integer(std::vector<std::byte>& out, std::uint64_t value, int bytes) {

@@ -66,7 +66,8 @@ Difference find_difference(std::span<const std::byte> digests, int size, bool li
        [](const DigestMessage& x) { return x.identity.build; });
   then("another target", [](const DigestMessage& x) { return x.identity.target; });
   then("another kernel", [](const DigestMessage& x) { return x.identity.kernel; });
-  then("other problems", [](const DigestMessage& x) { return x.identity.problems; });
+  then("other problems, or other options of timing",
+       [](const DigestMessage& x) { return x.identity.problems; });
   then("another candidate list", [](const DigestMessage& x) { return x.identity.candidates; });
   if (like_devices)
     then("another model of device", [](const DigestMessage& x) { return x.identity.device; });

@@ -24,7 +24,7 @@ static_assert(std::endian::native == std::endian::little);
 struct Identity {
   std::uint64_t kernel = 0;      ///< source, entry, types, options
   std::uint64_t candidates = 0;  ///< every config of every problem, in order
-  std::uint64_t problems = 0;
+  std::uint64_t problems = 0;    ///< and how they are timed
   std::uint64_t target = 0;
   std::uint64_t build = 0;   ///< Kiln's version and schema, the compiler's build
   std::uint64_t device = 0;  ///< model and clocks: compared where one device speaks for another

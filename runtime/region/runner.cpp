@@ -5,6 +5,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/access.hpp"
+#include "runtime/serve/kernel_loader.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -27,7 +28,8 @@ std::string RegionRunner::discover() {
   discovering_ = true;
   call();
   discovering_ = false;
-  return verdict();
+  const std::string damage = clear_semaphores(), wrong = verdict();
+  return damage.empty() ? wrong : damage;
 }
 
 RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments) {
@@ -40,9 +42,15 @@ RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments)
   try {
     outcome.seconds = call();
     add_up(outcome);
-    outcome.wrong = verdict();
+    outcome.wrong = clear_semaphores();
+    if (const std::string wrong = verdict(); outcome.wrong.empty()) outcome.wrong = wrong;
   } catch (...) {
     outcome.thrown = std::current_exception();
+    try {
+      clear_semaphores();
+    } catch (const std::exception&) {
+      // The device is lost, which the first exception says.
+    }
   }
   outcome_ = nullptr;
   return outcome;
@@ -52,6 +60,7 @@ double RegionRunner::call() {
   if (options_.before) options_.before();
   Region region = detail::Access::region(*this, functions_);
   streams_.clear();
+  workspaces_.clear();
   ++runs_;
   const auto start = std::chrono::steady_clock::now();
   region_(region);
@@ -81,6 +90,18 @@ std::string RegionRunner::verdict() const {
   } catch (const std::exception& error) {
     return *error.what() ? error.what() : "`check` threw an exception";
   }
+}
+
+/// Handles may share a workspace among their problems: whose candidate it was, runs with one
+/// candidate at a time tell.
+std::string RegionRunner::clear_semaphores() {
+  std::string found;
+  for (const UsedWorkspace& used : workspaces_)
+    if (const auto left = KernelLoader::clear_semaphores(used.kernel, used.stream); left > 0)
+      found += format("{}a launch of kernel {} left {} of its workspace's semaphores nonzero",
+                      found.empty() ? "" : "; ", used.name, left);
+  workspaces_.clear();
+  return found;
 }
 
 /// A candidate of this run may have broken the device.
@@ -129,6 +150,8 @@ void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
     } catch (const std::exception& error) {
       failure = *error.what() ? error.what() : "the launch failed";
       give_up_if_lost(failure);
+      // Its entry may have been launched before one of its steps was refused.
+      KernelLoader::clear_semaphores(*assigned.kernel, launch.stream);
     }
   }
   start(sites_[s].base, launch);
@@ -142,6 +165,11 @@ void RegionRunner::start(const Launchable& ready, const RegionLaunch& launch) {
     throw UserError(format("{} with {} for {}: {}", what.describe(),
                            what.space().describe(ready.config),
                            what.describe_problem(launch.problem), why));
+  if (ready.loader &&
+      std::none_of(workspaces_.begin(), workspaces_.end(), [&](const UsedWorkspace& used) {
+        return used.kernel.loader == ready.loader && used.stream.handle == launch.stream.handle;
+      }))
+    workspaces_.push_back({what.name(), ready, launch.stream});
   const auto description = what.launch(ready.config, launch.problem, limits);
   ready.launch(description.value_or(Launch{}), launch.problem, launch.stream, launch.args);
 }

@@ -80,6 +80,9 @@ class RegionRunner final : public detail::RegionCore {
   void add_up(Outcome& outcome);
   std::string verdict() const;
   void give_up_if_lost(const std::string& why);
+  /// What launches of this run have left in the workspaces that they share with the program's own
+  /// launches; puts it right. Empty: nothing.
+  std::string clear_semaphores();
 
   detail::Engine& engine_;
   const std::function<void(Region&)>& region_;
@@ -104,6 +107,12 @@ class RegionRunner final : public detail::RegionCore {
   std::vector<Watch> watches_;  ///< made once, used in every run
   std::size_t watches_used_ = 0;
   std::vector<Stream> streams_;
+  struct UsedWorkspace {
+    std::string name;
+    detail::Launchable kernel;  ///< any one of its handle
+    Stream stream;
+  };
+  std::vector<UsedWorkspace> workspaces_;
   std::size_t runs_ = 0;
 };
 

@@ -215,6 +215,10 @@ void KernelLoader::use_workspace(Stream stream, void* memory, const WorkspaceSiz
   named([&] { workspaces_.use(stream, memory, size); });
 }
 
+std::size_t KernelLoader::clear_semaphores(const Launchable& ready, Stream stream) {
+  return ready.loader ? loader_of(ready).workspaces_.clear_semaphores(stream) : 0;
+}
+
 std::shared_ptr<const detail::PreparedLaunch> KernelLoader::prepared(
     const Launchable& ready, std::span<const std::int64_t> problem) {
   if (!ready.loader) return nullptr;

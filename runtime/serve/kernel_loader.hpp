@@ -68,6 +68,10 @@ class KernelLoader {
   /// As Tuned::use_workspace.
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size);
 
+  /// As Workspaces::clear_semaphores, for the handle that has loaded this kernel. 0: the kernel has
+  /// no workspace.
+  static std::size_t clear_semaphores(const detail::Launchable& ready, Stream stream);
+
   /// The kernel on its device, which keeps its module.
   static std::shared_ptr<const Module> loaded(const detail::Launchable& ready) {
     return {ready.owner, static_cast<const Module*>(ready.loaded)};

@@ -148,7 +148,10 @@ std::string BenchTrials::refusal_in_step(std::size_t subject, const Values& conf
 Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
   get_ready_for_steps(subject);
   TrialMaker& maker = *makers_[subject];
-  return runtime::measure_in_step(maker.bench(), maker.trial(config, maker.build(config)), config);
+  Trial trial = maker.trial(config, maker.build(config));
+  trial.timing.cold_cache = options_.cold_cache;
+  trial.timing.overlap_launches = options_.overlap_launches;
+  return runtime::measure_in_step(maker.bench(), trial, config);
 }
 
 std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<const Values> configs,

@@ -241,6 +241,8 @@ class TogetherRun {
       for (const Version& v : workshop_.records().versions(subject.what))
         if (v.rule == Version::Rule::retune) versions.insert(text_of({v.name, v.value}));
     for (const std::string& version : versions) build += version;
+    const MeasuringPolicy policy = policy_of(options_);
+    problems += format("cold {}, overlap {}", policy.cold_cache, policy.overlap_launches);
     for (const KeyField& f : device.fingerprint) model += text_of({f.name, f.value});
     using ranks::short_digest;
     return {short_digest(kernels),  short_digest(candidates),
@@ -334,8 +336,7 @@ class TogetherRun {
     }
     for (const Version& v : workshop_.records().versions(what(s)))
       result.versions.push_back({v.name, v.value});
-    const bool cut = options_.max_evaluations != 0 &&
-                     static_cast<double>(result.candidates.size()) < result.space.allowed;
+    const bool cut = options_.max_evaluations != 0 && !lists_[s].whole;
     result.complete = !untried && !cut;
     result.end = options_.stop.stop_requested() ? SearchEnd::stopped
                  : untried                      ? SearchEnd::seconds
@@ -366,11 +367,11 @@ class TogetherRun {
     if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
     TuneResult result = result_of(s, plan.records[s]);
     const auto latest = workshop_.records().recall(what(s), subjects_[s].problem);
-    if (latest && latest->same_space) {
+    if (latest && latest->same_space && latest->policy == policy_of(options_)) {
       if (!retune_ && stays(latest->result, result)) return;
       add_missing(result, latest->result);
     }
-    workshop_.records().remember(what(s), result);
+    workshop_.records().remember(what(s), result, policy_of(options_));
   }
 
   /// The digest covers what is launched from now on, so that the same plan has the same digest at

@@ -65,6 +65,7 @@ CandidateList candidate_list(const detail::Tunable& subject, std::span<const std
   const std::size_t others = most - 1;
   const std::size_t best = ordered.size() <= others ? ordered.size() : others - others / kSpread;
   for (std::size_t i = 0; i < best; ++i) list.configs.push_back(std::move(ordered[i].second));
+  list.whole = best == ordered.size() && !space.enumerate().empty();
   const std::size_t rest = ordered.size() - best, spread = std::min(rest, others - best);
   for (std::size_t i = 0; i < spread; ++i)
     list.configs.push_back(std::move(ordered[best + i * rest / spread].second));

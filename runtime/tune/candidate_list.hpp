@@ -14,6 +14,7 @@ namespace kiln::runtime {
 struct CandidateList {
   std::vector<Values> configs;  ///< the default first, then best guess first
   SpaceCount space;
+  bool whole = true;  ///< nothing that the space allows is left out
 };
 
 /// `most` configs that the space allows for this problem on this device: all, if there are no more.

@@ -94,6 +94,7 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
     loaded = Refusal{CandidateStatus::launch_failed, error.what()};
   }
   if (auto* refusal = std::get_if<Refusal>(&loaded)) {
+    if (refusal->status == CandidateStatus::not_tried) postponed_.push_back(index);
     candidates_.reject(index, refusal->status, std::move(refusal->reason));
     return {};
   }

@@ -35,6 +35,9 @@ class MeasuringLane {
   /// The best by score; nothing while there is none.
   std::optional<std::size_t> leader() const noexcept { return leader_; }
 
+  /// Candidates that could not be loaded for want of memory, which may be there another time.
+  const std::vector<std::size_t>& postponed() const noexcept { return postponed_; }
+
   /// As TrialMaker::module_of, of a candidate; null where it is not loaded any more.
   std::shared_ptr<Module> module_of(std::size_t candidate) const;
 
@@ -79,6 +82,7 @@ class MeasuringLane {
   Progress progress_;
   std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
   std::optional<std::size_t> leader_;
+  std::vector<std::size_t> postponed_;
 };
 
 }  // namespace kiln::runtime

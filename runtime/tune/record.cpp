@@ -1,6 +1,7 @@
 #include "runtime/tune/record.hpp"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -22,7 +23,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t kRecordSchema = 3, kKeySchema = 4;
+constexpr std::int64_t kRecordSchema = 4, kKeySchema = 4;
 /// Samples kept per candidate; the median is over all of them.
 constexpr std::size_t kKeptSamples = 64;
 
@@ -115,6 +116,30 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
   return !plan || j.at("launch") == plan_json(*plan);
 }
 
+/// What was tried of today's space, or of what the author lists today.
+void count_tried(Recall& recall, const Tunable& subject, std::span<const std::int64_t> problem,
+                 const DeviceLimits& limits) {
+  const TuneResult& result = recall.result;
+  const std::vector<Values> listed = subject.configs(problem, limits);
+  std::set<Values> open(listed.begin(), listed.end());
+  std::size_t tried = 0;
+  for (std::size_t i = 0; i < result.candidates.size(); ++i) {
+    const Candidate& c = result.candidates[i];
+    if (c.status == CandidateStatus::not_tried) continue;
+    ++tried;
+    const bool of_the_list = open.erase(c.config) > 0;
+    if (was_built(c) && (listed.empty() || of_the_list || i == result.default_index))
+      ++recall.evaluated;
+  }
+  std::erase_if(open, [&](const Values& config) {
+    return !in_space(subject.space(), config) ||
+           subject.space().violated(config, problem, limits) ||
+           !subject.launch_problem(config, problem, limits).empty();
+  });
+  recall.exhausted =
+      listed.empty() ? static_cast<double>(tried) >= result.space.allowed : open.empty();
+}
+
 /// The result in a record, in its own terms. @throws std::exception when it is not one of ours.
 TuneResult read(const json& record, const std::vector<std::string>& problem_fields) {
   if (record.at("schema") != kRecordSchema) throw std::out_of_range("schema");
@@ -192,7 +217,8 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
 }
 
 json record_json(const TuneResult& result, const Tunable& subject,
-                 std::span<const Version> versions, const DeviceInfo& device) {
+                 std::span<const Version> versions, const DeviceInfo& device,
+                 const MeasuringPolicy& policy) {
   json record = result_json(result), software = json::object();
   for (const Version& v : versions)
     software[v.name] = {{"value", v.value},
@@ -200,6 +226,8 @@ json record_json(const TuneResult& result, const Tunable& subject,
   record["schema"] = kRecordSchema;
   record["space"] = describe_space(subject, result.problem, device);
   record["versions"] = std::move(software);
+  record["measured"] = {{"cold_cache", policy.cold_cache},
+                        {"overlap_launches", policy.overlap_launches}};
   if (const KernelDefinition* kernel = subject.kernel(); kernel && !kernel->draws.empty())
     record["draws"] = kernel->draws;
   for (std::size_t i = 0; i < result.candidates.size(); ++i) {
@@ -261,6 +289,9 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   result.from_store = true;
   result.versions = std::move(found.versions);
   recall.same_space = record.at("space") == describe_space(subject, problem, device);
+  const json& measured = record.at("measured");
+  recall.policy = {measured.at("cold_cache"), measured.at("overlap_launches")};
+  count_tried(recall, subject, problem, device.limits);
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere
   return {};

@@ -33,15 +33,32 @@ struct Version {
   Rule rule = Rule::ignore;
 };
 
+/// How launches are timed. Times of two policies are not compared.
+struct MeasuringPolicy {
+  bool cold_cache = true, overlap_launches = false;  ///< as TuneOptions
+
+  bool operator==(const MeasuringPolicy&) const = default;
+};
+inline MeasuringPolicy policy_of(const TuneOptions& options) {
+  return {options.cold_cache, options.overlap_launches};
+}
+
 /// @param device where it was tuned
+/// @param policy by which it was tuned
 nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subject,
-                           std::span<const Version> versions, const DeviceInfo& device);
+                           std::span<const Version> versions, const DeviceInfo& device,
+                           const MeasuringPolicy& policy = {});
 
 /// What a record says, in terms of today's space.
 struct Recall {
   TuneResult result;
   /// The space, and the list of configs by the kernel's author, are still what was searched.
   bool same_space = false;
+  MeasuringPolicy policy{};
+  /// Candidates that were built. Those that the author's list no longer has do not count.
+  std::size_t evaluated = 0;
+  /// Every config that the space allows, or that the author lists, was tried.
+  bool exhausted = false;
 };
 
 /// Returns nothing when the record is not one of Kiln's, when a version's rule demands tuning

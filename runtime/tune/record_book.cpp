@@ -87,8 +87,8 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
 }
 
 void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResult& result,
-                          std::span<const Version> versions) {
-  const nlohmann::json record = record_json(result, subject, versions, device_->info());
+                          std::span<const Version> versions, const MeasuringPolicy& policy) {
+  const nlohmann::json record = record_json(result, subject, versions, device_->info(), policy);
   store_->put_record(key, record);
   starting_points_.add(key, record);
 }

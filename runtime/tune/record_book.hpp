@@ -33,9 +33,10 @@ class RecordBook {
   /// Puts a result into the store, in the place of what is there. With a key and versions of the
   /// caller's: those from before it measured, since the source may have been edited meanwhile.
   void remember(const Key& key, const detail::Tunable& subject, const TuneResult& result,
-                std::span<const Version> versions);
-  void remember(const detail::Tunable& subject, const TuneResult& result) {
-    remember(key(subject, result.problem), subject, result, versions(subject));
+                std::span<const Version> versions, const MeasuringPolicy& policy);
+  void remember(const detail::Tunable& subject, const TuneResult& result,
+                const MeasuringPolicy& policy) {
+    remember(key(subject, result.problem), subject, result, versions(subject), policy);
   }
   /// The versions behind what is measured now.
   std::vector<Version> versions(const detail::Tunable& subject);

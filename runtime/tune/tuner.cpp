@@ -37,11 +37,13 @@ constexpr std::size_t kMaxWarnings = 5;
 constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
 
 /// Leaves out the candidates that were planned, but not reached.
-void drop_untried(TuneResult& result) {
+void drop_untried(TuneResult& result, std::span<const std::size_t> postponed) {
   const Values winner = result.winner().config;
   std::size_t index = 0;
   std::erase_if(result.candidates, [&](const Candidate& c) {
-    return index++ != result.default_index && c.status == CandidateStatus::not_tried;
+    const std::size_t i = index++;
+    return i != result.default_index && c.status == CandidateStatus::not_tried &&
+           std::find(postponed.begin(), postponed.end(), i) == postponed.end();
   });
   const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [&](const Candidate& c) { return c.config == winner; });
@@ -132,7 +134,7 @@ class TuningRun {
 
   void start_search(const SearchSpace& space, const CostModel& model) {
     const auto begin = Clock::now();
-    adopt_prior();
+    adopt_prior(space);
     if (!context_.only.empty()) {
       result_.strategy = "listed";
       strategy_ = std::make_unique<Listed>(context_.only);
@@ -156,11 +158,16 @@ class TuningRun {
   }
 
   /// The default leads the candidates, whatever is known of it.
-  void adopt_prior() {
+  void adopt_prior(const SearchSpace& space) {
     candidates_.add(default_);
     if (!context_.prior || context_.prior->parameters != result_.parameters) return;
-    for (const Candidate& c : context_.prior->candidates)
-      if (was_built(c) && !rejection(c.config)) candidates_.adopt(c);
+    for (const Candidate& c : context_.prior->candidates) {
+      if (!was_built(c) || rejection(c.config)) continue;
+      if (c.config == default_ || !context_.only.empty() || space.allowed(c.config))
+        candidates_.adopt(c);
+      else
+        unlisted_.push_back(c);
+    }
     const auto winner = candidates_.find(context_.prior->winner().config);
     if (winner && score(*winner) < kInfinity) earlier_leader_ = winner;
     for (std::size_t i = 0; i < candidates_.size(); ++i) evaluated_ += was_built(candidates_[i]);
@@ -175,12 +182,10 @@ class TuningRun {
     // A leader from an earlier run sets the pace by which this run's times are compared.
     if (earlier_leader_ && *earlier_leader_ != 0)
       first_.push_back(candidates_[*earlier_leader_].config);
-    for (Values& config : starts) {
-      if (!space.point(config) || candidates_.known(config)) continue;
-      // The config in use is measured even where the author's list has left it out.
-      if (config == context_.incumbent ? space.admitted(config) : space.allowed(config))
+    // The config in use, too, is not measured any more once the author's list has left it out.
+    for (Values& config : starts)
+      if (space.point(config) && !candidates_.known(config) && space.allowed(config))
         first_.push_back(std::move(config));
-    }
   }
 
   void search() {
@@ -215,7 +220,7 @@ class TuningRun {
       }
       save();
     }
-    result_.complete = result_.end == SearchEnd::finished;
+    result_.complete = result_.end == SearchEnd::finished && lane_->postponed().empty();
   }
 
   void refill(BuildQueue& queue) {
@@ -275,6 +280,10 @@ class TuningRun {
     for (const BuildQueue::Finished& finished : group)
       if (!was_built(candidates_[finished.id])) fresh.push_back(finished.id);
     lane_->measure_group(group, search_deadline_);
+    const auto& postponed = lane_->postponed();
+    for (const std::size_t index : fresh)
+      if (std::find(postponed.begin(), postponed.end(), index) != postponed.end())
+        strategy_->observe(candidates_[index].config, kInfinity);
     std::erase_if(fresh, [this](std::size_t index) { return !was_built(candidates_[index]); });
     for (const std::size_t index : fresh)
       strategy_->observe(candidates_[index].config, score(index));
@@ -332,7 +341,7 @@ class TuningRun {
 
   void conclude() {
     Candidate& base = candidates_[0];
-    if (base.status == CandidateStatus::not_tried)
+    if (base.status == CandidateStatus::not_tried && base.reason.empty())
       base.reason = "the run was stopped before it was tried";
     else if (base.status != CandidateStatus::measured)
       result_.warnings.push_back(
@@ -342,10 +351,16 @@ class TuningRun {
       candidates_.fail(format("{} for {}: none of {} candidates can be used", subject_.describe(),
                               subject_.describe_problem(problem_), candidates_.size()));
     result_.winner_index = winner_.value_or(0);
-    drop_untried(result_);
+    finish(result_);
     limit_warnings();
     result_.spans = trace_.take();
     result_.wall_seconds = seconds_since(start_);
+  }
+
+  /// Candidates that the author's list no longer has are kept, because the list may have them again.
+  void finish(TuneResult& result) const {
+    drop_untried(result, lane_->postponed());
+    result.candidates.insert(result.candidates.end(), unlisted_.begin(), unlisted_.end());
   }
 
   /// On a disturbed machine every group has warnings.
@@ -365,7 +380,7 @@ class TuningRun {
     TuneResult so_far = result_;
     so_far.winner_index = *winner;
     so_far.end = SearchEnd::stopped;  // as far as the saved record can know
-    drop_untried(so_far);
+    finish(so_far);
     context_.save(so_far);
     saved_ = Clock::now();
     trace_.add("save", "tuner", "", begin);
@@ -393,7 +408,8 @@ class TuningRun {
   Candidates candidates_;
   TraceLog trace_;
   std::unique_ptr<Strategy> strategy_;
-  std::deque<Values> first_;  ///< to be tried before the strategy's proposals
+  std::vector<Candidate> unlisted_;  ///< of an earlier run: they can neither win nor be timed
+  std::deque<Values> first_;         ///< to be tried before the strategy's proposals
   std::optional<MeasuringLane> lane_;
   std::optional<std::size_t> earlier_leader_, winner_;
   const std::size_t group_;
@@ -419,13 +435,11 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
   const TuneResult& known = recall.result;
   if (options.retune || !recall.same_space) return false;
   if (for_launch) return true;
-  if (options.max_evaluations != 0 &&
-      static_cast<std::size_t>(std::count_if(known.candidates.begin(), known.candidates.end(),
-                                             was_built)) >= options.max_evaluations)
-    return true;
+  if (recall.policy != policy_of(options)) return false;
+  if (options.max_evaluations != 0 && recall.evaluated >= options.max_evaluations) return true;
   if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
-  return known.complete && (options.strategy.empty() || options.strategy == known.strategy ||
-                            static_cast<double>(known.candidates.size()) >= known.space.allowed);
+  return known.complete &&
+         (options.strategy.empty() || options.strategy == known.strategy || recall.exhausted);
 }
 
 void add_missing(TuneResult& result, const TuneResult& earlier) {

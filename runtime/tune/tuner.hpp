@@ -17,7 +17,7 @@ namespace kiln::runtime {
 void check(const TuneOptions& options);
 
 /// Whether a stored answer is as good as what the requested search could find. A launch is content
-/// with the answer of an unfinished search.
+/// with the answer of an unfinished search, and with one whose times were taken by another policy.
 bool answers(const Recall& recall, const TuneOptions& options, bool for_launch);
 
 /// Adds the candidates of an earlier run that this run has not tried.

@@ -73,6 +73,8 @@ class Session {
  private:
   std::optional<Recall> recall() const { return workshop_.records().recall(subject_, problem_); }
   bool answered() const { return answers(*known_, options_, for_launch_); }
+  /// Whether its times may stand beside those of this search.
+  bool comparable(const Recall& known) const { return known.policy == policy_of(options_); }
 
   /// Empty if the turn did not come in time.
   TuningTurn::Hold take_turn() {
@@ -104,7 +106,7 @@ class Session {
       left.max_seconds = std::max(left.max_seconds - seconds_since(start_), kLeastSeconds);
     versions_ = workshop_.records().versions(subject_);
     TuneContext context;
-    if (known_ && !options_.retune) context.prior = &known_->result;
+    if (known_ && comparable(*known_) && !options_.retune) context.prior = &known_->result;
     if (known_) context.incumbent = known_->result.winner().config;
     context.starts = workshop_.records().starting_points(subject_, problem_, kStarts);
     context.save = [&](const TuneResult& unfinished) {
@@ -131,7 +133,7 @@ class Session {
 
   /// An earlier result is kept until it is measured again.
   TuneResult completed(TuneResult result) const {
-    if (known_ && options_.retune) add_missing(result, known_->result);
+    if (known_ && comparable(*known_) && options_.retune) add_missing(result, known_->result);
     return result;
   }
 
@@ -139,11 +141,11 @@ class Session {
   /// meanwhile.
   void save(TuneResult& result) const {
     const auto latest = recall();
-    if (latest && latest->same_space && !options_.retune) {
+    if (latest && latest->same_space && comparable(*latest) && !options_.retune) {
       if (latest->result.complete && !result.complete) return;
       add_missing(result, latest->result);
     }
-    workshop_.records().remember(key_, subject_, result, versions_);
+    workshop_.records().remember(key_, subject_, result, versions_, policy_of(options_));
   }
 
   void tell(const TuneResult& result) const {

@@ -181,7 +181,8 @@ TEST_CASE("an allocator that has no more memory is an error that names the bytes
     const auto handle = runtime.tuned(kernel);
     const kiln::TuneResult result = handle.tune({100});
     CHECK(result.winner().config == with_mode(SumMode::plain));
-    CHECK(with(result, SumMode::last).status == CandidateStatus::launch_failed);
+    CHECK(with(result, SumMode::last).status == CandidateStatus::not_tried);
+    CHECK_FALSE(result.complete);
     CHECK_THAT(with(result, SumMode::last).reason,
                contains("a workspace of 1048832 bytes could not be allocated"));
     try {
@@ -192,6 +193,10 @@ TEST_CASE("an allocator that has no more memory is an error that names the bytes
       CHECK_THAT(error.what(), contains("returned null for 1048832 bytes"));
     }
     CHECK_THROWS_AS(runtime.array<float>(1 << 20), kiln::EnvironmentError);
+    pool.most = std::size_t{1} << 30;
+    const kiln::TuneResult later = handle.tune({100});
+    CHECK(with(later, SumMode::last).status == CandidateStatus::measured);
+    CHECK(later.complete);
   }
   CHECK(pool.live.empty());
   CHECK(pool.misuse.empty());
@@ -264,4 +269,32 @@ TEST_CASE("a region tunes kernels with workspaces and steps", "[host][workspace]
   for (const Candidate& c : result.sites.front().tuned.candidates)
     measured += c.status == CandidateStatus::measured;
   CHECK(measured == 3);
+}
+
+TEST_CASE("a region rejects candidates that leave semaphores nonzero, and puts the workspace right",
+          "[host][workspace]") {
+  const kiln::Runtime runtime(in_memory());
+  const auto handle = runtime.tuned(split_sum({2, 0, 3}));
+  auto in = runtime.array(counting(1000));
+  auto out = runtime.array(std::vector<float>{0});
+  kiln::RegionOptions options;
+  options.before = [&] { out.upload(std::vector<float>{-1}); };
+  options.check = [&]() -> std::string {
+    return out.download().front() == sum_of_counting(1000) ? "" : "wrong sum";
+  };
+  const auto result = kiln::tune_region(
+      runtime,
+      [&](kiln::Region& region) {
+        region(handle, {}, {1000}, out.data(), static_cast<const float*>(in.data()), 1000);
+      },
+      options);
+  const kiln::TuneResult& tuned = result.sites.at(0).tuned;
+  CHECK(with(tuned, SumMode::littered).status == CandidateStatus::wrong_result);
+  CHECK_THAT(with(tuned, SumMode::littered).reason,
+             contains("left 1 of its workspace's semaphores nonzero"));
+  CHECK(with(tuned, SumMode::last).status == CandidateStatus::measured);
+  CHECK(with(tuned, SumMode::plain).status == CandidateStatus::measured);
+  // The loader of this handle has launched all of them.
+  handle.tune({1000});
+  CHECK(launched_sum(runtime, handle, 1000) == sum_of_counting(1000));
 }

@@ -88,6 +88,14 @@ TEST_CASE("text is refused at its first letter, a length at its header", "[proce
   CHECK_THROWS_AS(put_frame(out, FrameKind::request, 1, Bytes(kMostPayload + 1)), BrokenFrame);
 }
 
+TEST_CASE("a message of the version before is refused", "[processes][frame]") {
+  FrameReader reader;
+  Bytes message = framed("");
+  message[4] = std::byte{1};  // whose requests to compile have no steps
+  reader.add(message);
+  CHECK_THROWS_AS(reader.next(), BrokenFrame);
+}
+
 TEST_CASE("fields come back in order, and where one is missing that is said",
           "[processes][frame]") {
   const std::vector<std::string> names{"a", "", std::string(1000, 'b')};

@@ -1,4 +1,5 @@
 // Runtimes of a job on fake devices: they measure together, and choose the same.
+#include <array>
 #include <set>
 
 #include "runtime/tune/candidate_list.hpp"
@@ -6,6 +7,17 @@
 
 using namespace kiln;
 using namespace kiln::test;
+
+namespace {
+
+/// With the options that each process has been given.
+std::vector<TuneResult> tune_as_set(Job& job, const KernelDefinition& kernel) {
+  return job.run<TuneResult>([&](Process& process, int) {
+    return process.runtime().tuned(kernel).tune({64}, process.options.tuning);
+  });
+}
+
+}  // namespace
 
 TEST_CASE("the slowest rank counts, or the mean, as is asked", "[runtime][ranks]") {
   for (const RankReduction reduction : {RankReduction::max, RankReduction::mean}) {
@@ -124,6 +136,40 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
   check_plan(job.tune(), 4);
   CHECK(job[0].device->launches == job[1].device->launches);
   CHECK(job[0].device->launches > 0);
+}
+
+TEST_CASE("in step: launches are timed as the options ask", "[runtime][ranks]") {
+  const bool overlap = GENERATE(false, true);
+  CAPTURE(overlap);
+  KernelDefinition kernel = doubling({2}, 2, {0, 1});
+  kernel.launch = [plain = kernel.launch](auto c, auto p, const DeviceLimits& limits) {
+    Launch launch = plain(c, p, limits);
+    launch.programmatic = c[1] != 0;
+    return launch;
+  };
+  Job job(2);
+  RankOptions options = job.settings();
+  options.lockstep = true;
+  job.set(options);
+  std::array<int, 2> overlapping{};
+  for (const int r : {0, 1}) {
+    job[r].options.tuning.overlap_launches = overlap;
+    FakeDevice& device = *job[r].device;
+    device.on_description =
+        [&device, &count = overlapping[static_cast<std::size_t>(r)]](const Launch& launch) {
+          count += device.timing && launch.programmatic;
+        };
+  }
+  tune_as_set(job, kernel);
+  for (const int count : overlapping) CHECK((count > 0) == overlap);
+}
+
+TEST_CASE("ranks that measure in different ways use the defaults", "[runtime][ranks]") {
+  Job job(2);
+  job[0].of(8).seconds = job[1].of(8).seconds = 0.1 * kMs;
+  (GENERATE(false, true) ? job[1].options.tuning.cold_cache
+                         : job[1].options.tuning.overlap_launches) ^= true;
+  check_defaults(tune_as_set(job, doubling()), "other problems, or other options of timing");
 }
 
 TEST_CASE("many problems, one agreement, candidates of all spread over all", "[runtime][ranks]") {
@@ -261,4 +307,11 @@ TEST_CASE("a list of candidates is the default and then the most promising", "[r
   CHECK(list(5000).size() == 1000);
   CHECK(list(1) == std::vector<Values>{{500, 0}});
   CHECK(list(40) == forty);
+
+  kernel.configs = [](auto, const auto&) { return std::vector<Values>{{1, 0}, {2, 0}}; };
+  const auto whole = [&](std::size_t most) {
+    return runtime::candidate_list(kernel, problem, device.info(), most, 1).whole;
+  };
+  CHECK_FALSE(whole(2));  // the default, which is not listed, and one of those listed
+  CHECK(whole(3));
 }

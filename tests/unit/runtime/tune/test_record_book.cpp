@@ -1,5 +1,8 @@
 // When a record answers, and when the search continues.
+#include <nlohmann/json.hpp>
+
 #include "kiln_test.hpp"
+#include "runtime/tune/tuner.hpp"
 #include "unit/runtime/engine_fixture.hpp"
 
 using namespace kiln;
@@ -57,4 +60,88 @@ TEST_CASE("a longer list of configs is searched, and what was measured is kept",
   CHECK(known->complete);
   CHECK(known->winner().config == Values{8, 0});
   CHECK(known->count(CandidateStatus::measured) == 3);
+}
+
+TEST_CASE("a record answers searches that measure as it was measured", "[runtime][engine]") {
+  const Directory directory;
+  TuneOptions overlapping;
+  overlapping.overlap_launches = true;
+  TuneOptions warm;
+  warm.cold_cache = false;
+  const auto tuned = [&](const TuneOptions& options, double eight) {
+    Process process(directory.path());
+    process.of(8).seconds = eight;
+    return process.runtime().tuned(doubling()).tune({50}, options);
+  };
+  const TuneResult first = tuned({}, 1e-4);
+  CHECK(first.winner().config == Values{8, 0});
+  CHECK(tuned({}, 1e-4).from_store);
+  for (const TuneOptions& options : {overlapping, warm}) {
+    const TuneResult other = tuned(options, 1);
+    CHECK_FALSE(other.from_store);
+    CHECK(other.evaluated == first.evaluated);
+    CHECK(other.winner().config != Values{8, 0});
+    CHECK(tuned(options, 1).from_store);
+  }
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  runtime.tuned(doubling()).prepare({50});
+  CHECK(runtime.statistics().tuned == 0);  // a launch is content with it
+}
+
+TEST_CASE("a config that has left the list is kept on record, but cannot win",
+          "[runtime][engine]") {
+  const Directory directory;
+  KernelDefinition kernel = doubling();
+  const std::vector<Values> all{{2, 0}, {4, 0}, {8, 0}};
+  std::vector<Values> list = all;
+  kernel.configs = [&list](auto, const auto&) { return list; };
+  int launched = 0;
+  const auto tuned = [&] {
+    Process process(directory.path());
+    process.of(8).seconds = 1e-4;
+    process.device->on_launch = [&](const std::string& entry, void**) {
+      launched += entry == "k<8, 0>";
+    };
+    return process.runtime().tuned(kernel).tune({50});
+  };
+  CHECK(tuned().winner().config == Values{8, 0});
+  list.pop_back();
+  launched = 0;
+  for (const bool stored : {false, true}) {
+    const TuneResult shorter = tuned();
+    CHECK(shorter.winner().config != Values{8, 0});
+    CHECK(shorter.candidates.size() == 3);
+    CHECK(shorter.from_store == stored);
+  }
+  CHECK(launched == 0);
+  list = all;
+  CHECK(tuned().winner().config == Values{8, 0});
+}
+
+TEST_CASE("another strategy searches on unless every listed config was tried",
+          "[runtime][engine]") {
+  const Directory directory;
+  KernelDefinition kernel = doubling({1, 2, 4, 8}, 1);  // the default is not listed
+  kernel.configs = [](auto, const auto&) { return std::vector<Values>{{2, 0}, {4, 0}}; };
+  Process process(directory.path());
+  process.options.tuning = {};
+  const auto recall = [&](std::size_t candidates) {
+    const FakeDevice& device = *process.device;
+    TuneResult result = runtime::empty_result(kernel, Values{50}, device.info());
+    for (std::int64_t a = 1; result.candidates.size() < candidates; a *= 2)
+      result.candidates.push_back({{a, 0}, CandidateStatus::measured, "", 1e-3, {1e-3}, 0, {}});
+    result.space.allowed = 2;
+    result.complete = true;
+    result.strategy = "random";
+    return runtime::recall_from(runtime::record_json(result, kernel, {}, device.info()), kernel,
+                                Values{50}, device.info(), {});
+  };
+  TuneOptions options;
+  options.strategy = "genetic";
+  for (const std::size_t candidates : {2, 3}) {
+    const auto known = recall(candidates);
+    REQUIRE(known);
+    CHECK(runtime::answers(*known, options, false) == (candidates == 3));
+  }
 }
