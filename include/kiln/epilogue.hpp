@@ -60,8 +60,8 @@ struct PerBatch {
   float operator[](const Place& at) const { return static_cast<float>(values[at.batch]); }
   const T* values;
 };
-/// An array that lies as C does, with its leading dimension and stride between batches. It may be C
-/// itself.
+/// An array that lies as C does, with its leading dimension and stride between batches. One of C's
+/// type may be C itself.
 template <class T>
 struct PerElement {
   PerElement(const T* array) : values(array) {}
@@ -81,6 +81,10 @@ struct ParametersOf {
 };
 template <class E, class... P>
 struct ParametersOf<float (E::*)(float, const Place&, P...) const> {
+  using Type = Parameters<P...>;
+};
+template <class E, class... P>
+struct ParametersOf<float (E::*)(float, const Place&, P...) const noexcept> {
   using Type = Parameters<P...>;
 };
 template <class E>
@@ -127,11 +131,11 @@ struct Residual {
     return sum + residual[at];
   }
 };
-/// The same times a factor: BLAS's beta.
+/// The same times a factor, BLAS's beta: with 0 the array is not read.
 template <class T>
 struct ScaledResidual {
   float operator()(float sum, const Place& at, PerElement<T> residual, float factor) const {
-    return sum + factor * residual[at];
+    return factor == 0 ? sum : sum + factor * residual[at];
   }
 };
 struct Relu {

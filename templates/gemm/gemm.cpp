@@ -8,6 +8,7 @@
 
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
+#include "templates/gemm/gemm_bucket.hpp"
 #include "templates/gemm/gemm_configs.hpp"
 #include "templates/gemm/gemm_cost.hpp"
 #include "templates/kernels.hpp"
@@ -45,11 +46,13 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
       .where(
           "the body takes operands as they lie, and TMA copies 64 rows of one that lies across k",
           [](const Gemm& c, P, D) { return c.takes(op); })
-      .where("bodies fed by tensor maps need sm_90, and distances of multiples of 16 bytes",
-             [](const Gemm& c, P p, D d) {
-               return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
-                                        gemm_shape<op>(p).all_mappable());
-             })
+      .where(
+          "bodies fed by tensor maps need sm_90, and leading dimensions and strides of multiples "
+          "of 16 bytes",
+          [](const Gemm& c, P p, D d) {
+            return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
+                                     gemm_shape<op>(p).all_mappable());
+          })
       .where(
           "the stream body takes at most block_m rows, and a k, lda and ldb that are multiples of "
           "8",
@@ -299,69 +302,17 @@ constexpr Tolerance kGemmTolerance<float16>{.relative = 2e-3, .absolute = 4e-3};
 template <>
 constexpr Tolerance kGemmTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 4e-3};
 
-/// A problem of one batch that costs as much: batches are rows, or with `swap` columns, of tiles.
+/// A problem of one batch that has as many tiles: batches are rows, or with few rows or `swap`
+/// columns.
 GemmProblem unbatched(const Gemm& c, const GemmShape<true>& p) {
   const auto stacked = [&](int size, int block) {
     const double all = std::ceil(1.0 * size / block) * block * p.batch;
     return static_cast<int>(std::min(all, 2147483647.0));
   };
-  if (p.batch <= 1 || c.body == GemmBody::stream) return p.sizes();
+  if (p.batch <= 1) return p.sizes();
+  if (c.body == GemmBody::stream) return {p.m, stacked(p.n, c.block_n), p.k};
   return c.swap ? GemmProblem{p.m, stacked(p.n, c.block_m), p.k}
                 : GemmProblem{stacked(p.m, c.block_m), p.n, p.k};
-}
-
-/// The problem that is tuned: counts of rows and batches grow to the next bucket. Of A [k][m]
-/// without gaps, m is its leading dimension, too: what tensor maps cannot have stays as it is.
-template <GemmTranspose op>
-GemmProblem tuned_as(const GemmProblem& p) {
-  return {a_across(op) && p.m % 8 != 0 ? p.m : row_bucket(p.m), p.n, p.k};
-}
-
-void check_leading(const char* name, GemmStride leading, int row) {
-  if (leading < row)
-    throw UserError(std::string("gemm: ") + name + " is " + std::to_string(leading) +
-                    ", less than a row's " + std::to_string(row) + " elements");
-}
-
-/// Other distances matter by what copies can do with them: those without gaps have none, those with
-/// gaps some, and multiples of 16 bytes stay such.
-template <GemmTranspose op>
-GemmStridedProblem tuned_as(const GemmStridedProblem& p) {
-  const auto from = gemm_shape<op>(p);
-  check_leading("ldc", p.ldc, p.n);
-  check_leading("lda", p.lda, from.a_row(op));
-  check_leading("ldb", p.ldb, from.b_row(op));
-  if (p.batch < 0 || (p.batch > 1 && (p.stride_a < 0 || p.stride_b < 0)))
-    throw UserError("gemm: the number of batches, or a stride between them, is negative");
-  if (p.batch > 1 && p.m > 0 && p.n > 0 && p.stride_c < (p.m - 1) * p.ldc + p.n)
-    throw UserError("gemm: stride_c is " + std::to_string(p.stride_c) +
-                    ", so batches of C overlap");
-
-  using Shape = GemmShape<true>;
-  constexpr GemmStride kGap = 64;
-  const auto rounded_up = [](GemmStride size, GemmStride to) { return (size + to - 1) / to * to; };
-  const auto leading = [&](GemmStride given, GemmStride row, GemmStride new_row) {
-    if (given == row) return new_row;
-    const GemmStride padded = rounded_up(new_row, kGap) + kGap;
-    return Shape::mappable(given) ? padded : padded + 1;
-  };
-  const auto stride = [&](GemmStride given, GemmStride rows, GemmStride new_leading) {
-    const GemmStride all = rows * new_leading;
-    if (p.batch <= 1 || given == 0) return GemmStride{0};
-    if (Shape::mappable(given)) return rounded_up(all, 8);
-    return Shape::mappable(all) ? all + 1 : all;
-  };
-  GemmStridedProblem to = p;
-  if (!a_across(op) || p.lda != p.m || p.m % 8 == 0) to.m = row_bucket(p.m);
-  to.batch = count_bucket(p.batch);
-  const auto shape = gemm_shape<op>(to);
-  to.ldc = leading(p.ldc, p.n, to.n);
-  to.lda = leading(p.lda, from.a_row(op), shape.a_row(op));
-  to.ldb = leading(p.ldb, from.b_row(op), shape.b_row(op));
-  to.stride_c = stride(p.stride_c, to.m, to.ldc);
-  to.stride_a = stride(p.stride_a, shape.a_rows(op), to.lda);
-  to.stride_b = stride(p.stride_b, shape.b_rows(op), to.ldb);
-  return to;
 }
 
 /// An array's rows, if `Rows` can say them for all batches: with gaps of one kind.
@@ -460,7 +411,7 @@ Kernel<Gemm, Problem, void()> gemm_base() {
               },
           .maps = gemm_maps<T, op, Problem>(),
           .relations = K::relations(),
-          .bucket = [](const Problem& p) { return tuned_as<op>(p); },
+          .bucket = [](const Problem& p) { return tuned_as<T, op>(p); },
           .workload =
               [](const Problem& p, Workload& w) {
                 fill<T, op>(gemm_shape<op>(p).general(), w);
@@ -471,13 +422,13 @@ Kernel<Gemm, Problem, void()> gemm_base() {
           .flops = [](const Problem& p) { return 2.0 * p.m * p.n * p.k * gemm_shape<op>(p).batch; },
           .bytes =
               [](const Problem& p) {
-                return (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) *
-                       gemm_shape<op>(p).batch * static_cast<double>(sizeof(T));
+                return gemm_shape<op>(p).traffic() * static_cast<double>(sizeof(T));
               },
           .cost =
               [](const Gemm& c, const Problem& p, const DeviceLimits& d) {
-                return gemm_cost(c, unbatched(c, gemm_shape<op>(p).general()), sizeof(T),
-                                 registers(c), d);
+                const auto shape = gemm_shape<op>(p).general();
+                return gemm_cost(c, unbatched(c, shape), shape.traffic(), sizeof(T), registers(c),
+                                 d);
               },
           .untuned_by_cost =
               [](const DeviceLimits& d) { return sizeof(T) == 2 && d.compute_capability == 90; }};

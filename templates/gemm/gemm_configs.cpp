@@ -1,5 +1,6 @@
 #include "templates/gemm/gemm_configs.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 
 namespace kiln::templates {
@@ -115,7 +116,11 @@ class TmaConfigs {
  private:
   void with_tile(GemmBody body, bool swap, const Tile& tile) {
     const int rows = swap ? p_.n : p_.m, columns = swap ? p_.m : p_.n;
-    if ((tile.block_m > 64 && tile.block_m >= 2 * rows) || tile.block_n >= 2 * columns + 32) return;
+    // Columns of an operand that lies across k are copied 64 at a time.
+    const int copied = (swap ? a_across(op_) : b_across(op_)) ? 64 : 0;
+    if ((tile.block_m > 64 && tile.block_m >= 2 * rows) ||
+        tile.block_n >= 2 * std::max(columns, copied) + 32)
+      return;
     const double tiles = 1.0 * p_.batch * ((rows + tile.block_m - 1) / tile.block_m) *
                          ((columns + tile.block_n - 1) / tile.block_n);
     Gemm c{.body = body,
@@ -178,7 +183,7 @@ std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
   if (tma) TmaConfigs(op, p, d, configs).list();
   if (nt && tensor_cores && p.k > 0 && p.k % 8 == 0 && p.operands_mappable())
     list_stream(p.sizes(), configs);
-  if (tma) return configs;
+  if (tma && !configs.empty()) return configs;
   if (!tensor_cores) list_plain(GemmBody::simt, element_bytes, d.on_host(), configs);
   if (element_bytes == 2 && (tensor_cores || d.on_host()))
     list_plain(GemmBody::mma, element_bytes, d.on_host(), configs);

@@ -8,8 +8,9 @@
 
 namespace kiln::templates {
 
-/// Seconds, of which only the order is meaningful. `registers` is an estimate per thread.
-double gemm_cost(const Gemm& c, const GemmProblem& p, std::size_t element_bytes, int registers,
-                 const DeviceLimits& d);
+/// Seconds, of which only the order is meaningful. `registers` is an estimate per thread, `traffic`
+/// is in elements.
+double gemm_cost(const Gemm& c, const GemmProblem& p, double traffic, std::size_t element_bytes,
+                 int registers, const DeviceLimits& d);
 
 }  // namespace kiln::templates

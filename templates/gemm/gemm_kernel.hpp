@@ -4,7 +4,7 @@
 //   gemm(stream, c, a, b, m, n, k);  // C = A * B^T, without gaps
 //
 // Other transpositions and an epilogue (kiln/epilogue.hpp) are template parameters; the epilogue's
-// arguments follow the sizes. Its header is named if it is not kiln/epilogue.hpp:
+// arguments follow the sizes. Pass the header of an epilogue of your own:
 //
 //   using BiasGelu = Chain<Bias<kiln::bfloat16>, Gelu>;
 //   auto fused = runtime.tuned(gemm_kernel<kiln::bfloat16, GemmTranspose::nn, BiasGelu>());
@@ -18,8 +18,10 @@
 //   auto batched = runtime.tuned(gemm_strided_kernel<float>());
 //   batched(stream, c, a, b, m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b);
 //
-// A leading dimension that is less than a row, and batches of C that overlap, are a UserError, and so
-// is a C that overlaps A or B. An empty C is left alone; with k = 0 all sums are 0.
+// Negative sizes, a leading dimension that is less than a row, and batches of C that overlap are a
+// UserError. So is a C that overlaps A, B or an array of the epilogue, except a residual that is C
+// itself; launches through `at` and by name do not check this. An empty C is left alone; with k = 0
+// all sums are 0.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +32,11 @@
 #include <type_traits>
 
 #include "gemm.hpp"
+#include "gemm_parameters.hpp"
 #include "kiln/epilogue.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
+#include "kiln/paths.hpp"
 
 namespace kiln::templates {
 
@@ -50,48 +54,6 @@ void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const
 namespace gemm_detail {
 
 using epilogue::detail::Parameters;
-
-/// An epilogue's parameter as an argument of a launch, and its data while kernels are tuned.
-template <class P>
-struct GemmParameter {
-  static_assert(std::is_arithmetic_v<P>,
-                "an epilogue's parameter is a number, or one of PerRow, PerColumn, PerBatch and "
-                "PerElement");
-  using Argument = P;
-  static void add(Workload& w, const GemmShape<true>&, int index) {
-    w.scalar(static_cast<P>(0.5f * static_cast<float>(index % 2 == 0 ? -1 - index : 1 + index)));
-  }
-};
-template <class T>
-struct GemmParameter<epilogue::PerRow<T>> {
-  using Argument = const T*;
-  static void add(Workload& w, const GemmShape<true>& p, int) {
-    w.input<T>(static_cast<std::size_t>(p.m));
-  }
-};
-template <class T>
-struct GemmParameter<epilogue::PerColumn<T>> {
-  using Argument = const T*;
-  static void add(Workload& w, const GemmShape<true>& p, int) {
-    w.input<T>(static_cast<std::size_t>(p.n));
-  }
-};
-template <class T>
-struct GemmParameter<epilogue::PerBatch<T>> {
-  using Argument = const T*;
-  static void add(Workload& w, const GemmShape<true>& p, int) {
-    w.input<T>(static_cast<std::size_t>(p.batch));
-  }
-};
-template <class T>
-struct GemmParameter<epilogue::PerElement<T>> {
-  using Argument = const T*;
-  static void add(Workload& w, const GemmShape<true>& p, int) {
-    w.input<T>(static_cast<std::size_t>(p.c_span()));
-  }
-};
-template <class P>
-using GemmArgument = typename GemmParameter<P>::Argument;
 
 template <class Problem>
 struct GemmSizes;
@@ -113,14 +75,9 @@ std::string epilogue_name() {
   text.remove_prefix(text.find(kMark) + kMark.size());
   text = text.substr(0, text.find_first_of(";]"));
   if (text.find_first_of("{(") != text.npos)
-    throw UserError("the epilogue " + std::string(text) + " has no name that a header can give it");
+    throw UserError("the epilogue " + std::string(text) +
+                    " is a local or unnamed type; define it at namespace scope in a header");
   return std::string(text);
-}
-
-template <class T>
-bool overlap(const T* c, GemmStride c_span, const T* other, GemmStride span) {
-  return c_span > 0 && span > 0 && std::less<>{}(c, other + span) &&
-         std::less<>{}(other, c + c_span);
 }
 
 template <class T, GemmTranspose op, class Problem, class E,
@@ -130,12 +87,15 @@ template <class T, GemmTranspose op, class Problem, class E, class... S, class..
 struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
   using Type = Kernel<Gemm, Problem, void(T*, const T*, const T*, S..., GemmArgument<P>...)>;
 
-  static Problem problem(T* c, const T* a, const T* b, S... sizes, GemmArgument<P>...) {
+  static Problem problem(T* c, const T* a, const T* b, S... sizes, GemmArgument<P>... parameters) {
     const Problem p{sizes...};
-    const auto shape = gemm_shape<op>(p);
-    if (overlap<T>(c, shape.c_span(), a, shape.a_span(op)) ||
-        overlap<T>(c, shape.c_span(), b, shape.b_span(op)))
+    const GemmShape<true> shape = gemm_shape<op>(p).general();
+    const int batch = shape.batch;
+    const GemmArea area = gemm_area(c, shape.c_span(), batch, shape.n, shape.ldc);
+    if (overlap(area, gemm_area(a, shape.a_span(op), batch, shape.a_row(op), shape.lda)) ||
+        overlap(area, gemm_area(b, shape.b_span(op), batch, shape.b_row(op), shape.ldb)))
       throw UserError("gemm: C overlaps A or B");
+    (check_overlap<P>(c, area, shape, parameters), ...);
     return p;
   }
 
@@ -156,9 +116,10 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
       (base.types.push_back(device_name<GemmArgument<P>>()), ...);
     }
     if (!header.empty()) {
+      // Quotes would find files of these names in the working directory first.
       base.source = {
-          .text = "#include \"gemm.cuh\"\n#include \"" + header.filename().string() + "\"\n",
-          .include_dirs = {base.source.file.parent_path(), header.parent_path()}};
+          .text = "#include <gemm/gemm.cuh>\n#include <" + header.filename().string() + ">\n",
+          .include_dirs = {std::filesystem::absolute(header).parent_path(), templates_dir()}};
     }
     return {.name = base.name,
             .source = base.source,

@@ -1,7 +1,7 @@
 // What a GEMM computes: how its operands lie, its sizes, leading dimensions and batches.
 //
-// C = op(A) * op(B), all row-major. A leading dimension is the elements from one row of an array to
-// the next, a stride those from one batch to the next, both of C, of A or of B.
+// C = op(A) * op(B), all row-major. A leading dimension is the number of elements from one row to the
+// next; a stride, from one batch to the next.
 #pragma once
 
 #include "kiln/config.hpp"
@@ -12,10 +12,11 @@ namespace kiln::templates {
 ///   A: n [m][k], t [k][m]    B: n [k][n], t [n][k] (a linear layer's weights)
 enum class GemmTranspose { nt, nn, tn, tt };
 
-/// Whether rows of op(A), columns of op(B), are contiguous in memory along m or n, and not along k.
+/// True if A is contiguous along m, not k.
 constexpr bool a_across(GemmTranspose op) {
   return op == GemmTranspose::tn || op == GemmTranspose::tt;
 }
+/// True if B is contiguous along n, not k.
 constexpr bool b_across(GemmTranspose op) {
   return op == GemmTranspose::nn || op == GemmTranspose::tn;
 }
@@ -71,9 +72,15 @@ struct GemmShape {
     return span(b_rows(op), b_row(op), ldb, stride_b);
   }
 
-  /// Whether tensor maps, and accesses of 16 bytes, can have these distances of 2-byte elements.
-  static constexpr bool mappable(GemmStride distance) {
-    return distance % 8 == 0 && distance < (GemmStride{1} << 39);
+  /// Elements that must be moved at least once. What all batches share is one array.
+  constexpr double traffic() const {
+    const auto copies = [&](GemmStride stride) { return batch > 1 && stride == 0 ? 1 : batch; };
+    return 1.0 * m * k * copies(stride_a) + 1.0 * n * k * copies(stride_b) + 1.0 * m * n * batch;
+  }
+
+  /// Whether tensor maps, and accesses of 16 bytes, can have this leading dimension or stride.
+  static constexpr bool mappable(GemmStride elements, int element_bytes = 2) {
+    return elements * element_bytes % 16 == 0 && elements < (GemmStride{1} << 39);
   }
   constexpr bool operands_mappable() const {
     return mappable(lda) && mappable(ldb) &&

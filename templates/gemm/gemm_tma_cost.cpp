@@ -8,12 +8,7 @@ namespace kiln::templates {
 
 namespace {
 
-constexpr double kMegabytesPerMicrosecond = 4.05;  // of device memory
-
-/// Megabytes that must be moved at least once.
-double traffic(const GemmProblem& p) {
-  return (1.0 * p.m * p.k + 1.0 * p.n * p.k + 1.0 * p.m * p.n) * 2e-6;
-}
+constexpr double kElementsPerMicrosecond = 4.05e6 / 2;  // of device memory
 
 /// How much longer memory takes when `kilobytes` of the large operand are on their way to each
 /// multiprocessor, of `needed`.
@@ -25,7 +20,8 @@ double starved(double kilobytes, double needed, double weight) {
 
 // Microseconds. Blocks come in rounds of as many as are resident; those that share a multiprocessor
 // share its tensor cores. The larger of that and of memory counts, and a little of the other.
-double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, const DeviceLimits& d) {
+double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
+                     const DeviceLimits& d) {
   if (!c.fits() || c.shared_bytes() > static_cast<unsigned>(d.shared_per_block_optin))
     return std::numeric_limits<double>::infinity();
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
@@ -58,8 +54,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, const DeviceLimits&
 
   const double in_flight = std::min(blocks, slots) / multiprocessors * c.stages * depth *
                            (c.swap ? c.block_m : c.block_n) * 0.128;
-  const double memory =
-      (traffic(p) / kMegabytesPerMicrosecond + 1.8) * starved(in_flight, 49, 0.29);
+  const double memory = (traffic / kElementsPerMicrosecond + 1.8) * starved(in_flight, 49, 0.29);
 
   double time = 1.07 + std::max(computing, memory) + 0.084 * std::min(computing, memory);
   if (c.split_k > 1) time += 1.83 + c.block_m * c.block_n / 9000.0;
@@ -69,7 +64,8 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, const DeviceLimits&
 }
 
 // The same, with rounds of blocks that wait for memory at every step.
-double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, const DeviceLimits& d) {
+double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, double traffic,
+                         const DeviceLimits& d) {
   if (p.m > c.rows()) return std::numeric_limits<double>::infinity();
   const double multiprocessors = d.usable_multiprocessors();
   const double blocks = c.grid(p.n);
@@ -84,7 +80,7 @@ double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, const Device
   const double alone = steps * 0.62 * (0.63 + 0.37 * step / 4) + 0.32;
 
   const double in_flight = std::min(blocks / multiprocessors, 1.0 * resident) * c.warps * step;
-  const double memory = traffic(p) / kMegabytesPerMicrosecond * starved(in_flight, 22, 0.32);
+  const double memory = traffic / kElementsPerMicrosecond * starved(in_flight, 22, 0.32);
   const double wide = 1 + 0.06 * (c.tiles_n + c.tiles_m - 2);  // few blocks, many registers
   const double time = 2.95 + std::max(memory * wide, full * alone) +
                       0.47 * (full - rounds) / full * alone + 0.09 * full;

@@ -64,7 +64,19 @@ HostTensorMap map_of(const void* array, const std::vector<std::uint64_t>& size,
   return map;
 }
 
-/// What the epilogue makes of a sum, as tests of exact products need it.
+/// Stands for C's array among an epilogue's parameters; C holds `values` before the launch.
+struct InPlace {
+  const Halves& values;
+};
+template <class P>
+P given(P parameter, const Halves&) {
+  return parameter;
+}
+const std::uint16_t* given(InPlace, const Halves& out) { return out.data(); }
+void begin_with(auto, Halves&) {}
+void begin_with(InPlace parameter, Halves& out) { out = parameter.values; }
+
+/// `finish` is what the epilogue makes of a sum.
 template <bool batched, class Finish, class... Parameters>
 void check_product(const Kernel& kernel, const GemmTma& c, GemmTranspose op,
                    const GemmShape<batched>& p, const Finish& finish, Parameters... parameters) {
@@ -72,7 +84,9 @@ void check_product(const Kernel& kernel, const GemmTma& c, GemmTranspose op,
   const Operand a = operand_of(a_across(op), p.batch, p.m, p.k, p.lda, p.stride_a, 3);
   const Operand b = operand_of(b_across(op), p.batch, p.n, p.k, p.ldb, p.stride_b, 4);
   const std::size_t size = std::size_t((p.batch - 1) * p.stride_c + p.m * p.ldc);
-  Halves out(size, 0xffff), expected(size, 0xffff);
+  Halves out(size, 0xffff);
+  (begin_with(parameters, out), ...);
+  Halves expected = out;
 
   const auto map = [&](const void* array, bool across, int rows, long leading, long stride,
                        int copied) {
@@ -92,7 +106,7 @@ void check_product(const Kernel& kernel, const GemmTma& c, GemmTranspose op,
   const auto launch = [&](const auto& where) {
     kernel.in_clusters({unsigned(c.cluster())}, {c.grid(p.m, p.n, 3, p.batch)},
                        {unsigned(c.threads())}, c.shared_bytes(), where, map_a, map_b, p,
-                       parameters...);
+                       given(parameters, out)...);
   };
   if (c.store_tma) {
     std::vector<std::uint64_t> extent{std::uint64_t(p.n), std::uint64_t(p.m)};
@@ -213,5 +227,47 @@ TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place", "[h
     };
     check(tight(op, 200, 136, 72));
     check(strided(op, 131, 77, 99, 2, false));
+  }
+}
+
+// Tiles at the edge begin earlier, and elements are computed twice.
+TEST_CASE("the GEMM for Hopper may repeat an epilogue that does not read C", "[host][gemm_tma]") {
+  const std::string epilogue =
+      "Chain<kiln::epilogue::Bias<kiln::bfloat16>, kiln::epilogue::Scale, "
+      "kiln::epilogue::RowBias<kiln::bfloat16>, kiln::epilogue::Relu>, const __nv_bfloat16*, "
+      "float, const __nv_bfloat16*";
+  for (const GemmTma& c : kConfigs) {
+    const auto check = [&](const auto& p) {
+      constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;
+      Kernel kernel("#include <gemm/gemm_tma.cuh>\n",
+                    entry_of(c, GemmTranspose::nt, kBatched, epilogue));
+      const Halves bias = random_bf16(std::size_t(p.n), 5), rows = random_bf16(std::size_t(p.m), 6);
+      const auto finish = [&](float sum, int i, int j, std::size_t) {
+        const float all =
+            (sum + from_bf16(bias[std::size_t(j)])) * 0.5f + from_bf16(rows[std::size_t(i)]);
+        return all < 0 ? 0.0f : all;
+      };
+      check_product(kernel, c, GemmTranspose::nt, p, finish, bias.data(), 0.5f, rows.data());
+    };
+    check(tight(GemmTranspose::nt, 200, 136, 72));
+    check(strided(GemmTranspose::nt, 131, 77, 99, 2, false));
+  }
+}
+
+TEST_CASE("the GEMM for Hopper adds a residual that is C itself", "[host][gemm_tma]") {
+  const std::string epilogue = "Residual<kiln::bfloat16>, const __nv_bfloat16*";
+  for (const GemmTma& c : kConfigs) {
+    const auto check = [&](const auto& p) {
+      constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;
+      Kernel kernel("#include <gemm/gemm_tma.cuh>\n",
+                    entry_of(c, GemmTranspose::nt, kBatched, epilogue));
+      const Halves before = random_bf16(std::size_t((p.batch - 1) * p.stride_c + p.m * p.ldc), 7);
+      const auto finish = [&](float sum, int, int, std::size_t at) {
+        return sum + from_bf16(before[at]);
+      };
+      check_product(kernel, c, GemmTranspose::nt, p, finish, InPlace{before});
+    };
+    check(tight(GemmTranspose::nt, 200, 136, 72));
+    check(strided(GemmTranspose::nt, 131, 77, 99, 2, false));
   }
 }

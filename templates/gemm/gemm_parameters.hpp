@@ -1,0 +1,90 @@
+// The parameters of a GEMM's epilogue as arguments of a launch, and which arrays C may overlap.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+
+#include "gemm_problem.hpp"
+#include "kiln/epilogue.hpp"
+#include "kiln/error.hpp"
+#include "kiln/workload.hpp"
+
+namespace kiln::templates::gemm_detail {
+
+/// Where an array's elements lie, in bytes. `pitch`: from one row to the next; 0: not of one kind.
+struct GemmArea {
+  std::uintptr_t begin;
+  GemmStride span, row, pitch;
+};
+/// One batch has rows of `row` elements.
+template <class T>
+GemmArea gemm_area(const T* array, GemmStride span, int batch, GemmStride row, GemmStride leading) {
+  const GemmStride size = sizeof(T);
+  return {reinterpret_cast<std::uintptr_t>(array), span * size, row * size,
+          batch == 1 ? leading * size : 0};
+}
+/// False for columns of one buffer that lie side by side.
+inline bool overlap(const GemmArea& c, const GemmArea& other) {
+  if (c.span <= 0 || other.span <= 0) return false;
+  const auto from = static_cast<GemmStride>(other.begin - c.begin);
+  if (from >= c.span || -from >= other.span) return false;
+  if (c.pitch <= 0 || c.pitch != other.pitch) return true;
+  const GemmStride column = (from % c.pitch + c.pitch) % c.pitch;
+  return column < c.row || column + other.row > c.pitch;
+}
+
+/// An epilogue's parameter as an argument of a launch, and its data while kernels are tuned.
+template <class P>
+struct GemmParameter {
+  static_assert(std::is_arithmetic_v<P>,
+                "an epilogue's parameter is a number, or one of PerRow, PerColumn, PerBatch and "
+                "PerElement");
+  using Argument = P;
+  /// Floating-point numbers ascend, as limits do; integers are positive, so that they divide.
+  static void add(Workload& w, const GemmShape<true>&, int index) {
+    if constexpr (std::is_integral_v<P>)
+      w.scalar(static_cast<P>(1 + index));
+    else
+      w.scalar(static_cast<P>(index == 0 ? -0.5 : 0.5 * index));
+  }
+};
+/// `count` is a member of GemmShape<true>.
+template <class T, auto count>
+struct GemmArray {
+  using Argument = const T*;
+  static void add(Workload& w, const GemmShape<true>& p, int) {
+    w.input<T>(static_cast<std::size_t>(std::invoke(count, p)));
+  }
+  static GemmArea area(const T* array, const GemmShape<true>& p) {
+    return gemm_area(array, std::invoke(count, p), 0, 0, 0);
+  }
+};
+template <class T>
+struct GemmParameter<epilogue::PerRow<T>> : GemmArray<T, &GemmShape<true>::m> {};
+template <class T>
+struct GemmParameter<epilogue::PerColumn<T>> : GemmArray<T, &GemmShape<true>::n> {};
+template <class T>
+struct GemmParameter<epilogue::PerBatch<T>> : GemmArray<T, &GemmShape<true>::batch> {};
+template <class T>
+struct GemmParameter<epilogue::PerElement<T>> : GemmArray<T, &GemmShape<true>::c_span> {
+  static GemmArea area(const T* array, const GemmShape<true>& p) {
+    return gemm_area(array, p.c_span(), p.batch, p.n, p.ldc);
+  }
+};
+template <class P>
+using GemmArgument = typename GemmParameter<P>::Argument;
+
+/// @throws UserError when a parameter is an array that C may not overlap, but does
+template <class P, class T>
+void check_overlap(const T* c, const GemmArea& area, const GemmShape<true>& p,
+                   GemmArgument<P> argument) {
+  if constexpr (std::is_pointer_v<GemmArgument<P>>) {
+    const bool is_c = std::is_same_v<P, epilogue::PerElement<T>> &&
+                      static_cast<const void*>(argument) == static_cast<const void*>(c);
+    if (!is_c && overlap(area, GemmParameter<P>::area(argument, p)))
+      throw UserError("gemm: C overlaps an array of the epilogue");
+  }
+}
+
+}  // namespace kiln::templates::gemm_detail
