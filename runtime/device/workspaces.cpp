@@ -170,16 +170,19 @@ void Workspaces::use(Stream stream, void* memory, const WorkspaceSize& size) {
 
 std::size_t Workspaces::clear_semaphores(Stream stream) {
   device_->synchronize(stream);
+  Slot& slot = slot_of(stream);
   const std::lock_guard lock(mutex_);
-  const Block* const now = slot_of(device_->order(stream)).block.load(std::memory_order_relaxed);
-  if (!now || !now->workspace.semaphores) return 0;
-  std::vector<unsigned> left(now->size.semaphores);
-  device_->copy_to_host(left.data(), now->workspace.semaphores, left.size() * sizeof(unsigned));
-  const auto nonzero = std::count_if(left.begin(), left.end(), [](auto value) { return value; });
-  if (nonzero == 0) return 0;
-  zero_semaphores(stream, *now);
+  void* const base = slot.base.load(std::memory_order_relaxed);
+  const WorkspaceSize size{slot.bytes.load(std::memory_order_relaxed),
+                           slot.semaphores.load(std::memory_order_relaxed)};
+  if (!base || size.semaphores == 0) return 0;
+  std::vector<std::uint32_t> left(size.semaphores);
+  device_->copy_to_host(left.data(), base, left.size() * sizeof left[0]);
+  const auto zeros = static_cast<std::size_t>(std::count(left.begin(), left.end(), 0u));
+  if (zeros == left.size()) return 0;
+  publish(stream, slot, base, size);
   device_->synchronize(stream);
-  return static_cast<std::size_t>(nonzero);
+  return left.size() - zeros;
 }
 
 }  // namespace kiln::runtime
