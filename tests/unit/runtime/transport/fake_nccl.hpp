@@ -146,14 +146,16 @@ inline void finish_split(Comm& comm) {
   if (static_cast<int>(colors.size()) < comm.group->size) return;
   std::string name = "split " + std::to_string(reinterpret_cast<std::uintptr_t>(comm.group.get())) +
                      " " + std::to_string(comm.splits) + " " + std::to_string(comm.color);
-  auto& group = state().groups[name];
-  if (!group) group = std::make_shared<Group>();
-  int rank = 0;
-  group->size = 0;
+  int rank = 0, size = 0;
   for (const auto& [r, color] : colors) {
     if (color != comm.color) continue;
-    if (r == comm.rank) rank = group->size;
-    ++group->size;
+    if (r == comm.rank) rank = size;
+    ++size;
+  }
+  auto& group = state().groups[name];
+  if (!group) {  // later ranks find it in use
+    group = std::make_shared<Group>();
+    group->size = size;
   }
   *comm.child = make(group, rank, 3);
   comm.child = nullptr;
