@@ -1,5 +1,5 @@
 // Memory that a kernel needs besides its arguments: scratch for partial results, and semaphores by
-// which blocks find out who comes last.
+// which a block finds out that it is the last one.
 //
 //   kernel.workspace = {.size = [](const Sum& c, const Line& p, const kiln::DeviceLimits&) {
 //                         const auto blocks = c.blocks(p);

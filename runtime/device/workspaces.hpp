@@ -113,7 +113,7 @@ class Workspaces {
   Slot& slot_of(Stream stream);
 
   std::shared_ptr<Device> device_;
-  std::mutex mutex_;  ///< of whoever changes what is below
+  std::mutex mutex_;  ///< held by a thread that changes what is below
   std::atomic<Slot*> slots_{nullptr};
 };
 
