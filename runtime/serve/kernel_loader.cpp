@@ -111,7 +111,14 @@ class BoundWhole final : public detail::PreparedLaunch {
   }
 
   void operator()(const Launch& launch, Stream stream, void** args) const override {
-    if (!empty(launch)) launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
+    if (empty(launch)) return;
+    // Most have maps alone, and then the launch is little more than the driver's own.
+    if (steps_.empty() && !workspace_)
+      arguments_.with(args, nullptr, [&](void** entry_args) {
+        device_of(ready_).launch(module_of(ready_), launch, stream, entry_args);
+      });
+    else
+      launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
   }
 
  private:
