@@ -80,6 +80,12 @@ const DeviceInfo& Runtime::device() const noexcept { return engine_->device()->i
 
 void Runtime::synchronize(Stream stream) const { engine_->device()->synchronize(stream); }
 
+void Runtime::retain(Stream stream) const { engine_->captures().retain(stream); }
+
+RefreshResult Runtime::refresh(const InstantiatedGraph& graph) const {
+  return engine_->captures().refresh(graph);
+}
+
 RuntimeStatistics Runtime::statistics() const { return engine_->statistics(); }
 
 Manifest Runtime::wanted() const { return engine_->wanted(); }

@@ -17,10 +17,10 @@ namespace kiln {
 
 /// Serves all memory that a runtime allocates on a cuda or host device: workspaces, arrays, the data
 /// of tunings, what empties caches. Communicators allocate theirs themselves. Both functions may be
-/// called from several threads at once, on a CUDA device with its context current. They may be called
-/// while a stream is being captured: a launch of a problem that is not prepared yet loads a kernel, or
-/// tunes. Launches of prepared problems do not call them inside of a capture. They must work as long
-/// as the runtime and all that was made from it: handles, arrays.
+/// called from several threads at once, on a CUDA device with its context current. Launches on a
+/// stream that is being captured do not call them; other threads may meanwhile. They must work as long
+/// as the runtime and all that was made from it: handles, arrays, graphs that Runtime::retain was
+/// called for. What such a graph kept is released on a thread of Kiln's own.
 struct Allocator {
   /// At least `bytes` > 0 bytes of the device's memory, aligned to 256 bytes, usable at once on every
   /// stream. Null or an exception: there is none, so that a candidate is not tried while tuning, and an

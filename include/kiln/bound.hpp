@@ -34,8 +34,8 @@ class BoundKernel {
   /// stream where the memory is new. On the host device, for the calling thread's launches. What was
   /// there stays valid for graphs that were captured. A graph shares the workspace of the stream that
   /// it was captured on: graphs and launches of one handle that share that stream must not run at the
-  /// same time. @throws UserError while the stream is being captured, or where the program has
-  /// supplied less; EnvironmentError naming the bytes when they cannot be allocated
+  /// same time. @throws CaptureError while the stream is being captured, UserError where the program
+  /// has supplied less; EnvironmentError naming the bytes when they cannot be allocated
   void reserve_workspace(Stream stream) const {
     core_->reserve_workspace(stream, workspace_size());
   }

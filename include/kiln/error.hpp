@@ -44,6 +44,13 @@ class InternalError : public Error {
   using Error::Error;
 };
 
+/// A launch on a stream that is being captured needs what is not loaded yet: see "Captures" in
+/// docs/engine.md. Thrown before the stream is touched, so the capture goes on.
+class CaptureError : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// A compiler's refusal, as data.
 struct CompileFailure {
   std::string kernel;                ///< printable instance, e.g. `gemm{block_m=128,...}<float>`

@@ -44,7 +44,8 @@ class Tuned<Config, Problem, void(Args...)> {
   /// Launches with the best known config for the problem that the arguments describe. Pointers are
   /// not compared with each other: which arrays may overlap is for the kernel to say.
   /// @throws UserError, TuningFailedError, EnvironmentError (MissingError) when a new problem
-  /// cannot be made ready, or when the device refuses the launch.
+  /// cannot be made ready, or when the device refuses the launch; CaptureError, before the stream is
+  /// touched, when a new problem would have to be made ready while the stream is being captured.
   template <class... Actual>
   void operator()(Stream stream, Actual&&... args) const {
     detail::Arguments<Args...>::template check<Actual...>();
@@ -60,7 +61,10 @@ class Tuned<Config, Problem, void(Args...)> {
     return core_->prepare(values_of(problem));
   }
 
-  /// The kernel for one problem, ready to launch without any look-up.
+  /// The kernel for one problem, ready to launch without any look-up. It cannot know whether the
+  /// caller is capturing a stream, so call it before: it makes a new problem ready, on streams of
+  /// Kiln's own, which takes its time and, with ranks, communicates. A stand-in
+  /// (WhileBusy::use_default) is held as well, and Runtime::refresh does not know of its launches.
   Bound<Args...> at(const Problem& problem) const {
     const detail::Launchable& ready = core_->at(values_of(problem));
     return {core_, ready, launch_(from_values<Config>(ready.config), problem, core_->limits()),
@@ -129,7 +133,7 @@ class Tuned<Config, Problem, void(Args...)> {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     const auto values = to_values(problem);
     core_->check(values, pointers);
-    const detail::Launchable& ready = core_->at(values_of(problem));
+    const detail::Launchable& ready = core_->at(values_of(problem), stream);
     ready.launch(launch_(from_values<Config>(ready.config), problem, core_->limits()), values,
                  stream, pointers);
   }
@@ -206,8 +210,8 @@ class DynamicTuned {
   ///   const auto size = max(k.workspace_size(small), k.workspace_size(large));
   ///   k.use_workspace(stream, pool.allocate(size.total()), size);
   ///
-  /// @throws UserError when the memory is not aligned, when no device could have this size, or while
-  /// the stream is being captured; EnvironmentError when the device cannot zero the semaphores
+  /// @throws UserError when the memory is not aligned or no device could have this size, CaptureError
+  /// while the stream is being captured, EnvironmentError when the device cannot zero the semaphores
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const;
 
  private:

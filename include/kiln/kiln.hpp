@@ -15,6 +15,7 @@
 #include "kiln/bound.hpp"
 #include "kiln/bundle.hpp"
 #include "kiln/cache.hpp"
+#include "kiln/capture.hpp"
 #include "kiln/communicator.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/config.hpp"

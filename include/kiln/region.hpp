@@ -49,7 +49,7 @@ class Region {
   bool tuning() const noexcept { return core_ != nullptr; }
 
   /// @throws UserError, EnvironmentError (MissingError) when the kernel cannot be made ready with
-  /// the config in use, or when the device refuses that launch.
+  /// the config in use, or when the device refuses that launch; CaptureError as Tuned's launches.
   template <Reflected Config, Reflected Problem, class... Args, class... Actual>
   void operator()(const Tuned<Config, Problem, void(Args...)>& handle, Stream stream,
                   Actual&&... args) {
@@ -181,9 +181,9 @@ struct RegionResult {
 /// anything there is timed, and later finds its answer in the store (so do not ask it to `retune`).
 /// Handles launched without the Region are not sites, and tune themselves as usual.
 ///
-/// Must not be called while a stream is being captured. @throws UserError on options that make no
-/// sense, or when `check` refuses the first run; what `region`, `before`, `progress` throw, after
-/// all ranks have been told; DeviceLost when a candidate took the device with it.
+/// What the region launches must not be captured: a CaptureError ends the tuning. @throws UserError on
+/// options that make no sense, or when `check` refuses the first run; what `region`, `before`,
+/// `progress` throw, after all ranks have been told; DeviceLost when a candidate took the device with it.
 RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
                          const RegionOptions& options = {});
 

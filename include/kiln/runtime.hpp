@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kiln/allocator.hpp"
+#include "kiln/capture.hpp"
 #include "kiln/detail/buffer.hpp"
 #include "kiln/device.hpp"
 #include "kiln/handle.hpp"
@@ -119,6 +120,8 @@ struct RuntimeStatistics {
   std::size_t compiled = 0;  ///< instances that a compiler was asked for
   std::size_t tuned = 0;     ///< problems that were measured
   StoreStatistics store;
+  std::size_t provisional = 0;     ///< launches of stand-ins that captures have recorded
+  std::size_t capture_errors = 0;  ///< CaptureErrors that were thrown
 };
 
 /// Thread-safe. Handles and arrays keep what they need alive, so they may outlive it.
@@ -164,6 +167,20 @@ class Runtime {
   void synchronize(Stream stream = {}) const;
 
   RuntimeStatistics statistics() const;
+
+  /// While the stream is being captured: what the handles of this runtime have loaded so far, and
+  /// their workspaces, stay valid as long as the graph and whatever is instantiated of it, also when
+  /// handles and runtime are gone. Call it once, when all launches of the capture have been made.
+  /// @throws UserError when the stream is not being captured, EnvironmentError when the driver refuses
+  void retain(Stream stream) const;
+
+  /// Captured launches of stand-ins launch what is in use for their problem now; the graph's other
+  /// nodes, its topology and all arguments stay. Later launches of `exec` are affected, so it must not
+  /// be launched or changed meanwhile. Does not wait for the device. A launch that is still
+  /// provisional, one with tensor maps, a workspace or steps, and one that the driver does not exchange
+  /// are kept. @throws UserError when `graph` or `exec` is null, EnvironmentError when the driver
+  /// does not list the graph's nodes
+  RefreshResult refresh(const InstantiatedGraph& graph) const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:
   /// also those in whose place another config was launched.

@@ -18,6 +18,7 @@
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
 #include "kiln/tensor_map.hpp"
+#include "runtime/device/graphs.hpp"
 
 namespace kiln::runtime {
 
@@ -168,6 +169,8 @@ class Device {
   /// Whether work that is put on `stream` now is recorded instead of done, or would disturb a
   /// recording.
   virtual bool capturing(Stream /*stream*/) const { return false; }
+  /// Null where nothing is ever captured.
+  virtual Graphs* graphs() noexcept { return nullptr; }
 
   /// Waits for all work submitted to `stream`; reports a failure of that work.
   virtual void synchronize(Stream stream) = 0;

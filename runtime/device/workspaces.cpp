@@ -100,7 +100,7 @@ Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size)
                "the launch needs {}",
                describe(now), describe(size)));
   if (device_->capturing(stream))
-    throw UserError(
+    throw CaptureError(
         covers ? "a launch on this stream failed, and the stream is being captured, so the "
                  "semaphores of its workspace cannot be zeroed: call Bound::reserve_workspace "
                  "before the capture"
@@ -114,9 +114,9 @@ Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size)
   WorkspaceSize preferred = grown;
   if (base && size.bytes > now.bytes)
     preferred.bytes = std::max(size.bytes, now.bytes + now.bytes / 2);
-  DeviceMemory memory = memory_for(grown, preferred);
+  auto memory = std::make_shared<const DeviceMemory>(memory_for(grown, preferred));
   slot.own.reserve(slot.own.size() + 1);
-  const Workspace workspace = publish(stream, slot, memory.data(), grown);
+  const Workspace workspace = publish(stream, slot, memory->data(), grown);
   slot.own.push_back(std::move(memory));
   slot.own_size = grown;
   return workspace;
@@ -156,16 +156,24 @@ void Workspaces::use(Stream stream, void* memory, const WorkspaceSize& size) {
                            kWorkspaceAlignment));
   if (memory) check(size);
   if (device_->capturing(stream))
-    throw UserError("a workspace cannot be supplied for a stream that is being captured");
+    throw CaptureError("a workspace cannot be supplied for a stream that is being captured");
   Slot& slot = slot_of(stream);
   const std::lock_guard lock(mutex_);
   if (memory)
     publish(stream, slot, memory, size);
   else if (!slot.own.empty())
-    publish(stream, slot, slot.own.back().data(), slot.own_size);
+    publish(stream, slot, slot.own.back()->data(), slot.own_size);
   else
     slot.publish(nullptr, {});
   slot.supplied = memory != nullptr;
+}
+
+std::vector<std::shared_ptr<const DeviceMemory>> Workspaces::memory() const {
+  std::vector<std::shared_ptr<const DeviceMemory>> all;
+  const std::lock_guard lock(mutex_);
+  for (const Slot* slot = slots_.load(std::memory_order_acquire); slot; slot = slot->next)
+    all.insert(all.end(), slot->own.begin(), slot->own.end());
+  return all;
 }
 
 std::size_t Workspaces::clear_semaphores(Stream stream) {

@@ -57,9 +57,9 @@ class Workspaces {
 
   /// A workspace of at least this size for what is launched on `stream` next. Grows where it is too
   /// small; its semaphores are then set to zero on the stream.
-  /// @throws UserError, before anything is put on the stream, when no device could have this size,
-  /// when the workspace would have to grow or to be zeroed while the stream is being captured, or when
-  /// the program has supplied less; EnvironmentError that names the bytes when they cannot be
+  /// @throws before anything is put on the stream: UserError when no device could have this size or
+  /// the program has supplied less, CaptureError when the workspace would have to grow or to be zeroed
+  /// while the stream is being captured; EnvironmentError that names the bytes when they cannot be
   /// allocated
   Workspace of(Stream stream, const WorkspaceSize& size) {
     return size == WorkspaceSize{} ? Workspace{} : of(slot_of(stream), stream, size);
@@ -71,6 +71,9 @@ class Workspaces {
   void reserve(Stream stream, const WorkspaceSize& size);
   /// As Tuned::use_workspace.
   void use(Stream stream, void* memory, const WorkspaceSize& size);
+
+  /// All memory of its own that was given out: who keeps it may use it longer than this object lives.
+  std::vector<std::shared_ptr<const DeviceMemory>> memory() const;
 
   /// Waits for the stream, sets the semaphores of its workspace to zero, and returns how many
   /// launches have left nonzero.
@@ -96,8 +99,8 @@ class Workspaces {
 
     // Used with that mutex held.
     bool supplied = false;  ///< `base`, by the program
-    std::vector<DeviceMemory>
-        own;                 ///< the last one is the largest; graphs may still use the others
+    /// The last one is the largest; graphs may still use the others.
+    std::vector<std::shared_ptr<const DeviceMemory>> own;
     WorkspaceSize own_size;  ///< of the last one
   };
 
@@ -113,7 +116,7 @@ class Workspaces {
   Slot& slot_of(Stream stream);
 
   std::shared_ptr<Device> device_;
-  std::mutex mutex_;  ///< held by a thread that changes what is below
+  mutable std::mutex mutex_;  ///< held by a thread that changes what is below
   std::atomic<Slot*> slots_{nullptr};
 };
 

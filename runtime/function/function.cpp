@@ -85,6 +85,7 @@ class Core final : public FunctionCore {
     if (tuning_thread_ == std::this_thread::get_id()) return known_or_default();
     const TuneOptions tuning = options_for(how);
     if (tuning.ranks && runtime::MeasuringTogether::here()) return known_or_default();
+    if (engine_->device()->capturing(call.stream)) return captured(problems, problem, how);
     const auto work = [&] {
       return launchable(problem, settle(problems, problem, call, how, tuning));
     };
@@ -108,6 +109,7 @@ class Core final : public FunctionCore {
     if (tuning_thread_ == std::this_thread::get_id())
       throw UserError(
           format("function {}: it cannot be tuned from within its own tuning", function_.name));
+    if (engine_->device()->capturing(call.stream)) throw in_a_capture(problem);
     return measure(problems_of(how.ranks), problem, call, how, options_for(how), false);
   }
 
@@ -160,6 +162,21 @@ class Core final : public FunctionCore {
     ready.problem.assign(problem.begin(), problem.end());
     ready.config = knobs;
     return ready;
+  }
+
+  /// On a stream that is being captured: what is known, whatever other threads are doing.
+  const Values& captured(const Problems& problems, std::span<const std::int64_t> problem,
+                         const CallOptions& how) const {
+    const Values* const known = find(problems, problem);
+    if (!known || how.retune) throw in_a_capture(problem);
+    return *known;
+  }
+
+  CaptureError in_a_capture(std::span<const std::int64_t> problem) const {
+    return engine_->captures().counted(format(
+        "function {} for {}: its knobs cannot be found while the stream is being captured: call it "
+        "once, or `tune`, before the capture",
+        function_.name, problem_text(function_.problem_fields, problem)));
   }
 
   /// What calls of a problem use from now on.

@@ -42,6 +42,10 @@ class FunctionHandle final : public RegionHandle {
     return *std::get<const Launchable*>(
         problems_.make(problem, [&] { return launchable(problem, best_known(problem)); }));
   }
+  /// Knobs are read, not loaded, and a region in production measures nothing.
+  const Launchable& captured(std::span<const std::int64_t> problem, Stream) override {
+    return current(problem);
+  }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
     problems_.choose(launchable(problem, config));
     function_->use(problem, config);

@@ -121,6 +121,11 @@ void RegionRunner::launch(const RegionLaunch& launch) {
   const auto untuned =
       what.launch(default_of(what), launch.problem, engine_.device()->info().limits);
   if (untuned && empty(*untuned)) return;
+  if (engine_.device()->capturing(launch.stream))
+    throw engine_.captures().counted(
+        format("{} for {}: its stream is being captured, but what a region tunes must run: call "
+               "tune_region before the capture",
+               what.describe(), what.describe_problem(launch.problem)));
   if (std::none_of(streams_.begin(), streams_.end(),
                    [&](const Stream& s) { return s.handle == launch.stream.handle; }))
     streams_.push_back(launch.stream);

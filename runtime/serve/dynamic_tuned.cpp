@@ -24,7 +24,7 @@ void DynamicTuned::launch(Stream stream, const ProblemValues& problem, void** ar
   const KernelDefinition& d = core_->definition();
   const ProblemValues bucket = d.bucketed(problem);
   core_->check(problem, args);
-  const Launchable& ready = core_->at(bucket);
+  const Launchable& ready = core_->at(bucket, stream);
   ready.launch(d.launch(ready.config, problem, core_->limits()), problem, stream, args);
 }
 

@@ -51,12 +51,14 @@ Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
 Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
                std::shared_ptr<runtime::Device> device,
                runtime::Builder::MakeCompiler make_compiler)
-    : workshop_(std::move(options), std::move(store), std::move(device), std::move(make_compiler)) {
+    : workshop_(std::move(options), std::move(store), std::move(device), std::move(make_compiler)),
+      captures_(workshop_.device()) {
   check_roots(*this->store(), this->options().mode);
 }
 
 RuntimeStatistics Engine::statistics() {
-  return {builder().compiled(), workshop_.tuned(), store()->stats()};
+  return {builder().compiled(), workshop_.tuned(), store()->stats(), captures_.provisional(),
+          captures_.errors()};
 }
 
 TuneOptions Engine::with_ranks(TuneOptions tuning) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
+#include "runtime/serve/captures.hpp"
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
 
@@ -30,6 +31,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<runtime::Device>& device() const noexcept { return workshop_.device(); }
   runtime::Builder& builder() noexcept { return workshop_.builder(); }
   runtime::RecordBook& records() noexcept { return workshop_.records(); }
+  runtime::Captures& captures() const noexcept { return captures_; }
   RuntimeStatistics statistics();
 
   /// By `options.ranks` together, else alone.
@@ -60,6 +62,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
  private:
   runtime::Workshop workshop_;
+  mutable runtime::Captures captures_;  ///< thread-safe
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;
   std::set<Digest> warned_of_;  ///< instances, by Key::portable

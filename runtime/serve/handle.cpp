@@ -1,5 +1,9 @@
 #include "kiln/handle.hpp"
 
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
 #include <variant>
 
 #include "kiln/detail/format.hpp"
@@ -57,6 +61,19 @@ Launchable no_launch(const Values& config) {
   return nothing;
 }
 
+/// A stand-in as launches on a stream that is being captured get it.
+struct CapturedStandIn : Launchable {
+  const Launchable* stand_in;
+  runtime::Captures* captures;
+  std::weak_ptr<detail::RegionHandle> handle;
+};
+
+void start_captured(const Launchable& ready, const Launch& launch,
+                    std::span<const std::int64_t> problem, Stream stream, void** args) {
+  const auto& self = static_cast<const CapturedStandIn&>(ready);
+  self.captures->launch_stand_in(self.handle, *self.stand_in, launch, problem, stream, args);
+}
+
 /// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in.
 /// The engine keeps the device alive that their kernels point to.
 class KernelHandle final : public detail::HandleCore {
@@ -79,7 +96,7 @@ class KernelHandle final : public detail::HandleCore {
     // A launch does not look again for what was missing a moment ago.
     if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
     const RuntimeOptions& options = engine_->options();
-    const bool ranks = options.tuning.ranks && !chosen_;
+    const bool ranks = together();
     // A launch inside of a measurement waits neither for the ranks nor for a thread that asks them:
     // both would wait for this measurement.
     if (ranks && runtime::MeasuringTogether::here() && !problems_.agreed(problem))
@@ -92,6 +109,44 @@ class KernelHandle final : public detail::HandleCore {
       if (const Launchable* served = problems_.served(problem, Standing::meanwhile)) return *served;
     const auto outcome = problems_.try_make(problem, work);
     return launched(problem, outcome.value_or(Problems::GaveUp{}));
+  }
+
+  const Launchable& make_ready(std::span<const std::int64_t> problem, Stream stream) override {
+    if (!engine_->device()->capturing(stream)) return make_ready(problem);
+    // Neither does a launch outside of a capture look again, or take a stand-in.
+    if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
+    return captured(problem, stream);
+  }
+
+  const Launchable& captured(std::span<const std::int64_t> problem, Stream stream) override {
+    if (const Launchable* ready = problems_.find(problem)) return *ready;
+    runtime::Captures& captures = engine_->captures();
+    const auto refuse = [&](std::string_view why) {
+      return captures.counted(format(
+          "kernel {} for {}: {}, so it cannot be launched on a stream that is being captured: "
+          "call `prepare` before the capture",
+          definition_.name, definition_.describe_problem(problem), why));
+    };
+    const Launchable* const served = problems_.served(problem, Standing::meanwhile);
+    // A stand-in is this rank's alone, and the other ranks may capture another one.
+    if (served && (!together() || runtime::MeasuringTogether::here())) {
+      if (!captures.records(stream))
+        throw captures.counted(format(
+            "kernel {} for {}: a launch on this stream would make a capture fail, because another "
+            "stream that waits for it is being captured, or its own capture has failed: launch on "
+            "a stream of its own",
+            definition_.name, definition_.describe_problem(problem)));
+      return in_a_capture(*served);
+    }
+    if (served) throw refuse("the ranks have not chosen its config yet");
+    switch (problems_.state(problem)) {
+      case runtime::ProblemState::being_made:
+        throw refuse("another thread is still making it ready");
+      case runtime::ProblemState::failed:
+        throw refuse("making it ready has failed before");
+      default:
+        throw refuse("nothing is loaded for it");
+    }
   }
 
   std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
@@ -216,6 +271,18 @@ class KernelHandle final : public detail::HandleCore {
  private:
   using Problems = runtime::Problems;
   using Standing = runtime::Standing;
+
+  /// The same stand-in, whose launches are noted.
+  const Launchable& in_a_capture(const Launchable& stand_in) {
+    std::lock_guard lock(captured_mutex_);
+    const auto [place, added] = captured_.try_emplace(
+        &stand_in, CapturedStandIn{stand_in, &stand_in, &engine_->captures(), weak_from_this()});
+    if (added) place->second.start = start_captured;
+    return place->second;
+  }
+
+  /// Whether the ranks choose.
+  bool together() const noexcept { return engine_->options().tuning.ranks && !chosen_; }
 
   Problems::Loaded load(std::span<const std::int64_t> problem,
                         std::span<const std::int64_t> config) {
@@ -437,6 +504,8 @@ class KernelHandle final : public detail::HandleCore {
   mutable runtime::KernelLoader loader_;  ///< thread-safe
   Problems problems_;
   const Launchable nothing_;
+  std::mutex captured_mutex_;
+  std::map<const Launchable*, CapturedStandIn> captured_;  ///< by stand-in
 };
 
 }  // namespace

@@ -202,6 +202,8 @@ EntryArguments KernelLoader::entry_arguments(const Launchable& ready,
 template <class F>
 auto KernelLoader::named(const F& use) const try {
   return use();
+} catch (const CaptureError& error) {
+  throw engine_->captures().counted(format("kernel {}: {}", definition_.name, error.what()));
 } catch (const UserError& error) {
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
 } catch (const EnvironmentError& error) {
@@ -249,6 +251,15 @@ void KernelLoader::set_symbol(std::string name, std::span<const std::byte> data)
   for (const auto& module : modules_)
     if (const auto kernel = module.lock()) fill(*kernel, name, data);
   symbols_.insert_or_assign(std::move(name), std::vector<std::byte>(data.begin(), data.end()));
+}
+
+void KernelLoader::add_to(Pins& pins) const {
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& module : modules_)
+      if (auto kernel = module.lock()) pins.push_back(std::move(kernel));
+  }
+  for (auto& memory : workspaces_.memory()) pins.push_back(std::move(memory));
 }
 
 void KernelLoader::take_symbols(const KernelLoader& other) {

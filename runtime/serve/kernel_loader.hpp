@@ -27,11 +27,16 @@ class WrongSymbol : public UserError {
 
 /// Loads the kernels of one handle, and has the workspaces of their launches. Thread-safe. What it
 /// loaded must not be launched after it has ended.
-class KernelLoader {
+class KernelLoader final : private PinSource {
  public:
   /// `definition` must outlive the loader.
   KernelLoader(std::shared_ptr<detail::Engine> engine, const KernelDefinition& definition)
-      : engine_(std::move(engine)), definition_(definition), workspaces_(engine_->device()) {}
+      : engine_(std::move(engine)), definition_(definition), workspaces_(engine_->device()) {
+    engine_->captures().add(*this);
+  }
+  ~KernelLoader() override { engine_->captures().remove(*this); }
+  KernelLoader(const KernelLoader&) = delete;
+  KernelLoader& operator=(const KernelLoader&) = delete;
 
   /// Builds and loads one config, or says what is missing, which is noted as wanted. Its variables
   /// hold what the source says. @throws CompileError when its template does not compile, UserError
@@ -78,6 +83,7 @@ class KernelLoader {
   }
 
  private:
+  void add_to(Pins& pins) const override;
   detail::Launchable launchable(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
                                 std::shared_ptr<const Module> kernel);

@@ -72,6 +72,11 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   /// what runs untuned (Mode::untuned). Measures nothing.
   /// @throws MissingError where nothing may be compiled.
   virtual const Launchable& current(std::span<const std::int64_t> problem) = 0;
+  /// What a launch on a stream that is being captured gets: the launchable in use, else a stand-in
+  /// that is loaded, whose launches are then known to be provisional. Loads nothing, and waits for no
+  /// other thread.
+  /// @throws CaptureError where there is neither
+  virtual const Launchable& captured(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// Launches from now on use this config. @throws as `current`.
   virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
   /// Whether the program chose its config: nothing is left to be tuned.
@@ -85,6 +90,9 @@ class HandleCore : public RegionHandle {
   /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
   /// @throws MissingError where nothing may be compiled.
   virtual const Launchable& make_ready(std::span<const std::int64_t> problem) = 0;
+  /// The same for a launch on this stream. While that is being captured, only what is loaded already
+  /// is returned. @throws also CaptureError
+  virtual const Launchable& make_ready(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// The same, with what is missing as a value, and looked for anew.
   virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
   /// A handle of the same kernel that never tunes: every problem has this config.
@@ -113,6 +121,11 @@ class HandleCore : public RegionHandle {
   const Launchable& at(std::span<const std::int64_t> problem) {
     if (const Launchable* ready = find(problem)) return *ready;
     return make_ready(problem);
+  }
+  /// For a launch on this stream.
+  const Launchable& at(std::span<const std::int64_t> problem, Stream stream) {
+    if (const Launchable* ready = find(problem)) return *ready;
+    return make_ready(problem, stream);
   }
 
   /// @throws UserError naming the argument whose type differs from the definition's, or the count.

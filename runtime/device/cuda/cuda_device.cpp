@@ -9,41 +9,16 @@
 #include "codegen/resource_report.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/device/cuda/cuda_kernel.hpp"
 #include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/device/cuda/digest.hpp"
 #include "runtime/device/cuda/launch.hpp"
+#include "runtime/device/cuda/program_graphs.hpp"
 #include "runtime/device/cuda/properties.hpp"
 #include "runtime/device/resource_check.hpp"
 
 namespace kiln::runtime {
 namespace {
-
-class CudaKernel final : public Module {
- public:
-  CudaKernel(CudaModule module, CUfunction function, codegen::ResourceUsage resources,
-             std::vector<codegen::CubinVariable> variables, std::vector<CudaKernel> steps)
-      : module_(std::move(module)),
-        function_(function),
-        resources_(resources),
-        variables_(std::move(variables)),
-        steps_(std::move(steps)) {}
-  /// A step, whose module another kernel owns.
-  CudaKernel(CUfunction function, codegen::ResourceUsage resources)
-      : function_(function), resources_(resources) {}
-
-  const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
-  const Module& step(std::size_t index) const override { return steps_.at(index); }
-  CUfunction function() const noexcept { return function_; }
-  CUmodule module() const noexcept { return module_.get(); }
-  const std::vector<codegen::CubinVariable>& variables() const noexcept { return variables_; }
-
- private:
-  CudaModule module_;
-  CUfunction function_;
-  codegen::ResourceUsage resources_;
-  std::vector<codegen::CubinVariable> variables_;
-  std::vector<CudaKernel> steps_;
-};
 
 class CudaReplay final : public Replay {
  public:
@@ -126,9 +101,6 @@ class StreamCapture {
 
 CUstream native(Stream stream) { return static_cast<CUstream>(stream.handle); }
 CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
-CUfunction function_of(const Module& kernel) {
-  return static_cast<const CudaKernel&>(kernel).function();
-}
 
 class CudaDevice final : public Device {
  public:
@@ -138,7 +110,8 @@ class CudaDevice final : public Device {
         context_(std::make_shared<const CudaContext>(std::move(driver), ordinal)),
         driver_(context_->driver()),
         info_(read_device_info(*context_, ordinal, reserved_multiprocessors)),
-        tuning_stream_(create_stream(context_)) {}
+        tuning_stream_(create_stream(context_)),
+        graphs_(context_) {}
 
   const DeviceInfo& info() const noexcept override { return info_; }
 
@@ -289,6 +262,8 @@ class CudaDevice final : public Device {
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
   }
 
+  Graphs* graphs() noexcept override { return &graphs_; }
+
   void synchronize(Stream stream) override {
     const WorkingContext working(*context_);
     wait(native(stream));
@@ -383,6 +358,7 @@ class CudaDevice final : public Device {
   const DriverTable& driver_;
   DeviceInfo info_;
   CudaStream tuning_stream_;
+  ProgramGraphs graphs_;
   std::once_flag digest_once_;
   std::unique_ptr<CudaDigest> digest_;
 };

@@ -97,6 +97,12 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.optional("cuGraphLaunch", kInterface, t.GraphLaunch);
   loader.optional("cuGraphExecDestroy", kInterface, t.GraphExecDestroy);
   loader.optional("cuGraphDestroy", kInterface, t.GraphDestroy);
+  loader.optional("cuStreamGetCaptureInfo", kInterface, t.StreamGetCaptureInfo);
+  loader.optional("cuUserObjectCreate", kInterface, t.UserObjectCreate);
+  loader.optional("cuUserObjectRelease", kInterface, t.UserObjectRelease);
+  loader.optional("cuGraphRetainUserObject", kInterface, t.GraphRetainUserObject);
+  loader.optional("cuGraphKernelNodeGetParams", kInterface, t.GraphKernelNodeGetParams);
+  loader.optional("cuGraphExecKernelNodeSetParams", kInterface, t.GraphExecKernelNodeSetParams);
   return loader.missing();
 }
 

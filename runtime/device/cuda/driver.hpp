@@ -2,6 +2,7 @@
 // linked.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -69,7 +70,22 @@ struct DriverTable {
   decltype(&::cuGraphLaunch) GraphLaunch = nullptr;
   decltype(&::cuGraphExecDestroy) GraphExecDestroy = nullptr;
   decltype(&::cuGraphDestroy) GraphDestroy = nullptr;
+  // Graphs of the program's; any may be null.
+  /// In the form of CUDA 11.3, which later drivers have as well; today's header declares another.
+  CUresult (*StreamGetCaptureInfo)(CUstream, CUstreamCaptureStatus*, cuuint64_t* id, CUgraph*,
+                                   const CUgraphNode** dependencies, std::size_t* count) = nullptr;
+  decltype(&::cuUserObjectCreate) UserObjectCreate = nullptr;
+  decltype(&::cuUserObjectRelease) UserObjectRelease = nullptr;
+  decltype(&::cuGraphRetainUserObject) GraphRetainUserObject = nullptr;
+  decltype(&::cuGraphKernelNodeGetParams) GraphKernelNodeGetParams = nullptr;
+  decltype(&::cuGraphExecKernelNodeSetParams) GraphExecKernelNodeSetParams = nullptr;
 
+  bool can_retain() const noexcept {
+    return UserObjectCreate && UserObjectRelease && GraphRetainUserObject;
+  }
+  bool can_change_nodes() const noexcept {
+    return GraphGetNodes && GraphKernelNodeGetParams && GraphExecKernelNodeSetParams;
+  }
   bool has_graphs() const noexcept {
     return StreamBeginCapture && StreamEndCapture && GraphGetNodes && GraphInstantiateWithFlags &&
            GraphLaunch && GraphExecDestroy && GraphDestroy;

@@ -68,7 +68,7 @@ class FakeStopwatch final : public runtime::Stopwatch {
 };
 
 /// Device memory is the host's. The clock counts what the script says launches take.
-class FakeDevice final : public runtime::Device {
+class FakeDevice : public runtime::Device {
  public:
   explicit FakeDevice(std::shared_ptr<Script> what) : script(std::move(what)) {
     info_.id = "fake";

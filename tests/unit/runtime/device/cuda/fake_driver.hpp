@@ -69,14 +69,42 @@ class FakeDriver {
   std::map<CUdeviceptr, std::string> uploaded;                               ///< last copied there
   std::vector<Launch> launches;                                              ///< those that ran
   std::map<CUstream, std::size_t> capturing;  ///< launches recorded so far
-  std::map<void*, std::size_t> recorded;      ///< launches in a graph, and in what came of it
-  std::vector<std::size_t> replays;           ///< launches of each graph that ran
-  std::vector<std::string> misuse;            ///< double frees, work without the right context
+  struct Capture {
+    CUstreamCaptureMode mode;
+    std::thread::id thread;
+    std::vector<std::string> broken;
+  };
+  std::map<CUstream, Capture> captures;        ///< of the program's
+  std::map<CUstream, CUgraph> capture_graphs;  ///< of those captures that were asked for theirs
+  std::map<CUgraph, std::vector<CUgraphNode>> nodes;
+  std::map<CUgraphNode, CUDA_KERNEL_NODE_PARAMS> node_launches;
+  std::map<std::pair<CUgraphExec, CUgraphNode>, CUDA_KERNEL_NODE_PARAMS> changed_launches;
+  struct UserObject {
+    void* what;
+    CUhostFn destroy;
+    int references;
+  };
+  std::map<CUuserObject, UserObject> objects;
+  std::map<void*, std::vector<CUuserObject>> kept;  ///< by a graph, and by what came of it
+  bool lossy = false;                               ///< a capture's last edge is a programmatic one
+
+  /// As if the program captured the stream on this thread.
+  void begin_capture(CUstream stream, CUstreamCaptureMode mode);
+  /// The calls that made the capture fail.
+  std::vector<std::string> end_capture(CUstream stream);
+  /// What a thread must not call while captures in some modes go on. The mutex is held.
+  bool breaks_captures(const char* call);
+  /// Gives up what a graph has kept. The mutex is not held.
+  void give_up(void* graph);
+
+  std::map<void*, std::size_t> recorded;  ///< launches in a graph, and in what came of it
+  std::vector<std::size_t> replays;       ///< launches of each graph that ran
+  std::vector<std::string> misuse;        ///< double frees, work without the right context
 
   bool leaks() const {
     return primary_retained != primary_released || !streams.empty() || !events.empty() ||
            !modules.empty() || !memory.empty() || !graphs.empty() || !graph_execs.empty() ||
-           !capturing.empty();
+           !capturing.empty() || !objects.empty();
   }
   int count(const std::string& call) const;
   /// Position of the first such call; -1 when there is none.
@@ -101,6 +129,7 @@ class FakeDriver {
   std::map<CUcontext, CUdevice> devices_of;
 
  private:
+  std::set<std::thread::id> callbacks_;  ///< threads that must not call the driver
   std::shared_ptr<kiln::runtime::DriverTable> table_;
   std::uintptr_t next_ = 0x1000;
   int index_ = 0;

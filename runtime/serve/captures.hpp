@@ -1,0 +1,82 @@
+// What a runtime knows of the graphs that its program captures: what they keep loaded, and which of
+// their nodes launch stand-ins.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/capture.hpp"
+#include "kiln/detail/handle_core.hpp"
+#include "runtime/device/device.hpp"
+
+namespace kiln::runtime {
+
+/// What a graph keeps alive.
+using Pins = std::vector<std::shared_ptr<const void>>;
+
+/// Has loaded what graphs may launch or use.
+class PinSource {
+ public:
+  virtual ~PinSource() = default;
+  /// All of it so far. Thread-safe.
+  virtual void add_to(Pins& pins) const = 0;
+};
+
+/// Thread-safe.
+class Captures {
+ public:
+  explicit Captures(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  void add(const PinSource& source);
+  void remove(const PinSource& source) noexcept;
+
+  /// Counts a CaptureError. For one that is thrown: `throw captures.counted(...)`.
+  CaptureError counted(const std::string& what);
+
+  /// Whether a launch on a stream that is being captured would be recorded, where it would not fail
+  /// or make another capture fail.
+  bool records(Stream stream) const;
+
+  /// Puts a stand-in on a stream that is being captured. The graph keeps its kernel, and refresh()
+  /// finds the launch. @pre records(stream)
+  /// @throws before the stream is touched, what Graphs::retain throws; what the launch throws
+  void launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,
+                       const detail::Launchable& stand_in, const Launch& launch,
+                       std::span<const std::int64_t> problem, Stream stream, void** args);
+
+  /// As Runtime::retain and Runtime::refresh.
+  void retain(Stream stream);
+  RefreshResult refresh(const InstantiatedGraph& graph);
+
+  std::size_t provisional() const noexcept { return provisional_; }
+  std::size_t errors() const noexcept { return errors_; }
+
+ private:
+  struct StandIn;
+  struct Captured;
+  struct Known {
+    void* graph;
+    std::uint64_t id;
+    std::weak_ptr<Captured> captured;
+  };
+
+  /// What belongs to the capture's graph, and lives as long as that.
+  std::shared_ptr<Captured> of(const OngoingCapture& capture);
+  std::vector<std::shared_ptr<Captured>> of(const void* graph);
+
+  const std::shared_ptr<Device> device_;
+  std::mutex sources_mutex_;
+  std::set<const PinSource*> sources_;
+  std::mutex mutex_;
+  std::vector<Known> known_;
+  std::atomic<std::size_t> provisional_{0}, errors_{0};
+};
+
+}  // namespace kiln::runtime
