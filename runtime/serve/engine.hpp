@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
+#include "runtime/serve/serving.hpp"
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
 
@@ -30,6 +31,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<runtime::Device>& device() const noexcept { return workshop_.device(); }
   runtime::Builder& builder() noexcept { return workshop_.builder(); }
   runtime::RecordBook& records() noexcept { return workshop_.records(); }
+  runtime::Serving& serving() noexcept { return serving_; }
+  const runtime::Serving& serving() const noexcept { return serving_; }
   RuntimeStatistics statistics();
 
   /// By `options.ranks` together, else alone.
@@ -43,9 +46,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                              std::uint64_t seed);
   /// `options` with the runtime's ranks, where it names none.
   TuneOptions with_ranks(TuneOptions options) const;
-  /// Notes that an instance is missing, for wanted(), whatever runs in its place.
+  /// Notes that an instance is missing, for wanted(), whatever runs in its place; without a config,
+  /// that a problem was not prepared.
   void want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
             std::span<const std::int64_t> config);
+
+  /// As want() notes it.
+  WantedInstance wanted_instance(const KernelDefinition& kernel,
+                                 std::span<const std::int64_t> problem,
+                                 std::span<const std::int64_t> config) const;
 
   /// Whether another thread is tuning anything.
   bool busy() const noexcept { return workshop_.turn().is_anothers(); }
@@ -60,6 +69,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
  private:
   runtime::Workshop workshop_;
+  runtime::Serving serving_;
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;
   std::set<Digest> warned_of_;  ///< instances, by Key::portable
