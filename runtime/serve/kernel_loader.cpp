@@ -139,7 +139,8 @@ bool is_whole(const KernelDefinition& kernel, std::span<const std::int64_t> conf
 }  // namespace
 
 std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
-                                                           std::span<const std::int64_t> config) {
+                                                           std::span<const std::int64_t> config,
+                                                           Builder::Access access) {
   Device& device = *engine_->device();
   const DeviceLimits& limits = device.info().limits;
   const detail::LaunchPlan plan = detail::plan(definition_, config, problem, limits);
@@ -148,7 +149,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
                            definition_.space.describe(config),
                            definition_.describe_problem(problem), impossible));
-  Build build = engine_->builder().build(definition_, config, device.info().target);
+  Build build = engine_->builder().build(definition_, config, device.info().target, access);
   if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
     throw CompileError(std::move(*failure));
   if (auto* missing = std::get_if<Missing>(&build.outcome)) {
@@ -159,8 +160,9 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
 }
 
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
-                                                     std::span<const std::int64_t> config) {
-  auto made = load_fresh(problem, config);
+                                                     std::span<const std::int64_t> config,
+                                                     Builder::Access access) {
+  auto made = load_fresh(problem, config, access);
   if (const auto* ready = std::get_if<Launchable>(&made)) fill_symbols(*ready);
   return made;
 }
