@@ -12,6 +12,7 @@
 #endif
 
 #include "kiln/allocator.hpp"
+#include "kiln/background.hpp"
 #include "kiln/bound.hpp"
 #include "kiln/bundle.hpp"
 #include "kiln/cache.hpp"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kiln/allocator.hpp"
+#include "kiln/background.hpp"
 #include "kiln/capture.hpp"
 #include "kiln/detail/buffer.hpp"
 #include "kiln/device.hpp"
@@ -29,10 +30,12 @@ namespace kiln {
 
 /// What a launch does for a problem without a record. A record is used in every mode.
 enum class Mode {
-  tune_now,     ///< tune it, then launch
-  untuned,      ///< launch the untuned config: the cost model's choice where the kernel says so
-                ///< (KernelDefinition::untuned_by_cost), else, or if that cannot be had, the
-                ///< default; nothing is ever measured
+  tune_now,    ///< tune it, then launch
+  background,  ///< launch the untuned config, and tune behind the launches while the program allows
+               ///< it (kiln/background.hpp). Functions with knobs are not tuned by their calls
+  untuned,     ///< launch the untuned config: the cost model's choice where the kernel says so
+               ///< (KernelDefinition::untuned_by_cost), else, or if that cannot be had, the
+               ///< default; nothing is ever measured
   lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
                 ///< bundle has is reported as Missing
   frozen,       ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
@@ -59,6 +62,7 @@ struct RuntimeOptions {
   LogSink log;         ///< empty: silence
   TuneOptions tuning;  ///< of launches that tune; its `ranks` choose together in every mode
   Mode mode = Mode::tune_now;
+  BackgroundOptions background;  ///< in mode background
   WhileBusy while_busy = WhileBusy::wait;
   /// 0: one per core that this process may use; with ranks, the ranks of this host share these, if
   /// a launcher says how many ranks there are.
@@ -185,6 +189,16 @@ class Runtime {
   /// are kept. @throws UserError when `graph` or `exec` is null, EnvironmentError when the driver
   /// does not list the graph's nodes
   RefreshResult refresh(const InstantiatedGraph& graph) const;
+
+  /// Mode background: see kiln/background.hpp. @throws UserError in other modes
+  TuningWindow window(const WindowOptions& options = {}) const;
+  /// Puts in use what the background has found. With ranks collective: for each problem that any of them
+  /// has tuned, all use the config that most of them found. Launches by other threads get either the
+  /// old or the new one. @throws EnvironmentError when a rank fails: nothing is published then
+  CommitReport commit() const;
+  /// Whether all launches get what is final for their problem: nothing untuned is in use that the
+  /// background looks for something better for. On ranks that launched the same problems the same.
+  bool settled() const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:
   /// also those in whose place another config was launched. Then the problems that were launched

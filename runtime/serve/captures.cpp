@@ -155,8 +155,8 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
       const auto keep = [&](std::string why) {
         result.kept.push_back({stand_in.node, std::move(launched), std::move(why)});
       };
-      if (!now) {
-        keep("nothing is in use for its problem yet");
+      if (!now || now->provisional) {
+        keep("nothing tuned is in use for its problem yet");
         continue;
       }
       const DeviceLimits& limits = device_->info().limits;

@@ -72,6 +72,11 @@ Problems::Made ConfigLoader::ready_or_warn(std::span<const std::int64_t> problem
   return std::move(missing);
 }
 
+Problems::Made ConfigLoader::untuned_in_use(std::span<const std::int64_t> problem, Loaded made) {
+  if (auto* ready = std::get_if<Launchable>(&made)) return in_use_(std::move(*ready));
+  return ready_or_warn(problem, std::move(made));
+}
+
 void ConfigLoader::warn_of(const char* what, std::span<const std::int64_t> problem,
                            const Missing& missing, const Loaded& instead) {
   const auto* ready = std::get_if<Launchable>(&instead);

@@ -2,9 +2,11 @@
 // another one has to serve.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "kiln/detail/handle_core.hpp"
 #include "runtime/serve/kernel_loader.hpp"
@@ -18,9 +20,16 @@ class ConfigLoader {
   using Access = Builder::Access;
   using Loaded = Problems::Loaded;
 
+  /// What an untuned launchable becomes when it is put in use.
+  using InUse = std::function<detail::Launchable(detail::Launchable)>;
+
   /// `chosen`: the one config of the kernel's space was chosen by the program.
-  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool chosen)
-      : engine_(engine), kernel_(loader.definition()), loader_(loader), chosen_(chosen) {}
+  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool chosen, InUse in_use)
+      : engine_(engine),
+        kernel_(loader.definition()),
+        loader_(loader),
+        chosen_(chosen),
+        in_use_(std::move(in_use)) {}
 
   const Values& default_config() const;
 
@@ -35,6 +44,8 @@ class ConfigLoader {
                                Access access = Access::compile, std::string* why = nullptr);
   /// Launches fail from now on if the binary is missing; a warning says so.
   Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Loaded made);
+  /// The same for the untuned config.
+  Problems::Made untuned_in_use(std::span<const std::int64_t> problem, Loaded made);
   /// Warns that the config that should run is missing, and says which one runs instead, if any
   /// does.
   void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,
@@ -45,6 +56,7 @@ class ConfigLoader {
   const KernelDefinition& kernel_;
   KernelLoader& loader_;
   const bool chosen_;
+  const InUse in_use_;
 };
 
 }  // namespace kiln::runtime

@@ -45,6 +45,12 @@ void check_roots(cache::Store& store, Mode mode) {
         "a frozen runtime needs a bundle: name it in StoreOptions::roots or KILN_ROOTS");
 }
 
+void check(const BackgroundOptions& options) {
+  if (!(options.duty >= 0) || options.duty > 1)
+    throw UserError(format("BackgroundOptions::duty is {}; a share of time from 0 to 1 is needed",
+                           options.duty));
+}
+
 }  // namespace
 
 Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
@@ -57,6 +63,13 @@ Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
     : workshop_(std::move(options), std::move(store), std::move(device), std::move(make_compiler)),
       captures_(workshop_.device()) {
   check_roots(*this->store(), this->options().mode);
+  check(this->options().background);
+  if (this->options().mode == Mode::background) background_.emplace(*this);
+}
+
+runtime::Background& Engine::background_or_throw() {
+  if (background_) return *background_;
+  throw UserError("windows and commits are for a runtime in mode background");
 }
 
 RuntimeStatistics Engine::statistics() {

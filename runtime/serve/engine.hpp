@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
+#include "runtime/serve/background.hpp"
 #include "runtime/serve/captures.hpp"
 #include "runtime/serve/serving.hpp"
 #include "runtime/tune/tuning_session.hpp"
@@ -35,6 +36,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::Captures& captures() const noexcept { return captures_; }
   runtime::Serving& serving() noexcept { return serving_; }
   const runtime::Serving& serving() const noexcept { return serving_; }
+  /// Null in all modes but `background`.
+  runtime::Background* background() noexcept { return background_ ? &*background_ : nullptr; }
+  /// @throws UserError
+  runtime::Background& background_or_throw();
   RuntimeStatistics statistics();
 
   /// By `options.ranks` together, else alone.
@@ -75,7 +80,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::Serving serving_;
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;
-  std::set<Digest> warned_of_;  ///< instances, by Key::portable
+  std::set<Digest> warned_of_;                     ///< instances, by Key::portable
+  std::optional<runtime::Background> background_;  ///< last: its thread uses all of the above
 };
 
 }  // namespace kiln::detail

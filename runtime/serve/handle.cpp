@@ -85,10 +85,15 @@ class KernelHandle final : public runtime::ServedHandle {
         definition_(std::move(definition)),
         chosen_(chosen),
         loader_(engine_, definition_),
-        configs_(*engine_, loader_, chosen_),
+        configs_(*engine_, loader_, chosen_,
+                 [this](Launchable made) { return in_use(std::move(made)); }),
         provisions_(*engine_, definition_, configs_, problems_, chosen_),
         nothing_(no_launch(configs_.default_config())) {
     relations_ = runtime::relations_of(definition_);
+  }
+
+  ~KernelHandle() override {
+    if (runtime::Background* background = engine_->background()) background->forget(this);
   }
 
   const Launchable* find(std::span<const std::int64_t> problem) const noexcept override {
@@ -107,7 +112,8 @@ class KernelHandle final : public runtime::ServedHandle {
     if (ranks && runtime::MeasuringTogether::here() && !problems_.agreed(problem))
       return current(problem);
     const auto work = [&] { return obtain(problem); };
-    if (ranks || chosen_ || options.mode == Mode::collect || options.while_busy == WhileBusy::wait)
+    if (ranks || chosen_ || options.mode == Mode::collect || options.mode == Mode::background ||
+        options.while_busy == WhileBusy::wait)
       return launched(problem, problems_.make(problem, work));
     // While anything is being tuned, a launch that has a stand-in does not look for more.
     if (engine_->busy())
@@ -249,6 +255,14 @@ class KernelHandle final : public runtime::ServedHandle {
 
   runtime::Provisions& provisions() noexcept override { return provisions_; }
 
+  runtime::Problems::Loaded load_config(std::span<const std::int64_t> problem, const Values& config,
+                                        std::shared_ptr<runtime::Module> module) override {
+    if (module) return loader_.adopt(problem, config, std::move(module));
+    return configs_.load(problem, config);
+  }
+
+  void publish(Launchable launchable) override { problems_.choose(std::move(launchable)); }
+
  private:
   using Problems = runtime::Problems;
   using Standing = runtime::Standing;
@@ -262,8 +276,21 @@ class KernelHandle final : public runtime::ServedHandle {
     return place->second;
   }
 
-  /// Whether the ranks choose.
-  bool together() const noexcept { return engine_->options().tuning.ranks && !chosen_; }
+  /// Whether the ranks choose when a problem is launched.
+  bool together() const noexcept {
+    return engine_->options().tuning.ranks && !chosen_ &&
+           engine_->options().mode != Mode::background;
+  }
+
+  /// An untuned launchable. The background looks for something better, where there is anything to time.
+  Launchable in_use(Launchable untuned) {
+    runtime::Background* const background = engine_->background();
+    if (!background || chosen_ ||
+        runtime::empty(definition_.launch(untuned.config, untuned.problem, limits())))
+      return untuned;
+    return background->provisional(
+        std::move(untuned), std::static_pointer_cast<runtime::ServedHandle>(shared_from_this()));
+  }
 
   static const Launchable& ready_or_throw(const Problems::StandIn& outcome) {
     if (const auto* missing = std::get_if<Missing>(&outcome)) throw MissingError(*missing);
@@ -288,13 +315,18 @@ class KernelHandle final : public runtime::ServedHandle {
                               [&] { return configs_.untuned(problem); });
   }
 
-  /// The best that is known without measuring. With ranks a record alone is no choice.
+  /// With ranks a record alone is no choice.
+  std::optional<runtime::Recall> recall(std::span<const std::int64_t> problem) {
+    if (engine_->options().tuning.ranks || chosen_) return {};
+    return engine_->records().recall(definition_, problem);
+  }
+
+  /// The best that is known without measuring.
   Problems::Loaded load_known(std::span<const std::int64_t> problem) {
-    if (!engine_->options().tuning.ranks && !chosen_)
-      if (const auto known = engine_->records().recall(definition_, problem)) {
-        auto winner = configs_.winner(problem, known->result.winner().config);
-        if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
-      }
+    if (const auto known = recall(problem)) {
+      auto winner = configs_.winner(problem, known->result.winner().config);
+      if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
+    }
     return configs_.untuned(problem);
   }
 
@@ -306,7 +338,7 @@ class KernelHandle final : public runtime::ServedHandle {
         runtime::empty(definition_.launch(configs_.default_config(), problem, limits()));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
-    if (tuning.ranks && !nothing_to_do) {
+    if (together() && !nothing_to_do) {
       // What this rank remembers is no choice yet: the others may remember something else. What
       // was agreed holds, also if this rank cannot load it at once: the others do not ask again.
       std::optional<Values> config = problems_.agreed(problem);
@@ -316,7 +348,7 @@ class KernelHandle final : public runtime::ServedHandle {
       }
       return load_or_warn(problem, *config);
     }
-    const auto known = engine_->records().recall(definition_, problem);
+    const auto known = recall(problem);
     std::optional<Missing> lacking;
     if (known && (known->same_space || untuned)) {
       auto winner = configs_.winner(problem, known->result.winner().config);
@@ -330,7 +362,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (untuned) {
       Problems::Loaded made = configs_.untuned(problem);
       if (lacking) configs_.warn_of("winner", problem, *lacking, made);
-      return configs_.ready_or_warn(problem, std::move(made));
+      return configs_.untuned_in_use(problem, std::move(made));
     }
     if (lacking)
       engine_->warn_of(definition_, problem, *lacking,
@@ -396,14 +428,14 @@ class KernelHandle final : public runtime::ServedHandle {
   /// `module`: the config's kernel, if it is loaded already.
   void put_in_use(std::span<const std::int64_t> problem, const Values& config,
                   std::shared_ptr<runtime::Module> module = {}) {
-    if (const Launchable* ready = problems_.find(problem); ready && ready->config == config) return;
-    if (module) {
-      problems_.choose(loader_.adopt(problem, config, std::move(module)));
-      return;
+    const Launchable* ready = problems_.find(problem);
+    if (!ready || ready->config != config || ready->provisional) {
+      auto made = load_config(problem, config, std::move(module));
+      if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
+      problems_.choose(std::get<Launchable>(std::move(made)));
     }
-    auto made = configs_.load(problem, config);
-    if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
-    problems_.choose(std::get<Launchable>(std::move(made)));
+    if (runtime::Background* background = engine_->background())
+      background->settle(this, Values(problem.begin(), problem.end()));
   }
 
   std::shared_ptr<detail::Engine> engine_;

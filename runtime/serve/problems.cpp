@@ -83,7 +83,8 @@ const Launchable& Problems::choose(Launchable chosen) {
 
 const Launchable& Problems::put_in_use(Launchable& made) {
   const Launchable* ready = table_.find(made.problem);
-  if (ready && ready->config == made.config) return *ready;
+  if (ready && ready->config == made.config && ready->provisional == made.provisional)
+    return *ready;
   return table_.publish(std::move(made));
 }
 

@@ -63,7 +63,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const Known& kno
     }
     Problems::Loaded made = untuned();
     if (known.winner && served.missing) configs_.warn_of("winner", problem, *served.missing, made);
-    return configs_.ready_or_warn(problem, std::move(made));
+    return configs_.untuned_in_use(problem, std::move(made));
   };
   if (before && (!known.winner || before->config == *known.winner)) {
     // Nothing better is known.
@@ -81,7 +81,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const Known& kno
 void Provisions::settle(std::span<const std::int64_t> problem) {
   if (problems_.find(problem)) return;
   if (const Launchable* served = problems_.served(problem, Standing::meanwhile))
-    problems_.try_make(problem, [&] { return Problems::Made(*served); });
+    problems_.try_make(problem, [&] { return configs_.untuned_in_use(problem, *served); });
 }
 
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {

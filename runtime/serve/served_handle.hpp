@@ -1,7 +1,12 @@
-// A handle as prepare and seal see it.
+// A handle as prepare, seal and the background see it.
 #pragma once
 
+#include <memory>
+#include <span>
+
 #include "kiln/detail/handle_core.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/serve/problems.hpp"
 
 namespace kiln::runtime {
 
@@ -10,6 +15,12 @@ class Provisions;
 class ServedHandle : public detail::HandleCore {
  public:
   virtual Provisions& provisions() noexcept = 0;
+  /// A config for launches of a problem; `module`: its kernel, if that is loaded already.
+  /// @throws what a launch throws, except MissingError
+  virtual Problems::Loaded load_config(std::span<const std::int64_t> problem, const Values& config,
+                                       std::shared_ptr<Module> module) = 0;
+  /// Launches of its problem get it from now on.
+  virtual void publish(detail::Launchable launchable) = 0;
 };
 
 }  // namespace kiln::runtime

@@ -5,9 +5,14 @@ namespace kiln::runtime {
 TuningTurn::Hold TuningTurn::take(const TimeLimit& deadline, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const auto may_have_it = [this] { return !is_anothers(); };
-  const bool free = deadline.at() ? free_.wait_until(lock, stop, *deadline.at(), may_have_it)
-                                  : free_.wait(lock, stop, may_have_it);
-  if (!free) return {};
+  if (!may_have_it()) {
+    ++waiting_;
+    if (wanted_) wanted_();
+    const bool free = deadline.at() ? free_.wait_until(lock, stop, *deadline.at(), may_have_it)
+                                    : free_.wait(lock, stop, may_have_it);
+    --waiting_;
+    if (!free) return {};
+  }
   owner_ = std::this_thread::get_id();
   ++depth_;
   return Hold(*this);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -39,6 +40,12 @@ class TuningTurn {
   /// is empty. A free turn is taken in any case.
   Hold take(const TimeLimit& deadline = {}, const std::stop_token& stop = {});
 
+  /// Threads that wait for it.
+  int waiting() const noexcept { return waiting_; }
+  /// Called when a thread begins to wait, on that thread; it must not take the turn. Before the first
+  /// turn is taken.
+  void when_wanted(std::function<void()> wanted) { wanted_ = std::move(wanted); }
+
   bool mine() const noexcept { return owner_ == std::this_thread::get_id(); }
   bool is_anothers() const noexcept {
     const std::thread::id owner = owner_;
@@ -51,6 +58,8 @@ class TuningTurn {
   std::mutex mutex_;
   std::condition_variable_any free_;
   std::atomic<std::thread::id> owner_{};
+  std::atomic<int> waiting_{0};
+  std::function<void()> wanted_;
   int depth_ = 0;
 };
 

@@ -54,7 +54,7 @@ class Workshop {
 
  private:
   static bool may_compile(Mode mode) noexcept {
-    return mode == Mode::tune_now || mode == Mode::untuned;
+    return mode == Mode::tune_now || mode == Mode::background || mode == Mode::untuned;
   }
 
   RuntimeOptions options_;

@@ -32,6 +32,7 @@ struct Launchable {
   const void* device = nullptr;
   const void* loaded = nullptr;
   std::shared_ptr<const void> owner;  ///< keeps both alive
+  bool provisional = false;           ///< something better is looked for behind the launches
   /// Turns the caller's arguments into those of the entries, for a config with tensor maps, a
   /// workspace or steps.
   void* loader = nullptr;

@@ -1,0 +1,82 @@
+// Tuning behind a program that serves: in Mode::background a launch of a problem without a record gets the
+// untuned config at once, and the problem is tuned on a thread of Kiln's own, which measures only
+// while the program allows it.
+//
+//   auto window = runtime.window({.max_seconds = 2});  // the GPU has nothing urgent to do
+//   wait_for_requests();
+//   window.close();    // nothing is measured any more
+//   runtime.commit();  // between two steps: launches get what was found
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kiln/key.hpp"
+#include "kiln/version.hpp"
+
+namespace kiln {
+
+/// When launches get what the background has found.
+enum class Publish {
+  at_once,   ///< as soon as a search has ended; with ranks only by Runtime::commit
+  at_commit  ///< when the program calls Runtime::commit
+};
+
+struct BackgroundOptions {
+  Publish publish = Publish::at_once;
+  /// The share of time, 0 to 1, in which the background may measure while no window is open: in slices
+  /// of a quarter of a second, with pauses between them.
+  double duty = 0;
+  /// Evaluations per problem, where TuneOptions::max_evaluations sets no limit. A search goes on from
+  /// window to window, and is over after so many.
+  std::size_t max_evaluations = 64;
+};
+
+struct WindowOptions {
+  double max_seconds = 0;  ///< the window closes by itself after that; 0: when the object ends
+};
+
+namespace detail {
+struct OpenWindow;
+}
+
+/// While one is open, the background may measure on the runtime's device. Move-only; may outlive the
+/// runtime. Thread-safe.
+class TuningWindow {
+ public:
+  TuningWindow(TuningWindow&&) noexcept;
+  TuningWindow& operator=(TuningWindow&&) noexcept;
+  /// As close().
+  ~TuningWindow();
+  /// Ends it. Where no other window is open, waits until nothing is measured: for the candidates that
+  /// are being measured at the time at most.
+  void close() noexcept;
+
+ private:
+  friend class Runtime;
+  explicit TuningWindow(std::shared_ptr<detail::OpenWindow> window);
+
+  std::shared_ptr<detail::OpenWindow> window_;
+};
+
+/// What Runtime::commit has put in use.
+struct CommitReport {
+  struct Change {
+    std::string kernel;
+    std::vector<std::string> types;
+    std::map<std::string, std::int64_t> problem, config;
+    bool operator==(const Change&) const = default;
+  };
+  std::uint64_t generation = 0;  ///< of the runtime: how often anything was published
+  std::vector<Change> changes;   ///< sorted; with ranks the same on all of them
+  /// Problems whose choice could not be loaded, with ranks on one of them at least. They stay as they
+  /// are, and are not proposed again.
+  std::size_t dropped = 0;
+  Digest digest{};  ///< of `generation` and `changes`: equal on all ranks
+};
+
+}  // namespace kiln

@@ -1,0 +1,272 @@
+#include "runtime/serve/commit.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln/communicator.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
+#include "runtime/serve/engine.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+using nlohmann::json;
+using Change = CommitReport::Change;
+
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  ///< of one rank's proposals
+
+/// What a change is about, in the order of reports.
+auto place_of(const Change& c) { return std::tie(c.kernel, c.types, c.problem); }
+
+Change change_of(const Proposal& found, const ServedHandle& handle) {
+  const KernelDefinition& kernel = handle.definition();
+  const detail::Launchable& ready = found.launchable;
+  Change change{kernel.name, kernel.types, {}, {}};
+  for (std::size_t i = 0; i < ready.problem.size(); ++i)
+    change.problem[kernel.problem_fields[i]] = ready.problem[i];
+  for (std::size_t i = 0; i < ready.config.size(); ++i)
+    change.config[kernel.space.parameters()[i].name] = ready.config[i];
+  return change;
+}
+
+json to_json(const Change& c) {
+  return {{"kernel", c.kernel}, {"types", c.types}, {"problem", c.problem}, {"config", c.config}};
+}
+
+Change from_json(const json& j) {
+  Change change;
+  j.at("kernel").get_to(change.kernel);
+  j.at("types").get_to(change.types);
+  j.at("problem").get_to(change.problem);
+  j.at("config").get_to(change.config);
+  return change;
+}
+
+Digest digest_of(const CommitReport& report) {
+  detail::KeyBuilder key("commit", 1);
+  key.add("generation", static_cast<std::int64_t>(report.generation));
+  for (const Change& change : report.changes) key.add("change", to_json(change).dump());
+  return key.finish().digest;
+}
+
+/// The handles of this process that a change is about.
+std::vector<std::shared_ptr<ServedHandle>> handles_of(const detail::Engine& engine,
+                                                      const Change& change) {
+  auto handles = engine.serving().handles();
+  std::erase_if(handles, [&](const auto& handle) {
+    const KernelDefinition& kernel = handle->definition();
+    return handle->chosen() || kernel.name != change.kernel || kernel.types != change.types;
+  });
+  return handles;
+}
+
+/// Values by name in the order of the fields; nothing where the names differ.
+std::optional<Values> in_order(const std::map<std::string, std::int64_t>& named,
+                               std::span<const std::string> names) {
+  if (named.size() != names.size()) return {};
+  Values values;
+  for (const std::string& name : names) {
+    const auto found = named.find(name);
+    if (found == named.end()) return {};
+    values.push_back(found->second);
+  }
+  return values;
+}
+
+/// A commit of several ranks.
+class Together {
+ public:
+  Together(detail::Engine& engine, const std::vector<Proposal>& found)
+      : engine_(engine),
+        found_(found),
+        ranks_(*engine.options().tuning.ranks),
+        turn_(ranks_.turn()),
+        options_(engine.options().tuning.together) {}
+
+  std::vector<Proposal> run(std::uint64_t generation, CommitReport& report) {
+    const std::vector<Change> chosen = choose(exchange());
+    std::vector<std::vector<Proposal>> loaded;
+    std::vector<float> lacking;
+    for (const Change& change : chosen) {
+      auto here = load(change);
+      lacking.push_back(here ? 0.0F : 1.0F);
+      loaded.push_back(std::move(here).value_or(std::vector<Proposal>()));
+    }
+    if (!lacking.empty()) check(ranks_.reduce(lacking, Reduction::max, step()), "comparing");
+    std::vector<Proposal> published;
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      if (lacking[i] == 0) {
+        report.changes.push_back(chosen[i]);
+        std::move(loaded[i].begin(), loaded[i].end(), std::back_inserter(published));
+      }
+    report.dropped = chosen.size() - report.changes.size();
+    report.generation = generation + (report.changes.empty() ? 0 : 1);
+    report.digest = digest_of(report);
+    confirm(report.digest);
+    return published;
+  }
+
+ private:
+  Deadline step() const { return deadline_in(options_.step_seconds); }
+
+  void check(const Communicator::Failure& failure, const char* doing) {
+    if (!failure) return;
+    ranks_.abort(*failure);
+    throw EnvironmentError(
+        format("Runtime::commit: {} the proposals of the ranks failed, so nothing "
+               "is published: {}",
+               doing, failure->describe()));
+  }
+
+  /// The proposals of all ranks.
+  std::vector<Change> exchange() {
+    json own = json::array();
+    for (const Proposal& found : found_)
+      if (const auto handle = found.handle.lock())
+        own.push_back(to_json(change_of(found, *handle)));
+    const std::string text = own.dump();
+    if (text.size() > kMostBytes)
+      throw InternalError("the proposals of a commit are larger than a rank may send");
+    const auto count = static_cast<std::size_t>(ranks_.size());
+    const std::uint64_t size = text.size();
+    std::vector<std::uint64_t> sizes(count);
+    check(
+        ranks_.gather(std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)),
+                      deadline_in(options_.first_seconds)),
+        "exchanging");
+    const std::uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
+    if (largest > kMostBytes)
+      throw EnvironmentError("Runtime::commit: another rank is not in a commit");
+    std::vector<std::byte> mine(largest), all(count * largest);
+    std::memcpy(mine.data(), text.data(), text.size());
+    check(ranks_.gather(mine, all, step()), "exchanging");
+    std::vector<Change> proposals;
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      const auto* const begin = reinterpret_cast<const char*>(all.data() + rank * largest);
+      for (const json& one : json::parse(begin, begin + sizes[rank]))
+        proposals.push_back(from_json(one));
+    }
+    return proposals;
+  }
+
+  /// One config per problem: of those proposed most often the least.
+  static std::vector<Change> choose(std::vector<Change> proposals) {
+    std::sort(proposals.begin(), proposals.end(), [](const Change& a, const Change& b) {
+      return std::tie(a.kernel, a.types, a.problem, a.config) <
+             std::tie(b.kernel, b.types, b.problem, b.config);
+    });
+    std::vector<Change> chosen;
+    std::size_t most = 0;
+    for (auto next = proposals.begin(); next != proposals.end();) {
+      const auto end =
+          std::find_if(next, proposals.end(), [&](const Change& c) { return c != *next; });
+      const auto votes = static_cast<std::size_t>(end - next);
+      const bool same_place = !chosen.empty() && place_of(chosen.back()) == place_of(*next);
+      if (!same_place) {
+        chosen.push_back(*next);
+        most = votes;
+      } else if (votes > most) {
+        chosen.back() = *next;
+        most = votes;
+      }
+      next = end;
+    }
+    return chosen;
+  }
+
+  /// For the handles here that have launched its problem; nothing where one of them cannot have it.
+  std::optional<std::vector<Proposal>> load(const Change& change) try {
+    std::vector<Proposal> loaded;
+    for (const auto& handle : handles_of(engine_, change)) {
+      const KernelDefinition& kernel = handle->definition();
+      std::vector<std::string> parameters;
+      for (const Parameter& p : kernel.space.parameters()) parameters.push_back(p.name);
+      const auto problem = in_order(change.problem, kernel.problem_fields);
+      const auto config = in_order(change.config, parameters);
+      if (!problem || !config) return std::nullopt;
+      if (!handle->find(*problem)) continue;
+      loaded.push_back({handle, launchable(*handle, *problem, *config)});
+    }
+    return loaded;
+  } catch (const std::exception& error) {
+    engine_.log(LogLevel::warning,
+                format("{}: a config that the ranks have found cannot be loaded: {}", change.kernel,
+                       error.what()));
+    return std::nullopt;
+  }
+
+  detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config) {
+    for (const Proposal& own : found_)
+      if (own.handle.lock().get() == &handle && own.launchable.problem == problem &&
+          own.launchable.config == config)
+        return own.launchable;
+    Problems::Loaded made = handle.load_config(problem, config, nullptr);
+    if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
+    return std::get<detail::Launchable>(std::move(made));
+  }
+
+  /// All ranks publish, or none.
+  void confirm(const Digest& digest) {
+    const auto count = static_cast<std::size_t>(ranks_.size());
+    std::vector<std::byte> all(count * sizeof(Digest));
+    const auto mine = std::as_bytes(std::span(&digest, 1));
+    const Communicator::Failure failure = ranks_.gather(mine, all, step());
+    const auto other = [&](std::size_t rank) {
+      return std::memcmp(all.data() + rank * sizeof(Digest), mine.data(), sizeof(Digest)) != 0;
+    };
+    bool confirmed = !failure;
+    for (std::size_t rank = 0; !failure && rank < count; ++rank)
+      confirmed = confirmed && !other(rank);
+    if (ranks_.settles())
+      if (const auto answer = ranks_.settle(digest, confirmed, step())) {
+        if (*answer) return;
+        confirmed = false;
+      }
+    if (confirmed) return;
+    check(failure, "confirming");
+    throw EnvironmentError(
+        "Runtime::commit: the ranks came to different results, so nothing is published; do all of "
+        "them commit at the same step, with the same kernels?");
+  }
+
+  detail::Engine& engine_;
+  const std::vector<Proposal>& found_;
+  Communicator& ranks_;
+  const std::unique_lock<std::recursive_mutex> turn_;
+  const RankOptions& options_;
+};
+
+}  // namespace
+
+std::vector<Proposal> agree_on_commit(detail::Engine& engine, const std::vector<Proposal>& found,
+                                      std::uint64_t generation, CommitReport& report) {
+  if (engine.options().tuning.ranks) return Together(engine, found).run(generation, report);
+  std::vector<Proposal> published;
+  for (const Proposal& one : found)
+    if (const auto handle = one.handle.lock()) {
+      report.changes.push_back(change_of(one, *handle));
+      published.push_back(one);
+    }
+  std::sort(report.changes.begin(), report.changes.end(), [](const Change& a, const Change& b) {
+    return std::tie(a.kernel, a.types, a.problem, a.config) <
+           std::tie(b.kernel, b.types, b.problem, b.config);
+  });
+  report.generation = generation + (report.changes.empty() ? 0 : 1);
+  report.digest = digest_of(report);
+  return published;
+}
+
+}  // namespace kiln::runtime

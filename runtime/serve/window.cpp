@@ -1,0 +1,68 @@
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/serve/engine.hpp"
+
+namespace kiln {
+
+namespace detail {
+
+/// Closed by the program or by its time, whichever comes first.
+struct OpenWindow {
+  OpenWindow(std::shared_ptr<runtime::MeasuringTimes> measuring, double seconds)
+      : times(std::move(measuring)) {
+    times->open_window();
+    if (seconds > 0)
+      alarm = std::jthread([this, deadline = runtime::TimeLimit(seconds, runtime::Clock::now())](
+                               const std::stop_token& ended) {
+        std::mutex mutex;
+        std::unique_lock lock(mutex);
+        std::condition_variable_any never;
+        if (deadline.at()) never.wait_until(lock, ended, *deadline.at(), [] { return false; });
+        if (!ended.stop_requested()) close();
+      });
+  }
+  ~OpenWindow() {
+    alarm.request_stop();
+    close();
+  }
+  void close() noexcept {
+    if (!closed.test_and_set()) times->close_window();
+  }
+
+  const std::shared_ptr<runtime::MeasuringTimes> times;
+  std::atomic_flag closed = ATOMIC_FLAG_INIT;
+  std::jthread alarm;
+};
+
+}  // namespace detail
+
+TuningWindow::TuningWindow(std::shared_ptr<detail::OpenWindow> window)
+    : window_(std::move(window)) {}
+TuningWindow::TuningWindow(TuningWindow&&) noexcept = default;
+TuningWindow& TuningWindow::operator=(TuningWindow&&) noexcept = default;
+TuningWindow::~TuningWindow() = default;
+
+void TuningWindow::close() noexcept { window_.reset(); }
+
+TuningWindow Runtime::window(const WindowOptions& options) const {
+  if (!(options.max_seconds >= 0) || std::isinf(options.max_seconds))
+    throw UserError(
+        detail::format("Runtime::window: a limit of {} seconds; it must be finite and not negative",
+                       options.max_seconds));
+  return TuningWindow(std::make_shared<detail::OpenWindow>(engine_->background_or_throw().times(),
+                                                           options.max_seconds));
+}
+
+CommitReport Runtime::commit() const { return engine_->background_or_throw().commit(); }
+
+bool Runtime::settled() const {
+  const runtime::Background* const background = engine_->background();
+  return !background || background->settled();
+}
+
+}  // namespace kiln

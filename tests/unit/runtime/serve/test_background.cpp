@@ -1,0 +1,365 @@
+// Tuning behind launches: what they get meanwhile, when anything is measured, and what is published.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "kiln_test.hpp"
+#include "unit/runtime/capturing_device.hpp"
+#include "unit/runtime/ranks_fixture.hpp"
+#include "unit/runtime/typed_fixture.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+using std::chrono::steady_clock;
+
+void run_once(const DynamicTuned& handle, int n) {
+  Buffers b(n);
+  handle(Stream{}, Values{n}, b.y.data(), static_cast<const float*>(b.x.data()), n);
+}
+
+/// The default takes 1 ms, a = 8 half of that.
+struct Served : Process {
+  explicit Served(const fs::path& directory) : Process(directory) {
+    options.mode = Mode::background;
+    of(8).seconds = 0.5e-3;
+  }
+};
+
+/// Within ten seconds.
+bool becomes(const std::function<bool()>& what) {
+  for (const auto begin = steady_clock::now();
+       steady_clock::now() - begin < std::chrono::seconds(10);) {
+    if (what()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a launch in the background's mode does not wait, and gets the winner later",
+          "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  CHECK(runtime.settled());
+  run_once(handle, 60);
+  CHECK(handle.config({60}) == Values{2, 0});
+  CHECK_FALSE(runtime.settled());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(process.device->timings == 0);  // no window is open
+  CHECK(handle.config({60}) == Values{2, 0});
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.settled(); }));
+  }
+  CHECK(handle.config({60}) == Values{8, 0});
+  CHECK(runtime.statistics().tuned == 1);
+  CHECK(process.warnings().empty());
+  SECTION("which is on record") {
+    Served next(directory.path());
+    const Runtime second = next.runtime();
+    const auto again = second.tuned(doubling());
+    run_once(again, 60);
+    CHECK(again.config({60}) == Values{8, 0});
+    CHECK(second.settled());
+  }
+}
+
+TEST_CASE("what is compiled ahead is not compiled in a window", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  REQUIRE(becomes([&] { return process.compiler->compiles == 4; }));
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.settled(); }));
+  }
+  CHECK(process.compiler->compiles == 4);
+}
+
+TEST_CASE("a window that is closed is quiet, and the next one goes on", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  std::vector<std::int64_t> many;
+  for (int a = 1; a <= 64; ++a) many.push_back(a);
+  process.device->on_launch = [](const std::string&, void**) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  };
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling(many, 2));
+  run_once(handle, 60);
+  int windows = 0;
+  for (; windows < 400 && !runtime.settled(); ++windows) {
+    TuningWindow window = runtime.window();
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    window.close();
+    const int launches = process.device->launches;
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    CHECK(process.device->launches == launches);
+  }
+  CHECK(windows > 1);
+  CHECK(runtime.settled());
+  CHECK(handle.config({60}) == Values{8, 0});
+}
+
+TEST_CASE("a window closes by itself", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  const Runtime runtime = process.runtime();
+  const TuningWindow window = runtime.window({.max_seconds = 0.01});
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(process.device->timings == 0);
+  CHECK_THROWS_AS(runtime.window({.max_seconds = -1}), UserError);
+}
+
+TEST_CASE("a duty measures without windows", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.options.background.duty = 0.5;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  REQUIRE(becomes([&] { return runtime.settled(); }));
+  CHECK(handle.config({60}) == Values{8, 0});
+  process.options.background.duty = 1.5;
+  CHECK_THROWS_AS(process.runtime(), UserError);
+}
+
+TEST_CASE("what was found can wait for a commit", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.options.background.publish = Publish::at_commit;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  CHECK(runtime.commit().changes.empty());
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
+  }
+  CHECK(handle.config({60}) == Values{2, 0});
+  CHECK_FALSE(runtime.settled());
+  CommitReport report;
+  REQUIRE(becomes([&] {
+    report = runtime.commit();
+    return !report.changes.empty();
+  }));
+  CHECK(report.generation == 1);
+  CHECK(report.dropped == 0);
+  CHECK(report.changes ==
+        std::vector<CommitReport::Change>{{"doubling", {}, {{"n", 60}}, {{"a", 8}, {"b", 0}}}});
+  CHECK(handle.config({60}) == Values{8, 0});
+  CHECK(runtime.settled());
+  CHECK(runtime.commit().changes.empty());
+  CHECK(runtime.commit().generation == 1);
+}
+
+TEST_CASE("other modes have no windows", "[runtime][background]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  CHECK_THROWS_AS(runtime.window(), UserError);
+  CHECK_THROWS_AS(runtime.commit(), UserError);
+  CHECK(runtime.settled());
+}
+
+TEST_CASE("a problem that cannot be tuned behind stays untuned, and is settled",
+          "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  KernelDefinition kernel = doubling();
+  kernel.reference = [](auto, auto) { throw UserError("no reference today"); };
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(kernel);
+  run_once(handle, 60);
+  const TuningWindow window = runtime.window();
+  REQUIRE(becomes([&] { return runtime.settled(); }));
+  CHECK(handle.config({60}) == Values{2, 0});
+  REQUIRE(process.warnings().size() == 1);
+  CHECK_THAT(process.warnings()[0],
+             Catch::Contains("it stays untuned") && Catch::Contains("no reference today"));
+}
+
+TEST_CASE("a handle, or a runtime, may end while its problem is measured",
+          "[runtime][background]") {
+  Directory directory;
+  for (int round = 0; round < 20; ++round) {
+    Served process(directory.path());
+    process.options.tuning.retune = true;
+    std::atomic<bool> measuring{false};
+    process.device->on_launch = [&](const std::string&, void**) { measuring = true; };
+    std::optional<Runtime> runtime(process.runtime());
+    std::optional<TuningWindow> window(runtime->window());
+    {
+      const auto handle = runtime->tuned(doubling());
+      run_once(handle, 60 + round);
+      measuring = false;
+      if (round % 2 == 0) REQUIRE(becomes([&] { return measuring.load(); }));
+    }
+    if (round % 4 < 2) window.reset();
+    runtime.reset();
+  }
+}
+
+TEST_CASE("an explicit tuning does not wait for the background", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.device->on_launch = [](const std::string&, void**) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  };
+  std::vector<std::int64_t> many;
+  for (int a = 1; a <= 200; ++a) many.push_back(a);
+  process.options.background.max_evaluations = 200;
+  const Runtime runtime = process.runtime();
+  const auto slow = runtime.tuned(doubling(many, 2));
+  const auto handle = runtime.tuned(doubling());
+  const TuningWindow window = runtime.window();
+  run_once(slow, 60);
+  REQUIRE(becomes([&] { return process.device->timings > 0; }));
+  CHECK(handle.tune({70}).winner().config == Values{8, 0});
+  CHECK_FALSE(runtime.settled());  // the other problem is not ready for long
+  CHECK(handle.config({70}) == Values{8, 0});
+  // A problem in the background's care is settled by an explicit tuning.
+  run_once(handle, 80);
+  handle.tune({80});
+  CHECK(handle.config({80}) == Values{8, 0});
+}
+
+TEST_CASE("graphs that captured untuned launches are refreshed", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  const auto graphs = std::make_shared<CapturingDevice>(process.script);
+  graphs->compute = compute_doubling;
+  process.device = graphs;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  const Stream stream{reinterpret_cast<void*>(0x5000)};
+  Buffers b(60);
+  graphs->begin(stream);
+  handle(stream, Values{60}, b.y.data(), static_cast<const float*>(b.x.data()), 60);
+  const auto graph = graphs->end(stream);
+  CHECK(graph->broken.empty());
+  auto exec = CapturingDevice::instantiate(*graph);
+  CHECK(runtime.statistics().provisional == 1);
+  CHECK(runtime.refresh({graph.get(), &exec}).refreshed == 0);
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.settled(); }));
+  }
+  CHECK(runtime.refresh({graph.get(), &exec}).refreshed == 1);
+}
+
+TEST_CASE("launches beside swaps see one config each", "[runtime][background]") {
+  Directory directory;
+  Process process(directory.path());
+  std::atomic<int> torn{0}, launches{0};
+  static thread_local std::string entry;
+  process.device->on_launch = [](const std::string& name, void**) { entry = name; };
+  process.device->on_description = [&](const Launch& launch) {
+    ++launches;
+    torn += entry != "k<" + std::to_string(launch.block.x) + ", 0>";
+  };
+  process.options.mode = Mode::untuned;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 64);
+  constexpr int kSwaps = 1000;
+  {
+    std::atomic<bool> over{false};
+    std::vector<std::jthread> launchers;
+    for (int i = 0; i < 4; ++i)
+      launchers.emplace_back([&] {
+        Buffers b(64);
+        while (!over)
+          handle(Stream{}, Values{64}, b.y.data(), static_cast<const float*>(b.x.data()), 64);
+      });
+    for (const auto& served : detail::Access::engine(runtime)->serving().handles())
+      for (int i = 0; i < kSwaps; ++i) {
+        auto made = served->load_config(Values{64}, Values{1 << (i % 4), 0}, nullptr);
+        served->publish(std::get<detail::Launchable>(std::move(made)));
+      }
+    over = true;
+  }
+  std::printf("swaps %d, torn %d (%d launches)\n", kSwaps, torn.load(), launches.load());
+  CHECK(torn == 0);
+}
+
+TEST_CASE("ranks publish the same at each commit, whatever each of them found",
+          "[runtime][background][ranks]") {
+  Job job(3);
+  for (int r = 0; r < 3; ++r) {
+    job[r].options.mode = Mode::background;
+    job[r].of(r == 0 ? 4 : 8).seconds =
+        0.5e-3;  // the first rank has another winner than the others
+  }
+  Findings findings;
+  const auto steps = job.run<std::vector<CommitReport>>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    std::vector<CommitReport> reports;
+    const auto problem = [](int step) { return 60 + step; };
+    run_once(handle, problem(0));
+    run_once(handle, problem(1));
+    for (int step = 0; step < 4; ++step) {
+      {
+        // Ranks finish in different orders: one has no window before the third step.
+        const TuningWindow window = runtime.window();
+        if (rank != 1 || step >= 2)
+          becomes([&] { return runtime.statistics().tuned == 2 || runtime.settled(); });
+        else
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      reports.push_back(runtime.commit());
+    }
+    for (int tries = 0; tries < 3; ++tries) reports.push_back(runtime.commit());
+    findings.check(handle.config({problem(0)}) == Values{4, 0});
+    findings.check(handle.config({problem(1)}) == Values{4, 0});
+    return reports;
+  });
+  CHECK(findings.wrong() == "");
+  std::size_t changes = 0;
+  for (std::size_t step = 0; step < steps[0].size(); ++step) {
+    for (const auto& reports : steps) {
+      CHECK(reports[step].digest == steps[0][step].digest);
+      CHECK(reports[step].changes == steps[0][step].changes);
+      CHECK(reports[step].generation == steps[0][step].generation);
+    }
+    changes += steps[0][step].changes.size();
+  }
+  CHECK(changes == 2);
+}
+
+TEST_CASE("a commit that a rank does not join publishes nothing", "[runtime][background][ranks]") {
+  Job job(2);
+  for (int r = 0; r < 2; ++r) {
+    job[r].options.mode = Mode::background;
+    job[r].options.tuning.together.first_seconds = 0.3;
+    job[r].of(8).seconds = 0.5e-3;
+  }
+  const Runtime runtime = job[0].runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
+  }
+  CHECK_THROWS_AS(runtime.commit(), EnvironmentError);
+  CHECK(handle.config({60}) == Values{2, 0});
+  CHECK_FALSE(runtime.settled());
+}
