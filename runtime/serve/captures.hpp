@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -62,21 +63,45 @@ class Captures {
   struct StandIn;
   struct Captured;
   struct Known {
-    void* graph;
-    std::uint64_t id;
+    std::uint64_t id;  ///< of the capture
     std::weak_ptr<Captured> captured;
   };
 
   /// What belongs to the capture's graph, and lives as long as that.
   std::shared_ptr<Captured> of(const OngoingCapture& capture);
-  std::vector<std::shared_ptr<Captured>> of(const void* graph);
+  std::shared_ptr<Captured> of(void* graph);
 
   const std::shared_ptr<Device> device_;
   std::mutex sources_mutex_;
   std::set<const PinSource*> sources_;
   std::mutex mutex_;
-  std::vector<Known> known_;
+  /// By graph. The driver may give a new graph the handle of one that was destroyed, of which
+  /// something instantiated is still there: the last capture is the graph's.
+  std::map<void*, Known> known_;
   std::atomic<std::size_t> provisional_{0}, errors_{0};
+};
+
+/// One handle's stand-ins as launches on a stream that is being captured get them. Thread-safe.
+class CapturedStandIns {
+ public:
+  explicit CapturedStandIns(Captures& captures) : captures_(captures) {}
+
+  /// The same stand-in, launched by Captures::launch_stand_in; valid as long as this object.
+  const detail::Launchable& of(const detail::Launchable& stand_in,
+                               std::weak_ptr<detail::RegionHandle> handle);
+
+ private:
+  struct Noted : detail::Launchable {
+    const detail::Launchable* stand_in;
+    Captures* captures;
+    std::weak_ptr<detail::RegionHandle> handle;
+  };
+  static void start_noted(const detail::Launchable& ready, const Launch& launch,
+                          std::span<const std::int64_t> problem, Stream stream, void** args);
+
+  Captures& captures_;
+  std::mutex mutex_;
+  std::map<const detail::Launchable*, Noted> noted_;  ///< by stand-in
 };
 
 }  // namespace kiln::runtime

@@ -1,9 +1,5 @@
 #include "kiln/handle.hpp"
 
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string_view>
 #include <variant>
 
 #include "kiln/detail/format.hpp"
@@ -61,19 +57,6 @@ Launchable no_launch(const Values& config) {
   return nothing;
 }
 
-/// A stand-in as launches on a stream that is being captured get it.
-struct CapturedStandIn : Launchable {
-  const Launchable* stand_in;
-  runtime::Captures* captures;
-  std::weak_ptr<detail::RegionHandle> handle;
-};
-
-void start_captured(const Launchable& ready, const Launch& launch,
-                    std::span<const std::int64_t> problem, Stream stream, void** args) {
-  const auto& self = static_cast<const CapturedStandIn&>(ready);
-  self.captures->launch_stand_in(self.handle, *self.stand_in, launch, problem, stream, args);
-}
-
 /// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in.
 /// The engine keeps the device alive that their kernels point to.
 class KernelHandle final : public detail::HandleCore {
@@ -84,7 +67,8 @@ class KernelHandle final : public detail::HandleCore {
         definition_(std::move(definition)),
         chosen_(chosen),
         loader_(engine_, definition_),
-        nothing_(no_launch(default_config())) {
+        nothing_(no_launch(default_config())),
+        captured_(engine_->captures()) {
     relations_ = runtime::relations_of(definition_);
   }
 
@@ -120,33 +104,25 @@ class KernelHandle final : public detail::HandleCore {
 
   const Launchable& captured(std::span<const std::int64_t> problem, Stream stream) override {
     if (const Launchable* ready = problems_.find(problem)) return *ready;
-    runtime::Captures& captures = engine_->captures();
-    const auto refuse = [&](std::string_view why) {
-      return captures.counted(format(
-          "kernel {} for {}: {}, so it cannot be launched on a stream that is being captured: "
-          "call `prepare` before the capture",
-          definition_.name, definition_.describe_problem(problem), why));
-    };
     const Launchable* const served = problems_.served(problem, Standing::meanwhile);
     // A stand-in is this rank's alone, and the other ranks may capture another one.
     if (served && (!together() || runtime::MeasuringTogether::here())) {
-      if (!captures.records(stream))
-        throw captures.counted(format(
-            "kernel {} for {}: a launch on this stream would make a capture fail, because another "
-            "stream that waits for it is being captured, or its own capture has failed: launch on "
-            "a stream of its own",
-            definition_.name, definition_.describe_problem(problem)));
-      return in_a_capture(*served);
+      if (engine_->captures().records(stream)) return captured_.of(*served, weak_from_this());
+      throw cannot_capture(problem,
+                           "would make a capture fail, because another stream that waits for this "
+                           "one is being captured, or its own capture has failed: launch on "
+                           "another stream");
     }
-    if (served) throw refuse("the ranks have not chosen its config yet");
-    switch (problems_.state(problem)) {
-      case runtime::ProblemState::being_made:
-        throw refuse("another thread is still making it ready");
-      case runtime::ProblemState::failed:
-        throw refuse("making it ready has failed before");
-      default:
-        throw refuse("nothing is loaded for it");
-    }
+    const runtime::ProblemState state = problems_.state(problem);
+    throw cannot_capture(
+        problem,
+        format("is not possible while the stream is being captured, because {}: call "
+               "`prepare` before the capture",
+               served ? "the ranks have not chosen its config yet"
+               : state == runtime::ProblemState::being_made
+                   ? "another thread is still making it ready"
+               : state == runtime::ProblemState::failed ? "making it ready has failed before"
+                                                        : "nothing is loaded for it"));
   }
 
   std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
@@ -272,13 +248,9 @@ class KernelHandle final : public detail::HandleCore {
   using Problems = runtime::Problems;
   using Standing = runtime::Standing;
 
-  /// The same stand-in, whose launches are noted.
-  const Launchable& in_a_capture(const Launchable& stand_in) {
-    std::lock_guard lock(captured_mutex_);
-    const auto [place, added] = captured_.try_emplace(
-        &stand_in, CapturedStandIn{stand_in, &stand_in, &engine_->captures(), weak_from_this()});
-    if (added) place->second.start = start_captured;
-    return place->second;
+  CaptureError cannot_capture(std::span<const std::int64_t> problem, const std::string& why) {
+    return engine_->captures().counted(format("kernel {} for {}: a launch {}", definition_.name,
+                                              definition_.describe_problem(problem), why));
   }
 
   /// Whether the ranks choose.
@@ -504,8 +476,7 @@ class KernelHandle final : public detail::HandleCore {
   mutable runtime::KernelLoader loader_;  ///< thread-safe
   Problems problems_;
   const Launchable nothing_;
-  std::mutex captured_mutex_;
-  std::map<const Launchable*, CapturedStandIn> captured_;  ///< by stand-in
+  runtime::CapturedStandIns captured_;
 };
 
 }  // namespace
