@@ -47,6 +47,31 @@ TEST_CASE("a graph keeps what it launches, and no longer", "[runtime][captures]"
   CHECK(process.device->live_kernels == 0);
 }
 
+TEST_CASE("a graph keeps the workspaces of its launches", "[runtime][captures]") {
+  Directory directory;
+  Capturer process(directory.path());
+  KernelDefinition kernel = doubling();
+  kernel.workspace = {.size = [](auto, auto, const DeviceLimits&) { return WorkspaceSize{8, 0}; }};
+  Buffers b(kCaptured);
+  std::unique_ptr<CapturingDevice::Graph> graph;
+  {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(kernel);
+    handle.at({kCaptured}).reserve_workspace(kStream);
+    process.graphs->begin(kStream);
+    launch(handle, b, kStream);
+    runtime.retain(kStream);
+    graph = process.graphs->end(kStream);
+    CHECK(graph->nodes.size() == 1);
+    CHECK(graph->kept.size() == 1);  // one object, which has the kernel and the workspace
+    CHECK(process.device->live_allocations == 1);
+  }
+  CHECK(process.device->live_allocations == 1);
+  graph.reset();
+  CHECK(process.device->live_allocations == 0);
+  CHECK(process.device->live_kernels == 0);
+}
+
 TEST_CASE("a graph keeps its stand-ins without being told to", "[runtime][captures]") {
   Directory directory;
   Capturer process(directory.path());
