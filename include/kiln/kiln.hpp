@@ -39,6 +39,7 @@
 #include "kiln/occupancy.hpp"
 #include "kiln/paths.hpp"
 #include "kiln/precompile.hpp"
+#include "kiln/prepare.hpp"
 #include "kiln/problem_values.hpp"
 #include "kiln/ranks.hpp"
 #include "kiln/recorded.hpp"

@@ -21,6 +21,7 @@
 #include "kiln/handle.hpp"
 #include "kiln/log.hpp"
 #include "kiln/manifest.hpp"
+#include "kiln/prepare.hpp"
 #include "kiln/store.hpp"
 #include "kiln/tune.hpp"
 
@@ -119,9 +120,12 @@ class Array {
 struct RuntimeStatistics {
   std::size_t compiled = 0;  ///< instances that a compiler was asked for
   std::size_t tuned = 0;     ///< problems that were measured
-  StoreStatistics store;
+  /// Launches of unprepared problems on the sealed runtime: those that got something else, and
+  /// those that failed with UnpreparedError.
+  std::size_t unprepared_served = 0, unprepared_refused = 0;
   std::size_t provisional = 0;     ///< launches of stand-ins that captures have recorded
   std::size_t capture_errors = 0;  ///< CaptureErrors that were thrown
+  StoreStatistics store;
 };
 
 /// Thread-safe. Handles and arrays keep what they need alive, so they may outlive it.
@@ -183,8 +187,41 @@ class Runtime {
   RefreshResult refresh(const InstantiatedGraph& graph) const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:
-  /// also those in whose place another config was launched.
+  /// also those in whose place another config was launched. Then the problems that were launched
+  /// unprepared on the sealed runtime and are not ready yet, without a config: up to 1024 per
+  /// handle.
   Manifest wanted() const;
+
+  /// Makes the manifest's problems ready on all living handles of this runtime: those with the
+  /// entry's kernel and types, and of handles with a chosen config those with the entry's. Compiles
+  /// distinct instances first, on all cores, then loads, then tunes, one problem after the other. An
+  /// entry with a config asks for that instance as well: it is compiled, so that the store has it.
+  /// Afterwards launches of problems that are ready neither compile, tune nor load; what is on a
+  /// default stays so until the problem is tuned or prepared again. An entry that cannot be prepared
+  /// is reported, not thrown. May be called at any time, also on a sealed runtime. With ranks it is a
+  /// collective call: every rank makes it with the same manifest, on the same handles, and all
+  /// problems are agreed on in one go; with PrepareWork::compile ranks that hold different records
+  /// use the defaults.
+  /// @throws UserError while another preparation of this runtime is going on, on a limit that is no
+  /// number of seconds, or for look_up with ranks where the mode allows to compile; EnvironmentError
+  /// when the device is lost
+  PrepareReport prepare(const Manifest& manifest, const PrepareOptions& options = {}) const;
+  /// The same on a thread of its own. @throws UserError as prepare()
+  Preparation prepare_async(Manifest manifest, PrepareOptions options = {}) const;
+
+  /// From now on no launch compiles, tunes, loads, opens a file, asks other ranks or allocates
+  /// device memory for what is not ready; a launch of what is ready is as before. A launch of another problem gets, by `unprepared`, what stands in for it, or a config of
+  /// its handle that is loaded (the default first) whose constraints and limits hold for it, or
+  /// UnpreparedError. It is counted, and in wanted(). Such a launch allocates nothing, but for
+  /// kernels with tensor maps, a workspace or steps, whose launches without `at` always take some
+  /// host memory while they run. A function with knobs is called with its default knobs. Explicit
+  /// calls (prepare, tune, verify, a region's tuning) work as before. A launch that began before
+  /// may still be at work. Sealing again replaces `unprepared`, and takes in what has been loaded
+  /// since.
+  void seal(OnUnprepared unprepared = OnUnprepared::serve) const;
+  /// Undoes seal(): launches do again what the mode says.
+  void unseal() const noexcept;
+  bool sealed() const noexcept;
 
  private:
   friend detail::Access;

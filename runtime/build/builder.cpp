@@ -108,17 +108,44 @@ std::optional<Build> Builder::substitute(const KernelDefinition& kernel,
 }
 
 Build Builder::build_without_compiler(const KernelDefinition& kernel,
-                                      std::span<const std::int64_t> config, const Target& target) {
+                                      std::span<const std::int64_t> config, const Target& target,
+                                      const char* why_not) {
   std::string ambiguous;
   if (auto found = substitute(kernel, config, target, Substitutes::any, &ambiguous)) return *found;
+  return missing(kernel, config, target, ambiguous.empty() ? why_not : std::move(ambiguous));
+}
+
+/// What build() would find without compiling: where there is a compiler, with its key.
+Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                       const Target& target) {
+  codegen::Compiler* compiler = nullptr;
+  try {
+    compiler = &this->compiler(target.kind);
+  } catch (const EnvironmentError& error) {
+    return build_without_compiler(kernel, config, target, error.what());
+  }
+  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
+  const Key key = codegen::binary_key(source, target, *compiler, kernel_source(kernel));
+  Build build;
+  if (source.cacheable && compiler->worth_keeping()) {
+    if (take(key, build) || failed_before(key, build)) return build;
+    if (auto shipped = substitute(kernel, config, target, Substitutes::shipped)) return *shipped;
+  }
+  build = missing(kernel, config, target, "it was only to be looked up");
+  // The nearest entry may differ in what it was made with, so that is named as well.
+  auto& lacking = std::get<Missing>(build.outcome);
+  lacking.wanted = key;
+  if (lacking.closest) lacking.differences = differences(key, *lacking.closest);
+  return build;
+}
+
+Build Builder::missing(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                       const Target& target, std::string why) {
   Key wanted = codegen::wanted_key(kernel, config, target);
   if (const auto source = kernel_source(kernel))  // so that an edit is named as the difference
     wanted.fields.push_back({codegen::kKernelSourceField, to_hex(*source), 'd'});
-  Missing missing{codegen::describe_instance(kernel, config),
-                  wanted,
-                  closest(wanted),
-                  {},
-                  ambiguous.empty() ? "this mode compiles nothing" : ambiguous};
+  Missing missing{
+      codegen::describe_instance(kernel, config), wanted, closest(wanted), {}, std::move(why)};
   if (missing.closest) missing.differences = differences(wanted, *missing.closest);
   Build build;
   build.outcome = std::move(missing);
@@ -195,13 +222,14 @@ Build Builder::compile(const KernelDefinition& kernel, const codegen::Source& so
 }
 
 Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                     const Target& target) {
+                     const Target& target, Access at_most) {
   const auto start = std::chrono::steady_clock::now();
   const auto timed = [&](Build build) {
     build.seconds = seconds_since(start);
     return build;
   };
   if (access_ == Access::look_up) return timed(build_without_compiler(kernel, config, target));
+  if (at_most == Access::look_up) return timed(look_up(kernel, config, target));
   codegen::Compiler* compiler = nullptr;
   try {
     compiler = &this->compiler(target.kind);

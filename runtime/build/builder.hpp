@@ -59,9 +59,11 @@ class Builder {
 
   /// From memory, the store, a read-only root (there also what another compiler made of the same
   /// kernel source), else compiled.
+  /// With `at_most` look_up nothing is compiled; where the builder may compile, a binary is then
+  /// found as it would be found before compiling it. Missing::why says if it could not be compiled.
   /// @throws UserError, EnvironmentError as make_source and Compiler::compile do.
   Build build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-              const Target& target);
+              const Target& target, Access at_most = Access::compile);
 
   /// An instance that does not compile is refused at once the second time, until its key changes or
   /// this is called: a header that was missing may be there now, where no key can tell.
@@ -88,7 +90,12 @@ class Builder {
   std::optional<Build> substitute(const Key& wanted, const std::optional<Digest>& source,
                                   Substitutes which, std::string& ambiguous);
   Build build_without_compiler(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                               const Target& target);
+                               const Target& target,
+                               const char* why_not = "this mode compiles nothing");
+  Build look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                const Target& target);
+  Build missing(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                const Target& target, std::string why);
   Build compile(const KernelDefinition& kernel, const codegen::Source& source, const Target& target,
                 codegen::Compiler& compiler, const Key& key);
   void pass_on_warnings(const codegen::Source& source, const std::string& words);

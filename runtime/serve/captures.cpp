@@ -89,14 +89,14 @@ std::shared_ptr<Captures::Captured> Captures::of(void* graph) {
 }
 
 void Captures::launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,
-                               const Launchable& stand_in, const Launch& launch,
-                               std::span<const std::int64_t> problem, Stream stream, void** args) {
+                               const Launchable& stand_in, const Values& bucket,
+                               const Launch& launch, std::span<const std::int64_t> problem,
+                               Stream stream, void** args) {
   const auto capture = device_->graphs()->capture(stream);
   if (!capture)
     throw counted("the capture of the stream has ended or failed while a launch was prepared");
   const std::shared_ptr<Captured> captured = of(*capture);
-  StandIn recorded{handle, &stand_in, launch, stand_in.problem, {problem.begin(), problem.end()},
-                   {}};
+  StandIn recorded{handle, &stand_in, launch, bucket, {problem.begin(), problem.end()}, {}};
   {
     const std::lock_guard lock(captured->mutex);
     captured->pins.insert(stand_in.owner);
@@ -181,14 +181,18 @@ void CapturedStandIns::start_noted(const Launchable& ready, const Launch& launch
                                    std::span<const std::int64_t> problem, Stream stream,
                                    void** args) {
   const auto& self = static_cast<const Noted&>(ready);
-  self.captures->launch_stand_in(self.handle, *self.stand_in, launch, problem, stream, args);
+  self.captures->launch_stand_in(self.handle, *self.stand_in, self.bucket, launch, problem, stream,
+                                 args);
 }
 
 const Launchable& CapturedStandIns::of(const Launchable& stand_in,
+                                       std::span<const std::int64_t> bucket,
                                        std::weak_ptr<detail::RegionHandle> handle) {
+  if (!stand_in.loaded) return stand_in;  // it launches nothing: mode collect
+  Values values(bucket.begin(), bucket.end());
   const std::lock_guard lock(mutex_);
-  const auto [place, added] =
-      noted_.try_emplace(&stand_in, Noted{stand_in, &stand_in, &captures_, std::move(handle)});
+  const auto [place, added] = noted_.try_emplace(
+      {&stand_in, values}, Noted{stand_in, &stand_in, values, &captures_, std::move(handle)});
   if (added) place->second.start = start_noted;
   return place->second;
 }

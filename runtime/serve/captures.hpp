@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/capture.hpp"
@@ -46,11 +47,13 @@ class Captures {
   bool records(Stream stream) const;
 
   /// Puts a stand-in on a stream that is being captured. The graph keeps its kernel, and refresh()
-  /// finds the launch. @pre records(stream)
+  /// finds the launch: its problem's bucket, which need not be the one that the stand-in was loaded
+  /// for, tells it what to exchange the stand-in for. @pre records(stream)
   /// @throws before the stream is touched, what Graphs::retain throws; what the launch throws
   void launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,
-                       const detail::Launchable& stand_in, const Launch& launch,
-                       std::span<const std::int64_t> problem, Stream stream, void** args);
+                       const detail::Launchable& stand_in, const Values& bucket,
+                       const Launch& launch, std::span<const std::int64_t> problem, Stream stream,
+                       void** args);
 
   /// As Runtime::retain and Runtime::refresh.
   void retain(Stream stream);
@@ -86,13 +89,16 @@ class CapturedStandIns {
  public:
   explicit CapturedStandIns(Captures& captures) : captures_(captures) {}
 
-  /// The same stand-in, launched by Captures::launch_stand_in; valid as long as this object.
+  /// The same stand-in, launched by Captures::launch_stand_in for this bucket; valid as long as this
+  /// object. @pre so is the stand-in
   const detail::Launchable& of(const detail::Launchable& stand_in,
+                               std::span<const std::int64_t> bucket,
                                std::weak_ptr<detail::RegionHandle> handle);
 
  private:
   struct Noted : detail::Launchable {
     const detail::Launchable* stand_in;
+    Values bucket;
     Captures* captures;
     std::weak_ptr<detail::RegionHandle> handle;
   };
@@ -101,7 +107,7 @@ class CapturedStandIns {
 
   Captures& captures_;
   std::mutex mutex_;
-  std::map<const detail::Launchable*, Noted> noted_;  ///< by stand-in
+  std::map<std::pair<const detail::Launchable*, Values>, Noted> noted_;
 };
 
 }  // namespace kiln::runtime

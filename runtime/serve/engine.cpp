@@ -1,10 +1,13 @@
 #include "runtime/serve/engine.hpp"
 
 #include <algorithm>
+#include <map>
 #include <thread>
+#include <tuple>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "runtime/serve/provisions.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -57,8 +60,13 @@ Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
 }
 
 RuntimeStatistics Engine::statistics() {
-  return {builder().compiled(), workshop_.tuned(), store()->stats(), captures_.provisional(),
-          captures_.errors()};
+  return {builder().compiled(),
+          workshop_.tuned(),
+          serving_.unprepared_served(),
+          serving_.unprepared_refused(),
+          captures_.provisional(),
+          captures_.errors(),
+          store()->stats()};
 }
 
 TuneOptions Engine::with_ranks(TuneOptions tuning) const {
@@ -89,13 +97,20 @@ runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
   return {runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front()};
 }
 
-void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                  std::span<const std::int64_t> config) {
+WantedInstance Engine::wanted_instance(const KernelDefinition& kernel,
+                                       std::span<const std::int64_t> problem,
+                                       std::span<const std::int64_t> config) const {
   WantedInstance wanted{kernel.name, kernel.types, device()->info().target.arch, {}, {}};
   for (std::size_t i = 0; i < problem.size(); ++i)
     wanted.problem[kernel.problem_fields[i]] = problem[i];
   for (std::size_t i = 0; i < config.size(); ++i)
     wanted.config[kernel.space.parameters()[i].name] = config[i];
+  return wanted;
+}
+
+void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                  std::span<const std::int64_t> config) {
+  WantedInstance wanted = wanted_instance(kernel, problem, config);
   std::lock_guard lock(wanted_mutex_);
   if (std::find(wanted_.begin(), wanted_.end(), wanted) == wanted_.end())
     wanted_.push_back(std::move(wanted));
@@ -112,8 +127,24 @@ void Engine::warn_of(const KernelDefinition& kernel, std::span<const std::int64_
 }
 
 Manifest Engine::wanted() const {
-  std::lock_guard lock(wanted_mutex_);
-  return {wanted_};
+  Manifest manifest;
+  {
+    std::lock_guard lock(wanted_mutex_);
+    manifest.wanted = wanted_;
+  }
+  // A problem of which a binary is missing is listed with that binary already.
+  const auto problem_of = [](const WantedInstance& w) {
+    return std::tie(w.kernel, w.types, w.problem);
+  };
+  std::set<std::tuple<std::string, std::vector<std::string>, std::map<std::string, std::int64_t>>>
+      listed;
+  for (const WantedInstance& w : manifest.wanted) listed.insert(problem_of(w));
+  for (const auto& handle : serving_.handles())
+    for (const Values& problem : handle->provisions().launched_unprepared()) {
+      WantedInstance wanted = wanted_instance(handle->definition(), problem, {});
+      if (listed.insert(problem_of(wanted)).second) manifest.wanted.push_back(std::move(wanted));
+    }
+  return manifest;
 }
 
 }  // namespace kiln::detail

@@ -11,6 +11,7 @@
 
 #include "kiln/runtime.hpp"
 #include "runtime/serve/captures.hpp"
+#include "runtime/serve/serving.hpp"
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
 
@@ -32,6 +33,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::Builder& builder() noexcept { return workshop_.builder(); }
   runtime::RecordBook& records() noexcept { return workshop_.records(); }
   runtime::Captures& captures() const noexcept { return captures_; }
+  runtime::Serving& serving() noexcept { return serving_; }
+  const runtime::Serving& serving() const noexcept { return serving_; }
   RuntimeStatistics statistics();
 
   /// By `options.ranks` together, else alone.
@@ -45,9 +48,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                              std::uint64_t seed);
   /// `options` with the runtime's ranks, where it names none.
   TuneOptions with_ranks(TuneOptions options) const;
-  /// Notes that an instance is missing, for wanted(), whatever runs in its place.
+  /// Notes that an instance is missing, for wanted(), whatever runs in its place; without a config,
+  /// that a problem was not prepared.
   void want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
             std::span<const std::int64_t> config);
+
+  /// As want() notes it.
+  WantedInstance wanted_instance(const KernelDefinition& kernel,
+                                 std::span<const std::int64_t> problem,
+                                 std::span<const std::int64_t> config) const;
 
   /// Whether another thread is tuning anything.
   bool busy() const noexcept { return workshop_.turn().is_anothers(); }
@@ -63,6 +72,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   runtime::Workshop workshop_;
   mutable runtime::Captures captures_;  ///< thread-safe
+  runtime::Serving serving_;
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;
   std::set<Digest> warned_of_;  ///< instances, by Key::portable

@@ -4,14 +4,15 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
-#include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
-#include "runtime/measure/device_workload.hpp"
-#include "runtime/measure/trial_kernel.hpp"
+#include "runtime/serve/config_loader.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/kernel_loader.hpp"
 #include "runtime/serve/launch_checks.hpp"
 #include "runtime/serve/problems.hpp"
+#include "runtime/serve/provisions.hpp"
+#include "runtime/serve/served_handle.hpp"
+#include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -59,7 +60,7 @@ Launchable no_launch(const Values& config) {
 
 /// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in.
 /// The engine keeps the device alive that their kernels point to.
-class KernelHandle final : public detail::HandleCore {
+class KernelHandle final : public runtime::ServedHandle {
  public:
   KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
                bool chosen = false)
@@ -67,7 +68,9 @@ class KernelHandle final : public detail::HandleCore {
         definition_(std::move(definition)),
         chosen_(chosen),
         loader_(engine_, definition_),
-        nothing_(no_launch(default_config())),
+        configs_(*engine_, loader_, chosen_),
+        provisions_(*engine_, definition_, configs_, problems_, chosen_),
+        nothing_(no_launch(configs_.default_config())),
         captured_(engine_->captures()) {
     relations_ = runtime::relations_of(definition_);
   }
@@ -77,6 +80,8 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   const Launchable& make_ready(std::span<const std::int64_t> problem) override {
+    if (const auto sealed = engine_->serving().sealed())
+      return provisions_.unprepared(problem, *sealed);
     // A launch does not look again for what was missing a moment ago.
     if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
     const RuntimeOptions& options = engine_->options();
@@ -98,16 +103,21 @@ class KernelHandle final : public detail::HandleCore {
   const Launchable& make_ready(std::span<const std::int64_t> problem, Stream stream) override {
     if (!engine_->device()->capturing(stream)) return make_ready(problem);
     // Neither does a launch outside of a capture look again, or take a stand-in.
-    if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
+    if (!engine_->serving().sealed())
+      if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
     return captured(problem, stream);
   }
 
   const Launchable& captured(std::span<const std::int64_t> problem, Stream stream) override {
     if (const Launchable* ready = problems_.find(problem)) return *ready;
-    const Launchable* const served = problems_.served(problem, Standing::meanwhile);
-    // A stand-in is this rank's alone, and the other ranks may capture another one.
-    if (served && (!together() || runtime::MeasuringTogether::here())) {
-      if (engine_->captures().records(stream)) return captured_.of(*served, weak_from_this());
+    const auto sealed = engine_->serving().sealed();
+    const Launchable* const served = sealed ? &provisions_.unprepared(problem, *sealed)
+                                            : problems_.served(problem, Standing::meanwhile);
+    // A stand-in is this rank's alone, and the other ranks may capture another one. What a sealed
+    // runtime launches is the same on all.
+    if (served && (sealed || !together() || runtime::MeasuringTogether::here())) {
+      if (engine_->captures().records(stream))
+        return captured_.of(*served, problem, weak_from_this());
       throw cannot_capture(problem,
                            "would make a capture fail, because another stream that waits for this "
                            "one is being captured, or its own capture has failed: launch on "
@@ -137,11 +147,13 @@ class KernelHandle final : public detail::HandleCore {
 
   std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
                                           std::span<const std::int64_t> config) override {
-    return load(problem, config);
+    return configs_.load(problem, config);
   }
 
   const Launchable& current(std::span<const std::int64_t> problem) override {
     if (const Launchable* served = problems_.served(problem, Standing::known)) return *served;
+    if (const auto sealed = engine_->serving().sealed())
+      return provisions_.unprepared(problem, *sealed);
     return ready_or_throw(
         problems_.stand_in(problem, Standing::known, [&] { return load_known(problem); }));
   }
@@ -155,6 +167,7 @@ class KernelHandle final : public detail::HandleCore {
       std::span<const std::int64_t> config) const override {
     auto handle = std::make_shared<KernelHandle>(engine_, only(definition_, config), true);
     handle->loader_.take_symbols(loader_);
+    engine_->serving().add(handle);
     return handle;
   }
   bool chosen() const noexcept override { return chosen_; }
@@ -183,41 +196,8 @@ class KernelHandle final : public detail::HandleCore {
       throw UserError(
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
-    Verification verified{true, 0, {}};
-    for (std::size_t draw = 0;
-         verified.right && draw < std::max<std::size_t>(1, definition_.draws.size()); ++draw) {
-      const double worst = verified.max_error;
-      verified = verify(problem, seed, draw);
-      verified.max_error = std::max(verified.max_error, worst);
-    }
-    return verified;
-  }
-
-  Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed, std::size_t draw) {
-    const Launchable& ready = at(definition_.bucketed(problem));
-    if (!ready.loaded)  // mode collect launches nothing in its place
-      throw UserError(format("kernel {} for {}: its binary is missing, so it cannot be verified",
-                             definition_.name, definition_.describe_problem(problem)));
-    const auto& device = engine_->device();
-    runtime::DeviceWorkload workload(definition_, problem, device, seed, draw);
-    const Stream stream = device->tuning_stream();
-    const detail::LaunchPlan plan =
-        detail::plan(definition_, ready.config, problem, device->info().limits);
-    std::shared_ptr<const runtime::Module> kernel = runtime::KernelLoader::loaded(ready);
-    std::shared_ptr<runtime::ModuleData> data;
-    if (workload.has_variables()) {
-      // The program's own data stay: a module apart is filled for this.
-      const auto own = loader_.load_fresh(problem, ready.config);
-      if (const auto* missing = std::get_if<Missing>(&own)) throw MissingError(*missing);
-      kernel = runtime::KernelLoader::loaded(std::get<Launchable>(own));
-      data = workload.module_data(kernel, ready.config);
-    }
-    runtime::TrialKernel whole(device, kernel, plan, definition_.arguments.size());
-    const auto verdict = workload.verify(stream, [&] {
-      if (data) data->fill();
-      whole.launch_checked(stream, workload.arguments());
-    });
-    return {verdict.right, verdict.max_error, verdict.why};
+    return runtime::verify_launch(*engine_, loader_, at(definition_.bucketed(problem)), problem,
+                                  seed);
   }
 
   std::shared_ptr<const detail::PreparedLaunch> prepared(
@@ -244,6 +224,8 @@ class KernelHandle final : public detail::HandleCore {
     loader_.set_symbol(std::move(name), data);
   }
 
+  runtime::Provisions& provisions() noexcept override { return provisions_; }
+
  private:
   using Problems = runtime::Problems;
   using Standing = runtime::Standing;
@@ -255,21 +237,6 @@ class KernelHandle final : public detail::HandleCore {
 
   /// Whether the ranks choose.
   bool together() const noexcept { return engine_->options().tuning.ranks && !chosen_; }
-
-  Problems::Loaded load(std::span<const std::int64_t> problem,
-                        std::span<const std::int64_t> config) {
-    if (chosen_)
-      if (const Constraint* broken =
-              definition_.space.violated(config, problem, engine_->device()->info().limits))
-        throw UserError(format("kernel {} with {} for {} breaks a constraint: {}", definition_.name,
-                               definition_.space.describe(config),
-                               definition_.describe_problem(problem), broken->reason));
-    return loader_.load(problem, config);
-  }
-
-  const Values& default_config() const {
-    return definition_.space.default_config(engine_->device()->info().target);
-  }
 
   static const Launchable& ready_or_throw(const Problems::StandIn& outcome) {
     if (const auto* missing = std::get_if<Missing>(&outcome)) throw MissingError(*missing);
@@ -290,77 +257,26 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   Problems::StandIn untuned_meanwhile(std::span<const std::int64_t> problem) {
-    return problems_.stand_in(problem, Standing::meanwhile, [&] { return load_untuned(problem); });
-  }
-
-  /// The untuned config: the cost model's choice where the kernel trusts it, else the default. The
-  /// default also stands in for a choice that is missing or does not work.
-  Problems::Loaded load_untuned(std::span<const std::int64_t> problem) {
-    if (chosen_) return load(problem, default_config());
-    const auto& device = engine_->device()->info();
-    const Values config = runtime::untuned_config(definition_, problem, device);
-    std::optional<Missing> lacking;
-    if (config != default_config()) {
-      try {
-        Problems::Loaded made = load(problem, config);
-        if (std::holds_alternative<Launchable>(made)) return made;
-        lacking = std::get<Missing>(std::move(made));
-      } catch (const runtime::WrongSymbol&) {
-        throw;
-      } catch (const Error& error) {
-        engine_->log(LogLevel::warning,
-                     format("{} {}: the untuned config cannot be used, so the default is tried: {}",
-                            definition_.name, definition_.describe_problem(problem), error.what()));
-      }
-    }
-    Problems::Loaded made = load(problem, default_config());
-    if (lacking) warn_of("untuned config", problem, *lacking, made);
-    return made;
-  }
-
-  /// Warns that the config that should run is missing, and says which one runs instead, if any
-  /// does.
-  void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,
-               const Problems::Loaded& instead) {
-    const auto* ready = std::get_if<Launchable>(&instead);
-    engine_->warn_of(definition_, problem, missing,
-                     format("the {} is missing{}", what,
-                            !ready                              ? ""
-                            : ready->config == default_config() ? ", the default is used"
-                                                                : ", the untuned config is used"));
-  }
-
-  /// The winner on record; nothing where it cannot be used.
-  std::optional<Problems::Loaded> load_winner(std::span<const std::int64_t> problem,
-                                              const runtime::Recall& known) {
-    try {
-      return load(problem, known.result.winner().config);
-    } catch (const runtime::WrongSymbol&) {
-      throw;
-    } catch (const Error& error) {
-      engine_->log(LogLevel::warning,
-                   format("{} {}: the remembered winner cannot be used: {}", definition_.name,
-                          definition_.describe_problem(problem), error.what()));
-      return {};
-    }
+    return problems_.stand_in(problem, Standing::meanwhile,
+                              [&] { return configs_.untuned(problem); });
   }
 
   /// The best that is known without measuring. With ranks a record alone is no choice.
   Problems::Loaded load_known(std::span<const std::int64_t> problem) {
     if (!engine_->options().tuning.ranks && !chosen_)
       if (const auto known = engine_->records().recall(definition_, problem)) {
-        auto winner = load_winner(problem, *known);
+        auto winner = configs_.winner(problem, known->result.winner().config);
         if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
       }
-    return load_untuned(problem);
+    return configs_.untuned(problem);
   }
 
   /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
-    if (chosen_) return load_or_warn(problem, default_config());
+    if (chosen_) return load_or_warn(problem, configs_.default_config());
     // An empty problem launches nothing that could be timed; others in its bucket may.
     const bool nothing_to_do =
-        runtime::empty(definition_.launch(default_config(), problem, limits()));
+        runtime::empty(definition_.launch(configs_.default_config(), problem, limits()));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
     if (tuning.ranks && !nothing_to_do) {
@@ -376,7 +292,7 @@ class KernelHandle final : public detail::HandleCore {
     const auto known = engine_->records().recall(definition_, problem);
     std::optional<Missing> lacking;
     if (known && (known->same_space || untuned)) {
-      auto winner = load_winner(problem, *known);
+      auto winner = configs_.winner(problem, known->result.winner().config);
       if (!winner)
         tuning.retune = true;
       else if (auto* ready = std::get_if<Launchable>(&*winner))
@@ -385,9 +301,9 @@ class KernelHandle final : public detail::HandleCore {
         lacking = std::get<Missing>(std::move(*winner));
     }
     if (untuned) {
-      Problems::Loaded made = load_untuned(problem);
-      if (lacking) warn_of("winner", problem, *lacking, made);
-      return ready_or_warn(problem, std::move(made));
+      Problems::Loaded made = configs_.untuned(problem);
+      if (lacking) configs_.warn_of("winner", problem, *lacking, made);
+      return configs_.ready_or_warn(problem, std::move(made));
     }
     if (lacking)
       engine_->warn_of(definition_, problem, *lacking,
@@ -403,14 +319,7 @@ class KernelHandle final : public detail::HandleCore {
 
   /// Launches fail from now on if this config's binary is missing; a warning says so.
   Problems::Made load_or_warn(std::span<const std::int64_t> problem, const Values& config) {
-    return ready_or_warn(problem, load(problem, config));
-  }
-
-  Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Problems::Loaded made) {
-    if (auto* ready = std::get_if<Launchable>(&made)) return std::move(*ready);
-    Missing& missing = std::get<Missing>(made);
-    engine_->warn_of(definition_, problem, missing, "nothing can be launched");
-    return std::move(missing);
+    return configs_.ready_or_warn(problem, configs_.load(problem, config));
   }
 
   TuneResult time_default(std::span<const std::int64_t> problem, const TuneOptions& options) {
@@ -465,7 +374,7 @@ class KernelHandle final : public detail::HandleCore {
       problems_.choose(loader_.adopt(problem, config, std::move(module)));
       return;
     }
-    auto made = load(problem, config);
+    auto made = configs_.load(problem, config);
     if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
     problems_.choose(std::get<Launchable>(std::move(made)));
   }
@@ -474,7 +383,9 @@ class KernelHandle final : public detail::HandleCore {
   const KernelDefinition definition_;
   const bool chosen_;  ///< the one config of the space was chosen: nothing is tuned or recorded
   mutable runtime::KernelLoader loader_;  ///< thread-safe
+  runtime::ConfigLoader configs_;
   Problems problems_;
+  runtime::Provisions provisions_;
   const Launchable nothing_;
   runtime::CapturedStandIns captured_;
 };
@@ -482,7 +393,9 @@ class KernelHandle final : public detail::HandleCore {
 }  // namespace
 
 std::shared_ptr<detail::HandleCore> Runtime::core(KernelDefinition definition) const {
-  return std::make_shared<KernelHandle>(engine_, std::move(definition));
+  auto handle = std::make_shared<KernelHandle>(engine_, std::move(definition));
+  engine_->serving().add(handle);
+  return handle;
 }
 
 }  // namespace kiln

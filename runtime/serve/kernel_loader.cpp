@@ -111,7 +111,14 @@ class BoundWhole final : public detail::PreparedLaunch {
   }
 
   void operator()(const Launch& launch, Stream stream, void** args) const override {
-    if (!empty(launch)) launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
+    if (empty(launch)) return;
+    // Most have maps alone, and then the launch is little more than the driver's own.
+    if (steps_.empty() && !workspace_)
+      arguments_.with(args, nullptr, [&](void** entry_args) {
+        device_of(ready_).launch(module_of(ready_), launch, stream, entry_args);
+      });
+    else
+      launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
   }
 
  private:
@@ -132,7 +139,8 @@ bool is_whole(const KernelDefinition& kernel, std::span<const std::int64_t> conf
 }  // namespace
 
 std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
-                                                           std::span<const std::int64_t> config) {
+                                                           std::span<const std::int64_t> config,
+                                                           Builder::Access access) {
   Device& device = *engine_->device();
   const DeviceLimits& limits = device.info().limits;
   const detail::LaunchPlan plan = detail::plan(definition_, config, problem, limits);
@@ -141,7 +149,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
                            definition_.space.describe(config),
                            definition_.describe_problem(problem), impossible));
-  Build build = engine_->builder().build(definition_, config, device.info().target);
+  Build build = engine_->builder().build(definition_, config, device.info().target, access);
   if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
     throw CompileError(std::move(*failure));
   if (auto* missing = std::get_if<Missing>(&build.outcome)) {
@@ -152,8 +160,9 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
 }
 
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
-                                                     std::span<const std::int64_t> config) {
-  auto made = load_fresh(problem, config);
+                                                     std::span<const std::int64_t> config,
+                                                     Builder::Access access) {
+  auto made = load_fresh(problem, config, access);
   if (const auto* ready = std::get_if<Launchable>(&made)) fill_symbols(*ready);
   return made;
 }

@@ -41,11 +41,13 @@ class KernelLoader final : private PinSource {
   /// Builds and loads one config, or says what is missing, which is noted as wanted. Its variables
   /// hold what the source says. @throws CompileError when its template does not compile, UserError
   /// when the device could not launch it
-  std::variant<detail::Launchable, Missing> load_fresh(std::span<const std::int64_t> problem,
-                                                       std::span<const std::int64_t> config);
+  std::variant<detail::Launchable, Missing> load_fresh(
+      std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
+      Builder::Access access = Builder::Access::compile);
   /// The same, with the data that set_symbol() was given. @throws also WrongSymbol
   std::variant<detail::Launchable, Missing> load(std::span<const std::int64_t> problem,
-                                                 std::span<const std::int64_t> config);
+                                                 std::span<const std::int64_t> config,
+                                                 Builder::Access access = Builder::Access::compile);
   /// As load(), for a kernel that is loaded already and whose variables are untouched.
   detail::Launchable adopt(std::span<const std::int64_t> problem,
                            std::span<const std::int64_t> config,

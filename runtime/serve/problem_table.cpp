@@ -53,6 +53,13 @@ const Launchable& ProblemTable::publish(Launchable ready, Standing standing) {
   return entry->ready;
 }
 
+std::vector<const Launchable*> ProblemTable::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<const Launchable*> published;
+  for (const auto& entry : entries_) published.push_back(&entry->ready);
+  return published;
+}
+
 void ProblemTable::grow() {
   const Slots& old = *generations_.back();
   auto wider = std::make_unique<Slots>(2 * old.entries.size());

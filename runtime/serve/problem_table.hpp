@@ -30,6 +30,8 @@ class ProblemTable {
                                  Standing at_least = Standing::in_use) const noexcept;
   /// Adds the entry, or puts it in the place of the one with the same problem.
   const detail::Launchable& publish(detail::Launchable ready, Standing standing = Standing::in_use);
+  /// All that were published, also those that others have replaced.
+  std::vector<const detail::Launchable*> all() const;
 
  private:
   struct Entry {
@@ -53,7 +55,7 @@ class ProblemTable {
   void grow();
 
   std::atomic<const Slots*> current_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::size_t count_ = 0;
   std::vector<std::unique_ptr<Slots>> generations_;
   std::vector<std::unique_ptr<const Entry>> entries_;

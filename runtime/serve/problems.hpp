@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "cache/single_flight.hpp"
 #include "kiln/detail/handle_core.hpp"
@@ -48,6 +49,9 @@ class Problems {
                                    Standing at_least) const noexcept {
     return table_.find(problem, at_least);
   }
+
+  /// What was ever in use or stood in: all of it stays loaded.
+  std::vector<const detail::Launchable*> loaded() const { return table_.all(); }
 
   /// Runs `work`, one thread per problem at a time; the others wait for its outcome. With
   /// If::not_in_use, nothing is done where a launchable is in use.

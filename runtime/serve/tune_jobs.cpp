@@ -58,54 +58,42 @@ bool holds_for(const KernelDefinition& b, const KernelDefinition& a, const TuneR
 
 }  // namespace
 
-std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
-                                      const TuneOptions& asked) const {
-  const TuneOptions options = engine_->with_ranks(asked);
-  std::vector<TuneResult> results;
-  if (!options.ranks) {
-    for (const TuneJob& job : jobs) results.push_back(job.kernel.tune(job.problem, options));
-    return results;
-  }
-  for (const TuneJob& job : jobs) {
-    if (&job.kernel.core_->engine() != engine_.get())
-      throw UserError("tune: a job's kernel belongs to another runtime");
-    if (job.kernel.core_->chosen())
-      throw UserError(
-          format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
-                 job.kernel.core_->definition().name));
-  }
-  results.resize(jobs.size());
+std::vector<TuneResult> runtime::tune_together(detail::Engine& engine,
+                                               std::span<const HandleProblem> jobs,
+                                               const TuneOptions& options, bool may_measure) {
+  std::vector<TuneResult> results(jobs.size());
   std::vector<std::size_t> left(jobs.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
   // A config that was chosen for one handle may not suit another handle of the same kernel, whose
   // functions differ. That one is then agreed on by itself, on all ranks alike.
   while (!left.empty()) {
-    std::vector<runtime::Subject> subjects;
-    runtime::BenchTrials::Makers makers;
+    std::vector<Subject> subjects;
+    BenchTrials::Makers makers;
     std::vector<Key> keys;
     std::vector<std::size_t> subject_of;
     for (const std::size_t j : left) {
-      const KernelDefinition& d = jobs[j].kernel.core_->definition();
-      Values bucket = runtime::bucket_to_tune(*jobs[j].kernel.core_, jobs[j].problem);
-      Key key = engine_->records().key(d, bucket);
+      const KernelDefinition& d = jobs[j].handle->definition();
+      Values bucket = bucket_to_tune(*jobs[j].handle, jobs[j].problem);
+      Key key = engine.records().key(d, bucket);
       std::size_t s = 0;
       while (s < subjects.size() && !(keys[s] == key && alike(*subjects[s].what.kernel(), d,
-                                                              engine_->device()->info().target)))
+                                                              engine.device()->info().target)))
         ++s;
       subject_of.push_back(s);
       if (s < subjects.size()) continue;
-      makers.push_back(engine_->maker(d, bucket, options.seed));
+      makers.push_back(engine.maker(d, bucket, options.seed));
       subjects.push_back({d, std::move(bucket)});
       keys.push_back(std::move(key));
     }
-    runtime::BenchTrials trials(std::move(makers), options);
-    const auto agreed = runtime::tune_together(engine_->workshop(), subjects, options, trials);
+    BenchTrials trials(std::move(makers), options);
+    const auto agreed =
+        tune_together(engine.workshop(), subjects, options, trials, false, may_measure);
     std::vector<std::size_t> others;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      const KernelDefinition& own = jobs[left[i]].kernel.core_->definition();
+      const KernelDefinition& own = jobs[left[i]].handle->definition();
       const KernelDefinition& tuned = *subjects[subject_of[i]].what.kernel();
       const TuneResult& result = agreed[subject_of[i]];
-      if (&own == &tuned || holds_for(own, tuned, result, engine_->device()->info().limits))
+      if (&own == &tuned || holds_for(own, tuned, result, engine.device()->info().limits))
         results[left[i]] = result;
       else
         others.push_back(left[i]);
@@ -117,13 +105,34 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   std::exception_ptr failed;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     try {
-      jobs[j].kernel.core_->use(results[j].problem, results[j].winner().config);
+      jobs[j].handle->use(results[j].problem, results[j].winner().config);
     } catch (...) {
       if (!failed) failed = std::current_exception();
     }
   }
   if (failed) std::rethrow_exception(failed);
   return results;
+}
+
+std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
+                                      const TuneOptions& asked) const {
+  const TuneOptions options = engine_->with_ranks(asked);
+  std::vector<TuneResult> results;
+  if (!options.ranks) {
+    for (const TuneJob& job : jobs) results.push_back(job.kernel.tune(job.problem, options));
+    return results;
+  }
+  std::vector<runtime::HandleProblem> problems;
+  for (const TuneJob& job : jobs) {
+    if (&job.kernel.core_->engine() != engine_.get())
+      throw UserError("tune: a job's kernel belongs to another runtime");
+    if (job.kernel.core_->chosen())
+      throw UserError(
+          format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
+                 job.kernel.core_->definition().name));
+    problems.push_back({job.kernel.core_.get(), job.problem});
+  }
+  return runtime::tune_together(*engine_, problems, options, true);
 }
 
 }  // namespace kiln

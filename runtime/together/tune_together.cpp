@@ -66,14 +66,14 @@ bool stays(const TuneResult& earlier, const TuneResult& now) {
 class TogetherRun {
  public:
   TogetherRun(Workshop& workshop, std::span<const Subject> subjects, const TuneOptions& options,
-              Trials& trials, Communicator& communicator, bool for_launch)
+              Trials& trials, Communicator& communicator, bool for_launch, bool may_measure)
       : workshop_(workshop),
         subjects_(subjects),
         options_(options),
         trials_(trials),
         communicator_(communicator),
         for_launch_(for_launch),
-        may_measure_(workshop.may_compile() &&
+        may_measure_(may_measure && workshop.may_compile() &&
                      (!for_launch || workshop.options().mode == Mode::tune_now)),
         known_(subjects.size()),
         lists_(subjects.size()),
@@ -449,7 +449,8 @@ class TogetherRun {
 }  // namespace
 
 std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
-                                      const TuneOptions& asked, Trials& trials, bool for_launch) {
+                                      const TuneOptions& asked, Trials& trials, bool for_launch,
+                                      bool may_measure) {
   if (subjects.empty()) return {};
   TuneOptions options = asked;
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
@@ -459,12 +460,12 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
     check(options);
     ranks::check(options.together, options.ranks->size());
   } catch (const UserError& error) {
-    TogetherRun(workshop, subjects, options, trials, *options.ranks, for_launch)
+    TogetherRun(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure)
         .refuse(error.what());
     throw;
   }
   try {
-    TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch);
+    TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure);
     std::vector<TuneResult> results = run.run();
     for (std::size_t s = 0; s < results.size(); ++s) {
       const TuneResult& result = results[s];

@@ -29,9 +29,9 @@ constexpr double kSaveEvery = 0.25;  ///< seconds between two calls of `save`
 /// Scores may be disturbed: the final takes all within this band, and some more.
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
-/// Candidates that are slower than the best by this factor are not in the final, except the default
-/// and the config in use, whose scores may be disturbed, and except when each launch takes so many
-/// seconds.
+/// Candidates that are slower than the best by this factor are not in the final, except the untuned
+/// config, the default and the one in use, whose scores may be disturbed, and except when each launch
+/// takes so many seconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 constexpr std::size_t kMaxWarnings = 5;
 constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
@@ -73,6 +73,7 @@ class TuningRun {
         problem_(maker.problem()),
         limits_(maker.device().limits),
         default_(subject_.space().default_config(maker.device().target)),
+        untuned_(untuned_config(subject_, problem_, maker.device())),
         options_(options),
         context_(context),
         result_(empty_result(subject_, problem_, maker.device())),
@@ -173,11 +174,13 @@ class TuningRun {
     for (std::size_t i = 0; i < candidates_.size(); ++i) evaluated_ += was_built(candidates_[i]);
   }
 
-  /// The default, then what others suggest; the strategy's own proposals follow.
+  /// What runs untuned, so that the answer is never worse than that, however short the time; the
+  /// default, then what others suggest. The strategy's own proposals follow.
   void choose_starts(const SearchSpace& space, const CostModel& model) {
     std::vector<Values> starts = context_.starts;
     if (!context_.incumbent.empty()) starts.insert(starts.begin(), context_.incumbent);
     starts.push_back(best_guess(space, model, options_.seed));
+    if (untuned_ != default_) first_.push_back(untuned_);
     first_.push_back(default_);
     // A leader from an earlier run sets the pace by which this run's times are compared.
     if (earlier_leader_ && *earlier_leader_ != 0)
@@ -229,8 +232,9 @@ class TuningRun {
     while (has_room() && !first_.empty()) {
       const Values config = std::move(first_.front());
       first_.pop_front();
-      // The default runs in any case, an earlier leader costs no evaluation.
-      const bool leads = config == default_ || (earlier_leader_ && candidates_.known(config));
+      // These two run in any case, an earlier leader costs no evaluation.
+      const bool leads = config == default_ || config == untuned_ ||
+                         (earlier_leader_ && candidates_.known(config));
       if (leads ||
           (!candidates_.known(config) && left(queue.in_flight()) > 0 && time_for_build(queue)))
         submit(queue, config);
@@ -314,12 +318,14 @@ class TuningRun {
     return {};
   }
 
-  /// Those near the best meet the default and the config in use, in the order of preference.
+  /// Those near the best meet what runs untuned, the default and the config in use, in the order of
+  /// preference.
   void hold_finals() {
     const std::vector<std::size_t> ranked = candidates_.ranked();
     if (!context_.finals || ranked.size() < 2 || result_.end == SearchEnd::stopped) return;
     std::vector<std::size_t> leading, others;
-    for (const auto index : {std::optional<std::size_t>(0), candidates_.find(context_.incumbent)})
+    for (const auto index : {candidates_.find(untuned_), std::optional<std::size_t>(0),
+                             candidates_.find(context_.incumbent)})
       if (index && score(*index) < kInfinity &&
           (score(*index) <= score(ranked.front()) * kHopeless ||
            score(*index) < kHopelessSeconds) &&
@@ -343,7 +349,7 @@ class TuningRun {
     Candidate& base = candidates_[0];
     if (base.status == CandidateStatus::not_tried && base.reason.empty())
       base.reason = "the run was stopped before it was tried";
-    else if (base.status != CandidateStatus::measured)
+    else if (base.status != CandidateStatus::measured && base.status != CandidateStatus::not_tried)
       result_.warnings.push_back(
           format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
     if (!winner_) winner_ = candidates_.decide();
@@ -401,6 +407,7 @@ class TuningRun {
   const std::span<const std::int64_t> problem_;
   const DeviceLimits& limits_;
   const Values& default_;
+  const Values untuned_;  ///< the default, where the kernel does not trust its cost model
   const TuneOptions& options_;
   const TuneContext& context_;
 

@@ -166,6 +166,8 @@ constexpr Gemm kHostDefault{.body = GemmBody::simt,
                             .resident = 1,
                             .along_n = false,
                             .swap = false,
+                            .parts = 1,
+                            .later = false,
                             .programmatic = false};
 
 template <class T, GemmTranspose op, class Problem>
@@ -185,6 +187,8 @@ constexpr Space<Gemm, Problem> gemm_space() {
                               .resident = 1,
                               .along_n = false,
                               .swap = false,
+                              .parts = 1,
+                              .later = false,
                               .programmatic = false}}
             .default_on(Target::Kind::host, kHostDefault)
             .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma, GemmBody::tma,
@@ -194,6 +198,8 @@ constexpr Space<Gemm, Problem> gemm_space() {
                      GemmCluster::split_2, GemmCluster::split_3, GemmCluster::split_4})
             .values(&Gemm::along_n, {false, true})
             .values(&Gemm::swap, {false, true})
+            .values(&Gemm::parts, {1, 2, 4, 6, 8, 12, 16})
+            .values(&Gemm::later, {false, true})
             .values(&Gemm::programmatic, {false, true})
             .values(&Gemm::tile_m, {4, 8, 16, 32, 64, 128})
             .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
@@ -212,6 +218,8 @@ constexpr Space<Gemm, Problem> gemm_space() {
                                                              .resident = 1,
                                                              .along_n = false,
                                                              .swap = false,
+                                                             .parts = 1,
+                                                             .later = false,
                                                              .programmatic = false}}
                                            .default_on(Target::Kind::host, kHostDefault)
                                            .values(&Gemm::body, {GemmBody::simt})
@@ -270,7 +278,7 @@ std::vector<TypedMapRule<Gemm, Problem>> gemm_maps() {
                                                     : Swizzle::bytes32,
                                     0);
                  },
-             .only_if = [](const Gemm& c) { return c.uses_tma() && c.split_k() == 1; }},
+             .only_if = [](const Gemm& c) { return c.stores_by_map(); }},
             {.argument = 1,
              .map =
                  [](const Gemm& c, const Problem& problem) {
@@ -292,6 +300,13 @@ std::vector<TypedMapRule<Gemm, Problem>> gemm_maps() {
                  },
              .only_if = uses_tma}};
   }
+}
+
+/// Tiles of all batches, for bodies with tensor maps.
+std::size_t tiles_of(const Gemm& c, const GemmShape<true>& p) {
+  const GemmTma t = c.tma();
+  return std::size_t{t.tiles_m(p.m, p.n)} * t.tiles_n(p.m, p.n) *
+         static_cast<std::size_t>(std::max(p.batch, 0));
 }
 
 /// Sums of k products in another order, then a unit in the last place of T either way.
@@ -410,6 +425,20 @@ Kernel<Gemm, Problem, void()> gemm_base() {
                 return launch;
               },
           .maps = gemm_maps<T, op, Problem>(),
+          .workspace = {.size =
+                            [](const Gemm& c, const Problem& p, const DeviceLimits&) {
+                              const auto tiles = tiles_of(c, gemm_shape<op>(p).general());
+                              return WorkspaceSize{.bytes = tiles * c.tma().tile_scratch(),
+                                                   .semaphores = c.later ? 0 : tiles};
+                            },
+                        .only_if = [](const Gemm& c) { return c.parts > 1; }},
+          .steps = {{.entry = std::string("kiln::templates::") + K::kEntry + "_add",
+                     .launch =
+                         [](const Gemm& c, const Problem& p) {
+                           const auto tiles = tiles_of(c, gemm_shape<op>(p).general());
+                           return Launch{{c.tma().add_grid(tiles)}, {GemmTma::kAddThreads}};
+                         },
+                     .only_if = [](const Gemm& c) { return c.later; }}},
           .relations = K::relations(),
           .bucket = [](const Problem& p) { return tuned_as<T, op>(p); },
           .workload =

@@ -25,6 +25,8 @@
 //   time, and the block's warps share k. 2-byte T, sm_80 on, op nt, k, lda, ldb and strides multiples
 //   of 8. Element by element, and slowly, where A or B is not aligned to 16 bytes.
 //
+// With `parts` a config has a workspace (kiln/workspace.hpp) for partial sums, and with `later` a step.
+//
 // C++ programs: `auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());`, and
 // more in gemm_kernel.hpp.
 #pragma once
@@ -54,6 +56,9 @@ struct Gemm {
   int resident = 1;      // blocks that share a multiprocessor, and its memory (tma)
   bool along_n = false;  // groups are of block columns (tma, pingpong)
   bool swap = false;     // blocks are block_m x block_n of the transposed C (tma)
+  int parts = 1;         // blocks apart that share the k of one tile, and leave their sums in the
+                         // workspace (tma)
+  bool later = false;    // a step adds the sums of the parts, else the tile's last block
   // A launch may begin before the one in front of it has ended. Not listed: see gemm_configs.hpp.
   bool programmatic = false;
 
@@ -68,8 +73,9 @@ struct Gemm {
            : cluster == GemmCluster::split_4 ? 4
                                              : 1;
   }
+  constexpr bool stores_by_map() const { return uses_tma() && split_k() == 1 && parts == 1; }
   constexpr GemmTma tma() const {
-    const bool turns = body == GemmBody::pingpong, split = split_k() > 1;
+    const bool turns = body == GemmBody::pingpong, split = split_k() > 1 || parts > 1;
     return GemmTma{.schedule = turns ? GemmSchedule::pingpong : GemmSchedule::cooperative,
                    .block_m = block_m,
                    .block_n = block_n,
@@ -79,6 +85,8 @@ struct Gemm {
                    .cluster_m = cluster == GemmCluster::two_m ? 2 : 1,
                    .cluster_n = cluster == GemmCluster::two_n ? 2 : 1,
                    .split_k = split_k(),
+                   .parts = parts,
+                   .later = later,
                    .group = group_m,
                    .along_n = along_n,
                    .persistent = !split,
@@ -114,8 +122,10 @@ struct Gemm {
     if (uses_tma())
       return block_m % tile_m == 0 && tile_n == kTileN && vector == 8 && stages == kMostStages &&
              resident >= 1 && resident <= 3 && (resident == 1 || tma().consumers == 1) &&
-             tma().fits() && (body == GemmBody::tma || (tile_m == block_m && !swap));
-    if (cluster != GemmCluster::none || resident != 1 || along_n || swap) return false;
+             tma().fits() &&
+             (body == GemmBody::tma || (tile_m == block_m && !swap && parts == 1 && !later));
+    if (cluster != GemmCluster::none || resident != 1 || along_n || swap || parts != 1 || later)
+      return false;
     if (body == GemmBody::stream)
       return block_m % 8 == 0 && block_m <= 32 && block_n % 16 == 0 && block_n <= 64 &&
              block_k % (GemmSmallM::kSlice * stages) == 0 && tile_m == block_m &&
@@ -183,7 +193,7 @@ struct Gemm {
 }  // namespace kiln::templates
 
 KILN_CONFIG(kiln::templates::Gemm, body, block_m, block_n, block_k, stages, tile_m, tile_n, vector,
-            group_m, cluster, resident, along_n, swap, programmatic)
+            group_m, cluster, resident, along_n, swap, parts, later, programmatic)
 
 #if !defined(KILN_DEVICE_PASS)
 #include "gemm_kernel.hpp"

@@ -38,6 +38,8 @@ void list_plain(GemmBody body, std::size_t element_bytes, bool on_host, std::vec
                                  .resident = 1,
                                  .along_n = false,
                                  .swap = false,
+                                 .parts = 1,
+                                 .later = false,
                                  .programmatic = false});
               }
             }
@@ -69,6 +71,8 @@ void list_stream(const GemmProblem& p, std::vector<Gemm>& out) {
                          .resident = 1,
                          .along_n = false,
                          .swap = false,
+                         .parts = 1,
+                         .later = false,
                          .programmatic = false});
 }
 
@@ -136,6 +140,8 @@ class TmaConfigs {
            .resident = 1,
            .along_n = false,
            .swap = swap,
+           .parts = 1,
+           .later = false,
            .programmatic = false};
     for (const int block_k : {64, 128}) {
       c.block_k = block_k;
@@ -147,11 +153,28 @@ class TmaConfigs {
         const int split = c.split_k();
         if (split > 1 && (tiles * split > 2 * d_.multiprocessors || p_.k < 512 * split)) continue;
         if (split == 1 && cluster != GemmCluster::none && swap) continue;
-        for (const int resident : {1, 2, 3}) {
-          c.resident = resident;
-          if (c.divides() && c.takes(op_)) in_each_order(c, tiles);
-        }
+        at_each_residence(c, tiles);
+        if (cluster == GemmCluster::none && body == GemmBody::tma) in_parts(c, tiles);
       }
+    }
+  }
+
+  /// Blocks that share k, where there are fewer tiles than multiprocessors. Four that are a cluster
+  /// exchange their sums faster than through memory.
+  void in_parts(Gemm c, double tiles) {
+    for (const int parts : {2, 4, 6, 8, 12, 16})
+      for (const bool later : {false, true}) {
+        if (tiles * parts > 2 * d_.multiprocessors || p_.k < 512 * parts) continue;
+        c.parts = parts;
+        c.later = later;
+        at_each_residence(c, tiles);
+      }
+  }
+
+  void at_each_residence(Gemm c, double tiles) {
+    for (const int resident : {1, 2, 3}) {
+      c.resident = resident;
+      if (c.divides() && c.takes(op_)) in_each_order(c, tiles);
     }
   }
 

@@ -130,6 +130,8 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
             .configs = base.configs,
             .launch = base.launch,
             .maps = base.maps,
+            .workspace = base.workspace,
+            .steps = base.steps,
             .problem = problem,
             .relations = base.relations,
             .bucket = base.bucket,

@@ -12,7 +12,8 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
                                               const hopper::TensorMap& a,
                                               const hopper::TensorMap& b,
                                               const GemmShape<batched>& shape,
-                                              const Epilogue& epilogue) {
+                                              const Epilogue& epilogue,
+                                              const Workspace& workspace) {
   constexpr auto kALies = a_across(op) ? hopper::Lies::across : hopper::Lies::along_k;
   constexpr auto kBLies = b_across(op) ? hopper::Lies::across : hopper::Lies::along_k;
   using Body =
@@ -25,9 +26,11 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + c.buffer_bytes() + c.staging_bytes());
   const int rank = c.cluster() == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
   const int all_slices = static_cast<int>(c.tiles(shape.k, c.block_k));
-  const int first_slice = static_cast<int>(1ll * all_slices * rank / c.split_k) * (c.split_k > 1);
+  constexpr int kParts = c.split_k * c.parts;  // of k
+  const int part = c.parts > 1 ? static_cast<int>(blockIdx.x % c.parts) : rank;
+  const int first_slice = kParts == 1 ? 0 : static_cast<int>(1ll * all_slices * part / kParts);
   const int end_slice =
-      c.split_k == 1 ? all_slices : static_cast<int>(1ll * all_slices * (rank + 1) / c.split_k);
+      kParts == 1 ? all_slices : static_cast<int>(1ll * all_slices * (part + 1) / kParts);
   Body body{.rows_map = c.swap ? b : a,
             .columns_map = c.swap ? a : b,
             .out = out,
@@ -55,7 +58,7 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
     hopper::prefetch_map(b);
     if constexpr (c.store_tma) hopper::prefetch_map(out);
   }
-  const unsigned first = blockIdx.x / c.cluster();
+  const unsigned first = blockIdx.x / (c.cluster() * c.parts);
   const auto start = body.place(first);  // before the barrier, which takes its time anyway
   if constexpr (c.cluster() > 1)
     hopper::cluster_meet();
@@ -109,6 +112,15 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
       body.send_sums(sums);
       hopper::cluster_sync();
       body.add_and_store(start);
+    } else if constexpr (c.parts > 1) {
+      if (body.slices > 0) body.multiply(sums, stage, first_row, [] {});
+      float4* const partial = Body::partial_sums(workspace, first);
+      body.leave_sums(sums, partial, part);
+      if constexpr (!c.later) {
+        if (body.is_last(workspace.semaphores + first))
+          for (int unit = Body::consumer_warp(); unit < c.units(); unit += Body::kWarps)
+            body.template add_unit<c.parts>(partial + unit * 32, c.units(), unit, start);
+      }
     } else {
 #pragma unroll 1
       for (unsigned tile = first; tile < tiles; tile += step) {
@@ -125,14 +137,56 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
   if constexpr (c.cluster_m * c.cluster_n > 1) hopper::cluster_meet();
 }
 
+/// The step of a config whose parts are added `later`: a warp for each unit of each tile. The maps are
+/// parameters of all entries; this one copies nothing.
+template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_tma_add(T* const& out, const hopper::TensorMap& a,
+                                             const hopper::TensorMap& b,
+                                             const GemmShape<batched>& shape,
+                                             const Epilogue& epilogue, const Workspace& workspace) {
+  using Body = GemmTmaBody<c, T, batched, Epilogue, hopper::Lies::along_k, hopper::Lies::along_k>;
+  const Body body{.rows_map = a,
+                  .columns_map = b,
+                  .out = out,
+                  .epilogue = epilogue,
+                  .shape = shape,
+                  .m = shape.m,
+                  .n = shape.n,
+                  .stages = nullptr,
+                  .staging = nullptr,
+                  .full = nullptr,
+                  .empty = nullptr,
+                  .rank = 0,
+                  .rank_m = 0,
+                  .rank_n = 0,
+                  .first_slice = 0,
+                  .slices = 0};
+  const unsigned warp = blockIdx.x * (c.kAddThreads / 32) + threadIdx.x / 32;
+  const unsigned tile = warp / c.units();
+  unsigned tiles = c.tiles_m(shape.m, shape.n) * c.tiles_n(shape.m, shape.n);
+  if constexpr (batched) tiles *= static_cast<unsigned>(shape.batch);
+  if (tile >= tiles) return;
+  const int unit = static_cast<int>(warp % c.units());
+  body.template add_unit<c.parts>(Body::partial_sums(workspace, tile) + unit * 32, c.units(), unit,
+                                  body.place(tile));
+}
+
 /// The body as a kernel of its own. P: what the epilogue's arguments are.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue, class... P>
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm_tma(const __grid_constant__ hopper::Argument<c.store_tma, T*> out,
              const __grid_constant__ hopper::TensorMap a,
-             const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape,
-             P... parameters) {
-  gemm_tma_body<c, op, T>(out, a, b, shape, with_arguments<Epilogue>(parameters...));
+             const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape, P... parameters,
+             Workspace workspace) {
+  gemm_tma_body<c, op, T>(out, a, b, shape, with_arguments<Epilogue>(parameters...), workspace);
+}
+/// Its step, in blocks of kAddThreads threads.
+template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue, class... P>
+__global__ void __launch_bounds__(c.kAddThreads)
+    gemm_tma_step(T* out, const __grid_constant__ hopper::TensorMap a,
+                  const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape,
+                  P... parameters, Workspace workspace) {
+  gemm_tma_add<c, op, T>(out, a, b, shape, with_arguments<Epilogue>(parameters...), workspace);
 }
 
 }  // namespace kiln::templates

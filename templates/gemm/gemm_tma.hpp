@@ -32,6 +32,8 @@ struct GemmTma {
   int consumers;             // warpgroups that multiply
   int cluster_m, cluster_n;  // blocks of a cluster along rows and columns, which share operands
   int split_k;               // blocks of a cluster that share the k of one tile
+  int parts;                 // blocks apart that do, and leave their sums in the workspace
+  bool later;                // a step adds the sums of the parts, else the tile's last block
   int group;                 // tiles (of clusters) that share an operand in the L2 cache
   bool along_n;              // groups are of columns, else of rows
   bool persistent;           // a block computes tiles until there are none left
@@ -72,6 +74,15 @@ struct GemmTma {
   constexpr int units() const { return block_m / 16 * (block_n / 8); }
   constexpr int share() const { return (units() + split_k - 1) / split_k; }
   constexpr int partial_bytes() const { return split_k == 1 ? 0 : split_k * share() * 16 * 8 * 4; }
+  /// Of parts: a tile's sums in the workspace, in units of 16 x 8, one part behind the other.
+  constexpr unsigned long long tile_scratch() const {
+    return 4ull * static_cast<unsigned>(parts) * static_cast<unsigned>(block_m * block_n);
+  }
+  static constexpr int kAddThreads = 256;
+  /// Blocks of the step that adds the parts of so many tiles.
+  constexpr unsigned add_grid(unsigned long long tiles) const {
+    return static_cast<unsigned>((tiles * static_cast<unsigned>(units()) + 7) / 8);
+  }
   constexpr int buffer_bytes() const {
     const int staged = stages * stage_bytes();
     return staged > partial_bytes() ? staged : partial_bytes();
@@ -97,7 +108,9 @@ struct GemmTma {
            block_n % 8 == 0 && block_n >= 8 && block_n <= 256 && sums() <= most_sums() &&
            (block_k == 64 || block_k == 128) && (!pingpong || (consumers == 2 && persistent)) &&
            copied_m() % 8 == 0 && copied_n() % 8 == 0 && cluster() <= 8 &&
-           (split_k == 1 || (!persistent && !store_tma && cluster_m == 1 && cluster_n == 1)) &&
+           (split_k * parts == 1 ||
+            (!persistent && !store_tma && cluster_m == 1 && cluster_n == 1)) &&
+           (split_k == 1 || parts == 1) && parts >= 1 && (parts > 1 || !later) &&
            (!store_tma || swap || block_n % 16 == 0) && shared_bytes() <= 227u * 1024u;
   }
   /// Whether operands can be copied as they lie: those across k go in 64 rows or columns at a time.
@@ -131,7 +144,7 @@ struct GemmTma {
     const unsigned long long clusters = tiles > ~0u ? ~0u : tiles * static_cast<unsigned>(batch);
     const unsigned long long used =
         persistent && clusters > 1ull * resident_clusters ? 1ull * resident_clusters : clusters;
-    const unsigned long long blocks = used * cluster();
+    const unsigned long long blocks = used * static_cast<unsigned>(cluster() * parts);
     return blocks > ~0u ? ~0u : static_cast<unsigned>(blocks);
   }
 };
@@ -139,5 +152,5 @@ struct GemmTma {
 }  // namespace kiln::templates
 
 KILN_CONFIG(kiln::templates::GemmTma, schedule, block_m, block_n, block_k, stages, consumers,
-            cluster_m, cluster_n, split_k, group, along_n, persistent, swap, store_tma,
-            programmatic)
+            cluster_m, cluster_n, split_k, parts, later, group, along_n, persistent, swap,
+            store_tma, programmatic)

@@ -8,6 +8,7 @@
 #include "gemm_epilogue.cuh"
 #include "gemm_tma_parts.cuh"
 #include "kiln/hopper.cuh"
+#include "kiln/workspace.cuh"
 
 namespace kiln::templates {
 
@@ -374,41 +375,84 @@ struct GemmTmaBody {
   static constexpr int kWarps = 4 * c.consumers;
   static constexpr int kUnits = c.units(), kShare = c.share();
 
-  __device__ __forceinline__ void send_sums(const Sums& sums) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
-    float4* const received = reinterpret_cast<float4*>(stages) + rank * kShare * 32 + lane;
+  __device__ __forceinline__ static int consumer_warp() {
+    return static_cast<int>(threadIdx.x) / 32 - 4;
+  }
+  /// Writes the lane's sums of each of its warp's units to `to(unit)`, the warp's place for it.
+  template <class To>
+  __device__ __forceinline__ void write_sums(const Sums& sums, To to) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = consumer_warp();
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
         const float(&s)[4] = sums[i][j];
-        const int unit = (i * kColumnTiles + j) * kWarps + warp;
-        *hopper::at_block(received + unit % kShare * 32, unit / kShare) =
+        to((i * kColumnTiles + j) * kWarps + warp)[lane] =
             slices > 0 ? make_float4(s[0], s[1], s[2], s[3]) : make_float4(0, 0, 0, 0);
       }
   }
-  __device__ __forceinline__ void add_and_store(Place at) const {
+  /// Adds a unit's sums of `count` parts, which lie `apart` units from each other, in the order of the
+  /// parts, and stores them.
+  template <int count>
+  __device__ __forceinline__ void add_unit(const float4* parts, int apart, int unit,
+                                           Place at) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
-    const float4* const received = reinterpret_cast<const float4*>(stages) + lane;
+    float s[4] = {};
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const float4* const from = parts + i * apart * 32 + lane;
+      const float4 part = c.parts > 1 ? __ldcg(from) : *from;  // other blocks have written it
+      s[0] += part.x;
+      s[1] += part.y;
+      s[2] += part.z;
+      s[3] += part.w;
+    }
+    const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
+    const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
+    store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8, at.batch);
+  }
+
+  __device__ __forceinline__ void send_sums(const Sums& sums) {
+    float4* const received = reinterpret_cast<float4*>(stages) + rank * kShare * 32;
+    write_sums(sums, [&](int unit) {
+      return hopper::at_block(received + unit % kShare * 32, unit / kShare);
+    });
+  }
+  __device__ __forceinline__ void add_and_store(Place at) const {
+    const float4* const received = reinterpret_cast<const float4*>(stages);
 #pragma unroll 2
-    for (int place = warp; place < kShare; place += kWarps) {
+    for (int place = consumer_warp(); place < kShare; place += kWarps) {
       const int unit = rank * kShare + place;
       if (unit >= kUnits) break;
-      float s[4] = {};
-#pragma unroll
-      for (int i = 0; i < c.split_k; ++i) {
-        const float4 part = received[(i * kShare + place) * 32];
-        s[0] += part.x;
-        s[1] += part.y;
-        s[2] += part.z;
-        s[3] += part.w;
-      }
-      const int of = unit % kWarps, tile = unit / kWarps;  // whose unit, and which of its
-      const int row = of / 4 * kRowTiles * 64 + tile / kColumnTiles * 64 + of % 4 * 16;
-      store_direct(s, at.row + row, at.column + tile % kColumnTiles * 8, at.batch);
+      add_unit<c.split_k>(received + place * 32, kShare, unit, at);
     }
+  }
+
+  // Parts of k: each block leaves its sums in the workspace, and the one that comes last to a tile, or
+  // a step, adds them.
+
+  /// Of all parts of a tile.
+  __device__ __forceinline__ static float4* partial_sums(const Workspace& workspace,
+                                                         unsigned tile) {
+    return reinterpret_cast<float4*>(static_cast<unsigned char*>(workspace.scratch) +
+                                     tile * c.tile_scratch());
+  }
+  __device__ __forceinline__ void leave_sums(const Sums& sums, float4* partial, int part) const {
+    write_sums(sums, [&](int unit) { return partial + (part * kUnits + unit) * 32; });
+  }
+  /// Called by all threads that multiply, when their sums are written: whether all blocks of the tile
+  /// have written theirs. To one of them it is; that one resets the semaphore.
+  __device__ __forceinline__ bool is_last(unsigned* semaphore) const {
+    unsigned* const before = reinterpret_cast<unsigned*>(stages);  // multiplied by now
+    __threadfence();
+    hopper::named_sync(1, kWarps * 32);
+    if (threadIdx.x == 128) {
+      *before = atomicAdd(semaphore, 1u);
+      if (*before == c.parts - 1) *semaphore = 0;
+    }
+    hopper::named_sync(1, kWarps * 32);
+    __threadfence();
+    return *before == c.parts - 1;
   }
 };
 

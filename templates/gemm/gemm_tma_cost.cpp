@@ -16,9 +16,19 @@ double starved(double kilobytes, double needed, double weight) {
   return 1 + weight * std::max(0.0, needed / kilobytes - 1);
 }
 
+/// Microseconds in which a tile's sums go to the L2 cache and come back. A multiprocessor moves 64 bytes
+/// a clock. All of them add when that is a launch of its own, and one when that is the last block.
+double adding_parts(const GemmTma& c, double tiles, double multiprocessors) {
+  constexpr double kBytesPerMicrosecond = 64 * 1550, kLaunch = 3, kFence = 1.5;
+  const double write = c.block_m * c.block_n * 4 / kBytesPerMicrosecond, read = c.parts * write;
+  return write + (c.later ? kLaunch + read * tiles / multiprocessors : kFence + read);
+}
+
 }  // namespace
 
-// Microseconds. Blocks come in rounds of as many as are resident; those that share a multiprocessor
+// Microseconds. What parts cost was reckoned, not measured like all the rest, so a config with parts must
+// be expected to be faster by a quarter.
+// Blocks come in rounds of as many as are resident; those that share a multiprocessor
 // share its tensor cores. The larger of that and of memory counts, and a little of the other.
 double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
                      const DeviceLimits& d) {
@@ -28,7 +38,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
   const double multiprocessors = d.usable_multiprocessors();
   const int resident = c.per_multiprocessor(d.shared_per_multiprocessor);
   const double tiles = 1.0 * c.tiles_m(p.m, p.n) * c.tiles_n(p.m, p.n) * c.cluster_m * c.cluster_n;
-  const double blocks = tiles * c.split_k;
+  const double blocks = tiles * c.split_k * c.parts;
   // Clusters of three and four find fewer places.
   const double places = c.split_k > 2 ? 0.9 * multiprocessors : multiprocessors;
   const double slots = places * (c.cluster_m * c.cluster_n > 1 ? 1 : resident);
@@ -41,7 +51,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
   const double copies = (1.0 * c.block_m / c.cluster_n + 1.0 * c.block_n / c.cluster_m) * 128 / 66;
   const double slice = std::max(products, copies) / 1550;
   const double depth = c.block_k / 64.0;
-  const double slices = std::ceil(1.0 * c.tiles(p.k, c.block_k) / c.split_k) * depth;
+  const double slices = std::ceil(1.0 * c.tiles(p.k, c.block_k) / (c.split_k * c.parts)) * depth;
   const double latency = 1.04 / (c.stages * depth);
   const auto round = [&](double together) { return slices * std::max(slice * together, latency); };
 
@@ -58,6 +68,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
 
   double time = 1.07 + std::max(computing, memory) + 0.084 * std::min(computing, memory);
   if (c.split_k > 1) time += 1.83 + c.block_m * c.block_n / 9000.0;
+  if (c.parts > 1) time = 1.25 * (time + adding_parts(c, tiles, multiprocessors));
   if (c.cluster_m * c.cluster_n > 1) time += 0.54;
   time += 0.01 * (c.consumers - 1);
   return time * 1e-6;

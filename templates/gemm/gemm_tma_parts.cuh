@@ -30,6 +30,8 @@ constexpr bool gemm_tma_fits() {
   static_assert(c.cluster() <= 8, "cluster: at most 8 blocks");
   static_assert(c.split_k == 1 || (!c.persistent && !c.store_tma && c.cluster_m * c.cluster_n == 1),
                 "split_k: its blocks are the cluster, compute one tile and store from registers");
+  static_assert(c.parts == 1 || (!c.persistent && !c.store_tma && c.cluster() == 1),
+                "parts: blocks without clusters, which compute one tile and store from registers");
   static_assert(!c.store_tma || c.swap || c.block_n % 16 == 0,
                 "store_tma: block_n is a multiple of 16 columns");
   static_assert(c.copies(rows_lie == hopper::Lies::across, columns_lie == hopper::Lies::across),

@@ -1,6 +1,11 @@
-// The shipped GEMM for Hopper on the host: schedules, clusters, splits of k, ragged edges, operands
+// The shipped GEMM for Hopper on the host: schedules, clusters, splits and parts of k, ragged edges, operands
 // that lie across k, padded rows, batches and epilogues.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
 #include "hopper_test.hpp"
+#include "kiln/workspace.cuh"
 #include "templates/gemm/gemm_problem.hpp"
 #include "templates/gemm/gemm_tma.hpp"
 
@@ -19,20 +24,33 @@ using Halves = std::vector<std::uint16_t>;
 constexpr GemmTranspose kAll[] = {GemmTranspose::nt, GemmTranspose::nn, GemmTranspose::tn,
                                   GemmTranspose::tt};
 
-std::string entry_of(const GemmTma& c, GemmTranspose op, bool batched,
-                     const std::string& epilogue) {
+std::string entry_of(const GemmTma& c, GemmTranspose op, bool batched, const std::string& epilogue,
+                     const std::string& name = "gemm_tma") {
   const auto flag = [](bool b) { return std::string(b ? "true" : "false"); };
-  std::string text = "kiln::templates::gemm_tma<kiln::templates::GemmTma{kiln::templates::";
+  std::string text = "kiln::templates::" + name + "<kiln::templates::GemmTma{kiln::templates::";
   text +=
       c.schedule == GemmSchedule::pingpong ? "GemmSchedule::pingpong" : "GemmSchedule::cooperative";
   for (int value : {c.block_m, c.block_n, c.block_k, c.stages, c.consumers, c.cluster_m,
-                    c.cluster_n, c.split_k, c.group})
+                    c.cluster_n, c.split_k, c.parts})
     text += ", " + std::to_string(value);
+  text += ", " + flag(c.later) + ", " + std::to_string(c.group);
   for (bool value : {c.along_n, c.persistent, c.swap, c.store_tma, c.programmatic})
     text += ", " + flag(value);
   return text + "}, kiln::templates::GemmTranspose(" + std::to_string(static_cast<int>(op)) +
          "), __nv_bfloat16, " + flag(batched) + ", kiln::epilogue::" + epilogue + ">";
 }
+
+/// What a config launches.
+struct Entries {
+  Entries(const GemmTma& c, GemmTranspose op, bool batched, const std::string& epilogue)
+      : own("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, batched, epilogue)) {
+    if (c.later)
+      step.emplace("#include <gemm/gemm_tma.cuh>\n",
+                   entry_of(c, op, batched, epilogue, "gemm_tma_step"));
+  }
+  Kernel own;
+  std::optional<Kernel> step;
+};
 
 constexpr std::uint16_t kNan = 0x7fff;
 
@@ -78,7 +96,7 @@ void begin_with(InPlace parameter, Halves& out) { out = parameter.values; }
 
 /// `finish` is what the epilogue makes of a sum.
 template <bool batched, class Finish, class... Parameters>
-void check_product(const Kernel& kernel, const GemmTma& c, GemmTranspose op,
+void check_product(const Entries& entries, const GemmTma& c, GemmTranspose op,
                    const GemmShape<batched>& p, const Finish& finish, Parameters... parameters) {
   CAPTURE(entry_of(c, op, batched, ""), p.m, p.n, p.k, p.ldc, p.lda, p.ldb, p.batch, p.stride_a);
   const Operand a = operand_of(a_across(op), p.batch, p.m, p.k, p.lda, p.stride_a, 3);
@@ -103,10 +121,17 @@ void check_product(const Kernel& kernel, const GemmTma& c, GemmTranspose op,
                                   c.swap ? c.copied_n() : c.copied_m());
   const HostTensorMap map_b = map(b.array.data(), b_across(op), p.n, p.ldb, p.stride_b,
                                   c.swap ? c.copied_m() : c.copied_n());
+  const std::size_t tiles = std::size_t(c.tiles_m(p.m, p.n)) * c.tiles_n(p.m, p.n) * p.batch;
+  std::vector<float> scratch(c.parts == 1 ? 0 : tiles * c.tile_scratch() / sizeof(float), NAN);
+  std::vector<unsigned> semaphores(c.parts == 1 || c.later ? 0 : tiles);
+  const kiln::Workspace workspace{scratch.data(), semaphores.data()};
   const auto launch = [&](const auto& where) {
-    kernel.in_clusters({unsigned(c.cluster())}, {c.grid(p.m, p.n, 3, p.batch)},
-                       {unsigned(c.threads())}, c.shared_bytes(), where, map_a, map_b, p,
-                       given(parameters, out)...);
+    entries.own.in_clusters({unsigned(c.cluster())}, {c.grid(p.m, p.n, 3, p.batch)},
+                            {unsigned(c.threads())}, c.shared_bytes(), where, map_a, map_b, p,
+                            given(parameters, out)..., workspace);
+    if (entries.step)
+      entries.step->in_clusters({1}, {c.add_grid(tiles)}, {unsigned(c.kAddThreads)}, 0, where,
+                                map_a, map_b, p, given(parameters, out)..., workspace);
   };
   if (c.store_tma) {
     std::vector<std::uint64_t> extent{std::uint64_t(p.n), std::uint64_t(p.m)};
@@ -134,6 +159,7 @@ void check_product(const Kernel& kernel, const GemmTma& c, GemmTranspose op,
   std::size_t wrong = 0;  // elements between rows and batches are left alone
   for (std::size_t i = 0; i < size; ++i) wrong += out[i] != expected[i];
   CHECK(wrong == 0);
+  CHECK(std::count(semaphores.begin(), semaphores.end(), 0u) == std::ptrdiff_t(semaphores.size()));
 }
 
 float as_it_is(float sum, int, int, std::size_t) { return sum; }
@@ -166,13 +192,15 @@ GemmShape<true> strided(GemmTranspose op, int m, int n, int k, int batch, bool s
 
 constexpr auto kCooperative = GemmSchedule::cooperative, kPingpong = GemmSchedule::pingpong;
 constexpr GemmTma kConfigs[] = {
-    {kCooperative, 128, 64, 64, 3, 2, 1, 1, 1, 4, false, false, false, true, false},
-    {kCooperative, 128, 48, 128, 2, 2, 2, 1, 1, 2, true, true, false, true, true},
-    {kPingpong, 64, 64, 64, 4, 2, 1, 2, 1, 1, false, true, false, true, false},
-    {kCooperative, 64, 24, 64, 4, 1, 1, 1, 1, 3, false, true, true, true, false},
-    {kCooperative, 64, 40, 64, 2, 1, 1, 1, 4, 1, false, false, false, false, false},
-    {kCooperative, 128, 32, 64, 2, 2, 2, 2, 1, 2, true, true, true, false, false},
-    {kCooperative, 64, 64, 64, 2, 1, 1, 1, 2, 1, false, false, true, false, false},
+    {kCooperative, 128, 64, 64, 3, 2, 1, 1, 1, 1, false, 4, false, false, false, true, false},
+    {kCooperative, 128, 48, 128, 2, 2, 2, 1, 1, 1, false, 2, true, true, false, true, true},
+    {kPingpong, 64, 64, 64, 4, 2, 1, 2, 1, 1, false, 1, false, true, false, true, false},
+    {kCooperative, 64, 24, 64, 4, 1, 1, 1, 1, 1, false, 3, false, true, true, true, false},
+    {kCooperative, 64, 40, 64, 2, 1, 1, 1, 4, 1, false, 1, false, false, false, false, false},
+    {kCooperative, 128, 32, 64, 2, 2, 2, 2, 1, 1, false, 2, true, true, true, false, false},
+    {kCooperative, 64, 64, 64, 2, 1, 1, 1, 2, 1, false, 1, false, false, true, false, false},
+    {kCooperative, 128, 24, 64, 3, 2, 1, 1, 1, 3, false, 1, false, false, false, false, true},
+    {kCooperative, 64, 40, 64, 2, 1, 1, 1, 1, 4, true, 2, true, false, true, false, false},
 };
 
 bool takes(const GemmTma& c, GemmTranspose op) {
@@ -186,10 +214,10 @@ TEST_CASE("the GEMM for Hopper computes the product of the reference", "[host][g
     REQUIRE(c.fits());
     for (const GemmTranspose op : kAll) {
       if (!takes(c, op)) continue;
-      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, false, "Nothing"));
-      check_product(kernel, c, op, tight(op, 128, 64, 64), as_it_is);
-      check_product(kernel, c, op, tight(op, 200, 136, 328), as_it_is);
-      check_product(kernel, c, op, tight(op, 24, 8, 16), as_it_is);
+      const Entries entries(c, op, false, "Nothing");
+      check_product(entries, c, op, tight(op, 128, 64, 64), as_it_is);
+      check_product(entries, c, op, tight(op, 200, 136, 328), as_it_is);
+      check_product(entries, c, op, tight(op, 24, 8, 16), as_it_is);
     }
   }
 }
@@ -198,10 +226,10 @@ TEST_CASE("the GEMM for Hopper walks padded rows and batches", "[host][gemm_tma]
   for (const GemmTma& c : kConfigs)
     for (const GemmTranspose op : kAll) {
       if (!takes(c, op)) continue;
-      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, true, "Nothing"));
-      check_product(kernel, c, op, strided(op, 131, 77, 99, 3, false), as_it_is);
-      check_product(kernel, c, op, strided(op, 1, 33, 65, 4, true), as_it_is);
-      check_product(kernel, c, op, strided(op, 70, 129, 17, 1, false), as_it_is);
+      const Entries entries(c, op, true, "Nothing");
+      check_product(entries, c, op, strided(op, 131, 77, 99, 3, false), as_it_is);
+      check_product(entries, c, op, strided(op, 1, 33, 65, 4, true), as_it_is);
+      check_product(entries, c, op, strided(op, 70, 129, 17, 1, false), as_it_is);
     }
 }
 
@@ -215,7 +243,7 @@ TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place", "[h
     const GemmTranspose op = GemmTranspose::nt;
     const auto check = [&](const auto& p) {
       constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;
-      Kernel kernel("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, kBatched, epilogue));
+      const Entries entries(c, op, kBatched, epilogue);
       const Halves bias = random_bf16(std::size_t(p.n), 5), rows = random_bf16(std::size_t(p.m), 6),
                    residual = random_bf16(std::size_t((p.batch - 1) * p.stride_c + p.m * p.ldc), 7);
       const auto finish = [&](float sum, int i, int j, std::size_t at) {
@@ -223,7 +251,7 @@ TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place", "[h
                           from_bf16(rows[std::size_t(i)]) + from_bf16(residual[at]);
         return all < 0 ? 0.0f : all;
       };
-      check_product(kernel, c, op, p, finish, bias.data(), 0.5f, rows.data(), residual.data());
+      check_product(entries, c, op, p, finish, bias.data(), 0.5f, rows.data(), residual.data());
     };
     check(tight(op, 200, 136, 72));
     check(strided(op, 131, 77, 99, 2, false));
@@ -239,15 +267,14 @@ TEST_CASE("the GEMM for Hopper may repeat an epilogue that does not read C", "[h
   for (const GemmTma& c : kConfigs) {
     const auto check = [&](const auto& p) {
       constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;
-      Kernel kernel("#include <gemm/gemm_tma.cuh>\n",
-                    entry_of(c, GemmTranspose::nt, kBatched, epilogue));
+      const Entries entries(c, GemmTranspose::nt, kBatched, epilogue);
       const Halves bias = random_bf16(std::size_t(p.n), 5), rows = random_bf16(std::size_t(p.m), 6);
       const auto finish = [&](float sum, int i, int j, std::size_t) {
         const float all =
             (sum + from_bf16(bias[std::size_t(j)])) * 0.5f + from_bf16(rows[std::size_t(i)]);
         return all < 0 ? 0.0f : all;
       };
-      check_product(kernel, c, GemmTranspose::nt, p, finish, bias.data(), 0.5f, rows.data());
+      check_product(entries, c, GemmTranspose::nt, p, finish, bias.data(), 0.5f, rows.data());
     };
     check(tight(GemmTranspose::nt, 200, 136, 72));
     check(strided(GemmTranspose::nt, 131, 77, 99, 2, false));
@@ -259,13 +286,12 @@ TEST_CASE("the GEMM for Hopper adds a residual that is C itself", "[host][gemm_t
   for (const GemmTma& c : kConfigs) {
     const auto check = [&](const auto& p) {
       constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;
-      Kernel kernel("#include <gemm/gemm_tma.cuh>\n",
-                    entry_of(c, GemmTranspose::nt, kBatched, epilogue));
+      const Entries entries(c, GemmTranspose::nt, kBatched, epilogue);
       const Halves before = random_bf16(std::size_t((p.batch - 1) * p.stride_c + p.m * p.ldc), 7);
       const auto finish = [&](float sum, int, int, std::size_t at) {
         return sum + from_bf16(before[at]);
       };
-      check_product(kernel, c, GemmTranspose::nt, p, finish, InPlace{before});
+      check_product(entries, c, GemmTranspose::nt, p, finish, InPlace{before});
     };
     check(tight(GemmTranspose::nt, 200, 136, 72));
     check(strided(GemmTranspose::nt, 131, 77, 99, 2, false));

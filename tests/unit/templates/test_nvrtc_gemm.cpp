@@ -1,5 +1,9 @@
 // The GEMM's kinds through NVRTC: what runs untuned compiles for each architecture without spills, for
 // each transposition, with leading dimensions, batches and epilogues.
+#include <array>
+#include <optional>
+#include <utility>
+
 #include "kiln/detail/launch_plan.hpp"
 #include "kiln/occupancy.hpp"
 #include "nvrtc_test.hpp"
@@ -69,4 +73,33 @@ TEST_CASE("gemm: what runs untuned compiles for each kind and architecture", "[t
   check_kinds<GemmTranspose::nn>();
   check_kinds<GemmTranspose::tn>();
   check_kinds<GemmTranspose::tt>();
+}
+
+TEST_CASE("gemm: blocks that share k through the workspace compile without spills", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const auto check = [](const KernelDefinition& k, const Values& problem) {
+    const DeviceInfo info = device("sm_90a");
+    std::array<std::optional<Gemm>, 2> seen;  // the last block adds, a step adds
+    for (const Values& config : k.configs(problem, info.limits)) {
+      const Gemm c = from_values<Gemm>(config);
+      if (c.parts == 1 || std::exchange(seen[c.later], c)) continue;
+      INFO(describe_instance(k, config));
+      CHECK(k.space.violated(config, problem, info.limits) == nullptr);
+      const auto plan = kiln::detail::plan(k, config, problem, info.limits);
+      CHECK(plan.problem(info.limits).empty());
+      CHECK(plan.workspace->bytes > 0);
+      CHECK((plan.workspace->semaphores == 0) == c.later);
+      const Binary binary = must_compile(k, config, "sm_90a");
+      CHECK(binary.log == "");
+      CHECK(binary.resources.spill_stores == 0);
+      REQUIRE(binary.steps.size() == std::size_t(c.later));
+      for (const BinaryEntry& step : binary.steps) CHECK(step.resources.spill_stores == 0);
+    }
+    CHECK((seen[false] && seen[true]));
+  };
+  using Fused = Chain<Bias<bfloat16>, Gelu, Residual<bfloat16>>;
+  check(gemm_kernel<bfloat16>().definition(), {64, 512, 8192});
+  check(gemm_kernel<float16, GemmTranspose::nn, Fused>().definition(), {100, 256, 16384});
+  check(gemm_strided_kernel<bfloat16, GemmTranspose::nt, Fused>().definition(),
+        {8, 512, 8192, 512, 8192, 8192, 3, 8 * 512, 8 * 8192, 512 * 8192});
 }

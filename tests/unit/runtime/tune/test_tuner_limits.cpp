@@ -47,6 +47,28 @@ TEST_CASE("a target time is enough", "[runtime][tuner]") {
   }
 }
 
+TEST_CASE("what runs untuned is measured before all else, and leaves only for what is faster",
+          "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling(up_to(200), 100);
+  kernel.cost = [](auto config, auto, const auto&) { return config[0] == 4 ? 1e-6 : 1e-3; };
+  kernel.untuned_by_cost = [](const auto&) { return true; };
+  for (int a = 1; a <= 200; ++a) bench.seconds(a, kMs);
+  TuneOptions options;
+  SECTION("so the shortest run has it") {
+    options.target_seconds = 1;
+    const TuneResult r = tune(bench, kernel, options);
+    CHECK(r.winner().config == Values{4, 0});
+    CHECK(find(r, {100, 0}).status == CandidateStatus::not_tried);
+    CHECK(r.warnings.empty());
+  }
+  SECTION("so it wins a tie") { CHECK(tune(bench, kernel).winner().config == Values{4, 0}); }
+  SECTION("but not against a faster one") {
+    bench.seconds(7, 0.9 * kMs);
+    CHECK(tune(bench, kernel).winner().config == Values{7, 0});
+  }
+}
+
 TEST_CASE("a request to stop leaves the best so far", "[runtime][tuner]") {
   Bench bench;
   const KernelDefinition kernel = doubling(up_to(500), 1);

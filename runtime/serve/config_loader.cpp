@@ -1,0 +1,85 @@
+#include "runtime/serve/config_loader.hpp"
+
+#include <utility>
+#include <variant>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/tune/best_guess.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+using detail::Launchable;
+
+const Values& ConfigLoader::default_config() const {
+  return kernel_.space.default_config(engine_.device()->info().target);
+}
+
+ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
+                                        std::span<const std::int64_t> config, Access access) {
+  if (chosen_)
+    if (const Constraint* broken =
+            kernel_.space.violated(config, problem, engine_.device()->info().limits))
+      throw UserError(format("kernel {} with {} for {} breaks a constraint: {}", kernel_.name,
+                             kernel_.space.describe(config), kernel_.describe_problem(problem),
+                             broken->reason));
+  return loader_.load(problem, config, access);
+}
+
+ConfigLoader::Loaded ConfigLoader::untuned(std::span<const std::int64_t> problem, Access access) {
+  if (chosen_) return load(problem, default_config(), access);
+  const Values config = untuned_config(kernel_, problem, engine_.device()->info());
+  std::optional<Missing> lacking;
+  if (config != default_config()) {
+    try {
+      Loaded made = load(problem, config, access);
+      if (std::holds_alternative<Launchable>(made)) return made;
+      lacking = std::get<Missing>(std::move(made));
+    } catch (const WrongSymbol&) {
+      throw;
+    } catch (const Error& error) {
+      engine_.log(LogLevel::warning,
+                  format("{} {}: the untuned config cannot be used, so the default is tried: {}",
+                         kernel_.name, kernel_.describe_problem(problem), error.what()));
+    }
+  }
+  Loaded made = load(problem, default_config(), access);
+  if (lacking) warn_of("untuned config", problem, *lacking, made);
+  return made;
+}
+
+std::optional<ConfigLoader::Loaded> ConfigLoader::winner(std::span<const std::int64_t> problem,
+                                                         const Values& config, Access access,
+                                                         std::string* why) {
+  try {
+    return load(problem, config, access);
+  } catch (const WrongSymbol&) {
+    throw;
+  } catch (const Error& error) {
+    if (why) *why = error.what();
+    engine_.log(LogLevel::warning,
+                format("{} {}: the remembered winner cannot be used: {}", kernel_.name,
+                       kernel_.describe_problem(problem), error.what()));
+    return {};
+  }
+}
+
+Problems::Made ConfigLoader::ready_or_warn(std::span<const std::int64_t> problem, Loaded made) {
+  if (auto* ready = std::get_if<Launchable>(&made)) return std::move(*ready);
+  Missing& missing = std::get<Missing>(made);
+  engine_.warn_of(kernel_, problem, missing, "nothing can be launched");
+  return std::move(missing);
+}
+
+void ConfigLoader::warn_of(const char* what, std::span<const std::int64_t> problem,
+                           const Missing& missing, const Loaded& instead) {
+  const auto* ready = std::get_if<Launchable>(&instead);
+  engine_.warn_of(kernel_, problem, missing,
+                  format("the {} is missing{}", what,
+                         !ready                              ? ""
+                         : ready->config == default_config() ? ", the default is used"
+                                                             : ", the untuned config is used"));
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,50 @@
+// Which configs of a handle's kernel are loaded where nothing is measured, and what is said when
+// another one has to serve.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "kiln/detail/handle_core.hpp"
+#include "runtime/serve/kernel_loader.hpp"
+#include "runtime/serve/problems.hpp"
+
+namespace kiln::runtime {
+
+/// Thread-safe. Refers to what it is made of.
+class ConfigLoader {
+ public:
+  using Access = Builder::Access;
+  using Loaded = Problems::Loaded;
+
+  /// `chosen`: the one config of the kernel's space was chosen by the program.
+  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool chosen)
+      : engine_(engine), kernel_(loader.definition()), loader_(loader), chosen_(chosen) {}
+
+  const Values& default_config() const;
+
+  /// As KernelLoader::load. @throws also UserError when a chosen config breaks a constraint
+  Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
+              Access access = Access::compile);
+  /// The untuned config: the cost model's choice where the kernel trusts it, else the default. The
+  /// default also stands in for a choice that is missing or does not work.
+  Loaded untuned(std::span<const std::int64_t> problem, Access access = Access::compile);
+  /// The winner on record; nothing, and why, where it cannot be used.
+  std::optional<Loaded> winner(std::span<const std::int64_t> problem, const Values& config,
+                               Access access = Access::compile, std::string* why = nullptr);
+  /// Launches fail from now on if the binary is missing; a warning says so.
+  Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Loaded made);
+  /// Warns that the config that should run is missing, and says which one runs instead, if any
+  /// does.
+  void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,
+               const Loaded& instead);
+
+ private:
+  detail::Engine& engine_;
+  const KernelDefinition& kernel_;
+  KernelLoader& loader_;
+  const bool chosen_;
+};
+
+}  // namespace kiln::runtime

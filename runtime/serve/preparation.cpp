@@ -1,0 +1,121 @@
+#include "runtime/serve/preparation.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "kiln/runtime.hpp"
+
+namespace kiln {
+
+PrepareReport Runtime::prepare(const Manifest& manifest, const PrepareOptions& options) const {
+  runtime::check(options, *engine_);
+  const auto preparing = engine_->serving().begin_preparing();
+  return runtime::prepare(*engine_, manifest, options, options.stop, options.progress, preparing);
+}
+
+struct Preparation::State {
+  State(std::shared_ptr<detail::Engine> engine, Manifest manifest, PrepareOptions options)
+      : engine_(std::move(engine)),
+        manifest_(std::move(manifest)),
+        options_(std::move(options)),
+        preparing_(engine_->serving().begin_preparing()),
+        forward_(options_.stop, [this] { stop_.request_stop(); }),
+        thread_([this] { run(); }) {}
+
+  /// Last: it uses what is above, and ends before that.
+  void cancel() noexcept { stop_.request_stop(); }
+
+  PrepareProgress progress() const {
+    const std::lock_guard lock(mutex_);
+    return progress_;
+  }
+
+  bool wait(double seconds) const {
+    std::unique_lock lock(mutex_);
+    const auto ended = [&] { return report_ || failure_; };
+    if (!(seconds > 0))
+      changed_.wait(lock, ended);
+    else
+      changed_.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 1e9)), ended);
+    return ended();
+  }
+
+  PrepareReport get() const {
+    wait(0);
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    return *report_;
+  }
+
+ private:
+  void run() noexcept {
+    std::optional<PrepareReport> report;
+    std::exception_ptr failure;
+    try {
+      const auto tell = [this](const PrepareProgress& now) {
+        {
+          const std::lock_guard lock(mutex_);
+          progress_ = now;
+        }
+        if (options_.progress) options_.progress(now);
+      };
+      report =
+          runtime::prepare(*engine_, manifest_, options_, stop_.get_token(), tell, *preparing_);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    preparing_.reset();  // before it is known to have ended: the next one may begin at once
+    const std::lock_guard lock(mutex_);
+    report_ = std::move(report);
+    failure_ = failure;
+    changed_.notify_all();
+  }
+
+  const std::shared_ptr<detail::Engine> engine_;
+  const Manifest manifest_;
+  const PrepareOptions options_;
+  std::optional<runtime::Serving::Preparing> preparing_;
+  std::stop_source stop_;
+  mutable std::mutex mutex_;  ///< of the next four
+  mutable std::condition_variable changed_;
+  PrepareProgress progress_;
+  std::optional<PrepareReport> report_;
+  std::exception_ptr failure_;
+  std::stop_callback<std::function<void()>> forward_;
+  std::jthread thread_;
+};
+
+Preparation::Preparation(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Preparation::Preparation(Preparation&&) noexcept = default;
+Preparation& Preparation::operator=(Preparation&& other) noexcept {
+  if (this != &other) {
+    cancel();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+Preparation::~Preparation() { cancel(); }
+
+PrepareProgress Preparation::progress() const { return state_->progress(); }
+bool Preparation::wait(double seconds) const { return state_->wait(seconds); }
+void Preparation::cancel() noexcept {
+  if (state_) state_->cancel();
+}
+PrepareReport Preparation::get() const { return state_->get(); }
+
+Preparation Runtime::prepare_async(Manifest manifest, PrepareOptions options) const {
+  runtime::check(options, *engine_);
+  return Preparation(
+      std::make_unique<Preparation::State>(engine_, std::move(manifest), std::move(options)));
+}
+
+void Runtime::seal(OnUnprepared unprepared) const { engine_->serving().seal(unprepared); }
+void Runtime::unseal() const noexcept { engine_->serving().unseal(); }
+bool Runtime::sealed() const noexcept { return engine_->serving().sealed().has_value(); }
+
+}  // namespace kiln

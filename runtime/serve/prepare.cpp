@@ -1,0 +1,420 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/serve/preparation.hpp"
+#include "runtime/serve/prepare_items.hpp"
+#include "runtime/serve/provisions.hpp"
+#include "runtime/serve/tune_jobs.hpp"
+#include "runtime/support/parallel.hpp"
+#include "runtime/support/time_limit.hpp"
+
+namespace kiln::runtime {
+
+using detail::Engine;
+using detail::format;
+
+namespace {
+
+using Access = Builder::Access;
+using Step = PrepareProgress::Step;
+
+/// What the runtime's mode leaves of what was asked for.
+PrepareWork allowed(PrepareWork asked, const Engine& engine) {
+  if (!engine.may_compile()) return PrepareWork::look_up;
+  if (engine.options().mode == Mode::untuned) return std::max(asked, PrepareWork::compile);
+  return asked;
+}
+
+class Run {
+ public:
+  Run(Engine& engine, const Manifest& manifest, const PrepareOptions& options,
+      const std::stop_token& stop, const std::function<void(const PrepareProgress&)>& progress)
+      : engine_(engine),
+        manifest_(manifest),
+        stop_(stop),
+        progress_(progress),
+        work_(allowed(options.work, engine)),
+        tuning_(engine.options().tuning),
+        start_(Clock::now()),
+        deadline_(options.max_seconds, start_) {}
+
+  PrepareReport run() {
+    report_.work = work_;
+    tell(Step::check, 0, manifest_.wanted.size());
+    items_ = prepare_items(engine_, manifest_, report_.problems);
+    timed(report_.compile_seconds, [&] { look_and_compile(); });
+    timed(report_.load_seconds, [&] { load(); });
+    timed(report_.tune_seconds, [&] { tune(); });
+    for (const PrepareItem& item : items_)
+      if (of(item).why.empty()) of(item).why = item.lacking;
+    engine_.serving().renew();
+    report_.stopped = stop_.stop_requested();
+    report_.seconds = seconds_since(start_);
+    tell(Step::done, 0, 0);
+    return std::move(report_);
+  }
+
+ private:
+  template <class F>
+  static void timed(double& seconds, const F& work) {
+    const auto start = Clock::now();
+    work();
+    seconds = seconds_since(start);
+  }
+
+  bool ended() const { return stop_.stop_requested() || deadline_.passed(); }
+  Access access() const {
+    return work_ == PrepareWork::look_up || ended() ? Access::look_up : Access::compile;
+  }
+  PreparedProblem& of(const PrepareItem& item) { return report_.problems[item.place]; }
+
+  void set(const PrepareItem& item, PreparedState state, std::string why = {}) {
+    of(item).state = state;
+    of(item).why = std::move(why);
+  }
+
+  void tell(Step step, std::size_t done, std::size_t total) const {
+    if (!progress_) return;
+    PrepareProgress now{step,
+                        done,
+                        total,
+                        report_.problems.size(),
+                        report_.ready(),
+                        report_.count(PreparedState::on_default),
+                        report_.count(PreparedState::missing),
+                        report_.count(PreparedState::failed),
+                        seconds_since(start_)};
+    progress_(now);
+  }
+
+  // --- compiling --------------------------------------------------------------------------------
+
+  struct Instance {
+    ServedHandle* handle;
+    Values config;
+    auto operator<=>(const Instance&) const = default;
+  };
+
+  void look_and_compile() {
+    for_each_index(engine_.builder().threads(), items_.size(), stop_,
+                   [&](std::size_t i) { look(items_[i]); }, {});
+    // What many problems can run with comes first, so that a short time makes many launchable.
+    std::vector<Instance> order;
+    std::set<Instance> seen;
+    const auto want = [&](const PrepareItem& item, const Values& config) {
+      if (seen.insert({item.handle.get(), config}).second)
+        order.push_back({item.handle.get(), config});
+    };
+    for (const PrepareItem& item : items_)
+      if (item.usable && !item.known.winner) want(item, item.known.configs.back());
+    for (const PrepareItem& item : items_)
+      if (item.usable && !item.known.configs.empty()) want(item, item.known.configs.front());
+    for (const PrepareItem& item : items_)
+      for (const Values& config : item.instances) want(item, config);
+    report_.instances = order.size();
+    std::atomic<std::size_t> compiled{0};
+    for_each_index(
+        engine_.builder().threads(), order.size(), stop_,
+        [&](std::size_t i) {
+          if (build(order[i])) ++compiled;
+        },
+        [&](std::size_t done) { tell(Step::compile, done, order.size()); });
+    report_.compiled = compiled;
+    report_.out_of_time = cut_off_;
+    for (PrepareItem& item : items_)
+      for (const Values& config : item.instances) note_lacking(item, config);
+  }
+
+  void look(PrepareItem& item) {
+    try {
+      TuneOptions tuning = tuning_;
+      item.known = item.provisions().known_of(item.problem, tuning);
+    } catch (const Error& error) {
+      item.usable = false;
+      set(item, PreparedState::failed, error.what());
+    }
+  }
+
+  /// Whether it was compiled.
+  bool build(const Instance& instance) {
+    if (deadline_.passed()) {
+      cut_off_ = true;
+      return false;
+    }
+    const KernelDefinition& kernel = instance.handle->definition();
+    const Target& target = engine_.device()->info().target;
+    bool compiled = false;
+    std::variant<std::monostate, std::string, Missing> lacking;
+    try {
+      const Build made = engine_.builder().build(kernel, instance.config, target, access());
+      if (const auto* failure = std::get_if<CompileFailure>(&made.outcome))
+        lacking = CompileError(*failure).what();
+      else if (const auto* missing = std::get_if<Missing>(&made.outcome))
+        lacking = *missing;
+      else
+        compiled = made.was_compiled();
+    } catch (const Error& error) {
+      lacking = error.what();
+    }
+    const std::lock_guard lock(mutex_);
+    lacking_[instance] = std::move(lacking);
+    return compiled;
+  }
+
+  /// Why an instance that the manifest names cannot be had; empty: it can.
+  void note_lacking(PrepareItem& item, const Values& config) {
+    const auto found = lacking_.find({item.handle.get(), config});
+    if (found == lacking_.end())
+      item.lacking = late(format("{} was not compiled", item.kernel().space.describe(config)));
+    else if (const auto* why = std::get_if<std::string>(&found->second))
+      item.lacking = *why;
+    else if (const auto* missing = std::get_if<Missing>(&found->second)) {
+      item.lacking = missing->explain();
+      of(item).missing = *missing;
+    }
+  }
+
+  // --- loading ----------------------------------------------------------------------------------
+
+  bool to_tune(const PrepareItem& item) const {
+    return work_ == PrepareWork::tune && !item.handle->chosen() && !item.known.searched;
+  }
+
+  void load() {
+    const auto before = engine_.device()->available();
+    std::size_t done = 0;
+    for (PrepareItem& item : items_) {
+      if (stop_.stop_requested()) break;
+      if (item.usable && !item.known.configs.empty()) timed(of(item).seconds, [&] { load(item); });
+      tell(Step::load, ++done, items_.size());
+    }
+    std::map<ServedHandle*, std::vector<Values>> problems;
+    for (const PrepareItem& item : items_)
+      if (item.usable) problems[item.handle.get()].push_back(item.problem);
+    for (auto& [handle, own] : problems)
+      if (!stop_.stop_requested()) handle->provisions().keep_default(own, access());
+    const auto after = engine_.device()->available();
+    if (before && after) report_.device_bytes = *before - *after;
+  }
+
+  void load(PrepareItem& item) {
+    Served served;
+    try {
+      // Ranks use nothing before they have agreed on it.
+      const bool later = to_tune(item) || agrees(item);
+      served = serve(item, later);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const Error& error) {
+      set(item, PreparedState::failed, error.what());
+      return;
+    }
+    describe(item, served);
+  }
+
+  Served serve(PrepareItem& item, bool later) {
+    try {
+      return item.provisions().serve(item.problem, item.known, access(), later);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const EnvironmentError& error) {
+      if (access() == Access::look_up) throw;
+      // No compiler, most likely. What is in the store serves, and what is not is missing.
+      Served served = item.provisions().serve(item.problem, item.known, Access::look_up, later);
+      if (served.missing) served.missing->why = error.what();
+      if (served.ready && !served.best) served.why = error.what();
+      return served;
+    }
+  }
+
+  void describe(const PrepareItem& item, const Served& served) {
+    PreparedProblem& problem = of(item);
+    if (served.missing) problem.missing = served.missing;
+    if (served.missing && work_ != PrepareWork::look_up && ended())
+      problem.missing->why = late("it was not compiled");
+    const std::string why = served.missing       ? served.missing->explain()
+                            : served.why.empty() ? late("it was not compiled")
+                                                 : served.why;
+    if (!served.ready) {
+      set(item, served.missing ? PreparedState::missing : PreparedState::failed, why);
+      return;
+    }
+    problem.config = config_of(item, served.ready->config);
+    if (served.best)
+      set(item, PreparedState::known);
+    else if (served.ready->config == item.known.configs.front() && !item.known.winner &&
+             served.why.empty())
+      set(item, PreparedState::untuned);
+    else
+      set(item, PreparedState::on_default, why);
+  }
+
+  std::string late(const std::string& what) const {
+    return stop_.stop_requested() ? what + ": the preparation was stopped"
+           : deadline_.passed()   ? what + ": the time was used up"
+                                  : what;
+  }
+
+  std::map<std::string, std::int64_t> config_of(const PrepareItem& item,
+                                                const Values& config) const {
+    std::map<std::string, std::int64_t> all;
+    for (std::size_t i = 0; i < config.size(); ++i)
+      all[item.kernel().space.parameters()[i].name] = config[i];
+    return all;
+  }
+
+  // --- tuning -----------------------------------------------------------------------------------
+
+  /// Whether the ranks choose for it.
+  bool agrees(const PrepareItem& item) const {
+    return tuning_.ranks && !item.handle->chosen() && item.usable &&
+           !empty(item.kernel().launch(default_of(item), item.problem, item.handle->limits()));
+  }
+  const Values& default_of(const PrepareItem& item) const {
+    return item.kernel().space.default_config(engine_.device()->info().target);
+  }
+
+  void tune() {
+    if (tuning_.ranks)
+      agree();
+    else
+      tune_each();
+    for (const PrepareItem& item : items_)
+      if (item.usable) item.provisions().settle(item.problem);
+  }
+
+  void tune_each() {
+    std::vector<PrepareItem*> left;
+    for (PrepareItem& item : items_)
+      if (item.usable && to_tune(item) && of(item).state != PreparedState::missing)
+        left.push_back(&item);
+    // What has nothing yet comes before what a search has begun with.
+    std::ranges::stable_partition(left,
+                                  [](const PrepareItem* item) { return !item->known.winner; });
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      if (ended()) {
+        report_.out_of_time = report_.out_of_time || deadline_.passed();
+        for (; i < left.size(); ++i)
+          if (!left[i]->known.winner && of(*left[i]).state != PreparedState::failed)
+            set(*left[i], PreparedState::on_default, late("it was not tuned"));
+        return;
+      }
+      double seconds = 0;
+      timed(seconds, [&] { tune(*left[i], left.size() - i); });
+      of(*left[i]).seconds += seconds;
+      tell(Step::tune, i + 1, left.size());
+    }
+  }
+
+  void tune(PrepareItem& item, std::size_t left) {
+    TuneOptions tuning = tuning_;
+    tuning.stop = stop_;
+    if (deadline_.at()) {
+      const double share = deadline_.left() / static_cast<double>(left);
+      tuning.max_seconds = tuning.max_seconds > 0 ? std::min(tuning.max_seconds, share) : share;
+    }
+    try {
+      const TuneResult result = item.handle->tune(item.problem, &tuning);
+      take(item, result);
+      report_.compiled += result.compiled;
+      item.provisions().distrust(item.problem, false);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const TuningFailedError& error) {
+      item.provisions().distrust(item.problem, true);
+      set(item, PreparedState::failed, error.what());
+    } catch (const EnvironmentError& error) {
+      if (of(item).state != PreparedState::failed)
+        set(item, PreparedState::on_default, error.what());
+    } catch (const Error& error) {
+      set(item, PreparedState::failed, error.what());
+    }
+  }
+
+  void take(const PrepareItem& item, const TuneResult& result) {
+    of(item).config = config_of(item, result.winner().config);
+    report_.out_of_time =
+        report_.out_of_time || (result.end == SearchEnd::seconds && deadline_.at());
+    if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults) {
+      set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
+    } else if (result.winner().status != CandidateStatus::not_tried) {
+      set(item, result.from_store ? PreparedState::known : PreparedState::tuned);
+      if (!result.from_store) ++report_.searched;
+    } else if (work_ == PrepareWork::tune) {
+      set(item, PreparedState::on_default, late("nothing was measured"));
+    } else {
+      set(item, PreparedState::untuned);
+    }
+  }
+
+  /// One agreement for all of it. Ranks that have no more time take part: the others must not wait.
+  void agree() {
+    std::vector<HandleProblem> jobs;
+    std::vector<const PrepareItem*> asked;
+    for (const PrepareItem& item : items_)
+      if (agrees(item)) {
+        jobs.push_back({item.handle.get(), item.problem});
+        asked.push_back(&item);
+      }
+    if (jobs.empty()) return;
+    TuneOptions tuning = tuning_;
+    tuning.stop = stop_;
+    // The others may have to compile first.
+    tuning.together.first_seconds =
+        std::max(tuning.together.first_seconds, tuning.together.tune_seconds);
+    constexpr double kLeastSeconds = 1e-3;
+    if (deadline_.at()) tuning.max_seconds = std::max(deadline_.left(), kLeastSeconds);
+    try {
+      const auto results = tune_together(engine_, jobs, tuning, work_ == PrepareWork::tune);
+      for (std::size_t i = 0; i < asked.size(); ++i) take(*asked[i], results[i]);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const Error& error) {
+      for (const PrepareItem* item : asked) set(*item, PreparedState::failed, error.what());
+    }
+    tell(Step::tune, jobs.size(), jobs.size());
+  }
+
+  Engine& engine_;
+  const Manifest& manifest_;
+  const std::stop_token stop_;
+  const std::function<void(const PrepareProgress&)>& progress_;
+  const PrepareWork work_;
+  const TuneOptions tuning_;
+  const Clock::time_point start_;
+  const TimeLimit deadline_;
+  PrepareReport report_;
+  std::vector<PrepareItem> items_;
+  std::atomic<bool> cut_off_{false};  ///< something was not compiled any more
+  std::mutex mutex_;                  ///< of what is below, while threads compile
+  /// Why an instance cannot be had; the first kind: it can.
+  std::map<Instance, std::variant<std::monostate, std::string, Missing>> lacking_;
+};
+
+}  // namespace
+
+void check(const PrepareOptions& options, const Engine& engine) {
+  if (!(options.max_seconds >= 0) || !std::isfinite(options.max_seconds))
+    throw UserError(format("prepare: max_seconds is {}, which is no limit", options.max_seconds));
+  if (options.work == PrepareWork::look_up && engine.options().tuning.ranks && engine.may_compile())
+    throw UserError(
+        "prepare: ranks that agree may have to compile, so look_up needs a runtime in mode "
+        "lookup_only or frozen");
+}
+
+PrepareReport prepare(Engine& engine, const Manifest& manifest, const PrepareOptions& options,
+                      const std::stop_token& stop,
+                      const std::function<void(const PrepareProgress&)>& progress,
+                      const Serving::Preparing& /*preparing*/) {
+  return Run(engine, manifest, options, stop, progress).run();
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,148 @@
+#include "runtime/serve/provisions.hpp"
+
+#include <exception>
+#include <utility>
+#include <variant>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/tuner.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+using detail::Launchable;
+
+Provisions::~Provisions() {
+  try {
+    for (const Values& problem : launched_unprepared()) engine_.want(kernel_, problem, {});
+  } catch (const std::exception&) {  // no memory: the list is shorter
+  }
+}
+
+Known Provisions::known_of(std::span<const std::int64_t> problem, const TuneOptions& tuning) {
+  const DeviceInfo& device = engine_.device()->info();
+  const Values& base = configs_.default_config();
+  Known known;
+  if (chosen_) {
+    known.winner = base;
+    known.searched = true;
+  } else if (tuning.ranks) {
+    known.winner = problems_.agreed(problem);
+  } else if (const auto recall = engine_.records().recall(kernel_, problem)) {
+    known.winner = recall->result.winner().config;
+    known.searched = answers(*recall, tuning, false);
+  }
+  // An empty problem launches nothing that could be timed.
+  if (empty(kernel_.launch(base, problem, device.limits))) known.searched = true;
+  known.configs = {known.winner ? *known.winner : untuned_config(kernel_, problem, device)};
+  if (known.configs.front() != base) known.configs.push_back(base);
+  return known;
+}
+
+Served Provisions::serve(std::span<const std::int64_t> problem, const Known& known,
+                         Builder::Access access, bool search_follows) {
+  Served served;
+  const Launchable* before = problems_.find(problem);
+  const auto untuned = [&]() -> Problems::Loaded {
+    Problems::Loaded made = configs_.untuned(problem, access);
+    if (const auto* missing = std::get_if<Missing>(&made); missing && !served.missing)
+      served.missing = *missing;
+    return made;
+  };
+  const auto work = [&]() -> Problems::Made {
+    if (known.winner) {
+      auto winner = configs_.winner(problem, *known.winner, access, &served.why);
+      if (winner && std::holds_alternative<Launchable>(*winner))
+        return std::get<Launchable>(std::move(*winner));
+      if (winner) served.missing = std::get<Missing>(std::move(*winner));
+      if (before) return Problems::GaveUp{};
+      if (chosen_ && served.missing) return configs_.ready_or_warn(problem, *served.missing);
+    }
+    Problems::Loaded made = untuned();
+    if (known.winner && served.missing) configs_.warn_of("winner", problem, *served.missing, made);
+    return configs_.ready_or_warn(problem, std::move(made));
+  };
+  if (before && (!known.winner || before->config == *known.winner)) {
+    // Nothing better is known.
+  } else if (search_follows && !known.winner) {
+    problems_.stand_in(problem, Standing::meanwhile, untuned);
+  } else if (!problems_.try_make(problem, work, Problems::If::always)) {
+    served.why = "another thread is making it ready";
+    problems_.stand_in(problem, Standing::meanwhile, untuned);
+  }
+  served.ready = problems_.served(problem, Standing::meanwhile);
+  served.best = served.ready && known.winner && served.ready->config == *known.winner;
+  return served;
+}
+
+void Provisions::settle(std::span<const std::int64_t> problem) {
+  if (problems_.find(problem)) return;
+  if (const Launchable* served = problems_.served(problem, Standing::meanwhile))
+    problems_.try_make(problem, [&] { return Problems::Made(*served); });
+}
+
+void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {
+  const Values& base = configs_.default_config();
+  for (const Launchable* ready : loaded())
+    if (ready->config == base) return;
+  const DeviceInfo& device = engine_.device()->info();
+  for (const Values& problem : problems) try {
+      if (kernel_.space.violated(base, problem, device.limits)) continue;
+      // Asked first, because what is missing here is not wanted: nothing was to launch it.
+      if (!engine_.builder().build(kernel_, base, device.target, access).binary()) return;
+      auto made = configs_.load(problem, base, access);
+      if (auto* ready = std::get_if<Launchable>(&made)) reserve_.keep(std::move(*ready));
+      return;
+    } catch (const Error& error) {
+      engine_.log(LogLevel::debug,
+                  format("{}: the default cannot be kept loaded: {}", kernel_.name, error.what()));
+      return;
+    }
+}
+
+void Provisions::seal() {
+  if (!notes_) notes_ = std::make_unique<ProblemNotes>(kernel_.problem_fields.size());
+  reserve_.renew(loaded(), configs_.default_config(), engine_.device()->info().limits);
+}
+
+const Launchable& Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared what) {
+  const Launchable* served = nullptr;
+  if (what != OnUnprepared::error) {
+    if (!reserve_.distrusted(problem)) served = problems_.served(problem, Standing::meanwhile);
+    if (!served) served = reserve_.find(problem, engine_.device()->info().limits);
+  }
+  const bool first = notes_->add(problem);
+  engine_.serving().count_unprepared(served != nullptr);
+  if (served && first && what == OnUnprepared::warn)
+    engine_.log(LogLevel::warning,
+                format("{} {}: it was not prepared, so {} is launched", kernel_.name,
+                       kernel_.describe_problem(problem), kernel_.space.describe(served->config)));
+  if (served) return *served;
+  throw UnpreparedError(
+      format("kernel {} for {}: it was not prepared, and the runtime is sealed{}; name the problem "
+             "in the manifest that Runtime::prepare is given (Runtime::wanted() has it)",
+             kernel_.name, kernel_.describe_problem(problem),
+             what == OnUnprepared::error ? "" : ", with nothing loaded that can serve it"),
+      engine_.wanted_instance(kernel_, problem, {}));
+}
+
+std::vector<Values> Provisions::launched_unprepared() const {
+  std::vector<Values> problems;
+  if (notes_) problems = notes_->all();
+  std::erase_if(problems, [&](const Values& problem) { return problems_.find(problem); });
+  return problems;
+}
+
+/// Of this handle, for whatever problem.
+std::vector<const Launchable*> Provisions::loaded() const {
+  std::vector<const Launchable*> all = problems_.loaded(), kept = reserve_.kept();
+  all.insert(all.end(), kept.begin(), kept.end());
+  // In mode collect, what stands for a missing binary is not loaded.
+  std::erase_if(all, [](const Launchable* ready) { return !ready->loaded; });
+  return all;
+}
+
+}  // namespace kiln::runtime

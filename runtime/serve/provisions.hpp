@@ -1,0 +1,89 @@
+// What a kernel's handle has loaded before launches ask for it, and what its launches get on a
+// sealed runtime.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/missing.hpp"
+#include "kiln/prepare.hpp"
+#include "kiln/tune.hpp"
+#include "runtime/serve/config_loader.hpp"
+#include "runtime/serve/problems.hpp"
+#include "runtime/serve/reserve.hpp"
+
+namespace kiln::runtime {
+
+/// What is known of a problem before anything of it is loaded.
+struct Known {
+  std::optional<Values> winner;  ///< on record, agreed with the ranks, or chosen by the program
+  bool searched = false;         ///< tuning would find nothing else
+  /// What is to be loaded, best first: the winner, else the untuned config; then the default.
+  std::vector<Values> configs;
+};
+
+/// What a problem has got.
+struct Served {
+  const detail::Launchable* ready = nullptr;  ///< in use or standing in; null: nothing
+  bool best = false;                          ///< `ready` is the winner that is known
+  std::string why;                 ///< the error or the thread that stood in the way, if one did
+  std::optional<Missing> missing;  ///< the best config's binary, if that is missing
+};
+
+/// Of one handle. Problems are bucketed. Thread-safe. Refers to what it is made of.
+class Provisions {
+ public:
+  Provisions(detail::Engine& engine, const KernelDefinition& kernel, ConfigLoader& configs,
+             Problems& problems, bool chosen)
+      : engine_(engine),
+        kernel_(kernel),
+        configs_(configs),
+        problems_(problems),
+        chosen_(chosen),
+        reserve_(kernel) {}
+  /// The problems that were launched unprepared stay in Runtime::wanted().
+  ~Provisions();
+
+  /// `tuning`: how the problem would be tuned. Loads nothing.
+  Known known_of(std::span<const std::int64_t> problem, const TuneOptions& tuning);
+  /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an
+  /// untuned one only stands in. Waits for no other making of the problem. @throws what a launch
+  /// throws, except MissingError
+  Served serve(std::span<const std::int64_t> problem, const Known& known, Builder::Access access,
+               bool search_follows);
+  /// Puts in use what stands in.
+  void settle(std::span<const std::int64_t> problem);
+  /// Whether what stands in for the problem was found to be wrong: then a sealed runtime does not
+  /// launch it.
+  void distrust(std::span<const std::int64_t> problem, bool wrong) {
+    reserve_.distrust(problem, wrong);
+  }
+  /// Sees to it that the default config is loaded, if its binary can be had for one of the problems:
+  /// on a sealed runtime it serves what was not prepared.
+  void keep_default(std::span<const Values> problems, Builder::Access access);
+
+  /// Gets ready to serve on a sealed runtime, with what is loaded now. By one thread at a time.
+  void seal();
+  /// What a launch of a problem that is not in use gets. Allocates nothing, as Reserve::find, unless
+  /// it warns or throws. @pre seal() was called
+  /// @throws UnpreparedError
+  const detail::Launchable& unprepared(std::span<const std::int64_t> problem, OnUnprepared what);
+  /// Problems that were launched unprepared and are still not in use.
+  std::vector<Values> launched_unprepared() const;
+
+ private:
+  std::vector<const detail::Launchable*> loaded() const;
+
+  detail::Engine& engine_;
+  const KernelDefinition& kernel_;
+  ConfigLoader& configs_;
+  Problems& problems_;
+  const bool chosen_;
+  Reserve reserve_;
+  std::unique_ptr<ProblemNotes> notes_;  ///< made before a launch can be unprepared
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,150 @@
+#include "runtime/serve/reserve.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "runtime/device/resource_check.hpp"
+
+namespace kiln::runtime {
+
+using detail::Launchable;
+
+namespace {
+
+/// Each is tried in turn by every unprepared launch.
+constexpr std::size_t kMostChoices = 16;
+
+/// Whether what was loaded for launches like `loaded` may be launched like `asked`.
+bool within(const Launch& asked, const Launch& loaded, const DeviceLimits& limits) {
+  const auto blocks = [](const Launch& l) { return l.cluster.x * l.cluster.y * l.cluster.z; };
+  return asked.shared_bytes <= loaded.shared_bytes && blocks(asked) <= blocks(loaded) &&
+         launch_problem(asked, limits).empty();
+}
+
+}  // namespace
+
+bool Reserve::fits(const Choice& choice, std::span<const std::int64_t> problem,
+                   const DeviceLimits& limits) const {
+  const Values& config = choice.ready->config;
+  if (definition_.space.violated(config, problem, limits)) return false;
+  if (!choice.ready->loader)
+    return within(definition_.launch(config, problem, limits), choice.plan.launch, limits);
+  const detail::LaunchPlan asked = detail::plan(definition_, config, problem, limits);
+  if (!asked.problem(limits).empty() || !within(asked.launch, choice.plan.launch, limits))
+    return false;
+  for (std::size_t s = 0; s < asked.steps.size(); ++s)
+    if (!within(asked.steps[s], choice.plan.steps[s], limits)) return false;
+  // A stream that has launched the prepared problem has a block of this size.
+  return !asked.workspace || choice.plan.workspace->covers(*asked.workspace);
+}
+
+bool Reserve::distrusted(std::span<const std::int64_t> problem) const noexcept {
+  const Choices* current = current_.load(std::memory_order_acquire);
+  return current && std::ranges::any_of(current->distrusted, [&](const Values& wrong) {
+           return std::ranges::equal(wrong, problem);
+         });
+}
+
+const Launchable* Reserve::find(std::span<const std::int64_t> problem,
+                                const DeviceLimits& limits) const {
+  const Choices* current = current_.load(std::memory_order_acquire);
+  if (!current || distrusted(problem)) return nullptr;
+  for (const Choice& choice : current->choices)
+    if (fits(choice, problem, limits)) return choice.ready;
+  return nullptr;
+}
+
+void Reserve::renew(std::vector<const Launchable*> loaded, const Values& default_config,
+                    const DeviceLimits& limits) {
+  // Of each config, what was loaded for the most shared memory.
+  struct Found {
+    Choice choice;
+    std::size_t problems = 0;
+  };
+  std::map<Values, Found> by_config;
+  for (const Launchable* ready : loaded) {
+    detail::LaunchPlan plan = detail::plan(definition_, ready->config, ready->problem, limits);
+    auto [place, first] = by_config.try_emplace(ready->config);
+    Found& found = place->second;
+    ++found.problems;
+    if (first || plan.launch.shared_bytes > found.choice.plan.launch.shared_bytes)
+      found.choice = {ready, std::move(plan)};
+  }
+  std::vector<Found> order;
+  for (auto& [config, found] : by_config) order.push_back(std::move(found));
+  std::ranges::stable_sort(order, [&](const Found& a, const Found& b) {
+    const bool a_default = a.choice.ready->config == default_config;
+    const bool b_default = b.choice.ready->config == default_config;
+    return a_default != b_default ? a_default : a.problems > b.problems;
+  });
+  if (order.size() > kMostChoices) order.resize(kMostChoices);
+  auto fresh = std::make_unique<Choices>();
+  for (Found& found : order) fresh->choices.push_back(std::move(found.choice));
+  const std::lock_guard lock(mutex_);
+  fresh->distrusted.assign(distrusted_.begin(), distrusted_.end());
+  current_.store(fresh.get(), std::memory_order_release);
+  renewed_.push_back(std::move(fresh));
+}
+
+void Reserve::keep(Launchable ready) {
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::make_unique<const Launchable>(std::move(ready)));
+}
+
+std::vector<const Launchable*> Reserve::kept() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<const Launchable*> all;
+  for (const auto& ready : kept_) all.push_back(ready.get());
+  return all;
+}
+
+void Reserve::distrust(std::span<const std::int64_t> problem, bool wrong) {
+  Values values(problem.begin(), problem.end());
+  const std::lock_guard lock(mutex_);
+  if (wrong)
+    distrusted_.insert(std::move(values));
+  else
+    distrusted_.erase(values);
+}
+
+ProblemNotes::ProblemNotes(std::size_t fields)
+    : fields_(fields),
+      slots_(std::make_unique<std::atomic<Slot>[]>(kSlots)),
+      values_(std::make_unique<std::int64_t[]>(std::max<std::size_t>(1, kSlots * fields))) {}
+
+bool ProblemNotes::add(std::span<const std::int64_t> problem) noexcept {
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;
+  for (const std::int64_t value : problem) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 32;
+  }
+  // At least half of the slots stay empty, so this ends.
+  for (std::size_t i = hash % kSlots;; i = (i + 1) % kSlots) {
+    Slot seen = slots_[i].load(std::memory_order_acquire);
+    if (seen == Slot::empty) {
+      // The place is taken before the slot, so the bound holds for any number of threads.
+      if (count_.fetch_add(1, std::memory_order_relaxed) >= kMost) {
+        count_.fetch_sub(1, std::memory_order_relaxed);
+        return false;
+      }
+      if (slots_[i].compare_exchange_strong(seen, Slot::being_written, std::memory_order_acquire)) {
+        std::ranges::copy(problem, values(i).begin());
+        slots_[i].store(Slot::full, std::memory_order_release);
+        return true;
+      }
+      count_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    if (seen == Slot::full && std::ranges::equal(values(i), problem)) return false;
+  }
+}
+
+std::vector<Values> ProblemNotes::all() const {
+  std::set<Values> found;
+  for (std::size_t i = 0; i < kSlots; ++i)
+    if (slots_[i].load(std::memory_order_acquire) == Slot::full)
+      found.emplace(values(i).begin(), values(i).end());
+  return {found.begin(), found.end()};
+}
+
+}  // namespace kiln::runtime

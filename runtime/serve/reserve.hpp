@@ -1,0 +1,89 @@
+// What a handle of a sealed runtime launches for problems that nothing was prepared for, and which
+// problems these were.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "kiln/detail/handle_core.hpp"
+#include "kiln/detail/launch_plan.hpp"
+
+namespace kiln::runtime {
+
+/// Loaded kernels of one handle, any of which may serve another problem of it: an instance does not
+/// depend on the problem. Nothing is published for such a problem, so nothing is allocated. The
+/// choice depends on what is loaded alone, so ranks that prepared alike make it alike.
+class Reserve {
+ public:
+  /// `definition` must outlive the reserve.
+  explicit Reserve(const KernelDefinition& definition) : definition_(definition) {}
+
+  /// A launchable whose constraints hold for the problem, and which was loaded for launches that ask
+  /// for as much; or null. Takes no lock, and allocates nothing for an entry with the caller's
+  /// arguments. @throws what the kernel's rules throw
+  const detail::Launchable* find(std::span<const std::int64_t> problem,
+                                 const DeviceLimits& limits) const;
+  /// Whether what stands in for the problem was found to be wrong. Takes no lock.
+  bool distrusted(std::span<const std::int64_t> problem) const noexcept;
+  /// Serves from now on with some of these, the default config first, then those with most problems.
+  void renew(std::vector<const detail::Launchable*> loaded, const Values& default_config,
+             const DeviceLimits& limits);
+  /// Keeps a launchable that is not in the handle's table.
+  void keep(detail::Launchable ready);
+  /// Those that were kept.
+  std::vector<const detail::Launchable*> kept() const;
+  /// From the next renew() on nothing is found for this problem; or again.
+  void distrust(std::span<const std::int64_t> problem, bool wrong);
+
+ private:
+  struct Choice {
+    const detail::Launchable* ready;
+    detail::LaunchPlan plan;  ///< what it was loaded for
+  };
+  struct Choices {
+    std::vector<Choice> choices;
+    std::vector<Values> distrusted;
+  };
+  bool fits(const Choice& choice, std::span<const std::int64_t> problem,
+            const DeviceLimits& limits) const;
+
+  const KernelDefinition& definition_;
+  std::atomic<const Choices*> current_{nullptr};
+  mutable std::mutex mutex_;                             ///< of those below
+  std::vector<std::unique_ptr<const Choices>> renewed_;  ///< a launch may be reading an old one
+  std::vector<std::unique_ptr<const detail::Launchable>> kept_;
+  std::set<Values> distrusted_;
+};
+
+/// A bounded set of problems. Adding takes no lock and allocates nothing. Two threads that add the
+/// same problem at the same time may both be told that it is new.
+class ProblemNotes {
+ public:
+  static constexpr std::size_t kMost = 1024;
+
+  explicit ProblemNotes(std::size_t fields);
+  /// Whether it is new. One that finds no place is not.
+  bool add(std::span<const std::int64_t> problem) noexcept;
+  std::vector<Values> all() const;  ///< each once, sorted
+
+ private:
+  enum class Slot : std::uint8_t { empty, being_written, full };
+  static constexpr std::size_t kSlots = 2 * kMost;
+
+  std::span<std::int64_t> values(std::size_t slot) const noexcept {
+    return {values_.get() + slot * fields_, fields_};
+  }
+
+  const std::size_t fields_;
+  std::unique_ptr<std::atomic<Slot>[]> slots_;
+  std::unique_ptr<std::int64_t[]> values_;
+  std::atomic<std::size_t> count_{0};
+};
+
+}  // namespace kiln::runtime

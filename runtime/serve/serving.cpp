@@ -1,0 +1,45 @@
+#include "runtime/serve/serving.hpp"
+
+#include <utility>
+
+#include "kiln/error.hpp"
+#include "runtime/serve/provisions.hpp"
+
+namespace kiln::runtime {
+
+void Serving::add(const std::shared_ptr<ServedHandle>& handle) {
+  const std::lock_guard lock(mutex_);
+  if (handles_.size() == handles_.capacity())
+    std::erase_if(handles_, [](const auto& other) { return other.expired(); });
+  handles_.push_back(handle);
+  if (sealed()) handle->provisions().seal();
+}
+
+std::vector<std::shared_ptr<ServedHandle>> Serving::handles() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<ServedHandle>> living;
+  for (const auto& weak : handles_)
+    if (auto handle = weak.lock()) living.push_back(std::move(handle));
+  return living;
+}
+
+void Serving::seal(OnUnprepared unprepared) {
+  const auto living = handles();  // outlives the lock: the last owner of a handle may be this one
+  const std::lock_guard lock(mutex_);
+  for (const auto& weak : handles_)
+    if (const auto handle = weak.lock()) handle->provisions().seal();
+  phase_.store(static_cast<int>(unprepared), std::memory_order_release);
+}
+
+void Serving::renew() {
+  if (!sealed()) return;
+  for (const auto& handle : handles()) handle->provisions().seal();
+}
+
+Serving::Preparing Serving::begin_preparing() {
+  if (preparing_.exchange(true))
+    throw UserError("prepare: another preparation of this runtime is going on; wait for it first");
+  return Preparing(*this);
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,69 @@
+// A runtime as a whole: its living handles, and whether it is sealed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kiln/prepare.hpp"
+#include "runtime/serve/served_handle.hpp"
+
+namespace kiln::runtime {
+
+/// Thread-safe.
+class Serving {
+ public:
+  /// A handle of a sealed runtime is sealed before it is launched.
+  void add(const std::shared_ptr<ServedHandle>& handle);
+  /// In the order in which they were made.
+  std::vector<std::shared_ptr<ServedHandle>> handles() const;
+
+  void seal(OnUnprepared unprepared);
+  void unseal() noexcept { phase_.store(kOpen, std::memory_order_release); }
+  /// What happens to unprepared launches; nothing: the runtime is open. Takes no lock.
+  std::optional<OnUnprepared> sealed() const noexcept {
+    const int phase = phase_.load(std::memory_order_acquire);
+    if (phase == kOpen) return {};
+    return static_cast<OnUnprepared>(phase);
+  }
+  /// Takes in what has been loaded since seal(), where the runtime is sealed.
+  void renew();
+
+  void count_unprepared(bool served) noexcept {
+    (served ? served_ : refused_).fetch_add(1, std::memory_order_relaxed);
+  }
+  std::size_t unprepared_served() const noexcept { return served_; }
+  std::size_t unprepared_refused() const noexcept { return refused_; }
+
+  /// One preparation at a time. Move-only.
+  class Preparing {
+   public:
+    Preparing(Preparing&& other) noexcept : serving_(std::exchange(other.serving_, nullptr)) {}
+    Preparing& operator=(Preparing&&) = delete;
+    ~Preparing() {
+      if (serving_) serving_->preparing_ = false;
+    }
+
+   private:
+    friend Serving;
+    explicit Preparing(Serving& serving) : serving_(&serving) {}
+    Serving* serving_;
+  };
+  /// @throws UserError while another one is going on
+  Preparing begin_preparing();
+
+ private:
+  static constexpr int kOpen = -1;
+
+  mutable std::mutex mutex_;  ///< of the handles, and of changes of the phase
+  mutable std::vector<std::weak_ptr<ServedHandle>> handles_;
+  std::atomic<int> phase_{kOpen};
+  std::atomic<std::size_t> served_{0}, refused_{0};
+  std::atomic<bool> preparing_{false};
+};
+
+}  // namespace kiln::runtime
