@@ -1,13 +1,13 @@
 // CUDA graphs that a program captures: what keeps alive what they launch, and how they get what was
 // tuned since. docs/engine.md, "Captures".
 //
-//   cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-//   model(stream);           // launches by handles
-//   runtime.retain({stream});
-//   cuStreamEndCapture(stream, &graph);
-//   cuGraphInstantiate(&exec, graph, 0);
-//   ...
-//   runtime.refresh({.graph = graph, .exec = exec});
+//   begin_capture(stream);                   // the program's: cuStreamBeginCapture
+//   model(stream);                           // launches by handles
+//   runtime.retain(stream);
+//   auto [graph, exec] = end_capture(stream);  // ... and cuGraphInstantiate
+//   tune(model);
+//   for (auto& kept : runtime.refresh({graph, exec}).kept)
+//     std::cout << kept.launch << " stays as it was: " << kept.why << "\n";
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct InstantiatedGraph {
   void* exec = nullptr;   ///< CUgraphExec or cudaGraphExec_t
 };
 
-/// What Runtime::refresh did with the provisional launches of a graph.
+/// What Runtime::refresh did with the provisional launches of a graph's last capture.
 struct RefreshResult {
   struct Kept {
     void* node =

@@ -115,9 +115,14 @@ Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size)
   if (base && size.bytes > now.bytes)
     preferred.bytes = std::max(size.bytes, now.bytes + now.bytes / 2);
   auto memory = std::make_shared<const DeviceMemory>(memory_for(grown, preferred));
-  slot.own.reserve(slot.own.size() + 1);
+  {
+    const std::lock_guard lock_memory(memory_mutex_);
+    memory_.reserve(memory_.size() + 1);
+  }
   const Workspace workspace = publish(stream, slot, memory->data(), grown);
-  slot.own.push_back(std::move(memory));
+  slot.own = memory;
+  const std::lock_guard lock_memory(memory_mutex_);
+  memory_.push_back(std::move(memory));
   slot.own_size = grown;
   return workspace;
 }
@@ -161,19 +166,16 @@ void Workspaces::use(Stream stream, void* memory, const WorkspaceSize& size) {
   const std::lock_guard lock(mutex_);
   if (memory)
     publish(stream, slot, memory, size);
-  else if (!slot.own.empty())
-    publish(stream, slot, slot.own.back()->data(), slot.own_size);
+  else if (slot.own)
+    publish(stream, slot, slot.own->data(), slot.own_size);
   else
     slot.publish(nullptr, {});
   slot.supplied = memory != nullptr;
 }
 
 std::vector<std::shared_ptr<const DeviceMemory>> Workspaces::memory() const {
-  std::vector<std::shared_ptr<const DeviceMemory>> all;
-  const std::lock_guard lock(mutex_);
-  for (const Slot* slot = slots_.load(std::memory_order_acquire); slot; slot = slot->next)
-    all.insert(all.end(), slot->own.begin(), slot->own.end());
-  return all;
+  const std::lock_guard lock(memory_mutex_);
+  return memory_;
 }
 
 std::size_t Workspaces::clear_semaphores(Stream stream) {

@@ -72,7 +72,8 @@ class Workspaces {
   /// As Tuned::use_workspace.
   void use(Stream stream, void* memory, const WorkspaceSize& size);
 
-  /// All memory of its own that was given out: who keeps it may use it longer than this object lives.
+  /// All memory of its own that was given out, to be used longer than this object lives. Does not wait
+  /// for a thread that allocates.
   std::vector<std::shared_ptr<const DeviceMemory>> memory() const;
 
   /// Waits for the stream, sets the semaphores of its workspace to zero, and returns how many
@@ -98,10 +99,9 @@ class Workspaces {
     std::atomic<std::size_t> bytes{0}, semaphores{0};
 
     // Used with that mutex held.
-    bool supplied = false;  ///< `base`, by the program
-    /// The last one is the largest; graphs may still use the others.
-    std::vector<std::shared_ptr<const DeviceMemory>> own;
-    WorkspaceSize own_size;  ///< of the last one
+    bool supplied = false;                    ///< `base`, by the program
+    std::shared_ptr<const DeviceMemory> own;  ///< the last and largest; or null
+    WorkspaceSize own_size;
   };
 
   Workspace of(Slot& slot, Stream stream, const WorkspaceSize& size) {
@@ -116,8 +116,11 @@ class Workspaces {
   Slot& slot_of(Stream stream);
 
   std::shared_ptr<Device> device_;
-  mutable std::mutex mutex_;  ///< held by a thread that changes what is below
+  std::mutex mutex_;  ///< held by a thread that changes what is below
   std::atomic<Slot*> slots_{nullptr};
+  mutable std::mutex memory_mutex_;
+  /// Of all slots. Graphs may still use what has been replaced.
+  std::vector<std::shared_ptr<const DeviceMemory>> memory_;
 };
 
 }  // namespace kiln::runtime

@@ -43,7 +43,8 @@ void start_provisional(const Launchable& ready, const Launch& launch,
         "a launch on this stream would make a capture fail, because another stream that waits for "
         "it "
         "is being captured, or its own capture has failed: launch on a stream of its own");
-  self.captures.launch_stand_in(self.handle, self.untuned, launch, problem, stream, args);
+  self.captures.launch_stand_in(self.handle, self.untuned, self.untuned.problem, launch, problem,
+                                stream, args);
 }
 
 /// Of this thread alone, where the system has such.

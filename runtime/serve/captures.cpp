@@ -1,6 +1,5 @@
 #include "runtime/serve/captures.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -25,15 +24,11 @@ struct Captures::StandIn {
 /// Owned by the graph: its end may come on any thread, and later than the runtime's.
 struct Captures::Captured {
   std::mutex mutex;
-  Pins pins;
+  std::set<std::shared_ptr<const void>> pins;
   std::vector<StandIn> stand_ins;
 };
 
 namespace {
-
-void add(Pins& pins, std::shared_ptr<const void> pin) {
-  if (std::find(pins.begin(), pins.end(), pin) == pins.end()) pins.push_back(std::move(pin));
-}
 
 std::string describe(const detail::Tunable& what, const Values& problem, const Values& config) {
   return format("{} {} with {}", what.name(), what.describe_problem(problem),
@@ -77,43 +72,42 @@ bool Captures::records(Stream stream) const {
 
 std::shared_ptr<Captures::Captured> Captures::of(const OngoingCapture& capture) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(known_, [](const Known& known) { return known.captured.expired(); });
-  for (const Known& known : known_)
-    if (known.graph == capture.graph && known.id == capture.id)
-      if (auto captured = known.captured.lock()) return captured;
+  std::erase_if(known_, [](const auto& known) { return known.second.captured.expired(); });
+  Known& known = known_[capture.graph];
+  if (known.id == capture.id)
+    if (auto captured = known.captured.lock()) return captured;
   auto captured = std::make_shared<Captured>();
-  known_.push_back({capture.graph, capture.id, captured});
+  known = {capture.id, captured};
   device_->graphs()->retain(capture.graph, captured);
   return captured;
 }
 
-std::vector<std::shared_ptr<Captures::Captured>> Captures::of(const void* graph) {
-  std::vector<std::shared_ptr<Captured>> found;
+std::shared_ptr<Captures::Captured> Captures::of(void* graph) {
   const std::lock_guard lock(mutex_);
-  for (const Known& known : known_)
-    if (known.graph == graph)
-      if (auto captured = known.captured.lock()) found.push_back(std::move(captured));
-  return found;
+  const auto found = known_.find(graph);
+  return found == known_.end() ? nullptr : found->second.captured.lock();
 }
 
 void Captures::launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,
-                               const Launchable& stand_in, const Launch& launch,
-                               std::span<const std::int64_t> problem, Stream stream, void** args) {
+                               const Launchable& stand_in, const Values& bucket,
+                               const Launch& launch, std::span<const std::int64_t> problem,
+                               Stream stream, void** args) {
   const auto capture = device_->graphs()->capture(stream);
   if (!capture)
     throw counted("the capture of the stream has ended or failed while a launch was prepared");
   const std::shared_ptr<Captured> captured = of(*capture);
-  StandIn recorded{handle, &stand_in, launch, stand_in.problem, {problem.begin(), problem.end()},
-                   {}};
+  StandIn recorded{handle, &stand_in, launch, bucket, {problem.begin(), problem.end()}, {}};
   {
-    // Nothing can fail after the launch.
     const std::lock_guard lock(captured->mutex);
-    runtime::add(captured->pins, stand_in.owner);
-    captured->stand_ins.reserve(captured->stand_ins.size() + 1);
+    captured->pins.insert(stand_in.owner);
   }
   stand_in.start(stand_in, launch, problem, stream, args);
   provisional_.fetch_add(1, std::memory_order_relaxed);
-  if (const auto after = device_->graphs()->capture(stream)) recorded.node = after->last_node;
+  try {
+    if (const auto after = device_->graphs()->capture(stream)) recorded.node = after->last_node;
+  } catch (const EnvironmentError&) {
+    // It is launched, only not named.
+  }
   const std::lock_guard lock(captured->mutex);
   captured->stand_ins.push_back(std::move(recorded));
 }
@@ -131,57 +125,76 @@ void Captures::retain(Stream stream) {
   }
   const std::shared_ptr<Captured> captured = of(*capture);
   const std::lock_guard lock(captured->mutex);
-  for (auto& pin : pins) runtime::add(captured->pins, std::move(pin));
+  captured->pins.insert(pins.begin(), pins.end());
 }
 
 RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
   if (!graph.graph || !graph.exec)
     throw UserError(format("Runtime::refresh: `{}` is null", graph.graph ? "exec" : "graph"));
   RefreshResult result;
-  for (const auto& captured : of(graph.graph)) {
-    const std::lock_guard lock(captured->mutex);
-    std::vector<NodeChange> changes;
-    std::vector<std::string> launches;  // of the changes
-    for (const StandIn& stand_in : captured->stand_ins) {
-      const auto handle = stand_in.handle.lock();
-      if (!handle) {
-        result.kept.push_back(
-            {stand_in.node, "", "its handle is gone, and with it what is in use"});
-        continue;
-      }
-      const detail::Tunable what = handle->what();
-      std::string launched = describe(what, stand_in.problem, stand_in.captured->config);
-      const Launchable* const now = handle->find(stand_in.bucket);
-      const auto keep = [&](std::string why) {
-        result.kept.push_back({stand_in.node, std::move(launched), std::move(why)});
-      };
-      if (!now || now->provisional) {
-        keep("nothing tuned is in use for its problem yet");
-        continue;
-      }
-      const DeviceLimits& limits = device_->info().limits;
-      const Launch launch = what.launch(now->config, stand_in.problem, limits).value_or(Launch{});
-      if (std::string why = obstacle(*stand_in.captured, stand_in.launch, *now, launch, limits);
-          !why.empty()) {
-        keep(std::move(why));
-      } else if (!stand_in.node) {
-        keep("the driver did not name its node");
-      } else {
-        runtime::add(captured->pins, now->owner);
-        changes.push_back({stand_in.node, static_cast<const Module*>(stand_in.captured->loaded),
-                           static_cast<const Module*>(now->loaded), launch});
-        launches.push_back(std::move(launched));
-      }
+  const std::shared_ptr<Captured> captured = of(graph.graph);
+  if (!captured) return result;
+  const std::lock_guard lock(captured->mutex);
+  std::vector<NodeChange> changes;
+  std::vector<std::string> launches;  // of the changes
+  for (const StandIn& stand_in : captured->stand_ins) {
+    const auto keep = [&](std::string launch, std::string why) {
+      result.kept.push_back({stand_in.node, std::move(launch), std::move(why)});
+    };
+    const auto handle = stand_in.handle.lock();
+    if (!handle) {
+      keep({}, "its handle is gone, and with it what is in use");
+      continue;
     }
-    if (changes.empty()) continue;
-    const std::vector<std::string> refused = device_->graphs()->change(graph, changes);
-    for (std::size_t i = 0; i < refused.size(); ++i)
-      if (refused[i].empty())
-        ++result.refreshed;
-      else
-        result.kept.push_back({changes[i].node, launches[i], refused[i]});
+    const detail::Tunable what = handle->what();
+    std::string launched = describe(what, stand_in.problem, stand_in.captured->config);
+    const Launchable* const now = handle->find(stand_in.bucket);
+    if (!now || now->provisional) {
+      keep(std::move(launched), "nothing tuned is in use for its problem yet");
+      continue;
+    }
+    const DeviceLimits& limits = device_->info().limits;
+    const Launch launch = what.launch(now->config, stand_in.problem, limits).value_or(Launch{});
+    if (std::string why = obstacle(*stand_in.captured, stand_in.launch, *now, launch, limits);
+        !why.empty()) {
+      keep(std::move(launched), std::move(why));
+    } else if (!stand_in.node) {
+      keep(std::move(launched), "the driver did not name its node");
+    } else {
+      captured->pins.insert(now->owner);
+      changes.push_back({stand_in.node, static_cast<const Module*>(stand_in.captured->loaded),
+                         static_cast<const Module*>(now->loaded), launch});
+      launches.push_back(std::move(launched));
+    }
   }
+  if (changes.empty()) return result;
+  const std::vector<std::string> refused = device_->graphs()->change(graph, changes);
+  for (std::size_t i = 0; i < refused.size(); ++i)
+    if (refused[i].empty())
+      ++result.refreshed;
+    else
+      result.kept.push_back({changes[i].node, launches[i], refused[i]});
   return result;
+}
+
+void CapturedStandIns::start_noted(const Launchable& ready, const Launch& launch,
+                                   std::span<const std::int64_t> problem, Stream stream,
+                                   void** args) {
+  const auto& self = static_cast<const Noted&>(ready);
+  self.captures->launch_stand_in(self.handle, *self.stand_in, self.bucket, launch, problem, stream,
+                                 args);
+}
+
+const Launchable& CapturedStandIns::of(const Launchable& stand_in,
+                                       std::span<const std::int64_t> bucket,
+                                       std::weak_ptr<detail::RegionHandle> handle) {
+  if (!stand_in.loaded) return stand_in;  // it launches nothing: mode collect
+  Values values(bucket.begin(), bucket.end());
+  const std::lock_guard lock(mutex_);
+  const auto [place, added] = noted_.try_emplace(
+      {&stand_in, values}, Noted{stand_in, &stand_in, values, &captures_, std::move(handle)});
+  if (added) place->second.start = start_noted;
+  return place->second;
 }
 
 }  // namespace kiln::runtime

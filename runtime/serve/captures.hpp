@@ -5,11 +5,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/capture.hpp"
@@ -45,11 +47,13 @@ class Captures {
   bool records(Stream stream) const;
 
   /// Puts a stand-in on a stream that is being captured. The graph keeps its kernel, and refresh()
-  /// finds the launch. @pre records(stream)
+  /// finds the launch: its problem's bucket, which need not be the one that the stand-in was loaded
+  /// for, tells it what to exchange the stand-in for. @pre records(stream)
   /// @throws before the stream is touched, what Graphs::retain throws; what the launch throws
   void launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,
-                       const detail::Launchable& stand_in, const Launch& launch,
-                       std::span<const std::int64_t> problem, Stream stream, void** args);
+                       const detail::Launchable& stand_in, const Values& bucket,
+                       const Launch& launch, std::span<const std::int64_t> problem, Stream stream,
+                       void** args);
 
   /// As Runtime::retain and Runtime::refresh.
   void retain(Stream stream);
@@ -62,21 +66,48 @@ class Captures {
   struct StandIn;
   struct Captured;
   struct Known {
-    void* graph;
-    std::uint64_t id;
+    std::uint64_t id;  ///< of the capture
     std::weak_ptr<Captured> captured;
   };
 
   /// What belongs to the capture's graph, and lives as long as that.
   std::shared_ptr<Captured> of(const OngoingCapture& capture);
-  std::vector<std::shared_ptr<Captured>> of(const void* graph);
+  std::shared_ptr<Captured> of(void* graph);
 
   const std::shared_ptr<Device> device_;
   std::mutex sources_mutex_;
   std::set<const PinSource*> sources_;
   std::mutex mutex_;
-  std::vector<Known> known_;
+  /// By graph. The driver may give a new graph the handle of one that was destroyed, of which
+  /// something instantiated is still there: the last capture is the graph's.
+  std::map<void*, Known> known_;
   std::atomic<std::size_t> provisional_{0}, errors_{0};
+};
+
+/// One handle's stand-ins as launches on a stream that is being captured get them. Thread-safe.
+class CapturedStandIns {
+ public:
+  explicit CapturedStandIns(Captures& captures) : captures_(captures) {}
+
+  /// The same stand-in, launched by Captures::launch_stand_in for this bucket; valid as long as this
+  /// object. @pre so is the stand-in
+  const detail::Launchable& of(const detail::Launchable& stand_in,
+                               std::span<const std::int64_t> bucket,
+                               std::weak_ptr<detail::RegionHandle> handle);
+
+ private:
+  struct Noted : detail::Launchable {
+    const detail::Launchable* stand_in;
+    Values bucket;
+    Captures* captures;
+    std::weak_ptr<detail::RegionHandle> handle;
+  };
+  static void start_noted(const detail::Launchable& ready, const Launch& launch,
+                          std::span<const std::int64_t> problem, Stream stream, void** args);
+
+  Captures& captures_;
+  std::mutex mutex_;
+  std::map<std::pair<const detail::Launchable*, Values>, Noted> noted_;
 };
 
 }  // namespace kiln::runtime

@@ -1,9 +1,5 @@
 #include "kiln/handle.hpp"
 
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string_view>
 #include <variant>
 
 #include "kiln/detail/format.hpp"
@@ -62,19 +58,6 @@ Launchable no_launch(const Values& config) {
   return nothing;
 }
 
-/// A stand-in as launches on a stream that is being captured get it.
-struct CapturedStandIn : Launchable {
-  const Launchable* stand_in;
-  runtime::Captures* captures;
-  std::weak_ptr<detail::RegionHandle> handle;
-};
-
-void start_captured(const Launchable& ready, const Launch& launch,
-                    std::span<const std::int64_t> problem, Stream stream, void** args) {
-  const auto& self = static_cast<const CapturedStandIn&>(ready);
-  self.captures->launch_stand_in(self.handle, *self.stand_in, launch, problem, stream, args);
-}
-
 /// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in.
 /// The engine keeps the device alive that their kernels point to.
 class KernelHandle final : public runtime::ServedHandle {
@@ -88,7 +71,8 @@ class KernelHandle final : public runtime::ServedHandle {
         configs_(*engine_, loader_, chosen_,
                  [this](Launchable made) { return in_use(std::move(made)); }),
         provisions_(*engine_, definition_, configs_, problems_, chosen_),
-        nothing_(no_launch(configs_.default_config())) {
+        nothing_(no_launch(configs_.default_config())),
+        captured_(engine_->captures()) {
     relations_ = runtime::relations_of(definition_);
   }
 
@@ -132,36 +116,29 @@ class KernelHandle final : public runtime::ServedHandle {
 
   const Launchable& captured(std::span<const std::int64_t> problem, Stream stream) override {
     if (const Launchable* ready = problems_.find(problem)) return *ready;
-    runtime::Captures& captures = engine_->captures();
-    const auto refuse = [&](std::string_view why) {
-      return captures.counted(format(
-          "kernel {} for {}: {}, so it cannot be launched on a stream that is being captured: "
-          "call `prepare` before the capture",
-          definition_.name, definition_.describe_problem(problem), why));
-    };
     const auto sealed = engine_->serving().sealed();
     const Launchable* const served = sealed ? &provisions_.unprepared(problem, *sealed)
                                             : problems_.served(problem, Standing::meanwhile);
     // A stand-in is this rank's alone, and the other ranks may capture another one. What a sealed
     // runtime launches is the same on all.
     if (served && (sealed || !together() || runtime::MeasuringTogether::here())) {
-      if (!captures.records(stream))
-        throw captures.counted(format(
-            "kernel {} for {}: a launch on this stream would make a capture fail, because another "
-            "stream that waits for it is being captured, or its own capture has failed: launch on "
-            "a stream of its own",
-            definition_.name, definition_.describe_problem(problem)));
-      return in_a_capture(*served);
+      if (engine_->captures().records(stream))
+        return captured_.of(*served, problem, weak_from_this());
+      throw cannot_capture(problem,
+                           "would make a capture fail, because another stream that waits for this "
+                           "one is being captured, or its own capture has failed: launch on "
+                           "another stream");
     }
-    if (served) throw refuse("the ranks have not chosen its config yet");
-    switch (problems_.state(problem)) {
-      case runtime::ProblemState::being_made:
-        throw refuse("another thread is still making it ready");
-      case runtime::ProblemState::failed:
-        throw refuse("making it ready has failed before");
-      default:
-        throw refuse("nothing is loaded for it");
-    }
+    const runtime::ProblemState state = problems_.state(problem);
+    throw cannot_capture(
+        problem,
+        format("is not possible while the stream is being captured, because {}: call "
+               "`prepare` before the capture",
+               served ? "the ranks have not chosen its config yet"
+               : state == runtime::ProblemState::being_made
+                   ? "another thread is still making it ready"
+               : state == runtime::ProblemState::failed ? "making it ready has failed before"
+                                                        : "nothing is loaded for it"));
   }
 
   std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
@@ -267,13 +244,9 @@ class KernelHandle final : public runtime::ServedHandle {
   using Problems = runtime::Problems;
   using Standing = runtime::Standing;
 
-  /// The same stand-in, whose launches are noted.
-  const Launchable& in_a_capture(const Launchable& stand_in) {
-    std::lock_guard lock(captured_mutex_);
-    const auto [place, added] = captured_.try_emplace(
-        &stand_in, CapturedStandIn{stand_in, &stand_in, &engine_->captures(), weak_from_this()});
-    if (added) place->second.start = start_captured;
-    return place->second;
+  CaptureError cannot_capture(std::span<const std::int64_t> problem, const std::string& why) {
+    return engine_->captures().counted(format("kernel {} for {}: a launch {}", definition_.name,
+                                              definition_.describe_problem(problem), why));
   }
 
   /// Whether the ranks choose when a problem is launched.
@@ -446,8 +419,7 @@ class KernelHandle final : public runtime::ServedHandle {
   Problems problems_;
   runtime::Provisions provisions_;
   const Launchable nothing_;
-  std::mutex captured_mutex_;
-  std::map<const Launchable*, CapturedStandIn> captured_;  ///< by stand-in
+  runtime::CapturedStandIns captured_;
 };
 
 }  // namespace

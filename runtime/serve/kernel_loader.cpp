@@ -243,24 +243,27 @@ void KernelLoader::fill_symbols(const Launchable& ready) {
   const auto kernel = loaded(ready);
   std::lock_guard lock(mutex_);
   for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
+  std::lock_guard lock_modules(modules_mutex_);
   std::erase_if(modules_, [](const auto& module) { return module.expired(); });
   modules_.push_back(kernel);
 }
 
 void KernelLoader::set_symbol(std::string name, std::span<const std::byte> data) {
   std::lock_guard lock(mutex_);
-  std::erase_if(modules_, [](const auto& module) { return module.expired(); });
-  for (const auto& module : modules_)
-    if (const auto kernel = module.lock()) fill(*kernel, name, data);
+  for (const auto& kernel : loaded()) fill(*kernel, name, data);
   symbols_.insert_or_assign(std::move(name), std::vector<std::byte>(data.begin(), data.end()));
 }
 
+std::vector<std::shared_ptr<const Module>> KernelLoader::loaded() const {
+  std::vector<std::shared_ptr<const Module>> found;
+  std::lock_guard lock(modules_mutex_);
+  for (const auto& module : modules_)
+    if (auto kernel = module.lock()) found.push_back(std::move(kernel));
+  return found;
+}
+
 void KernelLoader::add_to(Pins& pins) const {
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& module : modules_)
-      if (auto kernel = module.lock()) pins.push_back(std::move(kernel));
-  }
+  for (auto& kernel : loaded()) pins.push_back(std::move(kernel));
   for (auto& memory : workspaces_.memory()) pins.push_back(std::move(memory));
 }
 

@@ -86,6 +86,7 @@ class KernelLoader final : private PinSource {
 
  private:
   void add_to(Pins& pins) const override;
+  std::vector<std::shared_ptr<const Module>> loaded() const;
   detail::Launchable launchable(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
                                 std::shared_ptr<const Module> kernel);
@@ -98,8 +99,9 @@ class KernelLoader final : private PinSource {
   std::shared_ptr<detail::Engine> engine_;
   const KernelDefinition& definition_;
   Workspaces workspaces_;
-  mutable std::mutex mutex_;  ///< of those below
+  mutable std::mutex mutex_;  ///< of `symbols_`, and held while variables are filled
   std::map<std::string, std::vector<std::byte>> symbols_;
+  mutable std::mutex modules_mutex_;  ///< may be taken while the other one is held
   std::vector<std::weak_ptr<const Module>> modules_;
 };
 

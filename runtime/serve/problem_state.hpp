@@ -3,7 +3,7 @@
 // A state says whether a thread is making a problem, and what launches of the problem get. Kernels,
 // functions and regions differ only in when they raise events. What serving adds later becomes rows
 // and columns of the same table: making in the background, a launchable that was tuned but not
-// committed, a sealed runtime, a stand-in that a captured graph holds.
+// committed, a sealed runtime.
 #pragma once
 
 #include <array>

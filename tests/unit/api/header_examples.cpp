@@ -85,6 +85,21 @@ void cache() {
   for (auto& e : cache.explain("3fa9")) std::cout << e.key.explain();
 }
 
+inline void begin_capture(kiln::Stream) {}
+inline kiln::InstantiatedGraph end_capture(kiln::Stream) { return {}; }
+inline void model(kiln::Stream) {}
+template <class F>
+void tune(F&) {}
+void capture(kiln::Runtime& runtime, kiln::Stream stream) {
+  begin_capture(stream);                   // the program's: cuStreamBeginCapture
+  model(stream);                           // launches by handles
+  runtime.retain(stream);
+  auto [graph, exec] = end_capture(stream);  // ... and cuGraphInstantiate
+  tune(model);
+  for (auto& kept : runtime.refresh({graph, exec}).kept)
+    std::cout << kept.launch << " stays as it was: " << kept.why << "\n";
+}
+
 kiln::RegisteredKernel my_kernel() { return {}; }
 int cli(int argc, char** argv) {
   struct Main {

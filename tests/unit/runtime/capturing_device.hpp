@@ -44,9 +44,11 @@ class CapturingDevice final : public FakeDevice, private runtime::Graphs {
 
   using FakeDevice::FakeDevice;
 
-  void begin(Stream stream) {
+  /// `graph`: one that was destroyed, whose place the new one takes.
+  void begin(Stream stream, std::unique_ptr<Graph> graph = std::make_unique<Graph>()) {
     const std::lock_guard lock(mutex_);
-    auto graph = std::make_unique<Graph>();
+    graph->nodes.clear();
+    graph->kept.clear();
     graph->id = ++captures_begun_;
     graph->thread = std::this_thread::get_id();
     captures_[stream.handle] = std::move(graph);

@@ -31,6 +31,12 @@ TEST_CASE("a sealed runtime serves a capture with what is loaded", "[runtime][ca
     CHECK(runtime.statistics().provisional == 1);
     CHECK(runtime.statistics().unprepared_served == 1);
     CHECK(runtime.wanted().wanted.size() == 1);
+    // The kernel was loaded for another problem, which is in use; this one is not.
+    auto exec = CapturingDevice::instantiate(*graph);
+    const RefreshResult result = runtime.refresh({graph.get(), &exec});
+    REQUIRE(result.kept.size() == 1);
+    CHECK(result.kept[0].launch == "doubling n=70 with a=2,b=0");
+    CHECK_THAT(result.kept[0].why, Catch::Contains("nothing is in use"));
   }
   SECTION("or refuses the launch before it touches the stream") {
     runtime.seal(OnUnprepared::error);

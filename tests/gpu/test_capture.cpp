@@ -1,0 +1,329 @@
+// Launches inside of the program's stream captures, on a GPU: captures stay whole in each mode, graphs
+// keep what they launch, and stand-ins in them are exchanged.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "kiln/kiln.hpp"
+#include "kiln_test.hpp"
+#include "runtime/build/compilers.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/cuda_objects.hpp"
+#include "runtime/serve/access.hpp"
+#include "runtime/serve/engine.hpp"
+#include "split_sum.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+RuntimeOptions in_memory() {
+  RuntimeOptions options;
+  options.device = "cuda";
+  options.store.disk = false;
+  return options;
+}
+
+/// y = 2 x. The default stores every element many times, so that another config is certainly faster.
+/// `note` makes it another source.
+KernelDefinition twice(const std::string& note = "") {
+  using Span = std::span<const std::int64_t>;
+  KernelDefinition k;
+  k.name = "twice";
+  k.source.text = "// " + note + R"(
+template <int block, int rounds>
+__global__ void twice(float* y, const float* x, int n) {
+  volatile float* const out = y;
+  const int i = blockIdx.x * block + threadIdx.x;
+  for (int r = 0; r < rounds; ++r)
+    if (i < n) out[i] = 2 * x[i];
+}
+)";
+  k.entry = "twice";
+  k.arguments = {"float*", "const float*", "int"};
+  k.space.parameter("block", {128, 256}, 128);
+  k.space.parameter("rounds", {1, 500}, 500);
+  k.problem_fields = {"n"};
+  k.launch = [](Span c, Span p) {
+    return Launch{{static_cast<unsigned>((p[0] + c[0] - 1) / c[0])}, {static_cast<unsigned>(c[0])}};
+  };
+  k.workload = [](Span p, Workload& w) {
+    const auto n = static_cast<std::size_t>(p[0]);
+    w.output<float>(n).input<float>(n).scalar<int>(static_cast<int>(n));
+  };
+  k.reference = [](Span, std::span<void* const> args) {
+    auto* y = static_cast<float*>(args[0]);
+    const auto* x = static_cast<const float*>(args[1]);
+    for (int i = 0; i < *static_cast<int*>(args[2]); ++i) y[i] = 2 * x[i];
+  };
+  return k;
+}
+
+/// The program: its context, its stream, and what it calls of the driver.
+struct Program {
+  std::shared_ptr<const runtime::DriverTable> driver = runtime::probe_cuda().driver;
+  std::shared_ptr<const runtime::CudaContext> context =
+      std::make_shared<const runtime::CudaContext>(driver, 0);
+  runtime::CurrentContext current{*context};
+  runtime::CudaStream own = runtime::create_stream(context);
+  Stream stream = runtime::view(own);
+
+  void begin(CUstreamCaptureMode mode) const {
+    REQUIRE(driver->StreamBeginCapture(own.get(), mode) == CUDA_SUCCESS);
+  }
+  runtime::CudaGraph end() const {
+    CUgraph graph = nullptr;
+    const CUresult result = driver->StreamEndCapture(own.get(), &graph);
+    CHECK(result == CUDA_SUCCESS);
+    REQUIRE(graph);
+    return {context, graph};
+  }
+  runtime::CudaGraphExec instantiate(const runtime::CudaGraph& graph) const {
+    CUgraphExec exec = nullptr;
+    REQUIRE(driver->GraphInstantiateWithFlags(&exec, graph.get(), 0) == CUDA_SUCCESS);
+    return {context, exec};
+  }
+  std::size_t nodes(const runtime::CudaGraph& graph) const {
+    std::size_t count = 0;
+    CHECK(driver->GraphGetNodes(graph.get(), nullptr, &count) == CUDA_SUCCESS);
+    return count;
+  }
+  void run(const runtime::CudaGraphExec& exec) const {
+    REQUIRE(driver->GraphLaunch(exec.get(), own.get()) == CUDA_SUCCESS);
+  }
+  void wait() const { REQUIRE(driver->StreamSynchronize(own.get()) == CUDA_SUCCESS); }
+};
+
+struct Arrays {
+  Array<float> x, y;
+
+  Arrays(const Runtime& runtime, std::size_t n)
+      : x(runtime.array(counting(n))), y(runtime.array(std::vector<float>(n, -1))) {}
+  int n() const { return static_cast<int>(x.size()); }
+  void launch(const DynamicTuned& handle, Stream stream) {
+    handle(stream, {n()}, y.data(), static_cast<const float*>(x.data()), n());
+  }
+  /// With the untuned config, which is loaded for that.
+  void launch_in_a_region(const DynamicTuned& handle, Stream stream) {
+    Region production;
+    production(handle, stream, Values{n()}, y.data(), static_cast<const float*>(x.data()), n());
+  }
+  void clear() { y.upload(std::vector<float>(y.size(), -1)); }
+};
+
+constexpr std::size_t kN = 100000;
+
+bool soon(const std::function<bool()>& happened) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!happened()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+/// A driver that counts modules, and a runtime on it.
+struct Counted {
+  static inline std::atomic<int> loaded = 0, unloaded = 0;
+  static inline const runtime::DriverTable* real = nullptr;
+
+  static Runtime runtime() {
+    static const std::shared_ptr<const runtime::DriverTable> driver = runtime::probe_cuda().driver;
+    real = driver.get();
+    auto table = std::make_shared<runtime::DriverTable>(*driver);
+    table->ModuleLoadData = [](CUmodule* module, const void* image) {
+      ++loaded;
+      return real->ModuleLoadData(module, image);
+    };
+    table->ModuleUnload = [](CUmodule module) {
+      ++unloaded;
+      return real->ModuleUnload(module);
+    };
+    auto device = runtime::make_cuda_device(table, 0);
+    return detail::Access::runtime(std::make_shared<detail::Engine>(in_memory(), std::move(device),
+                                                                    runtime::compiler_maker({})));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("captures in all modes stay whole beside a thread that tunes", "[gpu][capture]") {
+  const Program program;
+  const Runtime gpu(in_memory());
+  int tried = 0;
+  for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                          CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    CAPTURE(mode);
+    std::atomic<bool> stop = false;
+    std::atomic<int> tuned = 0, failed = 0;
+    std::jthread tuner([&] {
+      try {
+        for (int i = 0; !stop; ++i) {
+          const auto own =
+              gpu.tuned(twice("mode " + std::to_string(mode) + ", " + std::to_string(i)));
+          own.tune({1000 + i});
+          Arrays a(gpu, 1000);
+          a.launch(own, {CU_STREAM_PER_THREAD});
+          ++tuned;
+        }
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "the tuning thread: %s\n", error.what());
+        ++failed;
+      }
+    });
+    struct Stop {
+      std::atomic<bool>& now;
+      ~Stop() { now = true; }
+    } const at_the_end{stop};
+    REQUIRE(soon([&] { return tuned > 0 || failed > 0; }));
+    for (int i = 0; i < 20; ++i) {
+      const auto cold = gpu.tuned(twice("cold")), stand_in = gpu.tuned(twice("stand-in")),
+                 ready = gpu.tuned(twice("ready"));
+      Arrays a(gpu, kN), b(gpu, kN), c(gpu, kN);
+      b.launch_in_a_region(stand_in, program.stream);
+      c.launch(ready, program.stream);
+      program.wait();
+      const auto eager = c.y.download();
+      CHECK(b.y.download() == eager);
+      b.clear();
+      c.clear();
+      const auto before = gpu.statistics();
+      program.begin(mode);
+      CHECK_THROWS_AS(a.launch(cold, program.stream), CaptureError);
+      b.launch(stand_in, program.stream);
+      c.launch(ready, program.stream);
+      gpu.retain(program.stream);
+      const auto graph = program.end();
+      ++tried;
+      CHECK(gpu.statistics().capture_errors == before.capture_errors + 1);
+      CHECK(gpu.statistics().provisional == before.provisional + 1);
+      CHECK(program.nodes(graph) == 2);
+      const auto exec = program.instantiate(graph);
+      program.run(exec);
+      program.wait();
+      CHECK(b.y.download() == eager);
+      CHECK(c.y.download() == eager);
+      CHECK(a.y.download() == std::vector<float>(kN, -1));
+    }
+    stop = true;
+    tuner.join();
+    CHECK(tuned > 1);
+    CHECK(failed == 0);
+  }
+  std::printf("captures on the GPU tried %d\n", tried);
+}
+
+TEST_CASE("the default stream beside a capture is left alone", "[gpu][capture]") {
+  const Program program;
+  const Runtime gpu(in_memory());
+  const auto handle = gpu.tuned(twice("default stream"));
+  Arrays a(gpu, kN);
+  a.launch_in_a_region(handle, program.stream);
+  program.wait();
+  // A stream that waits for the default stream, which therefore must not be used now.
+  CUstream blocking = nullptr;
+  REQUIRE(program.driver->StreamCreate(&blocking, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
+  REQUIRE(program.driver->StreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED) ==
+          CUDA_SUCCESS);
+  CHECK_THROWS_AS(a.launch(handle, {}), CaptureError);
+  a.launch(handle, {blocking});
+  CUgraph graph = nullptr;
+  CHECK(program.driver->StreamEndCapture(blocking, &graph) == CUDA_SUCCESS);
+  CHECK(graph);
+  if (graph) program.driver->GraphDestroy(graph);
+  program.driver->StreamDestroy(blocking);
+}
+
+TEST_CASE("a graph outlives the handle and the runtime it was captured with", "[gpu][capture]") {
+  const Program program;
+  const Runtime data(in_memory());
+  Arrays a(data, kN);
+  auto sum = data.array(std::vector<float>{-7});
+  std::optional<runtime::CudaGraphExec> exec;
+  {
+    const Runtime gpu = Counted::runtime();
+    const auto handle = gpu.tuned(twice("outlives"));
+    a.launch(handle, program.stream);
+    const auto last = gpu.tuned(split_sum()).with_config(with_mode(SumMode::last)).at({4000});
+    last.reserve_workspace(program.stream);
+    program.wait();
+    program.begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    a.launch(handle, program.stream);
+    last(program.stream, sum.data(), static_cast<const float*>(a.x.data()), 4000);
+    gpu.retain(program.stream);
+    const auto graph = program.end();
+    exec = program.instantiate(graph);
+  }
+  CHECK(Counted::loaded > Counted::unloaded);
+  a.clear();
+  for (int i = 0; i < 1000; ++i) program.run(*exec);
+  program.wait();
+  std::vector<float> expected = counting(kN);
+  for (float& value : expected) value *= 2;
+  CHECK(a.y.download() == expected);
+  CHECK(sum.download().front() == sum_of_counting(4000));
+  CHECK(Counted::loaded > Counted::unloaded);
+  exec.reset();
+  CHECK(soon([] { return Counted::loaded == Counted::unloaded; }));
+}
+
+TEST_CASE("a captured stand-in becomes the winner", "[gpu][capture]") {
+  const Program program;
+  const Runtime gpu(in_memory());
+  const auto handle = gpu.tuned(twice("refresh"));
+  Arrays a(gpu, kN), b(gpu, 2 * kN);
+  a.launch_in_a_region(handle, program.stream);
+  b.launch_in_a_region(handle, program.stream);
+  program.wait();
+  program.begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  a.launch(handle, program.stream);
+  b.launch(handle, program.stream);
+  const auto graph = program.end();
+  const auto exec = program.instantiate(graph);
+  const auto measure = [&] {
+    const auto device = runtime::make_cuda_device(program.driver, 0);
+    program.run(exec);
+    return device->time(program.stream, [&] {
+      for (int i = 0; i < 10; ++i) program.run(exec);
+    });
+  };
+  const double before = measure();
+  const auto slow = a.y.download(), slow_b = b.y.download();
+
+  const RefreshResult early = gpu.refresh({graph.get(), exec.get()});
+  CHECK(early.refreshed == 0);
+  CHECK(early.kept.size() == 2);
+  handle.tune({static_cast<std::int64_t>(kN)});
+  const RefreshResult half = gpu.refresh({graph.get(), exec.get()});
+  CHECK(half.refreshed == 1);
+  REQUIRE(half.kept.size() == 1);
+  CHECK(half.kept[0].node);
+  CHECK_THAT(half.kept[0].launch, Catch::Contains("twice n=200000"));
+  handle.tune({static_cast<std::int64_t>(2 * kN)});
+  const RefreshResult all = gpu.refresh({graph.get(), exec.get()});
+  CAPTURE(all.kept.empty() ? "" : all.kept[0].why);
+  CHECK(all.refreshed == 2);
+  CHECK(all.kept.empty());
+  CHECK(program.nodes(graph) == 2);
+
+  a.clear();
+  b.clear();
+  const double after = measure();
+  std::printf("a refreshed graph takes %.3f of the time before\n", after / before);
+  CHECK(after < before);
+  CHECK(a.y.download() == slow);
+  CHECK(b.y.download() == slow_b);
+
+  // Another graph has none of these nodes.
+  program.begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  a.launch(handle, program.stream);
+  const auto other = program.end();
+  const auto other_exec = program.instantiate(other);
+  CHECK(gpu.refresh({other.get(), other_exec.get()}).refreshed == 0);
+  program.run(other_exec);
+  program.wait();
+}

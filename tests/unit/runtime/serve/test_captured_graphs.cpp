@@ -1,0 +1,269 @@
+// What graphs keep of the kernels that they launch, and how stand-ins in them are exchanged.
+#include <optional>
+
+#include "kiln_test.hpp"
+#include "unit/runtime/serve/captures_fixture.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+std::unique_ptr<CapturingDevice::Graph> capture(Capturer& process, const DynamicTuned& handle,
+                                                Buffers& b) {
+  process.graphs->begin(kStream);
+  launch(handle, b, kStream);
+  return process.graphs->end(kStream);
+}
+
+}  // namespace
+
+TEST_CASE("a graph keeps what it launches, and no longer", "[runtime][captures]") {
+  Directory directory;
+  Capturer process(directory.path());
+  Buffers b(kCaptured);
+  std::unique_ptr<CapturingDevice::Graph> graph;
+  {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    launch(handle, b, {});
+    CHECK_THROWS_AS(runtime.retain(kStream), UserError);  // nothing is being captured
+    process.graphs->begin(kStream);
+    launch(handle, b, kStream);
+    runtime.retain(kStream);
+    runtime.retain(kStream);
+    graph = process.graphs->end(kStream);
+    CHECK(graph->kept.size() == 1);
+    CHECK(graph->broken.empty());
+  }
+  CHECK(process.device->live_kernels == 1);
+  auto exec = CapturingDevice::instantiate(*graph);
+  graph.reset();
+  CHECK(process.device->live_kernels == 1);
+  std::fill(b.y.begin(), b.y.end(), 0.0f);
+  process.graphs->run(exec);
+  CHECK(b.doubled());
+  exec = {};
+  CHECK(process.device->live_kernels == 0);
+}
+
+TEST_CASE("a graph keeps the workspaces of its launches", "[runtime][captures]") {
+  Directory directory;
+  Capturer process(directory.path());
+  KernelDefinition kernel = doubling();
+  kernel.workspace = {.size = [](auto, auto, const DeviceLimits&) { return WorkspaceSize{8, 0}; }};
+  Buffers b(kCaptured);
+  std::unique_ptr<CapturingDevice::Graph> graph;
+  {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(kernel);
+    handle.at({kCaptured}).reserve_workspace(kStream);
+    process.graphs->begin(kStream);
+    launch(handle, b, kStream);
+    runtime.retain(kStream);
+    graph = process.graphs->end(kStream);
+    CHECK(graph->nodes.size() == 1);
+    CHECK(graph->kept.size() == 1);  // one object, which has the kernel and the workspace
+    CHECK(process.device->live_allocations == 1);
+  }
+  CHECK(process.device->live_allocations == 1);
+  graph.reset();
+  CHECK(process.device->live_allocations == 0);
+  CHECK(process.device->live_kernels == 0);
+}
+
+TEST_CASE("a graph keeps its stand-ins without being told to", "[runtime][captures]") {
+  Directory directory;
+  Capturer process(directory.path());
+  Buffers b(kCaptured);
+  std::unique_ptr<CapturingDevice::Graph> graph;
+  {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    launch_in_a_region(handle, b, {});
+    graph = capture(process, handle, b);
+  }
+  CHECK(process.device->live_kernels == 1);
+  process.graphs->run(CapturingDevice::instantiate(*graph));
+  CHECK(b.doubled());
+  graph.reset();
+  CHECK(process.device->live_kernels == 0);
+}
+
+TEST_CASE("a graph that cannot keep a stand-in does not get it", "[runtime][captures]") {
+  Directory directory;
+  Capturer process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  Buffers b(kCaptured);
+  launch_in_a_region(handle, b, {});
+  process.graphs->retain_error = "no user objects";
+  process.graphs->begin(kStream);
+  CHECK_THROWS_AS(launch(handle, b, kStream), EnvironmentError);
+  CHECK_THROWS_AS(runtime.retain(kStream), EnvironmentError);
+  process.graphs->retain_error.clear();
+  CHECK(process.graphs->end(kStream)->nodes.empty());
+  const auto again = capture(process, handle, b);
+  CHECK(again->kept.size() == 1);
+}
+
+namespace {
+
+/// A stand-in in a graph.
+struct Refreshable {
+  Directory directory;
+  Capturer process{directory.path()};
+  Buffers b{kCaptured};
+  std::optional<Runtime> runtime;
+  std::optional<DynamicTuned> handle;
+  std::unique_ptr<CapturingDevice::Graph> graph;
+  CapturingDevice::Exec exec;
+  std::vector<std::string> launched;
+
+  explicit Refreshable(const KernelDefinition& kernel = doubling()) {
+    process.of(8).seconds = 0.5e-3;
+    runtime = process.runtime();
+    handle = runtime->tuned(kernel);
+    launch_in_a_region(*handle, b, {});
+    process.graphs->begin(kStream);
+    launch(*handle, b, kStream);
+    launch(*handle, b, kStream);
+    graph = process.graphs->end(kStream);
+    exec = CapturingDevice::instantiate(*graph);
+    process.device->on_launch = [this](const std::string& entry, void**) {
+      launched.push_back(entry);
+    };
+  }
+
+  RefreshResult refresh() { return runtime->refresh({graph.get(), &exec}); }
+  std::vector<std::string> run() {
+    launched.clear();
+    std::fill(b.y.begin(), b.y.end(), 0.0f);
+    process.graphs->run(exec);
+    CHECK(b.doubled());
+    return launched;
+  }
+};
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("captured stand-ins become what is in use", "[runtime][captures]") {
+  Refreshable r;
+  CHECK(r.runtime->statistics().provisional == 2);
+  CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
+  const RefreshResult early = r.refresh();
+  CHECK(early.refreshed == 0);
+  REQUIRE(early.kept.size() == 2);
+  CHECK(early.kept[0].node == &r.graph->nodes.front());
+  CHECK(early.kept[0].launch == "doubling n=60 with a=2,b=0");
+  CHECK_THAT(early.kept[0].why, Catch::Contains("nothing is in use"));
+  r.handle->prepare({kCaptured});
+  CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
+  const RefreshResult done = r.refresh();
+  CHECK(done.refreshed == 2);
+  CHECK(done.kept.empty());
+  CHECK(r.run() == Names{"k<8, 0>", "k<8, 0>"});
+  CHECK(r.refresh().refreshed == 2);  // as often as the program likes
+  // The graph itself is as it was, and so is what is instantiated of it next.
+  r.exec = CapturingDevice::instantiate(*r.graph);
+  CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
+  // What the executable graph launches now is kept as well.
+  CHECK(r.refresh().refreshed == 2);
+  r.handle.reset();
+  r.runtime.reset();
+  CHECK(r.process.device->live_kernels == 2);
+  CHECK(r.run() == Names{"k<8, 0>", "k<8, 0>"});
+}
+
+TEST_CASE("what cannot be exchanged is kept and named", "[runtime][captures]") {
+  SECTION("the driver refuses") {
+    Refreshable r;
+    r.handle->prepare({kCaptured});
+    r.process.graphs->refusal = "another context";
+    const RefreshResult result = r.refresh();
+    CHECK(result.refreshed == 0);
+    REQUIRE(result.kept.size() == 2);
+    CHECK(result.kept[1].node == &r.graph->nodes.back());
+    CHECK(result.kept[1].why == "another context");
+    CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
+  }
+  SECTION("other attributes") {
+    KernelDefinition kernel = doubling();
+    kernel.launch = [launch = kernel.launch](std::span<const std::int64_t> c,
+                                             std::span<const std::int64_t> p,
+                                             const DeviceLimits& limits) {
+      Launch l = launch(c, p, limits);
+      l.programmatic = c[0] == 8;
+      return l;
+    };
+    Refreshable r(kernel);
+    r.handle->prepare({kCaptured});
+    const RefreshResult result = r.refresh();
+    REQUIRE(result.kept.size() == 2);
+    CHECK_THAT(result.kept[0].why, Catch::Contains("attributes"));
+  }
+  SECTION("a workspace") {
+    KernelDefinition kernel = doubling();
+    kernel.workspace = {.size = [](auto, auto, const DeviceLimits&) { return WorkspaceSize{8, 0}; },
+                        .only_if = [](std::span<const std::int64_t> c) { return c[0] == 8; }};
+    Refreshable r(kernel);
+    r.handle->prepare({kCaptured});
+    const RefreshResult result = r.refresh();
+    REQUIRE(result.kept.size() == 2);
+    CHECK_THAT(result.kept[0].why, Catch::Contains("workspace"));
+  }
+  SECTION("the handle is gone") {
+    Refreshable r;
+    r.handle->prepare({kCaptured});
+    r.handle.reset();
+    const RefreshResult result = r.refresh();
+    REQUIRE(result.kept.size() == 2);
+    CHECK_THAT(result.kept[0].why, Catch::Contains("handle is gone"));
+    CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
+  }
+  SECTION("another graph") {
+    Refreshable r;
+    r.handle->prepare({kCaptured});
+    CHECK_THROWS_AS(r.runtime->refresh({nullptr, &r.exec}), UserError);
+    CHECK_THROWS_AS(r.runtime->refresh({r.graph.get(), nullptr}), UserError);
+    CHECK(r.runtime->refresh({&r, &r.exec}).refreshed == 0);
+    CapturingDevice::Exec other;
+    const RefreshResult result = r.runtime->refresh({r.graph.get(), &other});
+    CHECK(result.kept.size() == 2);
+  }
+  SECTION("the driver does not name the nodes") {
+    Directory directory;
+    Capturer process(directory.path());
+    process.graphs->names_nodes = false;
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    Buffers b(kCaptured);
+    launch_in_a_region(handle, b, {});
+    const auto got = capture(process, handle, b);
+    handle.prepare({kCaptured});
+    auto exec = CapturingDevice::instantiate(*got);
+    const RefreshResult result = runtime.refresh({got.get(), &exec});
+    REQUIRE(result.kept.size() == 1);
+    CHECK(result.kept[0].node == nullptr);
+    CHECK_THAT(result.kept[0].why, Catch::Contains("did not name"));
+  }
+}
+
+TEST_CASE("a graph in the place of another one keeps its own", "[runtime][captures]") {
+  Refreshable r;
+  auto old = std::exchange(r.exec, {});
+  // The driver may give a new graph the handle of a destroyed one, of which something still runs.
+  r.graph->kept.clear();
+  r.process.graphs->begin(kStream, std::move(r.graph));
+  launch(*r.handle, r.b, kStream);
+  r.graph = r.process.graphs->end(kStream);
+  CHECK(r.graph->kept.size() == 1);
+  r.handle->prepare({kCaptured});
+  r.exec = CapturingDevice::instantiate(*r.graph);
+  const RefreshResult result = r.refresh();
+  CHECK(result.refreshed == 1);
+  CHECK(result.kept.empty());
+  CHECK(r.run() == Names{"k<8, 0>"});
+}
