@@ -1,10 +1,13 @@
-// An engine that embeds Kiln and compiles nothing: its kernels come out of a bundle.
+// An engine that embeds Kiln and compiles nothing: its kernels come out of a bundle. It prepares the
+// problems that it knows of, and those that an earlier run has written down, before it serves.
 //
 // Usage: engine BUNDLE WANTED.json [DEVICE [PUBLIC_KEY.pem]]
-// Exit code: 0 served; 1 a wrong result or an error; 4 served, but something was missing: it was
-// computed without a kernel, and stands in WANTED.json for `kiln precompile --manifest`.
+// Exit code: 0 served; 1 a wrong result or an error; 4 served, but something was missing or not
+// prepared: another config ran, or no kernel at all. WANTED.json has it, for `kiln precompile
+// --manifest` and for the next run.
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <vector>
 
 #include <kiln/kiln.hpp>
@@ -24,18 +27,37 @@ class Engine {
         add_(runtime_.tuned(kiln::shipped_kernels().make("vector_add", "f32"))),
         rmsnorm_(runtime_.tuned(kiln::shipped_kernels().make("rmsnorm", "f32"))) {}
 
-  std::vector<float> add(const std::vector<float>& a, const std::vector<float>& b) {
+  /// Loads what the bundle has for these problems. From then on serving looks for nothing.
+  void prepare(const kiln::Manifest& manifest) {
+    const kiln::PrepareReport report =
+        runtime_.prepare(manifest, {.work = kiln::PrepareWork::look_up});
+    std::printf("%zu of %zu problems are ready\n", report.ready(), report.problems.size());
+    for (const kiln::PreparedProblem& p : report.problems)
+      if (p.missing) std::printf("missing: %s\n", p.missing->instance.c_str());
+    runtime_.seal(kiln::OnUnprepared::serve);
+  }
+
+  /// The problems that are known before the first request.
+  kiln::Manifest expected() const {
+    const std::string target = runtime_.device().target.arch;
+    return {{{"vector_add", {"float"}, target, {{"n", 1000}}, {}},
+             {"vector_add", {"float"}, target, {{"n", 5000}}, {}},
+             {"vector_add", {"float"}, target, {{"n", 100000}}, {}},
+             {"rmsnorm", {"float"}, target, {{"rows", 1}, {"hidden", 256}}, {}},
+             {"rmsnorm", {"float"}, target, {{"rows", 4}, {"hidden", 256}}, {}}}};
+  }
+
+  std::vector<float> add(const std::vector<float>& a, const std::vector<float>& b) try {
     const int n = int(a.size());
-    if (const auto missing = add_.prepare({n})) {  // a value: nothing is thrown while serving
-      std::printf("without a kernel: %s\n", missing->instance.c_str());
-      std::vector<float> out(n);
-      for (int i = 0; i < n; ++i) out[i] = a[i] + b[i];
-      return out;
-    }
     auto out = runtime_.array<float>(n), left = runtime_.array(a), right = runtime_.array(b);
     add_(kiln::Stream{}, {n}, out.data(), left.data(), right.data(), n);
     runtime_.synchronize();
     return out.download();
+  } catch (const kiln::UnpreparedError& error) {
+    std::printf("without a kernel: %s\n", error.wanted().kernel.c_str());
+    std::vector<float> out(a);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += b[i];
+    return out;
   }
 
   std::vector<float> rmsnorm(const std::vector<float>& x, const std::vector<float>& w,
@@ -46,8 +68,8 @@ class Engine {
              1e-5f);
     runtime_.synchronize();
     return y.download();
-  } catch (const kiln::MissingError& error) {  // of a launch that was not prepared
-    std::printf("without a kernel: %s\n", error.missing().instance.c_str());
+  } catch (const kiln::UnpreparedError& error) {
+    std::printf("without a kernel: %s\n", error.wanted().kernel.c_str());
     return plain_rmsnorm(x, w, rows);
   }
 
@@ -65,6 +87,11 @@ class Engine {
   }
 
   kiln::Manifest wanted() const { return runtime_.wanted(); }
+  /// Launches that no preparation was for.
+  std::size_t unprepared() const {
+    const kiln::RuntimeStatistics statistics = runtime_.statistics();
+    return statistics.unprepared_served + statistics.unprepared_refused;
+  }
 
  private:
   kiln::Runtime runtime_;
@@ -97,6 +124,11 @@ int main(int argc, char** argv) try {
     std::fprintf(stderr, "engine: %.*s\n", int(text.size()), text.data());
   };
   Engine engine(options);
+  kiln::Manifest listed;  // what earlier runs found missing or unprepared
+  if (std::filesystem::exists(argv[2])) listed = kiln::Manifest::read(argv[2]);
+  kiln::Manifest known = engine.expected();
+  known.wanted.insert(known.wanted.end(), listed.wanted.begin(), listed.wanted.end());
+  engine.prepare(known);
 
   bool right = true;
   for (int n : {1000, 5000, 100000}) {
@@ -111,8 +143,10 @@ int main(int argc, char** argv) try {
   }
 
   const kiln::Manifest wanted = engine.wanted();
-  wanted.write(argv[2]);
-  std::printf("%s, %zu instances missing\n", right ? "all right" : "WRONG", wanted.wanted.size());
+  listed.wanted.insert(listed.wanted.end(), wanted.wanted.begin(), wanted.wanted.end());
+  listed.write(argv[2]);
+  std::printf("%s, %zu unprepared launches, %zu wanted\n", right ? "all right" : "WRONG",
+              engine.unprepared(), wanted.wanted.size());
   return !right ? 1 : wanted.wanted.empty() ? 0 : 4;
 } catch (const kiln::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());

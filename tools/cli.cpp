@@ -80,6 +80,7 @@ int run_cli(int argc, char** argv, Context& context) {
   add_tune(app, context);
   add_time(app, context);
   add_precompile(app, context);
+  add_prepare(app, context);
   add_bundle(app, context);
   add_cache(app, context);
   add_replay(app, context);

@@ -46,6 +46,7 @@ void add_list(CLI::App& app, Context& context);
 void add_tune(CLI::App& app, Context& context);
 void add_time(CLI::App& app, Context& context);
 void add_precompile(CLI::App& app, Context& context);
+void add_prepare(CLI::App& app, Context& context);
 void add_bundle(CLI::App& app, Context& context);
 void add_cache(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);

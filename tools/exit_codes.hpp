@@ -9,6 +9,7 @@ enum ExitCode {
   kUserError = 1,
   kEnvironmentError = 2,
   kInternalError = 3,
+  kIncomplete = 4,
   kInterrupted = 130
 };
 
@@ -25,6 +26,8 @@ inline constexpr ExitMeaning kExitCodes[] = {
     {kEnvironmentError, "environment", "the environment",
      "a driver, compiler, disk or rank failed, or `verify` found damage"},
     {kInternalError, "internal", "a bug in Kiln", "or a tuned kernel's launch gave a wrong result"},
+    {kIncomplete, "", "done, but incomplete",
+     "`prepare --require-complete`: at least one problem is not as asked for; the answer says why"},
     {kInterrupted, "", "interrupted",
      "what was measured or compiled is kept; of several ranks, what they agreed on"},
 };

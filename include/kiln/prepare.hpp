@@ -60,9 +60,10 @@ struct PrepareReport {
   PrepareWork work = PrepareWork::tune;   ///< what was done at most: less than asked for where the
                                           ///< runtime's mode forbids to compile or to measure
   std::vector<PreparedProblem> problems;  ///< in the order of the manifest
-  std::size_t instances = 0;              ///< distinct ones that were looked for
+  std::size_t instances = 0;              ///< distinct ones of each handle that were looked for
   std::size_t compiled = 0;               ///< of them and of candidates
   std::size_t searched = 0;               ///< problems that were measured
+  std::size_t evaluated = 0;              ///< candidates that these searches tried
   double seconds = 0;                     ///< wall time
   double compile_seconds = 0, load_seconds = 0, tune_seconds = 0;  ///< its parts
   /// By how much loading reduced the device's free memory, where the device tells. What others

@@ -83,6 +83,10 @@ class Core final : public FunctionCore {
       return known ? *known : default_;
     };
     if (tuning_thread_ == std::this_thread::get_id()) return known_or_default();
+    if (const auto sealed = engine_->serving().sealed(); sealed && !how.retune) {
+      if (const Values* known = find(problems, problem)) return *known;
+      return unprepared(problem, *sealed);
+    }
     const TuneOptions tuning = options_for(how);
     if (tuning.ranks && runtime::MeasuringTogether::here()) return known_or_default();
     if (engine_->device()->capturing(call.stream)) return captured(problems, problem, how);
@@ -126,6 +130,22 @@ class Core final : public FunctionCore {
                             std::span<const std::int64_t> problem) noexcept {
     const Launchable* known = problems.find(problem);
     return known ? &known->config : nullptr;
+  }
+
+  /// What a call on the sealed runtime gets.
+  const Values& unprepared(std::span<const std::int64_t> problem, OnUnprepared what) const {
+    engine_->serving().count_unprepared(what != OnUnprepared::error);
+    if (what != OnUnprepared::error) return default_;
+    const std::string text = problem_text(function_.problem_fields, problem);
+    WantedInstance wanted{function_.name, {}, {}, {}, {}};
+    for (std::size_t i = 0; i < problem.size(); ++i)
+      wanted.problem[function_.problem_fields[i]] = problem[i];
+    throw UnpreparedError(
+        format(
+            "function {} for {}: it was not called before the runtime was sealed; call it, or tune "
+            "it, before that",
+            function_.name, text),
+        std::move(wanted));
   }
 
   /// A choice that was agreed with some ranks does not hold for other ranks.

@@ -25,7 +25,9 @@ FunctionDescription in_a_region(FunctionDescription function) {
 class FunctionHandle final : public RegionHandle {
  public:
   explicit FunctionHandle(std::shared_ptr<FunctionCore> function)
-      : function_(std::move(function)), description_(in_a_region(function_->description())) {}
+      : function_(std::move(function)),
+        description_(in_a_region(function_->description())),
+        unprepared_(launchable({}, function_->default_knobs())) {}
 
   Tunable what() const noexcept override { return description_; }
   const Engine& engine() const noexcept override { return *function_->engine(); }
@@ -39,6 +41,10 @@ class FunctionHandle final : public RegionHandle {
   }
   const Launchable& current(std::span<const std::int64_t> problem) override {
     if (const Launchable* known = find(problem)) return *known;
+    if (auto& serving = function_->engine()->serving(); serving.sealed()) {
+      serving.count_unprepared(true);
+      return unprepared_;
+    }
     return *std::get<const Launchable*>(
         problems_.make(problem, [&] { return launchable(problem, best_known(problem)); }));
   }
@@ -72,6 +78,7 @@ class FunctionHandle final : public RegionHandle {
 
   std::shared_ptr<FunctionCore> function_;
   const FunctionDescription description_;
+  const Launchable unprepared_;  ///< of a sealed runtime, for any problem
   runtime::Problems problems_;
 };
 

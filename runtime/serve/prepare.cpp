@@ -15,6 +15,7 @@
 #include "runtime/serve/tune_jobs.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
+#include "runtime/together/tune_together.hpp"
 
 namespace kiln::runtime {
 
@@ -116,7 +117,7 @@ class Run {
     for (const PrepareItem& item : items_)
       if (item.usable && !item.known.winner) want(item, item.known.configs.back());
     for (const PrepareItem& item : items_)
-      if (item.usable && !item.known.configs.empty()) want(item, item.known.configs.front());
+      if (item.usable) want(item, item.known.configs.front());
     for (const PrepareItem& item : items_)
       for (const Values& config : item.instances) want(item, config);
     report_.instances = order.size();
@@ -135,10 +136,9 @@ class Run {
 
   void look(PrepareItem& item) {
     try {
-      TuneOptions tuning = tuning_;
-      item.known = item.provisions().known_of(item.problem, tuning);
+      item.known = item.provisions().known_of(item.problem, tuning_);
+      item.usable = true;
     } catch (const Error& error) {
-      item.usable = false;
       set(item, PreparedState::failed, error.what());
     }
   }
@@ -288,13 +288,15 @@ class Run {
     else
       tune_each();
     for (const PrepareItem& item : items_)
-      if (item.usable) item.provisions().settle(item.problem);
+      if (item.usable && of(item).state != PreparedState::failed)
+        item.provisions().settle(item.problem);
   }
 
   void tune_each() {
     std::vector<PrepareItem*> left;
     for (PrepareItem& item : items_)
-      if (item.usable && to_tune(item) && of(item).state != PreparedState::missing)
+      if (item.usable && to_tune(item) && of(item).state != PreparedState::missing &&
+          of(item).state != PreparedState::waiting)
         left.push_back(&item);
     // What has nothing yet comes before what a search has begun with.
     std::ranges::stable_partition(left,
@@ -345,14 +347,15 @@ class Run {
         report_.out_of_time || (result.end == SearchEnd::seconds && deadline_.at());
     if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults) {
       set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
+    } else if (work_ != PrepareWork::tune) {
+      set(item, result.from_store ? PreparedState::known : PreparedState::untuned);
     } else if (result.winner().status != CandidateStatus::not_tried) {
       set(item, result.from_store ? PreparedState::known : PreparedState::tuned);
       if (!result.from_store) ++report_.searched;
-    } else if (work_ == PrepareWork::tune) {
-      set(item, PreparedState::on_default, late("nothing was measured"));
     } else {
-      set(item, PreparedState::untuned);
+      set(item, PreparedState::on_default, late("nothing was measured"));
     }
+    if (!result.from_store) report_.evaluated += result.evaluated;
   }
 
   /// One agreement for all of it. Ranks that have no more time take part: the others must not wait.
@@ -364,7 +367,7 @@ class Run {
         jobs.push_back({item.handle.get(), item.problem});
         asked.push_back(&item);
       }
-    if (jobs.empty()) return;
+    if (manifest_.wanted.empty()) return;  // as on all ranks
     TuneOptions tuning = tuning_;
     tuning.stop = stop_;
     // The others may have to compile first.
@@ -372,6 +375,10 @@ class Run {
         std::max(tuning.together.first_seconds, tuning.together.tune_seconds);
     constexpr double kLeastSeconds = 1e-3;
     if (deadline_.at()) tuning.max_seconds = std::max(deadline_.left(), kLeastSeconds);
+    if (jobs.empty()) {
+      take_no_part(engine_.workshop(), tuning, "it has none of the manifest's problems");
+      return;
+    }
     try {
       const auto results = tune_together(engine_, jobs, tuning, work_ == PrepareWork::tune);
       for (std::size_t i = 0; i < asked.size(); ++i) take(*asked[i], results[i]);

@@ -20,7 +20,7 @@ struct PrepareItem {
   std::size_t place = 0;            ///< among the report's problems
   std::vector<Values> instances{};  ///< that the manifest names
   Known known{};
-  bool usable = true;     ///< false: the kernel's own rules fail for it
+  bool usable = false;    ///< it was looked at, and the kernel's own rules do not fail for it
   std::string lacking{};  ///< why one of `instances` cannot be had
 
   Provisions& provisions() const { return handle->provisions(); }

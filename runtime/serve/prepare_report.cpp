@@ -107,6 +107,7 @@ std::string to_json(const PrepareReport& report) {
          {"instances", report.instances},
          {"compiled", report.compiled},
          {"searched", report.searched},
+         {"evaluated", report.evaluated},
          {"wall_s", report.seconds},
          {"compile_s", report.compile_seconds},
          {"load_s", report.load_seconds},

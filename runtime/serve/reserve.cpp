@@ -15,10 +15,13 @@ namespace {
 /// Each is tried in turn by every unprepared launch.
 constexpr std::size_t kMostChoices = 16;
 
-/// Whether what was loaded for launches like `loaded` may be launched like `asked`.
+/// Whether what was loaded for launches like `loaded` may be launched like `asked`. What was loaded
+/// for no launch at all was given no shared memory beyond the usual and no clusters.
 bool within(const Launch& asked, const Launch& loaded, const DeviceLimits& limits) {
+  if (empty(asked)) return true;
   const auto blocks = [](const Launch& l) { return l.cluster.x * l.cluster.y * l.cluster.z; };
-  return asked.shared_bytes <= loaded.shared_bytes && blocks(asked) <= blocks(loaded) &&
+  return asked.shared_bytes <= (empty(loaded) ? 0 : loaded.shared_bytes) &&
+         blocks(asked) <= (empty(loaded) ? 1 : blocks(loaded)) &&
          launch_problem(asked, limits).empty();
 }
 

@@ -484,4 +484,18 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
   }
 }
 
+void take_no_part(Workshop& workshop, const TuneOptions& options, const char* why) {
+  if (!options.ranks) return;
+  class NoTrials final : public Trials {
+   public:
+    std::string ready(std::size_t, const Values&) override { return "there is nothing to try"; }
+    std::vector<std::vector<Candidate>> measure(std::span<const Request>, Deadline) override {
+      return {};
+    }
+    Candidate measure_in_step(std::size_t, const Values&, Deadline) override { return {}; }
+  } none;
+  const auto turn = options.ranks->turn();
+  TogetherRun(workshop, {}, options, none, *options.ranks, false, false).refuse(why);
+}
+
 }  // namespace kiln::runtime

@@ -19,4 +19,8 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
                                       const TuneOptions& options, Trials& trials,
                                       bool for_launch = false, bool may_measure = true);
 
+/// For a rank that has no subject where others may have some: they need not wait for it, and use
+/// defaults. Where all ranks have none, they all call this.
+void take_no_part(Workshop& workshop, const TuneOptions& options, const char* why);
+
 }  // namespace kiln::runtime

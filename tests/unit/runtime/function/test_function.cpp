@@ -43,6 +43,37 @@ TEST_CASE("a call of a known problem is one call, and takes nothing from the hea
   CHECK(x == std::vector<float>(3, 5.0f));
 }
 
+TEST_CASE("a sealed runtime calls what is not known with the default knobs, or not at all",
+          "[runtime][function][seal]") {
+  Directory directory;
+  Caller caller(directory.path());
+  caller.seconds[{8, Method::tree}] = 1e-4;
+  const Runtime runtime = caller.runtime();
+  const auto f = kiln::tuned(runtime, caller.sum());
+  std::vector<float> x(1, 0.0f);
+  f({}, x, 5);
+  runtime.seal();
+  const int before = caller.total();
+  const int ring2 = caller.calls[{2, Method::ring}];
+  f({}, x, 6);
+  CHECK(caller.total() == before + 1);
+  CHECK(caller.calls[{2, Method::ring}] == ring2 + 1);
+  f({}, x, 5);
+  CHECK(f.knobs({5}) == SumKnobs{8, Method::tree});
+  CHECK(runtime.statistics().unprepared_served == 1);
+  runtime.seal(OnUnprepared::error);
+  try {
+    f({}, x, 6);
+    FAIL("it was called");
+  } catch (const UnpreparedError& error) {
+    CHECK(error.wanted().problem == std::map<std::string, std::int64_t>{{"n", 6}});
+  }
+  CHECK(caller.total() == before + 2);
+  runtime.unseal();
+  f({}, x, 6);
+  CHECK(f.knobs({6}) == SumKnobs{8, Method::tree});
+}
+
 TEST_CASE("tuning off: one call, with the default knobs, whatever is known",
           "[runtime][function]") {
   Directory directory;

@@ -88,3 +88,34 @@ TEST_CASE("a function that is not known runs with its default in production", "[
   region(function, Stream{}, 16);
   CHECK(calls == std::vector<int>{2});
 }
+
+TEST_CASE("on a sealed runtime a region loads nothing and asks no store",
+          "[runtime][region][seal]") {
+  Directory directory;
+  RegionProcess process(directory.path());
+  Pair pair(process);
+  std::vector<int> calls;
+  const Function<CopyKnobs, CopyProblem, void(int)> copy{
+      .name = "copy",
+      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3}),
+      .call = [&](const CopyKnobs& knobs, Stream, int) { calls.push_back(knobs.blocks); },
+      .problem = [](int n) { return CopyProblem{n}; }};
+  const auto function = tuned(pair.runtime, copy);
+  Region region;
+  region(pair.first, {}, {64}, pair.y.data(), 64);
+  pair.runtime.seal();
+  const auto before = pair.runtime.statistics();
+  const int loads = process.device->loads;
+  process.launched.clear();
+  region(pair.first, {}, {32}, pair.y.data(), 32);
+  CHECK(process.launched.size() == 1);
+  CHECK_THROWS_AS(region(pair.second, {}, {64}, pair.y.data(), 64), UnpreparedError);
+  region(function, Stream{}, 16);
+  CHECK(calls == std::vector<int>{2});
+  const auto after = pair.runtime.statistics();
+  CHECK(process.device->loads == loads);
+  CHECK(after.store.misses == before.store.misses);
+  CHECK(after.store.memory_hits == before.store.memory_hits);
+  CHECK(after.unprepared_served == 2);
+  CHECK(after.unprepared_refused == 1);
+}

@@ -109,6 +109,29 @@ TEST_CASE("launches with a workspace that is there allocate nothing", "[runtime]
   CHECK(allocations() == before);
 }
 
+TEST_CASE("on a sealed runtime a workspace serves what it is large enough for",
+          "[runtime][steps][seal]") {
+  const Directory directory;
+  Watched process(directory);
+  const Runtime runtime = process.runtime();
+  const DynamicTuned handle = runtime.tuned(in_steps()).with_config({2, 1});
+  Arrays arrays;
+  arrays.launch(handle, 20);
+  runtime.seal();
+  process.entries.clear();
+  const std::size_t device_bytes = process.device->allocated;
+  arrays.launch(handle, 10);
+  CHECK(process.entries == kAll);
+  CHECK(arrays.y[9] == 6);
+  arrays.launch(handle.at({12}), 12);
+  CHECK(process.entries.size() == 6);
+  CHECK_THROWS_AS(arrays.launch(handle, 21), UnpreparedError);
+  CHECK(process.entries.size() == 6);
+  CHECK(process.device->allocated == device_bytes);
+  CHECK(runtime.statistics().unprepared_served == 2);
+  CHECK(runtime.statistics().unprepared_refused == 1);
+}
+
 TEST_CASE("a launch inside of a capture needs a workspace that is there", "[runtime][steps]") {
   const Directory directory;
   Watched process(directory);

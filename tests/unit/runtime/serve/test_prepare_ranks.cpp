@@ -1,0 +1,113 @@
+// Ranks that prepare together.
+#include <string>
+#include <vector>
+
+#include "kiln_test.hpp"
+#include "prepare_fixture.hpp"
+#include "unit/runtime/ranks_fixture.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+using enum PreparedState;
+
+namespace {
+
+struct Prepared {
+  PrepareReport report;
+  std::vector<Values> configs;  ///< in use
+  int calls = 0;                ///< of the communicator, by launches
+  bool right = true;
+};
+
+std::vector<Prepared> prepare(Job& job, const std::vector<int>& ns, PrepareOptions options = {},
+                              int without_handle = -1) {
+  std::vector<Watched*> watched;
+  for (int r = 0; r < job.size(); ++r) watched.push_back(&job.watch(r));
+  return job.run<Prepared>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    std::optional<DynamicTuned> handle;
+    if (rank != without_handle) handle = runtime.tuned(doubling());
+    Prepared mine;
+    mine.report = runtime.prepare(problems(ns), options);
+    const int before = watched[static_cast<std::size_t>(rank)]->calls;
+    runtime.seal(OnUnprepared::error);
+    for (const int n : handle ? ns : std::vector<int>{}) {
+      mine.right = mine.right && launch(*handle, n);
+      mine.configs.push_back(handle->config({n}));
+    }
+    mine.calls = watched[static_cast<std::size_t>(rank)]->calls - before;
+    return mine;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("ranks prepare a manifest in one agreement", "[runtime][prepare][ranks]") {
+  Job job(3);
+  for (int r = 0; r < 3; ++r) job[r].of(4).seconds = 0.5 * kMs;
+  for (const Prepared& p : prepare(job, {50, 60})) {
+    CHECK(states(p.report) == States{tuned, tuned});
+    CHECK(p.configs == std::vector<Values>{{4, 0}, {4, 0}});
+    CHECK(p.calls == 0);
+    CHECK(p.right);
+  }
+  SECTION("a second start only loads") {
+    job.restart();
+    for (const Prepared& p : prepare(job, {50, 60})) {
+      CHECK(states(p.report) == States{known, known});
+      CHECK(p.report.compiled == 0);
+      CHECK(p.configs == std::vector<Values>{{4, 0}, {4, 0}});
+    }
+    for (int r = 0; r < 3; ++r) {
+      CHECK(job[r].compiler->compiles == 0);
+      CHECK(measured(job[r]) == 0);
+    }
+  }
+  SECTION("without measuring: the same records are used, different ones are not") {
+    job.restart();
+    for (const Prepared& p : prepare(job, {50, 70}, {.work = PrepareWork::compile})) {
+      CHECK(states(p.report) == States{known, untuned});
+      CHECK(p.configs == std::vector<Values>{{4, 0}, {2, 0}});
+    }
+    for (int r = 0; r < 3; ++r) CHECK(measured(job[r]) == 0);
+    job.restart();
+    for (const auto& file : job.directory(1).entries(".json")) fs::remove(file);
+    const auto differ = prepare(job, {50}, {.work = PrepareWork::compile});
+    for (const Prepared& p : differ) CHECK(p.configs == std::vector<Values>{{2, 0}});
+    for (const Prepared& p : differ) {
+      CHECK(states(p.report) == States{on_default});
+      CHECK_THAT(p.report.problems[0].why, Catch::Contains("no usable record on rank 1"));
+    }
+    for (int r = 0; r < 3; ++r) CHECK(measured(job[r]) == 0);
+  }
+}
+
+TEST_CASE("a rank without the handles does not let the others wait", "[runtime][prepare][ranks]") {
+  Job job(3);
+  const auto all = prepare(job, {50, 60}, {}, 1);
+  CHECK(states(all[1].report) == States{missing, missing});
+  for (const int r : {0, 2}) {
+    CHECK(states(all[static_cast<std::size_t>(r)].report) == States{on_default, on_default});
+    const std::string& why = all[static_cast<std::size_t>(r)].report.problems[0].why;
+    CHECK_THAT(why, Catch::Contains("it has none of the manifest's problems"));
+    CHECK(all[static_cast<std::size_t>(r)].configs == std::vector<Values>{{2, 0}, {2, 0}});
+    CHECK(all[static_cast<std::size_t>(r)].report.seconds < 10);
+  }
+}
+
+TEST_CASE("ranks that prepare nothing, or may not compile", "[runtime][prepare][ranks]") {
+  Job job(2);
+  for (const bool right : job.run<bool>([&](Process& process, int) {
+         const Runtime runtime = process.runtime();
+         bool refused = false;
+         try {
+           runtime.prepare(problems({50}), {.work = PrepareWork::look_up});
+         } catch (const UserError&) {
+           refused = true;
+         }
+         // Nobody has a handle.
+         return refused && runtime.prepare({}).complete() &&
+                states(runtime.prepare(problems({50}))) == States{missing};
+       }))
+    CHECK(right);
+}

@@ -1,0 +1,89 @@
+// What a sealed handle serves from, and its notes, by themselves.
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "kiln_test.hpp"
+#include "runtime/serve/reserve.hpp"
+#include "unit/runtime/allocations.hpp"
+#include "unit/runtime/fake_kernel.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+using runtime::ProblemNotes;
+using runtime::Reserve;
+
+TEST_CASE("notes keep each problem once, up to a bound, from any number of threads",
+          "[runtime][seal][threads]") {
+  ProblemNotes notes(2);
+  const Values problem{1, 2}, other{2, 1};
+  const std::size_t before = allocations();
+  CHECK(notes.add(problem));
+  CHECK_FALSE(notes.add(problem));
+  CHECK(notes.add(other));
+  const std::size_t allocated = allocations() - before;
+  CHECK(allocated == 0);
+  CHECK(notes.all() == std::vector<Values>{{1, 2}, {2, 1}});
+
+  std::atomic<std::size_t> fresh{2};
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (std::int64_t i = 0; i < 600; ++i) {
+          const std::int64_t values[] = {i + 100 * t, 7};
+          fresh += notes.add(values) ? 1 : 0;
+        }
+      });
+  }
+  CHECK(notes.all().size() == 2 + 900);
+  CHECK(fresh >= 2 + 900);  // two threads may both be told that it is new
+  for (std::int64_t i = 0; i < 3000; ++i) {
+    const std::int64_t values[] = {i, 8};
+    notes.add(values);
+  }
+  CHECK(notes.all().size() <= ProblemNotes::kMost);
+  CHECK(notes.all().size() > 902);
+
+  ProblemNotes none(0);
+  CHECK(none.add({}));
+  CHECK_FALSE(none.add({}));
+  CHECK(none.all() == std::vector<Values>{{}});
+}
+
+TEST_CASE("a reserve takes the default first, then the config with most problems",
+          "[runtime][seal]") {
+  const KernelDefinition kernel = doubling();
+  const DeviceLimits limits = FakeDevice(std::make_shared<Script>()).info().limits;
+  Reserve reserve(kernel);
+  const std::int64_t problem[] = {60};
+  CHECK(reserve.find(problem, limits) == nullptr);
+  std::vector<detail::Launchable> loaded(5);
+  const std::vector<Values> configs{{8, 0}, {1, 0}, {1, 0}, {4, 0}, {2, 0}};
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    loaded[i].problem = {50 + static_cast<std::int64_t>(i)};
+    loaded[i].config = configs[i];
+  }
+  const auto first = [&](std::size_t count) {
+    std::vector<const detail::Launchable*> some;
+    for (std::size_t i = 0; i < count; ++i) some.push_back(&loaded[i]);
+    reserve.renew(some, {2, 0}, limits);
+    return reserve.find(problem, limits)->config;
+  };
+  CHECK(first(1) == Values{8, 0});
+  CHECK(first(4) == Values{1, 0});
+  CHECK(first(5) == Values{2, 0});
+  const std::size_t before = allocations();
+  reserve.find(problem, limits);
+  const std::size_t allocated = allocations() - before;
+  CHECK(allocated == 0);
+
+  reserve.distrust(problem, true);
+  CHECK(reserve.find(problem, limits));  // until it is renewed
+  reserve.renew({&loaded[0]}, {2, 0}, limits);
+  CHECK(reserve.distrusted(problem));
+  CHECK(reserve.find(problem, limits) == nullptr);
+  reserve.distrust(problem, false);
+  reserve.renew({&loaded[0]}, {2, 0}, limits);
+  CHECK(reserve.find(problem, limits));
+}
