@@ -15,16 +15,28 @@ namespace kiln::cache {
 namespace {
 
 std::optional<Failure> refusal(const struct stat& status, const std::string& path, Owner owner) {
-  if (owner == Owner::self && status.st_uid != ::geteuid())
-    return Failure{
+  if (is_trusted(status, owner)) return std::nullopt;
+  const unsigned mode = status.st_mode & 07777;
+  const bool own = status.st_uid == ::geteuid();
+  if (owner == Owner::self && !own) {
+    Failure failure{
         detail::format("{} belongs to uid {}, not to uid {}", path, status.st_uid, ::geteuid()),
         "set KILN_CACHE_DIR to a directory of your own"};
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return Failure{
-        detail::format("{} is writable by others (mode {:04o})", path, status.st_mode & 07777),
-        "check its contents and run chmod go-w on it, or set KILN_CACHE_DIR to a directory of your "
-        "own"};
-  return std::nullopt;
+    if ((mode & S_IWGRP) != 0 && (mode & S_IWOTH) == 0 && is_own_group(status.st_gid))
+      failure.advice += detail::format(
+          ", or KILN_CACHE_SHARED=group if you trust all members of group {}", status.st_gid);
+    return failure;
+  }
+  if (owner == Owner::group && (mode & S_IWOTH) == 0)
+    return Failure{detail::format("{} belongs to uid {} and group {}, and this process is not in "
+                                  "that group",
+                                  path, status.st_uid, status.st_gid),
+                   "give it a group of this process, or set KILN_CACHE_DIR to another directory"};
+  return Failure{
+      detail::format("{} is writable by others (mode {:04o})", path, mode),
+      detail::format("check its contents and run chmod {} on it, or set KILN_CACHE_DIR to a "
+                     "directory of your own",
+                     owner == Owner::group ? "o-w" : "go-w")};
 }
 
 /// Makes the missing parents of an absolute path, private like the directory itself.
@@ -36,6 +48,13 @@ int make_path(FileSystem& fs, const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+bool is_trusted(const struct stat& status, Owner owner) {
+  if ((status.st_mode & S_IWOTH) != 0) return false;
+  const bool own = status.st_uid == ::geteuid(), for_group = (status.st_mode & S_IWGRP) != 0;
+  if (owner == Owner::group) return (own && !for_group) || is_own_group(status.st_gid);
+  return !for_group && (own || owner == Owner::anyone);
+}
 
 GuardedDirectory open_guarded(int parent, const std::string& name, const std::string& path,
                               Owner owner) {
@@ -60,15 +79,15 @@ GuardedDirectory open_guarded(int parent, const std::string& name, const std::st
 }
 
 GuardedDirectory create_guarded(FileSystem& fs, int parent, const std::string& name,
-                                const std::string& path) {
-  GuardedDirectory directory = open_guarded(parent, name, path);
+                                const std::string& path, Owner owner) {
+  GuardedDirectory directory = open_guarded(parent, name, path, owner);
   if (directory.fd || directory.failure) return directory;
   const int made =
       parent == AT_FDCWD ? make_path(fs, name) : fs.make_directory(parent, name.c_str());
   if (made != 0 && errno != EEXIST) return {{}, call_failure("mkdir", path, errno)};
   if (parent != AT_FDCWD && fs.sync(parent) != 0 && errno != EINVAL && errno != ENOTSUP)
     return {{}, call_failure("fsync", path, errno)};
-  directory = open_guarded(parent, name, path);
+  directory = open_guarded(parent, name, path, owner);
   if (!directory.fd && !directory.failure) directory.failure = call_failure("open", path, ENOENT);
   return directory;
 }

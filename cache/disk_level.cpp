@@ -91,7 +91,7 @@ DiskLevel::SharedFd DiskLevel::inner_directory(std::size_t index, bool create,
     if (*name != '\0') path /= name;
     const int from = parent ? parent.get() : AT_FDCWD;
     const std::string relative = parent ? std::string(name) : path.string();
-    GuardedDirectory next = create ? create_guarded(*fs_, from, relative, path.string())
+    GuardedDirectory next = create ? create_guarded(*fs_, from, relative, path.string(), owner_)
                                    : open_guarded(from, relative, path.string(), owner_);
     failure = std::move(next.failure);
     if (!next.fd) return nullptr;
@@ -133,8 +133,7 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return failed(call_failure("fstat", path, errno));
   if (!S_ISREG(status.st_mode)) return damaged(path + " is not a regular file");
-  if ((owner_ == Owner::self && status.st_uid != ::geteuid()) ||
-      (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+  if (!is_trusted(status, owner_))
     return forbidden(path + " belongs to another user or is writable by others");
   if (static_cast<std::uint64_t>(status.st_size) > kMaxFile)
     return damaged(path + " is larger than any entry");
@@ -218,7 +217,7 @@ std::optional<Failure> DiskLevel::try_to_publish(EntryKind kind, const std::stri
   const std::filesystem::path path = this->path(kind, hex);
   const std::string shard_name = shard_of(hex);
   const GuardedDirectory shard =
-      create_guarded(*fs_, parent->get(), shard_name, path.parent_path().string());
+      create_guarded(*fs_, parent->get(), shard_name, path.parent_path().string(), owner_);
   if (!shard.fd) return shard.failure;
   AtomicFile file(*fs_, shard.fd.get(), hex + extension(kind));
   if (!file.write(bytes) || !file.commit()) {
@@ -233,7 +232,7 @@ std::optional<Failure> DiskLevel::try_to_publish(EntryKind kind, const std::stri
 
 std::optional<Failure> DiskLevel::refusal() const {
   if (directory_.empty()) return std::nullopt;
-  return open_guarded(AT_FDCWD, directory_.string(), directory_.string()).failure;
+  return open_guarded(AT_FDCWD, directory_.string(), directory_.string(), owner_).failure;
 }
 
 void DiskLevel::walk(const std::function<void(const Found&)>& visit) {

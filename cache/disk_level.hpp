@@ -119,6 +119,7 @@ class DiskLevel {
   SharedFd locks(bool create);
 
   const std::filesystem::path& directory() const { return directory_; }
+  Owner owner() const { return owner_; }
   std::filesystem::path path(EntryKind kind, const std::string& hex) const;
   const std::shared_ptr<FileSystem>& file_system() const { return fs_; }
 

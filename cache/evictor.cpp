@@ -25,6 +25,12 @@ constexpr const char* kLockName = "evict";
 /// processes write at the same time, and much compared with what a look costs.
 std::uint64_t interval(std::uint64_t limit) { return std::max<std::uint64_t>(limit / 256, 1); }
 
+std::uint64_t nine_tenths(std::uint64_t limit) { return limit - limit / 10; }
+
+bool is_within(const TrimReport& report, const StoreLimits& limits) {
+  return report.left <= limits.bytes && report.left_files <= limits.files;
+}
+
 /// Now by the clock that stamps files here, which need not be this machine's.
 std::int64_t server_now_ns(FileSystem& fs, int directory) {
   const std::string name = AtomicFile::temporary_name();
@@ -53,12 +59,15 @@ struct Candidate {
 
 /// Looks at as few shards as suffice. Entries spread evenly over them, since their names are
 /// digests.
-bool Evictor::is_too_large() {
+bool Evictor::is_too_full() {
   constexpr std::uint64_t kEnough = 2000;  // entries that stand for all
   constexpr double kSurely = 0.8;          // of the limit, by an estimate from kEnough
   std::random_device random;
   const unsigned first = random();
   std::uint64_t bytes = 0, entries = 0;
+  const auto may_exceed = [](double estimate, std::uint64_t limit) {
+    return estimate >= kSurely * static_cast<double>(limit);
+  };
   for (unsigned i = 1; i <= DiskLevel::kShards; ++i) {
     for (const EntryKind kind : {EntryKind::binary, EntryKind::record})
       disk_.walk_shard(kind, (first + 101 * i) % DiskLevel::kShards,
@@ -67,9 +76,11 @@ bool Evictor::is_too_large() {
                          bytes += found.stamp.bytes;
                          ++entries;
                        });
-    const double estimate = static_cast<double>(bytes) * DiskLevel::kShards / i;
-    if (entries >= kEnough && estimate < kSurely * static_cast<double>(limit_)) return false;
-    if (bytes > limit_) return true;
+    const double part = static_cast<double>(i) / DiskLevel::kShards;
+    if (entries >= kEnough && !may_exceed(static_cast<double>(bytes) / part, limit_.bytes) &&
+        !may_exceed(static_cast<double>(entries) / part, limit_.files))
+      return false;
+    if (bytes > limit_.bytes || entries > limit_.files) return true;
   }
   return false;
 }
@@ -97,27 +108,27 @@ std::int64_t Evictor::now_ns() {
 }
 
 void Evictor::wrote(std::uint64_t bytes) {
-  const std::uint64_t unchecked = unchecked_ += bytes;
-  if (looked_ && unchecked < interval(limit_)) return;
+  const std::uint64_t unchecked = unchecked_ += bytes, files = ++unchecked_files_;
+  if (looked_ && unchecked < interval(limit_.bytes) && files < interval(limit_.files)) return;
   if (busy_.exchange(true)) return;  // another thread is looking
   struct Free {
     std::atomic<bool>& busy;
     ~Free() { busy = false; }
   } free{busy_};
   looked_ = true;
-  unchecked_ = 0;
-  if (is_too_large()) {
+  unchecked_ = unchecked_files_ = 0;
+  if (is_too_full()) {
     const std::int64_t now = now_ns();
     sweep_locks(now);
     LockTimes times;
     times.deadline = std::chrono::milliseconds(0);
     WorkLock lock;
     if (lock.acquire(disk_, kLockName, times, [] { return false; }) == WorkLock::Outcome::held)
-      reduce(limit_, limit_ - limit_ / 10, now);
+      reduce(limit_, {nine_tenths(limit_.bytes), nine_tenths(limit_.files)}, now);
   }
 }
 
-TrimReport Evictor::trim(std::uint64_t target, std::string& problem) {
+TrimReport Evictor::trim(const StoreLimits& target, std::string& problem) {
   const std::int64_t now = now_ns();
   const std::uint64_t locks = sweep_locks(now);
   TrimReport report = reduce(target, target, now, &problem);
@@ -126,7 +137,7 @@ TrimReport Evictor::trim(std::uint64_t target, std::string& problem) {
 }
 
 /// Where there is more than `limit`, goes down to `target`.
-TrimReport Evictor::reduce(std::uint64_t limit, std::uint64_t target, std::int64_t now_ns,
+TrimReport Evictor::reduce(const StoreLimits& limit, const StoreLimits& target, std::int64_t now_ns,
                            std::string* problem) {
   TrimReport report;
   std::vector<Candidate> candidates;
@@ -136,22 +147,25 @@ TrimReport Evictor::reduce(std::uint64_t limit, std::uint64_t target, std::int64
     if (found.what == What::entry) {
       candidates.push_back({found.kind, found.hex, found.stamp});
       report.left += found.stamp.bytes;
+      ++report.left_files;
     } else if (found.what == What::temporary && is_abandoned(found.stamp, now_ns)) {
       report.abandoned += disk_.remove(found.directory, found.name, found.stamp);
     }
   });
-  if (report.left <= limit) return report;
+  if (is_within(report, limit)) return report;
   std::ranges::sort(candidates, {}, [](const Candidate& entry) {
     return std::tie(entry.kind, entry.stamp.modified_ns, entry.hex);
   });
   for (const Candidate& entry : candidates) {
-    if (report.left <= target) break;
+    if (is_within(report, target)) break;
     if (is_newer(disk_, entry.kind, entry.hex)) continue;
     report.left -= entry.stamp.bytes;
+    --report.left_files;
     if (disk_.remove(entry.kind, entry.hex, entry.stamp)) {
       report.bytes += entry.stamp.bytes;
       ++report.entries;
     } else if (const auto now = disk_.stamp(entry.kind, entry.hex)) {
+      ++report.left_files;
       report.left += now->bytes;  // replaced or used just now; else another evictor was quicker
     }
   }

@@ -7,6 +7,8 @@
 
 #include <sys/types.h>
 
+#include "kiln/store.hpp"
+
 namespace kiln::cache {
 
 /// Why something could not be done, for people.
@@ -16,17 +18,23 @@ struct Failure {
   int code = 0;        ///< errno; 0 when the refusal is Kiln's own
 };
 
+/// Whether this process is in the group.
+bool is_own_group(gid_t group);
+
 /// A failed system call on `path`, with the advice that fits its code.
 Failure call_failure(const char* call, const std::string& path, int code);
 
-/// Thin and stateless: each function is its system call, with errno on failure.
+/// Thin: each function is its system call, with errno on failure.
 class FileSystem {
  public:
+  explicit FileSystem(StoreSharing sharing = StoreSharing::user) : sharing_(sharing) {}
   virtual ~FileSystem() = default;
 
-  /// mkdirat, mode 0700 whatever the umask.
+  /// mkdirat, whatever the umask with mode 0700; shared with a group, with 2770 and the parent's
+  /// group.
   virtual int make_directory(int parent, const char* name);
-  /// openat of a file that does not exist yet, for writing; mode 0600 whatever the umask.
+  /// openat of a file that does not exist yet, for writing, whatever the umask with mode 0600; shared
+  /// with a group, with 0660 and the directory's group.
   virtual int create(int directory, const char* name);
   virtual ssize_t read(int fd, void* data, std::size_t size);
   virtual ssize_t write(int fd, const void* data, std::size_t size);
@@ -38,6 +46,9 @@ class FileSystem {
   virtual int remove(int directory, const char* name);
   /// Sets a file's time stamps to now, by the clock of whoever keeps the file.
   virtual int touch(int fd);
+
+ private:
+  const StoreSharing sharing_;
 };
 
 }  // namespace kiln::cache

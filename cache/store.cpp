@@ -11,6 +11,7 @@
 #include "cache/record.hpp"
 #include "cache/size.hpp"
 #include "kiln/detail/environment.hpp"
+#include "kiln/detail/format.hpp"
 
 namespace kiln::cache {
 namespace {
@@ -21,7 +22,7 @@ using What = DiskLevel::Found::What;
 /// Keys that are looked at for an error message. In files, that may take a tenth of a millisecond
 /// each.
 constexpr std::size_t kMostConsidered = 10000;
-constexpr std::uint64_t kDefaultSize = std::uint64_t{5} << 30;
+constexpr std::uint64_t kDefaultSize = std::uint64_t{5} << 30, kDefaultFiles = 100'000;
 
 /// How many of the fields that say what is wanted differ: in value, or because only one side has
 /// them.
@@ -42,27 +43,54 @@ std::size_t difference(const Key& wanted, const Key& other) {
 }  // namespace
 
 Store::Store(StoreOptions options, std::shared_ptr<FileSystem> fs)
-    : Store(options, std::move(fs), options.disk ? locate(options.directory) : Location{}) {}
+    : Store(options, std::move(fs), options.disk ? locate(options.directory) : Location{},
+            options.disk ? sharing(options) : StoreSharing::user) {}
 
-Store::Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location location)
+Store::Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location location,
+             StoreSharing sharing)
     : options_(std::move(options)),
       no_directory_(std::move(location.reason)),
-      disk_(std::move(location.directory), fs ? std::move(fs) : std::make_shared<FileSystem>()),
-      evictor_(disk_, size_limit(options_)),
+      disk_(std::move(location.directory),
+            fs ? std::move(fs) : std::make_shared<FileSystem>(sharing),
+            sharing == StoreSharing::group ? Owner::group : Owner::self),
+      evictor_(disk_, limits(options_)),
       index_(disk_),
       roots_(options_),
       binaries_(options_.memory_bytes),
-      unwritten_(options_.memory_bytes) {}
+      unwritten_(options_.memory_bytes) {
+  if (sharing == StoreSharing::group)
+    log(LogLevel::info,
+        "cache: " + disk_.directory().string() +
+            " is shared with its group: every member can put code there that this process runs");
+}
 
-std::uint64_t Store::size_limit(const StoreOptions& options) {
-  if (options.max_bytes != 0) return options.max_bytes;
-  const std::string_view text = detail::environment("KILN_CACHE_SIZE");
-  if (text.empty()) return kDefaultSize;
-  const auto size = parse_size(text);
-  if (!size && options.log)
-    options.log(LogLevel::warning, "cache: KILN_CACHE_SIZE is '" + std::string(text) +
-                                       "', which is not a size such as 500M or 5G; using 5G");
-  return size.value_or(0) != 0 ? *size : kDefaultSize;
+StoreLimits Store::limits(const StoreOptions& options) {
+  const auto limit = [&](std::uint64_t asked, const char* variable, std::string_view text,
+                         const char* such, std::uint64_t by_default, const char* shown) {
+    if (asked != 0) return asked;
+    if (text.empty()) return by_default;
+    const auto size = parse_size(text);
+    if (!size && options.log)
+      options.log(LogLevel::warning,
+                  detail::format("cache: {} is '{}', which is not a {}; using {}", variable, text,
+                                 such, shown));
+    return size.value_or(0) != 0 ? *size : by_default;
+  };
+  return {limit(options.max_bytes, "KILN_CACHE_SIZE", detail::environment("KILN_CACHE_SIZE"),
+                "size such as 500M or 5G", kDefaultSize, "5G"),
+          limit(options.max_files, "KILN_CACHE_FILES", detail::environment("KILN_CACHE_FILES"),
+                "number such as 5000 or 50K", kDefaultFiles, "100000")};
+}
+
+StoreSharing Store::sharing(const StoreOptions& options) {
+  if (options.sharing) return *options.sharing;
+  const std::string_view text = detail::environment("KILN_CACHE_SHARED");
+  if (text == "group") return StoreSharing::group;
+  if (!text.empty() && text != "user" && options.log)
+    options.log(
+        LogLevel::warning,
+        detail::format("cache: KILN_CACHE_SHARED is '{}', not user or group; using user", text));
+  return StoreSharing::user;
 }
 
 void Store::log(LogLevel level, const std::string& text) const {
@@ -212,6 +240,11 @@ void Store::put_record(const Key& key, const json& record) {
     unwritten_.erase(key.digest);
   else
     unwritten_.put(key, bytes_of(record_text(record)));
+}
+
+void Store::drop(EntryKind kind, const Digest& digest) {
+  const std::string hex = to_hex(digest);
+  if (const auto stamp = disk_.stamp(kind, hex)) disk_.remove(kind, hex, *stamp);
 }
 
 WorkLock::Outcome Store::lock(EntryKind kind, const Key& key, WorkLock& lock,

@@ -86,7 +86,11 @@ class Store {
   /// Reads every entry in full; changes nothing, and does not count as look-ups.
   VerifyReport verify();
   /// See kiln::Cache::trim.
-  TrimReport trim(std::uint64_t max_bytes);
+  TrimReport trim(std::uint64_t max_bytes,
+                  std::uint64_t max_files = std::numeric_limits<std::uint64_t>::max());
+  /// Takes an entry off the disk; memory keeps it. For what can be made again and will hardly be
+  /// asked for.
+  void drop(EntryKind kind, const Digest& digest);
   /// Removes every entry, damaged and newer ones too, and every temporary file; no link, FIFO,
   /// directory or file of another name. Returns how many files went. Throws EnvironmentError when
   /// the directory may not be used or a file could not be removed (having removed the others).
@@ -116,9 +120,11 @@ class Store {
   void log(LogLevel level, const std::string& text) const;
   void warn_once(const Failure& failure);
 
-  Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location location);
+  Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location location,
+        StoreSharing sharing);
 
-  static std::uint64_t size_limit(const StoreOptions& options);
+  static StoreLimits limits(const StoreOptions& options);
+  static StoreSharing sharing(const StoreOptions& options);
 
   const StoreOptions options_;
   const std::string no_directory_;  ///< why no directory could be determined

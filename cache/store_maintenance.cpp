@@ -59,12 +59,14 @@ StoreStatistics Store::stats() {
   stats.root_hits = counters_.root_hits;
   stats.waits = counters_.waits;
   stats.evicted = evictor_.evicted();
-  stats.max_bytes = evictor_.limit();
+  stats.max_bytes = evictor_.limit().bytes;
+  stats.max_files = evictor_.limit().files;
   stats.roots = roots_.statistics();
   disk_.walk([&](const DiskLevel::Found& found) {
     if (found.what != What::entry || !found.regular) return;
     ++(found.kind == EntryKind::binary ? stats.binaries : stats.records);
     stats.bytes += found.stamp.bytes;
+    ++stats.files;
   });
 
   if (!options_.disk) {
@@ -111,12 +113,12 @@ VerifyReport Store::verify() {
   return report;
 }
 
-TrimReport Store::trim(std::uint64_t max_bytes) {
+TrimReport Store::trim(std::uint64_t max_bytes, std::uint64_t max_files) {
   if (const auto refusal = disk_.refusal())
     throw EnvironmentError("trimming the cache: " + refusal->what + "; " + refusal->advice);
   if (disk_.directory().empty()) return {};
   std::string problem;
-  const TrimReport report = evictor_.trim(max_bytes, problem);
+  const TrimReport report = evictor_.trim({max_bytes, max_files}, problem);
   if (!problem.empty())
     throw EnvironmentError("trimming the cache: " + problem + " (" +
                            std::to_string(report.entries) + " entries were removed)");

@@ -66,15 +66,15 @@ struct Look {
   std::string text;  ///< of locks; empty if its maker has not written it yet
 };
 
-Look look_at(int directory, const std::string& name) {
+Look look_at(int directory, const std::string& name, Owner owner) {
   // The file is opened again at each look, because only that makes NFS ask its server. The call
   // never waits for a FIFO's writer.
   const UniqueFd fd(
       ::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return {errno == ENOENT ? Look::What::absent : Look::What::strange, {}};
   struct stat status{};
-  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != ::geteuid() ||
-      (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 || status.st_size > kMaxLock)
+  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || !is_trusted(status, owner) ||
+      status.st_size > kMaxLock)
     return {Look::What::strange, {}};
   std::array<char, kMaxLock> buffer;
   const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
@@ -231,7 +231,7 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
       if (const auto outcome = create(disk, directory, name, self, times.beat)) return *outcome;
       try_to_create = false;
     }
-    const Look look = look_at(directory->get(), name);
+    const Look look = look_at(directory->get(), name, disk.owner());
     const Clock::time_point now = Clock::now();
     if (look.what == Look::What::strange || now >= end) return Outcome::unusable;
     if (look.what == Look::What::absent) {
@@ -247,7 +247,7 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
           (watch.is_silent(look.text, now) && times.deadline.count() > 0)) {
         const Removal removal =
             remove_if(*disk.file_system(), directory->get(), name, [&](const std::string& file) {
-              const Look again = look_at(directory->get(), file);
+              const Look again = look_at(directory->get(), file, disk.owner());
               return again.what == Look::What::lock && again.text == look.text;
             });
         if (removal == Removal::failed) return Outcome::unusable;

@@ -40,9 +40,11 @@ int stats(const Context& context) {
     print_json(answer);
     return kDone;
   }
-  print(format("directory  {}\nbinaries   {}\nrecords    {}\nbytes      {} ({} of {})\n",
-               s.directory.string(), s.binaries, s.records, s.bytes, show_bytes(s.bytes),
-               show_bytes(s.max_bytes)));
+  print(
+      format("directory  {}\nbinaries   {}\nrecords    {}\nfiles      {} of {}\nbytes      {} ({} "
+             "of {})\n",
+             s.directory.string(), s.binaries, s.records, s.files, s.max_files, s.bytes,
+             show_bytes(s.bytes), show_bytes(s.max_bytes)));
   if (s.memory_only) print("not on disk: " + s.reason + "\n");
   for (const auto& root : s.roots)
     print(root.problem.empty()
@@ -81,16 +83,19 @@ int clear(const Context& context) {
 
 int trim(const Context& context, const std::string& max_size) {
   const Cache cache(context.store);
-  const TrimReport report =
-      cache.trim(max_size.empty() ? cache.stats().max_bytes : parse_bytes("--max-size", max_size));
+  const StoreStatistics stats = cache.stats();
+  const TrimReport report = cache.trim(
+      max_size.empty() ? stats.max_bytes : parse_bytes("--max-size", max_size), stats.max_files);
   if (context.json)
     print_json({{"removed", report.entries},
                 {"bytes", report.bytes},
                 {"abandoned", report.abandoned},
-                {"left", report.left}});
+                {"left", report.left},
+                {"left_files", report.left_files}});
   else
-    print(format("{} entries of {} removed, {} abandoned files; {} left\n", report.entries,
-                 show_bytes(report.bytes), report.abandoned, show_bytes(report.left)));
+    print(format("{} entries of {} removed, {} abandoned files; {} left in {} entries\n",
+                 report.entries, show_bytes(report.bytes), report.abandoned,
+                 show_bytes(report.left), report.left_files));
   return kDone;
 }
 
@@ -203,8 +208,7 @@ void add_cache(CLI::App& app, Context& context) {
     command->callback(
         [&context, function] { context.run = [&context, function] { return function(context); }; });
   };
-  add("stats", "Show the store's contents and size limit, and the roots that are read as well",
-      stats);
+  add("stats", "Show the store's contents and limits, and the roots that are read as well", stats);
   add("verify", "Read every entry; exit code 2 if one is damaged or cannot be read", verify);
   add("list", "One line per entry, the last used first: kind, key, kernel, target, size, last use",
       list);

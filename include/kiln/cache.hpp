@@ -4,6 +4,8 @@
 //   for (auto& e : cache.explain("3fa9")) std::cout << e.key.explain();
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -29,10 +31,11 @@ class Cache {
   /// Removes every entry and returns the number of files removed. @throws EnvironmentError when the
   /// directory may not be used or a file cannot be removed.
   std::size_t clear() const;
-  /// Removes the least recently used entries until at most `max_bytes` are left, and abandoned
-  /// temporary and lock files. Safe while others read and write. @throws EnvironmentError when the
-  /// directory may not be used.
-  TrimReport trim(std::uint64_t max_bytes) const;
+  /// Removes the least recently used entries until at most `max_bytes` in at most `max_files` entries
+  /// are left, and abandoned temporary and lock files. Safe while others read and write.
+  /// @throws EnvironmentError when the directory may not be used.
+  TrimReport trim(std::uint64_t max_bytes,
+                  std::uint64_t max_files = std::numeric_limits<std::uint64_t>::max()) const;
   /// The entries whose digest begins with these hexadecimal digits; all entries if there are none.
   /// @throws UserError for anything but hexadecimal digits.
   std::vector<StoreEntry> explain(std::string_view hex_prefix) const;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,17 @@
 
 namespace kiln {
 
+/// Who may write to a store.
+enum class StoreSharing {
+  user,  ///< this process's effective user, and nobody else
+  group  ///< also others of a group that this process is in, by whatever user the folder was made
+};
+
 /// Where and whether compiled binaries and tuning records are kept between processes.
 struct StoreOptions {
   /// Empty: $KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln, else memory only.
   /// Created with mode 0700 at the first write. It must belong to the process's effective user, be
-  /// writable by no other user, and not be a symbolic link (its parents may be).
+  /// writable by no other user, and not be a symbolic link (its parents may be). See `sharing`.
   std::filesystem::path directory{};
   bool disk = true;  ///< false: no writable store; roots are still read
   /// Read-only stores, asked in this order after the writable one: bundles and cache directories.
@@ -35,6 +42,19 @@ struct StoreOptions {
   /// Bound of the writable store on disk; the least recently used entries go first, records after
   /// all binaries. 0: $KILN_CACHE_SIZE (bytes, or with K, M, G, T), else 5 GiB.
   std::uint64_t max_bytes = 0;
+  /// Bound of the number of entries on disk, kept in the same way: a file each. 0:
+  /// $KILN_CACHE_FILES, else 100,000.
+  std::uint64_t max_files = 0;
+  /// `group`: the folder may belong to any user, if its group is one of this process's; what Kiln
+  /// creates has mode 2770 (folders) or 0660, whatever the umask, and the folder's group. Each
+  /// member of the group can then put code there that this process runs. Writable by others, and
+  /// links, are refused as ever. Empty: $KILN_CACHE_SHARED (`user` or `group`), else `user`.
+  std::optional<StoreSharing> sharing{};
+  /// False: when a kernel's search of one rank is complete, the binaries that it compiled are removed
+  /// from disk, except the winner's, the default's and the untuned config's. The times stay on
+  /// record. Another process that tunes another problem of the kernel, or a larger space, then
+  /// compiles them again.
+  bool keep_losers = true;
   /// How long, in seconds, another process that is making an entry may give no sign of life before
   /// others stop waiting for it. 0: never wait.
   double lock_deadline = 5;
@@ -54,6 +74,8 @@ struct StoreStatistics {
   std::uint64_t records = 0;    ///< entries on disk
   std::uint64_t bytes = 0;      ///< of both
   std::uint64_t max_bytes = 0;  ///< the limit for both
+  std::uint64_t files = 0;      ///< of both
+  std::uint64_t max_files = 0;  ///< the limit for both
 
   std::uint64_t memory_hits = 0;    ///< looked up and found in memory
   std::uint64_t disk_hits = 0;      ///< looked up and found on disk
@@ -64,7 +86,7 @@ struct StoreStatistics {
   std::uint64_t failed_writes = 0;  ///< entries that stayed in memory only
   std::uint64_t root_hits = 0;      ///< looked up and found in a read-only root
   std::uint64_t waits = 0;          ///< times another process's work was waited for
-  std::uint64_t evicted = 0;        ///< entries removed to keep the size
+  std::uint64_t evicted = 0;        ///< entries removed to keep the limits
 
   struct Root {
     std::filesystem::path path;
@@ -85,10 +107,11 @@ struct StoreEntry {
 
 /// What `kiln cache trim` did.
 struct TrimReport {
-  std::uint64_t entries = 0;    ///< removed
-  std::uint64_t bytes = 0;      ///< removed
-  std::uint64_t abandoned = 0;  ///< temporary and lock files of processes that are gone
-  std::uint64_t left = 0;       ///< bytes of what stays
+  std::uint64_t entries = 0;     ///< removed
+  std::uint64_t bytes = 0;       ///< removed
+  std::uint64_t abandoned = 0;   ///< temporary and lock files of processes that are gone
+  std::uint64_t left = 0;        ///< bytes of what stays
+  std::uint64_t left_files = 0;  ///< entries that stay
 };
 
 /// What `kiln cache verify` found. Nothing is changed by looking.

@@ -19,7 +19,9 @@ std::optional<TuneResult> Cache::result(const StoreEntry& entry) const {
 StoreStatistics Cache::stats() const { return store_->stats(); }
 VerifyReport Cache::verify() const { return store_->verify(); }
 std::size_t Cache::clear() const { return store_->clear(); }
-TrimReport Cache::trim(std::uint64_t max_bytes) const { return store_->trim(max_bytes); }
+TrimReport Cache::trim(std::uint64_t max_bytes, std::uint64_t max_files) const {
+  return store_->trim(max_bytes, max_files);
+}
 std::vector<StoreEntry> Cache::explain(std::string_view hex_prefix) const {
   return store_->explain(hex_prefix);
 }

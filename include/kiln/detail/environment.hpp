@@ -26,6 +26,19 @@ inline constexpr VariableEntry kVariables[] = {
     {"KILN_CACHE_SIZE", VariableEntry::Of::kiln,
      "the largest size of the writable store: bytes, or a number and K, M, G, T (powers of 1024)",
      "`5G`", "a store is opened"},
+    {"KILN_CACHE_FILES", VariableEntry::Of::kiln,
+     "the largest number of entries of the writable store, a file each: a number, or one with K, "
+     "M, "
+     "G, T (powers of 1024)",
+     "`100000`", "a store is opened"},
+    {"KILN_CACHE_SHARED", VariableEntry::Of::kiln,
+     "`user`: only this user may write to the writable store; `group`: also members of the "
+     "folder's "
+     "group, whose code is then run",
+     "`user`", "a store is opened"},
+    {"KILN_RESERVE", VariableEntry::Of::kiln,
+     "device memory that tunings leave free: bytes, or a number and K, M, G, T (powers of 1024)",
+     "0", "a runtime is made"},
     {"KILN_ROOTS", VariableEntry::Of::kiln, "read-only roots, separated by colons", "none",
      "a store is opened"},
     {"KILN_BUNDLE_KEY", VariableEntry::Of::kiln,

@@ -84,6 +84,10 @@ inline constexpr Metric<StoreStatistics> kStoreMetrics[] = {
     {"bytes", "B", "the size of both", [](auto& s) -> MetricValue { return s.bytes; }},
     {"max_bytes", "B", "the largest size allowed",
      [](auto& s) -> MetricValue { return s.max_bytes; }},
+    {"files", "entries", "binaries and records, a file each",
+     [](auto& s) -> MetricValue { return s.files; }},
+    {"max_files", "entries", "the largest number allowed",
+     [](auto& s) -> MetricValue { return s.max_files; }},
 };
 
 /// Adds what is known of `subject` to a JSON object.

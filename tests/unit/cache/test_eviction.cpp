@@ -229,6 +229,88 @@ TEST_CASE("the store keeps to its size by itself", "[cache][eviction]") {
   CHECK(store.verify().ok());
 }
 
+TEST_CASE("the store keeps to its number of files by itself", "[cache][eviction]") {
+  const TemporaryDirectory root;
+  StoreOptions options = evicting_options(root.path());
+  options.max_files = 40;
+  Store store(options, std::make_shared<FaultyFileSystem>());
+  CHECK(store.stats().max_files == 40);
+  for (int i = 0; i < 200; ++i) {
+    const Key key = make_key(std::to_string(i));
+    store.put(key, make_bytes(10));
+    CHECK(store.find(key) == make_bytes(10));  // never the one just written
+    CHECK(files_below(root.path()).size() <= 40);
+    age(binary_path(root.path(), key), 10'000 - i);
+  }
+  CHECK(store.stats().files >= 36);  // nine tenths, not nothing
+  CHECK(store.stats().evicted == 200 - store.stats().files);
+  CHECK(store.find(make_key("198")));
+  CHECK_FALSE(store.find(make_key("0")));
+  // Records are counted as well, and go after all binaries.
+  for (int i = 0; i < 20; ++i) store.put_record(make_key(std::to_string(i)), i);
+  CHECK(store.stats().records == 20);
+  CHECK(store.stats().files <= 40);
+  CHECK(store.stats().files == store.stats().binaries + 20);
+  CHECK(store.verify().ok());
+}
+
+TEST_CASE("many small files are noticed by looking at a part of them", "[cache][eviction]") {
+  const TemporaryDirectory root;
+  const auto system = std::make_shared<FaultyFileSystem>();
+  {
+    Store store(evicting_options(root.path()), system);
+    for (int i = 0; i < 3000; ++i) store.put(make_key(std::to_string(i)), make_bytes(1));
+  }
+  StoreOptions options = evicting_options(root.path());
+  options.max_files = 2900;  // reached by an estimate first, then by counting all
+  Store store(options, system);
+  store.put(make_key("new"), make_bytes(1));
+  CHECK(store.stats().files == 2610);
+  CHECK(store.find(make_key("new")));
+  options.max_files = 10'000;
+  Store(options, system).put(make_key("more"), make_bytes(1));
+  CHECK(store.stats().files == 2611);
+}
+
+TEST_CASE("trim goes down to a number of files, too", "[cache][eviction]") {
+  const TemporaryDirectory root;
+  Store store(evicting_options(root.path()));
+  for (int i = 0; i < 10; ++i) {
+    store.put(make_key(std::to_string(i)), make_bytes(10));
+    age(binary_path(root.path(), make_key(std::to_string(i))), 1000 - i);
+  }
+  const TrimReport report = store.trim(1 << 20, 3);
+  CHECK(report.entries == 7);
+  CHECK(report.left_files == 3);
+  CHECK(report.left == store.stats().bytes);
+  for (int i = 0; i < 10; ++i)
+    CHECK(store.find(make_key(std::to_string(i))).has_value() == (i >= 7));
+  CHECK(store.trim(1 << 20, 3).entries == 0);
+  CHECK(store.trim(1 << 20, 0).left_files == 0);
+}
+
+TEST_CASE("a dropped entry is off the disk, and only that one", "[cache][eviction]") {
+  const TemporaryDirectory root;
+  StoreOptions options = evicting_options(root.path());
+  options.memory_bytes = 1 << 20;
+  Store store(options);
+  const Key a = make_key("a"), b = make_key("b");
+  for (const Key& key : {a, b}) {
+    store.put(key, make_bytes(10));
+    store.put_record(key, 1);
+  }
+  store.drop(EntryKind::binary, a.digest);
+  CHECK_FALSE(fs::exists(binary_path(root.path(), a)));
+  CHECK(store.stats().files == 3);
+  CHECK(store.find(a));  // in memory
+  CHECK_FALSE(Store(evicting_options(root.path())).find(a));
+  store.drop(EntryKind::binary, a.digest);  // is no error
+  StoreOptions none;
+  none.disk = false;
+  Store(none).drop(EntryKind::binary, a.digest);
+  CHECK(store.stats().files == 3);
+}
+
 TEST_CASE("a store that found the directory full already makes room at its first write",
           "[cache][eviction]") {
   const TemporaryDirectory root;
@@ -272,6 +354,29 @@ TEST_CASE("the limit comes from the options, else from the environment", "[cache
   for (const char* bad : {"", "G", "-1", "+1", " 1", "1 G", "1GB", "1g", "1.5G", "0x10",
                           "16777216T", "99999999999999999999"})
     CHECK_FALSE(cache::parse_size(bad));
+}
+
+TEST_CASE("the number of files comes from the options, else from the environment",
+          "[cache][eviction]") {
+  const auto limit = [](const char* value, Log* log = nullptr) {
+    value ? ::setenv("KILN_CACHE_FILES", value, 1) : ::unsetenv("KILN_CACHE_FILES");
+    StoreOptions options;
+    options.disk = false;
+    if (log != nullptr) options.log = log->sink();
+    const std::uint64_t files = Store(options).stats().max_files;
+    options.max_files = 77;
+    CHECK(Store(options).stats().max_files == 77);
+    ::unsetenv("KILN_CACHE_FILES");
+    return files;
+  };
+  CHECK(limit(nullptr) == 100'000);
+  CHECK(limit("0") == 100'000);
+  CHECK(limit("123") == 123);
+  CHECK(limit("2K") == 2048);
+  Log log;
+  CHECK(limit("many", &log) == 100'000);
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.warnings()[0].find("KILN_CACHE_FILES is 'many'") != std::string::npos);
 }
 
 TEST_CASE("what takes the victim's place is never removed in its stead", "[cache][eviction]") {
