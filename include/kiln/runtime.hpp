@@ -20,6 +20,8 @@
 #include "kiln/handle.hpp"
 #include "kiln/log.hpp"
 #include "kiln/manifest.hpp"
+#include "kiln/runtime_metrics.hpp"
+#include "kiln/spans.hpp"
 #include "kiln/store.hpp"
 #include "kiln/tune.hpp"
 
@@ -54,11 +56,11 @@ enum class WhileBusy {
 struct RuntimeOptions {
   std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`, `recorded:FILE`
   StoreOptions store;
-  LogSink log;         ///< empty: silence
-  TuneOptions tuning;  ///< of launches that tune; its `ranks` choose together in every mode
-  Mode mode = Mode::tune_now;
+  LogSink log;  ///< empty: to $KILN_LOG_FILE or, with $KILN_LOG_LEVEL, standard error; else silence
+  TuneOptions tuning;          ///< of launches that tune; its `ranks` choose together in every mode
+  std::optional<Mode> mode{};  ///< empty: $KILN_MODE, else by $KILN_TUNE, else tune_now
   WhileBusy while_busy = WhileBusy::wait;
-  /// 0: one per core that this process may use; with ranks, the ranks of this host share these, if
+  /// 0: $KILN_COMPILE_THREADS, else one per core that this process may use; with ranks, the ranks of this host share these, if
   /// a launcher says how many ranks there are.
   unsigned compile_threads = 0;
   /// Multiprocessors of a CUDA device that launches leave free, for communication kernels that run
@@ -73,6 +75,7 @@ struct RuntimeOptions {
   std::optional<unsigned> compile_processes{};
   /// Where device memory comes from; empty: from the driver, on the host device from the system.
   Allocator allocator{};
+  SpanSink spans{};  ///< hears of each piece of work; see spans.hpp
 };
 
 /// One of several problems that are tuned in one go.
@@ -124,8 +127,10 @@ struct RuntimeStatistics {
 /// Thread-safe. Handles and arrays keep what they need alive, so they may outlive it.
 class Runtime {
  public:
-  /// @throws UserError on an unknown device name, or for mode frozen without roots;
-  /// EnvironmentError when that device is not there, or a frozen runtime's root cannot be used.
+  /// Options that were left open are taken from the environment (docs/reference.md).
+  /// @throws UserError on an unknown device name, a variable's value that makes no sense, or for
+  /// mode frozen without roots; EnvironmentError when that device is not there, a frozen runtime's
+  /// root cannot be used, or $KILN_LOG_FILE or $KILN_TRACE cannot be written.
   Runtime();
   explicit Runtime(RuntimeOptions options);
 
@@ -165,8 +170,12 @@ class Runtime {
 
   RuntimeStatistics statistics() const;
 
+  /// What has happened so far, under stable names; reads the sizes of the files in the store.
+  RuntimeMetrics metrics() const;
+
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:
-  /// also those in whose place another config was launched.
+  /// also those in whose place another config was launched. With $KILN_WANTED they are added to that
+  /// file when the runtime and all that was made from it have ended.
   Manifest wanted() const;
 
  private:

@@ -1,6 +1,7 @@
 // What a Runtime and its handles share: a workshop for one device, and what was asked for in vain.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
+#include "runtime/serve/variables.hpp"
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
 
@@ -23,6 +25,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// For another device on the same store.
   Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
          std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler);
+  ~Engine();
 
   runtime::Workshop& workshop() noexcept { return workshop_; }
   const RuntimeOptions& options() const noexcept { return workshop_.options(); }
@@ -31,6 +34,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::Builder& builder() noexcept { return workshop_.builder(); }
   runtime::RecordBook& records() noexcept { return workshop_.records(); }
   RuntimeStatistics statistics();
+  RuntimeMetrics metrics();
 
   /// By `options.ranks` together, else alone.
   /// @throws as runtime::tune_together and runtime::tune_alone
@@ -41,7 +45,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<runtime::TrialMaker> maker(const KernelDefinition& kernel,
                                              std::span<const std::int64_t> problem,
                                              std::uint64_t seed);
-  /// `options` with the runtime's ranks, where it names none.
+  /// `options` with the runtime's ranks, where it names none, and with the limits that variables
+  /// set, where it sets none.
   TuneOptions with_ranks(TuneOptions options) const;
   /// Notes that an instance is missing, for wanted(), whatever runs in its place.
   void want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
@@ -59,6 +64,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void log(LogLevel level, const std::string& text) const { workshop_.log(level, text); }
 
  private:
+  struct Completed {
+    RuntimeOptions options;
+  };
+  Engine(const Completed& completed, std::shared_ptr<cache::Store> store,
+         std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler);
+
+  const runtime::TuneLimits limits_ = runtime::limits_from_environment();
+  const std::filesystem::path wanted_file_ = runtime::wanted_from_environment();
   runtime::Workshop workshop_;
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;

@@ -67,6 +67,7 @@ class KernelHandle final : public detail::HandleCore {
         definition_(std::move(definition)),
         chosen_(chosen),
         loader_(engine_, definition_),
+        problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name)),
         nothing_(no_launch(default_config())) {
     relations_ = runtime::relations_of(definition_);
   }
