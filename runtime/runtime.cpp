@@ -58,6 +58,7 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
 namespace {
 
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
+  options = runtime::with_variables(std::move(options));  // the log is needed now
   auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors,
                                      runtime::CallerAllocator(options.allocator));
   const auto make_compiler = runtime::compiler_maker(options.compile_processes);
@@ -87,6 +88,8 @@ RefreshResult Runtime::refresh(const InstantiatedGraph& graph) const {
 }
 
 RuntimeStatistics Runtime::statistics() const { return engine_->statistics(); }
+
+RuntimeMetrics Runtime::metrics() const { return engine_->metrics(); }
 
 Manifest Runtime::wanted() const { return engine_->wanted(); }
 

@@ -30,6 +30,10 @@ json device_json(const DeviceInfo& device) {
 int run_doctor(const Context& context) {
   const std::vector<Component> components = diagnose(context.store);
   const std::vector<DeviceInfo> found = devices();
+  RuntimeOptions options;
+  options.store = context.store;
+  const std::vector<Setting> held = settings(options);
+  const std::vector<std::string> unknown = unknown_variables();
   if (context.json) {
     json list = json::object(), device_list = json::array();
     for (const Component& c : components)
@@ -38,8 +42,15 @@ int run_doctor(const Context& context) {
                       {"detail", c.detail},
                       {"problem", c.problem}};
     for (const DeviceInfo& d : found) device_list.push_back(device_json(d));
-    std::puts(json{{"kiln", KILN_VERSION}, {"components", list}, {"devices", device_list}}
-                  .dump(2)
+    json variables = json::object();
+    for (const Setting& s : held)
+      variables[s.name] = {{"value", s.value}, {"from", to_string(s.from)}, {"problem", s.problem}};
+    std::puts(json{{"kiln", KILN_VERSION},
+                   {"components", list},
+                   {"devices", device_list},
+                   {"variables", variables},
+                   {"unknown_variables", unknown}}
+                  .dump(2, ' ', false, json::error_handler_t::replace)
                   .c_str());
     return kDone;
   }
@@ -56,6 +67,12 @@ int run_doctor(const Context& context) {
                 d.target.arch.c_str(), d.limits.multiprocessors,
                 static_cast<double>(d.limits.memory_bytes) / (1 << 30));
   if (found.empty()) std::puts("no device: kernels can be compiled, but not tuned or launched");
+  std::puts("");
+  for (const Setting& s : held) {
+    std::printf("%-24s %-11s %s\n", s.name.c_str(), to_string(s.from), s.value.c_str());
+    if (!s.problem.empty()) std::printf("%-24s wrong: %s\n", "", s.problem.c_str());
+  }
+  for (const std::string& line : unknown) std::puts(line.c_str());
   return kDone;
 }
 

@@ -7,6 +7,7 @@
 
 #include "kiln/detail/environment.hpp"
 #include "kiln/detail/metric_table.hpp"
+#include "kiln/detail/runtime_metric_table.hpp"
 #include "tools/commands.hpp"
 #include "tools/output.hpp"
 
@@ -66,6 +67,18 @@ Table metrics_table(const char* name, const kiln::detail::Metric<Subject> (&metr
   return table;
 }
 
+Table runtime_metrics() {
+  using kiln::detail::RuntimeMetric;
+  Table table{"metrics of a runtime", {"metric", "type", "unit", "labels", "means"}, {}};
+  for (const RuntimeMetric& m : kiln::detail::kRuntimeMetrics) {
+    std::string labels = *m.labels ? code(m.labels) : std::string();
+    for (std::size_t at = 0; (at = labels.find(',', at)) != std::string::npos; at += 4)
+      labels.replace(at, 1, "`, `");
+    table.rows.push_back({code(m.name), to_string(m.type), m.unit, labels, m.help});
+  }
+  return table;
+}
+
 Table exit_codes() {
   Table table{"exit codes", {"exit code", "means", "that is"}, {}};
   for (const ExitMeaning& e : kExitCodes)
@@ -82,6 +95,7 @@ int run_reference(const Context& context) {
       metrics_table("metrics of a tuning", kiln::detail::kTuningMetrics),
       metrics_table("metrics of a device", kiln::detail::kRooflineMetrics),
       metrics_table("metrics of a store", kiln::detail::kStoreMetrics),
+      runtime_metrics(),
   };
   json all = json::object();
   for (const Table& table : tables) {

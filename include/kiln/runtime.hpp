@@ -14,72 +14,19 @@
 #include <string>
 #include <vector>
 
-#include "kiln/allocator.hpp"
 #include "kiln/background.hpp"
 #include "kiln/capture.hpp"
 #include "kiln/detail/buffer.hpp"
 #include "kiln/device.hpp"
 #include "kiln/handle.hpp"
-#include "kiln/log.hpp"
 #include "kiln/manifest.hpp"
 #include "kiln/prepare.hpp"
+#include "kiln/runtime_metrics.hpp"
+#include "kiln/runtime_options.hpp"
 #include "kiln/store.hpp"
 #include "kiln/tune.hpp"
 
 namespace kiln {
-
-/// What a launch does for a problem without a record. A record is used in every mode.
-enum class Mode {
-  tune_now,    ///< tune it, then launch
-  background,  ///< launch the untuned config, and tune behind the launches while the program allows
-               ///< it (kiln/background.hpp). Functions with knobs are not tuned by their calls
-  untuned,     ///< launch the untuned config: the cost model's choice where the kernel says so
-               ///< (KernelDefinition::untuned_by_cost), else, or if that cannot be had, the
-               ///< default; nothing is ever measured
-  lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
-                ///< bundle has is reported as Missing
-  frozen,       ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
-                ///< read nor written
-  collect  ///< as `lookup_only`, but a launch of what is missing does nothing, leaves its outputs
-           ///< as they are, and is noted: after one run of a program Runtime::wanted() has all of
-           ///< it
-};
-
-/// What a launch of a problem that is not ready does while another thread makes it ready, or while
-/// another tuning (of this runtime or of another process on the same store) is going on. With ranks
-/// it waits.
-enum class WhileBusy {
-  wait,  ///< waits for that thread, and launches what it found; waits for another tuning, but for
-         ///< half of the budget `tuning.max_seconds` at most. If that ends first, it launches the
-         ///< untuned config, compiled during the wait, and a later launch tunes the problem
-  use_default  ///< never waits for a tuning: until the problem is ready, launches the untuned
-               ///< config, or the winner on record if a region has loaded that
-};
-
-struct RuntimeOptions {
-  std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`, `recorded:FILE`
-  StoreOptions store;
-  LogSink log;         ///< empty: silence
-  TuneOptions tuning;  ///< of launches that tune; its `ranks` choose together in every mode
-  Mode mode = Mode::tune_now;
-  BackgroundOptions background;  ///< in mode background
-  WhileBusy while_busy = WhileBusy::wait;
-  /// 0: one per core that this process may use; with ranks, the ranks of this host share these, if
-  /// a launcher says how many ranks there are.
-  unsigned compile_threads = 0;
-  /// Multiprocessors of a CUDA device that launches leave free, for communication kernels that run
-  /// beside them: what launch rules see as DeviceLimits::reserved_multiprocessors. Records are kept
-  /// apart by it. @throws UserError at the runtime's construction when the device has no more
-  int reserved_multiprocessors = 0;
-  /// The number of processes that compile, so that a compiler that crashes, exits or hangs fails
-  /// one candidate only. Each compiles one instance at a time, starts when it is needed and ends
-  /// when it has been idle. 0: this process compiles. Empty: `$KILN_COMPILE_PROCESSES`; if that is
-  /// not set, one per core that this process may use, within the available memory, and 0 with two
-  /// cores or fewer.
-  std::optional<unsigned> compile_processes{};
-  /// Where device memory comes from; empty: from the driver, on the host device from the system.
-  Allocator allocator{};
-};
 
 /// One of several problems that are tuned in one go.
 struct TuneJob {
@@ -135,8 +82,10 @@ struct RuntimeStatistics {
 /// Thread-safe. Handles and arrays keep what they need alive, so they may outlive it.
 class Runtime {
  public:
-  /// @throws UserError on an unknown device name, or for mode frozen without roots;
-  /// EnvironmentError when that device is not there, or a frozen runtime's root cannot be used.
+  /// Options that were left open are taken from the environment (docs/reference.md).
+  /// @throws UserError on an unknown device name, a variable's value that makes no sense, or for
+  /// mode frozen without roots; EnvironmentError when that device is not there, a frozen runtime's
+  /// root cannot be used, or $KILN_LOG_FILE or $KILN_TRACE cannot be written.
   Runtime();
   explicit Runtime(RuntimeOptions options);
 
@@ -176,6 +125,9 @@ class Runtime {
 
   RuntimeStatistics statistics() const;
 
+  /// What has happened so far, under stable names; reads the sizes of the files in the store.
+  RuntimeMetrics metrics() const;
+
   /// While the stream is being captured: what the handles of this runtime have loaded so far, and
   /// their workspaces, stay valid as long as the graph and whatever is instantiated of it, also when
   /// handles and runtime are gone. Call it once, when all launches of the capture have been made.
@@ -201,7 +153,8 @@ class Runtime {
   bool settled() const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:
-  /// also those in whose place another config was launched. Then the problems that were launched
+  /// also those in whose place another config was launched. With $KILN_WANTED they are added to that
+  /// file when the runtime and all that was made from it have ended. Then the problems that were launched
   /// unprepared on the sealed runtime and are not ready yet, without a config: up to 1024 per
   /// handle.
   Manifest wanted() const;

@@ -24,7 +24,8 @@ struct TraceSpan {
 };
 
 /// All spans of the results on one time line, in the Trace Event Format ("X" events, microseconds).
-/// Replaces the file. @throws EnvironmentError when it cannot be written.
+/// Ranks are processes, and an arrow leads from where a config was compiled, or found in the store,
+/// to where it was loaded. Replaces the file. @throws EnvironmentError when it cannot be written.
 void write_chrome_trace(const std::filesystem::path& file, std::span<const TuneResult> results);
 
 }  // namespace kiln

@@ -39,9 +39,9 @@ struct TuneOptions {
   std::string strategy{};
   std::uint64_t seed = 1;           ///< of data and strategies
   std::size_t max_evaluations = 0;  ///< candidates tried, the default and those of earlier runs
-                                    ///< included; 0: no limit
+                                    ///< included; 0: $KILN_MAX_EVALUATIONS, else no limit
   /// Wall time, including waiting for other tunings; with ranks it begins when all have arrived. 0:
-  /// no limit. The kernel's `workload` and `reference` run once, however long they take: nothing is
+  /// $KILN_MAX_SECONDS, else no limit. The kernel's `workload` and `reference` run once, however long they take: nothing is
   /// measured without data, and nothing is chosen that was not verified.
   double max_seconds = 0;
   double target_seconds = 0;  ///< per launch: good enough; 0: none

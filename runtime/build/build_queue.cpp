@@ -25,6 +25,7 @@ void BuildQueue::submit(std::size_t id, Values config) {
 }
 
 void BuildQueue::work(std::stop_token stop, unsigned worker) {
+  const SpanParent parent(part_of_);
   const std::string lane = "compiler " + std::to_string(worker);
   for (;;) {
     std::unique_lock lock(mutex_);

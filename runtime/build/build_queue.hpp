@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/build/builder.hpp"
+#include "runtime/support/spans.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/support/trace.hpp"
 
@@ -56,6 +57,7 @@ class BuildQueue {
   const Work work_;
   const Describe describe_;  ///< a config, for the trace
   TraceLog& trace_;
+  const SpanScope::Context part_of_ = SpanScope::here();  ///< what builds are a part of
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Job> waiting_;

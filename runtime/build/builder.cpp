@@ -26,18 +26,25 @@ std::string without_numbers(std::string text) {
 }  // namespace
 
 Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
-                 unsigned threads, Access access)
+                 unsigned threads, Access access, std::shared_ptr<Telemetry> telemetry)
     : store_(std::move(store)),
       make_compiler_(std::move(make_compiler)),
       log_(std::move(log)),
       threads_(threads ? threads : usable_cores()),
-      access_(access) {}
+      access_(access),
+      telemetry_(std::move(telemetry)) {}
 
 codegen::Compiler& Builder::compiler(Target::Kind kind) {
   std::lock_guard lock(compilers_mutex_);
   auto& slot = compilers_[static_cast<std::size_t>(kind)];
   if (!slot) slot = make_compiler_(kind);
   return *slot;
+}
+
+std::string Builder::compiler_version(Target::Kind kind) {
+  std::lock_guard lock(compilers_mutex_);
+  const auto& compiler = compilers_[static_cast<std::size_t>(kind)];
+  return compiler ? compiler->identity().version : std::string();
 }
 
 std::optional<Digest> Builder::kernel_source(const KernelDefinition& kernel) {
@@ -190,13 +197,38 @@ void Builder::pass_on_warnings(const codegen::Source& source, const std::string&
   log_(LogLevel::warning, "compiling " + source.label + ":\n" + words);
 }
 
-Build Builder::compile(const KernelDefinition& kernel, const codegen::Source& source,
-                       const Target& target, codegen::Compiler& compiler, const Key& key) {
+codegen::CompileResult Builder::compile_counted(const KernelDefinition& kernel,
+                                                std::span<const std::int64_t> config,
+                                                const codegen::Source& source, const Target& target,
+                                                codegen::Compiler& compiler) {
+  Counters& counters = telemetry_->counters;
+  compiled_.fetch_add(1, std::memory_order_relaxed);
+  SpanScope span(&telemetry_->spans, "kiln.compile",
+                 {{"kernel", kernel.name},
+                  {"config", kernel.space.describe(config)},
+                  {"target", target.arch}});
+  const auto start = Clock::now();
+  try {
+    codegen::CompileResult result = compiler.compile(source, target);
+    const bool failed = std::holds_alternative<CompileFailure>(result);
+    counters.compiles.add(failed ? "failed" : "compiled");
+    counters.compile_seconds.add(seconds_since(start));
+    if (!failed) span.end();
+    return result;
+  } catch (...) {
+    counters.compiles.add("error");
+    counters.compile_seconds.add(seconds_since(start));
+    throw;
+  }
+}
+
+Build Builder::compile(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                       const codegen::Source& source, const Target& target,
+                       codegen::Compiler& compiler, const Key& key) {
   Build build;
   build.key = key;
   build.keepable = source.cacheable;
-  compiled_.fetch_add(1, std::memory_order_relaxed);
-  codegen::CompileResult result = compiler.compile(source, target);
+  codegen::CompileResult result = compile_counted(kernel, config, source, target, compiler);
   if (auto* failure = std::get_if<CompileFailure>(&result)) {
     if (const std::string unknown = codegen::unknown_entry(kernel, includes_); !unknown.empty())
       failure->log = "error: " + unknown + "\n" + failure->log;
@@ -244,13 +276,13 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   return timed(flights_.run(key.digest, [&] {
     Build build;
     if (!source.cacheable || !compiler->worth_keeping())
-      return compile(kernel, source, target, *compiler, key);
+      return compile(kernel, config, source, target, *compiler, key);
     if (take(key, build) || failed_before(key, build)) return build;
     if (auto shipped = substitute(kernel, config, target, Substitutes::shipped)) return *shipped;
     cache::WorkLock lock;
     const auto outcome = store_->lock(EntryKind::binary, key, lock);
     if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;
-    return compile(kernel, source, target, *compiler, key);
+    return compile(kernel, config, source, target, *compiler, key);
   }));
 }
 

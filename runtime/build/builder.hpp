@@ -19,6 +19,7 @@
 #include "kiln/definition.hpp"
 #include "kiln/log.hpp"
 #include "kiln/missing.hpp"
+#include "runtime/support/telemetry.hpp"
 
 namespace kiln::runtime {
 
@@ -55,7 +56,8 @@ class Builder {
   };
 
   Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
-          unsigned threads, Access access = Access::compile);
+          unsigned threads, Access access = Access::compile,
+          std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>());
 
   /// From memory, the store, a read-only root (there also what another compiler made of the same
   /// kernel source), else compiled.
@@ -73,6 +75,8 @@ class Builder {
   std::optional<Digest> kernel_source(const KernelDefinition& kernel);
 
   codegen::Compiler& compiler(Target::Kind kind);
+  /// The version of the compiler for a target kind, if it was needed before; else empty.
+  std::string compiler_version(Target::Kind kind);
   /// How many builds a caller that has many should run at once.
   unsigned threads() const noexcept { return threads_; }
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
@@ -96,8 +100,13 @@ class Builder {
                 const Target& target);
   Build missing(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                 const Target& target, std::string why);
-  Build compile(const KernelDefinition& kernel, const codegen::Source& source, const Target& target,
-                codegen::Compiler& compiler, const Key& key);
+  Build compile(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                const codegen::Source& source, const Target& target, codegen::Compiler& compiler,
+                const Key& key);
+  codegen::CompileResult compile_counted(const KernelDefinition& kernel,
+                                         std::span<const std::int64_t> config,
+                                         const codegen::Source& source, const Target& target,
+                                         codegen::Compiler& compiler);
   void pass_on_warnings(const codegen::Source& source, const std::string& words);
   bool failed_before(const Key& key, Build& build);
   bool take(const Key& key, Build& build);
@@ -108,6 +117,7 @@ class Builder {
   LogSink log_;
   unsigned threads_;
   const Access access_;
+  const std::shared_ptr<Telemetry> telemetry_;
   std::mutex compilers_mutex_;
   std::shared_ptr<codegen::Compiler> compilers_[2];
   codegen::IncludeCache includes_;

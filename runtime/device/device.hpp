@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -107,6 +108,11 @@ struct StreamOrder {
   }
 };
 
+/// Modules that load_counted() (loaded_modules.hpp) has loaded and that are still there.
+struct LoadedModules {
+  std::atomic<std::int64_t> modules{0}, bytes{0};
+};
+
 /// All functions are safe to call from several threads. Failures of the device are
 /// EnvironmentErrors.
 class Device {
@@ -204,10 +210,15 @@ class Device {
   /// True when compiling on the CPU disturbs what is timed here.
   virtual bool shares_cpu() const noexcept = 0;
 
+  /// What load_counted() has loaded here.
+  const std::shared_ptr<LoadedModules>& loaded_modules() const noexcept { return loaded_modules_; }
+
  private:
   [[noreturn]] void no_maps() const {
     throw EnvironmentError("device " + info().id + " has no tensor maps");
   }
+
+  std::shared_ptr<LoadedModules> loaded_modules_ = std::make_shared<LoadedModules>();
 };
 
 /// Owner of device memory. Move-only; keeps its device alive.

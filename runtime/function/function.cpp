@@ -59,7 +59,8 @@ class Core final : public FunctionCore {
         function_(function),
         options_(std::move(options)),
         workshop_(engine_->workshop(), runtime::Workshop::OwnTurn{}),
-        default_(workshop_.default_config(function_)) {
+        default_(workshop_.default_config(function_)),
+        count_(workshop_.telemetry().counters.problems.of(function_.name)) {
     check_names(format("function '{}'", function_.name), function_.name, function_.problem_fields);
     options_.always_retune = options_.always_retune || is_set("KILN_ALWAYS_RETUNE");
     options_.strict_versions = options_.strict_versions || is_set("KILN_STRICT_VERSIONS");
@@ -155,7 +156,7 @@ class Core final : public FunctionCore {
     std::erase_if(groups_, [](const Group& g) { return g.ranks.expired(); });
     for (const Group& g : groups_)
       if (g.ranks.lock() == group) return *g.problems;
-    return *groups_.emplace_back(Group{group, std::make_unique<Problems>()}).problems;
+    return *groups_.emplace_back(Group{group, std::make_unique<Problems>(count_)}).problems;
   }
 
   const std::shared_ptr<Communicator>& common_ranks() const {
@@ -316,7 +317,8 @@ class Core final : public FunctionCore {
   FunctionOptions options_;
   runtime::Workshop workshop_;  ///< the runtime's, with a turn of its own: calls may tune kernels
   const Values default_;
-  Problems own_;  ///< chosen alone, or with the function's own ranks
+  const runtime::PerKernel::Number count_;
+  Problems own_{count_};  ///< chosen alone, or with the function's own ranks
   struct Group {
     std::weak_ptr<Communicator> ranks;
     std::unique_ptr<Problems> problems;

@@ -43,7 +43,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
     return Refusal{CandidateStatus::exceeds_limits, std::move(why)};
   const auto rig = std::make_shared<KernelRig>();
   try {
-    rig->module = device_->load(binary, plan.launch, plan.steps);
+    rig->module = load_counted(*device_, binary, plan.launch, plan.steps);
     const auto fits = [&](const Module& entry, const Launch& g) {
       const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);
       return device_->occupancy(entry, threads, g.shared_bytes) > 0;

@@ -7,7 +7,9 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/version.hpp"
 #include "runtime/serve/provisions.hpp"
+#include "runtime/serve/wanted_file.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -18,6 +20,7 @@ namespace kiln::detail {
 namespace {
 
 RuntimeOptions completed(RuntimeOptions options) {
+  options = runtime::with_variables(std::move(options));
   if (!options.store.log) options.store.log = options.log;
   if (options.mode == Mode::frozen) options.store.disk = false;
   if (options.compile_threads == 0 && options.tuning.ranks) {
@@ -31,6 +34,11 @@ RuntimeOptions completed(RuntimeOptions options) {
     options.compile_threads = std::max(1U, std::thread::hardware_concurrency() / share);
   }
   return options;
+}
+
+std::shared_ptr<runtime::Telemetry> telemetry_of(const RuntimeOptions& options) {
+  return std::make_shared<runtime::Telemetry>(
+      options.spans, runtime::trace_from_environment(options), options.log);
 }
 
 /// A frozen runtime has nothing but its roots, so one that cannot be used is not a matter of speed.
@@ -55,21 +63,64 @@ void check(const BackgroundOptions& options) {
 
 Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
                runtime::Builder::MakeCompiler make_compiler)
-    : Engine(completed(std::move(options)), nullptr, std::move(device), std::move(make_compiler)) {}
+    : Engine(std::move(options), nullptr, std::move(device), std::move(make_compiler)) {}
 
 Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
                std::shared_ptr<runtime::Device> device,
                runtime::Builder::MakeCompiler make_compiler)
-    : workshop_(std::move(options), std::move(store), std::move(device), std::move(make_compiler)),
+    : Engine(Completed{completed(std::move(options))}, std::move(store), std::move(device),
+             std::move(make_compiler)) {}
+
+Engine::Engine(const Completed& completed, std::shared_ptr<cache::Store> store,
+               std::shared_ptr<runtime::Device> device,
+               runtime::Builder::MakeCompiler make_compiler)
+    : workshop_(completed.options, std::move(store), std::move(device), std::move(make_compiler),
+                telemetry_of(completed.options)),
       captures_(workshop_.device()) {
-  check_roots(*this->store(), this->options().mode);
+  check_roots(*this->store(), *this->options().mode);
   check(this->options().background);
+  runtime::warn_of_unknown_variables(this->options().log);
   if (this->options().mode == Mode::background) background_.emplace(*this);
 }
 
 runtime::Background& Engine::background_or_throw() {
   if (background_) return *background_;
   throw UserError("windows and commits are for a runtime in mode background");
+}
+
+Engine::~Engine() {
+  if (wanted_file_.empty() || wanted_.empty()) return;
+  try {
+    runtime::add_to_manifest(wanted_file_, {std::move(wanted_)});
+  } catch (const std::exception& error) {
+    try {
+      log(LogLevel::warning,
+          format("KILN_WANTED: what was missing is not noted: {}", error.what()));
+    } catch (...) {
+      // A sink must not throw.
+    }
+  }
+}
+
+RuntimeMetrics Engine::metrics() {
+  RuntimeMetrics metrics;
+  workshop_.telemetry().counters.read(metrics);
+  std::string driver;
+  for (const KeyField& field : device()->info().software)
+    if (field.name == "cuda_driver") driver = field.value;
+  metrics.build_info[{KILN_VERSION, builder().compiler_version(Target::Kind::cuda), driver}] = 1;
+  const StoreStatistics stats = store()->stats();
+  metrics.store_lookups_total = {{{"memory", "hit"}, stats.memory_hits},
+                                 {{"disk", "hit"}, stats.disk_hits},
+                                 {{"roots", "hit"}, stats.root_hits},
+                                 {{"disk", "damaged"}, stats.damaged},
+                                 {{"all", "miss"}, stats.misses}};
+  metrics.store_bytes = stats.bytes;
+  metrics.store_files = stats.binaries + stats.records;
+  const runtime::LoadedModules& loaded = *device()->loaded_modules();
+  metrics.modules_loaded = static_cast<std::uint64_t>(std::max<std::int64_t>(0, loaded.modules));
+  metrics.module_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(0, loaded.bytes));
+  return metrics;
 }
 
 RuntimeStatistics Engine::statistics() {
@@ -88,6 +139,8 @@ TuneOptions Engine::with_ranks(TuneOptions tuning) const {
     tuning.ranks = common.ranks;
     tuning.together = common.together;
   }
+  if (tuning.max_seconds == 0) tuning.max_seconds = limits_.seconds;
+  if (tuning.max_evaluations == 0) tuning.max_evaluations = limits_.evaluations;
   return tuning;
 }
 

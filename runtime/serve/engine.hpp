@@ -1,6 +1,7 @@
 // What a Runtime and its handles share: a workshop for one device, and what was asked for in vain.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "runtime/serve/background.hpp"
 #include "runtime/serve/captures.hpp"
 #include "runtime/serve/serving.hpp"
+#include "runtime/serve/variables.hpp"
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
 
@@ -26,6 +28,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// For another device on the same store.
   Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
          std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler);
+  ~Engine();
 
   runtime::Workshop& workshop() noexcept { return workshop_; }
   const RuntimeOptions& options() const noexcept { return workshop_.options(); }
@@ -41,6 +44,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @throws UserError
   runtime::Background& background_or_throw();
   RuntimeStatistics statistics();
+  RuntimeMetrics metrics();
 
   /// By `options.ranks` together, else alone.
   /// @throws as runtime::tune_together and runtime::tune_alone
@@ -51,7 +55,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<runtime::TrialMaker> maker(const KernelDefinition& kernel,
                                              std::span<const std::int64_t> problem,
                                              std::uint64_t seed);
-  /// `options` with the runtime's ranks, where it names none.
+  /// `options` with the runtime's ranks, where it names none, and with the limits that variables
+  /// set, where it sets none.
   TuneOptions with_ranks(TuneOptions options) const;
   /// Notes that an instance is missing, for wanted(), whatever runs in its place; without a config,
   /// that a problem was not prepared.
@@ -75,6 +80,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void log(LogLevel level, const std::string& text) const { workshop_.log(level, text); }
 
  private:
+  struct Completed {
+    RuntimeOptions options;
+  };
+  Engine(const Completed& completed, std::shared_ptr<cache::Store> store,
+         std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler);
+
+  const runtime::TuneLimits limits_ = runtime::limits_from_environment();
+  const std::filesystem::path wanted_file_ = runtime::wanted_from_environment();
   runtime::Workshop workshop_;
   mutable runtime::Captures captures_;  ///< thread-safe
   runtime::Serving serving_;

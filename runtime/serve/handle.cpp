@@ -70,6 +70,7 @@ class KernelHandle final : public runtime::ServedHandle {
         loader_(engine_, definition_),
         configs_(*engine_, loader_, chosen_,
                  [this](Launchable made) { return in_use(std::move(made)); }),
+        problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name)),
         provisions_(*engine_, definition_, configs_, problems_, chosen_),
         nothing_(no_launch(configs_.default_config())),
         captured_(engine_->captures()) {

@@ -7,6 +7,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/device/each_entry.hpp"
 #include "runtime/device/entry_arguments.hpp"
+#include "runtime/device/loaded_modules.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/access.hpp"
@@ -156,7 +157,11 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     engine_->want(definition_, problem, config);
     return std::move(*missing);
   }
-  return launchable(problem, config, device.load(*build.binary(), plan.launch, plan.steps));
+  SpanScope span(&engine_->workshop().telemetry().spans, "kiln.load",
+                 {{"kernel", definition_.name}, {"config", definition_.space.describe(config)}});
+  auto kernel = load_counted(device, *build.binary(), plan.launch, plan.steps);
+  span.end();
+  return launchable(problem, config, std::move(kernel));
 }
 
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,

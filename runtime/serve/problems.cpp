@@ -88,8 +88,14 @@ const Launchable& Problems::put_in_use(Launchable& made) {
   return table_.publish(std::move(made));
 }
 
+Problems::Life& Problems::life_of(const Values& problem) {
+  const auto [life, is_new] = lives_.try_emplace(problem);
+  if (is_new && count_) ++*count_;
+  return life->second;
+}
+
 void Problems::advance(const Values& problem, ProblemEvent event) {
-  Life& life = lives_[problem];
+  Life& life = life_of(problem);
   const std::optional<ProblemState> after = next(life.state, event);
   if (!after)
     throw InternalError(format("event '{}' cannot happen to a problem that is '{}'",
@@ -121,7 +127,7 @@ std::optional<Values> Problems::agreed(std::span<const std::int64_t> problem) co
 
 void Problems::agree(std::span<const std::int64_t> problem, const Values& config) {
   std::lock_guard lock(mutex_);
-  lives_[values_of(problem)].agreed = config;
+  life_of(values_of(problem)).agreed = config;
 }
 
 std::optional<TuningFailedError> Problems::failure(const Digest& request) const {

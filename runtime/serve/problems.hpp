@@ -19,6 +19,7 @@
 #include "kiln/missing.hpp"
 #include "runtime/serve/problem_state.hpp"
 #include "runtime/serve/problem_table.hpp"
+#include "runtime/support/counters.hpp"
 
 namespace kiln::runtime {
 
@@ -39,6 +40,14 @@ class Problems {
   using StandIn = std::variant<const detail::Launchable*, Missing>;
 
   enum class If { not_in_use, always };
+
+  /// `count`: a number that the problems held here are added to; null: none.
+  explicit Problems(PerKernel::Number count = {}) : count_(std::move(count)) {}
+  Problems(const Problems&) = delete;
+  Problems& operator=(const Problems&) = delete;
+  ~Problems() {
+    if (count_) *count_ -= static_cast<std::int64_t>(lives_.size());
+  }
 
   /// The launchable in use, or null. Lock-free, allocation-free.
   const detail::Launchable* find(std::span<const std::int64_t> problem) const noexcept {
@@ -92,9 +101,11 @@ class Problems {
   Outcome work_alone(const Values& problem, const Work& work, If when);
   Outcome end(const Values& problem, Made made);
   /// The mutex is held.
+  Life& life_of(const Values& problem);
   void advance(const Values& problem, ProblemEvent event);
   const detail::Launchable& put_in_use(detail::Launchable& made);
 
+  const PerKernel::Number count_;
   ProblemTable table_;
   cache::SingleFlight<Values, Outcome> makers_;
   cache::SingleFlight<std::pair<Standing, Values>, StandIn> loaders_;

@@ -1,14 +1,11 @@
 #include "runtime/support/trace.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
-#include <map>
 
-#include <nlohmann/json.hpp>
-
-#include "kiln/error.hpp"
+#include "kiln/detail/format.hpp"
 #include "kiln/tune.hpp"
+#include "runtime/support/chrome_trace.hpp"
 
 namespace kiln {
 
@@ -32,37 +29,18 @@ std::vector<TraceSpan> TraceLog::take() {
 }  // namespace runtime
 
 void write_chrome_trace(const std::filesystem::path& file, std::span<const TuneResult> results) {
-  using nlohmann::json;
   double start = std::numeric_limits<double>::infinity();
   for (const TuneResult& r : results)
     for (const TraceSpan& s : r.spans) start = std::min(start, s.begin);
-
-  std::map<std::string, int> lanes;
-  json events = json::array();
-  for (const TuneResult& r : results)
-    for (const TraceSpan& s : r.spans) {
-      const auto [lane, fresh] = lanes.try_emplace(s.lane, static_cast<int>(lanes.size()));
-      if (fresh)
-        events.push_back({{"name", "thread_name"},
-                          {"ph", "M"},
-                          {"pid", 1},
-                          {"tid", lane->second},
-                          {"args", {{"name", s.lane}}}});
-      events.push_back({{"name", s.name},
-                        {"cat", r.kernel},
-                        {"ph", "X"},
-                        {"pid", 1},
-                        {"tid", lane->second},
-                        {"ts", (s.begin - start) * 1e6},
-                        {"dur", s.seconds * 1e6},
-                        {"args", {{"kernel", r.kernel}, {"detail", s.detail}}}});
-    }
-  std::ofstream out(file, std::ios::trunc);
-  out << json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump(
-             1, ' ', false, json::error_handler_t::replace)
-      << '\n';
-  out.close();
-  if (!out) throw EnvironmentError("the trace could not be written to " + file.string());
+  runtime::ChromeTrace trace;
+  for (const TuneResult& r : results) {
+    runtime::TraceProcess process{0, "kiln"};
+    if (r.agreed)
+      process = {r.agreed->rank, detail::format("rank {} of {}", r.agreed->rank, r.agreed->size)};
+    for (const TraceSpan& s : r.spans)
+      trace.add({process, s.lane, s.name, r.kernel, s.detail, s.begin, s.seconds});
+  }
+  trace.write(file, start);
 }
 
 }  // namespace kiln

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/trace.hpp"
@@ -21,11 +22,16 @@ class TraceLog {
  public:
   static constexpr std::size_t kMaxSpans = 50000;  ///< later ones are dropped
 
+  /// `kernel`: what is tuned.
+  explicit TraceLog(std::string kernel = {}) : kernel_(std::move(kernel)) {}
+  const std::string& kernel() const noexcept { return kernel_; }
+
   /// A span that began at `begin` and ends now; returns its seconds.
   double add(std::string name, std::string lane, std::string detail, Clock::time_point begin);
   std::vector<TraceSpan> take();
 
  private:
+  const std::string kernel_;
   std::mutex mutex_;
   std::vector<TraceSpan> spans_;
 };

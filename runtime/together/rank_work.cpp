@@ -99,7 +99,11 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
       std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, workshop_.builder().threads())));
   for_each_index(
       threads, candidates.size(), late.get_token(),
-      [&](std::size_t i) { whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]); }, look);
+      [&, part_of = SpanScope::here()](std::size_t i) {
+        const SpanParent parent(part_of);
+        whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]);
+      },
+      look);
   ranks::Times times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     times.push_back(whys[i].empty() ? 1 : whys[i] == kLate ? kUntried : kFailed);

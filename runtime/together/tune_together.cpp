@@ -117,6 +117,15 @@ class TogetherRun {
     return results;
   }
 
+  /// Those that this rank tried.
+  void count_candidates(Counters& counters) const {
+    for (std::size_t s = 0; s < subjects_.size(); ++s)
+      for (std::size_t c = 0; c < lists_[s].configs.size(); ++c)
+        if (const Candidate* seen = work_.seen(s, c);
+            seen && seen->status != CandidateStatus::not_tried)
+          counters.candidates.add(to_string(seen->status));
+  }
+
  private:
   const Tunable& what(std::size_t s) const { return subjects_[s].what; }
   const Values& default_config(std::size_t s) const { return workshop_.default_config(what(s)); }
@@ -456,17 +465,30 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   const auto turn = options.ranks->turn();
   const auto mine = workshop.turn().take();
+  Telemetry& telemetry = workshop.telemetry();
+  const auto start = Clock::now();
   try {
     check(options);
     ranks::check(options.together, options.ranks->size());
   } catch (const UserError& error) {
     TogetherRun(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure)
         .refuse(error.what());
+    telemetry.counters.agreements.add("failed");
     throw;
   }
   try {
     TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure);
+    SpanScope span(&telemetry.spans, "kiln.agree",
+                   {{"kernel", subjects.front().what.name()},
+                    {"problems", std::to_string(subjects.size())},
+                    {"rank", std::to_string(options.ranks->rank())}});
     std::vector<TuneResult> results = run.run();
+    const char* outcome = to_string(results.front().agreed->outcome);
+    span.set("outcome", outcome);
+    span.end();
+    telemetry.counters.agreements.add(outcome);
+    telemetry.counters.agreement_seconds.add(seconds_since(start));
+    run.count_candidates(telemetry.counters);
     for (std::size_t s = 0; s < results.size(); ++s) {
       const TuneResult& result = results[s];
       if (!result.from_store) workshop.count_tuned();
@@ -478,6 +500,7 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
     }
     return results;
   } catch (const std::exception& error) {
+    telemetry.counters.agreements.add("failed");
     // The other ranks must not wait for a rank that does not take part.
     options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
     throw;

@@ -6,6 +6,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/infinity.hpp"
+#include "runtime/support/logged_span.hpp"
 
 namespace kiln::runtime {
 
@@ -79,7 +80,7 @@ void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
 }
 
 std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& build) {
-  const auto begin = Clock::now();
+  LoggedSpan span(trace_, "load", "config", describe(index));
   Candidate& candidate = candidates_[index];
   if (const auto* failure = std::get_if<CompileFailure>(&build.outcome)) {
     candidates_.reject(index, CandidateStatus::compile_failed, failure->log);
@@ -101,14 +102,14 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
   Contestant contestant;
   contestant.candidate = index;
   contestant.rig = std::get<std::shared_ptr<Rig>>(std::move(loaded));
-  result_.verify_seconds += trace_.add("load", "tuner", describe(index), begin);
+  result_.verify_seconds += span.end();
   return contestant;
 }
 
 /// True when its outputs are right.
 bool MeasuringLane::verify(const Contestant& c) {
   bench_.expect();  // its failure is not the candidate's
-  const auto begin = Clock::now();
+  LoggedSpan span(trace_, "verify", "config", describe(c.candidate));
   bool right = false;
   try {
     const Verdict verdict = bench_.verify(*c.rig);
@@ -119,7 +120,7 @@ bool MeasuringLane::verify(const Contestant& c) {
     if (bench_.lost()) lose_device(c.candidate, error.what());
     candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());
   }
-  result_.verify_seconds += trace_.add("verify", "tuner", describe(c.candidate), begin);
+  result_.verify_seconds += span.end();
   return right;
 }
 
@@ -144,7 +145,7 @@ auto MeasuringLane::guarded(std::vector<Contestant>& contestants, const Work& wo
 /// directly, but scaled by how the best's own time changed.
 void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& deadline) {
   if (contestants.empty()) return;
-  const auto begin = Clock::now();
+  LoggedSpan span(trace_, "time");
   const auto is_leader = [&](const Contestant& c) { return c.candidate == leader_; };
   if (leader_ && std::none_of(contestants.begin(), contestants.end(), is_leader))
     if (const auto loaded = loaded_.find(*leader_); loaded != loaded_.end())
@@ -163,7 +164,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
     if (drop_culprits(contestants) || failed) {
       keep_the_best();
       for (Contestant& c : contestants) c = again(c);
-      result_.time_seconds += trace_.add("time", "tuner", "on data that were damaged", begin);
+      result_.time_seconds += span.end("on data that were damaged");
       return time(contestants, deadline);
     }
     warn_of(damage);
@@ -186,8 +187,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
     loaded_[c.candidate] = std::move(c);
   }
   keep_the_best();
-  result_.time_seconds +=
-      trace_.add("time", "tuner", format("{} candidates", contestants.size()), begin);
+  result_.time_seconds += span.end(format("{} candidates", contestants.size()));
 }
 
 RaceOptions MeasuringLane::race_options() const {
@@ -262,7 +262,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
     if (auto contestant = enter(i, deadline)) finalists.push_back(std::move(*contestant));
   if (finalists.size() < 2 || deadline.passed()) return {};
   options.deadline = deadline;
-  const auto begin = Clock::now();
+  LoggedSpan span(trace_, "finals");
   progress_(Phase::finals, 0, finalists.size());
   const FinalsResult final = guarded(finalists, [&] {
     return finals(bench_, finalists, options, [this] { return options_.stop.stop_requested(); });
@@ -298,8 +298,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
                                              : median(c.samples);
     }
   }
-  result_.time_seconds +=
-      trace_.add("finals", "tuner", format("{} candidates", finalists.size()), begin);
+  result_.time_seconds += span.end(format("{} candidates", finalists.size()));
   if (!finalists[final.winner].failure.empty()) return {};
   return finalists[final.winner].candidate;
 }

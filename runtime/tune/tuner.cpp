@@ -11,6 +11,7 @@
 #include "runtime/build/build_queue.hpp"
 #include "runtime/search/strategy.hpp"
 #include "runtime/support/infinity.hpp"
+#include "runtime/support/logged_span.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/candidates.hpp"
@@ -94,6 +95,7 @@ class TuningRun {
     start_search(space, model);
     open_lane();
     try {
+      const CountAtEnd count{*this};
       search();
       hold_finals();
     } catch (const DeviceLost&) {
@@ -108,20 +110,35 @@ class TuningRun {
   }
 
  private:
+  /// Whatever ends the search, its candidates are counted.
+  struct CountAtEnd {
+    const TuningRun& run;
+    ~CountAtEnd() { run.count_candidates(); }
+  };
+
+  /// Those of earlier runs were counted then.
+  void count_candidates() const {
+    if (!context_.counters) return;
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      if (const CandidateStatus status = candidates_[i].status;
+          status != CandidateStatus::not_tried && !(i < built_before_.size() && built_before_[i]))
+        context_.counters->candidates.add(to_string(status));
+  }
+
   /// The data, and where they are used.
   void open_lane() {
-    const auto begin = Clock::now();
+    LoggedSpan span(trace_, "data");
     lane_.emplace(
         maker_, options_, result_, candidates_, trace_,
         [this](auto phase, std::size_t done, std::size_t total) { progress(phase, done, total); });
     if (earlier_leader_) lane_->set_leader(*earlier_leader_);
-    result_.verify_seconds += trace_.add("data", "tuner", "", begin);
+    result_.verify_seconds += span.end();
   }
 
   /// Beside the first compiles. Data that a failed reference left half written are not used again.
   void expect() {
     if (std::exchange(expects_, true)) return;
-    const auto begin = Clock::now();
+    LoggedSpan span(trace_, "reference");
     try {
       maker_.bench().expect();
     } catch (...) {
@@ -130,11 +147,11 @@ class TuningRun {
       throw;
     }
     for (std::string& text : maker_.take_warnings()) result_.warnings.push_back(std::move(text));
-    result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
+    result_.verify_seconds += span.end();
   }
 
   void start_search(const SearchSpace& space, const CostModel& model) {
-    const auto begin = Clock::now();
+    LoggedSpan span(trace_, "search", "detail", "start");
     adopt_prior(space);
     if (!context_.only.empty()) {
       result_.strategy = "listed";
@@ -155,7 +172,7 @@ class TuningRun {
       if (was_built(candidates_[i])) strategy_->observe(candidates_[i].config, score(i));
     result_.space = space.count();
     choose_starts(space, model);
-    result_.search_seconds += trace_.add("search", "tuner", "start", begin);
+    result_.search_seconds += span.end();
   }
 
   /// The default leads the candidates, whatever is known of it.
@@ -171,7 +188,10 @@ class TuningRun {
     }
     const auto winner = candidates_.find(context_.prior->winner().config);
     if (winner && score(*winner) < kInfinity) earlier_leader_ = winner;
-    for (std::size_t i = 0; i < candidates_.size(); ++i) evaluated_ += was_built(candidates_[i]);
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      built_before_.push_back(was_built(candidates_[i]));
+      evaluated_ += was_built(candidates_[i]);
+    }
   }
 
   /// What runs untuned, so that the answer is never worse than that, however short the time; the
@@ -209,13 +229,13 @@ class TuningRun {
       }
       progress(TuneProgress::Phase::compile, 0, queue.in_flight());
       expect();
-      const auto begin = Clock::now();
+      LoggedSpan span(trace_, "wait for compilers");
       // One measured config, and whatever happens later, there is something to keep.
       const std::size_t count = lane_->leader() || shares_cpu() ? group_ : 1;
       // Without a leader there is no answer yet, so this wait has no deadline.
       const std::vector<BuildQueue::Finished> group =
           queue.take(count, options_.stop, lane_->leader() ? search_deadline_ : TimeLimit());
-      result_.compile_seconds += trace_.add("wait for compilers", "tuner", "", begin);
+      result_.compile_seconds += span.end();
       measure_group(group);
       if (const auto end = limit_reached()) {
         result_.end = *end;
@@ -247,9 +267,9 @@ class TuningRun {
         if (queue.in_flight() == 0) searched_ = strategy_->propose(1).empty();
         return;
       }
-      const auto begin = Clock::now();
+      LoggedSpan span(trace_, "search");
       const std::vector<Values> proposals = strategy_->propose(count);
-      result_.search_seconds += trace_.add("search", "tuner", "", begin);
+      result_.search_seconds += span.end();
       searched_ = proposals.empty();
       for (const Values& config : proposals)
         if (!candidates_.known(config)) submit(queue, config);  // else it will hear of it
@@ -382,14 +402,14 @@ class TuningRun {
     if (!context_.save || seconds_since(saved_) < kSaveEvery) return;
     const auto winner = candidates_.decide();
     if (!winner) return;
-    const auto begin = Clock::now();
+    LoggedSpan span(trace_, "save");
     TuneResult so_far = result_;
     so_far.winner_index = *winner;
     so_far.end = SearchEnd::stopped;  // as far as the saved record can know
     finish(so_far);
     context_.save(so_far);
     saved_ = Clock::now();
-    trace_.add("save", "tuner", "", begin);
+    span.end();
   }
 
   bool shares_cpu() const noexcept { return maker_.bench().shares_cpu(); }
@@ -413,7 +433,7 @@ class TuningRun {
 
   TuneResult result_;
   Candidates candidates_;
-  TraceLog trace_;
+  TraceLog trace_{subject_.name()};
   std::unique_ptr<Strategy> strategy_;
   std::vector<Candidate> unlisted_;  ///< of an earlier run: they can neither win nor be timed
   std::deque<Values> first_;         ///< to be tried before the strategy's proposals
@@ -422,9 +442,10 @@ class TuningRun {
   const std::size_t group_;
   const TimeLimit search_deadline_{options_.max_seconds * (context_.finals ? 1 - kFinalsShare : 1),
                                    start_};
-  std::size_t evaluated_ = 0;  ///< earlier runs' included
-  bool searched_ = false;      ///< the strategy has no more
-  bool expects_ = false;       ///< what is right is known, as far as a reference tells it
+  std::vector<bool> built_before_;  ///< candidates of earlier runs
+  std::size_t evaluated_ = 0;       ///< earlier runs' included
+  bool searched_ = false;           ///< the strategy has no more
+  bool expects_ = false;            ///< what is right is known, as far as a reference tells it
   Clock::time_point saved_{};
 };
 

@@ -35,7 +35,8 @@ struct TuneContext {
   /// If not empty, exactly these are tried, in this order, instead of what a strategy proposes; and
   /// the default, where outputs can be held against nothing else.
   std::span<const Values> only{};
-  bool finals = true;  ///< time the best once more, side by side
+  bool finals = true;            ///< time the best once more, side by side
+  Counters* counters = nullptr;  ///< of candidates; null: they are not counted
   /// Called now and then, with a result that is whole, but unfinished.
   std::function<void(const TuneResult&)> save;
 };

@@ -114,7 +114,7 @@ class Session {
       TuneResult result = completed(unfinished);
       save(result);
     };
-    TuneOutcome outcome = tune(maker_, left, context);
+    TuneOutcome outcome = tune_counted(left, context);
     TuneResult& result = outcome.result;
     if (!has_winner(result) && known_) {  // stopped too early
       TuneResult stays = known_->result;
@@ -129,6 +129,28 @@ class Session {
     workshop_.count_tuned();
     tell(result);
     return outcome;
+  }
+
+  TuneOutcome tune_counted(const TuneOptions& options, TuneContext& context) {
+    Telemetry& telemetry = workshop_.telemetry();
+    Counters& counters = telemetry.counters;
+    context.counters = &counters;
+    SpanScope span(&telemetry.spans, "kiln.tune",
+                   {{"kernel", subject_.name()}, {"problem", subject_.describe_problem(problem_)}});
+    const auto start = Clock::now();
+    try {
+      TuneOutcome outcome = tune(maker_, options, context);
+      counters.tunings.add(to_string(outcome.result.end));
+      counters.tuning_seconds.add(seconds_since(start));
+      span.set("end", to_string(outcome.result.end));
+      span.set("winner", outcome.result.describe(outcome.result.winner()));
+      span.end();
+      return outcome;
+    } catch (...) {
+      counters.tunings.add("failed");
+      counters.tuning_seconds.add(seconds_since(start));
+      throw;
+    }
   }
 
   /// An earlier result is kept until it is measured again.

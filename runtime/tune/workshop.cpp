@@ -4,14 +4,25 @@
 
 namespace kiln::runtime {
 
+namespace {
+
+RuntimeOptions with_mode(RuntimeOptions options) {
+  if (!options.mode) options.mode = Mode::tune_now;
+  return options;
+}
+
+}  // namespace
+
 Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
-                   std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler)
-    : options_(std::move(options)),
+                   std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler,
+                   std::shared_ptr<Telemetry> telemetry)
+    : options_(with_mode(std::move(options))),
       store_(store ? std::move(store) : std::make_shared<cache::Store>(options_.store)),
       device_(std::move(device)),
+      telemetry_(std::move(telemetry)),
       builder_(std::make_shared<Builder>(
           store_, std::move(make_compiler), options_.log, options_.compile_threads,
-          may_compile() ? Builder::Access::compile : Builder::Access::look_up)),
+          may_compile() ? Builder::Access::compile : Builder::Access::look_up, telemetry_)),
       records_(store_, device_, *builder_, may_compile()),
       trusted_references_(std::make_shared<TrustedReferences>()) {}
 
@@ -19,6 +30,7 @@ Workshop::Workshop(const Workshop& other, OwnTurn)
     : options_(other.options_),
       store_(other.store_),
       device_(other.device_),
+      telemetry_(other.telemetry_),
       builder_(other.builder_),
       records_(store_, device_, *builder_, may_compile()),
       trusted_references_(other.trusted_references_) {}

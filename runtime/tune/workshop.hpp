@@ -19,9 +19,10 @@ namespace kiln::runtime {
 /// Thread-safe.
 class Workshop {
  public:
-  /// `store`: null for one of its own, by `options.store`.
+  /// `store`: null for one of its own, by `options.store`. Without a mode it tunes.
   Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
-           std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler);
+           std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler,
+           std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>());
   struct OwnTurn {};
   /// A workshop on the same store, device and builder, but with its own turn and count. For
   /// subjects that may tune kernels, on any thread, while they are tuned themselves.
@@ -31,6 +32,7 @@ class Workshop {
   const std::shared_ptr<cache::Store>& store() const noexcept { return store_; }
   const std::shared_ptr<Device>& device() const noexcept { return device_; }
   Builder& builder() noexcept { return *builder_; }
+  Telemetry& telemetry() noexcept { return *telemetry_; }
   RecordBook& records() noexcept { return records_; }
   const std::shared_ptr<TrustedReferences>& trusted_references() const noexcept {
     return trusted_references_;
@@ -39,7 +41,7 @@ class Workshop {
   const TuningTurn& turn() const noexcept { return turn_; }
 
   /// Whether the mode allows to compile and to measure.
-  bool may_compile() const noexcept { return may_compile(options_.mode); }
+  bool may_compile() const noexcept { return may_compile(*options_.mode); }
   const Values& default_config(const detail::Tunable& subject) const {
     return subject.space().default_config(device_->info().target);
   }
@@ -60,6 +62,7 @@ class Workshop {
   RuntimeOptions options_;
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;
+  std::shared_ptr<Telemetry> telemetry_;
   std::shared_ptr<Builder> builder_;
   RecordBook records_;
   std::shared_ptr<TrustedReferences> trusted_references_;

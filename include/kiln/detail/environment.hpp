@@ -59,6 +59,37 @@ inline constexpr VariableEntry kVariables[] = {
      "the number of processes that compile, 0 to 256; with 0 the program compiles in its own "
      "process",
      "one per core; 0 with two cores or fewer", "the first kernel is compiled"},
+    {"KILN_MODE", VariableEntry::Of::kiln,
+     "what a launch does for a problem without a record: `tune_now`, `untuned`, `lookup_only`, "
+     "`frozen` or `collect` (`kiln::Mode`)",
+     "as `KILN_TUNE` says", "a runtime is made"},
+    {"KILN_TUNE", VariableEntry::Of::kiln,
+     "1: launches tune what has no record; 0: they use records, and the untuned config without one",
+     "1", "a runtime is made"},
+    {"KILN_WANTED", VariableEntry::Of::kiln,
+     "a file: the manifest to which instances that were missing are added when a runtime ends",
+     "none", "a runtime is made"},
+    {"KILN_MAX_SECONDS", VariableEntry::Of::kiln,
+     "the most seconds that a tuning takes, where the program sets no limit; 0: no limit", "0",
+     "a runtime is made"},
+    {"KILN_MAX_EVALUATIONS", VariableEntry::Of::kiln,
+     "the most candidates that a tuning tries, where the program sets no limit; 0: no limit; the "
+     "same on all ranks",
+     "0", "a runtime is made"},
+    {"KILN_COMPILE_THREADS", VariableEntry::Of::kiln,
+     "the number of instances that are compiled at once, 1 to 4096",
+     "one per core; with ranks, the host's ranks share the cores", "a runtime is made"},
+    {"KILN_LOG_LEVEL", VariableEntry::Of::kiln,
+     "the least level of messages: `debug`, `info`, `warning` or `error`; they go to "
+     "`KILN_LOG_FILE`, else to standard error, where the program sets no log",
+     "no log; with `KILN_LOG_FILE`: `info`", "a runtime is made"},
+    {"KILN_LOG_FILE", VariableEntry::Of::kiln,
+     "a file to which messages are added, where the program sets no log: `%p` is the process, `%r` "
+     "the rank, `%%` a percent sign",
+     "standard error", "a runtime is made"},
+    {"KILN_TRACE", VariableEntry::Of::kiln,
+     "a folder: when a runtime ends, what it did is written there as a Chrome trace", "none",
+     "a runtime is made"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},
@@ -164,6 +195,12 @@ class Variable {
 /// The variable's value, empty when it is not set. Valid until the environment changes.
 inline std::string_view environment(Variable variable) {
   const char* value = std::getenv(variable.name());
+  return value ? value : "";
+}
+
+/// The same for an entry of the table.
+inline std::string_view value_of(const VariableEntry& entry) {
+  const char* value = std::getenv(entry.name);
   return value ? value : "";
 }
 

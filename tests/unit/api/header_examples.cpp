@@ -1,6 +1,7 @@
 // The examples of the public headers, line for line (tests/header_examples.py compares them), so that
 // each compiles and links. None of them runs.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -66,6 +67,8 @@ using AddArrays = kiln::Array<float>;
 
 inline void all_reduce(kiln::Stream, float*, const float*, int, int) {}
 inline void my_logger(kiln::LogLevel, std::string_view) {}
+inline void my_tracer(std::string_view, std::chrono::system_clock::time_point,
+                      std::chrono::system_clock::time_point) {}
 inline void fix(const char*) {}
 inline void report(const char*) {}
 inline unsigned blocks(std::int64_t n, std::int64_t block) { return unsigned(n / block); }
@@ -416,6 +419,15 @@ void runtime(const Add& add, AddArrays& a, AddArrays& b, int n) {
   auto out = runtime.array<float>(n);
   add_tuned({}, out.data(), a.data(), b.data(), n);
   runtime.synchronize();
+}
+
+void runtime_metrics(kiln::Runtime& runtime) {
+  const kiln::RuntimeMetrics now = runtime.metrics();
+  kiln::write_prometheus(std::cout, now);
+}
+
+void spans(kiln::RuntimeOptions& options) {
+  options.spans = [](const kiln::SpanData& span) { my_tracer(span.name, span.begin, span.end); };
 }
 
 void dynamic_space() {

@@ -1,0 +1,77 @@
+// Internal: every metric of Runtime::metrics() in one table. write_prometheus() writes from it,
+// `kiln reference` prints it, and docs/reference.md holds what it prints. No public header includes
+// this.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "kiln/runtime_metrics.hpp"
+
+namespace kiln::detail {
+
+/// A metric as Prometheus names it.
+struct RuntimeMetric {
+  enum class Type { counter, gauge, histogram };
+  /// Where RuntimeMetrics has it.
+  using Member = std::variant<MetricSeries RuntimeMetrics::*, std::uint64_t RuntimeMetrics::*,
+                              Histogram RuntimeMetrics::*>;
+
+  const char* name;
+  Type type;
+  const char* unit;    ///< empty for counts
+  const char* labels;  ///< separated by commas, in the order of MetricSeries
+  const char* help;
+  Member member;
+};
+
+constexpr const char* to_string(RuntimeMetric::Type type) {
+  return type == RuntimeMetric::Type::counter ? "counter"
+         : type == RuntimeMetric::Type::gauge ? "gauge"
+                                              : "histogram";
+}
+
+inline constexpr RuntimeMetric kRuntimeMetrics[] = {
+    {"kiln_build_info", RuntimeMetric::Type::gauge, "", "version,nvrtc,driver",
+     "always 1; the versions of Kiln, of NVRTC once it compiles, and of the CUDA driver",
+     &RuntimeMetrics::build_info},
+    {"kiln_compiles_total", RuntimeMetric::Type::counter, "", "result",
+     "instances that a compiler was asked for: `compiled`, `failed` (they do not compile), `error` "
+     "(the compiler could not be used)",
+     &RuntimeMetrics::compiles_total},
+    {"kiln_compile_seconds", RuntimeMetric::Type::histogram, "seconds", "",
+     "how long a compiler took for an instance", &RuntimeMetrics::compile_seconds},
+    {"kiln_tunings_total", RuntimeMetric::Type::counter, "", "end",
+     "searches of a problem by this process alone, by what ended them: `finished`, `evaluations`, "
+     "`seconds`, `target`, `stopped`, or `failed` (no result)",
+     &RuntimeMetrics::tunings_total},
+    {"kiln_tuning_seconds", RuntimeMetric::Type::histogram, "seconds", "",
+     "how long these searches took", &RuntimeMetrics::tuning_seconds},
+    {"kiln_candidates_total", RuntimeMetric::Type::counter, "", "status",
+     "candidates that this process tried, by what became of them",
+     &RuntimeMetrics::candidates_total},
+    {"kiln_store_lookups_total", RuntimeMetric::Type::counter, "", "level,result",
+     "look-ups in the store: `hit` in level `memory`, `disk` or `roots`, or `miss` in `all`; a "
+     "`damaged` file on `disk` is counted besides what the look-up came to",
+     &RuntimeMetrics::store_lookups_total},
+    {"kiln_store_bytes", RuntimeMetric::Type::gauge, "bytes", "", "the size of the writable store",
+     &RuntimeMetrics::store_bytes},
+    {"kiln_store_files", RuntimeMetric::Type::gauge, "", "",
+     "binaries and records in the writable store", &RuntimeMetrics::store_files},
+    {"kiln_modules_loaded", RuntimeMetric::Type::gauge, "", "",
+     "kernels that are loaded on the device now, by handles and tunings",
+     &RuntimeMetrics::modules_loaded},
+    {"kiln_module_bytes", RuntimeMetric::Type::gauge, "bytes", "", "the size of their binaries",
+     &RuntimeMetrics::module_bytes},
+    {"kiln_problems", RuntimeMetric::Type::gauge, "", "kernel",
+     "problems that handles of a kernel hold; `other`: those of all kernels after the first 256",
+     &RuntimeMetrics::problems},
+    {"kiln_agreements_total", RuntimeMetric::Type::counter, "", "outcome",
+     "agreements between ranks: on a `plan`, on `defaults`, or `failed` (this rank took no part)",
+     &RuntimeMetrics::agreements_total},
+    {"kiln_agreement_seconds", RuntimeMetric::Type::histogram, "seconds", "",
+     "how long agreements took, what was measured for them included",
+     &RuntimeMetrics::agreement_seconds},
+};
+
+}  // namespace kiln::detail

@@ -1,0 +1,71 @@
+// What a Runtime is made with: its device and store, and what launches may do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kiln/allocator.hpp"
+#include "kiln/background.hpp"
+#include "kiln/log.hpp"
+#include "kiln/spans.hpp"
+#include "kiln/store.hpp"
+#include "kiln/tune.hpp"
+
+namespace kiln {
+
+/// What a launch does for a problem without a record. A record is used in every mode.
+enum class Mode {
+  tune_now,    ///< tune it, then launch
+  background,  ///< launch the untuned config, and tune behind the launches while the program allows
+               ///< it (kiln/background.hpp). Functions with knobs are not tuned by their calls
+  untuned,     ///< launch the untuned config: the cost model's choice where the kernel says so
+               ///< (KernelDefinition::untuned_by_cost), else, or if that cannot be had, the
+               ///< default; nothing is ever measured
+  lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
+                ///< bundle has is reported as Missing
+  frozen,       ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither
+                ///< read nor written
+  collect  ///< as `lookup_only`, but a launch of what is missing does nothing, leaves its outputs
+           ///< as they are, and is noted: after one run of a program Runtime::wanted() has all of
+           ///< it
+};
+
+/// What a launch of a problem that is not ready does while another thread makes it ready, or while
+/// another tuning (of this runtime or of another process on the same store) is going on. With ranks
+/// it waits.
+enum class WhileBusy {
+  wait,  ///< waits for that thread, and launches what it found; waits for another tuning, but for
+         ///< half of the budget `tuning.max_seconds` at most. If that ends first, it launches the
+         ///< untuned config, compiled during the wait, and a later launch tunes the problem
+  use_default  ///< never waits for a tuning: until the problem is ready, launches the untuned
+               ///< config, or the winner on record if a region has loaded that
+};
+
+struct RuntimeOptions {
+  std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`, `recorded:FILE`
+  StoreOptions store;
+  LogSink log;  ///< empty: to $KILN_LOG_FILE or, with $KILN_LOG_LEVEL, standard error; else silence
+  TuneOptions tuning;          ///< of launches that tune; its `ranks` choose together in every mode
+  std::optional<Mode> mode{};  ///< empty: $KILN_MODE, else by $KILN_TUNE, else tune_now
+  BackgroundOptions background;  ///< in mode background
+  WhileBusy while_busy = WhileBusy::wait;
+  /// 0: $KILN_COMPILE_THREADS, else one per core that this process may use; with ranks, the ranks of this host share these, if
+  /// a launcher says how many ranks there are.
+  unsigned compile_threads = 0;
+  /// Multiprocessors of a CUDA device that launches leave free, for communication kernels that run
+  /// beside them: what launch rules see as DeviceLimits::reserved_multiprocessors. Records are kept
+  /// apart by it. @throws UserError at the runtime's construction when the device has no more
+  int reserved_multiprocessors = 0;
+  /// The number of processes that compile, so that a compiler that crashes, exits or hangs fails
+  /// one candidate only. Each compiles one instance at a time, starts when it is needed and ends
+  /// when it has been idle. 0: this process compiles. Empty: `$KILN_COMPILE_PROCESSES`; if that is
+  /// not set, one per core that this process may use, within the available memory, and 0 with two
+  /// cores or fewer.
+  std::optional<unsigned> compile_processes{};
+  /// Where device memory comes from; empty: from the driver, on the host device from the system.
+  Allocator allocator{};
+  SpanSink spans{};  ///< hears of each piece of work; see spans.hpp
+};
+
+}  // namespace kiln

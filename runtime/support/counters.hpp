@@ -1,0 +1,84 @@
+// What a runtime counts. Nothing of it is touched by a launch of a problem that is ready.
+//
+// A new metric: its counter here, its member in RuntimeMetrics, its row in kRuntimeMetrics
+// (kiln/detail/runtime_metric_table.hpp), and its line in read().
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/runtime_metrics.hpp"
+
+namespace kiln::runtime {
+
+/// Counts by one label, whose values are known beforehand. Thread-safe.
+class Tally {
+ public:
+  static constexpr std::size_t kMost = 8;
+
+  constexpr Tally(std::initializer_list<const char*> values) {
+    for (const char* value : values) values_.at(size_++) = value;
+  }
+  /// @throws InternalError for a value that it was not made for
+  void add(std::string_view value);
+  MetricSeries read() const;
+
+ private:
+  std::array<const char*, kMost> values_{};
+  std::size_t size_ = 0;
+  std::array<std::atomic<std::uint64_t>, kMost> counts_{};
+};
+
+/// Durations, in buckets from a millisecond to a quarter of an hour. Thread-safe.
+class Durations {
+ public:
+  static constexpr std::array kBounds{0.001, 0.003, 0.01, 0.03,  0.1,   0.3,   1.0,
+                                      3.0,   10.0,  30.0, 100.0, 300.0, 1000.0};
+
+  void add(double seconds) noexcept;
+  Histogram read() const;
+
+ private:
+  std::array<std::atomic<std::uint64_t>, kBounds.size() + 1> counts_{};
+  std::atomic<double> sum_{0};
+};
+
+/// Numbers by kernel that go up and down. After the first kMost kernels, others share one number.
+class PerKernel {
+ public:
+  static constexpr std::size_t kMost = 256;
+  using Number = std::shared_ptr<std::atomic<std::int64_t>>;
+
+  Number of(const std::string& kernel);
+  MetricSeries read() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, Number> numbers_;
+};
+
+struct Counters {
+  Tally compiles{"compiled", "failed", "error"};
+  Durations compile_seconds;
+  Tally tunings{"finished", "evaluations", "seconds", "target", "stopped", "failed"};
+  Durations tuning_seconds;
+  Tally candidates{"measured",       "violates_constraint", "exceeds_limits",
+                   "compile_failed", "launch_failed",       "wrong_result"};
+  PerKernel problems;
+  Tally agreements{"plan", "defaults", "failed"};
+  Durations agreement_seconds;
+
+  /// Fills in the members that come from here.
+  void read(RuntimeMetrics& metrics) const;
+};
+
+}  // namespace kiln::runtime
