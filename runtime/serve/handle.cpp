@@ -375,7 +375,7 @@ class KernelHandle final : public detail::HandleCore {
   }
 
   TuneResult time_default(std::span<const std::int64_t> problem, const TuneOptions& options) {
-    const auto maker = engine_->maker(definition_, problem, options.seed);
+    const auto maker = engine_->maker(definition_, problem, options);
     return runtime::time_default(engine_->workshop(), *maker, options);
   }
 

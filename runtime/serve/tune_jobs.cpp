@@ -94,7 +94,7 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
         ++s;
       subject_of.push_back(s);
       if (s < subjects.size()) continue;
-      makers.push_back(engine_->maker(d, bucket, options.seed));
+      makers.push_back(engine_->maker(d, bucket, options));
       subjects.push_back({d, std::move(bucket)});
       keys.push_back(std::move(key));
     }

@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "runtime/worker/isolation.hpp"
+
 namespace kiln::runtime {
 
 Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
                    std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler)
     : options_(std::move(options)),
+      isolation_(isolation_mode(options_.isolation)),
       store_(store ? std::move(store) : std::make_shared<cache::Store>(options_.store)),
       device_(std::move(device)),
       builder_(std::make_shared<Builder>(
@@ -17,6 +20,7 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
 
 Workshop::Workshop(const Workshop& other, OwnTurn)
     : options_(other.options_),
+      isolation_(other.isolation_),
       store_(other.store_),
       device_(other.device_),
       builder_(other.builder_),

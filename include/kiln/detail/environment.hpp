@@ -46,6 +46,13 @@ inline constexpr VariableEntry kVariables[] = {
      "the number of processes that compile, 0 to 256; with 0 the program compiles in its own "
      "process",
      "one per core; 0 with two cores or fewer", "the first kernel is compiled"},
+    {"KILN_ISOLATION", VariableEntry::Of::kiln,
+     "where candidates run while they are tuned: `off`, in the program's process; `after_fault`, "
+     "there until one has faulted, then in a worker; `always`, in a worker",
+     "`after_fault`", "a runtime is made"},
+    {"KILN_CANDIDATE_SECONDS", VariableEntry::Of::kiln,
+     "seconds that a candidate in a worker may take for one verification or one sample",
+     "30, or 20 times the longest so far if that is more; 300 for the first", "a tuning begins"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},
