@@ -67,6 +67,12 @@ const char* done_to_it(Ask ask) {
   }
 }
 
+CandidateStatus status_after(WorkerEnd::How how) {
+  if (how == WorkerEnd::How::stopped) return CandidateStatus::hung;
+  if (how == WorkerEnd::How::too_large) return CandidateStatus::out_of_memory;
+  return CandidateStatus::crashed;
+}
+
 bool launches(Ask ask) {
   return ask == Ask::load || ask == Ask::verify || ask == Ask::define || ask == Ask::time;
 }
@@ -164,7 +170,8 @@ std::vector<std::byte> WorkerLink::send(Ask what, std::span<const std::byte> arg
       worker_->ask(request, launches(what) ? limit() : TimeLimit(kStart, begin));
   const Said said = read_answer(answer, [](FieldReader& fields) {
     const auto first = static_cast<Said>(fields.integer());
-    if (first == Said::lost) throw WorkerEnd(WorkerEnd::How::device, fields.text());
+    if (first == Said::lost)
+      throw WorkerEnd(WorkerEnd::How::device, "lost its device: " + fields.text());
     if (first == Said::failed) throw EnvironmentError(fields.text());
     return first;
   });
@@ -200,21 +207,14 @@ auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
       const bool was_alone = alone(rig);
       worker_.reset();
       const std::string when = done_to_it(last_);
+      const bool excused = end.how() == How::killed || end.how() == How::stopped ||
+                           (!was_alone && (end.how() == How::fault || end.how() == How::too_large));
+      if (excused && !again && excused_ < kMostExcused) continue;
       if (end.how() == How::late)
         throw TrialFault(CandidateStatus::hung,
-                         format("it did not end within {:.3g} s while {}; its worker {}", limit,
-                                when, end.what()));
-      if (end.how() == How::too_large)
-        throw TrialFault(CandidateStatus::out_of_memory,
-                         format("its worker {}, while {}", end.what(), when));
-      if (end.how() == How::device)
-        throw TrialFault(CandidateStatus::crashed,
-                         format("its worker lost the device while {}: {}", when, end.what()));
-      const bool excused = (end.how() != How::fault || !was_alone) && excused_ < kMostExcused;
-      if (again || !excused)
-        throw TrialFault(
-            end.how() == How::stopped ? CandidateStatus::hung : CandidateStatus::crashed,
-            format("while {}, its worker {}", when, end.what()));
+                         format("it did not end within {:.3g} s while {}", limit, when));
+      throw TrialFault(status_after(end.how()),
+                       format("while {}, its worker {}", when, end.what()));
     }
   }
 }
