@@ -251,31 +251,46 @@ TEST_CASE("where no worker can be used, candidates run in this process, with a w
   CHECK(has(warned(script("talks", "echo hello >&0; sleep 9")), "not a message of Kiln"));
 }
 
-/// Started by the case below: tunes in its own process what ends it.
-TEST_CASE("a program that dies", "[.dies]") {
+/// Started by the case below, as a program of its own.
+TEST_CASE("a program that tunes what would end it", "[.program]") {
+  const std::string how = std::getenv("KILN_TEST_ISOLATION");
   tune(std::getenv("KILN_TEST_STORE"),
-       trouble::kernel({trouble::slow, trouble::fast, trouble::null}), Isolation::after_fault);
+       trouble::kernel({trouble::slow, trouble::fast, trouble::null}),
+       how == "always" ? Isolation::always : Isolation::after_fault);
 }
 
-TEST_CASE("after a process died over a problem, the next one tunes it in a worker",
-          "[host][isolation]") {
-  const TemporaryDirectory folder;
+namespace {
+
+/// Whether that program, on this store, ends well.
+bool lives(const std::filesystem::path& store, const char* isolation) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
   const pid_t child = ::fork();
   if (child == 0) {
-    ::setenv("KILN_TEST_STORE", folder.path().c_str(), 1);
+    ::setenv("KILN_TEST_STORE", store.c_str(), 1);
+    ::setenv("KILN_TEST_ISOLATION", isolation, 1);
     const int nowhere = ::open("/dev/null", O_WRONLY);
     ::dup2(nowhere, 1);
     ::dup2(nowhere, 2);
-    ::execl(program.c_str(), program.c_str(), "[.dies]", nullptr);
+    ::execl(program.c_str(), program.c_str(), "[.program]", nullptr);
     ::_exit(126);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK_FALSE((WIFEXITED(status) && WEXITSTATUS(status) == 0));  // it died of the null pointer
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("after a process died over a problem, the next one tunes it in a worker",
+          "[host][isolation]") {
+  const TemporaryDirectory folder;
+  CHECK_FALSE(lives(folder.path() / "here", "after_fault"));
+  const bool isolated = lives(folder.path() / "there", "always");
+  CHECK(isolated);
+  tally.lost += !isolated;
   const KernelDefinition kernel =
       trouble::kernel({trouble::slow, trouble::fast, trouble::null, trouble::divide});
-  const TuneResult result = tune(folder.path(), kernel, Isolation::after_fault);
+  const TuneResult result = tune(folder.path() / "here", kernel, Isolation::after_fault);
   ++tally.tried;
   CHECK(trouble::of(result, trouble::null).status == CandidateStatus::crashed);
   CHECK(trouble::of(result, trouble::divide).status == CandidateStatus::crashed);
