@@ -82,7 +82,7 @@ std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64
                                                       std::uint64_t seed) {
   if (isolated_) try {
       return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed, worker_);
-    } catch (const CannotIsolate& error) {
+    } catch (const EnvironmentError& error) {  // nor is there memory for its data
       isolated_ = false;
       warnings_.push_back(
           format("candidates run in this process, not in a worker: {}", error.what()));

@@ -17,8 +17,9 @@ using kiln::detail::format;
 
 namespace {
 
-/// Seconds: for a candidate, by what was seen; for a worker's start, and what it does by itself.
-constexpr double kLeast = 30, kTimesLongest = 20, kFirst = 300, kStart = 60;
+/// Seconds: for a candidate, by what was seen; for a worker's start; at least for what launches
+/// nothing, such as copies of the data.
+constexpr double kLeast = 30, kTimesLongest = 20, kFirst = 300, kStart = 60, kLeastAlone = 10;
 /// Bytes that a worker reads and uploads in a second at least.
 constexpr double kBytesPerSecond = 1e8;
 constexpr int kStarts = 3;
@@ -152,11 +153,12 @@ std::uint64_t WorkerLink::allowance() const {
   return std::min(wanted, std::max(most, kLeastMemory));
 }
 
-TimeLimit WorkerLink::limit() const {
-  double seconds = options_.candidate_seconds;
-  if (!(seconds > 0)) seconds = longest_ > 0 ? std::max(kLeast, kTimesLongest * longest_) : kFirst;
-  if (options_.most_seconds > 0 && longest_ > 0) seconds = std::min(seconds, options_.most_seconds);
-  return {seconds, Clock::now()};
+/// That a candidate may take.
+double WorkerLink::seconds() const {
+  double most = options_.candidate_seconds;
+  if (!(most > 0)) most = longest_ > 0 ? std::max(kLeast, kTimesLongest * longest_) : kFirst;
+  if (options_.most_seconds > 0 && longest_ > 0) most = std::min(most, options_.most_seconds);
+  return most;
 }
 
 /// The answer. @throws WorkerEnd; EnvironmentError with the worker's words
@@ -166,8 +168,8 @@ std::vector<std::byte> WorkerLink::send(Ask what, std::span<const std::byte> arg
   std::vector<std::byte> request = FieldWriter().integer(static_cast<std::uint64_t>(what)).finish();
   request.insert(request.end(), arguments.begin(), arguments.end());
   const auto begin = Clock::now();
-  const std::vector<std::byte> answer =
-      worker_->ask(request, launches(what) ? limit() : TimeLimit(kStart, begin));
+  const std::vector<std::byte> answer = worker_->ask(
+      request, TimeLimit(launches(what) ? seconds() : std::max(seconds(), kLeastAlone), begin));
   const Said said = read_answer(answer, [](FieldReader& fields) {
     const auto first = static_cast<Said>(fields.integer());
     if (first == Said::lost)
@@ -198,7 +200,7 @@ template <class Work>
 auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
   using How = WorkerEnd::How;
   for (bool again = false;; again = true) {
-    const double limit = this->limit().left();
+    const double limit = seconds();
     try {
       auto result = work();
       if (again) ++excused_;

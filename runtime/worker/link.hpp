@@ -80,7 +80,7 @@ class WorkerLink {
   std::vector<std::byte> send_for(const WorkerRig& rig, Ask what,
                                   std::span<const std::byte> arguments);
   bool alone(const WorkerRig& rig) const;
-  TimeLimit limit() const;
+  double seconds() const;
   std::uint64_t allowance() const;
 
   const WorkerOptions options_;

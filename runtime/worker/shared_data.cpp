@@ -10,6 +10,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
 
@@ -43,6 +44,10 @@ SharedData::SharedData(const std::vector<KernelData>& draws) try {
       places.push_back(
           {reserve(a.bytes.size()), a.direction == Direction::in ? 0 : reserve(a.bytes.size())});
   }
+  // The machine promises more than it has, and ends the process that uses it.
+  if (const auto there = available_memory(); there && static_cast<std::int64_t>(size_) > *there)
+    throw EnvironmentError(detail::format(
+        "a worker's data need {} bytes of memory, and {} are available", size_, *there));
   writing_ = above(::memfd_create("kiln-data", MFD_CLOEXEC));
   if (writing_ < 0) fail("memfd_create");
   if (::ftruncate(writing_, static_cast<off_t>(size_)) != 0) fail("ftruncate");

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "kiln/kiln.hpp"
 
@@ -116,14 +119,24 @@ inline std::ptrdiff_t open_descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
-/// Processes that this one has started and that are still there, zombies included.
-inline std::vector<pid_t> children() {
+/// Processes that a process has started and that are still there, zombies included.
+inline std::vector<pid_t> children(pid_t of = ::getpid()) {
   std::vector<pid_t> found;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+  std::error_code gone;
+  const auto tasks = "/proc/" + std::to_string(of) + "/task";
+  for (const auto& thread : std::filesystem::directory_iterator(tasks, gone)) {
     std::ifstream file(thread.path() / "children");
     for (pid_t id; file >> id;) found.push_back(id);
   }
   return found;
+}
+
+inline bool is_zombie(pid_t id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const auto end = text.rfind(") ");
+  return end != std::string::npos && text[end + 2] == 'Z';
 }
 
 }  // namespace trouble
