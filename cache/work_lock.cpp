@@ -177,6 +177,7 @@ WorkLock& WorkLock::operator=(WorkLock&& other) noexcept {
   release();
   held_ = std::move(other.held_);
   waited_ = other.waited_;
+  was_left_ = other.was_left_;
   return *this;
 }
 
@@ -216,7 +217,7 @@ std::optional<WorkLock::Outcome> WorkLock::create(DiskLevel& disk,
 WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, const LockTimes& times,
                                     const std::function<bool()>& ready) {
   release();
-  waited_ = false;
+  waited_ = was_left_ = false;
   const DiskLevel::SharedFd directory = disk.locks(true);
   if (!directory) return Outcome::unusable;
   const ProcessIdentity self = ProcessIdentity::of_this_process();
@@ -252,6 +253,7 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
             });
         if (removal == Removal::failed) return Outcome::unusable;
         try_to_create = removal == Removal::removed;
+        was_left_ = was_left_ || try_to_create;
         if (try_to_create) continue;
       }
       if (times.deadline.count() <= 0) return Outcome::unusable;

@@ -52,6 +52,9 @@ class WorkLock {
   bool held() const noexcept { return held_ != nullptr; }
   /// Whether acquire() had to wait.
   bool waited() const noexcept { return waited_; }
+  /// Whether a holder before had ended without releasing it: it died over what it made, or was
+  /// killed.
+  bool was_left() const noexcept { return was_left_; }
 
  private:
   struct Held;
@@ -62,7 +65,7 @@ class WorkLock {
   void release() noexcept;
 
   std::unique_ptr<Held> held_;
-  bool waited_ = false;
+  bool waited_ = false, was_left_ = false;
 };
 
 }  // namespace kiln::cache

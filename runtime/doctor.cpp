@@ -1,5 +1,7 @@
 #include "kiln/doctor.hpp"
 
+#include <unistd.h>
+
 #include "cache/store.hpp"
 #include "codegen/llvm_plugin.hpp"
 #include "codegen/nvrtc.hpp"
@@ -7,6 +9,7 @@
 #include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/host/host_device.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln {
 
@@ -66,6 +69,21 @@ Component compile() {
   return c;
 }
 
+Component worker() {
+  Component c{.name = "worker"};
+  const auto executable = runtime::worker_options({}).executable;
+  const bool asked = runtime::isolation_mode({}) != Isolation::off;
+  c.available = ::access(executable.c_str(), X_OK) == 0;
+  c.detail = executable.string();
+  c.version = asked ? "for candidates that are isolated" : "unused, because of KILN_ISOLATION=off";
+  if (!c.available)
+    c.problem =
+        executable.string() +
+        " is missing; so candidates run in the program's own process, which one that faults "
+        "may end. Install the kiln-worker of this build of Kiln";
+  return c;
+}
+
 Component store(const StoreOptions& options) {
   const StoreStatistics stats = cache::Store(options).stats();
   Component c{.name = "store", .available = !stats.memory_only};
@@ -94,6 +112,7 @@ std::vector<Component> diagnose(const StoreOptions& options) {
   add(components, "nvrtc", nvrtc);
   add(components, "llvm", llvm);
   add(components, "compile", compile);
+  add(components, "worker", worker);
   add(components, "store", [&] { return store(options); });
   return components;
 }

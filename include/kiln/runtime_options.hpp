@@ -63,6 +63,9 @@ struct RuntimeOptions {
   /// not set, one per core that this process may use, within the available memory, and 0 with two
   /// cores or fewer.
   std::optional<unsigned> compile_processes{};
+  /// Where candidates run while they are tuned. Empty: `$KILN_ISOLATION`; if that is not set,
+  /// `after_fault`.
+  std::optional<Isolation> isolation{};
   /// Where device memory comes from; empty: from the driver, on the host device from the system.
   Allocator allocator{};
   SpanSink spans{};  ///< hears of each piece of work; see spans.hpp

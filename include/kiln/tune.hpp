@@ -23,6 +23,17 @@ namespace kiln {
 
 class Communicator;
 
+/// Where a kernel's candidates run while they are tuned: in this process, where one that faults costs
+/// a CUDA device or, on the host device, the program; or in a worker, a process of Kiln's own, where
+/// it costs that process. Tuned functions, regions, and kernels that ranks run in step stay in this
+/// process.
+enum class Isolation {
+  off,          ///< in this process
+  after_fault,  ///< in this process, until a candidate of the problem has faulted, in this process
+                ///< or in an earlier one on the same store; from then on in a worker
+  always        ///< in a worker
+};
+
 struct TuneProgress {
   enum class Phase { compile, verify, time, finals };
   Phase phase = Phase::compile;
@@ -45,7 +56,13 @@ struct TuneOptions {
   /// measured without data, and nothing is chosen that was not verified.
   double max_seconds = 0;
   double target_seconds = 0;  ///< per launch: good enough; 0: none
-  bool cold_cache = true;     ///< no launch finds its data in the device's last-level cache
+  /// Seconds that a candidate which runs in a worker (Isolation) may take for one verification or
+  /// one sample; then it is `hung`. 0: `$KILN_CANDIDATE_SECONDS`; if that is not set, 30, or 20
+  /// times the longest verification or sample so far if that is more, and 300 while there is none.
+  /// In any case at most `max_seconds`, once a candidate has ended. Candidates that run in this
+  /// process have no such limit.
+  double candidate_seconds = 0;
+  bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for
   /// programs whose streams are chains of such launches. Off: each begins when the one in front of
   /// it has ended, so that no config wins by starting early. Verified launches are as in use.
@@ -78,7 +95,11 @@ enum class CandidateStatus {
   launch_failed,
   wrong_result,  ///< disqualified, however fast: wrong outputs, an input that was changed, a write
                  ///< outside its arrays
-  not_tried      ///< the budget ended first
+  crashed,  ///< it ended its worker, or cost the process its device: the signal, the exit code or
+            ///< the driver's words are in the reason. On record; not tried again, as the next two
+  hung,     ///< it did not end in time, and was ended with its worker
+  out_of_memory,  ///< it took more of the host's memory than a worker may have
+  not_tried       ///< the budget ended first
 };
 const char* to_string(CandidateStatus status) noexcept;
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "kiln/error.hpp"
 #include "kiln/tune.hpp"
 #include "runtime/measure/trial.hpp"
 #include "runtime/measure/verify.hpp"
@@ -29,6 +30,18 @@ struct Refusal {
   std::string reason;
 };
 
+/// A trial ended the process that ran it, or had to be ended with it. The bench, and what else it
+/// has loaded, can be used as before.
+class TrialFault : public Error {
+ public:
+  /// @param as `crashed`, `hung` or `out_of_memory`
+  TrialFault(CandidateStatus as, const std::string& why) : Error(why), status_(as) {}
+  CandidateStatus status() const noexcept { return status_; }
+
+ private:
+  CandidateStatus status_;
+};
+
 /// Not thread-safe. Rigs belong to the bench that made them.
 class TrialBench {
  public:
@@ -41,7 +54,7 @@ class TrialBench {
   virtual bool knows_results() const noexcept = 0;
 
   virtual std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) = 0;
-  /// Runs the trial and judges its results. @throws Error when it cannot be launched
+  /// Runs the trial and judges its results. @throws Error when it cannot be launched; TrialFault
   virtual Verdict verify(Rig& rig) = 0;
 
   /// Whether launches from now on find the last-level cache cold. It stays warm where making it
@@ -52,7 +65,8 @@ class TrialBench {
   /// Launches that may make one sample.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
   /// Returns the seconds that `launches` launches in a row take, by the device's clock. Preparation
-  /// comes first and is not timed. @throws Error when one fails, or when the clock does not advance
+  /// comes first and is not timed. @throws Error when one fails, or when the clock does not
+  /// advance; TrialFault
   virtual double time(Rig& rig, std::size_t launches) = 0;
   /// From now on time() replays these `launches` launches as one graph. False: it cannot be done.
   virtual bool record(Rig& rig, std::size_t launches) = 0;

@@ -16,18 +16,19 @@ struct DrawsBench::DrawsRig final : Rig {
 DrawsBench::DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                        std::shared_ptr<Device> device, std::uint64_t seed)
     : device_(std::move(device)) {
+  // One at a time: what has been uploaded may take all the memory.
   const std::size_t count = std::max<std::size_t>(1, kernel.draws.size());
   for (std::size_t draw = 0; draw < count; ++draw)
-    draws_.push_back(std::make_unique<Draw>(kernel, problem, device_, seed, draw));
+    draws_.push_back(std::make_unique<Draw>(make_data(kernel, problem, seed, draw), device_));
 }
 
-std::string DrawsBench::of_draw(std::size_t draw, std::string text) const {
-  if (text.empty() || draws_.size() == 1) return text;
-  return detail::format("draw {} of {}: {}", draw, draws_.size(), text);
+DrawsBench::DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> device)
+    : device_(std::move(device)) {
+  for (KernelData& data : draws) draws_.push_back(std::make_unique<Draw>(std::move(data), device_));
 }
 
 void DrawsBench::expect() {
-  if (before_) std::exchange(before_, nullptr)();
+  prepare_to_expect();
   for (const auto& draw : draws_) draw->workload.expect();
 }
 
@@ -36,18 +37,25 @@ std::string DrawsBench::trust(const Trial& trial) {
   try {
     auto loaded = load(trial);
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
-    auto& rig = static_cast<DrawsRig&>(*std::get<std::shared_ptr<Rig>>(loaded));
+    Rig& rig = *std::get<std::shared_ptr<Rig>>(loaded);
     for (std::size_t i = 0; i < draws_.size() && why.empty(); ++i)
-      why = of_draw(i, draws_[i]->bench.define(*rig.of[i]).why);
+      why = of_draw(i, define(rig, i).why);
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
     if (lost()) throw DeviceLost(error.what());
     why = error.what();
   }
-  if (!why.empty())
-    for (const auto& draw : draws_) draw->workload.forget();
+  if (!why.empty()) forget();
   return why;
+}
+
+Verdict DrawsBench::define(Rig& rig, std::size_t draw) {
+  return draws_[draw]->bench.define(*static_cast<DrawsRig&>(rig).of[draw]);
+}
+
+void DrawsBench::forget() {
+  for (const auto& draw : draws_) draw->workload.forget();
 }
 
 std::variant<std::shared_ptr<Rig>, Refusal> DrawsBench::load(const Trial& trial) {
@@ -72,15 +80,11 @@ std::variant<std::shared_ptr<Rig>, Refusal> DrawsBench::load(const Trial& trial)
 
 Verdict DrawsBench::verify(Rig& rig) {
   expect();
-  auto& r = static_cast<DrawsRig&>(rig);
-  Verdict all;
-  for (std::size_t i = 0; i < draws_.size() && all.right; ++i) {
-    const double worst = all.max_error;
-    all = draws_[i]->bench.verify(*r.of[i]);
-    all.max_error = std::max(all.max_error, worst);
-    all.why = of_draw(i, std::move(all.why));
-  }
-  return all;
+  return verify_each([&](std::size_t draw) { return verify(rig, draw); });
+}
+
+Verdict DrawsBench::verify(Rig& rig, std::size_t draw) {
+  return draws_[draw]->bench.verify(*static_cast<DrawsRig&>(rig).of[draw]);
 }
 
 void DrawsBench::keep_cold(bool cold, const TimeLimit& deadline) {

@@ -1,32 +1,36 @@
-// The bench for a kernel's problem: its draws, one bench each, as one.
+// The bench for a kernel's problem in this process: its draws, one bench each, as one.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/measure/kernel_bench.hpp"
+#include "runtime/measure/problem_bench.hpp"
 
 namespace kiln::runtime {
 
-/// A trial is loaded, verified and timed on every draw; its time is their weighted mean. Most
-/// kernels have one draw.
-class DrawsBench final : public TrialBench {
+class DrawsBench final : public ProblemBench {
  public:
   /// Makes the data. @throws as DeviceWorkload. @pre `kernel` outlives it
   DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
              std::shared_ptr<Device> device, std::uint64_t seed);
+  /// Uploads data that were made. @throws as DeviceWorkload. @pre one draw at least
+  DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> device);
 
-  std::size_t draws() const noexcept { return draws_.size(); }
-  const KernelData& data(std::size_t draw) const noexcept { return draws_[draw]->workload.data(); }
-  /// `work` is done once, before it is computed what is right.
-  void before_expecting(std::function<void()> work) { before_ = std::move(work); }
-  /// Has a trial define what is right, for all draws. Why it cannot, and nothing is defined then;
-  /// empty: it has. @throws DeviceLost
-  std::string trust(const Trial& trial);
+  std::size_t draws() const noexcept override { return draws_.size(); }
+  const KernelData& data(std::size_t draw) const noexcept override {
+    return draws_[draw]->workload.data();
+  }
+  std::string trust(const Trial& trial) override;
+  /// verify() and trust() for one draw of a trial that is loaded.
+  Verdict verify(Rig& rig, std::size_t draw);
+  Verdict define(Rig& rig, std::size_t draw);
+  /// Takes trust() back.
+  void forget();
 
   void expect() override;
   bool knows_results() const noexcept override { return first().knows_results(); }
@@ -42,25 +46,21 @@ class DrawsBench final : public TrialBench {
   bool lost() noexcept override { return device_->lost(); }
   bool shares_cpu() const noexcept override { return device_->shares_cpu(); }
 
-  /// As KernelBench::module_of, for the first draw.
-  std::shared_ptr<Module> module_of(const Rig& rig) const;
+  std::shared_ptr<Module> module_of(const Rig& rig) const override;
 
  private:
   struct Draw {
-    Draw(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-         const std::shared_ptr<Device>& device, std::uint64_t seed, std::size_t draw)
-        : workload(kernel, problem, device, seed, draw), bench(device, workload) {}
+    Draw(KernelData data, const std::shared_ptr<Device>& device)
+        : workload(std::move(data), device), bench(device, workload) {}
     DeviceWorkload workload;
     KernelBench bench;
   };
   struct DrawsRig;
 
   const KernelBench& first() const noexcept { return draws_.front()->bench; }
-  std::string of_draw(std::size_t draw, std::string text) const;
 
   std::shared_ptr<Device> device_;
   std::vector<std::unique_ptr<Draw>> draws_;
-  std::function<void()> before_;
 };
 
 }  // namespace kiln::runtime

@@ -21,6 +21,8 @@ Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& c
   const auto attempt = [&](const auto& launch) {
     try {
       launch();
+    } catch (const TrialFault& fault) {
+      fails(fault.status(), fault.what());
     } catch (const std::exception& error) {
       fails(CandidateStatus::launch_failed, error.what());
     }

@@ -23,6 +23,7 @@ struct Contestant {
   double spent = 0;             ///< seconds of device time on it
   bool active = true;           ///< still in the race
   std::string failure;          ///< why it cannot be timed
+  CandidateStatus failed_as = CandidateStatus::launch_failed;  ///< where there is a failure
 };
 
 struct RaceOptions {

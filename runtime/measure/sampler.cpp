@@ -68,7 +68,7 @@ void Sampler::start(Contestant& c, const Hopeless& hopeless) {
       take(c, c.launches);  // the first replay pays for its upload
     c.samples.push_back(take(c, c.launches));
   } catch (const Error& error) {
-    fail(c, error.what());
+    fail(c, error);
   }
 }
 
@@ -76,7 +76,7 @@ void Sampler::sample(Contestant& c) {
   try {
     c.samples.push_back(take(c, c.launches));
   } catch (const Error& error) {
-    fail(c, error.what());
+    fail(c, error);
   }
 }
 
@@ -84,7 +84,7 @@ double Sampler::probe(Contestant& c) {
   try {
     return take(c, c.launches);
   } catch (const Error& error) {
-    if (bench_.lost()) fail(c, error.what());
+    if (bench_.lost() || dynamic_cast<const TrialFault*>(&error)) fail(c, error);
     return std::numeric_limits<double>::infinity();
   }
 }
@@ -95,11 +95,12 @@ double Sampler::take(Contestant& c, std::size_t launches) {
   return seconds / static_cast<double>(launches);
 }
 
-void Sampler::fail(Contestant& c, const char* why) {
-  c.failure = why;
+void Sampler::fail(Contestant& c, const Error& error) {
+  c.failure = error.what();
+  if (const auto* fault = dynamic_cast<const TrialFault*>(&error)) c.failed_as = fault->status();
   c.active = false;
   if (bench_.lost())
-    throw DeviceLost(why);  // the others would fail, too, through no fault of theirs
+    throw DeviceLost(error.what());  // the others would fail, too, through no fault of theirs
 }
 
 }  // namespace kiln::runtime

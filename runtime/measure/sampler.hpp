@@ -44,7 +44,7 @@ class Sampler {
 
  private:
   double take(Contestant& contestant, std::size_t launches);
-  void fail(Contestant& contestant, const char* why);
+  void fail(Contestant& contestant, const Error& error);
 
   TrialBench& bench_;
   const RaceOptions& options_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -66,7 +67,7 @@ struct SpawnSettings {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::filesystem::path& executable) {
+ChildProcess::ChildProcess(const std::filesystem::path& executable, int inherited) {
   int ends[2], pipe[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     fail("socketpair", executable, errno);
@@ -83,7 +84,8 @@ ChildProcess::ChildProcess(const std::filesystem::path& executable) {
   ::posix_spawn_file_actions_adddup2(&actions, there.get(), 0);
   ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, written.get(), 2);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  if (inherited >= 0) ::posix_spawn_file_actions_adddup2(&actions, inherited, 3);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, inherited >= 0 ? 4 : 3);
   sigset_t none, all;
   ::sigemptyset(&none);
   ::sigfillset(&all);
@@ -119,6 +121,22 @@ void ChildProcess::read_errors() {
       return;
     }
   }
+}
+
+bool ChildProcess::stopped() const {
+  std::ifstream file(detail::format("/proc/{}/stat", id_));
+  std::string text;
+  std::getline(file, text);
+  // The program's name stands in parentheses, and may contain any character.
+  const auto name_end = text.rfind(") ");
+  return name_end != text.npos && name_end + 2 < text.size() && text[name_end + 2] == 'T';
+}
+
+std::uint64_t ChildProcess::resident_bytes() const {
+  std::ifstream file(detail::format("/proc/{}/statm", id_));
+  std::uint64_t all = 0, resident = 0;
+  if (!(file >> all >> resident)) return 0;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 bool ChildProcess::ended_within(int milliseconds) {
@@ -162,6 +180,7 @@ std::string ChildProcess::end(End how) {
   if (process_ >= 0) ::close(std::exchange(process_, -1));
   if (waited != 0) return "ended (a waitpid of this program has taken its status)";
   if (info.si_code == CLD_EXITED) return detail::format("ended with exit code {}", info.si_status);
+  signal_ = info.si_status;
   const char* const name = ::sigabbrev_np(info.si_status);
   return detail::format("was ended by signal {} (SIG{})", info.si_status, name ? name : "?");
 }

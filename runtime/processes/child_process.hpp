@@ -1,6 +1,7 @@
 // One process that this one has started, and the channel to it.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,8 +11,8 @@
 namespace kiln::runtime {
 
 /// A program that this process has started by exec, never a fork. Its descriptor 0 is the channel,
-/// 1 is /dev/null, and 2 is a pipe to this process; it inherits no other descriptor. All its
-/// signals have their default actions. It has a process group of its own, so that Ctrl-C goes to
+/// 1 is /dev/null, and 2 is a pipe to this process; it inherits no other descriptor, unless it is
+/// given one as its descriptor 3. All its signals have their default actions. It has a process group of its own, so that Ctrl-C goes to
 /// this process alone. Its only argument is the id of this process.
 ///
 /// It is a child of this process: SIGCHLD is sent when it ends, and a waitpid(-1) of the program
@@ -19,7 +20,8 @@ namespace kiln::runtime {
 class ChildProcess {
  public:
   /// @throws EnvironmentError when it cannot be started.
-  explicit ChildProcess(const std::filesystem::path& executable);
+  /// @param inherited a descriptor above 2 that becomes its descriptor 3; -1: none
+  explicit ChildProcess(const std::filesystem::path& executable, int inherited = -1);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -34,12 +36,19 @@ class ChildProcess {
   void read_errors();
   const std::string& last_words() const noexcept { return words_; }
 
+  /// Whether it is stopped, by SIGSTOP for example.
+  bool stopped() const;
+  /// Bytes of memory that it occupies; 0: not known.
+  std::uint64_t resident_bytes() const;
+
   enum class End {
     soon,  ///< closes the channel, and kills the process if it has not ended a second later
     now    ///< kills the process
   };
   /// Waits until it has ended, and returns how: `ended with exit code 3`.
   std::string end(End how);
+  /// The signal that ended it; 0 before `end`, and if no signal is known to have.
+  int ended_by() const noexcept { return signal_; }
 
  private:
   bool ended_within(int milliseconds);
@@ -49,6 +58,7 @@ class ChildProcess {
   int process_ = -1;  ///< a descriptor for the process itself, where the kernel has such
   int channel_ = -1;
   int errors_ = -1;
+  int signal_ = 0;
   std::string words_;
 };
 

@@ -77,7 +77,11 @@ const char* invalidity(CandidateStatus status) {
     case CandidateStatus::compile_failed:
       return "compile";
     case CandidateStatus::launch_failed:
+    case CandidateStatus::crashed:
+    case CandidateStatus::out_of_memory:
       return "runtime";
+    case CandidateStatus::hung:
+      return "timeout";
     case CandidateStatus::wrong_result:
       return "correctness";
     case CandidateStatus::violates_constraint:

@@ -146,15 +146,19 @@ TuneOptions Engine::with_ranks(TuneOptions tuning) const {
 
 std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kernel,
                                                    std::span<const std::int64_t> problem,
-                                                   std::uint64_t seed) {
-  return std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(), seed,
-                                                workshop_.trusted_references());
+                                                   const TuneOptions& tuning) {
+  auto maker = std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(),
+                                                      tuning.seed, workshop_.trusted_references(),
+                                                      runtime::worker_options(tuning));
+  const bool in_step = tuning.ranks && tuning.together.lockstep;
+  if (workshop_.isolation() == Isolation::always && !in_step) maker->isolate();
+  return maker;
 }
 
 runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
                                   std::span<const std::int64_t> problem, const TuneOptions& tuning,
                                   bool for_launch, const runtime::Read& known) {
-  auto maker = this->maker(kernel, problem, tuning.seed);
+  auto maker = this->maker(kernel, problem, tuning);
   if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch, known);
   const runtime::Subject subject{kernel, {problem.begin(), problem.end()}};
   runtime::BenchTrials::Makers makers;

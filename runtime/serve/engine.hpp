@@ -51,10 +51,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::TuneOutcome tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                             const TuneOptions& options, bool for_launch = false,
                             const runtime::Read& known = {});
-  /// Trials of a kernel on this engine's device; their data have this seed.
+  /// Trials of a kernel on this engine's device, for a tuning with these options.
   std::unique_ptr<runtime::TrialMaker> maker(const KernelDefinition& kernel,
                                              std::span<const std::int64_t> problem,
-                                             std::uint64_t seed);
+                                             const TuneOptions& options);
   /// `options` with the runtime's ranks, where it names none, and with the limits that variables
   /// set, where it sets none.
   TuneOptions with_ranks(TuneOptions options) const;

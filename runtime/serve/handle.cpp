@@ -356,7 +356,7 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   TuneResult time_default(std::span<const std::int64_t> problem, const TuneOptions& options) {
-    const auto maker = engine_->maker(definition_, problem, options.seed);
+    const auto maker = engine_->maker(definition_, problem, options);
     return runtime::time_default(engine_->workshop(), *maker, options);
   }
 

@@ -81,7 +81,7 @@ std::vector<TuneResult> runtime::tune_together(detail::Engine& engine,
         ++s;
       subject_of.push_back(s);
       if (s < subjects.size()) continue;
-      makers.push_back(engine.maker(d, bucket, options.seed));
+      makers.push_back(engine.maker(d, bucket, options));
       subjects.push_back({d, std::move(bucket)});
       keys.push_back(std::move(key));
     }

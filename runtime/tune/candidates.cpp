@@ -49,8 +49,21 @@ constexpr double kLeastGain = 0.01;
 }  // namespace
 
 bool was_built(const Candidate& c) noexcept {
-  return c.status == CandidateStatus::measured || c.status == CandidateStatus::compile_failed ||
-         c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result;
+  switch (c.status) {
+    case CandidateStatus::measured:
+    case CandidateStatus::compile_failed:
+    case CandidateStatus::launch_failed:
+    case CandidateStatus::wrong_result:
+    case CandidateStatus::crashed:
+    case CandidateStatus::hung:
+    case CandidateStatus::out_of_memory:
+      return true;
+    case CandidateStatus::violates_constraint:
+    case CandidateStatus::exceeds_limits:
+    case CandidateStatus::not_tried:
+      return false;
+  }
+  return false;
 }
 
 std::optional<std::size_t> Candidates::find(const Values& config) const {

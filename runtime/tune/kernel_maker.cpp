@@ -5,7 +5,9 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/measure/draws_bench.hpp"
 #include "runtime/tune/record.hpp"
+#include "runtime/worker/isolated_bench.hpp"
 
 namespace kiln::runtime {
 
@@ -16,7 +18,7 @@ namespace {
 /// Of the data that a reference on the device is tried with.
 constexpr std::uint64_t kSmallSeed = 1;
 
-Trial trial_on(const DrawsBench& bench, const Values& config, const detail::LaunchPlan& plan,
+Trial trial_on(const ProblemBench& bench, const Values& config, const detail::LaunchPlan& plan,
                const Build& build) {
   Trial trial{.code = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome),
               .plan = plan,
@@ -31,13 +33,14 @@ Trial trial_on(const DrawsBench& bench, const Values& config, const detail::Laun
 
 KernelMaker::KernelMaker(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                          std::shared_ptr<Device> device, Builder& builder, std::uint64_t seed,
-                         std::shared_ptr<TrustedReferences> references)
+                         std::shared_ptr<TrustedReferences> references, WorkerOptions worker)
     : kernel_(kernel),
       problem_(problem.begin(), problem.end()),
       device_(std::move(device)),
       builder_(builder),
       seed_(seed),
-      references_(references ? std::move(references) : std::make_shared<TrustedReferences>()) {}
+      references_(references ? std::move(references) : std::make_shared<TrustedReferences>()),
+      worker_(std::move(worker)) {}
 
 void KernelMaker::check() const {
   if (!kernel_.workload)
@@ -69,9 +72,27 @@ std::string KernelMaker::try_to_load(const Values& config, const Build& build) {
   return {};
 }
 
+bool KernelMaker::isolate() {
+  if (!IsolatedBench::opens(device_->info())) return false;
+  if (!std::exchange(isolated_, true)) drop_bench();
+  return true;
+}
+
+std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64_t> problem,
+                                                      std::uint64_t seed) {
+  if (isolated_) try {
+      return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed, worker_);
+    } catch (const EnvironmentError& error) {  // nor is there memory for its data
+      isolated_ = false;
+      warnings_.push_back(
+          format("candidates run in this process, not in a worker: {}", error.what()));
+    }
+  return std::make_unique<DrawsBench>(kernel_, problem, device_, seed);
+}
+
 TrialBench& KernelMaker::bench() {
   if (bench_) return *bench_;
-  bench_ = std::make_unique<DrawsBench>(kernel_, problem_, device_, seed_);
+  bench_ = make_bench(problem_, seed_);
   if (!kernel_.device_reference) return *bench_;
   const Values small = kernel_.problem(kernel_.device_reference->problem);
   const bool larger = kernel_.flops ? kernel_.flops(problem_) > kernel_.flops(small)
@@ -114,11 +135,11 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
       return format("{} for {}: {}", name, code.describe_problem(problem), why);
   }
   const auto right_for_small = [&]() -> std::string {
-    DrawsBench bench(kernel_, small, device_, kSmallSeed);
-    auto loaded = bench.load(trial_on(bench, config, planned(small), build));
+    const auto bench = make_bench(small, kSmallSeed);
+    auto loaded = bench->load(trial_on(*bench, config, planned(small), build));
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
     try {
-      return bench.verify(*std::get<std::shared_ptr<Rig>>(loaded)).why;
+      return bench->verify(*std::get<std::shared_ptr<Rig>>(loaded)).why;
     } catch (const Error& error) {
       if (device_->lost()) throw DeviceLost(error.what());
       return error.what();

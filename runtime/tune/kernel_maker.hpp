@@ -8,9 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/measure/draws_bench.hpp"
+#include "runtime/measure/problem_bench.hpp"
 #include "runtime/tune/trial_maker.hpp"
 #include "runtime/tune/trusted_references.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln::runtime {
 
@@ -18,9 +19,10 @@ class KernelMaker final : public TrialMaker {
  public:
   /// @param seed of the data
   /// @param references that are known already; null: none are
+  /// @param worker where trials run once they are to be isolated
   KernelMaker(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
               std::shared_ptr<Device> device, Builder& builder, std::uint64_t seed,
-              std::shared_ptr<TrustedReferences> references = nullptr);
+              std::shared_ptr<TrustedReferences> references = nullptr, WorkerOptions worker = {});
 
   detail::Tunable subject() const noexcept override { return kernel_; }
   std::span<const std::int64_t> problem() const noexcept override { return problem_; }
@@ -30,6 +32,7 @@ class KernelMaker final : public TrialMaker {
   unsigned threads() const noexcept override { return builder_.threads(); }
   Build build(const Values& config) override;
   std::string try_to_load(const Values& config, const Build& build) override;
+  bool isolate() override;
   TrialBench& bench() override;
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
   void drop_bench() noexcept override;
@@ -38,6 +41,8 @@ class KernelMaker final : public TrialMaker {
 
  private:
   detail::LaunchPlan plan(const Values& config) const;
+  std::unique_ptr<ProblemBench> make_bench(std::span<const std::int64_t> problem,
+                                           std::uint64_t seed);
   /// Has KernelDefinition::device_reference define what is right. Why it cannot; empty: it has.
   std::string use_device_reference(std::span<const std::int64_t> small);
 
@@ -47,7 +52,9 @@ class KernelMaker final : public TrialMaker {
   Builder& builder_;
   const std::uint64_t seed_;
   std::shared_ptr<TrustedReferences> references_;
-  std::unique_ptr<DrawsBench> bench_;
+  const WorkerOptions worker_;
+  bool isolated_ = false;
+  std::unique_ptr<ProblemBench> bench_;
   std::vector<std::string> warnings_;
 };
 

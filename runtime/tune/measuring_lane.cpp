@@ -116,6 +116,8 @@ bool MeasuringLane::verify(const Contestant& c) {
     candidates_[c.candidate].max_error = verdict.max_error;
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
+  } catch (const TrialFault& fault) {
+    candidates_.reject(c.candidate, fault.status(), fault.what());
   } catch (const Error& error) {
     if (bench_.lost()) lose_device(c.candidate, error.what());
     candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());
@@ -125,7 +127,7 @@ bool MeasuringLane::verify(const Contestant& c) {
 }
 
 void MeasuringLane::lose_device(std::size_t candidate, const std::string& why) {
-  candidates_.reject(candidate, CandidateStatus::launch_failed, why);
+  candidates_.reject(candidate, CandidateStatus::crashed, why);
   throw DeviceLost(format("{} with {}: {}", maker_.subject().describe(), describe(candidate), why));
 }
 
@@ -201,7 +203,7 @@ RaceOptions MeasuringLane::race_options() const {
 bool MeasuringLane::drop_failed(std::vector<Contestant>& contestants) {
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {
            if (c.failure.empty()) return false;
-           candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
+           candidates_.reject(c.candidate, c.failed_as, c.failure);
            loaded_.erase(c.candidate);
            return true;
          });
@@ -289,7 +291,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const Contestant& c = finalists[i];
     if (!c.failure.empty()) {
-      candidates_.reject(c.candidate, CandidateStatus::launch_failed, c.failure);
+      candidates_.reject(c.candidate, c.failed_as, c.failure);
     } else if (!c.samples.empty()) {
       const double behind = final.behind[i].estimate - final.behind[final.winner].estimate;
       candidates_[c.candidate].samples = c.samples;

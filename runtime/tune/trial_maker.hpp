@@ -40,6 +40,9 @@ class TrialMaker {
   /// Why what was built cannot be loaded; empty: it can be.
   virtual std::string try_to_load(const Values& config, const Build& build) = 0;
 
+  /// From now on trials run in a worker. Drops the bench. False: these trials cannot run there. If
+  /// bench() finds that a worker cannot be used, it warns and goes on in this process.
+  virtual bool isolate() { return false; }
   /// Makes the data at the first call. @throws UserError where they cannot be made
   virtual TrialBench& bench() = 0;
   /// Warnings about the bench for the result of a tuning; each is returned once.

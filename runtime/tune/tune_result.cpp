@@ -22,6 +22,12 @@ const char* to_string(CandidateStatus status) noexcept {
       return "launch_failed";
     case CandidateStatus::wrong_result:
       return "wrong_result";
+    case CandidateStatus::crashed:
+      return "crashed";
+    case CandidateStatus::hung:
+      return "hung";
+    case CandidateStatus::out_of_memory:
+      return "out_of_memory";
     case CandidateStatus::not_tried:
       return "not_tried";
   }

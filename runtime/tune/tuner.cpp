@@ -452,7 +452,8 @@ class TuningRun {
 }  // namespace
 
 void check(const TuneOptions& options) {
-  for (const double limit : {options.max_seconds, options.target_seconds})
+  for (const double limit :
+       {options.max_seconds, options.target_seconds, options.candidate_seconds})
     if (!(limit >= 0) || std::isinf(limit))
       throw UserError(
           format("tuning: a limit is {} seconds; it must be finite and not negative", limit));

@@ -64,13 +64,49 @@ class Session {
       if (known_ && answered()) return {known_->result};
       if (alone.held()) break;
       const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, given_up);
+      left_ = left_ || alone.was_left();
       if (outcome == cache::WorkLock::Outcome::unusable) break;
       if (!alone.held() && given_up()) return {waited_in_vain()};
     }
-    return search();
+    return search_on();
   }
 
  private:
+  /// Searches in this process until a candidate has faulted, then in a worker, where the mode says
+  /// so. A process that died over this problem has left its lock; a fault that a process survived is
+  /// on record.
+  TuneOutcome search_on() {
+    const bool may_isolate = workshop_.isolation() == Isolation::after_fault;
+    const bool isolated = may_isolate && (left_ || faulted_before()) && maker_.isolate();
+    try {
+      return search();
+    } catch (const DeviceLost& lost) {
+      if (!may_isolate || isolated || !maker_.isolate()) throw;
+      workshop_.log(LogLevel::warning,
+                    format("{}; the tuning goes on in a worker, but this process must be restarted "
+                           "before it launches anything",
+                           lost.what()));
+      known_ = recall();
+      try {
+        TuneOutcome outcome = search();
+        outcome.result.warnings.push_back(
+            format("this process has lost its device and must be restarted: {}", lost.what()));
+        return outcome;
+      } catch (const EnvironmentError&) {
+        throw lost;  // no worker could be used, either
+      }
+    }
+  }
+
+  bool faulted_before() const {
+    if (!known_) return false;
+    const auto& candidates = known_->result.candidates;
+    return std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) {
+      return c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung ||
+             c.status == CandidateStatus::out_of_memory;
+    });
+  }
+
   std::optional<Recall> recall() const { return workshop_.records().recall(subject_, problem_); }
   bool answered() const { return answers(*known_, options_, for_launch_); }
   /// Whether its times may stand beside those of this search.
@@ -190,6 +226,7 @@ class Session {
   const Clock::time_point start_;
   const TimeLimit deadline_;  ///< of waiting
   std::optional<Recall> known_;
+  bool left_ = false;              ///< a process died while it tuned this problem
   Key key_;                        ///< of the source as it was before the search
   std::vector<Version> versions_;  ///< likewise
 };

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/worker/isolation.hpp"
+
 namespace kiln::runtime {
 
 namespace {
@@ -17,6 +19,7 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
                    std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler,
                    std::shared_ptr<Telemetry> telemetry)
     : options_(with_mode(std::move(options))),
+      isolation_(isolation_mode(options_.isolation)),
       store_(store ? std::move(store) : std::make_shared<cache::Store>(options_.store)),
       device_(std::move(device)),
       telemetry_(std::move(telemetry)),
@@ -28,6 +31,7 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
 
 Workshop::Workshop(const Workshop& other, OwnTurn)
     : options_(other.options_),
+      isolation_(other.isolation_),
       store_(other.store_),
       device_(other.device_),
       telemetry_(other.telemetry_),

@@ -37,6 +37,7 @@ class Workshop {
   const std::shared_ptr<TrustedReferences>& trusted_references() const noexcept {
     return trusted_references_;
   }
+  Isolation isolation() const noexcept { return isolation_; }
   TuningTurn& turn() noexcept { return turn_; }
   const TuningTurn& turn() const noexcept { return turn_; }
 
@@ -60,6 +61,7 @@ class Workshop {
   }
 
   RuntimeOptions options_;
+  Isolation isolation_;
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;
   std::shared_ptr<Telemetry> telemetry_;

@@ -24,7 +24,7 @@ def check_files(prefix, trees):
         named = [tree for tree in trees if os.fsencode(tree) in content]
         assert not named, f"{path.relative_to(prefix)} names {named}"
     names = {p.name for p in files}
-    for name in ("kiln", "kiln-compiler", "LICENSE", "version.hpp", "kiln.pc", "kiln-cli.pc", "kiln-config.cmake", "gemm.cuh"):
+    for name in ("kiln", "kiln-compiler", "kiln-worker", "LICENSE", "version.hpp", "kiln.pc", "kiln-cli.pc", "kiln-config.cmake", "gemm.cuh"):
         assert name in names, f"{name} is not installed"
     assert "kiln-build-tree" not in names
     return len(files)

@@ -60,7 +60,8 @@ inline constexpr VariableEntry kVariables[] = {
      "process",
      "one per core; 0 with two cores or fewer", "the first kernel is compiled"},
     {"KILN_MODE", VariableEntry::Of::kiln,
-     "what a launch does for a problem without a record: `tune_now`, `untuned`, `lookup_only`, "
+     "what a launch does for a problem without a record: `tune_now`, `background`, `untuned`, "
+     "`lookup_only`, "
      "`frozen` or `collect` (`kiln::Mode`)",
      "as `KILN_TUNE` says", "a runtime is made"},
     {"KILN_TUNE", VariableEntry::Of::kiln,
@@ -90,6 +91,13 @@ inline constexpr VariableEntry kVariables[] = {
     {"KILN_TRACE", VariableEntry::Of::kiln,
      "a folder: when a runtime ends, what it did is written there as a Chrome trace", "none",
      "a runtime is made"},
+    {"KILN_ISOLATION", VariableEntry::Of::kiln,
+     "where candidates run while they are tuned: `off`, in the program's process; `after_fault`, "
+     "there until one has faulted, then in a worker; `always`, in a worker",
+     "`after_fault`", "a runtime is made"},
+    {"KILN_CANDIDATE_SECONDS", VariableEntry::Of::kiln,
+     "seconds that a candidate in a worker may take for one verification or one sample",
+     "30, or 20 times the longest so far if that is more; 300 for the first", "a tuning begins"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},

@@ -17,7 +17,7 @@ struct Installation {
   std::filesystem::path templates;             ///< holds `gemm.cuh`
   std::filesystem::path toolkit;               ///< CUDA's, if a build tree was configured with one
   std::vector<std::filesystem::path> plugins;  ///< folders of libkiln_llvm.so and libkiln_mpi.so
-  std::filesystem::path programs;              ///< holds `kiln-compiler`, if it is there
+  std::filesystem::path programs;  ///< holds `kiln-compiler` and `kiln-worker`, if they are there
 };
 
 /// What belongs to a library in this folder.

@@ -228,16 +228,16 @@ TEST_CASE("a kernel that loses the device ends the run, and is the only one blam
   REQUIRE_FALSE(saved.empty());
   const TuneResult& last = saved.back();
   CHECK_FALSE(last.complete);
-  CHECK(find(last, {8, 0}).status == CandidateStatus::launch_failed);
+  CHECK(find(last, {8, 0}).status == CandidateStatus::crashed);
   CHECK(find(last, {8, 0}).reason == "device lost");
   CHECK(last.winner().status == CandidateStatus::measured);
-  CHECK(last.count(CandidateStatus::launch_failed) == 1);
+  CHECK(last.count(CandidateStatus::crashed) == 1);
   // The next process goes on without it.
   Bench fresh;
   const TuneResult rest = tune(fresh, kernel, options, &last);
   CHECK(rest.complete);
   CHECK(rest.count(CandidateStatus::measured) == 5);
-  CHECK(find(rest, {8, 0}).status == CandidateStatus::launch_failed);
+  CHECK(find(rest, {8, 0}).status == CandidateStatus::crashed);
 }
 
 TEST_CASE("there is no trial of a build without a binary", "[tuner]") {

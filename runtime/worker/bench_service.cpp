@@ -1,0 +1,227 @@
+#include "runtime/worker/bench_service.hpp"
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/driver.hpp"
+#include "runtime/device/cuda/sharing.hpp"
+#include "runtime/device/host/host_device.hpp"
+#include "runtime/measure/draws_bench.hpp"
+#include "runtime/worker/messages.hpp"
+#include "runtime/worker/shared_data.hpp"
+
+namespace kiln::runtime {
+
+namespace {
+
+constexpr int kData = 3;
+
+/// When memory runs out, the kernel ends this process rather than one of the user's.
+void offer_to_the_memory_killer() {
+  if (std::FILE* file = std::fopen("/proc/self/oom_score_adj", "we")) {
+    std::fputs("1000", file);
+    std::fclose(file);
+  }
+}
+
+std::shared_ptr<Device> open_device(const WorkerDevice& wanted) {
+  if (wanted.host) return make_host_device();
+  const CudaProbe cuda = probe_cuda();
+  for (int ordinal = 0; ordinal < cuda.devices; ++ordinal) {
+    if (cuda_place(*cuda.driver, ordinal) != wanted.place) continue;
+    if (const std::string why = cuda_sharing_problem(*cuda.driver, ordinal); !why.empty())
+      throw EnvironmentError(why);
+    return make_cuda_device(cuda.driver, ordinal, wanted.reserved_multiprocessors);
+  }
+  throw EnvironmentError(detail::format("the worker does not see the CUDA device at {}{}{}",
+                                        wanted.place, cuda.reason.empty() ? "" : ": ",
+                                        cuda.reason));
+}
+
+class Desk {
+ public:
+  std::vector<std::byte> begin(std::span<const std::byte> bytes) {
+    WorkerGreeting greeting{.problem = {}, .identity = worker_identity()};
+    try {
+      offer_to_the_memory_killer();
+      WorkerSetup setup = WorkerSetup::unpack(bytes);
+      device_ = open_device(setup.device);
+      greeting.shares_cpu = device_->shares_cpu();
+      outputs_.resize(setup.draws.size());
+      for (std::size_t draw = 0; draw < setup.draws.size(); ++draw) prepare(setup, draw);
+      bench_ = std::make_unique<DrawsBench>(std::move(setup.draws), device_);
+    } catch (const std::exception& error) {
+      greeting.problem = error.what();
+    }
+    return greeting.pack();
+  }
+
+  std::vector<std::byte> answer(std::span<const std::byte> request) {
+    FieldWriter answer;
+    try {
+      if (!bench_) throw BrokenFrame("a request to a worker that has no bench");
+      FieldReader fields(request);
+      const Ask ask = static_cast<Ask>(fields.integer());
+      answer.integer(static_cast<std::uint64_t>(Said::done));
+      do_as_asked(ask, fields, answer);
+      fields.finish();
+      return answer.finish();
+    } catch (const Refused& refused) {
+      return FieldWriter()
+          .integer(static_cast<std::uint64_t>(Said::refused))
+          .integer(static_cast<std::uint64_t>(refused.refusal.status))
+          .text(refused.refusal.reason)
+          .finish();
+    } catch (const std::exception& error) {
+      const bool lost = device_ && device_->lost();
+      return FieldWriter()
+          .integer(static_cast<std::uint64_t>(lost ? Said::lost : Said::failed))
+          .text(error.what())
+          .finish();
+    }
+  }
+
+ private:
+  struct Refused {
+    Refusal refusal;
+  };
+
+  /// Reads a draw's data, and says how its results are judged.
+  void prepare(WorkerSetup& setup, std::size_t draw) {
+    KernelData& data = setup.draws[draw];
+    std::vector<Workload::Argument>& arguments = data.trial->arguments;
+    const std::vector<ArgumentPlace> places = setup.places[draw];
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      read_all(kData, places[i].given, arguments[i].bytes);
+    // The bench learns by its reference what is right: then it also chooses what outputs hold before.
+    if (std::exchange(data.trial->expected_known, false) || setup.expects)
+      data.judge.reference = [trial = data.trial, places](std::span<void* const>) {
+        for (std::size_t i = 0; i < places.size(); ++i)
+          if (trial->arguments[i].direction != Direction::in)
+            read_all(kData, places[i].expected, trial->arguments[i].bytes);
+      };
+    if (setup.checks)
+      data.judge.check = [this, draw, trial = data.trial](std::span<void* const> got,
+                                                          std::span<void* const>) {
+        return keep_outputs(draw, *trial, got);
+      };
+  }
+
+  /// Judged in the program, which asks for them by this text.
+  std::string keep_outputs(std::size_t draw, const TrialData& trial, std::span<void* const> got) {
+    auto& kept = outputs_[draw];
+    kept.assign(got.size(), {});
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (trial.arguments[i].direction == Direction::in) continue;
+      const auto* const bytes = static_cast<const std::byte*>(got[i]);
+      kept[i].assign(bytes, bytes + trial.arguments[i].bytes.size());
+    }
+    std::string name = "outputs " + std::to_string(++kept_count_);
+    kept_names_.emplace(name, kept_count_);
+    return name;
+  }
+
+  void do_as_asked(Ask ask, FieldReader& fields, FieldWriter& answer) {
+    switch (ask) {
+      case Ask::load:
+        return load(fields, answer);
+      case Ask::verify: {
+        Rig& rig = rig_of(fields);
+        Verdict verdict = bench_->verify(rig, fields.integer());
+        const auto kept = kept_names_.find(verdict.why);
+        put_verdict(answer, verdict);
+        answer.integer(kept == kept_names_.end() ? 0 : kept->second);
+        return;
+      }
+      case Ask::define: {
+        Rig& rig = rig_of(fields);
+        return put_verdict(answer, bench_->define(rig, fields.integer()));
+      }
+      case Ask::forget:
+        return bench_->forget();
+      case Ask::keep_cold: {
+        const bool cold = fields.integer() != 0;
+        const auto left = get<double>(fields);
+        return bench_->keep_cold(
+            cold, left > 0 ? TimeLimit(left, Clock::now()) : TimeLimit::already_passed());
+      }
+      case Ask::let_overlap:
+        return bench_->let_overlap(fields.integer() != 0);
+      case Ask::most_launches:
+        answer.integer(bench_->most_launches(rig_of(fields)));
+        return;
+      case Ask::time: {
+        Rig& rig = rig_of(fields);
+        return put(answer, bench_->time(rig, fields.integer()));
+      }
+      case Ask::record: {
+        Rig& rig = rig_of(fields);
+        answer.integer(bench_->record(rig, fields.integer()) ? 1 : 0);
+        return;
+      }
+      case Ask::forget_recording:
+        return bench_->forget_recording(rig_of(fields));
+      case Ask::repair:
+        answer.text(bench_->repair());
+        return;
+      case Ask::outputs:
+        return send_outputs(fields, answer);
+    }
+    throw BrokenFrame("a request of unknown kind");
+  }
+
+  void load(FieldReader& fields, FieldWriter& answer) {
+    for (std::uint64_t left = fields.integer(); left > 0; --left) rigs_.erase(fields.integer());
+    const Trial trial = get_trial(fields);
+    if (trial.further.size() + 1 != bench_->draws()) throw BrokenFrame("a trial without its draws");
+    auto loaded = bench_->load(trial);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
+      if (device_->lost()) throw EnvironmentError(refusal->reason);
+      throw Refused{std::move(*refusal)};
+    }
+    rigs_.emplace(++rig_count_, std::get<std::shared_ptr<Rig>>(std::move(loaded)));
+    answer.integer(rig_count_);
+  }
+
+  void send_outputs(FieldReader& fields, FieldWriter& answer) const {
+    const std::uint64_t draw = fields.integer(), argument = fields.integer();
+    const bool defined = fields.integer() != 0;
+    const std::uint64_t offset = fields.integer(), count = fields.integer();
+    const std::vector<std::byte>& all = defined
+                                            ? bench_->data(draw).trial->arguments.at(argument).bytes
+                                            : outputs_.at(draw).at(argument);
+    if (offset > all.size() || count > all.size() - offset)
+      throw BrokenFrame("a request for outputs that are not there");
+    answer.bytes(std::span(all).subspan(offset, count));
+  }
+
+  Rig& rig_of(FieldReader& fields) const {
+    const auto found = rigs_.find(fields.integer());
+    if (found == rigs_.end()) throw BrokenFrame("a request for a trial that is not loaded");
+    return *found->second;
+  }
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<DrawsBench> bench_;
+  std::map<std::uint64_t, std::shared_ptr<Rig>> rigs_;
+  std::uint64_t rig_count_ = 0, kept_count_ = 0;
+  std::vector<std::vector<std::vector<std::byte>>> outputs_;  ///< of the latest check, by draw
+  std::map<std::string, std::uint64_t> kept_names_;
+};
+
+}  // namespace
+
+Service bench_service() {
+  const auto desk = std::make_shared<Desk>();
+  return {[desk](std::span<const std::byte> setup) { return desk->begin(setup); },
+          [desk](std::span<const std::byte> request) { return desk->answer(request); }};
+}
+
+}  // namespace kiln::runtime

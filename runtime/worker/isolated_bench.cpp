@@ -1,0 +1,275 @@
+#include "runtime/worker/isolated_bench.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/driver.hpp"
+#include "runtime/device/cuda/sharing.hpp"
+#include "runtime/worker/link.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Outputs come back in messages of this size.
+constexpr std::size_t kPiece = std::size_t{32} << 20;
+
+WorkerDevice device_for_worker(const DeviceInfo& device) {
+  if (device.id == "host") return {};
+  if (!IsolatedBench::opens(device))
+    throw CannotIsolate(format("a worker opens host and CUDA devices, not {}", device.id));
+  const CudaProbe cuda = probe_cuda();
+  if (cuda.devices == 0) throw CannotIsolate(cuda.reason);
+  try {
+    const int ordinal = std::atoi(device.id.c_str() + 5);
+    return {false, cuda_place(*cuda.driver, ordinal), device.limits.reserved_multiprocessors};
+  } catch (const EnvironmentError& error) {
+    throw CannotIsolate(error.what());
+  }
+}
+
+std::vector<std::byte> number(std::uint64_t value) { return FieldWriter().integer(value).finish(); }
+
+}  // namespace
+
+struct IsolatedBench::IsolatedRig final : Rig, WorkerRig {
+  bool recorded() const noexcept override { return WorkerRig::recorded > 0; }
+};
+
+struct IsolatedBench::State {
+  State(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+        const DeviceInfo& device, std::uint64_t seed, WorkerOptions options)
+      : draws(make_draws(kernel, problem, seed)),
+        data(draws),
+        link(device,
+             {.device = device_for_worker(device),
+              .expects = static_cast<bool>(kernel.reference),
+              .checks = static_cast<bool>(kernel.check),
+              .draws = draws,
+              .places = data.places()},
+             data, std::move(options)) {
+    if (!kernel.reference) drop_contents();
+  }
+
+  bool checks() const { return static_cast<bool>(draws.front().judge.check); }
+  /// The worker has them; this process needs them for its own functions alone.
+  void drop_contents() {
+    if (checks()) return;
+    for (const KernelData& draw : draws)
+      for (Workload::Argument& argument : draw.trial->arguments) argument.bytes = {};
+  }
+
+  std::vector<KernelData> draws;
+  SharedData data;
+  WorkerLink link;
+  /// Verdicts of the program's check, by worker, draw and the worker's name for the outputs.
+  std::map<std::tuple<std::uint64_t, std::size_t, std::string>, Verdict> judged;
+};
+
+IsolatedBench::IsolatedBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                             const DeviceInfo& device, std::uint64_t seed, WorkerOptions options)
+    : state_(std::make_unique<State>(kernel, problem, device, seed, std::move(options))) {}
+
+IsolatedBench::~IsolatedBench() = default;
+
+bool IsolatedBench::opens(const DeviceInfo& device) {
+  return device.id == "host" || device.id.starts_with("cuda:");
+}
+
+std::size_t IsolatedBench::draws() const noexcept { return state_->draws.size(); }
+const KernelData& IsolatedBench::data(std::size_t draw) const noexcept {
+  return state_->draws[draw];
+}
+bool IsolatedBench::lost() noexcept { return state_->link.lost(); }
+bool IsolatedBench::shares_cpu() const noexcept { return state_->link.shares_cpu(); }
+
+bool IsolatedBench::knows_results() const noexcept {
+  const Judge& judge = state_->draws.front().judge;
+  return judge.reference || judge.check;
+}
+
+void IsolatedBench::expect() {
+  prepare_to_expect();
+  bool computed = false;
+  for (std::size_t draw = 0; draw < draws(); ++draw) {
+    const KernelData& data = state_->draws[draw];
+    if (data.trial->expected_known || !data.judge.reference) continue;
+    std::vector<void*> args;
+    for (Workload::Argument& argument : data.trial->arguments)
+      args.push_back(argument.bytes.data());
+    data.judge.reference(args);
+    const auto& places = state_->data.places()[draw];
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      Workload::Argument& argument = data.trial->arguments[i];
+      if (argument.direction != Direction::in)
+        state_->data.write(places[i].expected, argument.bytes);
+      else  // a reference may have used its inputs as scratch
+        state_->data.read(places[i].given, argument.bytes);
+    }
+    computed = data.trial->expected_known = true;
+  }
+  if (computed) state_->drop_contents();
+}
+
+std::variant<std::shared_ptr<Rig>, Refusal> IsolatedBench::load(const Trial& trial) {
+  const auto rig = std::make_shared<IsolatedRig>();
+  rig->trial = trial;
+  try {
+    if (auto refusal = state_->link.load(*rig)) return *std::move(refusal);
+  } catch (const TrialFault& fault) {
+    return Refusal{fault.status(), fault.what()};
+  } catch (const BrokenFrame& broken) {
+    return Refusal{CandidateStatus::launch_failed, broken.what()};
+  }
+  return rig;
+}
+
+Verdict IsolatedBench::verify(Rig& rig) {
+  expect();
+  auto& r = static_cast<IsolatedRig&>(rig);
+  Verdict verdict = verify_each([&](std::size_t draw) { return verify(r, draw); });
+  r.verified = true;
+  return verdict;
+}
+
+Verdict IsolatedBench::verify(IsolatedRig& rig, std::size_t draw) {
+  const std::vector<std::byte> answer = state_->link.ask(rig, Ask::verify, number(draw));
+  const auto [verdict, kept] = read_answer(answer, [](FieldReader& fields) {
+    Verdict said = get_verdict(fields);
+    const bool has_kept = fields.integer() != 0;
+    return std::pair(std::move(said), has_kept);
+  });
+  if (kept) return judge(draw, verdict.why);
+  if (verdict.right && !data(draw).trial->expected_known && !state_->checks())
+    take_definition(draw);
+  return verdict;
+}
+
+/// What the program's own function says of outputs that the worker keeps.
+Verdict IsolatedBench::judge(std::size_t draw, const std::string& name) {
+  const auto key = std::tuple(state_->link.generation(), draw, name);
+  if (const auto known = state_->judged.find(key); known != state_->judged.end())
+    return known->second;
+  std::vector<Workload::Argument>& arguments = data(draw).trial->arguments;
+  std::vector<std::vector<std::byte>> kept(arguments.size());
+  std::vector<void*> got, expected;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    expected.push_back(arguments[i].bytes.data());
+    if (arguments[i].direction != Direction::in) kept[i] = outputs(draw, i, false);
+    got.push_back(arguments[i].direction != Direction::in ? kept[i].data() : expected[i]);
+  }
+  std::string why;
+  try {
+    why = data(draw).judge.check(got, expected);
+  } catch (const std::exception& error) {
+    why = format("the kernel's `check` threw an exception: {}", error.what());
+  }
+  Verdict verdict;
+  if (!why.empty()) verdict = {false, std::numeric_limits<double>::infinity(), why};
+  return state_->judged.emplace(key, std::move(verdict)).first->second;
+}
+
+/// A launch has defined what is right: workers after this one must know it, too.
+void IsolatedBench::take_definition(std::size_t draw) {
+  TrialData& trial = *data(draw).trial;
+  const auto& places = state_->data.places()[draw];
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (trial.arguments[i].direction != Direction::in)
+      state_->data.write(places[i].expected, outputs(draw, i, true));
+  trial.expected_known = true;
+}
+
+std::vector<std::byte> IsolatedBench::outputs(std::size_t draw, std::size_t argument,
+                                              bool defined) {
+  const Workload::Argument& a = data(draw).trial->arguments[argument];
+  const std::size_t size = a.count * a.element_bytes;
+  std::vector<std::byte> all;
+  all.reserve(size);
+  while (all.size() < size) {
+    FieldWriter wanted;
+    wanted.integer(draw).integer(argument).integer(defined ? 1 : 0).integer(all.size());
+    wanted.integer(std::min(kPiece, size - all.size()));
+    const auto answer = state_->link.ask(Ask::outputs, wanted.finish());
+    if (!answer) throw EnvironmentError("the worker ended before it had sent the outputs");
+    read_answer(*answer, [&](FieldReader& fields) {
+      const auto piece = fields.bytes();
+      all.insert(all.end(), piece.begin(), piece.end());
+      if (piece.empty()) throw BrokenFrame("no outputs");
+    });
+  }
+  return all;
+}
+
+std::string IsolatedBench::trust(const Trial& trial) {
+  std::string why;
+  try {
+    auto loaded = load(trial);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
+    auto& rig = static_cast<IsolatedRig&>(*std::get<std::shared_ptr<Rig>>(loaded));
+    for (std::size_t draw = 0; draw < draws() && why.empty(); ++draw) {
+      const std::vector<std::byte> answer = state_->link.ask(rig, Ask::define, number(draw));
+      const Verdict verdict = read_answer(answer, get_verdict);
+      why = of_draw(draw, verdict.why);
+      if (verdict.right) take_definition(draw);
+    }
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  if (why.empty()) {
+    state_->drop_contents();
+    return why;
+  }
+  for (const KernelData& draw : state_->draws) draw.trial->expected_known = false;
+  state_->link.ask(Ask::forget);
+  return why;
+}
+
+void IsolatedBench::keep_cold(bool cold, const TimeLimit& deadline) {
+  state_->link.keep_cold(cold, deadline);
+}
+
+void IsolatedBench::let_overlap(bool overlap) { state_->link.let_overlap(overlap); }
+
+std::size_t IsolatedBench::most_launches(const Rig& rig) const {
+  // The worker knows, and may have to be started anew to be asked.
+  auto& r = const_cast<IsolatedRig&>(static_cast<const IsolatedRig&>(rig));
+  const std::vector<std::byte> answer = state_->link.ask(r, Ask::most_launches);
+  return read_answer(answer, [](FieldReader& fields) { return fields.integer(); });
+}
+
+double IsolatedBench::time(Rig& rig, std::size_t launches) {
+  const std::vector<std::byte> answer =
+      state_->link.ask(static_cast<IsolatedRig&>(rig), Ask::time, number(launches));
+  return read_answer(answer, [](FieldReader& fields) { return get<double>(fields); });
+}
+
+bool IsolatedBench::record(Rig& rig, std::size_t launches) {
+  auto& r = static_cast<IsolatedRig&>(rig);
+  const std::vector<std::byte> answer = state_->link.ask(r, Ask::record, number(launches));
+  const bool recorded =
+      read_answer(answer, [](FieldReader& fields) { return fields.integer() != 0; });
+  r.WorkerRig::recorded = recorded ? launches : 0;
+  return recorded;
+}
+
+void IsolatedBench::forget_recording(Rig& rig) {
+  state_->link.forget_recording(static_cast<IsolatedRig&>(rig));
+}
+
+std::string IsolatedBench::repair() {
+  const auto answer = state_->link.ask(Ask::repair);
+  if (!answer) return {};  // the next worker has everything as it was made
+  return read_answer(*answer, [](FieldReader& fields) { return fields.text(); });
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,65 @@
+// The bench for a kernel's problem whose trials run in a worker: what faults there costs the worker.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kiln/device.hpp"
+#include "runtime/measure/problem_bench.hpp"
+#include "runtime/worker/isolation.hpp"
+
+namespace kiln::runtime {
+
+/// The worker has the device, the data and the modules; `reference` and `check` are the program's,
+/// and run here. The worker is asked for one thing at a time, so what it has not answered is what it
+/// died of. A trial whose worker dies while others have run there, or is killed by another process,
+/// runs once more in a new worker before it is blamed: others may have damaged the first one. The
+/// worker starts with this object, and ends with it.
+class IsolatedBench final : public ProblemBench {
+ public:
+  /// Whether a worker opens devices of this kind.
+  static bool opens(const DeviceInfo& device);
+  /// Makes the data, and starts the worker. @throws CannotIsolate; UserError as make_data.
+  /// @pre `kernel` outlives it
+  IsolatedBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                const DeviceInfo& device, std::uint64_t seed, WorkerOptions options);
+  ~IsolatedBench() override;
+
+  std::size_t draws() const noexcept override;
+  const KernelData& data(std::size_t draw) const noexcept override;
+  std::string trust(const Trial& trial) override;
+  /// Null: no module of a trial is in this process.
+  std::shared_ptr<Module> module_of(const Rig&) const override { return nullptr; }
+
+  void expect() override;
+  bool knows_results() const noexcept override;
+  std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
+  Verdict verify(Rig& rig) override;
+  void keep_cold(bool cold, const TimeLimit& deadline) override;
+  void let_overlap(bool overlap) override;
+  std::size_t most_launches(const Rig& rig) const override;
+  double time(Rig& rig, std::size_t launches) override;
+  bool record(Rig& rig, std::size_t launches) override;
+  void forget_recording(Rig& rig) override;
+  std::string repair() override;
+  /// The worker is gone, and no other can be started.
+  bool lost() noexcept override;
+  bool shares_cpu() const noexcept override;
+
+ private:
+  struct IsolatedRig;
+  struct State;
+
+  Verdict verify(IsolatedRig& rig, std::size_t draw);
+  Verdict judge(std::size_t draw, const std::string& outputs);
+  void take_definition(std::size_t draw);
+  std::vector<std::byte> outputs(std::size_t draw, std::size_t argument, bool defined);
+
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace kiln::runtime

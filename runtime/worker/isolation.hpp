@@ -1,0 +1,39 @@
+// Whether, where and for how long candidates run in a worker.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include <sys/types.h>
+
+#include "kiln/error.hpp"
+#include "kiln/tune.hpp"
+
+namespace kiln::runtime {
+
+/// `asked`, else what $KILN_ISOLATION says. @throws UserError when that is none of its values
+Isolation isolation_mode(std::optional<Isolation> asked);
+
+struct WorkerOptions {
+  std::filesystem::path executable{};  ///< empty: that of the installation
+  double candidate_seconds = 0;        ///< as TuneOptions; 0: by what was seen
+  double most_seconds = 0;             ///< for a candidate, once another one has ended; 0: no limit
+  /// Bytes that a worker may grow by once it has its data. 0: by the data.
+  std::uint64_t memory = 0;
+  /// Called before the worker is asked for something, with what that is: `load`, `verify`, `time`.
+  std::function<void(pid_t worker, std::string_view step)> journal{};
+};
+
+/// @throws UserError when $KILN_CANDIDATE_SECONDS is no number of seconds
+WorkerOptions worker_options(const TuneOptions& tuning);
+
+/// Why trials do not run in a worker.
+class CannotIsolate : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,305 @@
+#include "runtime/worker/link.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <unistd.h>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/support/machine.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Seconds: for a candidate, by what was seen; for a worker's start; at least for what launches
+/// nothing, such as copies of the data.
+constexpr double kLeast = 30, kTimesLongest = 20, kFirst = 300, kStart = 60, kLeastAlone = 10;
+/// Bytes that a worker reads and uploads in a second at least.
+constexpr double kBytesPerSecond = 1e8;
+constexpr int kStarts = 3;
+constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
+                        kUsualMemory = std::uint64_t{2} << 30;
+/// Trials that ended a worker, but not the next one. With more of them, a trial is blamed at once:
+/// a tuning must end, whoever kills its workers.
+constexpr std::size_t kMostExcused = 50;
+
+const char* name_of(Ask ask) {
+  switch (ask) {
+    case Ask::load:
+      return "load";
+    case Ask::verify:
+      return "verify";
+    case Ask::define:
+      return "define";
+    case Ask::time:
+      return "time";
+    case Ask::record:
+      return "record";
+    case Ask::keep_cold:
+      return "keep_cold";
+    case Ask::repair:
+      return "repair";
+    case Ask::outputs:
+      return "outputs";
+    case Ask::forget:
+    case Ask::let_overlap:
+    case Ask::most_launches:
+    case Ask::forget_recording:
+      break;
+  }
+  return "other";
+}
+
+const char* done_to_it(Ask ask) {
+  switch (ask) {
+    case Ask::load:
+      return "it was loaded";
+    case Ask::verify:
+    case Ask::define:
+      return "it was verified";
+    default:
+      return "it was timed";
+  }
+}
+
+CandidateStatus status_after(WorkerEnd::How how) {
+  if (how == WorkerEnd::How::stopped) return CandidateStatus::hung;
+  if (how == WorkerEnd::How::too_large) return CandidateStatus::out_of_memory;
+  return CandidateStatus::crashed;
+}
+
+bool launches(Ask ask) {
+  return ask == Ask::load || ask == Ask::verify || ask == Ask::define || ask == Ask::time;
+}
+
+}  // namespace
+
+WorkerLink::WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& data,
+                       WorkerOptions options)
+    : options_(std::move(options)), data_(data), setup_(std::move(setup)) {
+  if (::access(options_.executable.c_str(), X_OK) != 0)
+    throw CannotIsolate(options_.executable.string() + " is missing");
+  try {
+    start();
+  } catch (const CannotIsolate&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw CannotIsolate(
+        format("{} for {} {}", options_.executable.string(), device.id, error.what()));
+  }
+}
+
+void WorkerLink::start() {
+  dropped_ = std::make_shared<Dropped>();
+  launched_.clear();
+  ++generation_;
+  const double seconds = kStart + static_cast<double>(data_.bytes()) / kBytesPerSecond;
+  worker_ = std::make_unique<WorkerProcess>(options_.executable, setup_.pack(), data_.descriptor(),
+                                            TimeLimit(seconds, Clock::now()));
+  WorkerGreeting greeting;
+  try {
+    greeting = WorkerGreeting::unpack(worker_->greeting());
+  } catch (const BrokenFrame& broken) {
+    greeting.problem = std::string("its greeting is ") + broken.what();
+  }
+  if (greeting.problem.empty() && greeting.identity != worker_identity())
+    greeting.problem = options_.executable.string() + " is of another build: " + greeting.identity;
+  if (!greeting.problem.empty()) {
+    worker_.reset();
+    throw CannotIsolate(greeting.problem);
+  }
+  shares_cpu_ = greeting.shares_cpu;
+  worker_->allow(allowance());
+  configure();
+}
+
+void WorkerLink::start_again() {
+  std::string why;
+  for (int tried = 0; tried < kStarts; ++tried) {
+    if (tried > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    try {
+      return start();
+    } catch (const std::exception& error) {
+      worker_.reset();
+      why = error.what();
+    }
+  }
+  lost_ = true;
+  throw DeviceLost(format("no worker can be started any more: {}", why));
+}
+
+/// What a bench is told once.
+void WorkerLink::configure() {
+  if (overlap_) send(Ask::let_overlap, FieldWriter().integer(*overlap_ ? 1 : 0).finish());
+  if (!cold_) return;
+  FieldWriter fields;
+  fields.integer(*cold_ ? 1 : 0);
+  put(fields, deadline_.left());
+  send(Ask::keep_cold, fields.finish());
+}
+
+std::uint64_t WorkerLink::allowance() const {
+  if (options_.memory > 0) return options_.memory;
+  const std::uint64_t wanted = kUsualMemory + 4 * data_.bytes() + workspace_;
+  const auto there = available_memory();
+  if (!there) return wanted;
+  const auto most = static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)) / 4 * 3;
+  return std::min(wanted, std::max(most, kLeastMemory));
+}
+
+/// That a candidate may take.
+double WorkerLink::seconds() const {
+  double most = options_.candidate_seconds;
+  if (!(most > 0)) most = longest_ > 0 ? std::max(kLeast, kTimesLongest * longest_) : kFirst;
+  if (options_.most_seconds > 0 && longest_ > 0) most = std::min(most, options_.most_seconds);
+  return most;
+}
+
+/// The answer. @throws WorkerEnd; EnvironmentError with the worker's words
+std::vector<std::byte> WorkerLink::send(Ask what, std::span<const std::byte> arguments) {
+  if (options_.journal) options_.journal(worker_->id(), name_of(what));
+  last_ = what;
+  std::vector<std::byte> request = FieldWriter().integer(static_cast<std::uint64_t>(what)).finish();
+  request.insert(request.end(), arguments.begin(), arguments.end());
+  const auto begin = Clock::now();
+  const std::vector<std::byte> answer = worker_->ask(
+      request, TimeLimit(launches(what) ? seconds() : std::max(seconds(), kLeastAlone), begin));
+  const Said said = read_answer(answer, [](FieldReader& fields) {
+    const auto first = static_cast<Said>(fields.integer());
+    if (first == Said::lost)
+      throw WorkerEnd(WorkerEnd::How::device, "lost its device: " + fields.text());
+    if (first == Said::failed) throw EnvironmentError(fields.text());
+    return first;
+  });
+  if (what == Ask::verify || what == Ask::time)
+    longest_ = std::max(longest_, std::chrono::duration<double>(Clock::now() - begin).count());
+  if (said == Said::refused) return answer;
+  return {answer.begin() + sizeof(std::uint64_t), answer.end()};
+}
+
+std::vector<std::byte> WorkerLink::send_for(const WorkerRig& rig, Ask what,
+                                            std::span<const std::byte> arguments) {
+  std::vector<std::byte> all = FieldWriter().integer(rig.number).finish();
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return send(what, all);
+}
+
+/// Nobody else's launches can have damaged the worker.
+bool WorkerLink::alone(const WorkerRig& rig) const {
+  return launched_.empty() || (launched_.size() == 1 && launched_.contains(rig.number));
+}
+
+/// Does `work` for a rig, and finds out whether it is to blame where a worker ends over it.
+template <class Work>
+auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
+  using How = WorkerEnd::How;
+  for (bool again = false;; again = true) {
+    const double limit = seconds();
+    try {
+      auto result = work();
+      if (again) ++excused_;
+      return result;
+    } catch (const WorkerEnd& end) {
+      const bool was_alone = alone(rig);
+      worker_.reset();
+      const std::string when = done_to_it(last_);
+      const bool excused = end.how() == How::killed || end.how() == How::stopped ||
+                           (!was_alone && (end.how() == How::fault || end.how() == How::too_large));
+      if (excused && !again && excused_ < kMostExcused) continue;
+      if (end.how() == How::late)
+        throw TrialFault(CandidateStatus::hung,
+                         format("it did not end within {:.3g} s while {}", limit, when));
+      throw TrialFault(status_after(end.how()),
+                       format("while {}, its worker {}", when, end.what()));
+    }
+  }
+}
+
+std::optional<Refusal> WorkerLink::load(WorkerRig& rig) {
+  return attempt(rig, [&] {
+    if (!worker_) start_again();
+    return load_now(rig);
+  });
+}
+
+std::optional<Refusal> WorkerLink::load_now(WorkerRig& rig) {
+  rig.number = 0;
+  if (rig.trial.plan.workspace && rig.trial.plan.workspace->total() > workspace_) {
+    workspace_ = rig.trial.plan.workspace->total();
+    worker_->allow(allowance());
+  }
+  FieldWriter fields;
+  fields.integer(dropped_->size());
+  for (const std::uint64_t number : std::exchange(*dropped_, {})) fields.integer(number);
+  put_trial(fields, rig.trial);
+  const std::vector<std::byte> answer = send(Ask::load, fields.finish());
+  return read_answer(answer, [&](FieldReader& said) -> std::optional<Refusal> {
+    const std::uint64_t first = said.integer();
+    if (answer.size() > sizeof first) {
+      const auto status = static_cast<CandidateStatus>(said.integer());
+      return Refusal{status, said.text()};
+    }
+    rig.number = first;
+    rig.dropped = dropped_;
+    return {};
+  });
+}
+
+/// Loads the rig again where its worker is gone, and has it as it was there.
+void WorkerLink::make_ready(WorkerRig& rig) {
+  if (!worker_) start_again();
+  if (rig.dropped.lock() == dropped_) return;
+  if (const auto refusal = load_now(rig)) throw EnvironmentError(refusal->reason);
+  launched_.insert(rig.number);
+  for (std::uint64_t draw = 0; rig.verified && draw < setup_.draws.size(); ++draw)
+    send_for(rig, Ask::verify, FieldWriter().integer(draw).finish());
+  if (rig.recorded > 0) send_for(rig, Ask::record, FieldWriter().integer(rig.recorded).finish());
+}
+
+std::vector<std::byte> WorkerLink::ask(WorkerRig& rig, Ask what,
+                                       std::span<const std::byte> arguments) {
+  return attempt(rig, [&] {
+    make_ready(rig);
+    launched_.insert(rig.number);
+    return send_for(rig, what, arguments);
+  });
+}
+
+std::optional<std::vector<std::byte>> WorkerLink::ask(Ask what,
+                                                      std::span<const std::byte> arguments) {
+  if (!worker_) return {};
+  try {
+    return send(what, arguments);
+  } catch (const WorkerEnd&) {
+    worker_.reset();
+    ++excused_;
+    return {};
+  }
+}
+
+void WorkerLink::forget_recording(WorkerRig& rig) {
+  if (std::exchange(rig.recorded, 0) > 0 && worker_ && rig.dropped.lock() == dropped_)
+    ask(Ask::forget_recording, FieldWriter().integer(rig.number).finish());
+}
+
+void WorkerLink::keep_cold(bool cold, const TimeLimit& deadline) {
+  cold_ = cold;
+  deadline_ = deadline;
+  FieldWriter fields;
+  fields.integer(cold ? 1 : 0);
+  put(fields, deadline.left());
+  ask(Ask::keep_cold, fields.finish());
+}
+
+void WorkerLink::let_overlap(bool overlap) {
+  overlap_ = overlap;
+  ask(Ask::let_overlap, FieldWriter().integer(overlap ? 1 : 0).finish());
+}
+
+}  // namespace kiln::runtime

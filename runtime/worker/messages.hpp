@@ -1,0 +1,105 @@
+// What a worker is told and asked: fields of frames, and the layout of the memory file with the data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "runtime/measure/trial.hpp"
+#include "runtime/measure/trial_data.hpp"
+#include "runtime/measure/verify.hpp"
+#include "runtime/processes/frame.hpp"
+
+namespace kiln::runtime {
+
+/// A value as its bytes: both ends are of one build (worker_identity).
+template <class T>
+void put(FieldWriter& fields, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  fields.bytes(std::as_bytes(std::span(&value, 1)));
+}
+template <class T>
+T get(FieldReader& fields) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto bytes = fields.bytes();
+  T value;
+  if (bytes.size() != sizeof value) throw BrokenFrame("a field of another size");
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+/// Workers with equal identities understand each other.
+std::string worker_identity();
+
+/// The device that a worker opens.
+struct WorkerDevice {
+  bool host = true;
+  std::string place{};  ///< of a CUDA device, as cuda_place
+  int reserved_multiprocessors = 0;
+};
+
+/// Where an argument lies in the memory file. What it is to hold after a launch is there once it is
+/// known; inputs have no such place.
+struct ArgumentPlace {
+  std::uint64_t given = 0, expected = 0;
+};
+
+struct WorkerSetup {
+  WorkerDevice device;
+  /// What is right will be in the memory file when a trial is verified; it is there already for
+  /// draws where it is known.
+  bool expects = false;
+  bool checks = false;                             ///< outputs are judged in the program
+  std::vector<KernelData> draws;                   ///< without contents, variables and judges
+  std::vector<std::vector<ArgumentPlace>> places;  ///< by draw, by argument
+
+  std::vector<std::byte> pack() const;
+  /// The arguments' bytes are there, but hold nothing. @throws BrokenFrame
+  static WorkerSetup unpack(std::span<const std::byte> bytes);
+};
+
+/// A worker's reply to its setup.
+struct WorkerGreeting {
+  std::string problem;  ///< why it cannot work; empty: it can
+  std::string identity;
+  bool shares_cpu = false;
+
+  std::vector<std::byte> pack() const;
+  /// @throws BrokenFrame
+  static WorkerGreeting unpack(std::span<const std::byte> bytes);
+};
+
+enum class Ask : std::uint64_t {
+  load,              ///< rigs to forget, then a trial; answers a rig's number
+  verify,            ///< rig, draw; answers a verdict, and the number of outputs to be judged, or 0
+  define,            ///< rig, draw; answers a verdict
+  forget,            ///< what define() defined
+  keep_cold,         ///< cold, seconds left
+  let_overlap,       ///< overlap
+  most_launches,     ///< rig; answers a number
+  time,              ///< rig, launches; answers seconds
+  record,            ///< rig, launches; answers whether it was
+  forget_recording,  ///< rig
+  repair,            ///< answers what was changed
+  outputs            ///< draw, argument, whether defined, offset, count; answers bytes
+};
+
+enum class Said : std::uint64_t {
+  done,     ///< and the answer
+  refused,  ///< a trial that is not loaded: status, reason
+  failed,   ///< an error's text
+  lost      ///< likewise; the device works no more
+};
+
+void put_trial(FieldWriter& fields, const Trial& trial);
+/// Without data. @throws BrokenFrame
+Trial get_trial(FieldReader& fields);
+
+void put_verdict(FieldWriter& fields, const Verdict& verdict);
+Verdict get_verdict(FieldReader& fields);
+
+}  // namespace kiln::runtime

@@ -1,0 +1,339 @@
+// Candidates that do what no kernel may, on the host target: each costs a worker, and nothing else.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kiln_test.hpp"
+#include "runtime/build/compilers.hpp"
+#include "runtime/device/host/host_device.hpp"
+#include "runtime/tune/kernel_maker.hpp"
+#include "runtime/tune/tuner.hpp"
+#include "temporary_directory.hpp"
+#include "trouble.hpp"
+
+using namespace kiln;
+using kiln::test::TemporaryDirectory;
+using trouble::kProblem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kDeadline = 2;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Tally {
+  int tried = 0, lost = 0, hangs = 0;
+  ~Tally() {
+    std::printf("candidate faults tried %d, processes lost %d, hangs %d\n", tried, lost, hangs);
+  }
+} tally;
+
+TuneOptions tuning() {
+  TuneOptions options;
+  options.strategy = "exhaustive";
+  options.candidate_seconds = kDeadline;
+  return options;
+}
+
+RuntimeOptions options(const std::filesystem::path& store, Isolation isolation) {
+  RuntimeOptions o;
+  o.device = "host";
+  o.store.directory = store;
+  o.isolation = isolation;
+  o.compile_processes = 0;
+  return o;
+}
+
+TuneResult tune(const std::filesystem::path& store, const KernelDefinition& kernel,
+                Isolation isolation = Isolation::always) {
+  const Runtime runtime(options(store, isolation));
+  return runtime.tuned(kernel).tune({kProblem}, tuning());
+}
+
+/// One process's tuner, without a store, whose worker is as asked.
+struct Tuner {
+  std::shared_ptr<runtime::Device> device = runtime::make_host_device();
+  std::shared_ptr<cache::Store> store = std::make_shared<cache::Store>([] {
+    StoreOptions o;
+    o.disk = false;
+    return o;
+  }());
+  runtime::Builder builder{store, runtime::compiler_maker(0), {}, 1};
+
+  TuneResult tune(const KernelDefinition& kernel, const runtime::WorkerOptions& more,
+                  const TuneOptions& options = tuning()) {
+    runtime::WorkerOptions worker = runtime::worker_options(options);
+    worker.journal = more.journal;
+    worker.memory = more.memory;
+    if (!more.executable.empty()) worker.executable = more.executable;
+    const Values problem{kProblem};
+    runtime::KernelMaker maker(kernel, problem, device, builder, options.seed, nullptr, worker);
+    REQUIRE(maker.isolate());
+    return runtime::tune(maker, options, {}).result;
+  }
+};
+
+struct Expected {
+  std::int64_t mode;
+  CandidateStatus status;
+  std::string reason;
+};
+
+const std::vector<Expected> kExpected = {
+    {trouble::null, CandidateStatus::crashed, "SIGSEGV"},
+    {trouble::wild, CandidateStatus::crashed, "SIGSEGV"},
+    {trouble::divide, CandidateStatus::crashed, "SIGFPE"},
+    {trouble::aborts, CandidateStatus::crashed, "SIGABRT"},
+    {trouble::exits, CandidateStatus::crashed, "ended with exit code 0"},
+    {trouble::deep, CandidateStatus::crashed, "SIGSEGV"},
+    {trouble::loops, CandidateStatus::hung, "it did not end within 2 s while it was verified"},
+    {trouble::closes, CandidateStatus::crashed, "exit code"},
+    {trouble::writes, CandidateStatus::crashed, "not a message of Kiln"},
+    {trouble::later, CandidateStatus::crashed, "while it was timed"},
+    {trouble::wrong, CandidateStatus::wrong_result, "element"},
+};
+
+}  // namespace
+
+TEST_CASE("a candidate that faults costs its worker alone", "[host][isolation]") {
+  const TemporaryDirectory folder;
+  std::ptrdiff_t descriptors = 0;  // once the compiler and the thread pool have theirs
+  for (const Expected& expected : kExpected) {
+    CAPTURE(expected.mode);
+    const auto begin = Clock::now();
+    const TuneResult result = tune(folder.path() / std::to_string(expected.mode),
+                                   trouble::kernel({trouble::slow, trouble::fast, expected.mode}));
+    const double seconds = seconds_since(begin);
+    ++tally.tried;
+    const Candidate& culprit = trouble::of(result, expected.mode);
+    CAPTURE(culprit.reason);
+    CHECK(culprit.status == expected.status);
+    CHECK(has(culprit.reason, expected.reason));
+    CHECK(result.winner().config == Values{trouble::fast});
+    CHECK(result.default_candidate().status == CandidateStatus::measured);
+    CHECK(result.complete);
+    // Compiling and the finals take their time; a hang would take until its deadline again.
+    const bool in_time = seconds < kDeadline + 2 + 15;
+    CHECK(in_time);
+    tally.hangs += !in_time;
+    CHECK(trouble::children().empty());
+    if (descriptors == 0) descriptors = trouble::open_descriptors();
+    CHECK(trouble::open_descriptors() == descriptors);
+  }
+}
+
+TEST_CASE("a candidate that eats memory is ended in time", "[host][isolation]") {
+  Tuner tuner;
+  runtime::WorkerOptions worker;
+  worker.memory = std::uint64_t{400} << 20;
+  TuneOptions options = tuning();
+  options.candidate_seconds = 60;
+  const TuneResult result =
+      tuner.tune(trouble::kernel({trouble::slow, trouble::fast, trouble::eats}), worker, options);
+  ++tally.tried;
+  const Candidate& culprit = trouble::of(result, trouble::eats);
+  CAPTURE(culprit.reason);
+  CHECK(culprit.status == CandidateStatus::out_of_memory);
+  CHECK(has(culprit.reason, "MiB of memory"));
+  CHECK(result.winner().config == Values{trouble::fast});
+}
+
+TEST_CASE("all at once, and what is on record is not tried again", "[host][isolation]") {
+  const TemporaryDirectory folder;
+  std::vector<std::int64_t> all{trouble::slow, trouble::fast};
+  for (const Expected& expected : kExpected) all.push_back(expected.mode);
+  const TuneResult first = tune(folder.path(), trouble::kernel(all));
+  CHECK(first.winner().config == Values{trouble::fast});
+  for (const Expected& expected : kExpected) {
+    ++tally.tried;
+    CAPTURE(expected.mode, trouble::of(first, expected.mode).reason);
+    CHECK(trouble::of(first, expected.mode).status == expected.status);
+  }
+  CHECK(first.count(CandidateStatus::measured) == 2);
+  // Another space is another search, which tries nothing twice.
+  all.push_back(trouble::more);
+  const auto begin = Clock::now();
+  const TuneResult second = tune(folder.path(), trouble::kernel(all), Isolation::after_fault);
+  CHECK(second.evaluated == 1);
+  for (const TraceSpan& span : second.spans)
+    for (const Expected& expected : kExpected)
+      CHECK_FALSE(
+          (span.name == "verify" && span.detail == "mode=" + std::to_string(expected.mode)));
+  CHECK(second.winner().config == Values{trouble::fast});
+  CHECK(trouble::of(second, trouble::loops).status == CandidateStatus::hung);
+  CHECK(trouble::of(second, trouble::loops).reason == trouble::of(first, trouble::loops).reason);
+  CHECK(seconds_since(begin) < 15);
+  const TuneResult third = tune(folder.path(), trouble::kernel(all));
+  CHECK(third.from_store);
+}
+
+TEST_CASE("a worker that others kill or stop is replaced, and no candidate is blamed",
+          "[host][isolation]") {
+  const KernelDefinition kernel = trouble::kernel({trouble::slow, trouble::fast});
+  Tuner tuner;
+  TuneOptions options = tuning();
+  options.candidate_seconds = 1;
+  // What a tuning asks for, by kind.
+  std::vector<std::string> lines;
+  runtime::WorkerOptions worker;
+  worker.journal = [&](pid_t, std::string_view step) { lines.emplace_back(step); };
+  tuner.tune(kernel, worker, options);
+  std::vector<std::size_t> chosen;
+  std::map<std::string, int> seen;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const int count = ++seen[lines[i]];
+    // The next tuning may be shorter.
+    if (count == 1 || (i % (lines.size() / 6) == 0 && i < lines.size() / 2)) chosen.push_back(i);
+  }
+  CHECK(seen.count("load") == 1);
+  CHECK(seen.count("verify") == 1);
+  CHECK(seen.count("time") == 1);
+  CHECK(seen.count("keep_cold") == 1);
+  CHECK(seen.count("repair") == 1);
+  for (const int signal : {SIGKILL, SIGSTOP})
+    for (const std::size_t line : chosen) {
+      // What launches nothing has ten seconds at least: once is enough.
+      const bool launches =
+          lines[line] == "verify" || lines[line] == "time" || lines[line] == "load";
+      if (signal == SIGSTOP && !launches && lines[line] != "keep_cold") continue;
+      CAPTURE(signal, line, lines[line]);
+      std::size_t at = 0;
+      bool struck = false;
+      worker.journal = [&](pid_t process, std::string_view) {
+        if (at++ != line || struck) return;
+        struck = ::kill(process, signal) == 0;
+      };
+      const auto begin = Clock::now();
+      const TuneResult result = tuner.tune(kernel, worker, options);
+      ++tally.tried;
+      CHECK(struck);
+      CHECK(result.count(CandidateStatus::measured) == 2);
+      CHECK(result.winner().config == Values{trouble::fast});
+      const bool in_time = seconds_since(begin) < (launches ? 1 : 10) + 2 + 10;
+      CHECK(in_time);
+      tally.hangs += !in_time;
+      CHECK(trouble::children().empty());
+    }
+}
+
+TEST_CASE("where no worker can be used, candidates run in this process, with a warning",
+          "[host][isolation]") {
+  const TemporaryDirectory folder;
+  const KernelDefinition kernel = trouble::kernel({trouble::slow, trouble::fast});
+  Tuner tuner;
+  const auto warned = [&](const std::filesystem::path& executable) {
+    runtime::WorkerOptions worker;
+    worker.executable = executable;
+    const TuneResult result = tuner.tune(kernel, worker);
+    CHECK(result.winner().config == Values{trouble::fast});
+    return result.warnings.empty() ? std::string() : result.warnings.front();
+  };
+  CHECK(has(warned(folder.path() / "none"), "none is missing"));
+  const auto script = [&](const char* name, const std::string& text) {
+    const auto path = folder.path() / name;
+    test::write_text(path, "#!/bin/sh\n" + text + "\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  };
+  CHECK(has(warned(script("ends", "echo no library >&2; exit 127")), "exit code 127"));
+  CHECK(has(warned(script("talks", "echo hello >&0; sleep 9")), "not a message of Kiln"));
+}
+
+/// Started by the case below, as a program of its own.
+TEST_CASE("a program that tunes what would end it", "[.program]") {
+  const std::string how = std::getenv("KILN_TEST_ISOLATION");
+  const std::int64_t culprit = std::atoi(std::getenv("KILN_TEST_CULPRIT"));
+  tune(std::getenv("KILN_TEST_STORE"), trouble::kernel({trouble::slow, trouble::fast, culprit}),
+       how == "always" ? Isolation::always : Isolation::after_fault);
+}
+
+namespace {
+
+/// Starts that program.
+pid_t start(const std::filesystem::path& store, const char* isolation, std::int64_t culprit) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("KILN_TEST_STORE", store.c_str(), 1);
+    ::setenv("KILN_TEST_ISOLATION", isolation, 1);
+    ::setenv("KILN_TEST_CULPRIT", std::to_string(culprit).c_str(), 1);
+    const int nowhere = ::open("/dev/null", O_WRONLY);
+    ::dup2(nowhere, 1);
+    ::dup2(nowhere, 2);
+    ::execl(program.c_str(), program.c_str(), "[.program]", nullptr);
+    ::_exit(126);
+  }
+  return child;
+}
+
+/// Whether that program, on this store, ends well.
+bool lives(const std::filesystem::path& store, const char* isolation) {
+  const pid_t child = start(store, isolation, trouble::null);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool within(double seconds, const std::function<bool()>& condition) {
+  const auto begin = Clock::now();
+  while (!condition()) {
+    if (seconds_since(begin) > seconds) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("after a process died over a problem, the next one tunes it in a worker",
+          "[host][isolation]") {
+  const TemporaryDirectory folder;
+  CHECK_FALSE(lives(folder.path() / "here", "after_fault"));
+  const bool isolated = lives(folder.path() / "there", "always");
+  CHECK(isolated);
+  tally.lost += !isolated;
+  const KernelDefinition kernel =
+      trouble::kernel({trouble::slow, trouble::fast, trouble::null, trouble::divide});
+  const TuneResult result = tune(folder.path() / "here", kernel, Isolation::after_fault);
+  ++tally.tried;
+  CHECK(trouble::of(result, trouble::null).status == CandidateStatus::crashed);
+  CHECK(trouble::of(result, trouble::divide).status == CandidateStatus::crashed);
+  CHECK(result.winner().config == Values{trouble::fast});
+}
+
+TEST_CASE("a worker goes with the program that is killed", "[host][isolation]") {
+  const TemporaryDirectory folder;
+  const pid_t program = start(folder.path(), "always", trouble::loops);
+  std::vector<pid_t> workers;
+  const bool started = within(30, [&] {
+    workers = trouble::children(program);
+    return !workers.empty();
+  });
+  // In the middle of a launch, as likely as not in the endless one.
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  workers = trouble::children(program);
+  ::kill(program, SIGKILL);
+  ::waitpid(program, nullptr, 0);
+  CHECK(started);
+  for (const pid_t worker : workers)
+    CHECK(within(2, [&] { return ::kill(worker, 0) != 0 || trouble::is_zombie(worker); }));
+  ++tally.tried;
+}

@@ -1,0 +1,78 @@
+// How the end of a worker is told apart. The workers are scripts of the shell.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include <unistd.h>
+
+#include "kiln/error.hpp"
+#include "kiln_test.hpp"
+#include "runtime/worker/worker_process.hpp"
+#include "temporary_directory.hpp"
+
+using namespace kiln;
+using namespace kiln::runtime;
+
+namespace {
+
+using How = WorkerEnd::How;
+
+struct Told {
+  bool ended = false;
+  How how = How::fault;
+  std::string words;
+  double seconds = 0;
+};
+
+/// Starts a script as a worker, which is to greet within half a second.
+Told start(const std::string& script, const std::function<void()>& meanwhile = {}) {
+  const test::TemporaryDirectory folder;
+  const auto path = folder.path() / "worker";
+  test::write_text(path, "#!/bin/sh\n" + script + "\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  const auto begin = Clock::now();
+  std::jthread other;
+  if (meanwhile) other = std::jthread(meanwhile);
+  Told told;
+  try {
+    WorkerProcess worker(path, {}, -1, TimeLimit(0.5, begin));
+  } catch (const WorkerEnd& end) {
+    told = {true, end.how(), end.what()};
+  }
+  told.seconds = seconds_since(begin);
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE("how a worker ended is known", "[runtime][worker]") {
+  Told told = start("echo the last words >&2; exit 3");
+  CHECK((told.ended && told.how == How::fault));
+  CHECK(told.words == "ended with exit code 3; its last words: the last words");
+  told = start("kill -SEGV $$");
+  CHECK((told.ended && told.how == How::fault));
+  CHECK(told.words == "was ended by signal 11 (SIGSEGV)");
+  for (const char* signal : {"KILL", "TERM", "INT"}) {
+    told = start(std::string("kill -") + signal + " $$");
+    CHECK((told.ended && told.how == How::killed));
+  }
+  told = start("exec sleep 100");
+  CHECK((told.ended && told.how == How::late));
+  CHECK(told.seconds < 2.5);
+  told = start("kill -STOP $$");
+  CHECK((told.ended && told.how == How::stopped));
+  CHECK(told.seconds < 2.5);
+  told = start("echo this is no message >&0; exec sleep 100");
+  CHECK((told.ended && told.how == How::fault));
+  CHECK(told.words.find("sent something that is not a message") == 0);
+  // The channel alone tells nothing of a process that goes on without it.
+  told = start("exec 0>&-; exec sleep 100");
+  CHECK((told.ended && told.seconds < 2.5));
+}
+
+TEST_CASE("a worker that is not there is an error that names it", "[runtime][worker]") {
+  CHECK_THROWS_AS(WorkerProcess("/nonexistent/worker", {}, -1, TimeLimit(1, Clock::now())),
+                  EnvironmentError);
+}
