@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/loaded_modules.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/sampler.hpp"
 #include "runtime/measure/trial_kernel.hpp"
