@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include "kiln/error.hpp"
 #include "kiln/tensor_map.hpp"
 #include "runtime/device/graphs.hpp"
+#include "runtime/device/module_count.hpp"
 
 namespace kiln::runtime {
 
@@ -106,11 +106,6 @@ struct StreamOrder {
     static thread_local const char here = 0;
     return &here;
   }
-};
-
-/// Modules that load_counted() (loaded_modules.hpp) has loaded and that are still there.
-struct LoadedModules {
-  std::atomic<std::int64_t> modules{0}, bytes{0};
 };
 
 /// All functions are safe to call from several threads. Failures of the device are

@@ -50,6 +50,10 @@ std::string mode_option(const RuntimeOptions& options) {
   return std::ranges::find(kModes, *options.mode, &ModeName::mode)->name;
 }
 
+std::string tune_option(const RuntimeOptions& options) {
+  return !options.mode ? "" : *options.mode == Mode::tune_now ? "1" : "0";
+}
+
 void apply_mode(RuntimeOptions& options, std::string_view value) {
   const auto* const known = std::ranges::find(kModes, value, &ModeName::name);
   if (known == std::end(kModes))
@@ -160,7 +164,7 @@ constexpr OptionVariable kOptionVariables[] = {
      [](auto& o) { return o.compile_processes ? std::to_string(*o.compile_processes) : ""; },
      nullptr},
     {"KILN_MODE", mode_option, apply_mode},
-    {"KILN_TUNE", mode_option, apply_tune},
+    {"KILN_TUNE", tune_option, apply_tune},
     {"KILN_MAX_SECONDS", [](auto& o) { return unless_0(o.tuning.max_seconds); }, apply_seconds},
     {"KILN_MAX_EVALUATIONS", [](auto& o) { return unless_0(o.tuning.max_evaluations); },
      apply_evaluations},

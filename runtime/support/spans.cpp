@@ -15,6 +15,16 @@ constexpr std::size_t kMostKept = 50000;  ///< spans of a file; later ones are d
 std::atomic<std::uint64_t> next_id{1};
 thread_local SpanScope::Context context;
 
+/// By one difference of the two clocks, so that spans nest whatever happens to the calendar's.
+std::chrono::system_clock::time_point on_the_calendar(Clock::time_point at) {
+  using Calendar = std::chrono::system_clock;
+  static const Calendar::duration ahead =
+      Calendar::now().time_since_epoch() -
+      std::chrono::duration_cast<Calendar::duration>(Clock::now().time_since_epoch());
+  return Calendar::time_point(
+      std::chrono::duration_cast<Calendar::duration>(at.time_since_epoch()) + ahead);
+}
+
 std::string this_threads_lane() {
   static std::atomic<int> threads{0};
   static thread_local const int number = threads++;
@@ -116,9 +126,8 @@ void SpanScope::leave(bool failed) noexcept {
   span.name = name_;
   span.id = id_;
   span.parent = outer_.id;
-  span.end = std::chrono::system_clock::now();
-  span.begin =
-      span.end - std::chrono::duration_cast<std::chrono::system_clock::duration>(now - begin_);
+  span.begin = on_the_calendar(begin_);
+  span.end = on_the_calendar(now);
   span.attributes = {attributes.data(), count};
   span.failed = failed;
   spans_->ended(span, std::chrono::duration<double>(now - begin_).count());

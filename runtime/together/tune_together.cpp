@@ -16,6 +16,7 @@
 #include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
+#include "runtime/together/counted_agreement.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -465,30 +466,21 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   const auto turn = options.ranks->turn();
   const auto mine = workshop.turn().take();
-  Telemetry& telemetry = workshop.telemetry();
-  const auto start = Clock::now();
+  CountedAgreement counted(workshop.telemetry(), subjects.front().what.name(), subjects.size(),
+                           options.ranks->rank());
   try {
     check(options);
     ranks::check(options.together, options.ranks->size());
   } catch (const UserError& error) {
     TogetherRun(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure)
         .refuse(error.what());
-    telemetry.counters.agreements.add("failed");
     throw;
   }
   try {
     TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure);
-    SpanScope span(&telemetry.spans, "kiln.agree",
-                   {{"kernel", subjects.front().what.name()},
-                    {"problems", std::to_string(subjects.size())},
-                    {"rank", std::to_string(options.ranks->rank())}});
     std::vector<TuneResult> results = run.run();
-    const char* outcome = to_string(results.front().agreed->outcome);
-    span.set("outcome", outcome);
-    span.end();
-    telemetry.counters.agreements.add(outcome);
-    telemetry.counters.agreement_seconds.add(seconds_since(start));
-    run.count_candidates(telemetry.counters);
+    counted.end(*results.front().agreed);
+    run.count_candidates(workshop.telemetry().counters);
     for (std::size_t s = 0; s < results.size(); ++s) {
       const TuneResult& result = results[s];
       if (!result.from_store) workshop.count_tuned();
@@ -500,7 +492,6 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
     }
     return results;
   } catch (const std::exception& error) {
-    telemetry.counters.agreements.add("failed");
     // The other ranks must not wait for a rank that does not take part.
     options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
     throw;

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""`kiln doctor` shows every variable, its value and where that comes from; names that Kiln does not know, too.
+
+Usage: KILN"""
+import json
+import os
+import subprocess
+import sys
+
+
+def doctor(kiln, *options, **variables):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KILN_")}
+    run = subprocess.run([kiln, *options, "doctor", "--json"], env=environment | variables, capture_output=True,
+                         text=True, timeout=60)
+    text = subprocess.run([kiln, *options, "doctor"], env=environment | variables, capture_output=True, text=True,
+                          timeout=60)
+    assert run.returncode == text.returncode == 0, run.stderr + text.stderr
+    return json.loads(run.stdout), text.stdout
+
+
+def main():
+    kiln = sys.argv[1]
+    reference = json.loads(subprocess.run([kiln, "reference", "--json"], check=True, capture_output=True, text=True).stdout)
+    names = [row["variable"].strip("`") for row in reference["variables"]]
+    plain, text = doctor(kiln)
+    assert sorted(plain["variables"]) == sorted(names)
+    assert all(name in text for name in names)
+    assert {v["from"] for v in plain["variables"].values()} == {"default"}, plain["variables"]
+    assert plain["unknown_variables"] == []
+
+    told, text = doctor(kiln, "--cache-dir", "/tmp/elsewhere", KILN_CACHE_DIR="/tmp/here", KILN_MODE="untuned",
+                        KILN_MAX_SECONDS="soon", KILN_TRACES="/tmp")
+    variables = told["variables"]
+    assert variables["KILN_CACHE_DIR"] == {"value": "/tmp/elsewhere", "from": "option", "problem": ""}
+    assert variables["KILN_MODE"] == {"value": "untuned", "from": "environment", "problem": ""}
+    assert "KILN_MAX_SECONDS is 'soon'" in variables["KILN_MAX_SECONDS"]["problem"]
+    assert "KILN_MAX_SECONDS is 'soon'" in text
+    assert len(told["unknown_variables"]) == 1 and "did you mean KILN_TRACE?" in told["unknown_variables"][0]
+    print(f"{len(names)} variables")
+
+
+if __name__ == "__main__":
+    main()
