@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/measure/kernel_bench.hpp"
@@ -27,6 +28,8 @@ class DrawsBench final : public TrialBench {
   /// Has a trial define what is right, for all draws. Why it cannot, and nothing is defined then;
   /// empty: it has. @throws DeviceLost
   std::string trust(const Trial& trial);
+  /// As DeviceWorkload::take_warnings, of all draws.
+  std::vector<std::string> take_warnings();
 
   void expect() override;
   bool knows_results() const noexcept override { return first().knows_results(); }
@@ -47,9 +50,8 @@ class DrawsBench final : public TrialBench {
 
  private:
   struct Draw {
-    Draw(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-         const std::shared_ptr<Device>& device, std::uint64_t seed, std::size_t draw)
-        : workload(kernel, problem, device, seed, draw), bench(device, workload) {}
+    Draw(KernelData data, const std::shared_ptr<Device>& device)
+        : workload(std::move(data), device), bench(device, workload) {}
     DeviceWorkload workload;
     KernelBench bench;
   };

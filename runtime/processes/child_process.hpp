@@ -18,8 +18,10 @@ namespace kiln::runtime {
 /// may reap it, which does no harm. Not thread-safe. The destructor kills it.
 class ChildProcess {
  public:
+  /// @param background it runs only while a core has nothing else to do (SCHED_IDLE), if the system
+  /// permits that
   /// @throws EnvironmentError when it cannot be started.
-  explicit ChildProcess(const std::filesystem::path& executable);
+  explicit ChildProcess(const std::filesystem::path& executable, bool background = false);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

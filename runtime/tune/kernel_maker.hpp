@@ -27,11 +27,11 @@ class KernelMaker final : public TrialMaker {
   const DeviceInfo& device() const noexcept override { return device_->info(); }
   void check() const override;
   bool has_reference() const noexcept override { return static_cast<bool>(kernel_.reference); }
-  unsigned threads() const noexcept override { return builder_.threads(); }
+  unsigned threads() const noexcept override { return threads_; }
   Build build(const Values& config) override;
   std::string try_to_load(const Values& config, const Build& build) override;
   TrialBench& bench() override;
-  std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
+  std::vector<std::string> take_warnings() override;
   void drop_bench() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
   std::shared_ptr<Module> module_of(const Rig& rig) override;
@@ -48,6 +48,7 @@ class KernelMaker final : public TrialMaker {
   const std::uint64_t seed_;
   std::shared_ptr<TrustedReferences> references_;
   std::unique_ptr<DrawsBench> bench_;
+  const unsigned threads_ = builder_.builds_at_once();
   std::vector<std::string> warnings_;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/infinity.hpp"
 
@@ -115,6 +116,9 @@ bool MeasuringLane::verify(const Contestant& c) {
     candidates_[c.candidate].max_error = verdict.max_error;
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
+  } catch (const OutOfMemory& error) {
+    postponed_.push_back(c.candidate);
+    candidates_.reject(c.candidate, CandidateStatus::not_tried, error.what());
   } catch (const Error& error) {
     if (bench_.lost()) lose_device(c.candidate, error.what());
     candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());

@@ -9,6 +9,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/build/build_queue.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/search/strategy.hpp"
 #include "runtime/support/infinity.hpp"
 #include "runtime/support/time_limit.hpp"
@@ -25,7 +26,9 @@ namespace {
 
 /// Candidates that are measured together. Small, so that a strategy soon hears of its proposals.
 constexpr std::size_t kLeastGroup = 4;
-constexpr double kSaveEvery = 0.25;  ///< seconds between two calls of `save`
+/// Seconds between two calls of `save`, and how many times as long as the last one took, since
+/// records of many candidates are large.
+constexpr double kSaveEvery = 0.25, kSaveShare = 20;
 /// Scores may be disturbed: the final takes all within this band, and some more.
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
@@ -103,7 +106,8 @@ class TuningRun {
       throw;
     }
     conclude();
-    return {std::move(result_), winner_ ? lane_->module_of(*winner_) : nullptr};
+    return {std::move(result_), winner_ ? lane_->module_of(*winner_) : nullptr,
+            std::move(compiled_)};
   }
 
  private:
@@ -128,8 +132,12 @@ class TuningRun {
       maker_.drop_bench();
       throw;
     }
-    for (std::string& text : maker_.take_warnings()) result_.warnings.push_back(std::move(text));
+    take_warnings();
     result_.verify_seconds += trace_.add("reference", "tuner", "", begin);
+  }
+
+  void take_warnings() {
+    for (std::string& text : maker_.take_warnings()) result_.warnings.push_back(std::move(text));
   }
 
   void start_search(const SearchSpace& space, const CostModel& model) {
@@ -277,8 +285,11 @@ class TuningRun {
 
   void measure_group(std::span<const BuildQueue::Finished> group) {
     std::vector<std::size_t> fresh;
-    for (const BuildQueue::Finished& finished : group)
+    for (const BuildQueue::Finished& finished : group) {
       if (!was_built(candidates_[finished.id])) fresh.push_back(finished.id);
+      if (finished.build.was_compiled() && finished.build.binary())
+        compiled_.emplace_back(candidates_[finished.id].config, finished.build.key.digest);
+    }
     lane_->measure_group(group, search_deadline_);
     const auto& postponed = lane_->postponed();
     for (const std::size_t index : fresh)
@@ -346,7 +357,13 @@ class TuningRun {
     else if (base.status != CandidateStatus::measured)
       result_.warnings.push_back(
           format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
+    take_warnings();
     if (!winner_) winner_ = candidates_.decide();
+    // What there is no memory for now is no failure to be remembered.
+    if (!winner_ && lane_ && !lane_->postponed().empty())
+      throw OutOfMemory(format("{} for {}: none of {} candidates can be tried: {}",
+                               subject_.describe(), subject_.describe_problem(problem_),
+                               candidates_.size(), candidates_[lane_->postponed().front()].reason));
     if (!winner_ && result_.end != SearchEnd::stopped)
       candidates_.fail(format("{} for {}: none of {} candidates can be used", subject_.describe(),
                               subject_.describe_problem(problem_), candidates_.size()));
@@ -373,7 +390,8 @@ class TuningRun {
   }
 
   void save() {
-    if (!context_.save || seconds_since(saved_) < kSaveEvery) return;
+    if (!context_.save || seconds_since(saved_) < std::max(kSaveEvery, kSaveShare * save_seconds_))
+      return;
     const auto winner = candidates_.decide();
     if (!winner) return;
     const auto begin = Clock::now();
@@ -383,7 +401,7 @@ class TuningRun {
     finish(so_far);
     context_.save(so_far);
     saved_ = Clock::now();
-    trace_.add("save", "tuner", "", begin);
+    save_seconds_ = trace_.add("save", "tuner", "", begin);
   }
 
   bool shares_cpu() const noexcept { return maker_.bench().shares_cpu(); }
@@ -419,6 +437,8 @@ class TuningRun {
   bool searched_ = false;      ///< the strategy has no more
   bool expects_ = false;       ///< what is right is known, as far as a reference tells it
   Clock::time_point saved_{};
+  double save_seconds_ = 0;
+  std::vector<std::pair<Values, Digest>> compiled_;
 };
 
 }  // namespace
