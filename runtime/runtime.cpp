@@ -1,7 +1,10 @@
 #include "kiln/runtime.hpp"
 
 #include <charconv>
+#include <string_view>
 
+#include "cache/size.hpp"
+#include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/build/compilers.hpp"
@@ -57,11 +60,23 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
 
 namespace {
 
+std::uint64_t reserve_by_environment() {
+  const std::string_view text = detail::environment("KILN_RESERVE");
+  if (text.empty()) return 0;
+  const auto bytes = cache::parse_size(text);
+  if (!bytes)
+    throw UserError(
+        detail::format("KILN_RESERVE is '{}': it must be a size such as 500M or 5G", text));
+  return *bytes;
+}
+
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
   options = runtime::with_variables(std::move(options));  // the log is needed now
+  if (!options.reserve_bytes) options.reserve_bytes = reserve_by_environment();
   auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors,
                                      runtime::CallerAllocator(options.allocator));
-  const auto make_compiler = runtime::compiler_maker(options.compile_processes);
+  const auto make_compiler =
+      runtime::compiler_maker(options.compile_processes, options.background_compiles);
   return std::make_shared<detail::Engine>(std::move(options), device,
                                           [device, make_compiler](Target::Kind kind) {
                                             auto own = device->compiler();

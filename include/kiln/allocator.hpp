@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #include "kiln/version.hpp"
@@ -29,8 +30,11 @@ struct Allocator {
   /// Takes back what `allocate` gave for as many bytes. Launches that the program has made with it
   /// may not have ended, unless it has waited for them. Must not throw.
   std::function<void(void* memory, std::size_t bytes)> release{};
+  /// Bytes that `allocate` can still give: a tuning then asks before it allocates, and leaves
+  /// RuntimeOptions::reserve_bytes of them. Empty: unknown, and only `allocate` itself refuses.
+  std::function<std::uint64_t()> available{};
 
-  explicit operator bool() const noexcept { return allocate != nullptr || release != nullptr; }
+  explicit operator bool() const noexcept { return allocate || release || available; }
 };
 
 }  // namespace kiln

@@ -63,6 +63,14 @@ struct RuntimeOptions {
   /// not set, one per core that this process may use, within the available memory, and 0 with two
   /// cores or fewer.
   std::optional<unsigned> compile_processes{};
+  /// Compiling processes run only while a core has nothing else to do (SCHED_IDLE). For programs that
+  /// serve while others of their kernels are tuned.
+  bool background_compiles = false;
+  /// Bytes of the device's memory that are the program's: data of tunings and of Runtime's
+  /// measurements leave so many free. What does not fit is not tried; see docs/engine.md. Arrays
+  /// and workspaces of launches are the program's own and may use them. Empty: $KILN_RESERVE
+  /// (bytes, or with K, M, G, T), else 0.
+  std::optional<std::uint64_t> reserve_bytes{};
   /// Where candidates run while they are tuned. Empty: `$KILN_ISOLATION`; if that is not set,
   /// `after_fault`.
   std::optional<Isolation> isolation{};

@@ -30,9 +30,14 @@ Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler
     : store_(std::move(store)),
       make_compiler_(std::move(make_compiler)),
       log_(std::move(log)),
+      asked_(threads != 0),
       threads_(threads ? threads : usable_cores()),
       access_(access),
       telemetry_(std::move(telemetry)) {}
+
+unsigned Builder::builds_at_once() const {
+  return asked_ ? threads_ : jobs_that_fit(threads_, kCompilerBytes);
+}
 
 codegen::Compiler& Builder::compiler(Target::Kind kind) {
   std::lock_guard lock(compilers_mutex_);

@@ -23,6 +23,9 @@
 
 namespace kiln::runtime {
 
+/// What one compilation may take of the memory. Shipped kernels take about 100 MB.
+inline constexpr std::int64_t kCompilerBytes = std::int64_t{1} << 29;
+
 /// One instance's binary, or why there is none.
 struct Build {
   /// Nothing for what need not be built. Missing only where nothing may be compiled.
@@ -77,8 +80,11 @@ class Builder {
   codegen::Compiler& compiler(Target::Kind kind);
   /// The version of the compiler for a target kind, if it was needed before; else empty.
   std::string compiler_version(Target::Kind kind);
-  /// How many builds a caller that has many should run at once.
+  /// The threads that builds may use: as asked for, else one per usable core.
   unsigned threads() const noexcept { return threads_; }
+  /// How many builds a caller that has many should run at once: threads(), or fewer if their number
+  /// was not asked for and the memory that is available now is not enough. Reads files.
+  unsigned builds_at_once() const;
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 
  private:
@@ -115,7 +121,8 @@ class Builder {
   std::shared_ptr<cache::Store> store_;
   MakeCompiler make_compiler_;
   LogSink log_;
-  unsigned threads_;
+  const bool asked_;  ///< for this number of threads
+  const unsigned threads_;
   const Access access_;
   const std::shared_ptr<Telemetry> telemetry_;
   std::mutex compilers_mutex_;

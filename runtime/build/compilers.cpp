@@ -21,9 +21,6 @@ namespace kiln::runtime {
 namespace {
 
 constexpr unsigned kMostProcesses = 256;
-/// What one process may take while it compiles. Shipped kernels take about 100 MB.
-constexpr std::int64_t kMemory = std::int64_t{1} << 29;
-
 std::optional<unsigned> asked_by_environment() {
   const std::string_view text = detail::environment("KILN_COMPILE_PROCESSES");
   if (text.empty()) return {};
@@ -35,14 +32,8 @@ std::optional<unsigned> asked_by_environment() {
   return count;
 }
 
-unsigned as_machine_allows(unsigned cores) {
-  const std::int64_t memory = available_memory().value_or(kMemory * kMostProcesses);
-  const auto for_memory =
-      static_cast<unsigned>(std::clamp<std::int64_t>(memory / kMemory, 1, kMostProcesses));
-  return std::min(cores, for_memory);
-}
-
-std::shared_ptr<codegen::Compiler> make(Target::Kind kind, const CompilePlan& plan) {
+std::shared_ptr<codegen::Compiler> make(Target::Kind kind, const CompilePlan& plan,
+                                        bool background) {
   CompilerPlace place{.kind = kind};
   std::shared_ptr<codegen::Compiler> here;
   if (kind == Target::Kind::host) {
@@ -58,9 +49,11 @@ std::shared_ptr<codegen::Compiler> make(Target::Kind kind, const CompilePlan& pl
   }
   if (plan.processes == 0) return here;
   // Two threads of a process wait for each other in NVRTC. A process more takes 50 ms to start.
-  return std::make_shared<ProcessCompiler>(
-      std::move(here), place,
-      PoolOptions{.executable = plan.executable, .processes = plan.processes, .threads = 1});
+  return std::make_shared<ProcessCompiler>(std::move(here), place,
+                                           PoolOptions{.executable = plan.executable,
+                                                       .processes = plan.processes,
+                                                       .threads = 1,
+                                                       .background = background});
 }
 
 }  // namespace
@@ -80,8 +73,9 @@ CompilePlan compile_plan(std::optional<unsigned> asked) {
   const auto executable = detail::installation().programs / "kiln-compiler";
   if (::access(executable.c_str(), X_OK) != 0)
     return {.why_here = executable.string() + " is missing", .broken = true};
-  return {.processes = asked ? *asked : as_machine_allows(cores),
-          .executable = executable.string()};
+  return {
+      .processes = asked ? *asked : jobs_that_fit(std::min(cores, kMostProcesses), kCompilerBytes),
+      .executable = executable.string()};
 }
 
 std::string problem_of(const CompilePlan& plan) {
@@ -94,12 +88,14 @@ std::string problem_of(const CompilePlan& plan) {
   return {};
 }
 
-Builder::MakeCompiler compiler_maker(std::optional<unsigned> asked) {
-  return [asked](Target::Kind kind) { return make(kind, compile_plan(asked)); };
+Builder::MakeCompiler compiler_maker(std::optional<unsigned> asked, bool background) {
+  return [asked, background](Target::Kind kind) {
+    return make(kind, compile_plan(asked), background);
+  };
 }
 
 std::shared_ptr<codegen::Compiler> make_compiler(Target::Kind kind) {
-  return make(kind, compile_plan({}));
+  return make(kind, compile_plan({}), false);
 }
 
 }  // namespace kiln::runtime

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "runtime/device/spare_memory.hpp"
+
 namespace kiln::runtime {
 
 namespace {
@@ -20,7 +22,7 @@ std::size_t flush_bytes(const DeviceInfo& info, std::size_t most) {
 }  // namespace
 
 CacheFlush::CacheFlush(const std::shared_ptr<Device>& device, std::size_t most)
-    : scratch_(device, flush_bytes(device->info(), most)) {}
+    : scratch_(take_spare(device, "what empties the cache", flush_bytes(device->info(), most))) {}
 
 void CacheFlush::run(Stream stream) {
   if (!*this) return;

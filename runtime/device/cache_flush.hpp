@@ -15,7 +15,8 @@ class CacheFlush {
   /// Flushes nothing.
   CacheFlush() = default;
   /// Takes at most `most` bytes and at most an eighth of the device's memory; nothing on a device
-  /// whose cache size is unknown. @throws EnvironmentError when the device has too little memory.
+  /// whose cache size is unknown. @throws OutOfMemory when a tuning may not take so much;
+  /// EnvironmentError when the device does not give it.
   explicit CacheFlush(const std::shared_ptr<Device>& device,
                       std::size_t most = std::numeric_limits<std::size_t>::max());
 

@@ -1,7 +1,9 @@
 #include "runtime/device/caller_allocator.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -45,6 +47,14 @@ void CallerAllocator::release(void* memory, std::size_t bytes) const noexcept {
     functions_.release(memory, bytes);
   } catch (...) {  // it must not, and a destructor cannot pass it on
   }
+}
+
+std::optional<std::int64_t> CallerAllocator::available() const try {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (!functions_.available) return {};
+  return static_cast<std::int64_t>(std::min(kMost, functions_.available()));
+} catch (...) {
+  return {};
 }
 
 }  // namespace kiln::runtime

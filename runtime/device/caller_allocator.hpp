@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 
 #include "kiln/allocator.hpp"
 
@@ -20,6 +22,8 @@ class CallerAllocator {
   /// aligned
   void* allocate(std::size_t bytes) const;
   void release(void* memory, std::size_t bytes) const noexcept;
+  /// Bytes that are left; nothing where the program does not say, or throws.
+  std::optional<std::int64_t> available() const;
 
  private:
   Allocator functions_;

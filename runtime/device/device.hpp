@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -151,6 +152,13 @@ class Device {
 
   /// Bytes that allocate() can still give; nothing if that is unknown.
   virtual std::optional<std::int64_t> available() const { return {}; }
+  /// Bytes of these that tunings leave to the program.
+  std::uint64_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
+  void set_reserve(std::uint64_t bytes) noexcept {
+    reserve_.store(bytes, std::memory_order_relaxed);
+  }
+  /// What allocate() takes is a multiple of this.
+  virtual std::size_t granularity() const noexcept { return 1; }
   /// By the program's allocator, if the device was opened with one.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory, std::size_t bytes) noexcept = 0;
@@ -214,6 +222,7 @@ class Device {
   }
 
   std::shared_ptr<LoadedModules> loaded_modules_ = std::make_shared<LoadedModules>();
+  std::atomic<std::uint64_t> reserve_{0};
 };
 
 /// Owner of device memory. Move-only; keeps its device alive.

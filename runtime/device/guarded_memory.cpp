@@ -10,6 +10,8 @@
 #include <tbb/enumerable_thread_specific.h>
 #include <tbb/parallel_reduce.h>
 
+#include "runtime/device/spare_memory.hpp"
+
 namespace kiln::runtime {
 
 namespace {
@@ -33,6 +35,11 @@ std::vector<std::byte> make_pattern(GuardPattern pattern) {
   return bytes;
 }
 
+/// From the start of the allocation to the array.
+std::size_t front_bytes(std::size_t bytes, std::size_t guard_bytes) {
+  return bytes >= kHugeArray ? kHugeArray : guard_bytes;
+}
+
 /// Index of the first byte that differs; `size` when none does.
 std::size_t mismatch(const std::byte* a, const std::byte* b, std::size_t size) {
   if (std::memcmp(a, b, size) == 0) return size;
@@ -51,10 +58,16 @@ GuardedMemory::GuardedMemory(const std::shared_ptr<Device>& device, std::size_t 
                              std::size_t guard_bytes, GuardPattern pattern)
     : bytes_(bytes), guard_bytes_(guard_bytes), pattern_(pattern) {
   if (bytes == 0) return;
-  const std::size_t front = bytes >= kHugeArray ? kHugeArray : guard_bytes;
-  memory_ = DeviceMemory(device, front + bytes + guard_bytes);
+  const std::size_t front = front_bytes(bytes, guard_bytes);
+  memory_ = take_spare(device, "an array of a tuning", front + bytes + guard_bytes);
   data_ = static_cast<std::byte*>(memory_.data()) + front;
   repair();
+}
+
+std::uint64_t GuardedMemory::taken(const Device& device, std::size_t bytes,
+                                   std::size_t guard_bytes) {
+  if (bytes == 0) return 0;
+  return taken_by(device, front_bytes(bytes, guard_bytes) + bytes + guard_bytes);
 }
 
 std::optional<std::ptrdiff_t> GuardedMemory::breach() const {

@@ -25,13 +25,16 @@ inline constexpr std::size_t kMostGuardBytes = std::size_t{256} << 10;
 class GuardedMemory {
  public:
   GuardedMemory() = default;
-  /// For zero bytes nothing is allocated: data() is null.
+  /// For zero bytes nothing is allocated: data() is null. @throws as take_spare
   /// @pre guard_bytes is a multiple of 4096 and at most kMostGuardBytes
   GuardedMemory(const std::shared_ptr<Device>& device, std::size_t bytes, std::size_t guard_bytes,
                 GuardPattern pattern);
 
   void* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
+
+  /// What an object of this size takes of the device's memory.
+  static std::uint64_t taken(const Device& device, std::size_t bytes, std::size_t guard_bytes);
 
   /// A byte that was written outside, as an offset from data(): negative before the array, at least
   /// bytes() after it. If there are several, the last one before the array, else the first one

@@ -116,7 +116,12 @@ void FunctionBench::put_back() {
 
 void FunctionBench::flush() {
   if (!cold_) return;
-  if (!flush_) flush_ = shares_cpu() ? CacheFlush(device_, kMostHostFlush) : CacheFlush(device_);
+  if (!flush_ && !flush_failed_) try {
+      flush_ = shares_cpu() ? CacheFlush(device_, kMostHostFlush) : CacheFlush(device_);
+    } catch (const Error& error) {
+      flush_failed_ = true;
+      if (log_) log_->line(function_.name + ": its calls find the cache warm: " + error.what());
+    }
   flush_.run(call_.stream);
 }
 

@@ -58,6 +58,7 @@ class FunctionBench final : public TrialBench {
   std::function<void(Stream)> put_back_;  ///< made before the first call
   std::string told_;                      ///< to the log
   CacheFlush flush_;
+  bool flush_failed_ = false;
 };
 
 }  // namespace kiln::runtime

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/padding.hpp"
 
 namespace kiln::runtime {
@@ -20,8 +21,6 @@ constexpr std::size_t kMostCopies = 4096;
 /// Beyond an array: what a block writes that does not look where the array ends. Beyond all copies
 /// of it: those have been verified.
 constexpr std::size_t kGuardBytes = std::size_t{64} << 10, kCopyGuardBytes = 4096;
-/// Bytes that any device has.
-constexpr std::uint64_t kAlwaysThere = std::uint64_t{1} << 20;
 /// Copies are aligned as allocations of their own would be.
 constexpr std::size_t rounded_up(std::size_t bytes) {
   const std::size_t alignment = bytes >= 4096 ? 4096 : 512;
@@ -48,7 +47,8 @@ DeviceWorkload::DeviceWorkload(const KernelDefinition& kernel,
 
 DeviceWorkload::DeviceWorkload(KernelData data, std::shared_ptr<Device> device)
     : data_(std::move(data)), device_(std::move(device)) {
-  check_memory();
+  // A machine may promise more memory than it has, and end the process that then uses it.
+  require_spare(*device_, data_.trial->subject + ": its arrays", taken(*device_, data_));
   auto& arguments = host();
   arrays_.reserve(arguments.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -71,7 +71,7 @@ DeviceWorkload::DeviceWorkload(KernelData data, std::shared_ptr<Device> device)
       if (const auto found = device_->digests(array.address, a.bytes.size(), 0, 1); !found.empty())
         array.digest = found.front();
     } else if (needs_pristine(a)) {
-      array.pristine = DeviceMemory(device_, a.bytes.size());
+      array.pristine = take_spare(device_, "an array of a tuning", a.bytes.size());
       device_->copy_to_device(array.pristine.data(), a.bytes.data(), a.bytes.size());
     }
   }
@@ -95,17 +95,14 @@ void DeviceWorkload::download(const Array& array, std::span<std::byte> to) {
   if (!to.empty()) device_->copy_to_host(to.data(), array.address, to.size());
 }
 
-/// A machine may promise more memory than it has, and end the process that then uses it.
-void DeviceWorkload::check_memory() const {
-  std::uint64_t needed = 0;
-  for (const Workload::Argument& a : host())
-    if (a.pointer) needed += a.bytes.size() * (needs_pristine(a) ? 2u : 1u);
-  if (needed < kAlwaysThere) return;
-  const auto there = device_->available();
-  if (there && needed > static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)))
-    throw UserError(
-        format("{}: its arrays need {} bytes of the device's memory, but only {} are available",
-               data_.trial->subject, needed, *there));
+std::uint64_t DeviceWorkload::taken(const Device& device, const KernelData& data) {
+  std::uint64_t bytes = 0;
+  for (const Workload::Argument& a : data.trial->arguments) {
+    if (!a.pointer || a.bytes.empty()) continue;
+    bytes += GuardedMemory::taken(device, a.bytes.size(), kGuardBytes);
+    if (needs_pristine(a)) bytes += taken_by(device, a.bytes.size());
+  }
+  return bytes;
 }
 
 /// All ones is a NaN in every floating-point type, but it is also -1, and a reference may expect
@@ -369,37 +366,64 @@ std::size_t DeviceWorkload::wanted_copies() const noexcept {
   return std::clamp<std::size_t>(std::min((wanted + set - 1) / set, most / set), 1, kMostCopies);
 }
 
+/// Half of what is spare is left for the workspaces of candidates, and for what empties the cache.
+std::size_t DeviceWorkload::copies_that_fit(std::size_t wanted) const {
+  const auto spare = spare_bytes(*device_);
+  if (!spare) return wanted;
+  const auto taken = [&](std::size_t count) {
+    std::uint64_t bytes = 0;
+    for (const Array& array : arrays_)
+      bytes += GuardedMemory::taken(*device_, (count - 1) * rounded_up(array.memory.bytes()),
+                                    kCopyGuardBytes);
+    return bytes;
+  };
+  std::size_t count = wanted;
+  while (count > 1 && taken(count) > *spare / 2) count -= (count + 7) / 8;
+  return count;
+}
+
+/// False: the device does not give the memory.
+bool DeviceWorkload::try_to_make_copies(std::size_t count) try {
+  const Stream stream = device_->tuning_stream();
+  for (Array& array : arrays_) {
+    array.stride = rounded_up(array.memory.bytes());
+    array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
+                                 pattern_of(host()[array.argument]));
+    // The gaps between copies are downloaded too, so they must be written first: tools that
+    // look for reads of uninitialised memory would report them.
+    if (array.stride > array.memory.bytes())
+      device_->fill(array.copies.data(), std::byte{}, array.copies.bytes(), stream);
+  }
+  // The copies have equal contents: in/out arrays as they were at first, the others as they
+  // are. Each step doubles the number of copies made.
+  restore(stream, 0);
+  for (Array& array : arrays_) {
+    if (array.memory.bytes() == 0) continue;
+    auto* const to = static_cast<std::byte*>(array.copies.data());
+    device_->copy_on_device(to, array.address, array.memory.bytes(), stream);
+    for (std::size_t made = 1; made < count - 1; made *= 2)
+      device_->copy_on_device(to + made * array.stride, to,
+                              std::min(made, count - 1 - made) * array.stride, stream);
+  }
+  device_->synchronize(stream);
+  made_copies_ = count;
+  return true;
+} catch (const std::exception&) {
+  for (Array& array : arrays_) array.copies = {};
+  return false;
+}
+
 void DeviceWorkload::make_copies() {
   tried_copies_ = true;
-  const std::size_t count = wanted_copies();
-  const Stream stream = device_->tuning_stream();
-  if (count > 1) try {
-      for (Array& array : arrays_) {
-        array.stride = rounded_up(array.memory.bytes());
-        array.copies = GuardedMemory(device_, (count - 1) * array.stride, kCopyGuardBytes,
-                                     pattern_of(host()[array.argument]));
-        // The gaps between copies are downloaded too, so they must be written first: tools that
-        // look for reads of uninitialised memory would report them.
-        if (array.stride > array.memory.bytes())
-          device_->fill(array.copies.data(), std::byte{}, array.copies.bytes(), stream);
-      }
-      // The copies have equal contents: in/out arrays as they were at first, the others as they
-      // are. Each step doubles the number of copies made.
-      restore(stream, 0);
-      for (Array& array : arrays_) {
-        if (array.memory.bytes() == 0) continue;
-        auto* const to = static_cast<std::byte*>(array.copies.data());
-        device_->copy_on_device(to, array.address, array.memory.bytes(), stream);
-        for (std::size_t made = 1; made < count - 1; made *= 2)
-          device_->copy_on_device(to + made * array.stride, to,
-                                  std::min(made, count - 1 - made) * array.stride, stream);
-      }
-      device_->synchronize(stream);
-      made_copies_ = count;
-    } catch (const std::exception&) {
-      // Less memory is there than the device said: one copy does, with a flush.
-      for (Array& array : arrays_) array.copies = {};
-    }
+  const std::size_t wanted = wanted_copies();
+  std::size_t count = copies_that_fit(wanted);
+  // Less memory may be there than the device said a moment ago.
+  while (count > 1 && !try_to_make_copies(count)) count /= 2;
+  if (made_copies_ < wanted)
+    warnings_.push_back(format(
+        "the device's memory has room for {} of {} copies of the arrays, which keep its cache "
+        "cold",
+        made_copies_, wanted));
   used_.assign(made_copies_, false);
   for (std::size_t copy = 1; copy < made_copies_; ++copy)
     for (const Array& array : arrays_) places_.push_back(array.copy(copy));
@@ -427,8 +451,10 @@ void DeviceWorkload::keep_cold(bool cold) {
   } else if (!flush_) {
     try {
       flush_ = CacheFlush(device_);
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
       // Then as cold as the copies make it.
+      if (!std::exchange(flush_failed_, true))
+        warnings_.push_back(format("the cache is not emptied between samples: {}", error.what()));
     }
   }
 }

@@ -27,12 +27,16 @@ namespace kiln::runtime {
 class DeviceWorkload {
  public:
   /// Makes the data and uploads it. @throws UserError when the kernel's `workload` does not fit its
-  /// signature or needs more memory than is there, EnvironmentError when the device gives none.
+  /// signature, OutOfMemory when a tuning may not take what it needs, EnvironmentError when the
+  /// device does not give it.
   /// @pre `kernel` outlives it
   DeviceWorkload(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                  std::shared_ptr<Device> device, std::uint64_t seed, std::size_t draw = 0);
   /// Uploads what was made. @throws likewise
   DeviceWorkload(KernelData data, std::shared_ptr<Device> device);
+
+  /// What such an object takes of the device's memory, copies and what empties the cache apart.
+  static std::uint64_t taken(const Device& device, const KernelData& data);
 
   /// Runs the kernel's reference, if there is one and it has not run. verify() does so itself;
   /// calling this before lets the reference run while something else is waited for. @throws what
@@ -90,7 +94,8 @@ class DeviceWorkload {
   ///
   /// Copies together fill the cache a few times over. Data that do so by themselves need none: one
   /// launch leaves little that the next could find. Copies never take more than an eighth of the
-  /// memory, and on the host kHostCopyBytes. Where they are too few, and on devices with a stream
+  /// memory, more than half of what is there beside the reserve, and on the host kHostCopyBytes. Where
+  /// they are too few, and on devices with a stream
   /// in any case, prepare() fills the cache with something else; not on the host, where that would
   /// cost more than what is timed, and where data so small are in a cache in real life, too.
   void keep_cold(bool cold);
@@ -99,6 +104,8 @@ class DeviceWorkload {
   std::size_t most_launches() const noexcept;
   /// The next `launches` copies in turn: index of the first.
   std::size_t take(std::size_t launches) noexcept;
+  /// What there was no memory for since the last call.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
   /// What a sample of `launches` from copy `first` on needs before it, outside the timed region:
   /// in/out arrays restored, the cache filled with something else. Enqueues on `stream`.
   void prepare(Stream stream, std::size_t first, std::size_t launches);
@@ -125,7 +132,6 @@ class DeviceWorkload {
   void run(Stream stream, const std::function<void()>& launch);
   void run_alone(Stream stream, const std::function<void()>& launch);
   void renew(const Array& array, std::size_t copy, Stream stream);
-  void check_memory() const;
   std::vector<Workload::Argument>& host() noexcept { return data_.trial->arguments; }
   const std::vector<Workload::Argument>& host() const noexcept { return data_.trial->arguments; }
   void choose_poison();
@@ -140,7 +146,9 @@ class DeviceWorkload {
   std::string repair_padding(Array& array);
   void restore(Stream stream, std::size_t copy);
   std::size_t wanted_copies() const noexcept;
+  std::size_t copies_that_fit(std::size_t wanted) const;
   void make_copies();
+  bool try_to_make_copies(std::size_t count);
 
   KernelData data_;  ///< inputs as they were made; outputs as expected, once that is known
   std::shared_ptr<Device> device_;
@@ -162,6 +170,8 @@ class DeviceWorkload {
   std::map<std::vector<std::uint64_t>, Verdict> judged_;  ///< by the outputs' digests
   std::vector<bool> used_;  ///< copies whose in/out arrays were written
   CacheFlush flush_;
+  bool flush_failed_ = false;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace kiln::runtime

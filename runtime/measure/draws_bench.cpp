@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/spare_memory.hpp"
 
 namespace kiln::runtime {
 
@@ -16,10 +17,22 @@ struct DrawsBench::DrawsRig final : Rig {
 DrawsBench::DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                        std::shared_ptr<Device> device, std::uint64_t seed)
     : device_(std::move(device)) {
-  // One at a time: what has been uploaded may take all the memory.
   const std::size_t count = std::max<std::size_t>(1, kernel.draws.size());
+  std::vector<KernelData> made;
   for (std::size_t draw = 0; draw < count; ++draw)
-    draws_.push_back(std::make_unique<Draw>(make_data(kernel, problem, seed, draw), device_));
+    made.push_back(make_data(kernel, problem, seed, draw));
+  std::uint64_t bytes = 0;
+  for (const KernelData& data : made) bytes += DeviceWorkload::taken(*device_, data);
+  require_spare(*device_, made.front().trial->subject + ": its arrays", bytes);
+  for (KernelData& data : made) draws_.push_back(std::make_unique<Draw>(std::move(data), device_));
+}
+
+std::vector<std::string> DrawsBench::take_warnings() {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < draws_.size(); ++i)
+    for (std::string& text : draws_[i]->workload.take_warnings())
+      all.push_back(of_draw(i, std::move(text)));
+  return all;
 }
 
 DrawsBench::DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> device)

@@ -31,6 +31,8 @@ class DrawsBench final : public ProblemBench {
   Verdict define(Rig& rig, std::size_t draw);
   /// Takes trust() back.
   void forget();
+  /// As DeviceWorkload::take_warnings, of all draws.
+  std::vector<std::string> take_warnings() override;
 
   void expect() override;
   bool knows_results() const noexcept override { return first().knows_results(); }

@@ -1,5 +1,7 @@
 #include "runtime/measure/kernel_bench.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -15,6 +17,9 @@ namespace {
 /// On a CPU, copies of the arguments that together exceed its last-level cache are hundreds of
 /// megabytes: making them takes about as long. With less time left the caches stay warm.
 constexpr double kSecondsForCopies = 0.5;
+/// Bytes per thread. The CUDA driver has allocated them for each thread that fits the device, and
+/// allocates more at a launch that needs more (cuCtxSetLimit, CU_LIMIT_STACK_SIZE).
+constexpr int kStackThatIsThere = 1024;
 
 }  // namespace
 
@@ -35,6 +40,20 @@ struct KernelBench::KernelRig final : Rig {
 KernelBench::KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workload)
     : device_(std::move(device)), workload_(workload), stream_(device_->tuning_stream()) {}
 
+/// Of device memory, for the module alone.
+std::uint64_t KernelBench::own_bytes(const codegen::Binary& binary) const {
+  if (shares_cpu()) return 0;
+  int stack = binary.resources.stack;
+  for (const codegen::BinaryEntry& step : binary.steps)
+    stack = std::max(stack, step.resources.stack);
+  const DeviceLimits& limits = device_->info().limits;
+  const std::uint64_t threads = static_cast<std::uint64_t>(limits.multiprocessors) *
+                                static_cast<std::uint64_t>(limits.max_threads_per_multiprocessor);
+  const std::uint64_t stacks =
+      stack > kStackThatIsThere ? threads * static_cast<std::uint64_t>(stack) : 0;
+  return taken_by(*device_, binary.code.size()) + stacks;
+}
+
 std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial) {
   const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
   const detail::LaunchPlan& plan = trial.plan;
@@ -44,6 +63,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
     return Refusal{CandidateStatus::exceeds_limits, std::move(why)};
   const auto rig = std::make_shared<KernelRig>();
   try {
+    require_spare(*device_, "its code and its threads' stacks", own_bytes(binary));
     rig->module = load_counted(*device_, binary, plan.launch, plan.steps);
     const auto fits = [&](const Module& entry, const Launch& g) {
       const int threads = static_cast<int>(g.block.x * g.block.y * g.block.z);

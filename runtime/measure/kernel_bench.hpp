@@ -1,6 +1,7 @@
 // The bench for kernels, in this process: a device, and a workload on it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,7 @@ class KernelBench final : public TrialBench {
  private:
   struct KernelRig;
 
+  std::uint64_t own_bytes(const codegen::Binary& binary) const;
   void launch(const KernelRig& rig, std::size_t first, std::size_t launches);
   /// One launch that is verified, not timed.
   void launch_checked(const KernelRig& rig);

@@ -25,6 +25,8 @@ class ProblemBench : public TrialBench {
   /// Has a trial define what is right, for all draws. Why it cannot, and nothing is defined then;
   /// empty: it has. @throws DeviceLost
   virtual std::string trust(const Trial& trial) = 0;
+  /// As DeviceWorkload::take_warnings, of all draws.
+  virtual std::vector<std::string> take_warnings() { return {}; }
   /// As KernelBench::module_of, for the first draw.
   virtual std::shared_ptr<Module> module_of(const Rig& rig) const = 0;
 

@@ -17,6 +17,19 @@ namespace {
 /// As wide as those around arrays (DeviceWorkload).
 constexpr std::size_t kGuardBytes = std::size_t{64} << 10;
 
+std::size_t bytes_of_semaphores(const WorkspaceSize& size) {
+  return size.semaphores * sizeof(std::uint32_t);
+}
+
+/// The device, if it has the memory.
+const std::shared_ptr<Device>& asked(const std::shared_ptr<Device>& device,
+                                     const WorkspaceSize& size) {
+  require_spare(*device, format("a workspace of {} bytes", size.total()),
+                GuardedMemory::taken(*device, size.bytes, kGuardBytes) +
+                    GuardedMemory::taken(*device, bytes_of_semaphores(size), kGuardBytes));
+  return device;
+}
+
 std::string outside(const GuardedMemory& memory, const char* what) {
   const auto breach = memory.breach();
   if (!breach) return {};
@@ -26,16 +39,17 @@ std::string outside(const GuardedMemory& memory, const char* what) {
 }  // namespace
 
 TrialWorkspace::TrialWorkspace(const std::shared_ptr<Device>& device, const WorkspaceSize& size) try
-    : device_(device),
+    : device_(asked(device, size)),
       scratch_(device, size.bytes, kGuardBytes, GuardPattern::nan),
-      semaphores_(device, size.semaphores * sizeof(std::uint32_t), kGuardBytes,
-                  GuardPattern::bytes),
+      semaphores_(device, bytes_of_semaphores(size), kGuardBytes, GuardPattern::bytes),
       semaphore_count_(size.semaphores),
       parameter_{scratch_.data(), static_cast<unsigned*>(semaphores_.data())} {
   if (semaphore_count_ > 0) {
     const std::vector<std::byte> zeros(semaphores_.bytes());
     device_->copy_to_device(semaphores_.data(), zeros.data(), zeros.size());
   }
+} catch (const OutOfMemory&) {
+  throw;
 } catch (const EnvironmentError& error) {
   throw OutOfMemory(
       format("a workspace of {} bytes could not be allocated: {}", size.total(), error.what()));

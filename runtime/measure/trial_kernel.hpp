@@ -12,14 +12,9 @@
 #include "runtime/device/device.hpp"
 #include "runtime/device/entry_arguments.hpp"
 #include "runtime/device/guarded_memory.hpp"
+#include "runtime/device/spare_memory.hpp"
 
 namespace kiln::runtime {
-
-/// The device lacks the memory now; it may have it later.
-class OutOfMemory : public EnvironmentError {
- public:
-  using EnvironmentError::EnvironmentError;
-};
 
 /// Scratch and semaphores between guard zones. Not thread-safe.
 class TrialWorkspace {

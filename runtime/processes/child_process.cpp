@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -67,7 +68,8 @@ struct SpawnSettings {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::filesystem::path& executable, int inherited) {
+ChildProcess::ChildProcess(const std::filesystem::path& executable, int inherited,
+                           bool background) {
   int ends[2], pipe[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     fail("socketpair", executable, errno);
@@ -100,6 +102,8 @@ ChildProcess::ChildProcess(const std::filesystem::path& executable, int inherite
   const int code = ::posix_spawn(&id_, path.c_str(), &actions, &settings.attributes, arguments,
                                  detail::whole_environment());
   if (code != 0) fail("posix_spawn", executable, code);
+  // It has one thread until it is sent something, and the others inherit this.
+  if (const sched_param any{}; background) ::sched_setscheduler(id_, SCHED_IDLE, &any);
   // When a waitpid(-1) of the program has reaped the child, its id may be given to another process.
   process_ = static_cast<int>(::syscall(SYS_pidfd_open, id_, 0));
   channel_ = here.release();

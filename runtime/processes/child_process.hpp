@@ -19,9 +19,12 @@ namespace kiln::runtime {
 /// may reap it, which does no harm. Not thread-safe. The destructor kills it.
 class ChildProcess {
  public:
+  /// @param background it runs only while a core has nothing else to do (SCHED_IDLE), if the system
+  /// permits that
   /// @throws EnvironmentError when it cannot be started.
   /// @param inherited a descriptor above 2 that becomes its descriptor 3; -1: none
-  explicit ChildProcess(const std::filesystem::path& executable, int inherited = -1);
+  explicit ChildProcess(const std::filesystem::path& executable, int inherited = -1,
+                        bool background = false);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

@@ -52,7 +52,8 @@ struct ProcessPool::Job {
 };
 
 struct ProcessPool::Process {
-  explicit Process(const std::filesystem::path& executable) : child(executable) {}
+  explicit Process(const PoolOptions& options)
+      : child(options.executable, -1, options.background) {}
 
   ChildProcess child;
   FrameReader reader;
@@ -204,7 +205,7 @@ bool ProcessPool::assign(Job& job) {
 
 ProcessPool::Process* ProcessPool::start(std::string& problem) {
   try {
-    auto process = std::make_unique<Process>(options_.executable);
+    auto process = std::make_unique<Process>(options_);
     put_frame(process->to_send, FrameKind::setup, 0,
               FieldWriter().integer(options_.threads).bytes(options_.setup).finish());
     process->limit = TimeLimit(options_.start_limit, Clock::now());

@@ -33,6 +33,7 @@ struct PoolOptions {
   double idle = 20;         ///< seconds after which a process without work ends
   /// A process that has more bytes of memory than this after an answer is replaced.
   std::uint64_t resident_limit = std::uint64_t{2} << 30;
+  bool background = false;  ///< as ChildProcess
 };
 
 /// Safe to use from several threads. Processes start when they are needed. A thread of the pool

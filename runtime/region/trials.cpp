@@ -161,7 +161,7 @@ void RegionTrials::build_all(Deadline until) {
   };
   look(0);
   for_each_index(
-      std::max(1U, engine_.builder().threads()), order.size(), time_over.get_token(),
+      std::max(1U, engine_.builder().builds_at_once()), order.size(), time_over.get_token(),
       [&](std::size_t i) {
         const auto [s, c] = order[i];
         try_to_build(runner_.sites()[s], sites_[s].candidates[c]);

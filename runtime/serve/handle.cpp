@@ -5,6 +5,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/serve/config_loader.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/kernel_loader.hpp"
@@ -341,7 +342,15 @@ class KernelHandle final : public runtime::ServedHandle {
     if (lacking)
       engine_->warn_of(definition_, problem, *lacking,
                        "the winner is missing, so the problem is tuned again");
-    runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, true, {true, known});
+    runtime::TuneOutcome tuned;
+    try {
+      tuned = tune_or_fail_again(problem, tuning, true, {true, known});
+    } catch (const runtime::OutOfMemory& error) {
+      // Making the data again at each launch would cost more than a tuning gains.
+      engine_->log(LogLevel::warning,
+                   format("{}; it is not tuned, and the untuned config is used", error.what()));
+      return ready_or_warn(problem, load_untuned(problem));
+    }
     const Candidate& winner = tuned.result.winner();
     // The wait used up the budget: the untuned config runs, and a later launch asks again.
     if (tuned.result.end == SearchEnd::seconds && winner.status == CandidateStatus::not_tried)

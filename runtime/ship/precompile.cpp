@@ -281,7 +281,7 @@ PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,
 
   PrecompileReport report;
   const std::size_t count = report.instances = list.instances.size();
-  report.threads = static_cast<unsigned>(std::min<std::size_t>(builder.threads(), count));
+  report.threads = static_cast<unsigned>(std::min<std::size_t>(builder.builds_at_once(), count));
   std::vector<Made> made(count);
   runtime::for_each_index(
       report.threads, count, options.stop,

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -43,16 +44,21 @@ Bytes64 number_after(const fs::path& file, const std::string& word) {
 }
 
 struct Names {
-  const char *limit, *used, *cached;
+  const char *limit, *threshold, *used, *cached;
 };
-constexpr Names kFirstVersion{"memory.limit_in_bytes", "memory.usage_in_bytes",
+constexpr Names kFirstVersion{"memory.limit_in_bytes", nullptr, "memory.usage_in_bytes",
                               "total_inactive_file"};
-constexpr Names kSecondVersion{"memory.max", "memory.current", "inactive_file"};
+/// Beyond `memory.high` processes are slowed down until they give memory back.
+constexpr Names kSecondVersion{"memory.max", "memory.high", "memory.current", "inactive_file"};
 
 /// What one group may still take. Memory of files that it has read and no longer uses counts as
 /// free.
 Bytes64 left_in(const fs::path& group, const Names& names) {
-  const Bytes64 limit = number_in(group / names.limit), used = number_in(group / names.used);
+  Bytes64 limit = number_in(group / names.limit);
+  const Bytes64 used = number_in(group / names.used);
+  if (names.threshold)
+    if (const Bytes64 threshold = number_in(group / names.threshold))
+      limit = std::min(limit.value_or(*threshold), *threshold);
   if (!limit || !used) return {};
   return std::max<std::int64_t>(
       0, *limit - *used + number_after(group / "memory.stat", names.cached).value_or(0));
@@ -95,13 +101,20 @@ std::optional<T> least_of_groups(const fs::path& root, const std::string& contro
   for (std::string line; std::getline(in, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string names = line.substr(first + 1, second - first - 1);
+    const std::string controllers = "," + names + ",";
     const bool second_version = controllers == ",,";
     if (!second_version && controllers.find("," + controller + ",") == std::string::npos) continue;
-    const fs::path groups = root / "sys/fs/cgroup";
-    const auto here =
-        least_up_to<T>(second_version ? groups : groups / controller, line.substr(second + 1),
-                       [&](const fs::path& g) { return left(g, second_version); });
+    fs::path mount = root / "sys/fs/cgroup";
+    if (!second_version) {
+      // The link from `cpu` to `cpu,cpuacct` is the distribution's, not the kernel's.
+      std::error_code error;
+      const fs::path alone = mount / controller;
+      mount = fs::exists(alone, error) ? alone : mount / names;
+    }
+    const auto here = least_up_to<T>(mount, line.substr(second + 1), [&](const fs::path& group) {
+      return left(group, second_version);
+    });
     if (here && (!least || *here < *least)) least = here;
   }
   return least;
@@ -145,6 +158,12 @@ unsigned usable_cores(const fs::path& root) {
       granted && *granted < cores)
     cores = static_cast<unsigned>(std::max(1.0, std::ceil(*granted)));
   return cores;
+}
+
+unsigned jobs_that_fit(unsigned jobs, std::int64_t bytes, const fs::path& root) {
+  const auto memory = available_memory(root);
+  if (!memory || jobs == 0) return jobs;
+  return static_cast<unsigned>(std::clamp<std::int64_t>(*memory / bytes, 1, jobs));
 }
 
 }  // namespace kiln::runtime

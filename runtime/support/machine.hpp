@@ -9,7 +9,8 @@
 namespace kiln::runtime {
 
 /// Bytes: what the machine can give without swapping (MemAvailable), or less where a control group
-/// of this process (v1 or v2, or one around it) allows less. Nothing where neither can be read.
+/// of this process (v1 or v2, or one around it) allows less, or slows its processes down beyond
+/// less (memory.high). Nothing where neither can be read.
 /// Reads files. @param root of the file system, for tests
 std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
 
@@ -21,5 +22,9 @@ void require_memory(const char* what, std::uint64_t bytes);
 /// or v2, or one around it) limits its processor time to fewer cores, rounded up. At least 1. Reads
 /// files. @param root of the file system, for tests
 unsigned usable_cores(const std::filesystem::path& root = "/");
+
+/// How many of `jobs` that take up to `bytes` of memory each may run at once, as far as the memory
+/// goes that is available now. At least 1, where jobs >= 1. @param root of the file system, for tests
+unsigned jobs_that_fit(unsigned jobs, std::int64_t bytes, const std::filesystem::path& root = "/");
 
 }  // namespace kiln::runtime

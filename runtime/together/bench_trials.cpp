@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -62,8 +63,12 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
   const auto earlier = defaults_.find(subject);
   if (earlier != defaults_.end()) context.prior = &earlier->second;
   TuneResult result;
+  maker.check();
+  maker.bench();  // without memory for the data nothing can be measured here
   try {
     result = runtime::tune(maker, options, context).result;
+  } catch (const OutOfMemory&) {
+    // No memory for any of them: they are not tried.
   } catch (const TuningFailedError& failed) {
     for (const TuningFailedError::Reason& reason : failed.reasons())
       for (const Values& config : configs)

@@ -95,8 +95,8 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
   const auto look = [&](std::size_t) {
     if (stop.stop_requested() || std::chrono::steady_clock::now() >= deadline) late.request_stop();
   };
-  const auto threads = static_cast<unsigned>(
-      std::clamp<std::size_t>(candidates.size(), 1, std::max(1U, workshop_.builder().threads())));
+  const auto threads = static_cast<unsigned>(std::clamp<std::size_t>(
+      candidates.size(), 1, std::max(1U, workshop_.builder().builds_at_once())));
   for_each_index(
       threads, candidates.size(), late.get_token(),
       [&, part_of = SpanScope::here()](std::size_t i) {

@@ -153,6 +153,13 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
   return why.empty() ? why : format("{}: {}", name, why);
 }
 
+std::vector<std::string> KernelMaker::take_warnings() {
+  std::vector<std::string> all = std::exchange(warnings_, {});
+  if (bench_)
+    for (std::string& text : bench_->take_warnings()) all.push_back(std::move(text));
+  return all;
+}
+
 void KernelMaker::drop_bench() noexcept { bench_.reset(); }
 
 Trial KernelMaker::trial(const Values& config, const Build& build) {

@@ -29,12 +29,12 @@ class KernelMaker final : public TrialMaker {
   const DeviceInfo& device() const noexcept override { return device_->info(); }
   void check() const override;
   bool has_reference() const noexcept override { return static_cast<bool>(kernel_.reference); }
-  unsigned threads() const noexcept override { return builder_.threads(); }
+  unsigned threads() const noexcept override { return threads_; }
   Build build(const Values& config) override;
   std::string try_to_load(const Values& config, const Build& build) override;
   bool isolate() override;
   TrialBench& bench() override;
-  std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
+  std::vector<std::string> take_warnings() override;
   void drop_bench() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
   std::shared_ptr<Module> module_of(const Rig& rig) override;
@@ -55,6 +55,7 @@ class KernelMaker final : public TrialMaker {
   const WorkerOptions worker_;
   bool isolated_ = false;
   std::unique_ptr<ProblemBench> bench_;
+  const unsigned threads_ = builder_.builds_at_once();
   std::vector<std::string> warnings_;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/infinity.hpp"
 #include "runtime/support/logged_span.hpp"
@@ -118,6 +119,9 @@ bool MeasuringLane::verify(const Contestant& c) {
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
   } catch (const TrialFault& fault) {
     candidates_.reject(c.candidate, fault.status(), fault.what());
+  } catch (const OutOfMemory& error) {
+    postponed_.push_back(c.candidate);
+    candidates_.reject(c.candidate, CandidateStatus::not_tried, error.what());
   } catch (const Error& error) {
     if (bench_.lost()) lose_device(c.candidate, error.what());
     candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());

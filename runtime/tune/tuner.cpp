@@ -9,6 +9,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/build/build_queue.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/search/strategy.hpp"
 #include "runtime/support/infinity.hpp"
 #include "runtime/support/logged_span.hpp"
@@ -26,7 +27,9 @@ namespace {
 
 /// Candidates that are measured together. Small, so that a strategy soon hears of its proposals.
 constexpr std::size_t kLeastGroup = 4;
-constexpr double kSaveEvery = 0.25;  ///< seconds between two calls of `save`
+/// Seconds between two calls of `save`, and how many times as long as the last one took, since
+/// records of many candidates are large.
+constexpr double kSaveEvery = 0.25, kSaveShare = 20;
 /// Scores may be disturbed: the final takes all within this band, and some more.
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
@@ -106,7 +109,8 @@ class TuningRun {
       throw;
     }
     conclude();
-    return {std::move(result_), winner_ ? lane_->module_of(*winner_) : nullptr};
+    return {std::move(result_), winner_ ? lane_->module_of(*winner_) : nullptr,
+            std::move(compiled_)};
   }
 
  private:
@@ -146,8 +150,12 @@ class TuningRun {
       maker_.drop_bench();
       throw;
     }
-    for (std::string& text : maker_.take_warnings()) result_.warnings.push_back(std::move(text));
+    take_warnings();
     result_.verify_seconds += span.end();
+  }
+
+  void take_warnings() {
+    for (std::string& text : maker_.take_warnings()) result_.warnings.push_back(std::move(text));
   }
 
   void start_search(const SearchSpace& space, const CostModel& model) {
@@ -301,8 +309,11 @@ class TuningRun {
 
   void measure_group(std::span<const BuildQueue::Finished> group) {
     std::vector<std::size_t> fresh;
-    for (const BuildQueue::Finished& finished : group)
+    for (const BuildQueue::Finished& finished : group) {
       if (!was_built(candidates_[finished.id])) fresh.push_back(finished.id);
+      if (finished.build.was_compiled() && finished.build.binary())
+        compiled_.emplace_back(candidates_[finished.id].config, finished.build.key.digest);
+    }
     lane_->measure_group(group, search_deadline_);
     const auto& postponed = lane_->postponed();
     for (const std::size_t index : fresh)
@@ -372,7 +383,13 @@ class TuningRun {
     else if (base.status != CandidateStatus::measured && base.status != CandidateStatus::not_tried)
       result_.warnings.push_back(
           format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
+    take_warnings();
     if (!winner_) winner_ = candidates_.decide();
+    // What there is no memory for now is no failure to be remembered.
+    if (!winner_ && lane_ && !lane_->postponed().empty())
+      throw OutOfMemory(format("{} for {}: none of {} candidates can be tried: {}",
+                               subject_.describe(), subject_.describe_problem(problem_),
+                               candidates_.size(), candidates_[lane_->postponed().front()].reason));
     if (!winner_ && result_.end != SearchEnd::stopped)
       candidates_.fail(format("{} for {}: none of {} candidates can be used", subject_.describe(),
                               subject_.describe_problem(problem_), candidates_.size()));
@@ -399,7 +416,8 @@ class TuningRun {
   }
 
   void save() {
-    if (!context_.save || seconds_since(saved_) < kSaveEvery) return;
+    if (!context_.save || seconds_since(saved_) < std::max(kSaveEvery, kSaveShare * save_seconds_))
+      return;
     const auto winner = candidates_.decide();
     if (!winner) return;
     LoggedSpan span(trace_, "save");
@@ -409,7 +427,7 @@ class TuningRun {
     finish(so_far);
     context_.save(so_far);
     saved_ = Clock::now();
-    span.end();
+    save_seconds_ = span.end();
   }
 
   bool shares_cpu() const noexcept { return maker_.bench().shares_cpu(); }
@@ -447,6 +465,8 @@ class TuningRun {
   bool searched_ = false;           ///< the strategy has no more
   bool expects_ = false;            ///< what is right is known, as far as a reference tells it
   Clock::time_point saved_{};
+  double save_seconds_ = 0;
+  std::vector<std::pair<Values, Digest>> compiled_;
 };
 
 }  // namespace

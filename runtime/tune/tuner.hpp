@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "kiln/detail/tunable.hpp"
 #include "kiln/tune.hpp"
@@ -50,6 +52,8 @@ struct TuneOutcome {
   /// The winner as it was loaded to be timed, for launches to use; null: it has to be loaded
   /// anew.
   std::shared_ptr<Module> module{};
+  /// What this run has compiled to be measured: configs, and the keys' digests.
+  std::vector<std::pair<Values, Digest>> compiled{};
 };
 
 /// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.

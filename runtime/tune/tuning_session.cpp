@@ -162,6 +162,7 @@ class Session {
     if (!has_winner(result)) return outcome;
     result = completed(std::move(result));
     save(result);
+    if (result.complete && !workshop_.options().store.keep_losers) drop_losers(outcome);
     workshop_.count_tuned();
     tell(result);
     return outcome;
@@ -204,6 +205,17 @@ class Session {
       add_missing(result, latest->result);
     }
     workshop_.records().remember(key_, subject_, result, versions_, policy_of(options_));
+  }
+
+  /// Only what this run has compiled: what lay in the store before may be in use.
+  void drop_losers(const TuneOutcome& outcome) const {
+    const TuneResult& result = outcome.result;
+    const DeviceInfo& device = workshop_.device()->info();
+    const Values kept[] = {result.winner().config, result.default_candidate().config,
+                           untuned_config(subject_, problem_, device)};
+    for (const auto& [config, digest] : outcome.compiled)
+      if (std::find(std::begin(kept), std::end(kept), config) == std::end(kept))
+        workshop_.store()->drop(EntryKind::binary, digest);
   }
 
   void tell(const TuneResult& result) const {

@@ -27,7 +27,9 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
           store_, std::move(make_compiler), options_.log, options_.compile_threads,
           may_compile() ? Builder::Access::compile : Builder::Access::look_up, telemetry_)),
       records_(store_, device_, *builder_, may_compile()),
-      trusted_references_(std::make_shared<TrustedReferences>()) {}
+      trusted_references_(std::make_shared<TrustedReferences>()) {
+  device_->set_reserve(options_.reserve_bytes.value_or(0));
+}
 
 Workshop::Workshop(const Workshop& other, OwnTurn)
     : options_(other.options_),

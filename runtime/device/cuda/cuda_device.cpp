@@ -20,6 +20,9 @@
 namespace kiln::runtime {
 namespace {
 
+/// Large allocations are made of pages of this size, of which small ones share one.
+constexpr std::size_t kGranularity = std::size_t{2} << 20;
+
 class CudaReplay final : public Replay {
  public:
   explicit CudaReplay(CudaGraphExec exec) : exec_(std::move(exec)) {}
@@ -184,12 +187,13 @@ class CudaDevice final : public Device {
   }
 
   std::optional<std::int64_t> available() const override {
-    if (allocator_) return {};
+    if (allocator_) return allocator_.available();
     const WorkingContext working(*context_);
     std::size_t free = 0, total = 0;
     if (!driver_.MemGetInfo || driver_.MemGetInfo(&free, &total) != CUDA_SUCCESS) return {};
     return static_cast<std::int64_t>(free);
   }
+  std::size_t granularity() const noexcept override { return allocator_ ? 1 : kGranularity; }
   void* allocate(std::size_t bytes) override {
     if (!allocator_) return reinterpret_cast<void*>(allocate_memory(context_, bytes).release());
     const WorkingContext working(*context_);

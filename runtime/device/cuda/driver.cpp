@@ -3,6 +3,7 @@
 #include "codegen/dynamic_library.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/device/spare_memory.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -172,6 +173,7 @@ std::string DriverTable::describe(CUresult result, const char* call) const {
 }
 
 void DriverTable::fail(CUresult result, const char* call) const {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(describe(result, call));
   throw EnvironmentError(describe(result, call));
 }
 

@@ -151,8 +151,7 @@ class HostDevice final : public HostMemoryDevice {
   int occupancy(const Module&, int, unsigned) const override { return 1; }
 
   std::optional<std::int64_t> available() const override {
-    if (allocator_) return {};
-    return available_memory();
+    return allocator_ ? allocator_.available() : available_memory();
   }
 
   void* allocate(std::size_t bytes) override {

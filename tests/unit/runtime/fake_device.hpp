@@ -2,6 +2,7 @@
 // entry text, so that a launch knows its config and can compute, cheat, or throw as a test says.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -136,15 +137,25 @@ class FakeDevice : public runtime::Device {
     return static_cast<const FakeKernel&>(loaded).behaviour.occupancy;
   }
 
-  std::optional<std::int64_t> available() const override { return free_memory; }
+  std::optional<std::int64_t> available() const override {
+    if (!capacity) return free_memory;
+    return static_cast<std::int64_t>(*capacity - std::min(*capacity, in_use.load()));
+  }
+  std::size_t granularity() const noexcept override { return page; }
   void* allocate(std::size_t bytes) override {
-    if (bytes > memory) throw EnvironmentError("out of device memory");
+    if (bytes > memory || (capacity && in_use + bytes + taken_by_others > *capacity)) {
+      ++refused;
+      throw EnvironmentError("out of device memory");
+    }
     ++live_allocations;
     allocated += bytes;
+    in_use += bytes;
+    peak = std::max(peak.load(), in_use.load());
     return std::malloc(bytes);
   }
-  void release(void* address, std::size_t) noexcept override {
+  void release(void* address, std::size_t bytes) noexcept override {
     --live_allocations;
+    in_use -= bytes;
     std::free(address);
   }
   void copy_to_device(void* to, const void* from, std::size_t n) override {
@@ -221,7 +232,12 @@ class FakeDevice : public runtime::Device {
   std::function<double(double)> clock;  ///< what the clock shows for this many seconds
   double pace = 1;                      ///< of the whole machine
   std::size_t memory = std::size_t{1} << 30;
-  std::optional<std::int64_t> free_memory;  ///< what it says
+  std::optional<std::int64_t> free_memory;        ///< what it says
+  std::optional<std::size_t> capacity;            ///< bytes; it then says what is free of them
+  std::size_t page = 1;                           ///< granularity()
+  std::atomic<std::size_t> taken_by_others = 0;   ///< of what it says is free
+  std::atomic<std::size_t> in_use = 0, peak = 0;  ///< bytes
+  std::atomic<int> refused = 0;                   ///< allocations
   std::atomic<int> live_kernels{0}, live_allocations{0}, loads{0}, timings{0};
   mutable std::atomic<int> launches{0};
 

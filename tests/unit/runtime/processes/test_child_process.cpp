@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -100,6 +101,15 @@ TEST_CASE("a process has no descriptors of this one, and signals as at first",
                       &ignored) == 2);
   CHECK(blocked == 0);
   CHECK((ignored & 0x7fffffff) == 0);
+}
+
+TEST_CASE("a process in the background runs when nothing else does", "[processes][child]") {
+  Scripts scripts;
+  const auto path = scripts.script("read line");
+  ChildProcess usual(path), background(path, true);
+  CHECK(::sched_getscheduler(usual.id()) == ::sched_getscheduler(0));
+  CHECK(::sched_getscheduler(background.id()) == SCHED_IDLE);
+  CHECK(background.end(ChildProcess::End::soon) == "ended with exit code 1");
 }
 
 TEST_CASE("only the last of what a process prints is kept, and it may print much",

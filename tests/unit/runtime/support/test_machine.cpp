@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "kiln_test.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/device_workload.hpp"
 #include "runtime/support/machine.hpp"
 #include "temporary_directory.hpp"
@@ -27,6 +28,9 @@ class Machine {
   }
   std::optional<std::int64_t> available() const { return available_memory(directory_.path()); }
   unsigned cores() const { return usable_cores(directory_.path()); }
+  unsigned jobs(unsigned most, std::int64_t bytes) const {
+    return jobs_that_fit(most, bytes, directory_.path());
+  }
 
  private:
   const test::TemporaryDirectory directory_;
@@ -59,6 +63,19 @@ TEST_CASE("what the machine has, or less where a group says so", "[runtime][memo
     CHECK(machine.available() == 1 * kMegabyte);
     machine.file("sys/fs/cgroup/jobs/one/memory.max", "1000");  // lowered below what is used
     CHECK(machine.available() == 0);
+  }
+  SECTION("second version: a threshold beyond which processes are slowed down") {
+    machine.file("proc/self/cgroup", "0::/jobs/one\n");
+    machine.file("sys/fs/cgroup/jobs/one/memory.current", std::to_string(10 * kMegabyte));
+    machine.file("sys/fs/cgroup/jobs/one/memory.high", std::to_string(90 * kMegabyte));
+    CHECK(machine.available() == 80 * kMegabyte);
+    machine.file("sys/fs/cgroup/jobs/one/memory.max", std::to_string(100 * kMegabyte));
+    CHECK(machine.available() == 80 * kMegabyte);
+    machine.file("sys/fs/cgroup/jobs/one/memory.max", std::to_string(70 * kMegabyte));
+    CHECK(machine.available() == 60 * kMegabyte);
+    machine.file("sys/fs/cgroup/jobs/one/memory.high", "max\n");
+    machine.file("sys/fs/cgroup/jobs/one/memory.max", "max\n");
+    CHECK(machine.available() == 4096 * kMegabyte);
   }
   SECTION("second version, in a container: the group's own path is not there") {
     machine.file("proc/self/cgroup", "0::/kubepods/pod7\n");
@@ -111,18 +128,33 @@ TEST_CASE("a problem that is larger than memory is refused before it is made",
   const KernelDefinition kernel = test::doubling();
   const Values problem{kMegabyte};  // two arrays of 4 MB
   bench.device->free_memory = 8 * kMegabyte;
-  CHECK_NOTHROW(DeviceWorkload(kernel, problem, bench.device, 1));
-  bench.device->free_memory = 8 * kMegabyte - 1;
   try {
     const DeviceWorkload refused(kernel, problem, bench.device, 1);
     FAIL("nothing was thrown");
-  } catch (const UserError& error) {
+  } catch (const OutOfMemory& error) {
     const std::string text = error.what();
     CHECK(text.find("doubling for n=1048576") != std::string::npos);
-    CHECK(text.find("8388608 bytes") != std::string::npos);
-    CHECK(text.find("8388607 are available") != std::string::npos);
+    CHECK(text.find("8388608 are free") != std::string::npos);
   }
   CHECK(bench.device->live_allocations == 0);
+}
+
+TEST_CASE("jobs at once are as many as their memory allows", "[runtime][memory]") {
+  const Machine machine;
+  CHECK(machine.jobs(7, kMegabyte) == 7);  // unknown
+  machine.file("proc/meminfo", kMemory);
+  CHECK(machine.jobs(7, 512 * kMegabyte) == 7);
+  CHECK(machine.jobs(100, 512 * kMegabyte) == 8);
+  CHECK(machine.jobs(100, 512 * kMegabyte + 1) == 7);
+  CHECK(machine.jobs(100, 8192 * kMegabyte) == 1);
+  CHECK(machine.jobs(0, kMegabyte) == 0);
+  // 2 GB for all, of a machine with 4.
+  machine.file("proc/self/cgroup", "0::/pod/container\n");
+  machine.file("sys/fs/cgroup/pod/memory.max", std::to_string(2048 * kMegabyte));
+  machine.file("sys/fs/cgroup/pod/memory.current", "0\n");
+  CHECK(machine.jobs(100, 512 * kMegabyte) == 4);
+  machine.file("sys/fs/cgroup/pod/memory.max", "0\n");
+  CHECK(machine.jobs(100, 512 * kMegabyte) == 1);
 }
 
 TEST_CASE("the cores that this thread may run on, or fewer where a group says so",
@@ -148,6 +180,15 @@ TEST_CASE("the cores that this thread may run on, or fewer where a group says so
     machine.file("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
     CHECK(machine.cores() == all);
     machine.file("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "100000\n");
+    CHECK(machine.cores() == 1);
+  }
+  SECTION("version 1 whose controllers are mounted together") {
+    machine.file("proc/self/cgroup", "4:cpu,cpuacct:/job/step\n");
+    machine.file("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "150000\n");
+    machine.file("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+    CHECK(machine.cores() == std::min(2U, all));
+    machine.file("sys/fs/cgroup/cpu,cpuacct/job/step/cpu.cfs_quota_us", "25000\n");
+    machine.file("sys/fs/cgroup/cpu,cpuacct/job/step/cpu.cfs_period_us", "100000\n");
     CHECK(machine.cores() == 1);
   }
   SECTION("damaged files") {
