@@ -106,7 +106,7 @@ TEST_CASE("a process has no descriptors of this one, and signals as at first",
 TEST_CASE("a process in the background runs when nothing else does", "[processes][child]") {
   Scripts scripts;
   const auto path = scripts.script("read line");
-  ChildProcess usual(path), background(path, true);
+  ChildProcess usual(path), background(path, -1, true);
   CHECK(::sched_getscheduler(usual.id()) == ::sched_getscheduler(0));
   CHECK(::sched_getscheduler(background.id()) == SCHED_IDLE);
   CHECK(background.end(ChildProcess::End::soon) == "ended with exit code 1");
