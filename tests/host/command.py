@@ -20,7 +20,7 @@ def kiln(*arguments, code=0, stderr=False):
 
 def main():
     doctor = json.loads(kiln("doctor", "--json"))
-    assert set(doctor["components"]) == {"driver", "nvrtc", "llvm", "compile", "store"}, doctor
+    assert set(doctor["components"]) == {"driver", "nvrtc", "llvm", "compile", "worker", "store"}, doctor
     for name, component in doctor["components"].items():
         said = component["version"] if component["available"] else component["problem"]
         assert said, f"{name}: neither a version nor what is missing"
