@@ -17,6 +17,7 @@
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
 #include "runtime/together/counted_agreement.hpp"
+#include "runtime/together/identity.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -27,7 +28,6 @@ using kiln::detail::format;
 using kiln::detail::Tunable;
 using ranks::Decision;
 using ranks::HeldMessage;
-using ranks::Identity;
 using ranks::is_time;
 using ranks::kFailed;
 using ranks::kUntried;
@@ -38,18 +38,6 @@ namespace {
 /// The part of the time that ranks wait for each other before they tune which is spent on finding
 /// out what tuning will cost.
 constexpr double kEstimatePart = 0.25;
-
-std::string text_of(std::span<const std::int64_t> values) {
-  std::string text;
-  for (const std::int64_t value : values) text += std::to_string(value) + ",";
-  return text;
-}
-
-std::string text_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += std::to_string(word.size()) + ":" + word;
-  return text;
-}
 
 /// Whether a record is worth more than what would replace it.
 bool stays(const TuneResult& earlier, const TuneResult& now) {
@@ -237,47 +225,16 @@ class TogetherRun {
     return {};
   }
 
-  Identity identity() const {
-    const DeviceInfo& device = workshop_.device()->info();
-    std::string kernels, candidates, problems, build = KILN_VERSION, model = device.name;
-    for (std::size_t s = 0; s < subjects_.size(); ++s) {
-      kernels += definition_of(what(s));
-      problems += text_of(what(s).problem_fields()) + text_of(subjects_[s].problem) + ";";
-      for (const Parameter& p : what(s).space().parameters()) candidates += p.name + ",";
-      for (const Values& config : lists_[s].configs) candidates += text_of(config) + ";";
-    }
-    std::set<std::string> versions;
-    for (const Subject& subject : subjects_)
-      for (const Version& v : workshop_.records().versions(subject.what))
-        if (v.rule == Version::Rule::retune) versions.insert(text_of({v.name, v.value}));
-    for (const std::string& version : versions) build += version;
-    const MeasuringPolicy policy = policy_of(options_);
-    problems += format("cold {}, overlap {}", policy.cold_cache, policy.overlap_launches);
-    for (const KeyField& f : device.fingerprint) model += text_of({f.name, f.value});
-    using ranks::short_digest;
-    return {short_digest(kernels),  short_digest(candidates),
-            short_digest(problems), short_digest(device.target.arch),
-            short_digest(build),    short_digest(model)};
-  }
-
-  /// All of it that has to be the same on all ranks, values of the parameters aside.
-  std::string definition_of(const Tunable& what) const {
-    if (const detail::FunctionDescription* f = what.function())
-      return text_of({"function", f->name, f->version});
-    const KernelDefinition& k = *what.kernel();
-    const auto source = workshop_.builder().kernel_source(k);
-    return text_of({k.name, k.entry, text_of(detail::step_entries(k)), k.config_type,
-                    text_of(k.types), text_of(k.arguments), text_of(k.source.options),
-                    source ? to_hex(*source) : "no source"});
-  }
-
   Decision agree() {
     ranks::AgreementInput input;
     input.options = options_.together;
-    input.identity = identity();
+    input.identity = identity_of(workshop_, subjects_, lists_, options_);
     input.compile_threads = static_cast<int>(std::max(1U, workshop_.builder().threads()));
     input.overlap = !workshop_.device()->shares_cpu();
-    if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
+    if (may_measure_)
+      input.store = workshop_.store()
+                        ->identity_of(workshop_, subjects_, lists_, options_)
+                        .value_or(own_store());
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
     // Other ranks, which have records, wait meanwhile.

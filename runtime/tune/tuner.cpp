@@ -4,7 +4,6 @@
 #include <cmath>
 #include <deque>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -470,50 +469,6 @@ class TuningRun {
 };
 
 }  // namespace
-
-void check(const TuneOptions& options) {
-  for (const double limit :
-       {options.max_seconds, options.target_seconds, options.candidate_seconds})
-    if (!(limit >= 0) || std::isinf(limit))
-      throw UserError(
-          format("tuning: a limit is {} seconds; it must be finite and not negative", limit));
-  check_strategy(options.strategy);
-}
-
-bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) {
-  const TuneResult& known = recall.result;
-  if (options.retune || !recall.same_space) return false;
-  if (for_launch) return true;
-  if (recall.policy != policy_of(options)) return false;
-  if (options.max_evaluations != 0 && recall.evaluated >= options.max_evaluations) return true;
-  if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
-  return known.complete &&
-         (options.strategy.empty() || options.strategy == known.strategy || recall.exhausted);
-}
-
-void add_missing(TuneResult& result, const TuneResult& earlier) {
-  std::map<Values, std::size_t> there;
-  for (std::size_t i = 0; i < result.candidates.size(); ++i)
-    there.emplace(result.candidates[i].config, i);
-  for (const Candidate& c : earlier.candidates) {
-    if (!was_built(c)) continue;
-    const auto [place, absent] = there.emplace(c.config, result.candidates.size());
-    if (absent)
-      result.candidates.push_back(c);
-    else if (result.candidates[place->second].status == CandidateStatus::not_tried)
-      result.candidates[place->second] = c;
-  }
-}
-
-TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_t> problem,
-                     const DeviceInfo& device, SearchEnd end, std::string why) {
-  TuneResult result = empty_result(subject, problem, device);
-  Candidate& base = result.candidates.emplace_back();
-  base.config = subject.space().default_config(device.target);
-  base.reason = std::move(why);
-  result.end = end;
-  return result;
-}
 
 TuneOutcome tune(TrialMaker& maker, const TuneOptions& options, const TuneContext& context) {
   return TuningRun(maker, options, context).run();
