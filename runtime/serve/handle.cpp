@@ -349,7 +349,7 @@ class KernelHandle final : public runtime::ServedHandle {
       // Making the data again at each launch would cost more than a tuning gains.
       engine_->log(LogLevel::warning,
                    format("{}; it is not tuned, and the untuned config is used", error.what()));
-      return ready_or_warn(problem, load_untuned(problem));
+      return configs_.ready_or_warn(problem, configs_.untuned(problem));
     }
     const Candidate& winner = tuned.result.winner();
     // The wait used up the budget: the untuned config runs, and a later launch asks again.

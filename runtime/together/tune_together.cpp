@@ -231,10 +231,7 @@ class TogetherRun {
     input.identity = identity_of(workshop_, subjects_, lists_, options_);
     input.compile_threads = static_cast<int>(std::max(1U, workshop_.builder().threads()));
     input.overlap = !workshop_.device()->shares_cpu();
-    if (may_measure_)
-      input.store = workshop_.store()
-                        ->identity_of(workshop_, subjects_, lists_, options_)
-                        .value_or(own_store());
+    if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
     // Other ranks, which have records, wait meanwhile.
