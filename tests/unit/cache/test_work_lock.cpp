@@ -90,6 +90,7 @@ TEST_CASE("a lock is a file while it is held", "[cache][work_lock]") {
     WorkLock lock;
     CHECK(disk.acquire(lock, kPatient) == Outcome::held);
     CHECK_FALSE(lock.waited());
+    CHECK_FALSE(lock.was_left());
     struct stat status{};
     REQUIRE(::lstat(lock_path(disk.path()).c_str(), &status) == 0);
     CHECK((status.st_mode & 07777) == 0600);
@@ -238,6 +239,7 @@ TEST_CASE("a lock left behind by a dead process stops nobody, with no deadline e
     WorkLock lock;
     CHECK(lock.acquire(disk, kName, times_of(deadline), kNever) == Outcome::held);
     CHECK_FALSE(lock.waited());
+    CHECK(lock.was_left());
   }
 }
 
