@@ -17,6 +17,9 @@ namespace kiln::detail {
 
 namespace {
 
+/// Handles that come and go may each leave some unprepared problems behind.
+constexpr std::size_t kMostUnprepared = 4096;
+
 RuntimeOptions completed(RuntimeOptions options) {
   if (!options.store.log) options.store.log = options.log;
   if (options.mode == Mode::frozen) options.store.disk = false;
@@ -59,8 +62,13 @@ Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
 }
 
 RuntimeStatistics Engine::statistics() {
-  return {builder().compiled(), workshop_.tuned(), serving_.unprepared_served(),
-          serving_.unprepared_refused(), store()->stats()};
+  RuntimeStatistics now;
+  now.compiled = builder().compiled();
+  now.tuned = workshop_.tuned();
+  now.unprepared_served = serving_.unprepared_served();
+  now.unprepared_refused = serving_.unprepared_refused();
+  now.store = store()->stats();
+  return now;
 }
 
 TuneOptions Engine::with_ranks(TuneOptions tuning) const {
@@ -106,6 +114,7 @@ void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> 
                   std::span<const std::int64_t> config) {
   WantedInstance wanted = wanted_instance(kernel, problem, config);
   std::lock_guard lock(wanted_mutex_);
+  if (config.empty() && wanted_.size() >= kMostUnprepared) return;
   if (std::find(wanted_.begin(), wanted_.end(), wanted) == wanted_.end())
     wanted_.push_back(std::move(wanted));
 }
