@@ -19,6 +19,9 @@ namespace kiln::detail {
 
 namespace {
 
+/// Handles that come and go may each leave some unprepared problems behind.
+constexpr std::size_t kMostUnprepared = 4096;
+
 RuntimeOptions completed(RuntimeOptions options) {
   options = runtime::with_variables(std::move(options));
   if (!options.store.log) options.store.log = options.log;
@@ -124,13 +127,15 @@ RuntimeMetrics Engine::metrics() {
 }
 
 RuntimeStatistics Engine::statistics() {
-  return {builder().compiled(),
-          workshop_.tuned(),
-          serving_.unprepared_served(),
-          serving_.unprepared_refused(),
-          captures_.provisional(),
-          captures_.errors(),
-          store()->stats()};
+  RuntimeStatistics now;
+  now.compiled = builder().compiled();
+  now.tuned = workshop_.tuned();
+  now.unprepared_served = serving_.unprepared_served();
+  now.unprepared_refused = serving_.unprepared_refused();
+  now.provisional = captures_.provisional();
+  now.capture_errors = captures_.errors();
+  now.store = store()->stats();
+  return now;
 }
 
 TuneOptions Engine::with_ranks(TuneOptions tuning) const {
@@ -182,6 +187,7 @@ void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> 
                   std::span<const std::int64_t> config) {
   WantedInstance wanted = wanted_instance(kernel, problem, config);
   std::lock_guard lock(wanted_mutex_);
+  if (config.empty() && wanted_.size() >= kMostUnprepared) return;
   if (std::find(wanted_.begin(), wanted_.end(), wanted) == wanted_.end())
     wanted_.push_back(std::move(wanted));
 }

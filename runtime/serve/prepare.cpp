@@ -59,6 +59,10 @@ class Run {
     engine_.serving().renew();
     report_.stopped = stop_.stop_requested();
     report_.seconds = seconds_since(start_);
+    engine_.log(
+        LogLevel::info,
+        format("prepared {} of {} problems in {:.3g} s: {} compiled, {} tuned", report_.ready(),
+               report_.problems.size(), report_.seconds, report_.compiled, report_.searched));
     tell(Step::done, 0, 0);
     return std::move(report_);
   }

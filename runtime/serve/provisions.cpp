@@ -104,7 +104,10 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
 }
 
 void Provisions::seal() {
-  if (!notes_) notes_ = std::make_unique<ProblemNotes>(kernel_.problem_fields.size());
+  if (!notes_) {
+    own_notes_ = std::make_unique<ProblemNotes>(kernel_.problem_fields.size());
+    notes_ = own_notes_.get();
+  }
   reserve_.renew(loaded(), configs_.default_config(), engine_.device()->info().limits);
 }
 
@@ -114,7 +117,7 @@ const Launchable& Provisions::unprepared(std::span<const std::int64_t> problem, 
     if (!reserve_.distrusted(problem)) served = problems_.served(problem, Standing::meanwhile);
     if (!served) served = reserve_.find(problem, engine_.device()->info().limits);
   }
-  const bool first = notes_->add(problem);
+  const bool first = notes_.load(std::memory_order_acquire)->add(problem);
   engine_.serving().count_unprepared(served != nullptr);
   if (served && first && what == OnUnprepared::warn)
     engine_.log(LogLevel::warning,
@@ -131,7 +134,7 @@ const Launchable& Provisions::unprepared(std::span<const std::int64_t> problem, 
 
 std::vector<Values> Provisions::launched_unprepared() const {
   std::vector<Values> problems;
-  if (notes_) problems = notes_->all();
+  if (const ProblemNotes* notes = notes_) problems = notes->all();
   std::erase_if(problems, [&](const Values& problem) { return problems_.find(problem); });
   return problems;
 }

@@ -2,6 +2,7 @@
 // sealed runtime.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,7 +84,8 @@ class Provisions {
   Problems& problems_;
   const bool chosen_;
   Reserve reserve_;
-  std::unique_ptr<ProblemNotes> notes_;  ///< made before a launch can be unprepared
+  std::unique_ptr<ProblemNotes> own_notes_;
+  std::atomic<ProblemNotes*> notes_{nullptr};  ///< set before a launch can be unprepared
 };
 
 }  // namespace kiln::runtime

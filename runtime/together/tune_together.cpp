@@ -16,6 +16,7 @@
 #include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
+#include "runtime/together/bench_trials.hpp"
 #include "runtime/together/counted_agreement.hpp"
 #include "runtime/together/identity.hpp"
 #include "runtime/together/measuring_together.hpp"
@@ -454,14 +455,7 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
 
 void take_no_part(Workshop& workshop, const TuneOptions& options, const char* why) {
   if (!options.ranks) return;
-  class NoTrials final : public Trials {
-   public:
-    std::string ready(std::size_t, const Values&) override { return "there is nothing to try"; }
-    std::vector<std::vector<Candidate>> measure(std::span<const Request>, Deadline) override {
-      return {};
-    }
-    Candidate measure_in_step(std::size_t, const Values&, Deadline) override { return {}; }
-  } none;
+  BenchTrials none({}, options);
   const auto turn = options.ranks->turn();
   TogetherRun(workshop, {}, options, none, *options.ranks, false, false).refuse(why);
 }

@@ -214,7 +214,8 @@ class TuningRun {
       first_.push_back(candidates_[*earlier_leader_].config);
     // The config in use, too, is not measured any more once the author's list has left it out.
     for (Values& config : starts)
-      if (space.point(config) && !candidates_.known(config) && space.allowed(config))
+      if (space.point(config) && !candidates_.known(config) && space.allowed(config) &&
+          std::find(first_.begin(), first_.end(), config) == first_.end())
         first_.push_back(std::move(config));
   }
 
