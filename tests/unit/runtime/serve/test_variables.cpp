@@ -134,7 +134,10 @@ TEST_CASE("a value that makes no sense is refused by name", "[runtime][variables
       CHECK(has(why, "must be"));
       const Set set(name, value);
       CHECK(setting(name).problem == why);
-      CHECK_THROWS_AS(Process(directory.path()).runtime(), UserError);
+      Process process(directory.path());
+      process.options.compile_threads = 0;
+      process.options.log = {};
+      CHECK_THROWS_AS(process.runtime(), UserError);
     }
   CHECK(refusal("KILN_MODE", "").empty());  // as if it were not set
 }
