@@ -130,9 +130,7 @@ class Device {
   virtual std::optional<std::int64_t> available() const { return {}; }
   /// Bytes of these that tunings leave to the program.
   std::uint64_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
-  void set_reserve(std::uint64_t bytes) noexcept {
-    reserve_.store(bytes, std::memory_order_relaxed);
-  }
+  void set_reserve(std::uint64_t bytes) noexcept { reserve_ = bytes; }
   /// What allocate() takes is a multiple of this.
   virtual std::size_t granularity() const noexcept { return 1; }
   /// By the program's allocator, if the device was opened with one.
