@@ -23,7 +23,7 @@ namespace kiln::runtime {
 /// Counts by one label, whose values are known beforehand. Thread-safe.
 class Tally {
  public:
-  static constexpr std::size_t kMost = 8;
+  static constexpr std::size_t kMost = 16;
 
   constexpr Tally(std::initializer_list<const char*> values) {
     for (const char* value : values) values_.at(size_++) = value;
@@ -71,8 +71,9 @@ struct Counters {
   Durations compile_seconds;
   Tally tunings{"finished", "evaluations", "seconds", "target", "stopped", "failed"};
   Durations tuning_seconds;
-  Tally candidates{"measured",       "violates_constraint", "exceeds_limits",
-                   "compile_failed", "launch_failed",       "wrong_result"};
+  Tally candidates{"measured",      "violates_constraint", "exceeds_limits", "compile_failed",
+                   "launch_failed", "wrong_result",        "crashed",        "hung",
+                   "out_of_memory"};
   PerKernel problems;
   Tally agreements{"plan", "defaults", "failed"};
   Durations agreement_seconds;

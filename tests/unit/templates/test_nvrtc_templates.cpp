@@ -103,9 +103,9 @@ TEST_CASE("what runs untuned on Hopper compiles without spills or warnings", "[t
 TEST_CASE("wgmma runs beside what follows it", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   for (const char* type : {"f16", "bf16"})
-    for (const Values& config : {Values{2, 128, 256, 64, 4, 64, 256, 8, 8, 0, 1, 0, 0, 0},
-                                 Values{2, 128, 128, 64, 4, 128, 128, 8, 8, 0, 1, 0, 0, 0},
-                                 Values{2, 64, 64, 64, 3, 64, 64, 8, 8, 0, 1, 0, 0, 0}}) {
+    for (const Values& config : {Values{2, 128, 256, 64, 4, 64, 256, 8, 8, 0, 1, 0, 0, 1, 0, 0},
+                                 Values{2, 128, 128, 64, 4, 128, 128, 8, 8, 0, 1, 0, 0, 1, 0, 0},
+                                 Values{2, 64, 64, 64, 3, 64, 64, 8, 8, 0, 1, 0, 0, 1, 0, 0}}) {
       const KernelDefinition k = shipped_kernels().make("gemm", type);
       INFO(describe_instance(k, config));
       REQUIRE_FALSE(
@@ -123,7 +123,7 @@ TEST_CASE("a config outside the template's rules is refused in its words", "[tem
   // body mma on 4-byte elements
   static IncludeCache cache;
   const Target target = Target::parse("sm_80");
-  const Values config{1, 64, 64, 32, 2, 32, 32, 8, 8};
+  const Values config{1, 64, 64, 32, 2, 32, 32, 8, 8, 0, 1, 0, 0, 1, 0, 0};
   const CompileResult result =
       nvrtc()->compile(make_source(k, config, target, *nvrtc(), cache), target);
   REQUIRE(std::holds_alternative<CompileFailure>(result));
