@@ -64,7 +64,6 @@ TEST_CASE("a launch in the background's mode does not wait, and gets the winner 
   }
   CHECK(handle.config({60}) == Values{8, 0});
   CHECK(runtime.statistics().tuned == 1);
-  CHECK(process.warnings().empty());
   SECTION("which is on record") {
     Served next(directory.path());
     const Runtime second = next.runtime();

@@ -1,5 +1,6 @@
 // What a tuning leaves on disk: a bounded number of files, and of the candidates that lost nothing if
 // that is asked for.
+#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -100,9 +101,11 @@ TEST_CASE("ten thousand candidates leave a bounded number of files", "[runtime][
   process.of(77, 5).seconds = 0.1e-3;
   TuneOptions options;
   options.strategy = "exhaustive";
+  std::mutex mutex;  // compilers run on several threads
   std::size_t most = 0;
   int next = 1000;
   process.compiler->on_compile = [&](const codegen::Source&) {
+    const std::lock_guard lock(mutex);
     if (process.compiler->compiles < next) return;
     next += 1000;
     most = std::max(most, files_below(directory.path()).size());
