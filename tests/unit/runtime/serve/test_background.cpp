@@ -268,11 +268,13 @@ TEST_CASE("launches beside swaps see one config each", "[runtime][background]") 
   Directory directory;
   Process process(directory.path());
   std::atomic<int> torn{0}, launches{0};
-  static thread_local std::string entry;
-  process.device->on_launch = [](const std::string& name, void**) { entry = name; };
+  static thread_local unsigned block = 0;  // of the entry that is launched: `k<8, 0>`
+  process.device->on_launch = [](const std::string& entry, void**) {
+    block = static_cast<unsigned>(std::stoul(entry.substr(2)));
+  };
   process.device->on_description = [&](const Launch& launch) {
     ++launches;
-    torn += entry != "k<" + std::to_string(launch.block.x) + ", 0>";
+    torn += block != launch.block.x;
   };
   process.options.mode = Mode::untuned;
   const Runtime runtime = process.runtime();
