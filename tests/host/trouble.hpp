@@ -2,6 +2,7 @@
 // to a worker. `mode` 0, the default, is right and slow; 1 is right and fast: the winner.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,14 @@
 #include "kiln/kiln.hpp"
 
 namespace trouble {
+
+/// A worker that AddressSanitizer is compiled into would report signals, and end with an exit code.
+inline const bool kSignalsEndWorkers = [] {
+  const char* const set = std::getenv("ASAN_OPTIONS");
+  const std::string options =
+      std::string(set ? set : "") + ":handle_segv=0:handle_sigfpe=0:handle_sigbus=0:handle_abort=0";
+  return ::setenv("ASAN_OPTIONS", options.c_str(), 1) == 0;
+}();
 
 enum Mode : std::int64_t {
   slow,
