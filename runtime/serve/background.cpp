@@ -94,6 +94,9 @@ Launchable Background::provisional(Launchable untuned,
 void Background::settle(const void* handle, const Values& problem) {
   const std::lock_guard lock(jobs_->mutex);
   jobs_->unsettled.erase({handle, problem});
+  std::erase_if(jobs_->found, [&](const Proposal& proposal) {
+    return proposal.place == handle && proposal.launchable.problem == problem;
+  });
   std::erase_if(jobs_->waiting,
                 [&](const Job& job) { return job.problem == problem && job.place == handle; });
   jobs_->count = jobs_->waiting.size();
@@ -102,6 +105,7 @@ void Background::settle(const void* handle, const Values& problem) {
 void Background::forget(const void* handle) {
   const std::lock_guard lock(jobs_->mutex);
   std::erase_if(jobs_->unsettled, [&](const auto& place) { return place.first == handle; });
+  std::erase_if(jobs_->found, [&](const Proposal& proposal) { return proposal.place == handle; });
 }
 
 bool Background::settled() const {
@@ -120,35 +124,35 @@ void Background::work(const std::shared_ptr<Jobs>& jobs,
     Job job;
     {
       const std::lock_guard lock(jobs->mutex);
+      if (jobs->waiting.empty()) continue;  // settled meanwhile
       job = std::move(jobs->waiting.front());
       jobs->waiting.pop_front();
       jobs->count = jobs->waiting.size();
     }
-    bool again = false, front = true;
+    enum class Then { nothing, compile_more, measure_later, wait } then = Then::nothing;
     if (const auto handle = job.handle.lock()) {
-      const auto* const turn = &engine_.workshop().turn();
-      const auto stretch = turn->waiting() > 0 || turn->is_anothers() ? nullptr : times->begin();
-      if (stretch) {
-        again = measure(job, handle, stretch->stop());
-      } else {
-        again = true;
-        front = compile_ahead(job, *handle);
-      }
-    }
-    bool doze = false;
-    if (again) {
-      const std::lock_guard lock(jobs->mutex);
-      // A job that has nothing to compile lets others compile, and waits to be measured.
-      doze = !front &&
-             std::all_of(jobs->waiting.begin(), jobs->waiting.end(),
-                         [](const Job& other) { return other.listed && other.to_compile.empty(); });
-      if (front || doze)
-        jobs->waiting.push_front(std::move(job));
+      const TuningTurn& turn = engine_.workshop().turn();
+      const auto stretch = turn.waiting() > 0 || turn.is_anothers() ? nullptr : times->begin();
+      if (stretch)
+        then = measure(job, handle, stretch->stop()) ? Then::measure_later : Then::nothing;
       else
+        then = compile_ahead(job, *handle) ? Then::compile_more : Then::wait;
+    }
+    {
+      const std::lock_guard lock(jobs->mutex);
+      if (!jobs->unsettled.contains({job.place, job.problem})) continue;
+      // A job that has nothing to compile lets others compile, and waits to be measured.
+      if (then == Then::wait &&
+          !std::all_of(jobs->waiting.begin(), jobs->waiting.end(),
+                       [](const Job& other) { return other.listed && other.to_compile.empty(); }))
+        then = Then::measure_later;
+      if (then == Then::measure_later)
         jobs->waiting.push_back(std::move(job));
+      else if (then != Then::nothing)
+        jobs->waiting.push_front(std::move(job));
       jobs->count = jobs->waiting.size();
     }
-    if (doze) times->doze();
+    if (then == Then::wait) times->doze();
   }
 }
 
@@ -180,9 +184,11 @@ bool Background::measure(Job& job, const std::shared_ptr<ServedHandle>& handle,
   tuning.together = {};
   tuning.progress = {};
   tuning.stop = stop;
+  if (job.begun) tuning.retune = false;  // this search goes on
   if (tuning.max_evaluations == 0)
     tuning.max_evaluations = engine_.options().background.max_evaluations;
   TuneOutcome tuned = engine_.tune(handle->definition(), job.problem, tuning);
+  if (tuned.result.winner().status == CandidateStatus::measured) job.begun = true;
   if (tuned.result.end == SearchEnd::stopped && stop.stop_requested()) return true;
   const Candidate& winner = tuned.result.winner();
   if (winner.status != CandidateStatus::measured)
@@ -196,7 +202,7 @@ bool Background::measure(Job& job, const std::shared_ptr<ServedHandle>& handle,
     ++generation_;
   } else {
     const std::lock_guard lock(jobs_->mutex);
-    jobs_->found.push_back({handle, std::move(launchable)});
+    jobs_->found.push_back({handle, handle.get(), std::move(launchable)});
   }
   return false;
 } catch (const DeviceLost& error) {
@@ -205,6 +211,8 @@ bool Background::measure(Job& job, const std::shared_ptr<ServedHandle>& handle,
                      "with it: {}",
                      error.what()));
   times_->end();
+  const std::lock_guard lock(jobs_->mutex);
+  jobs_->unsettled.clear();  // nothing better will be found
   return false;
 } catch (const EnvironmentError& error) {
   if (++job.attempts < kAttempts) return true;

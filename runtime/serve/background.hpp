@@ -24,6 +24,7 @@ namespace kiln::runtime {
 /// What was found for a problem, loaded, but not in use yet.
 struct Proposal {
   std::weak_ptr<ServedHandle> handle;
+  const void* place = nullptr;  ///< of the handle, to compare
   detail::Launchable launchable;
 };
 
@@ -58,6 +59,7 @@ class Background {
     Values problem;
     std::deque<Values> to_compile;  ///< ahead of measuring
     bool listed = false;            ///< what is compiled ahead
+    bool begun = false;             ///< something of it is on record
     int attempts = 0;               ///< that ended with an error
   };
   /// What the thread shares with the object: it may be the thread that ends the engine.

@@ -198,7 +198,7 @@ class Together {
       const auto config = in_order(change.config, parameters);
       if (!problem || !config) return std::nullopt;
       if (!handle->find(*problem)) continue;
-      loaded.push_back({handle, launchable(*handle, *problem, *config)});
+      loaded.push_back({handle, handle.get(), launchable(*handle, *problem, *config)});
     }
     return loaded;
   } catch (const std::exception& error) {
@@ -210,7 +210,7 @@ class Together {
 
   detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config) {
     for (const Proposal& own : found_)
-      if (own.handle.lock().get() == &handle && own.launchable.problem == problem &&
+      if (own.place == &handle && own.launchable.problem == problem &&
           own.launchable.config == config)
         return own.launchable;
     Problems::Loaded made = handle.load_config(problem, config, nullptr);

@@ -44,10 +44,10 @@ void MeasuringTimes::open_window() {
 void MeasuringTimes::close_window() noexcept {
   std::unique_lock lock(mutex_);
   if (--windows_ > 0) return;
-  const Stretch* const measuring = stretch_;
-  if (!measuring || measuring->by_duty_) return;
+  if (!stretch_ || stretch_->by_duty_) return;
   stretch_->stop_.request_stop();
-  changed_.wait(lock, [&] { return stretch_ != measuring; });
+  const unsigned long measuring = stretches_;
+  changed_.wait(lock, [&] { return !stretch_ || stretches_ != measuring; });
 }
 
 void MeasuringTimes::interrupt() noexcept {
@@ -77,6 +77,7 @@ std::unique_ptr<MeasuringTimes::Stretch> MeasuringTimes::begin() {
   if (!may_begin()) return nullptr;
   std::unique_ptr<Stretch> stretch(new Stretch(*this, windows_ == 0));
   stretch_ = stretch.get();
+  ++stretches_;
   return stretch;
 }
 

@@ -63,6 +63,7 @@ class MeasuringTimes {
   std::condition_variable_any changed_;
   int windows_ = 0;
   Stretch* stretch_ = nullptr;
+  unsigned long stretches_ = 0;  ///< that have begun
   Clock::time_point next_slice_{};
   bool ended_ = false;
 };

@@ -30,12 +30,13 @@ struct OpenWindow {
     alarm.request_stop();
     close();
   }
+  /// A second caller waits for the first.
   void close() noexcept {
-    if (!closed.test_and_set()) times->close_window();
+    std::call_once(closed, [&] { times->close_window(); });
   }
 
   const std::shared_ptr<runtime::MeasuringTimes> times;
-  std::atomic_flag closed = ATOMIC_FLAG_INIT;
+  std::once_flag closed;
   std::jthread alarm;
 };
 
@@ -47,7 +48,9 @@ TuningWindow::TuningWindow(TuningWindow&&) noexcept = default;
 TuningWindow& TuningWindow::operator=(TuningWindow&&) noexcept = default;
 TuningWindow::~TuningWindow() = default;
 
-void TuningWindow::close() noexcept { window_.reset(); }
+void TuningWindow::close() noexcept {
+  if (window_) window_->close();
+}
 
 TuningWindow Runtime::window(const WindowOptions& options) const {
   if (!(options.max_seconds >= 0) || std::isinf(options.max_seconds))

@@ -168,6 +168,23 @@ TEST_CASE("what was found can wait for a commit", "[runtime][background]") {
   CHECK(runtime.commit().generation == 1);
 }
 
+TEST_CASE("a commit leaves alone what was decided meanwhile", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.options.background.publish = Publish::at_commit;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
+  }
+  detail::Access::engine(runtime)->serving().handles().front()->use(Values{60}, Values{4, 0});
+  CHECK(runtime.settled());
+  CHECK(runtime.commit().changes.empty());
+  CHECK(handle.config({60}) == Values{4, 0});
+}
+
 TEST_CASE("other modes have no windows", "[runtime][background]") {
   Directory directory;
   Process process(directory.path());
