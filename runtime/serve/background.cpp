@@ -41,8 +41,7 @@ void start_provisional(const Launchable& ready, const Launch& launch,
   if (!self.captures.records(stream))
     throw self.captures.counted(
         "a launch on this stream would make a capture fail, because another stream that waits for "
-        "it "
-        "is being captured, or its own capture has failed: launch on a stream of its own");
+        "it is being captured, or its own capture has failed: launch on a stream of its own");
   self.captures.launch_stand_in(self.handle, self.untuned, self.untuned.problem, launch, problem,
                                 stream, args);
 }

@@ -16,6 +16,7 @@
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/together/tune_together.hpp"
+#include "runtime/tune/candidates.hpp"
 
 namespace kiln::runtime {
 
@@ -84,6 +85,7 @@ class Run {
   void set(const PrepareItem& item, PreparedState state, std::string why = {}) {
     of(item).state = state;
     of(item).why = std::move(why);
+    if (state == PreparedState::failed) of(item).config.clear();  // launches get nothing
   }
 
   void tell(Step step, std::size_t done, std::size_t total) const {
@@ -353,6 +355,10 @@ class Run {
       set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
     } else if (work_ != PrepareWork::tune) {
       set(item, result.from_store ? PreparedState::known : PreparedState::untuned);
+    } else if (was_built(result.winner()) && result.winner().status != CandidateStatus::measured) {
+      set(item, PreparedState::failed,
+          "none of its candidates can be used: " + result.winner().reason);
+      item.provisions().distrust(item.problem, true);
     } else if (result.winner().status != CandidateStatus::not_tried) {
       set(item, result.from_store ? PreparedState::known : PreparedState::tuned);
       if (!result.from_store) ++report_.searched;

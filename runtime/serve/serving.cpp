@@ -32,8 +32,10 @@ void Serving::seal(OnUnprepared unprepared) {
 }
 
 void Serving::renew() {
+  const auto living = handles();  // as in seal(), which may be going on
+  const std::lock_guard lock(mutex_);
   if (!sealed()) return;
-  for (const auto& handle : handles()) handle->provisions().seal();
+  for (const auto& handle : living) handle->provisions().seal();
 }
 
 Serving::Preparing Serving::begin_preparing() {

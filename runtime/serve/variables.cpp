@@ -105,7 +105,7 @@ std::optional<std::pair<int, int>> place_of(const RuntimeOptions& options) {
     if (const auto place = rank_place_from_environment())
       return std::pair(place->rank, place->size);
   } catch (const UserError&) {
-    // Whoever needs the ranks will say what is wrong with the launcher's variables.
+    // What needs the ranks reports what is wrong with the launcher's variables.
   }
   return {};
 }

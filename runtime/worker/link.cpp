@@ -26,7 +26,7 @@ constexpr int kStarts = 3;
 constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
                         kUsualMemory = std::uint64_t{2} << 30;
 /// Trials that ended a worker, but not the next one. With more of them, a trial is blamed at once:
-/// a tuning must end, whoever kills its workers.
+/// a tuning must end, whatever kills its workers.
 constexpr std::size_t kMostExcused = 50;
 
 const char* name_of(Ask ask) {

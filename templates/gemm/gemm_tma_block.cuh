@@ -447,8 +447,10 @@ struct GemmTmaBody {
     __threadfence();
     hopper::named_sync(1, kWarps * 32);
     if (threadIdx.x == 128) {
+      __threadfence();  // behind what the others have written, and before what they read
       *before = atomicAdd(semaphore, 1u);
       if (*before == c.parts - 1) *semaphore = 0;
+      __threadfence();
     }
     hopper::named_sync(1, kWarps * 32);
     __threadfence();
