@@ -19,9 +19,9 @@
 
 namespace kiln {
 
-/// Who may write to a store.
+/// Which users may write to a store.
 enum class StoreSharing {
-  user,  ///< this process's effective user, and nobody else
+  user,  ///< the effective user of this process alone
   group  ///< also others of a group that this process is in, by whatever user the folder was made
 };
 

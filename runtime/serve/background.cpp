@@ -118,7 +118,7 @@ void Background::work(const std::shared_ptr<Jobs>& jobs,
                       const std::shared_ptr<MeasuringTimes>& times) {
   lower_priority();
   for (;;) {
-    times->wait([&] { return jobs->count > 0; }, false);
+    times->wait([&] { return jobs->count > 0; });
     if (times->ended()) return;
     Job job;
     {

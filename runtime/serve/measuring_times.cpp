@@ -81,14 +81,9 @@ std::unique_ptr<MeasuringTimes::Stretch> MeasuringTimes::begin() {
   return stretch;
 }
 
-void MeasuringTimes::wait(const std::function<bool()>& ready, bool often) {
+void MeasuringTimes::wait(const std::function<bool()>& ready) {
   std::unique_lock lock(mutex_);
-  while (!ended_ && !ready()) {
-    if (often)
-      changed_.wait_for(lock, kDoze);
-    else
-      changed_.wait(lock);
-  }
+  while (!ended_ && !ready()) changed_.wait(lock);
 }
 
 void MeasuringTimes::doze() {

@@ -47,9 +47,9 @@ class MeasuringTimes {
   /// Null: nothing may be measured now. One at a time.
   std::unique_ptr<Stretch> begin();
 
-  /// Sleeps until `ready()` holds, or until the end. It is asked when something here changes, after
-  /// notify(), and with `often` now and then.
-  void wait(const std::function<bool()>& ready, bool often);
+  /// Sleeps until `ready()` holds, or until the end. It is asked when something here changes, and
+  /// after notify().
+  void wait(const std::function<bool()>& ready);
   /// Sleeps for a moment, or until a window is opened or the end.
   void doze();
   /// What `ready` depends on has changed.

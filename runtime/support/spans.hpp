@@ -1,4 +1,4 @@
-// What a runtime is doing, told to all who listen: the program (RuntimeOptions::spans), a profiler
+// Spans of a runtime's work, for each listener: the program (RuntimeOptions::spans), a profiler
 // (NVTX), and a trace file (KILN_TRACE).
 #pragma once
 

@@ -385,7 +385,7 @@ class TuningRun {
           format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
     take_warnings();
     if (!winner_) winner_ = candidates_.decide();
-    // What there is no memory for now is no failure to be remembered.
+    // Memory may be free again at the next tuning, so this failure is not remembered.
     if (!winner_ && lane_ && !lane_->postponed().empty())
       throw OutOfMemory(format("{} for {}: none of {} candidates can be tried: {}",
                                subject_.describe(), subject_.describe_problem(problem_),

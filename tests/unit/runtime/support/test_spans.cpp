@@ -1,4 +1,4 @@
-// Spans: how they nest, who hears of them, and the trace that is made of them.
+// Spans: how they nest, which listeners get them, and the trace that is made of them.
 #include <map>
 #include <mutex>
 #include <stdexcept>

@@ -120,7 +120,7 @@ TEST_CASE("a setup is the same at the other end, and its data lie in the memory 
   CHECK(read == bytes_of({4, 5, 6}));
   data.read(data.places()[1][0].given, read);
   CHECK(read == bytes_of({-1, -1, -1}));
-  // Whoever has only the descriptor cannot write.
+  // A process that has only the descriptor cannot write.
   CHECK(::pwrite(data.descriptor(), "x", 1, 0) == -1);
   CHECK_THROWS_AS(read_all(data.descriptor(), data.bytes(), read), EnvironmentError);
   for (std::size_t size = 0; size < bytes.size(); ++size)
