@@ -9,6 +9,12 @@
 #include "templates/elementwise/vector_add.hpp"
 #include "templates/gemm/gemm.hpp"
 #include "templates/rmsnorm/rmsnorm.hpp"
+#include "templates/rows/cross_entropy.hpp"
+#include "templates/rows/layernorm.hpp"
+#include "templates/rows/quantize.hpp"
+#include "templates/rows/rmsnorm_fp8.hpp"
+#include "templates/rows/rmsnorm_residual.hpp"
+#include "templates/rows/softmax.hpp"
 
 namespace kiln::templates {
 

@@ -27,6 +27,26 @@ void add_gemm(Registry& registry, const std::string& suffix, const std::string& 
                       [](auto t) { return templates::gemm_strided_kernel<decltype(t), op>(); }));
 }
 
+void add_rows(Registry& registry) {
+  registry.add(family("rmsnorm_residual", "residual[r][h] += x[r][h], y = rmsnorm(residual)",
+                      [](auto t) { return templates::rmsnorm_residual_kernel<decltype(t)>(); }));
+  registry.add(family("rmsnorm_fp8", "q[r][h] = e4m3(rmsnorm(x)[r][h] / scales[r])",
+                      [](auto t) { return templates::rmsnorm_fp8_kernel<decltype(t)>(); }));
+  registry.add(family(
+      "layernorm", "y[r][h] = (x[r][h] - mean(x[r])) * rsqrt(variance(x[r]) + eps) * w[h] + b[h]",
+      [](auto t) { return templates::layernorm_kernel<decltype(t)>(); }));
+  registry.add(family("softmax", "y[r][c] = exp(x[r][c]) / sum_i exp(x[r][i])",
+                      [](auto t) { return templates::softmax_kernel<decltype(t)>(); }));
+  registry.add(family("cross_entropy", "loss[r] = log(sum_c exp(x[r][c])) - x[r][label[r]]",
+                      [](auto t) { return templates::cross_entropy_kernel<decltype(t)>(); }));
+  registry.add(family("quantize_rows", "q[r][h] = e4m3(x[r][h] / scales[r])",
+                      [](auto t) { return templates::quantize_rows_kernel<decltype(t)>(); }));
+  registry.add(family("quantize_blocks", "q[r][h] = e4m3(x[r][h] / scales[h / 128][r])",
+                      [](auto t) { return templates::quantize_blocks_kernel<decltype(t)>(); }));
+  registry.add(family("quantize_tensor", "q[r][h] = e4m3(x[r][h] / scale)",
+                      [](auto t) { return templates::quantize_tensor_kernel<decltype(t)>(); }));
+}
+
 }  // namespace
 
 Registry shipped_kernels() {
@@ -37,6 +57,7 @@ Registry shipped_kernels() {
                       [](auto t) { return templates::residual_add_kernel<decltype(t)>(); }));
   registry.add(family("rmsnorm", "y[r][h] = x[r][h] * rsqrt(mean(x[r]^2) + eps) * w[h]",
                       [](auto t) { return templates::rmsnorm_kernel<decltype(t)>(); }));
+  add_rows(registry);
   using templates::GemmTranspose;
   add_gemm<GemmTranspose::nt>(registry, "", "C[m][n] = sum_k A[m][k] * B[n][k]");
   add_gemm<GemmTranspose::nn>(registry, "_nn", "C[m][n] = sum_k A[m][k] * B[k][n]");

@@ -58,6 +58,14 @@ __device__ inline void store_pack(T* address, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(address) = pack;
 }
 
+template <int N, class T>
+__device__ float sum_of_squares(const Pack<T, N>& x) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int e = 0; e < N; ++e) sum += to_float(x.value[e]) * to_float(x.value[e]);
+  return sum;
+}
+
 /// True when each pointer is a multiple of `bytes`, a power of two.
 template <class... T>
 __device__ inline bool aligned(unsigned bytes, const T*... pointers) {

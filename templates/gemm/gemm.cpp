@@ -54,6 +54,9 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
                                      gemm_shape<op>(p).all_mappable());
           })
       .where(
+          "bodies that store through tensor maps need an n of a multiple of 16 bytes",
+          [](const Gemm& c, P p, D) { return !c.stores_by_map() || gemm_shape<op>(p).storable(); })
+      .where(
           "the stream body takes at most block_m rows, and a k, lda and ldb that are multiples of "
           "8",
           [](const Gemm& c, P p, D d) {

@@ -201,12 +201,12 @@ std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
   const bool nt = op == GemmTranspose::nt;
   const bool tensor_cores = element_bytes == 2 && d.compute_capability >= 80;
   const bool hopper = tensor_cores && d.compute_capability == 90;
-  // Where TMA can copy, the bodies without it are slower.
+  // Where TMA can copy and store, the bodies without it are slower.
   const bool tma = hopper && d.tensor_maps && p.k > 0 && p.all_mappable();
   if (tma) TmaConfigs(op, p, d, configs).list();
   if (nt && tensor_cores && p.k > 0 && p.k % 8 == 0 && p.operands_mappable())
     list_stream(p.sizes(), configs);
-  if (tma && !configs.empty()) return configs;
+  if (tma && p.storable() && !configs.empty()) return configs;
   if (!tensor_cores) list_plain(GemmBody::simt, element_bytes, d.on_host(), configs);
   if (element_bytes == 2 && (tensor_cores || d.on_host()))
     list_plain(GemmBody::mma, element_bytes, d.on_host(), configs);

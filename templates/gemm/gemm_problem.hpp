@@ -89,6 +89,8 @@ struct GemmShape {
   constexpr bool all_mappable() const {
     return operands_mappable() && mappable(ldc) && (batch <= 1 || mappable(stride_c));
   }
+  /// Whether C can be stored through a tensor map (kiln/hopper.cuh, store_tile).
+  constexpr bool storable() const { return all_mappable() && mappable(n); }
 };
 
 template <GemmTranspose op>

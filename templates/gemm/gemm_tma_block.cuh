@@ -63,10 +63,15 @@ struct GemmTmaBody {
     Place at{static_cast<int>((tile_m * c.cluster_m + rank_m) * c.block_m),
              static_cast<int>((tile_n * c.cluster_n + rank_n) * c.block_n), batch};
     if constexpr (kRepeats) {
-      at.row = min(at.row, max(rows() - c.block_m, 0));
-      at.column = min(at.column, max(columns() - c.block_n, 0));
+      at.row = min(at.row, last_begin(rows() - c.block_m));
+      at.column = min(at.column, last_begin(columns() - c.block_n));
     }
     return at;
+  }
+  /// Boxes begin at whole pieces of 16 bytes.
+  __device__ __forceinline__ static int last_begin(int least) {
+    constexpr int kPiece = 16 / c.kElement;
+    return (max(least, 0) + kPiece - 1) / kPiece * kPiece;
   }
   __device__ __forceinline__ int rows() const { return c.swap ? n : m; }
   __device__ __forceinline__ int columns() const { return c.swap ? m : n; }

@@ -7,14 +7,6 @@
 namespace kiln::templates {
 
 template <int N, class T>
-__device__ float squares(const Pack<T, N>& x) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int e = 0; e < N; ++e) sum += to_float(x.value[e]) * to_float(x.value[e]);
-  return sum;
-}
-
-template <int N, class T>
 __device__ Pack<T, N> normalized(const Pack<T, N>& x, float scale, const Pack<T, N>& w) {
   Pack<T, N> y;
 #pragma unroll
@@ -54,8 +46,8 @@ __device__ void normalize_row(T* y, const T* x, const T* w, int hidden, float ep
     if (first + i * kStep < hidden) kept[i] = load_pack<kVector>(x + first + i * kStep);
 #pragma unroll
   for (int i = 0; i < kKept; ++i)
-    if (first + i * kStep < hidden) sum += squares(kept[i]);
-  for (int h = rest; h < hidden; h += kStep) sum += squares(load_pack<kVector>(x + h));
+    if (first + i * kStep < hidden) sum += sum_of_squares(kept[i]);
+  for (int h = rest; h < hidden; h += kStep) sum += sum_of_squares(load_pack<kVector>(x + h));
 
   const float scale = rsqrtf(sum_over_row<c>(sum) / static_cast<float>(hidden) + eps);
 #pragma unroll

@@ -216,9 +216,9 @@ TEMPLATE_TEST_CASE("gemm is exact through tensor maps", "[gpu][templates]", kiln
        {kTma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m},
        {kTma, 256, 128, 64, 1, 128, 64, 8, 16, C::two_n},
        {kTma, 192, 112, 64, 1, 64, 64, 8, 8},
-       {kTma, 64, 32, 128, 1, 64, 64, 8, 8, C::none, 3, false, false, true},
+       {kTma, 64, 32, 128, 1, 64, 64, 8, 8, C::none, 3, false, false, 1, false, true},
        {kTma, 128, 96, 64, 1, 64, 64, 8, 8, C::split_3},
-       {kTma, 64, 16, 128, 1, 64, 64, 8, 8, C::none, 2, false, true, true},
+       {kTma, 64, 16, 128, 1, 64, 64, 8, 8, C::none, 2, false, true, 1, false, true},
        {kTma, 128, 64, 64, 1, 128, 64, 8, 8, C::split_4, 1, false, true}});
   // Whole tiles, ragged ones in each direction, several waves, one row, one slice of k and none.
   for (std::size_t i = 0; i < gemm.size(); ++i)
@@ -298,6 +298,20 @@ TEST_CASE("no config of a shipped kernel is wrong", "[gpu][templates][slow]") {
                                          {"rmsnorm", {64, 1000}},
                                          {"rmsnorm", {16, 4096}},
                                          {"rmsnorm", {4, 999}},
+                                         {"rmsnorm_residual", {64, 1000}},
+                                         {"rmsnorm_residual", {4096, 4096}},
+                                         {"rmsnorm_fp8", {64, 1001}},
+                                         {"rmsnorm_fp8", {4096, 4096}},
+                                         {"layernorm", {64, 999}},
+                                         {"layernorm", {4096, 4096}},
+                                         {"softmax", {16, 50257}},
+                                         {"softmax", {4096, 1024}},
+                                         {"cross_entropy", {64, 50257}},
+                                         {"quantize_rows", {64, 1001}},
+                                         {"quantize_rows", {4096, 4096}},
+                                         {"quantize_blocks", {63, 1000}},
+                                         {"quantize_blocks", {1024, 7168}},
+                                         {"quantize_tensor", {63, 1001}},
                                          {"gemm", {64, 200, 136}},
                                          {"gemm", {512, 512, 100}},
                                          {"gemm", {32, 100, 77}}})
@@ -334,9 +348,14 @@ TEST_CASE("a handle's launches become part of the caller's graph", "[gpu]") {
              b = runtime.array(std::vector<float>(n, 2.25f));
   out.upload(std::vector<float>(n, 0.0f));
   const kiln::Stream stream = device()->tuning_stream();
-  // The first launch is compiled and loaded while the stream is being captured.
-  const auto graph =
-      device()->capture(stream, [&] { add(stream, out.data(), a.data(), b.data(), n); });
+  const auto launch = [&] { add(stream, out.data(), a.data(), b.data(), n); };
+  // A first launch would be compiled and loaded; that is refused while the stream is captured.
+  CHECK_FALSE(device()->capture(stream, launch));
+  launch();
+  device()->synchronize(stream);
+  CHECK(out.download() == std::vector<float>(n, 3.75f));
+  out.upload(std::vector<float>(n, 0.0f));
+  const auto graph = device()->capture(stream, launch);
   REQUIRE(graph);
   CHECK(out.download() == std::vector<float>(n, 0.0f));  // recorded, not run
   graph->run(stream);

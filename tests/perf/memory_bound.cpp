@@ -7,8 +7,14 @@
 #include <random>
 #include <string>
 
+#include "kiln/kernels/cross_entropy.hpp"
+#include "kiln/kernels/layernorm.hpp"
+#include "kiln/kernels/quantize.hpp"
 #include "kiln/kernels/residual_add.hpp"
 #include "kiln/kernels/rmsnorm.hpp"
+#include "kiln/kernels/rmsnorm_fp8.hpp"
+#include "kiln/kernels/rmsnorm_residual.hpp"
+#include "kiln/kernels/softmax.hpp"
 #include "kiln/kernels/vector_add.hpp"
 #include "kiln/runtime.hpp"
 #include "perf.hpp"
@@ -42,7 +48,7 @@ class Comparison {
   /// `x` and, where there is one, `w` are read, and y written. `launch(bound, stream, y, x, w)`.
   template <class T, class Kernel, class Problem, class Launch>
   void compare(const char* name, const Kernel& kernel, const Problem& problem, std::size_t elements,
-               std::size_t more, Launch launch) {
+               std::size_t more, Launch launch, const char* goal = "goal >= 0.98") {
     auto tuned = runtime_.tuned(kernel);
     tuned.tune(problem, tuning_);
     const auto bound = tuned.at(problem);
@@ -72,7 +78,7 @@ class Comparison {
     char text[96];
     std::snprintf(text, sizeof text, "%s, %.0f MB, %.0f GB/s: speed of a copy", name, 1e-6 * bytes,
                   1e-9 * bytes / perf::median(times));
-    perf::report(text, perf::median(ratios), "x", "goal >= 0.98");
+    perf::report(text, perf::median(ratios), "x", goal);
     std::fflush(stdout);
   }
 
@@ -96,6 +102,61 @@ class Comparison {
   kiln::TuneOptions tuning_;
 };
 
+/// The kernels of rows/, of which each reads and writes what its arrays hold: y, x, and `w` as long.
+void compare_rows(Comparison& comparison, int rows, int hidden) {
+  using namespace kiln::templates;
+  using kiln::float8_e4m3;
+  const std::size_t elements = static_cast<std::size_t>(rows) * hidden;
+  const HiddenRows tokens{rows, hidden};
+  const auto compare = [&](const char* name, const auto& kernel, const auto& problem,
+                           const char* goal, auto launch) {
+    comparison.compare<bfloat16>(
+        name, kernel, problem, elements, elements,
+        [&](const auto& bound, Stream stream, bfloat16* y, const bfloat16* x, bfloat16* w) {
+          launch(bound, stream, y, x, w);
+        },
+        goal);
+  };
+  compare("rmsnorm_residual bf16", rmsnorm_residual_kernel<bfloat16>(), tokens, "goal >= 0.97",
+          [=](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x, bfloat16* w) {
+            norm(stream, y, w, x, x, rows, hidden, 1e-5f);
+          });
+  compare("layernorm bf16", layernorm_kernel<bfloat16>(), tokens, "goal >= 0.97",
+          [=](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x, const bfloat16* w) {
+            norm(stream, y, x, w, w + hidden, rows, hidden, 1e-5f);
+          });
+  compare("rmsnorm_fp8 bf16", rmsnorm_fp8_kernel<bfloat16>(), tokens, "goal >= 0.92",
+          [=](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x, bfloat16* w) {
+            norm(stream, reinterpret_cast<float8_e4m3*>(y), reinterpret_cast<float*>(w + hidden), x,
+                 static_cast<const bfloat16*>(w), rows, hidden, 1e-5f);
+          });
+  const auto scaling = [=](const auto& quantize, Stream stream, bfloat16* y, const bfloat16* x,
+                           bfloat16* w) {
+    quantize(stream, reinterpret_cast<float8_e4m3*>(y), reinterpret_cast<float*>(w), x, rows,
+             hidden);
+  };
+  compare("quantize_rows bf16", quantize_rows_kernel<bfloat16>(), tokens, "goal >= 0.92", scaling);
+  compare("quantize_blocks bf16", quantize_blocks_kernel<bfloat16>(), tokens, "goal >= 0.92",
+          scaling);
+  compare("softmax bf16", softmax_kernel<bfloat16>(), LogitRows{rows, hidden}, "goal >= 0.95",
+          [=](const auto& softmax, Stream stream, bfloat16* y, const bfloat16* x, bfloat16*) {
+            softmax(stream, y, x, rows, hidden);
+          });
+  // The same elements as rows of a vocabulary.
+  const int columns = 131072, few = static_cast<int>(elements / columns);
+  compare("softmax bf16, long rows", softmax_kernel<bfloat16>(), LogitRows{few, columns},
+          "goal >= 0.95",
+          [=](const auto& softmax, Stream stream, bfloat16* y, const bfloat16* x, bfloat16*) {
+            softmax(stream, y, x, few, columns);
+          });
+  compare("cross_entropy bf16, long rows", cross_entropy_kernel<bfloat16>(),
+          LogitRows{few, columns}, "goal >= 0.95",
+          [=](const auto& loss, Stream stream, bfloat16* y, const bfloat16* x, bfloat16* w) {
+            loss(stream, reinterpret_cast<float*>(y), x, reinterpret_cast<const int*>(w), few,
+                 columns, -1);
+          });
+}
+
 }  // namespace
 
 int main(int argument_count, char** arguments) try {
@@ -118,6 +179,7 @@ int main(int argument_count, char** arguments) try {
         "rmsnorm bf16", rmsnorm_kernel<bfloat16>(), RmsNormProblem{rows, hidden}, elements, hidden,
         [rows, hidden](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x,
                        const bfloat16* w) { norm(stream, y, x, w, rows, hidden, 1e-5f); });
+    compare_rows(comparison, rows, hidden);
   }
 } catch (const kiln::EnvironmentError& error) {
   std::printf("skipped: %s\n", error.what());

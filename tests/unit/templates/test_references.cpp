@@ -1,5 +1,6 @@
 // The references, which verify everything else, against plain loops.
 #include <cmath>
+#include <vector>
 
 #include "kiln/registry.hpp"
 #include "template_test.hpp"
@@ -46,4 +47,80 @@ TEST_CASE("the other references, on values worked out by hand", "[templates]") {
   vector_add_kernel<float>().reference(sum, x, w, 4);
   CHECK(sum[0] == 4.0f);
   CHECK(sum[3] == -1.0f);
+}
+
+TEST_CASE("references of the kernels over rows, on values worked out by hand", "[templates]") {
+  const float third = std::log(3.0f);
+  const float x[] = {0, third, 5, 5};
+  float y[4], loss[3];
+  softmax_kernel<float>().reference(y, x, 2, 2);
+  const float weights[] = {0.25f, 0.75f, 0.5f, 0.5f};
+  for (int i = 0; i < 4; ++i) CHECK(y[i] == Approx(weights[i]));
+  const float logits[] = {0, third, 5, 5, 7, 7};
+  const int labels[] = {1, -9, 2};
+  cross_entropy_kernel<float>().reference(loss, logits, labels, 3, 2, -9);
+  CHECK(loss[0] == Approx(std::log(4.0f / 3)));
+  CHECK(loss[1] == 0);
+  CHECK(std::isnan(loss[2]));
+
+  const float rows[] = {1, 3, 10, 10}, w[] = {2, 4}, b[] = {0.5f, -1};
+  layernorm_kernel<float>().reference(y, rows, w, b, 2, 2, 3.0f);
+  // Deviations of -1 and 1, a variance of 1, so a scale of 1/2.
+  const float standardized[] = {-0.5f, 1, 0.5f, -1};
+  for (int i = 0; i < 4; ++i) CHECK(y[i] == Approx(standardized[i]));
+
+  float residual[] = {1, 1, 0, 0};
+  const float added[] = {2, 3, 0, 0};
+  rmsnorm_residual_kernel<float>().reference(y, residual, added, w, 2, 2, 0.0f);
+  CHECK((residual[0] == 3 && residual[1] == 4 && residual[2] == 0));
+  CHECK(y[0] == Approx(3 * 2 / std::sqrt(12.5)));
+  CHECK(y[1] == Approx(4 * 4 / std::sqrt(12.5)));
+}
+
+TEST_CASE("references of 8-bit floats, on values worked out by hand", "[templates]") {
+  using kiln::float8_e4m3;
+  std::vector<float> x(2 * 130, 1.0f), scales(2 * 4, -1.0f);
+  x[0] = -896, x[129] = 224, x[130] = 448;
+  std::vector<float8_e4m3> q(x.size());
+  const auto at = [&](int r, int h) {
+    return static_cast<float>(q[static_cast<std::size_t>(r * 130 + h)]);
+  };
+  quantize_rows_kernel<float>().reference(q.data(), scales.data(), x.data(), 2, 130);
+  CHECK((scales[0] == 2 && scales[1] == 1 && scales[2] == -1));
+  CHECK((at(0, 0) == -448 && at(0, 1) == 0.5f && at(0, 129) == 112 && at(1, 0) == 448));
+
+  // [block][row], rows padded to 4.
+  quantize_blocks_kernel<float>().reference(q.data(), scales.data(), x.data(), 2, 130);
+  CHECK((scales[0] == 2 && scales[1] == 1 && scales[2] == -1 && scales[3] == -1));
+  CHECK((scales[4] == 0.5f && scales[5] == 1.0f / 448 && scales[6] == -1));
+  CHECK((at(0, 0) == -448 && at(0, 129) == 448 && at(0, 128) == 2 && at(1, 129) == 448));
+
+  const float scale = 4;
+  quantize_tensor_kernel<float>().reference(q.data(), x.data(), &scale, 2, 130);
+  CHECK((at(0, 0) == -224 && at(0, 1) == 0.25f && at(0, 129) == 56));
+
+  const float row[] = {4, 4}, w[] = {1, -2};
+  rmsnorm_fp8_kernel<float>().reference(q.data(), scales.data(), row, w, 1, 2, 0.0f);
+  CHECK(scales[0] == Approx(2.0f / 448));
+  CHECK((static_cast<float>(q[0]) == 224 && static_cast<float>(q[1]) == -448));
+}
+
+TEST_CASE("what lies between two e4m3 numbers may become either, if it is not much of a row",
+          "[templates]") {
+  using Fp8 = kiln::float8_e4m3;
+  constexpr int kHidden = 4096;
+  const kiln::KernelDefinition kernel = rmsnorm_fp8_kernel<float>().definition();
+  const auto verdict = [&](std::size_t count, float value) {
+    std::vector<Fp8> right(kHidden, Fp8(16.0f)), got = right;
+    for (std::size_t i = 0; i < count; ++i) got[i * 7 % kHidden] = Fp8(value);
+    int rows = 1, hidden = kHidden;
+    float scale = 0.5f, eps = 1e-5f;
+    void* of_got[] = {got.data(), &scale, nullptr, nullptr, &rows, &hidden, &eps};
+    void* expected[] = {right.data(), &scale, nullptr, nullptr, &rows, &hidden, &eps};
+    return kernel.check(kiln::Values{1, kHidden}, of_got, expected);
+  };
+  CHECK(verdict(0, 16).empty());
+  CHECK(verdict(kHidden / 64, 18).empty());
+  CHECK_THAT(verdict(kHidden / 4, 18), Catch::Contains("are rounded to a neighbour"));
+  CHECK_THAT(verdict(1, 20), Catch::Contains("is 20, not 16"));
 }

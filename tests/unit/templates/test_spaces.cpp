@@ -8,6 +8,7 @@
 #include "kiln/detail/launch_plan.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/registry.hpp"
+#include "kiln/space_query.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/tune/best_guess.hpp"
 #include "template_test.hpp"
@@ -39,6 +40,14 @@ const std::vector<Case> kCases{
     {"vector_add", {{1}, {1 << 20}}},
     {"residual_add", {{1, 4096}, {2048, 8192}}},
     {"rmsnorm", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"rmsnorm_residual", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"rmsnorm_fp8", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"layernorm", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"softmax", {{1, 64}, {16, 4096}, {64, 262144}, {3, 37}}},
+    {"cross_entropy", {{1, 64}, {16, 50257}, {2048, 131072}, {3, 37}}},
+    {"quantize_rows", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"quantize_blocks", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"quantize_tensor", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"gemm", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_tt", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_strided_nn",
@@ -147,9 +156,10 @@ TEST_CASE("shipped kernels hold their counts to the problem", "[templates]") {
     for (const char* type : {"f32", "f16", "bf16"}) {
       const KernelDefinition k = registry.make(c.name, type);
       INFO(c.name << " " << type);
+      const int labels = c.name == std::string("cross_entropy");  // one that is ignored
       CHECK(static_cast<std::ptrdiff_t>(k.relations.size()) ==
             std::count(k.arguments.begin(), k.arguments.end(), "int") +
-                std::count(k.arguments.begin(), k.arguments.end(), "long"));
+                std::count(k.arguments.begin(), k.arguments.end(), "long") - labels);
       for (const std::string& field : k.problem_fields)
         CHECK(std::count_if(k.relations.begin(), k.relations.end(),
                             [&](const ArgumentIsField& r) { return r.field == field; }) == 1);
@@ -223,6 +233,14 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
   const std::vector<Case> cases{{"vector_add", {{0}}},
                                 {"residual_add", {{0, 8}, {8, 0}}},
                                 {"rmsnorm", {{0, 64}, {8, 0}}},
+                                {"rmsnorm_residual", {{0, 64}, {8, 0}}},
+                                {"rmsnorm_fp8", {{0, 64}, {8, 0}}},
+                                {"layernorm", {{0, 64}, {8, 0}}},
+                                {"softmax", {{0, 64}, {8, 0}}},
+                                {"cross_entropy", {{0, 64}, {8, 0}}},
+                                {"quantize_rows", {{0, 64}, {8, 0}}},
+                                {"quantize_blocks", {{0, 64}, {8, 0}}},
+                                {"quantize_tensor", {{0, 64}, {8, 0}}},
                                 {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
   for (const Case& c : cases)
     for (const char* type : {"f32", "f16", "bf16"})
@@ -284,6 +302,32 @@ TEST_CASE("problems of more than 2^31 elements are planned as they are", "[templ
     const KernelDefinition norm = registry.make("rmsnorm", type);
     CHECK(norm.bytes(Values{100000, 65536}) == bytes * (2 * 100000.0 + 1) * 65536);
   }
+}
+
+TEST_CASE("spaces of kernels over rows are small, and one that walks has rows to walk over",
+          "[templates]") {
+  const Registry registry = shipped_kernels();
+  const DeviceLimits hopper = limits_of(90, 132, 50 << 20);
+  for (const char* name : {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax",
+                           "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"})
+    for (const char* type : {"f32", "bf16"})
+      for (const Values& problem :
+           {Values{1, 4096}, Values{512, 4096}, Values{32768, 4096}, Values{4096, 262144}}) {
+        const KernelDefinition k = registry.make(name, type);
+        INFO(name << " " << type << " " << k.describe_problem(problem));
+        int allowed = 0, walking = 0;
+        for_each_config(k.space, problem, hopper,
+                        [&](std::span<const std::int64_t> config, const Constraint* violated) {
+                          if (violated) return true;
+                          ++allowed;
+                          walking += config[5] != 0;
+                          const Launch g = k.launch(config, problem, hopper);
+                          CHECK((config[5] == 0 || g.grid.x == 132u * 2048 / g.block.x));
+                          return true;
+                        });
+        CHECK((allowed >= 10 && allowed < 100));
+        if (problem[0] == 1) CHECK(walking == 0);
+      }
 }
 
 TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {
