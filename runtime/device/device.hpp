@@ -54,6 +54,15 @@ class Replay {
   virtual void run(Stream stream) = 0;
 };
 
+/// A launch that is made again and again: what the device finds out about it is found out once.
+/// Names the kernel's module, which must outlive it. Safe to use from several threads.
+class FixedLaunch {
+ public:
+  virtual ~FixedLaunch() = default;
+  /// As Device::launch.
+  virtual void operator()(Stream stream, void** args) const = 0;
+};
+
 /// A kernel faulted, and the device does no more work for this process.
 class DeviceLost : public EnvironmentError {
  public:
@@ -108,6 +117,9 @@ class Device {
   /// read before the call returns. Takes no lock and allocates nothing.
   virtual void launch(const Module& kernel, const Launch& launch, Stream stream,
                       void** args) const = 0;
+
+  /// `kernel` and this device must outlive what is returned.
+  virtual std::unique_ptr<FixedLaunch> fixed(const Module& kernel, const Launch& launch) const;
 
   /// launch() for what is verified, not timed: it may be slower and find more. The host device
   /// finds writes outside a block's shared memory. @throws WrongResult that says where

@@ -1,5 +1,6 @@
 #include "runtime/device/entry_arguments.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -31,11 +32,42 @@ struct EntryArguments::Encoded {
   struct Place {
     std::size_t argument;
     void* address;
+    std::ptrdiff_t address_at;  ///< the address's place in the map, in bytes; -1: it has none
   };
   std::size_t count;
   std::array<Place, kMaxMaps> places;
   std::array<EncodedMap, kMaxMaps> maps;
 };
+
+namespace {
+
+/// Where a map holds its address as it is; -1 where moving the map changes anything else. A device
+/// that moves a map shows it: both of these addresses together differ from `address` in every bit
+/// that an aligned address of 48 bits may have.
+std::ptrdiff_t address_in(const EncodedMap& map, const Device& device, void* address) {
+  std::ptrdiff_t found = -1;
+  for (const std::uintptr_t bits :
+       {std::uintptr_t{0x5555'5555'5550}, std::uintptr_t{0x2aaa'aaaa'aaa0}}) {
+    void* const other = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) ^ bits);
+    EncodedMap moved = map;
+    try {
+      device.move(moved, other);
+    } catch (const EnvironmentError&) {
+      return -1;
+    }
+    if (found < 0) {
+      const auto differs = std::mismatch(map.bytes.begin(), map.bytes.end(), moved.bytes.begin());
+      found = (differs.first - map.bytes.begin()) / sizeof address * sizeof address;
+      if (differs.first == map.bytes.end()) return -1;
+    }
+    EncodedMap expected = map;
+    std::memcpy(expected.bytes.data() + found, &other, sizeof other);
+    if (expected.bytes != moved.bytes) return -1;
+  }
+  return found;
+}
+
+}  // namespace
 
 EntryArguments::EntryArguments(const Device& device, std::vector<detail::PlannedMap> maps,
                                std::size_t arguments)
@@ -50,8 +82,8 @@ const EntryArguments::Encoded& EntryArguments::encode(void* const* args) const {
     const std::size_t argument = maps_[i].argument;
     void* const address = pointer_in(args[argument]);
     check_alignment(argument, address);
-    made->places[i] = {argument, address};
     made->maps[i] = device_.encode(maps_[i].map, address);
+    made->places[i] = {argument, address, address_in(made->maps[i], device_, address)};
   }
   const Encoded* first = nullptr;
   if (encoded_.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
@@ -64,7 +96,10 @@ EncodedMap* EntryArguments::moved(const Encoded& known, std::size_t map, void* a
   check_alignment(known.places[map].argument, address);
   EncodedMap& copy = reinterpret_cast<EncodedMap*>(own.bytes)[map];
   std::memcpy(static_cast<void*>(&copy), &known.maps[map], sizeof copy);
-  device_.move(copy, address);
+  if (const std::ptrdiff_t at = known.places[map].address_at; at >= 0)
+    std::memcpy(copy.bytes.data() + at, &address, sizeof address);
+  else
+    device_.move(copy, address);
   return &copy;
 }
 
@@ -76,10 +111,10 @@ void EntryArguments::fill(void** entry_args, EncodedMaps& own, void* const* args
   const Encoded* ready = encoded_.load(std::memory_order_acquire);
   const Encoded& known = ready ? *ready : encode(args);
   for (std::size_t i = 0; i < known.count; ++i) {
-    const auto& [argument, encoded_for] = known.places[i];
-    void* const address = pointer_in(args[argument]);
-    entry_args[argument] = address == encoded_for ? const_cast<EncodedMap*>(&known.maps[i])
-                                                  : moved(known, i, address, own);
+    const Encoded::Place& place = known.places[i];
+    void* const address = pointer_in(args[place.argument]);
+    entry_args[place.argument] = address == place.address ? const_cast<EncodedMap*>(&known.maps[i])
+                                                          : moved(known, i, address, own);
   }
 }
 

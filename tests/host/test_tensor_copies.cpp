@@ -36,7 +36,7 @@ TEST_CASE("a box lies in shared memory as its swizzle says, with zeros outside t
     const unsigned columns = span == 0 ? 40 : span / 2;
     for (unsigned rows : {1u, 8u, 20u, 37u, 64u}) {
       for (const auto& [x, y] :
-           {std::pair{0, 0}, {16, 3}, {72, 30}, {-8, -5}, {200, 0}, {0, -100}, {79, 36}}) {
+           {std::pair{0, 0}, {16, 3}, {72, 30}, {-8, -5}, {200, 0}, {0, -100}, {72, 36}}) {
         CAPTURE(span, rows, x, y);
         const HostTensorMap map =
             tensor_map(array.data(), HostElement::bf16, {80, 37}, {columns, rows}, span);
@@ -77,7 +77,7 @@ TEST_CASE("maps of one to five dimensions and of other types", "[host][tensor]")
   const std::vector<unsigned> box = {4, 3, 2, 2, 2};
   std::vector<int> array(12 * 5 * 4 * 3 * 2);
   std::iota(array.begin(), array.end(), 1);
-  const int at[5] = {10, 3, -1, 2, 1};
+  const int at[5] = {8, 3, -1, 2, 1};
   HostTensorMap map = tensor_map(array.data(), HostElement::s32, size, box);
   map.traverse[1] = 2;
   const int n = 4 * 3 * 2 * 2 * 2;
@@ -184,7 +184,7 @@ TEST_CASE("stores and sums leave out what is outside the array", "[host][tensor]
   for (int add : {0, 1}) {
     Kernel floats(text, "k<float, " + std::to_string(add) + ", 64>");
     Kernel halves(text, "k<__nv_bfloat16, " + std::to_string(add) + ", 128>");
-    for (const auto& [x, y] : {std::pair{0, 0}, {4, 2}, {24, 25}, {-3, -7}, {100, 0}}) {
+    for (const auto& [x, y] : {std::pair{0, 0}, {8, 2}, {24, 25}, {0, -7}, {104, 0}}) {
       CAPTURE(add, x, y);
       std::vector<float> f(32 * 30);
       std::vector<std::uint16_t> h(72 * 30);
@@ -303,7 +303,35 @@ TEST_CASE("what is wrong about a copy is said", "[host][tensor]") {
     if (threadIdx.x == 0) { hopper::store_tile(map, s, 0, 0); hopper::commit_stores(); })";
   CHECK_THAT(words(good, nobody_waits_for_store),
              contains("thread 0") && contains("exited before"));
+  const char* stores_between = R"(
+    if (threadIdx.x == 0) {
+      hopper::store_tile(map, s, 2, 0);
+      hopper::commit_stores();
+      hopper::wait_stores<0>();
+    })";
+  CHECK_THAT(words(good, stores_between), contains("begins at byte 8 of a row"));
+  const char* stores_before = R"(
+    if (threadIdx.x == 0) {
+      hopper::store_tile(map, s, -4, 0);
+      hopper::commit_stores();
+      hopper::wait_stores<0>();
+    })";
+  CHECK_THAT(words(good, stores_before), contains("stored from element -4"));
+  const char* loads_between = R"(
+    if (threadIdx.x == 0) { full.arrive_expect(1024); hopper::load_tile(s, map, full, -2, 0); }
+    full.wait(0);)";
+  CHECK_THAT(words(good, loads_between), contains("begins at byte -8 of a row"));
   HostTensorMap bad = good;
+  bad.size[0] = bad.box[0] - 1;
+  const char* stores = R"(
+    if (threadIdx.x == 0) {
+      hopper::store_tile(map, s, 0, 0);
+      hopper::commit_stores();
+      hopper::wait_stores<0>();
+    })";
+  CHECK(words(good, stores).empty());
+  CHECK_THAT(words(bad, stores), contains("rows of") && contains("not a multiple of 16"));
+  bad = good;
   bad.mark = 7;
   CHECK_THAT(words(bad, load), contains("a tensor map is none"));
   bad = good;

@@ -86,7 +86,8 @@ __device__ __forceinline__ void store(const TensorMap& map, const void* from, At
 
 /// Starts copying the map's box at `at` (elements, innermost dimension first; what lies outside is
 /// zeros) to `to`, aligned to 128 bytes, swizzled to 8 rows. All bytes of the box count at
-/// `barrier`. One thread.
+/// `barrier`. One thread. The first coordinate is a multiple of 16 bytes; another one is an illegal
+/// instruction (seen on an H200, as what store_tile() says).
 template <Keep keep = Keep::normally, class... At>
 __device__ __forceinline__ void load_tile(void* to, const TensorMap& map, Barrier& barrier,
                                           At... at) {
@@ -120,6 +121,8 @@ __device__ __forceinline__ void prefetch_line(const void* global) {
 
 /// Starts copying a box from shared memory; what lies outside stays as it is. The threads that
 /// wrote `from` have called publish_shared() and then met this thread at a barrier. One thread, which commits.
+/// The box begins at 16 bytes or a multiple, as that of load_tile(), and not before the row. It
+/// reaches the end of rows of multiples of 16 bytes only: whole pieces of 16 bytes are written.
 template <class... At>
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* from, At... at) {
   detail::store<false>(map, from, at...);

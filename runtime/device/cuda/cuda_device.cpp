@@ -158,13 +158,17 @@ class CudaDevice final : public Device {
 
   void launch(const Module& kernel, const Launch& g, Stream stream, void** args) const override {
     if (g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0) return;
-    const CurrentContext current(*context_);
-    if (has_attributes(g))
-      return launch_with_attributes(driver_, function_of(kernel), g, native(stream), args);
-    driver_.check(
-        driver_.LaunchKernel(function_of(kernel), g.grid.x, g.grid.y, g.grid.z, g.block.x,
-                             g.block.y, g.block.z, g.shared_bytes, native(stream), args, nullptr),
-        "cuLaunchKernel");
+    if (has_attributes(g)) return CudaFixedLaunch(*context_, function_of(kernel), g)(stream, args);
+    in_context(*context_, "cuLaunchKernel", [&] {
+      return driver_.LaunchKernel(function_of(kernel), g.grid.x, g.grid.y, g.grid.z, g.block.x,
+                                  g.block.y, g.block.z, g.shared_bytes, native(stream), args,
+                                  nullptr);
+    });
+  }
+  std::unique_ptr<FixedLaunch> fixed(const Module& kernel, const Launch& g) const override {
+    if (has_attributes(g) && g.grid.x && g.grid.y && g.grid.z)
+      return std::make_unique<CudaFixedLaunch>(*context_, function_of(kernel), g);
+    return Device::fixed(kernel, g);
   }
 
   EncodedMap encode(const TensorMap& map, void* address) const override {
@@ -205,6 +209,7 @@ class CudaDevice final : public Device {
       return;
     }
     const WorkingContext working(*context_, std::nothrow);
+    const std::lock_guard lock(own_work_);
     // The driver would wait for all work. What the program launched is for it to wait for.
     driver_.StreamSynchronize(tuning_stream_.get());
     allocator_.release(memory, bytes);
@@ -212,12 +217,14 @@ class CudaDevice final : public Device {
 
   void copy_to_device(void* to, const void* from, std::size_t bytes) override {
     const WorkingContext working(*context_);
+    const std::lock_guard lock(own_work_);
     driver_.check(driver_.MemcpyHtoDAsync(address(to), from, bytes, tuning_stream_.get()),
                   "cuMemcpyHtoDAsync");
     wait(tuning_stream_.get());
   }
   void copy_to_host(void* to, const void* from, std::size_t bytes) override {
     const WorkingContext working(*context_);
+    const std::lock_guard lock(own_work_);
     driver_.check(driver_.MemcpyDtoHAsync(to, address(from), bytes, tuning_stream_.get()),
                   "cuMemcpyDtoHAsync");
     wait(tuning_stream_.get());
@@ -233,6 +240,7 @@ class CudaDevice final : public Device {
       }
     });
     if (!digest_) return {};
+    const std::lock_guard lock(own_work_);
     try {
       return (*digest_)(address(memory), bytes, stride, count, tuning_stream_.get());
     } catch (const EnvironmentError&) {
@@ -291,6 +299,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Replay> capture(Stream stream, const std::function<void()>& enqueue) override {
     if (!driver_.has_graphs()) return nullptr;
     const WorkingContext working(*context_);
+    std::unique_lock lock(own_work_, std::defer_lock);
+    if (native(stream) == tuning_stream_.get()) lock.lock();
     CudaGraph graph;
     {
       StreamCapture capture(driver_, native(stream));
@@ -304,6 +314,7 @@ class CudaDevice final : public Device {
       graph = CudaGraph(context_, capture.take());
       if (!enqueued || !graph) return nullptr;
     }
+    if (lock) lock.unlock();
     std::size_t nodes = 0;
     CUgraphExec exec = nullptr;
     if (driver_.GraphGetNodes(graph.get(), nullptr, &nodes) != CUDA_SUCCESS || nodes == 0 ||
@@ -315,6 +326,7 @@ class CudaDevice final : public Device {
   // Once a kernel has broken the context, every call reports it.
   bool lost() noexcept override {
     const WorkingContext working(*context_, std::nothrow);
+    const std::lock_guard lock(own_work_);
     return driver_.StreamSynchronize(tuning_stream_.get()) != CUDA_SUCCESS;
   }
 
@@ -362,6 +374,10 @@ class CudaDevice final : public Device {
   const DriverTable& driver_;
   DeviceInfo info_;
   CudaStream tuning_stream_;
+  /// Held while the tuning stream is captured, and by what would end up in that graph otherwise: a
+  /// program's threads copy arrays on that stream, too. Recursive, because what is captured may
+  /// copy; the driver refuses that.
+  std::recursive_mutex own_work_;
   ProgramGraphs graphs_;
   std::once_flag digest_once_;
   std::unique_ptr<CudaDigest> digest_;

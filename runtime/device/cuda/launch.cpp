@@ -1,6 +1,5 @@
 #include "runtime/device/cuda/launch.hpp"
 
-#include <array>
 #include <cstring>
 
 #include "kiln/detail/format.hpp"
@@ -8,47 +7,6 @@
 
 namespace kiln::runtime {
 namespace {
-
-/// A launch as cuLaunchKernelEx and the occupancy of clusters take it.
-class Config {
- public:
-  Config(const Launch& launch, CUstream stream) {
-    config_.gridDimX = launch.grid.x;
-    config_.gridDimY = launch.grid.y;
-    config_.gridDimZ = launch.grid.z;
-    config_.blockDimX = launch.block.x;
-    config_.blockDimY = launch.block.y;
-    config_.blockDimZ = launch.block.z;
-    config_.sharedMemBytes = launch.shared_bytes;
-    config_.hStream = stream;
-    config_.attrs = attributes_.data();
-    if (launch.cluster != Dim3{}) {
-      CUlaunchAttribute& attribute = add(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
-      attribute.value.clusterDim.x = launch.cluster.x;
-      attribute.value.clusterDim.y = launch.cluster.y;
-      attribute.value.clusterDim.z = launch.cluster.z;
-    }
-    if (launch.cooperative) add(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).value.cooperative = 1;
-    if (launch.programmatic)
-      add(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
-          .value.programmaticStreamSerializationAllowed = 1;
-  }
-  Config(const Config&) = delete;
-  Config& operator=(const Config&) = delete;
-
-  const CUlaunchConfig* get() const noexcept { return &config_; }
-
- private:
-  CUlaunchAttribute& add(CUlaunchAttributeID id) {
-    CUlaunchAttribute& attribute = attributes_[config_.numAttrs++];
-    attribute = {};
-    attribute.id = id;
-    return attribute;
-  }
-
-  CUlaunchConfig config_{};
-  std::array<CUlaunchAttribute, 3> attributes_;  // those that are added
-};
 
 void require(bool there, const char* call) {
   if (!there)
@@ -105,6 +63,51 @@ static_assert(sizeof(EncodedMap) == sizeof(CUtensorMap) &&
 
 }  // namespace
 
+LaunchConfig::LaunchConfig(const Launch& launch, CUstream stream) {
+  config_.gridDimX = launch.grid.x;
+  config_.gridDimY = launch.grid.y;
+  config_.gridDimZ = launch.grid.z;
+  config_.blockDimX = launch.block.x;
+  config_.blockDimY = launch.block.y;
+  config_.blockDimZ = launch.block.z;
+  config_.sharedMemBytes = launch.shared_bytes;
+  config_.hStream = stream;
+  config_.attrs = attributes_.data();
+  if (launch.cluster != Dim3{}) {
+    CUlaunchAttribute& attribute = add(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+    attribute.value.clusterDim.x = launch.cluster.x;
+    attribute.value.clusterDim.y = launch.cluster.y;
+    attribute.value.clusterDim.z = launch.cluster.z;
+  }
+  if (launch.cooperative) add(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).value.cooperative = 1;
+  if (launch.programmatic)
+    add(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        .value.programmaticStreamSerializationAllowed = 1;
+}
+
+CUlaunchAttribute& LaunchConfig::add(CUlaunchAttributeID id) {
+  CUlaunchAttribute& attribute = attributes_[config_.numAttrs++];
+  attribute = {};
+  attribute.id = id;
+  return attribute;
+}
+
+CudaFixedLaunch::CudaFixedLaunch(const CudaContext& context, CUfunction function,
+                                 const Launch& launch)
+    : context_(context),
+      launch_(context.driver().LaunchKernelEx),
+      function_(function),
+      config_(launch, nullptr) {
+  require(launch_, "cuLaunchKernelEx");
+}
+
+void CudaFixedLaunch::operator()(Stream stream, void** args) const {
+  CUlaunchConfig config = *config_.get();
+  config.hStream = static_cast<CUstream>(stream.handle);
+  in_context(context_, "cuLaunchKernelEx",
+             [&] { return launch_(&config, function_, args, nullptr); });
+}
+
 void prepare_function(const DriverTable& driver, CUfunction function, int static_shared,
                       const Launch& launch, const DeviceLimits& limits) {
   const auto set = [&](CUfunction_attribute attribute, int value) {
@@ -119,7 +122,7 @@ void prepare_function(const DriverTable& driver, CUfunction function, int static
   int clusters = 0;
   Launch one = launch;
   one.grid = launch.cluster;  // the question does not depend on it, but an empty grid is refused
-  const Config config(one, nullptr);
+  const LaunchConfig config(one, nullptr);
   driver.check(driver.OccupancyMaxActiveClusters(&clusters, function, config.get()),
                "cuOccupancyMaxActiveClusters");
   if (clusters == 0)
@@ -128,13 +131,6 @@ void prepare_function(const DriverTable& driver, CUfunction function, int static
                        "threads with {} bytes of dynamic shared memory each",
                        launch.cluster.x, launch.cluster.y, launch.cluster.z,
                        launch.block.x * launch.block.y * launch.block.z, launch.shared_bytes));
-}
-
-void launch_with_attributes(const DriverTable& driver, CUfunction function, const Launch& launch,
-                            CUstream stream, void** args) {
-  require(driver.LaunchKernelEx, "cuLaunchKernelEx");
-  const Config config(launch, stream);
-  driver.check(driver.LaunchKernelEx(config.get(), function, args, nullptr), "cuLaunchKernelEx");
 }
 
 EncodedMap encode_map(const DriverTable& driver, const TensorMap& map, void* address) {

@@ -1,6 +1,9 @@
 // Internal: launches with attributes, and tensor maps, as the driver takes them. Includes cuda.h.
 #pragma once
 
+#include <array>
+
+#include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/device/cuda/driver.hpp"
 #include "runtime/device/device.hpp"
 
@@ -18,10 +21,51 @@ inline bool has_attributes(const Launch& launch) noexcept {
 void prepare_function(const DriverTable& driver, CUfunction function, int static_shared,
                       const Launch& launch, const DeviceLimits& limits);
 
+/// Makes a call that puts work on a stream, and again in `context` when the driver wants another
+/// context to be current. A stream of its own belongs to a context, whichever is current; asking
+/// before each launch costs about 8 ns.
+/// @throws EnvironmentError when the driver refuses both
+template <class Call>
+void in_context(const CudaContext& context, const char* name, const Call& call) {
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) return;
+  // The program may have destroyed the context that it left current.
+  if (result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_INVALID_HANDLE &&
+      result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    context.driver().check(result, name);
+  const CurrentContext current(context);
+  context.driver().check(call(), name);
+}
+
+/// A launch as cuLaunchKernelEx and the occupancy of clusters take it.
+class LaunchConfig {
+ public:
+  LaunchConfig(const Launch& launch, CUstream stream);
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+
+  const CUlaunchConfig* get() const noexcept { return &config_; }
+
+ private:
+  CUlaunchAttribute& add(CUlaunchAttributeID id);
+
+  CUlaunchConfig config_{};
+  std::array<CUlaunchAttribute, 3> attributes_;  // those that are added
+};
+
 /// By cuLaunchKernelEx. Takes no lock and allocates nothing.
-/// @throws EnvironmentError when the driver refuses or does not know the call
-void launch_with_attributes(const DriverTable& driver, CUfunction function, const Launch& launch,
-                            CUstream stream, void** args);
+class CudaFixedLaunch final : public FixedLaunch {
+ public:
+  /// @throws EnvironmentError when the driver does not know the call
+  CudaFixedLaunch(const CudaContext& context, CUfunction function, const Launch& launch);
+  void operator()(Stream stream, void** args) const override;
+
+ private:
+  const CudaContext& context_;
+  decltype(&::cuLaunchKernelEx) launch_;
+  CUfunction function_;
+  LaunchConfig config_;
+};
 
 /// As Device::encode and Device::move.
 EncodedMap encode_map(const DriverTable& driver, const TensorMap& map, void* address);

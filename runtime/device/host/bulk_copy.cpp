@@ -148,6 +148,22 @@ std::string unusable(const HostTensorMap& map) {
   return {};
 }
 
+std::string misplaced(const HostTensorMap& map, const std::int32_t (&at)[5], bool store) {
+  constexpr int kPiece = 16;
+  const std::int64_t bytes = bytes_of(map.element);
+  if (at[0] * bytes % kPiece != 0)
+    return detail::format("begins at byte {} of a row, not a multiple of {}", at[0] * bytes,
+                          kPiece);
+  if (!store) return {};
+  if (at[0] < 0) return detail::format("is stored from element {} of a row on", at[0]);
+  const auto row = static_cast<std::int64_t>(map.size[0]) * bytes;
+  const std::int64_t end = (at[0] + std::int64_t{map.box[0]}) * bytes;
+  if (row % kPiece != 0 && end > row)
+    return detail::format("is stored to the end of rows of {} bytes, not a multiple of {}", row,
+                          kPiece);
+  return {};
+}
+
 void load_box(const HostTensorMap& map, const std::int32_t (&at)[5], std::byte* shared,
               std::uint64_t place) {
   const unsigned bytes = bytes_of(map.element);

@@ -344,6 +344,9 @@ void ClusterMemory::start_load(std::uint32_t rank, const HostBulkCopy& copy) {
     return fail(rank, detail::format("a box is copied to byte {} of shared memory, not a multiple "
                                      "of 128",
                                      to->offset));
+  if (copy.map)
+    if (const std::string words = misplaced(map_of(copy), copy.at, false); !words.empty())
+      return fail(rank, "a box " + words);
   if (copy.kind == HostBulkKind::load_shared && !locate(rank, copy.other))
     return fail(rank, "a copy within the cluster is not from shared memory");
   if (copy.multicast >> blocks_)
@@ -401,6 +404,9 @@ void ClusterMemory::start_store(std::uint32_t rank, std::uint32_t thread,
                 detail::format("a box is copied from byte {} of shared memory, not a multiple "
                                "of 128",
                                from->offset));
+  if (copy.map)
+    if (const std::string words = misplaced(map_of(copy), copy.at, true); !words.empty())
+      return fail(rank, "a box " + words);
   at(rank, thread).stores.add(copy);
 }
 

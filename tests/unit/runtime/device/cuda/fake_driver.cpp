@@ -218,7 +218,8 @@ kiln::runtime::DriverTable make_table() {
   t.LaunchKernel = [](CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                       unsigned bz, unsigned shared, CUstream stream, void** args, void**) {
     ENTER("cuLaunchKernel");
-    current_fake->require_context("cuLaunchKernel");
+    if (const CUresult refused = current_fake->placed(stream); refused != CUDA_SUCCESS)
+      return refused;
     if (const auto capture = current_fake->capturing.find(stream);
         capture != current_fake->capturing.end()) {
       ++capture->second;
@@ -229,17 +230,18 @@ kiln::runtime::DriverTable make_table() {
       return CUDA_SUCCESS;
     }
     current_fake->launches.push_back(
-        {{gx, gy, gz}, {bx, by, bz}, shared, stream, current_fake->current(), args});
+        {{gx, gy, gz}, {bx, by, bz}, shared, stream, current_fake->primary(), args});
     return CUDA_SUCCESS;
   };
   t.LaunchKernelEx = [](const CUlaunchConfig* c, CUfunction, void** args, void**) {
     ENTER("cuLaunchKernelEx");
-    current_fake->require_context("cuLaunchKernelEx");
+    if (const CUresult refused = current_fake->placed(c->hStream); refused != CUDA_SUCCESS)
+      return refused;
     FakeDriver::Launch launch{{c->gridDimX, c->gridDimY, c->gridDimZ},
                               {c->blockDimX, c->blockDimY, c->blockDimZ},
                               c->sharedMemBytes,
                               c->hStream,
-                              current_fake->current(),
+                              current_fake->primary(),
                               args};
     for (unsigned i = 0; i < c->numAttrs; ++i)
       launch.attributes[c->attrs[i].id] = c->attrs[i].value;

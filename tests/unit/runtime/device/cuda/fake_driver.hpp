@@ -30,6 +30,7 @@ class FakeDriver {
   int fail_at = -1;       ///< the index of the call, over all
   std::string fail_call;  ///< every call of this name, e.g. `cuModuleLoadData`
   CUresult code = CUDA_ERROR_UNKNOWN;
+  CUcontext destroyed = nullptr;        ///< by the program, which may have left it current
   std::atomic<bool> shut_down = false;  ///< everything answers CUDA_ERROR_DEINITIALIZED
 
   // What the device is.
@@ -120,6 +121,13 @@ class FakeDriver {
   /// Counts the call and says how it ends.
   CUresult enter(const char* call);
   void require_context(const char* call);
+  /// What a launch of a function of the primary context meets on a stream, as an H200's driver has
+  /// it: a stream of its own has a context, the default stream is the current context's.
+  CUresult placed(CUstream stream) {
+    if (stream || current() == primary()) return CUDA_SUCCESS;
+    if (current() && current() == destroyed) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return current() ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+  }
   CUcontext primary() const { return reinterpret_cast<CUcontext>(0x100); }
   void* next_handle() { return reinterpret_cast<void*>(next_ += 0x10); }
 

@@ -213,16 +213,42 @@ TEST_CASE("an empty grid launches nothing", "[runtime][cuda]") {
   CHECK(fake.launches.empty());
 }
 
-TEST_CASE("a launch with the context current is two calls", "[runtime][cuda]") {
+TEST_CASE("a launch is one call where the driver needs no other context", "[runtime][cuda]") {
   FakeDriver fake;
-  fake.push_foreign(reinterpret_cast<CUcontext>(0x200), 0);
   const auto device = make_cuda_device(fake.table(), 0);
   const auto kernel = device->load(binary(), {});
+  const Stream own = device->tuning_stream(), by_default{};
+  using Calls = std::vector<std::string>;
+  const auto calls = [&](Stream stream, const Launch& launch) {
+    const std::size_t before = fake.calls.size(), launches = fake.launches.size();
+    device->launch(*kernel, launch, stream, nullptr);
+    CHECK(fake.launches.size() == launches + 1);
+    return Calls(fake.calls.begin() + static_cast<std::ptrdiff_t>(before), fake.calls.end());
+  };
+  const Launch plain{{1}, {32}, 0}, clusters{.grid = {2}, .block = {32}, .cluster = {2}};
+  const Calls once{"cuLaunchKernel"}, once_extended{"cuLaunchKernelEx"};
+  CHECK(calls(own, plain) == once);
+  CHECK(calls(own, clusters) == once_extended);
+  CHECK(calls(by_default, plain) == Calls{"cuLaunchKernel", "cuCtxGetCurrent", "cuCtxPushCurrent",
+                                          "cuLaunchKernel", "cuCtxPopCurrent"});
+  fake.push_foreign(reinterpret_cast<CUcontext>(0x200), 1);
+  CHECK(calls(own, plain) == once);
+  CHECK(calls(by_default, clusters) == Calls{"cuLaunchKernelEx", "cuCtxGetCurrent",
+                                             "cuCtxPushCurrent", "cuLaunchKernelEx",
+                                             "cuCtxPopCurrent"});
+  fake.destroyed = fake.current();
+  CHECK(calls(by_default, plain) == Calls{"cuLaunchKernel", "cuCtxGetCurrent", "cuCtxPushCurrent",
+                                          "cuLaunchKernel", "cuCtxPopCurrent"});
+  fake.push_foreign(fake.primary(), 0);
+  CHECK(calls(by_default, plain) == once);
+  CHECK(fake.misuse.empty());
+
+  fake.fail_call = "cuLaunchKernel";
+  fake.code = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   const std::size_t before = fake.calls.size();
-  device->launch(*kernel, {{1}, {32}, 0}, {}, nullptr);
-  REQUIRE(fake.calls.size() == before + 2);
-  CHECK(fake.calls[before] == "cuCtxGetCurrent");
-  CHECK(fake.calls[before + 1] == "cuLaunchKernel");
+  CHECK_THROWS_AS(device->launch(*kernel, plain, own, nullptr), EnvironmentError);
+  CHECK(std::count(fake.calls.begin() + static_cast<std::ptrdiff_t>(before), fake.calls.end(),
+                   "cuLaunchKernel") == 1);  // an error of another kind is not tried again
 }
 
 TEST_CASE("launches from several threads each find the context", "[runtime][cuda]") {

@@ -54,7 +54,8 @@ TEST_CASE("clusters, cooperation and dependent launches reach the driver", "[run
   CHECK(l.attributes.at(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
             .programmaticStreamSerializationAllowed == 1);
 
-  device->launch(*kernel, {{1}, {32}}, {}, args);  // a plain launch has no attributes
+  // A plain launch has no attributes.
+  device->launch(*kernel, {{1}, {32}}, device->tuning_stream(), args);
   CHECK(fake.count("cuLaunchKernel") == 1);
   CHECK(fake.misuse.empty());
 }
