@@ -34,7 +34,8 @@ struct Refusal {
 /// has loaded, can be used as before.
 class TrialFault : public Error {
  public:
-  /// @param as `crashed`, `hung` or `out_of_memory`
+  /// @param as `crashed`, `hung` or `out_of_memory`; `wrong_result` where the trial had to be verified
+  /// once more
   TrialFault(CandidateStatus as, const std::string& why) : Error(why), status_(as) {}
   CandidateStatus status() const noexcept { return status_; }
 
@@ -42,6 +43,19 @@ class TrialFault : public Error {
   CandidateStatus status_;
 };
 
+/// The time for all trials was over before this one ended. The trial is not to blame.
+class TrialCut : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The bench can run no trial any more. No trial is to blame for that.
+class BenchLost : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
+};
+
+/// Where another process runs the trials, calls that launch also throw TrialCut and BenchLost.
 /// Not thread-safe. Rigs belong to the bench that made them.
 class TrialBench {
  public:
@@ -76,6 +90,9 @@ class TrialBench {
   /// What launches have changed that they may not, since this was last called. Puts it right.
   /// Empty: nothing.
   virtual std::string repair() { return {}; }
+  /// True once where repair() cannot know of all launches: the process that made some of them has
+  /// ended, and what they have changed is gone with it.
+  virtual bool take_unchecked() noexcept { return false; }
 
   /// As Device::lost and Device::shares_cpu.
   virtual bool lost() noexcept = 0;

@@ -80,6 +80,14 @@ DeviceWorkload::DeviceWorkload(KernelData data, std::shared_ptr<Device> device)
 
 void DeviceWorkload::expect() {
   if (data_.trial->expected_known || !data_.judge.reference) return;
+  if (data_.expected) {
+    for (Array& array : arrays_)
+      if (Workload::Argument& a = host()[array.argument]; a.direction != Direction::in)
+        a.bytes = (*data_.expected)[array.argument];
+    data_.trial->expected_known = true;
+    choose_poison();
+    return;
+  }
   std::vector<void*> args;
   for (Workload::Argument& argument : host()) args.push_back(argument.bytes.data());
   data_.judge.reference(args);

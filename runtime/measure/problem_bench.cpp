@@ -31,4 +31,13 @@ std::vector<KernelData> make_draws(const KernelDefinition& kernel,
   return draws;
 }
 
+std::vector<KernelData> make_expected_draws(const KernelDefinition& kernel,
+                                            std::span<const std::int64_t> problem,
+                                            std::uint64_t seed) {
+  std::vector<KernelData> draws = make_draws(kernel, problem, seed);
+  if (!kernel.device_reference)
+    for (KernelData& data : draws) compute_expected(data);
+  return draws;
+}
+
 }  // namespace kiln::runtime

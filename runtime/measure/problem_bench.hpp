@@ -46,5 +46,10 @@ class ProblemBench : public TrialBench {
 /// The data of all draws of a problem. @throws as make_data
 std::vector<KernelData> make_draws(const KernelDefinition& kernel,
                                    std::span<const std::int64_t> problem, std::uint64_t seed);
+/// The same, with what is right, unless a reference on the device is to say that. Needs no device.
+/// @throws also what the reference throws
+std::vector<KernelData> make_expected_draws(const KernelDefinition& kernel,
+                                            std::span<const std::int64_t> problem,
+                                            std::uint64_t seed);
 
 }  // namespace kiln::runtime

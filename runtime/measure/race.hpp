@@ -23,7 +23,8 @@ struct Contestant {
   double spent = 0;             ///< seconds of device time on it
   bool active = true;           ///< still in the race
   std::string failure;          ///< why it cannot be timed
-  CandidateStatus failed_as = CandidateStatus::launch_failed;  ///< where there is a failure
+  /// Where there is a failure. `not_tried`: the device lacks memory now.
+  CandidateStatus failed_as = CandidateStatus::launch_failed;
 };
 
 struct RaceOptions {

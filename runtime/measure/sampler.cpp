@@ -6,6 +6,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/device/spare_memory.hpp"
 
 namespace kiln::runtime {
 
@@ -32,6 +33,16 @@ std::size_t launches_for(double once, double sample_seconds, std::size_t most) {
   const double wanted = std::ceil(sample_seconds / once);
   return static_cast<std::size_t>(std::clamp(wanted, 1.0, static_cast<double>(most)));
 }
+
+namespace {
+
+/// Whether the bench is as before, and the same may succeed another time.
+bool is_refusal(const Error& error) {
+  return !dynamic_cast<const TrialFault*>(&error) && !dynamic_cast<const TrialCut*>(&error) &&
+         !dynamic_cast<const BenchLost*>(&error);
+}
+
+}  // namespace
 
 Sampler::Sampler(TrialBench& bench, const RaceOptions& options) : bench_(bench), options_(options) {
   bench_.keep_cold(options.cold_cache, options.deadline);
@@ -84,7 +95,7 @@ double Sampler::probe(Contestant& c) {
   try {
     return take(c, c.launches);
   } catch (const Error& error) {
-    if (bench_.lost() || dynamic_cast<const TrialFault*>(&error)) fail(c, error);
+    if (bench_.lost() || !is_refusal(error)) fail(c, error);
     return std::numeric_limits<double>::infinity();
   }
 }
@@ -96,9 +107,12 @@ double Sampler::take(Contestant& c, std::size_t launches) {
 }
 
 void Sampler::fail(Contestant& c, const Error& error) {
+  if (dynamic_cast<const BenchLost*>(&error)) throw;
+  c.active = false;
+  if (dynamic_cast<const TrialCut*>(&error)) return;  // what it has given so far counts
   c.failure = error.what();
   if (const auto* fault = dynamic_cast<const TrialFault*>(&error)) c.failed_as = fault->status();
-  c.active = false;
+  if (dynamic_cast<const OutOfMemory*>(&error)) c.failed_as = CandidateStatus::not_tried;
   if (bench_.lost())
     throw DeviceLost(error.what());  // the others would fail, too, through no fault of theirs
 }

@@ -33,6 +33,27 @@ KernelData make_data(const KernelDefinition& kernel, std::span<const std::int64_
   return data;
 }
 
+void compute_expected(KernelData& data) {
+  if (!data.judge.reference) return;
+  // An in/out array must stay as it is before a launch, and a reference may use inputs as scratch.
+  std::vector<Workload::Argument> arguments = data.trial->arguments;
+  std::vector<void*> args;
+  for (Workload::Argument& argument : arguments) args.push_back(argument.bytes.data());
+  data.judge.reference(args);
+  std::vector<std::vector<std::byte>> expected;
+  for (Workload::Argument& argument : arguments) {
+    const bool written = argument.pointer && argument.direction != Direction::in;
+    expected.push_back(written ? std::move(argument.bytes) : std::vector<std::byte>());
+  }
+  data.expected = std::make_shared<const std::vector<std::vector<std::byte>>>(std::move(expected));
+}
+
+std::vector<KernelData> copies_of(std::span<const KernelData> draws) {
+  std::vector<KernelData> copies(draws.begin(), draws.end());
+  for (KernelData& data : copies) data.trial = std::make_shared<TrialData>(*data.trial);
+  return copies;
+}
+
 std::vector<VariableData> variables_for(const KernelData& data,
                                         std::span<const std::int64_t> config) {
   std::vector<VariableData> variables;

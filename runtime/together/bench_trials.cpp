@@ -69,6 +69,9 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
     result = runtime::tune(maker, options, context).result;
   } catch (const OutOfMemory&) {
     // No memory for any of them: they are not tried.
+  } catch (const BenchLost& lost) {
+    // None of them can be tried any more.
+    result.warnings.emplace_back(lost.what());
   } catch (const TuningFailedError& failed) {
     for (const TuningFailedError::Reason& reason : failed.reasons())
       for (const Values& config : configs)
@@ -93,14 +96,14 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
 
 std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request> requests,
                                                          Deadline deadline) {
-  if (options_.max_seconds > 0 && !requests.empty()) {
+  if (const double seconds = options_.max_seconds.value_or(0); seconds > 0 && !requests.empty()) {
     // Candidates that are measured once more get the rest, and a little if none is left.
     const bool decides = requests.front().decides;
     // The clock starts only now, because this rank may have waited for others.
     if (!start_) start_ = std::chrono::steady_clock::now();
-    const Deadline end = deadline_after(*start_, options_.max_seconds * (decides ? 1 : kFirstPart));
-    const Deadline least = deadline_after(std::chrono::steady_clock::now(),
-                                          options_.max_seconds * (1 - kFirstPart) / 2);
+    const Deadline end = deadline_after(*start_, seconds * (decides ? 1 : kFirstPart));
+    const Deadline least =
+        deadline_after(std::chrono::steady_clock::now(), seconds * (1 - kFirstPart) / 2);
     deadline = std::min(deadline, decides ? std::max(end, least) : end);
   }
   std::size_t left = 0;
@@ -165,9 +168,9 @@ std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<cons
   const Values& first = configs.front();
   const double left = seconds_until(deadline);
   if (left <= 0) return {};
+  const double most = options_.max_seconds.value_or(0);
   const TuneResult result =
-      tune(subject, std::span(&first, 1), false,
-           options_.max_seconds > 0 ? std::min(options_.max_seconds, left) : left);
+      tune(subject, std::span(&first, 1), false, most > 0 ? std::min(most, left) : left);
   const bool measured =
       !result.candidates.empty() && result.candidates.front().status == CandidateStatus::measured;
   if (!measured) return {};  // time was over, or it fails: its trial will show which

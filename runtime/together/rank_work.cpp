@@ -38,8 +38,10 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
 Worked RankWork::perform(const Work& work, Deadline deadline) {
   const MeasuringTogether measuring;
   // The clock starts only now, because this rank may have waited for others.
-  if (!until_)
-    until_ = options_.max_seconds > 0 ? deadline_in(options_.max_seconds) : Deadline::max();
+  if (!until_) {
+    const double seconds = options_.max_seconds.value_or(0);
+    until_ = seconds > 0 ? deadline_in(seconds) : Deadline::max();
+  }
   Worked done;
   if (!may_measure_ || work.builds()) {
     std::stop_token stop;

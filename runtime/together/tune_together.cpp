@@ -201,7 +201,7 @@ class TogetherRun {
       records_[s] = {ranks::Times(count, 1.0F), count - 1};
     } else if (may_measure_) {
       lists_[s] = candidate_list(what(s), subjects_[s].problem, workshop_.device()->info(),
-                                 options_.max_evaluations, options_.seed);
+                                 options_.max_evaluations.value_or(0), options_.seed);
       if (known_[s]) records_[s] = record_of(s, known_[s]->result);
     } else {
       list_default(s);
@@ -301,7 +301,7 @@ class TogetherRun {
     }
     for (const Version& v : workshop_.records().versions(what(s)))
       result.versions.push_back({v.name, v.value});
-    const bool cut = options_.max_evaluations != 0 && !lists_[s].whole;
+    const bool cut = options_.max_evaluations.value_or(0) != 0 && !lists_[s].whole;
     result.complete = !untried && !cut;
     result.end = options_.stop.stop_requested() ? SearchEnd::stopped
                  : untried                      ? SearchEnd::seconds

@@ -14,7 +14,7 @@ using kiln::detail::format;
 
 void check(const TuneOptions& options) {
   for (const double limit :
-       {options.max_seconds, options.target_seconds, options.candidate_seconds})
+       {options.max_seconds.value_or(0), options.target_seconds, options.candidate_seconds})
     if (!(limit >= 0) || std::isinf(limit))
       throw UserError(
           format("tuning: a limit is {} seconds; it must be finite and not negative", limit));
@@ -26,7 +26,9 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
   if (options.retune || !recall.same_space) return false;
   if (for_launch) return true;
   if (recall.policy != policy_of(options)) return false;
-  if (options.max_evaluations != 0 && recall.evaluated >= options.max_evaluations) return true;
+  const std::size_t most = options.max_evaluations.value_or(0);
+  // A search that was stopped after so many has not held its finals to the end.
+  if (most != 0 && recall.evaluated >= most && known.end != SearchEnd::stopped) return true;
   if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
   return known.complete &&
          (options.strategy.empty() || options.strategy == known.strategy || recall.exhausted);

@@ -78,10 +78,18 @@ bool KernelMaker::isolate() {
   return true;
 }
 
+std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::int64_t> problem,
+                                                          std::uint64_t seed) const {
+  WorkerOptions worker = worker_;
+  worker.reserve_bytes = device_->reserve();
+  return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed,
+                                         std::move(worker));
+}
+
 std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64_t> problem,
                                                       std::uint64_t seed) {
   if (isolated_) try {
-      return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed, worker_);
+      return isolated_bench(problem, seed);
     } catch (const EnvironmentError& error) {  // nor is there memory for its data
       isolated_ = false;
       warnings_.push_back(
@@ -92,7 +100,8 @@ std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64
 
 TrialBench& KernelMaker::bench() {
   if (bench_) return *bench_;
-  bench_ = make_bench(problem_, seed_);
+  bench_ = draws_.empty() || isolated_ ? make_bench(problem_, seed_)
+                                       : std::make_unique<DrawsBench>(copies_of(draws_), device_);
   if (!kernel_.device_reference) return *bench_;
   const Values small = kernel_.problem(kernel_.device_reference->problem);
   const bool larger = kernel_.flops ? kernel_.flops(problem_) > kernel_.flops(small)
@@ -103,7 +112,7 @@ TrialBench& KernelMaker::bench() {
       try {
         why = use_device_reference(small);
       } catch (const Error& error) {
-        if (device_->lost()) throw DeviceLost(error.what());
+        if (!isolated_ && device_->lost()) throw DeviceLost(error.what());
         why = error.what();
       }
       if (!why.empty())
@@ -135,13 +144,17 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
       return format("{} for {}: {}", name, code.describe_problem(problem), why);
   }
   const auto right_for_small = [&]() -> std::string {
-    const auto bench = make_bench(small, kSmallSeed);
+    // Where the other bench has a worker, what cannot have one is not trusted.
+    const auto bench =
+        isolated_ ? isolated_bench(small, kSmallSeed) : make_bench(small, kSmallSeed);
     auto loaded = bench->load(trial_on(*bench, config, planned(small), build));
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
     try {
       return bench->verify(*std::get<std::shared_ptr<Rig>>(loaded)).why;
+    } catch (const BenchLost&) {
+      throw;  // it says nothing about the reference
     } catch (const Error& error) {
-      if (device_->lost()) throw DeviceLost(error.what());
+      if (!isolated_ && device_->lost()) throw DeviceLost(error.what());
       return error.what();
     }
   };
@@ -161,6 +174,12 @@ std::vector<std::string> KernelMaker::take_warnings() {
 }
 
 void KernelMaker::drop_bench() noexcept { bench_.reset(); }
+
+void KernelMaker::leave_device() noexcept {
+  if (!left_) return;
+  drop_bench();
+  left_();
+}
 
 Trial KernelMaker::trial(const Values& config, const Build& build) {
   if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,12 @@ class KernelMaker final : public TrialMaker {
               std::shared_ptr<Device> device, Builder& builder, std::uint64_t seed,
               std::shared_ptr<TrustedReferences> references = nullptr, WorkerOptions worker = {});
 
+  /// What make_expected_draws() gave for this kernel, problem and seed: benches in this process use
+  /// copies of it. Empty: they make their data.
+  void use_data(std::vector<KernelData> draws) { draws_ = std::move(draws); }
+  /// Called when a run that was stopped has freed its bench, before it waits for builds.
+  void when_device_is_left(std::function<void()> left) { left_ = std::move(left); }
+
   detail::Tunable subject() const noexcept override { return kernel_; }
   std::span<const std::int64_t> problem() const noexcept override { return problem_; }
   const DeviceInfo& device() const noexcept override { return device_->info(); }
@@ -36,11 +43,15 @@ class KernelMaker final : public TrialMaker {
   TrialBench& bench() override;
   std::vector<std::string> take_warnings() override;
   void drop_bench() noexcept override;
+  void leave_device() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
   std::shared_ptr<Module> module_of(const Rig& rig) override;
 
  private:
   detail::LaunchPlan plan(const Values& config) const;
+  /// @throws EnvironmentError where no worker can be had
+  std::unique_ptr<ProblemBench> isolated_bench(std::span<const std::int64_t> problem,
+                                               std::uint64_t seed) const;
   std::unique_ptr<ProblemBench> make_bench(std::span<const std::int64_t> problem,
                                            std::uint64_t seed);
   /// Has KernelDefinition::device_reference define what is right. Why it cannot; empty: it has.
@@ -54,6 +65,8 @@ class KernelMaker final : public TrialMaker {
   std::shared_ptr<TrustedReferences> references_;
   const WorkerOptions worker_;
   bool isolated_ = false;
+  std::vector<KernelData> draws_;
+  std::function<void()> left_;
   std::unique_ptr<ProblemBench> bench_;
   const unsigned threads_ = builder_.builds_at_once();
   std::vector<std::string> warnings_;

@@ -67,13 +67,17 @@ void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
                                   const TimeLimit& deadline) {
   std::vector<Contestant> contestants;
   std::size_t done = 0;
+  bool more = false;
   for (const BuildQueue::Finished& finished : group) {
     if (finished.build.was_compiled()) ++result_.compiled;
     progress_(Phase::verify, ++done, group.size());
-    if (deadline.passed() && (leader_ || !contestants.empty())) {
+    const bool late = deadline.passed() && (leader_ || !contestants.empty());
+    // A run that is stopped has one more candidate than before, however often that happens.
+    if (late || (more && options_.stop.stop_requested())) {
       candidates_[finished.id].reason = kNoTimeLeft;
       continue;
     }
+    more = more || !was_built(candidates_[finished.id]);
     if (auto contestant = load(finished.id, finished.build); contestant && verify(*contestant))
       contestants.push_back(std::move(*contestant));
   }
@@ -92,12 +96,19 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
     const Trial trial = maker_.trial(candidate.config, build);
     candidate.resources = resources_of(trial);
     loaded = bench_.load(trial);
+  } catch (const BenchLost&) {
+    throw;
+  } catch (const TrialCut& cut) {
+    leave_untried(index, cut.what());
+    return {};
   } catch (const Error& error) {
     loaded = Refusal{CandidateStatus::launch_failed, error.what()};
   }
   if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-    if (refusal->status == CandidateStatus::not_tried) postponed_.push_back(index);
-    candidates_.reject(index, refusal->status, std::move(refusal->reason));
+    if (refusal->status == CandidateStatus::not_tried)
+      postpone(index, refusal->reason);
+    else
+      candidates_.reject(index, refusal->status, std::move(refusal->reason));
     return {};
   }
   Contestant contestant;
@@ -117,11 +128,14 @@ bool MeasuringLane::verify(const Contestant& c) {
     candidates_[c.candidate].max_error = verdict.max_error;
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
+  } catch (const BenchLost&) {
+    throw;
   } catch (const TrialFault& fault) {
     candidates_.reject(c.candidate, fault.status(), fault.what());
+  } catch (const TrialCut& cut) {
+    leave_untried(c.candidate, cut.what());
   } catch (const OutOfMemory& error) {
-    postponed_.push_back(c.candidate);
-    candidates_.reject(c.candidate, CandidateStatus::not_tried, error.what());
+    postpone(c.candidate, error.what());
   } catch (const Error& error) {
     if (bench_.lost()) lose_device(c.candidate, error.what());
     candidates_.reject(c.candidate, CandidateStatus::launch_failed, error.what());
@@ -165,7 +179,8 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
   });
   warn(report.warnings);
   const bool failed = drop_failed(contestants);
-  if (const std::string damage = bench_.repair(); !damage.empty()) {
+  const std::string damage = bench_.repair();
+  if (const bool unchecked = bench_.take_unchecked(); unchecked || !damage.empty()) {
     // Times that were taken on damaged data do not count, if the next ones will not be.
     if (drop_culprits(contestants) || failed) {
       keep_the_best();
@@ -173,7 +188,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
       result_.time_seconds += span.end("on data that were damaged");
       return time(contestants, deadline);
     }
-    warn_of(damage);
+    if (!damage.empty()) warn_of(damage);
   }
   double pace = 1;
   if (const auto leader = std::find_if(contestants.begin(), contestants.end(), is_leader);
@@ -207,14 +222,32 @@ RaceOptions MeasuringLane::race_options() const {
 bool MeasuringLane::drop_failed(std::vector<Contestant>& contestants) {
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {
            if (c.failure.empty()) return false;
-           candidates_.reject(c.candidate, c.failed_as, c.failure);
-           loaded_.erase(c.candidate);
+           reject(c);
            return true;
          });
 }
 
+void MeasuringLane::reject(const Contestant& c) {
+  loaded_.erase(c.candidate);
+  if (c.failed_as == CandidateStatus::not_tried) return postpone(c.candidate, c.failure);
+  candidates_.reject(c.candidate, c.failed_as, c.failure);
+}
+
+/// Time that is missing now takes nothing from a candidate whose own time is known.
+void MeasuringLane::leave_untried(std::size_t candidate, const std::string& why) {
+  if (candidates_[candidate].status != CandidateStatus::measured)
+    candidates_.reject(candidate, CandidateStatus::not_tried, why);
+}
+
+/// Nor does memory that is missing now.
+void MeasuringLane::postpone(std::size_t candidate, const std::string& why) {
+  if (candidates_[candidate].status == CandidateStatus::measured) return;
+  postponed_.push_back(candidate);
+  candidates_.reject(candidate, CandidateStatus::not_tried, why);
+}
+
 /// Finds candidates that write an input, or beyond an array, but only in later launches than the
-/// one that verification makes. They are found if they do so again. False: there were none.
+/// one that verification makes. They are found if they do so again, or fail. False: there were none.
 bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
   const RaceOptions options = race_options();
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {
@@ -223,6 +256,11 @@ bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
              return race(bench_, alone, options, [](std::size_t) { return true; }, {});
            });
            const std::string why = bench_.repair();
+           const Contestant& timed = alone.front();
+           if (!timed.failure.empty() && timed.failed_as != CandidateStatus::not_tried) {
+             reject(timed);
+             return true;
+           }
            if (why.empty()) return false;
            candidates_.reject(c.candidate, CandidateStatus::wrong_result,
                               "while it was timed, " + why);
@@ -266,16 +304,26 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
     }
   for (const std::size_t i : others)
     if (auto contestant = enter(i, deadline)) finalists.push_back(std::move(*contestant));
-  if (finalists.size() < 2 || deadline.passed()) return {};
+  finals_stopped_ = finals_stopped_ || options_.stop.stop_requested();
+  if (finalists.size() < 2 || deadline.passed() || finals_stopped_) return {};
   options.deadline = deadline;
   LoggedSpan span(trace_, "finals");
   progress_(Phase::finals, 0, finalists.size());
   const FinalsResult final = guarded(finalists, [&] {
-    return finals(bench_, finalists, options, [this] { return options_.stop.stop_requested(); });
+    return finals(bench_, finalists, options, [this] {
+      finals_stopped_ = finals_stopped_ || options_.stop.stop_requested();
+      return finals_stopped_;
+    });
   });
   warn(final.warnings);
-  if (const std::string damage = bench_.repair(); !damage.empty()) {
-    std::vector<Contestant> suspects = finalists;
+  std::vector<Contestant> suspects;
+  for (const Contestant& c : finalists)
+    if (c.failure.empty())
+      suspects.push_back(c);
+    else
+      reject(c);
+  const std::string damage = bench_.repair();
+  if (const bool unchecked = bench_.take_unchecked(); unchecked || !damage.empty()) {
     if (drop_culprits(suspects)) {
       keep_the_best();
       const auto usable = [&](std::span<const std::size_t> which) {
@@ -286,7 +334,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
       };
       return hold_finals(usable(leading), usable(others), deadline);
     }
-    warn_of(damage);
+    if (!damage.empty()) warn_of(damage);
   }
   if (final.rounds == 0) return {};  // nothing new: what the race said counts
   // A finalist that left early was timed in other rounds than the winner. Its time is scaled by
@@ -294,15 +342,12 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   const double winner = median(finalists[final.winner].samples);
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const Contestant& c = finalists[i];
-    if (!c.failure.empty()) {
-      candidates_.reject(c.candidate, c.failed_as, c.failure);
-    } else if (!c.samples.empty()) {
-      const double behind = final.behind[i].estimate - final.behind[final.winner].estimate;
-      candidates_[c.candidate].samples = c.samples;
-      candidates_[c.candidate].seconds = std::isfinite(behind) && std::isfinite(winner)
-                                             ? winner * std::exp(behind)
-                                             : median(c.samples);
-    }
+    if (!c.failure.empty() || c.samples.empty()) continue;
+    const double behind = final.behind[i].estimate - final.behind[final.winner].estimate;
+    candidates_[c.candidate].samples = c.samples;
+    candidates_[c.candidate].seconds = std::isfinite(behind) && std::isfinite(winner)
+                                           ? winner * std::exp(behind)
+                                           : median(c.samples);
   }
   result_.time_seconds += span.end(format("{} candidates", finalists.size()));
   if (!finalists[final.winner].failure.empty()) return {};
@@ -313,7 +358,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
 std::optional<Contestant> MeasuringLane::enter(std::size_t index, const TimeLimit& deadline) {
   if (const auto loaded = loaded_.find(index); loaded != loaded_.end())
     return again(loaded->second);
-  if (deadline.passed()) return {};
+  if (deadline.passed() || options_.stop.stop_requested()) return {};
   const Build built = maker_.build(candidates_[index].config);
   if (built.was_compiled()) ++result_.compiled;
   auto contestant = load(index, built);

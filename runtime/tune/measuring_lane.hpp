@@ -44,6 +44,7 @@ class MeasuringLane {
   /// Loads, verifies and times; every candidate of the group has its status afterwards. Past the
   /// deadline that is `not_tried`, except for the first candidate of all that can be used.
   /// @throws DeviceLost, as hold_finals() does: only the candidate that did it is rejected.
+  /// BenchLost, as hold_finals() does: nothing becomes of candidates that have no status yet.
   void measure_group(std::span<const BuildQueue::Finished> group, const TimeLimit& deadline);
 
   /// Times candidates once more, side by side. A `leading` one is replaced only when another is
@@ -52,6 +53,11 @@ class MeasuringLane {
   std::optional<std::size_t> hold_finals(std::span<const std::size_t> leading,
                                          std::span<const std::size_t> others,
                                          const TimeLimit& deadline);
+  /// Whether the stop token has ended finals before they were decided.
+  bool finals_were_stopped() const noexcept { return finals_stopped_; }
+
+  /// Nothing more is measured: lets go of what is loaded, so that the maker can drop its bench.
+  void unload() noexcept { loaded_.clear(); }
 
  private:
   std::optional<Contestant> load(std::size_t index, const Build& build);
@@ -59,8 +65,11 @@ class MeasuringLane {
   void time(std::vector<Contestant>& contestants, const TimeLimit& deadline);
   /// Removes the contestants that failed while they were timed, and rejects them. True if any.
   bool drop_failed(std::vector<Contestant>& contestants);
-  /// Times each alone, to learn which of them wrote what it may not; removes and rejects those.
-  /// True if any.
+  void reject(const Contestant& contestant);
+  void leave_untried(std::size_t candidate, const std::string& why);
+  void postpone(std::size_t candidate, const std::string& why);
+  /// Times each alone, to learn which of them wrote what it may not; removes and rejects those,
+  /// and those that fail. True if any.
   bool drop_culprits(std::vector<Contestant>& contestants);
   void warn_of(const std::string& damage);
   RaceOptions race_options() const;
@@ -83,6 +92,7 @@ class MeasuringLane {
   std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
   std::optional<std::size_t> leader_;
   std::vector<std::size_t> postponed_;
+  bool finals_stopped_ = false;
 };
 
 }  // namespace kiln::runtime

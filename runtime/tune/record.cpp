@@ -291,6 +291,7 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   recall.same_space = record.at("space") == describe_space(subject, problem, device);
   const json& measured = record.at("measured");
   recall.policy = {measured.at("cold_cache"), measured.at("overlap_launches")};
+  recall.faulted = record.value(kFaulted, false);
   count_tried(recall, subject, problem, device.limits);
   return recall;
 } catch (const std::exception&) {  // json's type and range errors: a record from elsewhere

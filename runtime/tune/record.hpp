@@ -49,12 +49,18 @@ nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subj
                            std::span<const Version> versions, const DeviceInfo& device,
                            const MeasuringPolicy& policy = {});
 
+/// A record's field, which few have: Recall::faulted.
+inline constexpr const char* kFaulted = "faulted";
+
 /// What a record says, in terms of today's space.
 struct Recall {
   TuneResult result;
   /// The space, and the list of configs by the kernel's author, are still what was searched.
   bool same_space = false;
   MeasuringPolicy policy{};
+  /// A process has died or lost its device over this problem, and not all candidates have been tried
+  /// in a worker since then.
+  bool faulted = false;
   /// Candidates that were built. Those that the author's list no longer has do not count.
   std::size_t evaluated = 0;
   /// Every config that the space allows, or that the author lists, was tried.

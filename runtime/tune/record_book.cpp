@@ -87,10 +87,27 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
 }
 
 void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResult& result,
-                          std::span<const Version> versions, const MeasuringPolicy& policy) {
-  const nlohmann::json record = record_json(result, subject, versions, device_->info(), policy);
+                          std::span<const Version> versions, const MeasuringPolicy& policy,
+                          bool faulted) {
+  nlohmann::json record = record_json(result, subject, versions, device_->info(), policy);
+  if (faulted) record[kFaulted] = true;
   store_->put_record(key, record);
   starting_points_.add(key, record);
+}
+
+std::vector<Values> RecordBook::in_use(const Tunable& subject) {
+  std::vector<Values> configs;
+  std::vector<std::string> parameters;
+  for (const Parameter& p : subject.space().parameters()) parameters.push_back(p.name);
+  store_->each_record([&](const Key& key, const nlohmann::json& record) {
+    const auto result = result_in(record, key);
+    if (!result || result->kernel != subject.name() || result->types != subject.types() ||
+        result->parameters != parameters)
+      return;
+    configs.push_back(result->winner().config);
+    configs.push_back(result->default_candidate().config);
+  });
+  return configs;
 }
 
 std::vector<Values> RecordBook::starting_points(const Tunable& subject,

@@ -32,12 +32,17 @@ class RecordBook {
                                std::span<const std::int64_t> problem);
   /// Puts a result into the store, in the place of what is there. With a key and versions of the
   /// caller's: those from before it measured, since the source may have been edited meanwhile.
+  /// @param faulted as Recall::faulted
   void remember(const Key& key, const detail::Tunable& subject, const TuneResult& result,
-                std::span<const Version> versions, const MeasuringPolicy& policy);
+                std::span<const Version> versions, const MeasuringPolicy& policy,
+                bool faulted = false);
   void remember(const detail::Tunable& subject, const TuneResult& result,
                 const MeasuringPolicy& policy) {
     remember(key(subject, result.problem), subject, result, versions(subject), policy);
   }
+  /// What records of all problems of this kernel, or function, launch: winners and defaults. Reads
+  /// all records.
+  std::vector<Values> in_use(const detail::Tunable& subject);
   /// The versions behind what is measured now.
   std::vector<Version> versions(const detail::Tunable& subject);
   /// Up to `count` winners of neighbouring problems and similar devices, the nearest first.

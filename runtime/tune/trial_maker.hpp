@@ -49,6 +49,8 @@ class TrialMaker {
   virtual std::vector<std::string> take_warnings() { return {}; }
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;
+  /// The run was stopped: it runs nothing on the device any more, though it may still wait for builds.
+  virtual void leave_device() noexcept {}
   /// @throws CompileError, MissingError when the build has no binary
   virtual Trial trial(const Values& config, const Build& build) = 0;
   /// A loaded module that launches may use; null: it has to be loaded anew.

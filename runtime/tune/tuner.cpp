@@ -81,8 +81,9 @@ class TuningRun {
         context_(context),
         result_(empty_result(subject_, problem_, maker.device())),
         candidates_(result_, subject_.space()),
-        group_(options.max_seconds > 0 ? maker.threads()
-                                       : std::max<std::size_t>(kLeastGroup, maker.threads())) {}
+        group_(options.max_seconds.value_or(0) > 0
+                   ? maker.threads()
+                   : std::max<std::size_t>(kLeastGroup, maker.threads())) {}
 
   TuneOutcome run() {
     check(options_);
@@ -100,6 +101,9 @@ class TuningRun {
       const CountAtEnd count{*this};
       search();
       hold_finals();
+    } catch (const BenchLost& lost) {
+      if (!candidates_.decide()) throw;
+      end_early(lost);
     } catch (const DeviceLost&) {
       // The next run continues from here, without the config that lost the device.
       result_.complete = false;
@@ -108,7 +112,7 @@ class TuningRun {
       throw;
     }
     conclude();
-    return {std::move(result_), winner_ ? lane_->module_of(*winner_) : nullptr,
+    return {std::move(result_), winner_ && lane_ ? lane_->module_of(*winner_) : nullptr,
             std::move(compiled_)};
   }
 
@@ -118,6 +122,14 @@ class TuningRun {
     const TuningRun& run;
     ~CountAtEnd() { run.count_candidates(); }
   };
+
+  /// The result is what was found so far; a later run continues from there.
+  void end_early(const BenchLost& lost) {
+    result_.end = SearchEnd::stopped;
+    result_.complete = false;
+    result_.warnings.insert(result_.warnings.begin(),
+                            format("the tuning ended before all was tried: {}", lost.what()));
+  }
 
   /// Those of earlier runs were counted then.
   void count_candidates() const {
@@ -170,11 +182,10 @@ class TuningRun {
     }
     result_.strategy = options_.strategy.empty() ? default_strategy() : options_.strategy;
     strategy_ = make_strategy(
-        result_.strategy,
-        {.space = space,
-         .seed = options_.seed,
-         .budget = options_.max_evaluations - std::min(options_.max_evaluations, evaluated_),
-         .predicted = [&model](auto config) { return model.seconds(config); }});
+        result_.strategy, {.space = space,
+                           .seed = options_.seed,
+                           .budget = max_evaluations_ - std::min(max_evaluations_, evaluated_),
+                           .predicted = [&model](auto config) { return model.seconds(config); }});
     for (std::size_t i = 0; i < candidates_.size(); ++i)
       if (was_built(candidates_[i])) strategy_->observe(candidates_[i].config, score(i));
     result_.space = space.count();
@@ -225,7 +236,7 @@ class TuningRun {
         [this](const Values& config) { return subject_.space().describe(config); }, trace_);
     result_.end = SearchEnd::stopped;
     // With a budget, the first build's time decides what else is built: nothing runs beside it.
-    if (options_.max_seconds > 0 && shares_cpu()) expect();
+    if (max_seconds_ > 0 && shares_cpu()) expect();
     while (!options_.stop.stop_requested()) {
       // Where compiling would disturb the clock, nothing compiles while something is measured.
       if (!shares_cpu() || queue.in_flight() == 0) refill(queue);
@@ -252,6 +263,11 @@ class TuningRun {
       save();
     }
     result_.complete = result_.end == SearchEnd::finished && lane_->postponed().empty();
+    if (result_.end != SearchEnd::stopped) return;
+    // Builds that have begun are still waited for, which may take long.
+    take_warnings();
+    lane_->unload();
+    maker_.leave_device();
   }
 
   void refill(BuildQueue& queue) {
@@ -287,8 +303,7 @@ class TuningRun {
   /// With a budget, where builds share the CPU with all else: the default must be there in time,
   /// and how long it takes tells which other builds there is time for.
   bool first_goes_alone(const BuildQueue& queue) const {
-    return options_.max_seconds > 0 && shares_cpu() && queue.in_flight() > 0 &&
-           queue.longest_build() == 0;
+    return max_seconds_ > 0 && shares_cpu() && queue.in_flight() > 0 && queue.longest_build() == 0;
   }
 
   /// A build that would outlast the budget is not begun.
@@ -328,8 +343,8 @@ class TuningRun {
 
   /// Evaluations that may still be planned.
   std::size_t left(std::size_t planned) const {
-    if (options_.max_evaluations == 0) return std::numeric_limits<std::size_t>::max();
-    return options_.max_evaluations - std::min(options_.max_evaluations, evaluated_ + planned);
+    if (max_evaluations_ == 0) return std::numeric_limits<std::size_t>::max();
+    return max_evaluations_ - std::min(max_evaluations_, evaluated_ + planned);
   }
 
   std::optional<SearchEnd> limit_reached() const {
@@ -371,9 +386,13 @@ class TuningRun {
     }
     std::sort(others.begin(), others.end(),
               [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
-    const TimeLimit deadline(options_.max_seconds, start_);
+    const TimeLimit deadline(max_seconds_, start_);
     expect();
     winner_ = lane_->hold_finals(leading, others, deadline);
+    if (!lane_->finals_were_stopped()) return;
+    // The pick is the best so far; the next run holds the finals again.
+    result_.end = SearchEnd::stopped;
+    result_.complete = false;
   }
 
   void conclude() {
@@ -402,7 +421,7 @@ class TuningRun {
 
   /// Candidates that the author's list no longer has are kept, because the list may have them again.
   void finish(TuneResult& result) const {
-    drop_untried(result, lane_->postponed());
+    drop_untried(result, lane_ ? std::span(lane_->postponed()) : std::span<const std::size_t>());
     result.candidates.insert(result.candidates.end(), unlisted_.begin(), unlisted_.end());
   }
 
@@ -448,6 +467,8 @@ class TuningRun {
   const Values untuned_;  ///< the default, where the kernel does not trust its cost model
   const TuneOptions& options_;
   const TuneContext& context_;
+  const double max_seconds_ = options_.max_seconds.value_or(0);               ///< 0: no limit
+  const std::size_t max_evaluations_ = options_.max_evaluations.value_or(0);  ///< 0: no limit
 
   TuneResult result_;
   Candidates candidates_;
@@ -458,8 +479,7 @@ class TuningRun {
   std::optional<MeasuringLane> lane_;
   std::optional<std::size_t> earlier_leader_, winner_;
   const std::size_t group_;
-  const TimeLimit search_deadline_{options_.max_seconds * (context_.finals ? 1 - kFinalsShare : 1),
-                                   start_};
+  const TimeLimit search_deadline_{max_seconds_ * (context_.finals ? 1 - kFinalsShare : 1), start_};
   std::vector<bool> built_before_;  ///< candidates of earlier runs
   std::size_t evaluated_ = 0;       ///< earlier runs' included
   bool searched_ = false;           ///< the strategy has no more

@@ -42,8 +42,10 @@ class Session {
         for_launch_(for_launch),
         waits_(!for_launch || workshop.options().while_busy == WhileBusy::wait),
         start_(Clock::now()),
-        deadline_(waits_ ? TimeLimit(options.max_seconds * (for_launch ? kMostWaiting : 1), start_)
-                         : TimeLimit::already_passed()) {}
+        deadline_(waits_
+                      ? TimeLimit(options.max_seconds.value_or(0) * (for_launch ? kMostWaiting : 1),
+                                  start_)
+                      : TimeLimit::already_passed()) {}
 
   TuneOutcome run(const Read& known) {
     known_ = known.done ? known.recall : recall();
@@ -77,7 +79,8 @@ class Session {
   /// on record.
   TuneOutcome search_on() {
     const bool may_isolate = workshop_.isolation() == Isolation::after_fault;
-    const bool isolated = may_isolate && (left_ || faulted_before()) && maker_.isolate();
+    faulted_ = left_ || faulted_before() || workshop_.faults().contains(key_.digest);
+    const bool isolated = may_isolate && faulted_ && maker_.isolate();
     try {
       return search();
     } catch (const DeviceLost& lost) {
@@ -86,6 +89,7 @@ class Session {
                     format("{}; the tuning goes on in a worker, but this process must be restarted "
                            "before it launches anything",
                            lost.what()));
+      faulted_ = true;
       known_ = recall();
       try {
         TuneOutcome outcome = search();
@@ -100,6 +104,7 @@ class Session {
 
   bool faulted_before() const {
     if (!known_) return false;
+    if (known_->faulted) return true;
     const auto& candidates = known_->result.candidates;
     return std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) {
       return c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung ||
@@ -138,9 +143,12 @@ class Session {
 
   TuneOutcome search() {
     TuneOptions left = options_;  // the wait is a part of the budget
-    if (left.max_seconds > 0)
-      left.max_seconds = std::max(left.max_seconds - seconds_since(start_), kLeastSeconds);
+    if (const double all = left.max_seconds.value_or(0); all > 0)
+      left.max_seconds = std::max(all - seconds_since(start_), kLeastSeconds);
     versions_ = workshop_.records().versions(subject_);
+    // Until it is known which candidate did it: later tunings of this process, if there will be no
+    // record.
+    if (faulted_) workshop_.faults().add(key_.digest);
     TuneContext context;
     if (known_ && comparable(*known_) && !options_.retune) context.prior = &known_->result;
     if (known_) context.incumbent = known_->result.winner().config;
@@ -155,6 +163,7 @@ class Session {
     if (!has_winner(result) && known_) {  // stopped too early
       TuneResult stays = known_->result;
       stays.end = SearchEnd::stopped;
+      stays.evaluated = result.evaluated;
       return {stays};
     }
     result.wall_seconds = seconds_since(start_);
@@ -162,6 +171,7 @@ class Session {
     if (!has_winner(result)) return outcome;
     result = completed(std::move(result));
     save(result);
+    if (result.complete) workshop_.faults().remove(key_.digest);
     if (result.complete && !workshop_.options().store.keep_losers) drop_losers(outcome);
     workshop_.count_tuned();
     tell(result);
@@ -204,17 +214,21 @@ class Session {
       if (latest->result.complete && !result.complete) return;
       add_missing(result, latest->result);
     }
-    workshop_.records().remember(key_, subject_, result, versions_, policy_of(options_));
+    // A search that has tried everything in a worker has met the candidate that faulted, or there
+    // is none any more.
+    const bool faulted = !result.complete && (faulted_ || (latest && latest->faulted));
+    workshop_.records().remember(key_, subject_, result, versions_, policy_of(options_), faulted);
   }
 
-  /// Only what this run has compiled: what lay in the store before may be in use.
+  /// Only what this run has compiled: what lay in the store before may be in use. What it has
+  /// compiled may be in use, too, because another process has found it there meanwhile.
   void drop_losers(const TuneOutcome& outcome) const {
-    const TuneResult& result = outcome.result;
-    const DeviceInfo& device = workshop_.device()->info();
-    const Values kept[] = {result.winner().config, result.default_candidate().config,
-                           untuned_config(subject_, problem_, device)};
+    std::vector<Values> kept = workshop_.records().in_use(subject_);
+    kept.push_back(outcome.result.winner().config);
+    kept.push_back(outcome.result.default_candidate().config);
+    kept.push_back(untuned_config(subject_, problem_, workshop_.device()->info()));
     for (const auto& [config, digest] : outcome.compiled)
-      if (std::find(std::begin(kept), std::end(kept), config) == std::end(kept))
+      if (std::find(kept.begin(), kept.end(), config) == kept.end())
         workshop_.store()->drop(EntryKind::binary, digest);
   }
 
@@ -239,6 +253,7 @@ class Session {
   const TimeLimit deadline_;  ///< of waiting
   std::optional<Recall> known_;
   bool left_ = false;              ///< a process died while it tuned this problem
+  bool faulted_ = false;           ///< it died, or lost its device, now or in an earlier tuning
   Key key_;                        ///< of the source as it was before the search
   std::vector<Version> versions_;  ///< likewise
 };
@@ -258,7 +273,8 @@ TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions
     throw UserError(format("{} {}: the modes lookup_only, frozen and collect do not time anything",
                            subject.describe(), subject.describe_problem(maker.problem())));
   const auto start = Clock::now();
-  const auto turn = workshop.turn().take(TimeLimit(options.max_seconds, start), options.stop);
+  const auto turn =
+      workshop.turn().take(TimeLimit(options.max_seconds.value_or(0), start), options.stop);
   if (!turn)
     return not_tuned(subject, maker.problem(), workshop.device()->info(),
                      options.stop.stop_requested() ? SearchEnd::stopped : SearchEnd::seconds,
@@ -269,8 +285,8 @@ TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions
   left.overlap_launches = options.overlap_launches;
   left.stop = options.stop;
   left.progress = options.progress;
-  if (options.max_seconds > 0)
-    left.max_seconds = std::max(options.max_seconds - seconds_since(start), kLeastSeconds);
+  if (const double all = options.max_seconds.value_or(0); all > 0)
+    left.max_seconds = std::max(all - seconds_since(start), kLeastSeconds);
   TuneContext context;
   context.only = {&workshop.default_config(subject), 1};
   context.finals = false;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "cache/store.hpp"
@@ -15,6 +17,27 @@
 #include "runtime/tune/tuning_turn.hpp"
 
 namespace kiln::runtime {
+
+/// Records, by their keys, that tunings of this process go about with care. Thread-safe.
+class FaultedProblems {
+ public:
+  void add(const Digest& record) {
+    const std::lock_guard lock(mutex_);
+    problems_.insert(record);
+  }
+  void remove(const Digest& record) {
+    const std::lock_guard lock(mutex_);
+    problems_.erase(record);
+  }
+  bool contains(const Digest& record) const {
+    const std::lock_guard lock(mutex_);
+    return problems_.contains(record);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<Digest> problems_;
+};
 
 /// Thread-safe.
 class Workshop {
@@ -38,6 +61,8 @@ class Workshop {
     return trusted_references_;
   }
   Isolation isolation() const noexcept { return isolation_; }
+  /// Problems that a process has died or lost its device over.
+  FaultedProblems& faults() noexcept { return faults_; }
   TuningTurn& turn() noexcept { return turn_; }
   const TuningTurn& turn() const noexcept { return turn_; }
 
@@ -69,6 +94,7 @@ class Workshop {
   RecordBook records_;
   std::shared_ptr<TrustedReferences> trusted_references_;
   TuningTurn turn_;
+  FaultedProblems faults_;
   std::atomic<std::size_t> tuned_{0};
 };
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <set>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "runtime/device/cuda/driver.hpp"
 #include "runtime/device/cuda/sharing.hpp"
 #include "runtime/device/host/host_device.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/draws_bench.hpp"
 #include "runtime/worker/messages.hpp"
 #include "runtime/worker/shared_data.hpp"
@@ -31,28 +32,17 @@ void offer_to_the_memory_killer() {
   }
 }
 
-std::shared_ptr<Device> open_device(const WorkerDevice& wanted) {
-  if (wanted.host) return make_host_device();
-  const CudaProbe cuda = probe_cuda();
-  for (int ordinal = 0; ordinal < cuda.devices; ++ordinal) {
-    if (cuda_place(*cuda.driver, ordinal) != wanted.place) continue;
-    if (const std::string why = cuda_sharing_problem(*cuda.driver, ordinal); !why.empty())
-      throw EnvironmentError(why);
-    return make_cuda_device(cuda.driver, ordinal, wanted.reserved_multiprocessors);
-  }
-  throw EnvironmentError(detail::format("the worker does not see the CUDA device at {}{}{}",
-                                        wanted.place, cuda.reason.empty() ? "" : ": ",
-                                        cuda.reason));
-}
-
 class Desk {
  public:
+  explicit Desk(OpenDevice open) : open_(std::move(open)) {}
+
   std::vector<std::byte> begin(std::span<const std::byte> bytes) {
     WorkerGreeting greeting{.problem = {}, .identity = worker_identity()};
     try {
       offer_to_the_memory_killer();
       WorkerSetup setup = WorkerSetup::unpack(bytes);
-      device_ = open_device(setup.device);
+      device_ = open_(setup.device);
+      device_->set_reserve(setup.device.reserve_bytes);
       greeting.shares_cpu = device_->shares_cpu();
       outputs_.resize(setup.draws.size());
       for (std::size_t draw = 0; draw < setup.draws.size(); ++draw) prepare(setup, draw);
@@ -79,12 +69,12 @@ class Desk {
           .integer(static_cast<std::uint64_t>(refused.refusal.status))
           .text(refused.refusal.reason)
           .finish();
+    } catch (const OutOfMemory& error) {
+      return failure(Said::no_memory, error);
+    } catch (const std::bad_alloc& error) {
+      return failure(Said::no_memory, error);
     } catch (const std::exception& error) {
-      const bool lost = device_ && device_->lost();
-      return FieldWriter()
-          .integer(static_cast<std::uint64_t>(lost ? Said::lost : Said::failed))
-          .text(error.what())
-          .finish();
+      return failure(Said::failed, error);
     }
   }
 
@@ -92,6 +82,11 @@ class Desk {
   struct Refused {
     Refusal refusal;
   };
+
+  std::vector<std::byte> failure(Said said, const std::exception& error) const {
+    if (device_ && device_->lost()) said = Said::lost;
+    return FieldWriter().integer(static_cast<std::uint64_t>(said)).text(error.what()).finish();
+  }
 
   /// Reads a draw's data, and says how its results are judged.
   void prepare(WorkerSetup& setup, std::size_t draw) {
@@ -149,8 +144,10 @@ class Desk {
       case Ask::keep_cold: {
         const bool cold = fields.integer() != 0;
         const auto left = get<double>(fields);
-        return bench_->keep_cold(
-            cold, left > 0 ? TimeLimit(left, Clock::now()) : TimeLimit::already_passed());
+        bench_->keep_cold(cold,
+                          left > 0 ? TimeLimit(left, Clock::now()) : TimeLimit::already_passed());
+        answer.texts(bench_->take_warnings());
+        return;
       }
       case Ask::let_overlap:
         return bench_->let_overlap(fields.integer() != 0);
@@ -208,6 +205,7 @@ class Desk {
     return *found->second;
   }
 
+  const OpenDevice open_;
   std::shared_ptr<Device> device_;
   std::unique_ptr<DrawsBench> bench_;
   std::map<std::uint64_t, std::shared_ptr<Rig>> rigs_;
@@ -218,8 +216,22 @@ class Desk {
 
 }  // namespace
 
-Service bench_service() {
-  const auto desk = std::make_shared<Desk>();
+std::shared_ptr<Device> open_for_trials(const WorkerDevice& wanted) {
+  if (wanted.host) return make_host_device();
+  const CudaProbe cuda = probe_cuda();
+  for (int ordinal = 0; ordinal < cuda.devices; ++ordinal) {
+    if (cuda_place(*cuda.driver, ordinal) != wanted.place) continue;
+    if (const std::string why = cuda_sharing_problem(*cuda.driver, ordinal); !why.empty())
+      throw EnvironmentError(why);
+    return make_cuda_device(cuda.driver, ordinal, wanted.reserved_multiprocessors);
+  }
+  throw EnvironmentError(detail::format("the worker does not see the CUDA device at {}{}{}",
+                                        wanted.place, cuda.reason.empty() ? "" : ": ",
+                                        cuda.reason));
+}
+
+Service bench_service(OpenDevice open) {
+  const auto desk = std::make_shared<Desk>(std::move(open));
   return {[desk](std::span<const std::byte> setup) { return desk->begin(setup); },
           [desk](std::span<const std::byte> request) { return desk->answer(request); }};
 }

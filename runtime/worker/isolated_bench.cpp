@@ -11,6 +11,7 @@
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/cuda/driver.hpp"
 #include "runtime/device/cuda/sharing.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/worker/link.hpp"
 
 namespace kiln::runtime {
@@ -22,15 +23,16 @@ namespace {
 /// Outputs come back in messages of this size.
 constexpr std::size_t kPiece = std::size_t{32} << 20;
 
-WorkerDevice device_for_worker(const DeviceInfo& device) {
-  if (device.id == "host") return {};
+WorkerDevice device_for_worker(const DeviceInfo& device, std::uint64_t reserve_bytes) {
+  if (device.id == "host") return {.reserve_bytes = reserve_bytes};
   if (!IsolatedBench::opens(device))
     throw CannotIsolate(format("a worker opens host and CUDA devices, not {}", device.id));
   const CudaProbe cuda = probe_cuda();
   if (cuda.devices == 0) throw CannotIsolate(cuda.reason);
   try {
     const int ordinal = std::atoi(device.id.c_str() + 5);
-    return {false, cuda_place(*cuda.driver, ordinal), device.limits.reserved_multiprocessors};
+    return {false, cuda_place(*cuda.driver, ordinal), device.limits.reserved_multiprocessors,
+            reserve_bytes};
   } catch (const EnvironmentError& error) {
     throw CannotIsolate(error.what());
   }
@@ -50,12 +52,15 @@ struct IsolatedBench::State {
       : draws(make_draws(kernel, problem, seed)),
         data(draws),
         link(device,
-             {.device = device_for_worker(device),
+             {.device = device_for_worker(device, options.reserve_bytes),
               .expects = static_cast<bool>(kernel.reference),
               .checks = static_cast<bool>(kernel.check),
               .draws = draws,
               .places = data.places()},
-             data, std::move(options)) {
+             data, options,
+             [this](Ask what, std::uint64_t draw, std::span<const std::byte> answer) {
+               return take_verdict(what, draw, answer);
+             }) {
     if (!kernel.reference) drop_contents();
   }
 
@@ -66,6 +71,12 @@ struct IsolatedBench::State {
     for (const KernelData& draw : draws)
       for (Workload::Argument& argument : draw.trial->arguments) argument.bytes = {};
   }
+
+  Verdict take_verdict(Ask what, std::size_t draw, std::span<const std::byte> answer);
+  Verdict judge(std::size_t draw, const std::string& name);
+  void take_definition(std::size_t draw);
+  void forget_definitions();
+  std::vector<std::byte> outputs(std::size_t draw, std::size_t argument, bool defined);
 
   std::vector<KernelData> draws;
   SharedData data;
@@ -88,7 +99,6 @@ std::size_t IsolatedBench::draws() const noexcept { return state_->draws.size();
 const KernelData& IsolatedBench::data(std::size_t draw) const noexcept {
   return state_->draws[draw];
 }
-bool IsolatedBench::lost() noexcept { return state_->link.lost(); }
 bool IsolatedBench::shares_cpu() const noexcept { return state_->link.shares_cpu(); }
 
 bool IsolatedBench::knows_results() const noexcept {
@@ -126,6 +136,8 @@ std::variant<std::shared_ptr<Rig>, Refusal> IsolatedBench::load(const Trial& tri
     if (auto refusal = state_->link.load(*rig)) return *std::move(refusal);
   } catch (const TrialFault& fault) {
     return Refusal{fault.status(), fault.what()};
+  } catch (const OutOfMemory& error) {
+    return Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const BrokenFrame& broken) {
     return Refusal{CandidateStatus::launch_failed, broken.what()};
   }
@@ -135,30 +147,31 @@ std::variant<std::shared_ptr<Rig>, Refusal> IsolatedBench::load(const Trial& tri
 Verdict IsolatedBench::verify(Rig& rig) {
   expect();
   auto& r = static_cast<IsolatedRig&>(rig);
-  Verdict verdict = verify_each([&](std::size_t draw) { return verify(r, draw); });
-  r.verified = true;
+  Verdict verdict =
+      verify_each([&](std::size_t draw) { return state_->link.verify(r, Ask::verify, draw); });
+  r.verified = verdict.right;
   return verdict;
 }
 
-Verdict IsolatedBench::verify(IsolatedRig& rig, std::size_t draw) {
-  const std::vector<std::byte> answer = state_->link.ask(rig, Ask::verify, number(draw));
-  const auto [verdict, kept] = read_answer(answer, [](FieldReader& fields) {
+Verdict IsolatedBench::State::take_verdict(Ask what, std::size_t draw,
+                                           std::span<const std::byte> answer) {
+  const auto [verdict, kept] = read_answer(answer, [&](FieldReader& fields) {
     Verdict said = get_verdict(fields);
-    const bool has_kept = fields.integer() != 0;
+    const bool has_kept = what == Ask::verify && fields.integer() != 0;
     return std::pair(std::move(said), has_kept);
   });
   if (kept) return judge(draw, verdict.why);
-  if (verdict.right && !data(draw).trial->expected_known && !state_->checks())
-    take_definition(draw);
+  const bool defines = what == Ask::define || (!draws[draw].trial->expected_known && !checks());
+  if (verdict.right && defines) take_definition(draw);
   return verdict;
 }
 
-/// What the program's own function says of outputs that the worker keeps.
-Verdict IsolatedBench::judge(std::size_t draw, const std::string& name) {
-  const auto key = std::tuple(state_->link.generation(), draw, name);
-  if (const auto known = state_->judged.find(key); known != state_->judged.end())
-    return known->second;
-  std::vector<Workload::Argument>& arguments = data(draw).trial->arguments;
+/// What the program's own function says of outputs that the worker keeps. Each of the worker's
+/// outputs is judged while they are the latest, because it keeps no others.
+Verdict IsolatedBench::State::judge(std::size_t draw, const std::string& name) {
+  const auto key = std::tuple(link.generation(), draw, name);
+  if (const auto known = judged.find(key); known != judged.end()) return known->second;
+  std::vector<Workload::Argument>& arguments = draws[draw].trial->arguments;
   std::vector<std::vector<std::byte>> kept(arguments.size());
   std::vector<void*> got, expected;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -168,28 +181,44 @@ Verdict IsolatedBench::judge(std::size_t draw, const std::string& name) {
   }
   std::string why;
   try {
-    why = data(draw).judge.check(got, expected);
+    why = draws[draw].judge.check(got, expected);
   } catch (const std::exception& error) {
     why = format("the kernel's `check` threw an exception: {}", error.what());
   }
   Verdict verdict;
   if (!why.empty()) verdict = {false, std::numeric_limits<double>::infinity(), why};
-  return state_->judged.emplace(key, std::move(verdict)).first->second;
+  return judged.emplace(key, std::move(verdict)).first->second;
 }
 
-/// A launch has defined what is right: workers after this one must know it, too.
-void IsolatedBench::take_definition(std::size_t draw) {
-  TrialData& trial = *data(draw).trial;
-  const auto& places = state_->data.places()[draw];
-  for (std::size_t i = 0; i < places.size(); ++i)
-    if (trial.arguments[i].direction != Direction::in)
-      state_->data.write(places[i].expected, outputs(draw, i, true));
+/// A launch has defined what is right: workers after this one must know it, too, and the program's
+/// check.
+void IsolatedBench::State::take_definition(std::size_t draw) {
+  TrialData& trial = *draws[draw].trial;
+  const auto& places = data.places()[draw];
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (trial.arguments[i].direction == Direction::in) continue;
+    std::vector<std::byte> defined = outputs(draw, i, true);
+    data.write(places[i].expected, defined);
+    if (checks()) trial.arguments[i].bytes = std::move(defined);
+  }
   trial.expected_known = true;
 }
 
-std::vector<std::byte> IsolatedBench::outputs(std::size_t draw, std::size_t argument,
-                                              bool defined) {
-  const Workload::Argument& a = data(draw).trial->arguments[argument];
+void IsolatedBench::State::forget_definitions() {
+  for (std::size_t draw = 0; draw < draws.size(); ++draw) {
+    TrialData& trial = *draws[draw].trial;
+    trial.expected_known = false;
+    const auto& places = data.places()[draw];
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (trial.arguments[i].direction != Direction::in)
+        data.read(places[i].given, trial.arguments[i].bytes);
+  }
+  link.ask(Ask::forget);
+}
+
+std::vector<std::byte> IsolatedBench::State::outputs(std::size_t draw, std::size_t argument,
+                                                     bool defined) {
+  const Workload::Argument& a = draws[draw].trial->arguments[argument];
   const std::size_t size = a.count * a.element_bytes;
   std::vector<std::byte> all;
   all.reserve(size);
@@ -197,9 +226,7 @@ std::vector<std::byte> IsolatedBench::outputs(std::size_t draw, std::size_t argu
     FieldWriter wanted;
     wanted.integer(draw).integer(argument).integer(defined ? 1 : 0).integer(all.size());
     wanted.integer(std::min(kPiece, size - all.size()));
-    const auto answer = state_->link.ask(Ask::outputs, wanted.finish());
-    if (!answer) throw EnvironmentError("the worker ended before it had sent the outputs");
-    read_answer(*answer, [&](FieldReader& fields) {
+    read_answer(link.ask_now(Ask::outputs, wanted.finish()), [&](FieldReader& fields) {
       const auto piece = fields.bytes();
       all.insert(all.end(), piece.begin(), piece.end());
       if (piece.empty()) throw BrokenFrame("no outputs");
@@ -214,23 +241,15 @@ std::string IsolatedBench::trust(const Trial& trial) {
     auto loaded = load(trial);
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
     auto& rig = static_cast<IsolatedRig&>(*std::get<std::shared_ptr<Rig>>(loaded));
-    for (std::size_t draw = 0; draw < draws() && why.empty(); ++draw) {
-      const std::vector<std::byte> answer = state_->link.ask(rig, Ask::define, number(draw));
-      const Verdict verdict = read_answer(answer, get_verdict);
-      why = of_draw(draw, verdict.why);
-      if (verdict.right) take_definition(draw);
-    }
-  } catch (const DeviceLost&) {
-    throw;
+    for (std::size_t draw = 0; draw < draws() && why.empty(); ++draw)
+      why = of_draw(draw, state_->link.verify(rig, Ask::define, draw).why);
   } catch (const Error& error) {
     why = error.what();
   }
-  if (why.empty()) {
+  if (why.empty())
     state_->drop_contents();
-    return why;
-  }
-  for (const KernelData& draw : state_->draws) draw.trial->expected_known = false;
-  state_->link.ask(Ask::forget);
+  else
+    state_->forget_definitions();
   return why;
 }
 
@@ -266,10 +285,10 @@ void IsolatedBench::forget_recording(Rig& rig) {
   state_->link.forget_recording(static_cast<IsolatedRig&>(rig));
 }
 
-std::string IsolatedBench::repair() {
-  const auto answer = state_->link.ask(Ask::repair);
-  if (!answer) return {};  // the next worker has everything as it was made
-  return read_answer(*answer, [](FieldReader& fields) { return fields.text(); });
-}
+std::string IsolatedBench::repair() { return state_->link.repair(); }
+
+bool IsolatedBench::take_unchecked() noexcept { return state_->link.take_unchecked(); }
+
+std::vector<std::string> IsolatedBench::take_warnings() { return state_->link.take_warnings(); }
 
 }  // namespace kiln::runtime

@@ -32,6 +32,7 @@ class IsolatedBench final : public ProblemBench {
   std::size_t draws() const noexcept override;
   const KernelData& data(std::size_t draw) const noexcept override;
   std::string trust(const Trial& trial) override;
+  std::vector<std::string> take_warnings() override;
   /// Null: no module of a trial is in this process.
   std::shared_ptr<Module> module_of(const Rig&) const override { return nullptr; }
 
@@ -46,18 +47,14 @@ class IsolatedBench final : public ProblemBench {
   bool record(Rig& rig, std::size_t launches) override;
   void forget_recording(Rig& rig) override;
   std::string repair() override;
-  /// The worker is gone, and no other can be started.
-  bool lost() noexcept override;
+  bool take_unchecked() noexcept override;
+  /// False: a fault costs the worker its device, and the program nothing.
+  bool lost() noexcept override { return false; }
   bool shares_cpu() const noexcept override;
 
  private:
   struct IsolatedRig;
   struct State;
-
-  Verdict verify(IsolatedRig& rig, std::size_t draw);
-  Verdict judge(std::size_t draw, const std::string& outputs);
-  void take_definition(std::size_t draw);
-  std::vector<std::byte> outputs(std::size_t draw, std::size_t argument, bool defined);
 
   const std::unique_ptr<State> state_;
 };

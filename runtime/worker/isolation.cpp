@@ -22,7 +22,7 @@ Isolation isolation_mode(std::optional<Isolation> asked) {
 WorkerOptions worker_options(const TuneOptions& tuning) {
   WorkerOptions options{.executable = detail::installation().programs / "kiln-worker",
                         .candidate_seconds = tuning.candidate_seconds,
-                        .most_seconds = tuning.max_seconds};
+                        .most_seconds = tuning.max_seconds.value_or(0)};
   const std::string_view text = detail::environment("KILN_CANDIDATE_SECONDS");
   if (options.candidate_seconds > 0 || text.empty()) return options;
   const char* const end = text.data() + text.size();

@@ -20,7 +20,10 @@ Isolation isolation_mode(std::optional<Isolation> asked);
 struct WorkerOptions {
   std::filesystem::path executable{};  ///< empty: that of the installation
   double candidate_seconds = 0;        ///< as TuneOptions; 0: by what was seen
-  double most_seconds = 0;             ///< for a candidate, once another one has ended; 0: no limit
+  /// What a whole tuning may take: a candidate that takes longer is cut off, once another one has
+  /// ended. 0: no limit.
+  double most_seconds = 0;
+  std::uint64_t reserve_bytes = 0;  ///< as Device::reserve
   /// Bytes that a worker may grow by once it has its data. 0: by the data.
   std::uint64_t memory = 0;
   /// Called before the worker is asked for something, with what that is: `load`, `verify`, `time`.

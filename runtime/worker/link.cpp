@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/device/device.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
@@ -25,8 +25,8 @@ constexpr double kBytesPerSecond = 1e8;
 constexpr int kStarts = 3;
 constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
                         kUsualMemory = std::uint64_t{2} << 30;
-/// Trials that ended a worker, but not the next one. With more of them, a trial is blamed at once:
-/// a tuning must end, whatever kills its workers.
+/// Trials that ended a worker, but not the next one. After so many there is no other worker: a tuning
+/// must end, whatever kills its workers.
 constexpr std::size_t kMostExcused = 50;
 
 const char* name_of(Ask ask) {
@@ -63,6 +63,8 @@ const char* done_to_it(Ask ask) {
     case Ask::verify:
     case Ask::define:
       return "it was verified";
+    case Ask::outputs:
+      return "its outputs were sent";
     default:
       return "it was timed";
   }
@@ -81,8 +83,11 @@ bool launches(Ask ask) {
 }  // namespace
 
 WorkerLink::WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& data,
-                       WorkerOptions options)
-    : options_(std::move(options)), data_(data), setup_(std::move(setup)) {
+                       WorkerOptions options, TakeVerdict take_verdict)
+    : options_(std::move(options)),
+      take_verdict_(std::move(take_verdict)),
+      data_(data),
+      setup_(std::move(setup)) {
   if (::access(options_.executable.c_str(), X_OK) != 0)
     throw CannotIsolate(options_.executable.string() + " is missing");
   try {
@@ -98,6 +103,7 @@ WorkerLink::WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& 
 void WorkerLink::start() {
   dropped_ = std::make_shared<Dropped>();
   launched_.clear();
+  timed_.clear();
   ++generation_;
   const double seconds = kStart + static_cast<double>(data_.bytes()) / kBytesPerSecond;
   worker_ = std::make_unique<WorkerProcess>(options_.executable, setup_.pack(), data_.descriptor(),
@@ -120,6 +126,7 @@ void WorkerLink::start() {
 }
 
 void WorkerLink::start_again() {
+  if (!lost_.empty()) throw BenchLost(lost_);
   std::string why;
   for (int tried = 0; tried < kStarts; ++tried) {
     if (tried > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -130,8 +137,21 @@ void WorkerLink::start_again() {
       why = error.what();
     }
   }
-  lost_ = true;
-  throw DeviceLost(format("no worker can be started any more: {}", why));
+  give_up(format("no worker can be started any more: {}", why));
+}
+
+void WorkerLink::give_up(const std::string& why) {
+  lost_ = why;
+  throw BenchLost(lost_);
+}
+
+/// The worker is gone. @param rig that it was at work on, which will be tried again or is to blame;
+/// null: there was none
+void WorkerLink::end_worker(const WorkerRig* rig) {
+  if (rig) timed_.erase(rig->number);
+  unchecked_ = unchecked_ || !timed_.empty();
+  timed_.clear();
+  worker_.reset();
 }
 
 /// What a bench is told once.
@@ -141,7 +161,12 @@ void WorkerLink::configure() {
   FieldWriter fields;
   fields.integer(*cold_ ? 1 : 0);
   put(fields, deadline_.left());
-  send(Ask::keep_cold, fields.finish());
+  note_warnings(send(Ask::keep_cold, fields.finish()));
+}
+
+void WorkerLink::note_warnings(std::span<const std::byte> answer) {
+  for (const std::string& text : read_answer(answer, [](FieldReader& f) { return f.texts(); }))
+    if (warned_.insert(text).second) warnings_.push_back(text);
 }
 
 std::uint64_t WorkerLink::allowance() const {
@@ -153,27 +178,28 @@ std::uint64_t WorkerLink::allowance() const {
   return std::min(wanted, std::max(most, kLeastMemory));
 }
 
-/// That a candidate may take.
-double WorkerLink::seconds() const {
+WorkerLink::Allowed WorkerLink::allowed(Ask what) const {
   double most = options_.candidate_seconds;
   if (!(most > 0)) most = longest_ > 0 ? std::max(kLeast, kTimesLongest * longest_) : kFirst;
-  if (options_.most_seconds > 0 && longest_ > 0) most = std::min(most, options_.most_seconds);
-  return most;
+  const bool cut = options_.most_seconds > 0 && longest_ > 0 && options_.most_seconds < most;
+  const double seconds = cut ? options_.most_seconds : most;
+  return {launches(what) ? seconds : std::max(seconds, kLeastAlone), cut};
 }
 
-/// The answer. @throws WorkerEnd; EnvironmentError with the worker's words
+/// The answer. @throws WorkerEnd; OutOfMemory, EnvironmentError with the worker's words
 std::vector<std::byte> WorkerLink::send(Ask what, std::span<const std::byte> arguments) {
   if (options_.journal) options_.journal(worker_->id(), name_of(what));
   last_ = what;
+  allowed_ = allowed(what);
   std::vector<std::byte> request = FieldWriter().integer(static_cast<std::uint64_t>(what)).finish();
   request.insert(request.end(), arguments.begin(), arguments.end());
   const auto begin = Clock::now();
-  const std::vector<std::byte> answer = worker_->ask(
-      request, TimeLimit(launches(what) ? seconds() : std::max(seconds(), kLeastAlone), begin));
+  const std::vector<std::byte> answer = worker_->ask(request, TimeLimit(allowed_.seconds, begin));
   const Said said = read_answer(answer, [](FieldReader& fields) {
     const auto first = static_cast<Said>(fields.integer());
     if (first == Said::lost)
       throw WorkerEnd(WorkerEnd::How::device, "lost its device: " + fields.text());
+    if (first == Said::no_memory) throw OutOfMemory(fields.text());
     if (first == Said::failed) throw EnvironmentError(fields.text());
     return first;
   });
@@ -200,21 +226,27 @@ template <class Work>
 auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
   using How = WorkerEnd::How;
   for (bool again = false;; again = true) {
-    const double limit = seconds();
     try {
       auto result = work();
       if (again) ++excused_;
       return result;
     } catch (const WorkerEnd& end) {
       const bool was_alone = alone(rig);
-      worker_.reset();
+      end_worker(&rig);
       const std::string when = done_to_it(last_);
-      const bool excused = end.how() == How::killed || end.how() == How::stopped ||
-                           (!was_alone && (end.how() == How::fault || end.how() == How::too_large));
-      if (excused && !again && excused_ < kMostExcused) continue;
+      if (end.how() == How::late && allowed_.cut)
+        throw TrialCut(format("the budget of {:.3g} s ended while {}", allowed_.seconds, when));
+      const bool excused = end.how() == How::killed || end.how() == How::stopped || !was_alone;
+      if (excused && !again) {
+        if (excused_ < kMostExcused) continue;
+        give_up(
+            format("workers ended {} times through no fault of the candidates at work; the last "
+                   "one {}",
+                   excused_, end.what()));
+      }
       if (end.how() == How::late)
         throw TrialFault(CandidateStatus::hung,
-                         format("it did not end within {:.3g} s while {}", limit, when));
+                         format("it did not end within {:.3g} s while {}", allowed_.seconds, when));
       throw TrialFault(status_after(end.how()),
                        format("while {}, its worker {}", when, end.what()));
     }
@@ -255,10 +287,17 @@ std::optional<Refusal> WorkerLink::load_now(WorkerRig& rig) {
 void WorkerLink::make_ready(WorkerRig& rig) {
   if (!worker_) start_again();
   if (rig.dropped.lock() == dropped_) return;
-  if (const auto refusal = load_now(rig)) throw EnvironmentError(refusal->reason);
+  if (const auto refusal = load_now(rig)) {
+    if (refusal->status == CandidateStatus::not_tried) throw OutOfMemory(refusal->reason);
+    throw EnvironmentError(refusal->reason);
+  }
   launched_.insert(rig.number);
+  // Verifying puts right what timed launches have changed, and does not tell.
+  if (rig.verified) look_for_damage();
   for (std::uint64_t draw = 0; rig.verified && draw < setup_.draws.size(); ++draw)
-    send_for(rig, Ask::verify, FieldWriter().integer(draw).finish());
+    if (const Verdict verdict = verify_now(rig, Ask::verify, draw); !verdict.right)
+      throw TrialFault(CandidateStatus::wrong_result,
+                       format("verified once more in a new worker, {}", verdict.why));
   if (rig.recorded > 0) send_for(rig, Ask::record, FieldWriter().integer(rig.recorded).finish());
 }
 
@@ -267,8 +306,37 @@ std::vector<std::byte> WorkerLink::ask(WorkerRig& rig, Ask what,
   return attempt(rig, [&] {
     make_ready(rig);
     launched_.insert(rig.number);
+    if (what == Ask::time) timed_.insert(rig.number);
     return send_for(rig, what, arguments);
   });
+}
+
+Verdict WorkerLink::verify(WorkerRig& rig, Ask what, std::uint64_t draw) {
+  return attempt(rig, [&] {
+    make_ready(rig);
+    launched_.insert(rig.number);
+    return verify_now(rig, what, draw);
+  });
+}
+
+Verdict WorkerLink::verify_now(const WorkerRig& rig, Ask what, std::uint64_t draw) {
+  return take_verdict_(what, draw, send_for(rig, what, FieldWriter().integer(draw).finish()));
+}
+
+void WorkerLink::look_for_damage() {
+  if (timed_.empty()) return;
+  const std::string found =
+      read_answer(send(Ask::repair, {}), [](FieldReader& f) { return f.text(); });
+  timed_.clear();
+  if (damage_.empty()) damage_ = found;
+}
+
+std::string WorkerLink::repair() {
+  const auto answer = ask(Ask::repair);
+  timed_.clear();
+  if (answer && damage_.empty())
+    damage_ = read_answer(*answer, [](FieldReader& fields) { return fields.text(); });
+  return std::exchange(damage_, {});
 }
 
 std::optional<std::vector<std::byte>> WorkerLink::ask(Ask what,
@@ -277,7 +345,7 @@ std::optional<std::vector<std::byte>> WorkerLink::ask(Ask what,
   try {
     return send(what, arguments);
   } catch (const WorkerEnd&) {
-    worker_.reset();
+    end_worker(nullptr);
     ++excused_;
     return {};
   }
@@ -294,7 +362,7 @@ void WorkerLink::keep_cold(bool cold, const TimeLimit& deadline) {
   FieldWriter fields;
   fields.integer(cold ? 1 : 0);
   put(fields, deadline.left());
-  ask(Ask::keep_cold, fields.finish());
+  if (const auto answer = ask(Ask::keep_cold, fields.finish())) note_warnings(*answer);
 }
 
 void WorkerLink::let_overlap(bool overlap) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/device.hpp"
@@ -43,32 +45,55 @@ struct WorkerRig {
   std::size_t recorded = 0;  ///< launches of its recording; 0: there is none
 };
 
+/// What follows from the answer to a request to verify or to define a draw. May ask_now().
+using TakeVerdict =
+    std::function<Verdict(Ask what, std::uint64_t draw, std::span<const std::byte> answer)>;
+
 /// Not thread-safe.
 class WorkerLink {
  public:
   /// Starts the worker. @throws CannotIsolate
-  WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& data, WorkerOptions options);
+  WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& data, WorkerOptions options,
+             TakeVerdict take_verdict);
 
   bool shares_cpu() const noexcept { return shares_cpu_; }
-  bool lost() const noexcept { return lost_; }
   /// From now on a new worker finds what is right in the memory file.
   void expect() { setup_.expects = true; }
   /// Which worker it is: names of outputs that are to be judged mean something there only.
   std::uint64_t generation() const noexcept { return generation_; }
 
-  /// @throws TrialFault
+  /// @throws TrialFault; TrialCut; BenchLost; OutOfMemory
   std::optional<Refusal> load(WorkerRig& rig);
   /// Asks for something of a rig, which is loaded anew where its worker is gone. The answer.
-  /// @throws TrialFault; EnvironmentError with the worker's words; DeviceLost
+  /// @throws likewise; EnvironmentError with the worker's words
   std::vector<std::byte> ask(WorkerRig& rig, Ask what, std::span<const std::byte> arguments = {});
+  /// Asks to verify or to define. What is taken from the answer, too, comes from one worker.
+  /// @throws likewise
+  Verdict verify(WorkerRig& rig, Ask what, std::uint64_t draw);
   /// Asks for something that launches nothing. Nothing: the worker ended over it.
   std::optional<std::vector<std::byte>> ask(Ask what, std::span<const std::byte> arguments = {});
+  /// As part of verify(), asks the worker that has verified. @throws WorkerEnd, for verify() to
+  /// catch; EnvironmentError with the worker's words
+  std::vector<std::byte> ask_now(Ask what, std::span<const std::byte> arguments) {
+    return send(what, arguments);
+  }
 
   void forget_recording(WorkerRig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline);
   void let_overlap(bool overlap);
+  /// As TrialBench.
+  std::string repair();
+  bool take_unchecked() noexcept { return std::exchange(unchecked_, false); }
+  /// What workers have warned of, each warning once.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
+  /// How long the worker may work at one request.
+  struct Allowed {
+    double seconds = 0;
+    bool cut = false;  ///< the candidate's own deadline is later
+  };
+
   void start();
   void start_again();
   void configure();
@@ -76,23 +101,36 @@ class WorkerLink {
   auto attempt(WorkerRig& rig, const Work& work);
   std::optional<Refusal> load_now(WorkerRig& rig);
   void make_ready(WorkerRig& rig);
+  Verdict verify_now(const WorkerRig& rig, Ask what, std::uint64_t draw);
+  void end_worker(const WorkerRig* rig);
+  [[noreturn]] void give_up(const std::string& why);
+  void look_for_damage();
+  void note_warnings(std::span<const std::byte> answer);
   std::vector<std::byte> send(Ask what, std::span<const std::byte> arguments);
   std::vector<std::byte> send_for(const WorkerRig& rig, Ask what,
                                   std::span<const std::byte> arguments);
   bool alone(const WorkerRig& rig) const;
-  double seconds() const;
+  Allowed allowed(Ask what) const;
   std::uint64_t allowance() const;
 
   const WorkerOptions options_;
+  const TakeVerdict take_verdict_;
   SharedData& data_;
   WorkerSetup setup_;
   std::unique_ptr<WorkerProcess> worker_;
   std::shared_ptr<Dropped> dropped_ = std::make_shared<Dropped>();
   std::set<std::uint64_t> launched_;  ///< rigs, in this worker
+  std::set<std::uint64_t> timed_;     ///< of these, since the last look for damage
+  std::string damage_;                ///< that was found, but not told yet
+  bool unchecked_ = false;            ///< launches were timed, and what they changed is unknown
   std::uint64_t generation_ = 0;
   std::uint64_t workspace_ = 0;  ///< the largest of a trial
-  bool shares_cpu_ = false, lost_ = false;
+  bool shares_cpu_ = false;
+  std::string lost_;      ///< why no worker will be started any more; empty: one can be
   Ask last_ = Ask::load;  ///< what the worker was asked for last
+  Allowed allowed_;       ///< for that
+  std::set<std::string> warned_;
+  std::vector<std::string> warnings_;  ///< not told yet
   std::optional<bool> cold_, overlap_;
   TimeLimit deadline_;       ///< of keep_cold
   double longest_ = 0;       ///< seconds that a verification or a sample took; 0: none has ended

@@ -9,7 +9,7 @@ namespace kiln::runtime {
 
 namespace {
 
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 
 /// What an argument is, apart from its bytes.
 struct ArgumentShape {
@@ -101,6 +101,7 @@ std::vector<std::byte> WorkerSetup::pack() const {
   FieldWriter fields;
   fields.integer(device.host ? 1 : 0).text(device.place);
   put(fields, device.reserved_multiprocessors);
+  fields.integer(device.reserve_bytes);
   fields.integer(expects ? 1 : 0).integer(checks ? 1 : 0).integer(draws.size());
   for (std::size_t draw = 0; draw < draws.size(); ++draw) {
     const TrialData& trial = *draws[draw].trial;
@@ -123,6 +124,7 @@ WorkerSetup WorkerSetup::unpack(std::span<const std::byte> bytes) {
   setup.device.host = fields.integer() != 0;
   setup.device.place = fields.text();
   setup.device.reserved_multiprocessors = get<int>(fields);
+  setup.device.reserve_bytes = fields.integer();
   setup.expects = fields.integer() != 0;
   setup.checks = fields.integer() != 0;
   for (std::uint64_t left = get_count(fields); left > 0; --left) {

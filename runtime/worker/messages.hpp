@@ -40,6 +40,7 @@ struct WorkerDevice {
   bool host = true;
   std::string place{};  ///< of a CUDA device, as cuda_place
   int reserved_multiprocessors = 0;
+  std::uint64_t reserve_bytes = 0;  ///< as Device::reserve
 };
 
 /// Where an argument lies in the memory file. What it is to hold after a launch is there once it is
@@ -78,7 +79,7 @@ enum class Ask : std::uint64_t {
   verify,            ///< rig, draw; answers a verdict, and the number of outputs to be judged, or 0
   define,            ///< rig, draw; answers a verdict
   forget,            ///< what define() defined
-  keep_cold,         ///< cold, seconds left
+  keep_cold,         ///< cold, seconds left; answers warnings
   let_overlap,       ///< overlap
   most_launches,     ///< rig; answers a number
   time,              ///< rig, launches; answers seconds
@@ -89,10 +90,11 @@ enum class Ask : std::uint64_t {
 };
 
 enum class Said : std::uint64_t {
-  done,     ///< and the answer
-  refused,  ///< a trial that is not loaded: status, reason
-  failed,   ///< an error's text
-  lost      ///< likewise; the device works no more
+  done,      ///< and the answer
+  refused,   ///< a trial that is not loaded: status, reason
+  failed,    ///< an error's text
+  lost,      ///< likewise; the device works no more
+  no_memory  ///< likewise; there may be some later
 };
 
 void put_trial(FieldWriter& fields, const Trial& trial);

@@ -33,7 +33,8 @@ def main():
 
     names = {k["name"] for k in json.loads(kiln("list", "--json"))}
     gemms = {"gemm" + strided + op for strided in ("", "_strided") for op in ("", "_nn", "_tn", "_tt")}
-    assert names == {"vector_add", "residual_add", "rmsnorm"} | gemms, names
+    rows = {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"}
+    assert names == {"vector_add", "residual_add", "rmsnorm"} | rows | gemms, names
 
     tune = ("tune", "rmsnorm", "--problem", "rows=8,hidden=256", "--device", "host", "--json")
     first = json.loads(kiln(*tune))
@@ -92,7 +93,7 @@ def main():
     assert "winner" in text and "default" in text and "candidates of strategy" in text, text
     assert len(json.loads(kiln("cache", "explain", "rmsnorm", "--json"))) == len(entries)
     assert "no record for rows=9" in kiln("cache", "explain", "rmsnorm", "rows=9", code=1, stderr=True)
-    assert "kernels: rmsnorm" in kiln("cache", "explain", "softmax", code=1, stderr=True)
+    assert "kernels: rmsnorm" in kiln("cache", "explain", "convolution", code=1, stderr=True)
 
     # One flipped bit is found, is a miss, and is repaired by the next run that needs the entry.
     broken = pathlib.Path(next(e["path"] for e in entries if e["kind"] == "binary"))

@@ -115,6 +115,31 @@ TEST_CASE("a reference on the device runs in a worker", "[host][isolation]") {
   CHECK(warning.find("SIGSEGV") != std::string::npos);
 }
 
+TEST_CASE("a check is given what a reference on the device has defined", "[host][isolation]") {
+  KernelDefinition k = kernel();
+  std::vector<std::int64_t> problems;
+  k.reference = [inner = k.reference, &problems](auto problem, std::span<void* const> args) {
+    problems.push_back(problem[0]);
+    inner(problem, args);
+  };
+  const bool usable = GENERATE(true, false);
+  k.device_reference =
+      DeviceReference{.config = usable ? "mode=0" : "mode=13", .problem = {{"n", 100}}};
+  k.check = [](auto problem, std::span<void* const> got,
+               std::span<void* const> expected) -> std::string {
+    if (!doubled(expected[0], expected[1], problem[0])) return "what is expected is not right";
+    return doubled(got[0], got[1], problem[0]) ? "" : "it does not double";
+  };
+  const TuneResult result = tune(k);
+  for (const std::int64_t mode : {trouble::slow, trouble::fast}) {
+    CAPTURE(trouble::of(result, mode).reason);
+    CHECK(trouble::of(result, mode).status == CandidateStatus::measured);
+  }
+  CHECK(trouble::of(result, trouble::wrong).reason == "it does not double");
+  CHECK(problems ==
+        (usable ? std::vector<std::int64_t>{100} : std::vector<std::int64_t>{100, kProblem}));
+}
+
 TEST_CASE("all draws of a problem are judged in a worker", "[host][isolation]") {
   KernelDefinition k = kernel();
   k.draws = {1, 3};

@@ -39,12 +39,13 @@ enum Mode : std::int64_t {
   writes,  ///< rubbish to all descriptors, and is right
   later,   ///< is right at first, and faults while it is timed
   wrong,   ///< has wrong results, and ends nothing
-  more     ///< as fast, but for nothing: right, and slower
+  more,    ///< as fast, but for nothing: right, and slower
+  spoils   ///< is right at first and far too slow, and writes an input while it is timed
 };
 
 inline const char* const kSource = R"(
 enum Mode { slow, fast, null, wild, divide, aborts, exits, deep, loops, eats,
-            closes, writes, later, wrong, more };
+            closes, writes, later, wrong, more, spoils };
 extern "C" {
 __device__ void abort();
 __device__ void _exit(int);
@@ -61,7 +62,7 @@ __device__ __attribute__((noinline)) int dive(int depth) {
   return depth == -1 ? 0 : dive(depth + 1) + room[(depth * 7) % 4096];
 }
 
-__device__ __attribute__((noinline)) void misbehave(int mode, float* out) {
+__device__ __attribute__((noinline)) void misbehave(int mode, float* out, const float* in) {
   volatile int* const nowhere = reinterpret_cast<volatile int*>(8);
   if (mode == null) *nowhere = 1;
   if (mode == wild) *reinterpret_cast<volatile int*>(0x123456789000) = 1;
@@ -82,15 +83,18 @@ __device__ __attribute__((noinline)) void misbehave(int mode, float* out) {
   if (mode == writes)
     for (int i = 0; i < 64; ++i) write(i, "rubbish, rubbish, rubbish, rubbish, rubbish", 40);
   if (mode == later && ++launches > 3) *nowhere = 1;
+  if (mode == spoils && ++launches > 1) *const_cast<float*>(in) = -1;
 }
 
 template <int mode> __global__ void trouble(float* out, const float* in, int n) {
-  if (blockIdx.x == 0 && threadIdx.x == 0 && mode > fast) misbehave(mode, out);
+  if (blockIdx.x == 0 && threadIdx.x == 0 && mode > fast) misbehave(mode, out, in);
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   float sum = in[i];
   if (mode == slow || mode == more)
     for (int k = 0; k < 200; ++k) sum = sum * 1.0f + float(*(volatile int*)&zero);
+  if (mode == spoils)
+    for (int k = 0; k < 4000; ++k) sum = sum * 1.0f + float(*(volatile int*)&zero);
   out[i] = mode == wrong ? sum : 2 * sum;
 })";
 

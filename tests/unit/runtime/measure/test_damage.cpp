@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "kiln_test.hpp"
 #include "runtime/measure/device_workload.hpp"
@@ -292,6 +293,33 @@ TEST_CASE("a candidate that fails while it is timed takes the blame for what is 
   CHECK(find(r, {8, 0}).status == CandidateStatus::launch_failed);
   CHECK(r.count(CandidateStatus::measured) == 3);
   CHECK(r.warnings.empty());
+}
+
+TEST_CASE("a candidate that fails while it is timed alone is out", "[runtime][damage]") {
+  const bool in_finals = GENERATE(false, true);
+  CAPTURE(in_finals);
+  Bench bench;
+  bench.seconds(8, 0.8e-3);
+  bench.seconds(4, 0.8e-3);
+  const int first = in_finals ? 31 : 3;  // a race makes 1 + 8 + 16 at most
+  int launches = 0;
+  bool damaged = false, failed = false;
+  bench.of(8).run = and_then([&](void** args) {
+    if (++launches < first) return;
+    input(args)[7] = 5;
+    damaged = true;
+  });
+  bench.of(4).run = and_then([&](void** args) {
+    // The input is whole again: the candidate is timed alone.
+    if (!damaged || input(args)[7] == 5 || std::exchange(failed, true)) return;
+    throw EnvironmentError("an assertion failed");
+  });
+  const TuneResult r = tune(bench, doubling());
+  CHECK(failed);
+  CHECK(find(r, {4, 0}).status == CandidateStatus::launch_failed);
+  CHECK(contains(find(r, {4, 0}).reason, "an assertion failed"));
+  CHECK(find(r, {8, 0}).status == CandidateStatus::wrong_result);
+  CHECK(r.count(CandidateStatus::measured) == 2);
 }
 
 TEST_CASE("damage that does not come again is told, and put right", "[runtime][damage]") {

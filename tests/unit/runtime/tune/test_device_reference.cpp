@@ -234,6 +234,25 @@ TEST_CASE("a device that is lost with the reference is lost", "[runtime][referen
   CHECK_THROWS_AS(t.tune(), runtime::DeviceLost);
 }
 
+TEST_CASE("what was known is kept where the reference loses the device", "[runtime][reference]") {
+  Trusting before, now;
+  const TuneResult known = before.tune();
+  now.bench.of(1).launch_error = "device lost";
+  std::vector<TuneResult> saved;
+  runtime::TuneContext context;
+  context.prior = &known;
+  context.save = [&](const TuneResult& result) { saved.push_back(result); };
+  now.kernel.validate();
+  const TuneOptions options;
+  const Values problem{100};
+  runtime::KernelMaker maker(now.kernel, problem, now.bench.device, now.bench.builder, 1);
+  CHECK_THROWS_AS(runtime::tune(maker, options, context), runtime::DeviceLost);
+  REQUIRE(saved.size() == 1);
+  CHECK(saved[0].winner().config == known.winner().config);
+  CHECK(saved[0].count(CandidateStatus::measured) == 3);
+  CHECK_FALSE(saved[0].complete);
+}
+
 TEST_CASE("a reference on the device is in the key", "[runtime][reference]") {
   Trusting t;
   const auto key = [&] {

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "../engine_fixture.hpp"
 #include "kiln_test.hpp"
@@ -83,6 +84,27 @@ TEST_CASE("the winner of another problem is no loser of this one", "[runtime][tu
   second.options.store.keep_losers = false;
   second.of(4).seconds = 0.1e-3;
   second.runtime().tuned(doubling()).tune(Values{200});
+  CHECK(left_in(directory) == std::set<std::string>{"k<2, 0>", "k<4, 0>", "k<8, 0>"});
+}
+
+TEST_CASE("what another process has found to win meanwhile is no loser",
+          "[runtime][tune][losers]") {
+  const Directory directory;
+  Process first(directory.path());
+  first.options.store.keep_losers = false;
+  first.of(8).seconds = 0.1e-3;
+  bool other = false;
+  TuneOptions options;
+  options.progress = [&](const TuneProgress& progress) {
+    // All is compiled by now. The other process uses what it finds.
+    if (progress.phase != TuneProgress::Phase::finals || std::exchange(other, true)) return;
+    Process second(directory.path());
+    second.of(4).seconds = 0.1e-3;
+    CHECK(second.runtime().tuned(doubling()).tune(Values{200}).winner().config == Values{4, 0});
+    CHECK(second.compiler->compiles == 0);
+  };
+  REQUIRE(tune_in(first, doubling(), options).complete);
+  REQUIRE(other);
   CHECK(left_in(directory) == std::set<std::string>{"k<2, 0>", "k<4, 0>", "k<8, 0>"});
 }
 

@@ -61,6 +61,34 @@ TEST_CASE("a candidate whose workspace does not fit is skipped, said, and tried 
   CHECK(much.evaluated < 3);
 }
 
+TEST_CASE("a candidate that was timed before keeps its time while memory is short",
+          "[runtime][tune][memory]") {
+  Bench first, second;
+  for (Bench* bench : {&first, &second}) {
+    bench->seconds(8, 1e-4);
+    bench->seconds(4, 1.02e-4);
+  }
+  const TuneResult known = tune_in(first, 100'000'000, 0);
+  REQUIRE(known.winner().config == Values{8, 0});
+  SECTION("to load it") {
+    const TuneResult again = tune_in(second, 1'300'000, 0, &known);
+    CHECK(test::find(again, {8, 0}).status == CandidateStatus::measured);
+    CHECK(test::find(again, {8, 0}).seconds == test::find(known, {8, 0}).seconds);
+    CHECK(again.count(CandidateStatus::measured) == 4);
+  }
+  SECTION("to verify it") {
+    second.device->on_launch = [&](const std::string& entry, void**) {
+      if (entry == "k<4, 0>" || entry == "k<8, 0>")
+        throw OutOfMemory("cuLaunchKernel: out of memory");
+    };
+    const TuneResult again = tune_in(second, 100'000'000, 0, &known);
+    for (const int a : {4, 8}) {
+      CHECK(test::find(again, {a, 0}).status == CandidateStatus::measured);
+      CHECK(test::find(again, {a, 0}).seconds == test::find(known, {a, 0}).seconds);
+    }
+  }
+}
+
 TEST_CASE("whatever memory there is, a tuning stays within it, and never asks for more",
           "[runtime][tune][memory]") {
   constexpr std::size_t kReserve = 3'000'000;

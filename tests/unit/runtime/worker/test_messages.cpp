@@ -90,8 +90,10 @@ TEST_CASE("a setup is the same at the other end, and its data lie in the memory 
   draws[1].trial->expected_known = true;
   SharedData data(draws);
   CHECK(data.descriptor() > 2);
-  const WorkerSetup sent{
-      .device = {false, "0000:1b:00", 4}, .expects = true, .draws = draws, .places = data.places()};
+  const WorkerSetup sent{.device = {false, "0000:1b:00", 4, 5000},
+                         .expects = true,
+                         .draws = draws,
+                         .places = data.places()};
   for (const KernelData& each : draws)  // the worker reads them from the file
     for (auto& argument : each.trial->arguments) argument.bytes.clear();
   const auto bytes = sent.pack();
@@ -99,6 +101,7 @@ TEST_CASE("a setup is the same at the other end, and its data lie in the memory 
   CHECK_FALSE(got.device.host);
   CHECK(got.device.place == "0000:1b:00");
   CHECK(got.device.reserved_multiprocessors == 4);
+  CHECK(got.device.reserve_bytes == 5000);
   CHECK(got.expects);
   CHECK_FALSE(got.checks);
   REQUIRE(got.draws.size() == 2);
