@@ -39,11 +39,19 @@ std::optional<Failure> refusal(const struct stat& status, const std::string& pat
                      owner == Owner::group ? "o-w" : "go-w")};
 }
 
-/// Makes the missing parents of an absolute path, private like the directory itself.
+/// Makes a folder above the store, and what is missing above that.
+int make_parents(FileSystem& fs, const std::filesystem::path& path) {
+  if (fs.make_parent(path.c_str()) == 0) return 0;
+  if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return -1;
+  if (make_parents(fs, path.parent_path()) != 0 && errno != EEXIST) return -1;
+  return fs.make_parent(path.c_str());
+}
+
+/// Makes the store's folder by its absolute path, and what is missing above it.
 int make_path(FileSystem& fs, const std::filesystem::path& path) {
   if (fs.make_directory(AT_FDCWD, path.c_str()) == 0) return 0;
   if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return -1;
-  if (make_path(fs, path.parent_path()) != 0 && errno != EEXIST) return -1;
+  if (make_parents(fs, path.parent_path()) != 0 && errno != EEXIST) return -1;
   return fs.make_directory(AT_FDCWD, path.c_str());
 }
 

@@ -75,6 +75,11 @@ int FileSystem::make_directory(int parent, const char* name) {
   return (status.st_mode & 0700) == 0700 ? 0 : ::fchmodat(parent, name, 0700, 0);
 }
 
+int FileSystem::make_parent(const char* path) {
+  if (sharing_ == StoreSharing::user) return make_directory(AT_FDCWD, path);
+  return ::mkdir(path, 0755);
+}
+
 int FileSystem::create(int directory, const char* name) {
   const int fd = ::openat(directory, name,
                           O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600);

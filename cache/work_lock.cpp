@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/atomic_file.hpp"
 #include "cache/process_identity.hpp"
 #include "cache/remove_if.hpp"
 #include "kiln/detail/format.hpp"
@@ -196,8 +197,12 @@ std::optional<WorkLock::Outcome> WorkLock::create(DiskLevel& disk,
                                                   const std::string& name,
                                                   const ProcessIdentity& self, milliseconds beat) {
   FileSystem& fs = *disk.file_system();
-  UniqueFd fd(fs.create(directory->get(), name.c_str()));
-  if (!fd) return errno == EEXIST ? std::nullopt : std::optional(Outcome::unusable);
+  struct stat there{};
+  if (::fstatat(directory->get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0) return {};
+  // It is complete, and a group may read it, before others find it.
+  const std::string aside = AtomicFile::temporary_name();
+  UniqueFd fd(fs.create(directory->get(), aside.c_str()));
+  if (!fd) return Outcome::unusable;
   std::string text = lock_text(self);
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -206,10 +211,22 @@ std::optional<WorkLock::Outcome> WorkLock::create(DiskLevel& disk,
     if (written <= 0) break;
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
+  const bool written = rest.empty();
+  if (!written || fs.rename_new(directory->get(), aside.c_str(), name.c_str()) != 0) {
+    // A network file system may have done it at the first of two attempts.
+    struct stat own{};
+    const bool taken = written && errno == EEXIST;
+    const bool is_own =
+        taken && ::fstat(fd.get(), &own) == 0 &&
+        ::fstatat(directory->get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+        there.st_dev == own.st_dev && there.st_ino == own.st_ino;
+    fs.remove(directory->get(), aside.c_str());
+    if (!is_own) return taken ? std::nullopt : std::optional(Outcome::unusable);
+  }
   // From here on the destructor removes the file.
   held_ =
       std::make_unique<Held>(disk.file_system(), directory, name, std::move(fd), std::move(text));
-  if (rest.empty() && held_->start(beat)) return Outcome::held;
+  if (held_->start(beat)) return Outcome::held;
   held_.reset();
   return Outcome::unusable;
 }

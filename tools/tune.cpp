@@ -163,8 +163,9 @@ class Tuning {
     if (single_ && !recorded())  // before a device is opened
       static_cast<void>(
           named_problem(context_.registry, request_.kernel, request_.types, request_.problem));
-    for (const auto& [name, value] : {std::pair{"--seconds", request_.tuning.max_seconds},
-                                      std::pair{"--target", request_.tuning.target_seconds}})
+    for (const auto& [name, value] :
+         {std::pair{"--seconds", request_.tuning.max_seconds.value_or(0)},
+          std::pair{"--target", request_.tuning.target_seconds}})
       if (!std::isfinite(value)) throw UserError(format("{}: {} is not a time", name, value));
     if (!request_.exported.empty() && (!single_ || !request_.exported.starts_with("t4:")))
       throw UserError("--export takes t4:FILE, and one problem");

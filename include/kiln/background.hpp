@@ -29,7 +29,8 @@ enum class Publish {
 struct BackgroundOptions {
   Publish publish = Publish::at_once;
   /// The share of time, 0 to 1, in which the background may measure while no window is open: in slices
-  /// of a quarter of a second, with pauses between them.
+  /// of a quarter of a second, with pauses between them. A slice in which no candidate of a problem was
+  /// finished makes that problem's next slice twice as long, and the pause after it as well.
   double duty = 0;
   /// Evaluations per problem, where TuneOptions::max_evaluations sets no limit. A search goes on from
   /// window to window, and is over after so many.
@@ -52,8 +53,12 @@ class TuningWindow {
   TuningWindow& operator=(TuningWindow&&) noexcept;
   /// As close().
   ~TuningWindow();
-  /// Ends it. Where no other window is open, waits until nothing is measured: for the candidates that
-  /// are being measured at the time at most.
+  /// Ends it. Where no other window is open, it also ends a slice of the duty, and waits until nothing
+  /// of tuning runs on the device: for the candidates that are being measured at the time, for data
+  /// that is being uploaded, and for data that is being made for a worker (Isolation) or by a reference
+  /// on the device. It does not wait for compilations, nor for other data. When it has returned,
+  /// nothing is measured until a window is opened or, with a duty, the pause after a slice is over; a
+  /// duty of 1 has no pauses.
   void close() noexcept;
 
  private:

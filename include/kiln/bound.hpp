@@ -41,13 +41,13 @@ class BoundKernel {
   }
 
  protected:
-  BoundKernel(std::shared_ptr<HandleCore> core, const Launchable& ready, Launch launch,
+  BoundKernel(std::shared_ptr<HandleCore> core, Ready ready, Launch launch,
               const ProblemValues& problem)
       : core_(std::move(core)),
-        ready_(&ready),
+        ready_(std::move(ready)),
         launch_(launch),
         problem_(problem),
-        prepared_(core_->prepared(ready, problem_)) {}
+        prepared_(core_->prepared(*ready_, problem_)) {}
 
   void start(Stream stream, void** args) const {
     core_->check(problem_, args);
@@ -60,7 +60,7 @@ class BoundKernel {
   std::shared_ptr<HandleCore> core_;
 
  private:
-  const Launchable* ready_;
+  Ready ready_;
   Launch launch_;
   ProblemValues problem_;
   /// Null: a launch is the entry with what the caller passes.
@@ -86,9 +86,9 @@ class Bound : public detail::BoundKernel {
   template <Reflected, Reflected, class>
   friend class Tuned;
 
-  Bound(std::shared_ptr<detail::HandleCore> core, const detail::Launchable& ready, Launch launch,
+  Bound(std::shared_ptr<detail::HandleCore> core, detail::Ready ready, Launch launch,
         const ProblemValues& problem)
-      : BoundKernel(std::move(core), ready, launch, problem) {}
+      : BoundKernel(std::move(core), std::move(ready), launch, problem) {}
 
   void launch(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
@@ -113,9 +113,9 @@ class DynamicBound : public detail::BoundKernel {
  private:
   friend class DynamicTuned;
 
-  DynamicBound(std::shared_ptr<detail::HandleCore> core, const detail::Launchable& ready,
-               Launch launch, const ProblemValues& problem)
-      : BoundKernel(std::move(core), ready, launch, problem) {}
+  DynamicBound(std::shared_ptr<detail::HandleCore> core, detail::Ready ready, Launch launch,
+               const ProblemValues& problem)
+      : BoundKernel(std::move(core), std::move(ready), launch, problem) {}
 };
 
 }  // namespace kiln

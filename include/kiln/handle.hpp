@@ -66,14 +66,14 @@ class Tuned<Config, Problem, void(Args...)> {
   /// Kiln's own, which takes its time and, with ranks, communicates. A stand-in
   /// (WhileBusy::use_default) is held as well, and Runtime::refresh does not know of its launches.
   Bound<Args...> at(const Problem& problem) const {
-    const detail::Launchable& ready = core_->at(values_of(problem));
-    return {core_, ready, launch_(from_values<Config>(ready.config), problem, core_->limits()),
-            to_values(problem)};
+    detail::Ready ready = core_->at(values_of(problem));
+    const Launch launch = launch_(from_values<Config>(ready->config), problem, core_->limits());
+    return {core_, std::move(ready), launch, to_values(problem)};
   }
 
   /// The config in use for a problem, which is made ready if it is not.
   Config config(const Problem& problem) const {
-    return from_values<Config>(core_->at(values_of(problem)).config);
+    return from_values<Config>(core_->at(values_of(problem))->config);
   }
 
   /// Tunes now (or reads the store) and says what was found; later launches use it.
@@ -106,7 +106,7 @@ class Tuned<Config, Problem, void(Args...)> {
 
   /// What launches of a problem need besides their arguments. Makes the problem ready.
   WorkspaceSize workspace_size(const Problem& problem) const {
-    return core_->workspace_size(core_->at(values_of(problem)), to_values(problem));
+    return core_->workspace_size(*core_->at(values_of(problem)), to_values(problem));
   }
   /// As DynamicTuned::use_workspace.
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const {
@@ -133,9 +133,9 @@ class Tuned<Config, Problem, void(Args...)> {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     const auto values = to_values(problem);
     core_->check(values, pointers);
-    const detail::Launchable& ready = core_->at(values_of(problem), stream);
-    ready.launch(launch_(from_values<Config>(ready.config), problem, core_->limits()), values,
-                 stream, pointers);
+    const detail::Held ready = core_->at(values_of(problem), stream);
+    ready->launch(launch_(from_values<Config>(ready->config), problem, core_->limits()), values,
+                  stream, pointers);
   }
 
   std::shared_ptr<detail::HandleCore> core_;

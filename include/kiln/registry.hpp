@@ -35,7 +35,7 @@ class Registry {
   std::vector<RegisteredKernel> kernels_;
 };
 
-/// The kernels shipped with Kiln: vector_add, residual_add, rmsnorm, and gemm with its kinds.
+/// The kernels shipped with Kiln: `kiln list` names them.
 Registry shipped_kernels();
 
 }  // namespace kiln

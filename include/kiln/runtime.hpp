@@ -131,8 +131,10 @@ class Runtime {
 
   /// While the stream is being captured: what the handles of this runtime have loaded so far, and
   /// their workspaces, stay valid as long as the graph and whatever is instantiated of it, also when
-  /// handles and runtime are gone. Call it once, when all launches of the capture have been made.
-  /// @throws UserError when the stream is not being captured, EnvironmentError when the driver refuses
+  /// handles and runtime are gone. Call it when all launches of the capture have been made. With
+  /// RuntimeOptions::max_problems or max_module_bytes call it right after the capture begins as well:
+  /// without that, what the capture has launched may leave before its end. @throws UserError when the
+  /// stream is not being captured, EnvironmentError when the driver refuses
   void retain(Stream stream) const;
 
   /// Captured launches of stand-ins launch what is in use for their problem now; the graph's other

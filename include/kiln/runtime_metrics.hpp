@@ -46,8 +46,11 @@ struct RuntimeMetrics {
   std::uint64_t modules_loaded = 0;
   std::uint64_t module_bytes = 0;
   MetricSeries problems;
+  std::uint64_t problems_evicted_total = 0;
+  std::uint64_t modules_unloaded_total = 0;
   MetricSeries agreements_total;
   Histogram agreement_seconds;
+  std::uint64_t background_errors_total = 0;
 };
 
 /// The text that Prometheus scrapes (exposition format 0.0.4). What could not be written shows in

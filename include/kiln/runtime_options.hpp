@@ -1,6 +1,7 @@
 // What a Runtime is made with: its device and store, and what launches may do.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -71,6 +72,17 @@ struct RuntimeOptions {
   /// and workspaces of launches are the program's own and may use them. Empty: $KILN_RESERVE
   /// (bytes, or with K, M, G, T), else 0.
   std::optional<std::uint64_t> reserve_bytes{};
+  /// The number of problems that a kernel's handle holds. If launches bring in more, an eighth leaves:
+  /// those that were not launched for the longest time, approximately; their next launch is that of a
+  /// new problem. Those that Runtime::prepare has made ready, that a Bound uses, or that are being made
+  /// or measured stay, and all of a sealed runtime. Where there is a bound, what another config has
+  /// replaced is unloaded, too, and a graph needs Runtime::retain for what it launches. 0: no bound.
+  /// Empty: 65,536 on the host device; none on devices that capture graphs.
+  std::optional<std::size_t> max_problems{};
+  /// Bytes of the binaries that are loaded on the device at a time. If a launch loads more, problems of
+  /// all handles leave in the same way, and their kernels are unloaded; candidates of tunings count, too,
+  /// but do not leave. 0: no bound. Empty: 4 GiB on the host device; none on devices that capture graphs.
+  std::optional<std::uint64_t> max_module_bytes{};
   /// Where candidates run while they are tuned. Empty: `$KILN_ISOLATION`; if that is not set,
   /// `after_fault`.
   std::optional<Isolation> isolation{};

@@ -48,19 +48,22 @@ struct TuneOptions {
   /// Empty: the strategy that wins on measured spaces. An unknown name is a UserError that lists
   /// the known ones.
   std::string strategy{};
-  std::uint64_t seed = 1;           ///< of data and strategies
-  std::size_t max_evaluations = 0;  ///< candidates tried, the default and those of earlier runs
-                                    ///< included; 0: $KILN_MAX_EVALUATIONS, else no limit
-  /// Wall time, including waiting for other tunings; with ranks it begins when all have arrived. 0:
-  /// $KILN_MAX_SECONDS, else no limit. The kernel's `workload` and `reference` run once, however long they take: nothing is
-  /// measured without data, and nothing is chosen that was not verified.
-  double max_seconds = 0;
+  std::uint64_t seed = 1;  ///< of data and strategies
+  /// Candidates tried, the default and those of earlier runs included; 0: no limit. Left open:
+  /// $KILN_MAX_EVALUATIONS, else no limit.
+  std::optional<std::size_t> max_evaluations{};
+  /// Seconds of wall time, including waiting for other tunings; with ranks it begins when all have
+  /// arrived. 0: no limit. Left open: $KILN_MAX_SECONDS, else no limit. The kernel's `workload` and
+  /// `reference` run once, however long they take: nothing is measured without data, and nothing is
+  /// chosen that was not verified.
+  std::optional<double> max_seconds{};
   double target_seconds = 0;  ///< per launch: good enough; 0: none
   /// Seconds that a candidate which runs in a worker (Isolation) may take for one verification or
   /// one sample; then it is `hung`. 0: `$KILN_CANDIDATE_SECONDS`; if that is not set, 30, or 20
   /// times the longest verification or sample so far if that is more, and 300 while there is none.
-  /// In any case at most `max_seconds`, once a candidate has ended. Candidates that run in this
-  /// process have no such limit.
+  /// A candidate that `max_seconds` cuts off before that, once another one has ended, is left
+  /// untried, and a later tuning may meet it again. Candidates that run in this process have no such
+  /// limit.
   double candidate_seconds = 0;
   bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for

@@ -101,7 +101,7 @@ class Core final : public FunctionCore {
     else if (tuning_thread_ ==
              std::thread::id())  // nor does it wait for the tuning of another problem
       made = problems.try_make(problem, work, when);
-    const Values* knobs = made ? &std::get<const Launchable*>(*made)->config : &known_or_default();
+    const Values* knobs = made ? &std::get<detail::Ready>(*made)->config : &known_or_default();
     if (how.verbose)
       engine_->log(LogLevel::info, format("{} {}: calls with {}", function_.name,
                                           problem_text(function_.problem_fields, problem),
@@ -129,7 +129,9 @@ class Core final : public FunctionCore {
 
   static const Values* find(const Problems& problems,
                             std::span<const std::int64_t> problem) noexcept {
-    const Launchable* known = problems.find(problem);
+    // Valid as long as `problems`, which have no bound.
+    detail::ReadSection section;
+    const Launchable* known = problems.find(problem, section);
     return known ? &known->config : nullptr;
   }
 

@@ -27,29 +27,34 @@ class FunctionHandle final : public RegionHandle {
   explicit FunctionHandle(std::shared_ptr<FunctionCore> function)
       : function_(std::move(function)),
         description_(in_a_region(function_->description())),
-        unprepared_(launchable({}, function_->default_knobs())) {}
+        unprepared_(
+            std::make_shared<const Launchable>(launchable({}, function_->default_knobs()))) {}
 
   Tunable what() const noexcept override { return description_; }
   const Engine& engine() const noexcept override { return *function_->engine(); }
 
-  const Launchable* find(std::span<const std::int64_t> problem) const noexcept override {
+  const Launchable* find(std::span<const std::int64_t> problem,
+                         ReadSection& section) const noexcept override {
+    return problems_.find(problem, section);
+  }
+  Ready find(std::span<const std::int64_t> problem) const override {
     return problems_.find(problem);
   }
   std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
                                           std::span<const std::int64_t> config) override {
     return launchable(problem, config);
   }
-  const Launchable& current(std::span<const std::int64_t> problem) override {
-    if (const Launchable* known = find(problem)) return *known;
+  Ready current(std::span<const std::int64_t> problem) override {
+    if (Ready known = find(problem)) return known;
     if (auto& serving = function_->engine()->serving(); serving.sealed()) {
       serving.count_unprepared(true);
       return unprepared_;
     }
-    return *std::get<const Launchable*>(
+    return std::get<Ready>(
         problems_.make(problem, [&] { return launchable(problem, best_known(problem)); }));
   }
   /// Knobs are read, not loaded, and a region in production measures nothing.
-  const Launchable& captured(std::span<const std::int64_t> problem, Stream) override {
+  Ready captured(std::span<const std::int64_t> problem, Stream) override {
     return current(problem);
   }
   void use(std::span<const std::int64_t> problem, const Values& config) override {
@@ -78,7 +83,7 @@ class FunctionHandle final : public RegionHandle {
 
   std::shared_ptr<FunctionCore> function_;
   const FunctionDescription description_;
-  const Launchable unprepared_;  ///< of a sealed runtime, for any problem
+  const Ready unprepared_;  ///< of a sealed runtime, for any problem
   runtime::Problems problems_;
 };
 

@@ -28,10 +28,10 @@ using runtime::Site;
 void Region::launch(const detail::RegionLaunch& launch) {
   if (core_) return core_->launch(launch);
   runtime::Device& device = *launch.handle.engine().device();
-  const detail::Launchable* ready = launch.handle.find(launch.bucket);
-  if (!ready)
-    ready = device.capturing(launch.stream) ? &launch.handle.captured(launch.bucket, launch.stream)
-                                            : &launch.handle.current(launch.bucket);
+  const detail::Held ready(launch.handle, launch.bucket, [&] {
+    return device.capturing(launch.stream) ? launch.handle.captured(launch.bucket, launch.stream)
+                                           : launch.handle.current(launch.bucket);
+  });
   const detail::Tunable what = launch.handle.what();
   const DeviceLimits& limits = device.info().limits;
   ready->launch(what.launch(ready->config, launch.problem, limits).value_or(Launch{}),

@@ -1,7 +1,9 @@
 #include "runtime/serve/background.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -13,6 +15,8 @@
 #include "runtime/serve/commit.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/tune/candidate_list.hpp"
+#include "runtime/tune/kernel_maker.hpp"
+#include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::runtime {
 
@@ -24,6 +28,15 @@ namespace {
 constexpr int kPriority = 10;       ///< of the thread, as nice(1) has it
 constexpr std::size_t kAhead = 32;  ///< configs that are compiled ahead, per problem
 constexpr int kAttempts = 3;
+/// Before the second attempt, and how many times as long before each further one: what stood in the
+/// way, such as memory that the program has taken, needs time to go.
+constexpr std::chrono::milliseconds kRetryAfter{500};
+constexpr int kRetryGrowth = 4;
+constexpr double kMostSlices = 1 << 20;
+/// Until it is asked again whether a problem's launchable has been put in use.
+constexpr std::chrono::milliseconds kUntilInUse{5};
+/// Where the program never gives the time for finals, the best so far is used after so many attempts.
+constexpr int kMostFinals = 8;
 
 /// The owner of a launchable that is in use while something better is looked for.
 struct Provisional {
@@ -42,8 +55,10 @@ void start_provisional(const Launchable& ready, const Launch& launch,
     throw self.captures.counted(
         "a launch on this stream would make a capture fail, because another stream that waits for "
         "it is being captured, or its own capture has failed: launch on a stream of its own");
-  self.captures.launch_stand_in(self.handle, self.untuned, self.untuned.problem, launch, problem,
-                                stream, args);
+  Launchable untuned = self.untuned;
+  untuned.owner = ready.owner;  // the graph keeps the problem as well
+  self.captures.launch_stand_in(self.handle, untuned, untuned.problem, launch, problem, stream,
+                                args);
 }
 
 /// Of this thread alone, where the system has such.
@@ -51,7 +66,21 @@ void lower_priority() noexcept {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriority);
 }
 
+/// Whether the launch that has made the job is yet to put its launchable in use. Locks the handle.
+bool is_awaited(const BackgroundJob& job, std::shared_ptr<ServedHandle>& handle) {
+  handle = job.handle.lock();
+  return handle && !handle->find(job.problem);
+}
+
 }  // namespace
+
+detail::Ready unwrapped(const detail::Ready& ready) {
+  if (!ready->provisional) return ready;
+  auto untuned =
+      std::make_shared<Launchable>(static_cast<const Provisional*>(ready->owner.get())->untuned);
+  untuned->owner = ready->owner;
+  return untuned;
+}
 
 Background::Background(detail::Engine& engine)
     : engine_(engine),
@@ -81,7 +110,11 @@ Launchable Background::provisional(Launchable untuned,
   {
     const std::lock_guard lock(jobs_->mutex);
     if (!jobs_->unsettled.emplace(handle.get(), problem).second) return wrapped;
-    jobs_->waiting.push_back({handle, handle.get(), problem, {}});
+    Job& job = jobs_->waiting.emplace_back();
+    job.handle = handle;
+    job.place = handle.get();
+    job.kernel = handle->kept_definition();
+    job.problem = problem;
     jobs_->count = jobs_->waiting.size();
     if (!thread_.joinable())
       thread_ = std::thread([this, jobs = jobs_, times = times_] { work(jobs, times); });
@@ -105,6 +138,27 @@ void Background::forget(const void* handle) {
   const std::lock_guard lock(jobs_->mutex);
   std::erase_if(jobs_->unsettled, [&](const auto& place) { return place.first == handle; });
   std::erase_if(jobs_->found, [&](const Proposal& proposal) { return proposal.place == handle; });
+  std::erase_if(jobs_->waiting, [&](const Job& job) { return job.place == handle; });
+  jobs_->count = jobs_->waiting.size();
+  if (jobs_->at_hand == handle) times_->interrupt();
+}
+
+void Background::withdraw(const void* handle, std::vector<Values>& problems) {
+  const std::lock_guard lock(jobs_->mutex);
+  std::set<Values> waiting;
+  for (const Job& job : jobs_->waiting)
+    if (job.place == handle && !job.begun) waiting.insert(job.problem);
+  // With ranks a problem is settled on all of them or on none.
+  std::erase_if(problems, [&](const Values& problem) {
+    return jobs_->unsettled.contains({handle, problem}) &&
+           (engine_.options().tuning.ranks || !waiting.contains(problem));
+  });
+  const std::set<Values> leaving(problems.begin(), problems.end());
+  std::erase_if(jobs_->waiting, [&](const Job& job) {
+    return job.place == handle && leaving.contains(job.problem);
+  });
+  for (const Values& problem : problems) jobs_->unsettled.erase({handle, problem});
+  jobs_->count = jobs_->waiting.size();
 }
 
 bool Background::settled() const {
@@ -112,42 +166,72 @@ bool Background::settled() const {
   return jobs_->unsettled.empty();
 }
 
+bool Background::holds_back(const KernelDefinition& kernel,
+                            std::span<const std::int64_t> problem) const {
+  const RuntimeOptions& options = engine_.options();
+  if (options.background.publish != Publish::at_commit || options.tuning.ranks) return false;
+  const Values values(problem.begin(), problem.end());
+  std::optional<Key> key;
+  for (const auto& other : engine_.serving().handles()) {
+    if (other->chosen() || other->definition().name != kernel.name ||
+        !unsettled(other.get(), values))
+      continue;
+    if (!key) key = engine_.records().key(kernel, values);
+    if (engine_.records().key(other->definition(), values) == *key) return true;
+  }
+  return false;
+}
+
 /// Nothing of this object is used once the handle of a job has been let go: it may have been the last
 /// that kept the engine.
 void Background::work(const std::shared_ptr<Jobs>& jobs,
                       const std::shared_ptr<MeasuringTimes>& times) {
   lower_priority();
+  JobData data;
   for (;;) {
     times->wait([&] { return jobs->count > 0; });
     if (times->ended()) return;
     Job job;
     {
       const std::lock_guard lock(jobs->mutex);
-      if (jobs->waiting.empty()) continue;  // settled meanwhile
-      job = std::move(jobs->waiting.front());
-      jobs->waiting.pop_front();
+      const auto next = std::find_if(
+          jobs->waiting.begin(), jobs->waiting.end(),
+          [now = times->now()](const Job& waiting) { return waiting.not_before <= now; });
+      if (next != jobs->waiting.end()) {
+        job = std::move(*next);
+        jobs->waiting.erase(next);
+        jobs->at_hand = job.place;
+      }
       jobs->count = jobs->waiting.size();
     }
-    enum class Then { nothing, compile_more, measure_later, wait } then = Then::nothing;
-    if (const auto handle = job.handle.lock()) {
-      const TuningTurn& turn = engine_.workshop().turn();
-      const auto stretch = turn.waiting() > 0 || turn.is_anothers() ? nullptr : times->begin();
-      if (stretch)
-        then = measure(job, handle, stretch->stop()) ? Then::measure_later : Then::nothing;
-      else
-        then = compile_ahead(job, *handle) ? Then::compile_more : Then::wait;
+    if (!job.kernel) {  // settled meanwhile, or all are to be tried again later
+      times->doze();
+      continue;
     }
+    std::shared_ptr<ServedHandle> handle;
+    Then then = Then::measure_later;
+    if (is_awaited(job, handle)) {
+      job.not_before = times->now() + kUntilInUse;
+    } else {
+      handle.reset();
+      if (times->ended()) return;
+      then = attend(job, data, handle);
+    }
+    if (then == Then::over && data.of(job)) data = {};
     {
       const std::lock_guard lock(jobs->mutex);
+      jobs->at_hand = nullptr;
       if (!jobs->unsettled.contains({job.place, job.problem})) continue;
       // A job that has nothing to compile lets others compile, and waits to be measured.
-      if (then == Then::wait &&
-          !std::all_of(jobs->waiting.begin(), jobs->waiting.end(),
-                       [](const Job& other) { return other.listed && other.to_compile.empty(); }))
+      if (then == Then::wait && !std::all_of(jobs->waiting.begin(), jobs->waiting.end(),
+                                             [now = times->now()](const Job& other) {
+                                               return other.not_before > now ||
+                                                      (other.listed && other.to_compile.empty());
+                                             }))
         then = Then::measure_later;
       if (then == Then::measure_later)
         jobs->waiting.push_back(std::move(job));
-      else if (then != Then::nothing)
+      else if (then != Then::over)
         jobs->waiting.push_front(std::move(job));
       jobs->count = jobs->waiting.size();
     }
@@ -155,8 +239,26 @@ void Background::work(const std::shared_ptr<Jobs>& jobs,
   }
 }
 
-bool Background::compile_ahead(Job& job, const ServedHandle& handle) try {
-  const KernelDefinition& kernel = handle.definition();
+Background::Then Background::attend(Job& job, JobData& data,
+                                    std::shared_ptr<ServedHandle>& handle) try {
+  if (job.handle.expired()) return Then::over;
+  const TuningTurn& turn = engine_.workshop().turn();
+  if (turn.waiting() == 0 && !turn.is_anothers() && times_->may_measure())
+    return measure(job, data, handle);
+  return compile_ahead(job) ? Then::compile_more : Then::wait;
+} catch (const DeviceLost& error) {
+  device_lost(error.what());
+  return Then::over;
+} catch (const EnvironmentError& error) {
+  return failed(job, handle, true, error.what());
+} catch (const std::exception& error) {
+  return failed(job, handle, false, error.what());
+} catch (...) {
+  return failed(job, handle, false, "a function of the program threw what is no std::exception");
+}
+
+bool Background::compile_ahead(Job& job) try {
+  const KernelDefinition& kernel = *job.kernel;
   const DeviceInfo& device = engine_.device()->info();
   if (!job.listed) {
     job.listed = true;
@@ -171,70 +273,133 @@ bool Background::compile_ahead(Job& job, const ServedHandle& handle) try {
   return true;
 } catch (const std::exception& error) {
   job.to_compile.clear();
-  engine_.log(LogLevel::debug, format("{}: nothing more is compiled ahead: {}",
-                                      handle.definition().name, error.what()));
+  count_error();
+  say(LogLevel::debug,
+      format("{}: nothing more is compiled ahead: {}", job.kernel->name, error.what()));
   return false;
 }
 
-bool Background::measure(Job& job, const std::shared_ptr<ServedHandle>& handle,
-                         std::stop_token stop) try {
+/// What needs no device is done first, outside of the stretch: closing a window does not wait for it.
+Background::Then Background::measure(Job& job, JobData& data,
+                                     std::shared_ptr<ServedHandle>& handle) {
+  const bool in_worker = engine_.workshop().isolation() == Isolation::always;
+  if (!data.of(job)) {
+    data = {};
+    data.draws = in_worker
+                     ? std::vector<KernelData>()
+                     : make_expected_draws(*job.kernel, job.problem, engine_.options().tuning.seed);
+    data.place = job.place;
+    data.kernel = job.kernel;
+    data.problem = job.problem;
+  }
+  const auto stretch = times_->begin(job.slices);
+  // Asked only now: forget() stops a stretch that has begun.
+  if (job.handle.expired()) return Then::over;
+  return stretch ? search(job, data, *stretch, handle) : Then::measure_more;
+}
+
+Background::Then Background::search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,
+                                    std::shared_ptr<ServedHandle>& handle) {
+  const BackgroundOptions& options = engine_.options().background;
   TuneOptions tuning = engine_.options().tuning;
   tuning.ranks = nullptr;  // the ranks meet in commit()
   tuning.together = {};
-  tuning.progress = {};
-  tuning.stop = stop;
+  tuning.progress = [&job](const TuneProgress& now) {
+    job.in_finals = job.in_finals || now.phase == TuneProgress::Phase::finals;
+  };
+  tuning.stop = stretch.stop();
   if (job.begun) tuning.retune = false;  // this search goes on
-  if (tuning.max_evaluations == 0)
-    tuning.max_evaluations = engine_.options().background.max_evaluations;
-  TuneOutcome tuned = engine_.tune(handle->definition(), job.problem, tuning);
-  if (tuned.result.winner().status == CandidateStatus::measured) job.begun = true;
-  if (tuned.result.end == SearchEnd::stopped && stop.stop_requested()) return true;
+  if (tuning.max_evaluations.value_or(0) == 0) tuning.max_evaluations = options.max_evaluations;
+  const auto maker = engine_.maker(*job.kernel, job.problem, tuning);
+  maker->use_data(data.draws);
+  maker->when_device_is_left([&stretch] { stretch.left_device(); });
+  TuneOutcome tuned = tune_alone(engine_.workshop(), *maker, tuning, false);
   const Candidate& winner = tuned.result.winner();
+  if (winner.status == CandidateStatus::measured) job.begun = true;
+  if (tuned.result.end == SearchEnd::stopped && tuning.stop.stop_requested()) {
+    job.cut_finals += job.in_finals ? 1 : 0;
+    const bool settles =
+        winner.status == CandidateStatus::measured && job.cut_finals >= kMostFinals;
+    if (tuned.result.evaluated > 0 && !settles) return Then::measure_more;
+    if (stretch.by_duty()) job.slices = std::min(2 * job.slices, kMostSlices);
+    if (!settles) return Then::measure_later;
+  }
   if (winner.status != CandidateStatus::measured)
     throw EnvironmentError(winner.reason.empty() ? "nothing could be measured" : winner.reason);
+  handle = job.handle.lock();
+  if (!handle) return Then::over;
   Problems::Loaded made = handle->load_config(job.problem, winner.config, std::move(tuned.module));
   if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
   auto& launchable = std::get<Launchable>(made);
-  if (!unsettled(handle.get(), job.problem)) return false;  // decided by the program or the ranks
-  if (engine_.options().background.publish == Publish::at_once && !engine_.options().tuning.ranks) {
-    publish(handle, std::move(launchable));
-    ++generation_;
+  const detail::Ready seen = handle->find(job.problem);
+  if (!seen || !seen->provisional) {  // decided by the program or the ranks
+    settle(handle.get(), job.problem);
+    return Then::over;
+  }
+  if (!unsettled(handle.get(), job.problem)) return Then::over;
+  if (options.publish == Publish::at_once && !engine_.options().tuning.ranks) {
+    if (publish(handle, std::move(launchable), seen)) ++generation_;
   } else {
     const std::lock_guard lock(jobs_->mutex);
     jobs_->found.push_back({handle, handle.get(), std::move(launchable)});
   }
-  return false;
-} catch (const DeviceLost& error) {
-  engine_.log(LogLevel::error,
-              format("the background ends, because a candidate has taken the device "
-                     "with it: {}",
-                     error.what()));
-  times_->end();
-  const std::lock_guard lock(jobs_->mutex);
-  jobs_->unsettled.clear();  // nothing better will be found
-  return false;
-} catch (const EnvironmentError& error) {
-  if (++job.attempts < kAttempts) return true;
-  give_up(job, handle, error.what());
-  return false;
-} catch (const std::exception& error) {
-  give_up(job, handle, error.what());
-  return false;
+  return Then::over;
 }
 
-void Background::give_up(const Job& job, const std::shared_ptr<ServedHandle>& handle,
-                         const std::string& why) {
-  engine_.log(
-      LogLevel::warning,
-      format("{} {}: it stays untuned, because tuning it behind the launches has failed: {}",
-             handle->definition().name, handle->definition().describe_problem(job.problem), why));
-  stay_untuned(handle, job.problem);
+/// `may_pass`: what stood in the way may be gone at the next attempt.
+Background::Then Background::failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
+                                    const std::string& why) noexcept {
+  count_error();
+  if (may_pass && ++job.attempts < kAttempts) {
+    auto pause = kRetryAfter;
+    for (int i = 1; i < job.attempts; ++i) pause *= kRetryGrowth;
+    job.not_before = times_->now() + pause;
+    return Then::measure_later;
+  }
+  if (!handle) handle = job.handle.lock();
+  if (!handle) return Then::over;
+  try {
+    say(LogLevel::warning,
+        format("{} {}: it stays untuned, because tuning it behind the launches has failed: {}",
+               job.kernel->name, job.kernel->describe_problem(job.problem), why));
+    stay_untuned(handle, job.problem);
+  } catch (...) {
+    count_error();
+    settle(handle.get(), job.problem);
+  }
+  return Then::over;
+}
+
+void Background::device_lost(const std::string& why) noexcept {
+  count_error();
+  times_->end();
+  {
+    const std::lock_guard lock(jobs_->mutex);
+    jobs_->unsettled.clear();  // nothing better will be found
+  }
+  say(LogLevel::error,
+      "the background ends, because a candidate has taken the device with it: " + why);
+}
+
+/// A log is the program's, and its exceptions must not end the thread.
+void Background::say(LogLevel level, const std::string& text) noexcept {
+  try {
+    engine_.log(level, text);
+  } catch (...) {
+    count_error();
+  }
+}
+
+void Background::count_error() noexcept {
+  ++engine_.workshop().telemetry().counters.background_errors;
 }
 
 void Background::stay_untuned(const std::shared_ptr<ServedHandle>& handle, const Values& problem) {
-  const Launchable* const ready = handle->find(problem);
+  const detail::Ready ready = handle->find(problem);
   if (ready && ready->provisional)
-    publish(handle, static_cast<const Provisional*>(ready->owner.get())->untuned);
+    publish(handle, static_cast<const Provisional*>(ready->owner.get())->untuned, ready);
+  else
+    settle(handle.get(), problem);
 }
 
 bool Background::unsettled(const void* handle, const Values& problem) const {
@@ -242,10 +407,13 @@ bool Background::unsettled(const void* handle, const Values& problem) const {
   return jobs_->unsettled.contains({handle, problem});
 }
 
-void Background::publish(const std::shared_ptr<ServedHandle>& handle, Launchable launchable) {
+/// False: something else was chosen since `seen` was in use, and stays.
+bool Background::publish(const std::shared_ptr<ServedHandle>& handle, Launchable launchable,
+                         const detail::Ready& seen) {
   const Values problem = launchable.problem;
-  handle->publish(std::move(launchable));
+  const bool published = handle->publish_over(seen, std::move(launchable));
   settle(handle.get(), problem);
+  return published;
 }
 
 CommitReport Background::commit() {
@@ -256,16 +424,18 @@ CommitReport Background::commit() {
     found.swap(jobs_->found);
   }
   CommitReport report;
-  std::vector<Proposal> agreed;
   try {
-    agreed = agree_on_commit(engine_, found, generation_, report);
+    report = agree_on_commit(engine_, found, generation_, [this](Proposal& one) {
+      const auto handle = one.handle.lock();
+      return handle && publish(handle, std::move(one.launchable), one.seen);
+    });
   } catch (...) {
     const std::lock_guard lock(jobs_->mutex);
-    std::move(found.begin(), found.end(), std::back_inserter(jobs_->found));
+    for (Proposal& one : found)
+      if (jobs_->unsettled.contains({one.place, one.launchable.problem}))
+        jobs_->found.push_back(std::move(one));
     throw;
   }
-  for (Proposal& one : agreed)
-    if (const auto handle = one.handle.lock()) publish(handle, std::move(one.launchable));
   for (const Proposal& one : found)
     if (const auto handle = one.handle.lock();
         handle && unsettled(handle.get(), one.launchable.problem))

@@ -6,6 +6,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/serve/background.hpp"
 
 namespace kiln::runtime {
 
@@ -15,7 +16,7 @@ using detail::Launchable;
 /// A launch that was captured before its problem was ready.
 struct Captures::StandIn {
   std::weak_ptr<detail::RegionHandle> handle;
-  const Launchable* captured;  ///< valid as long as the handle
+  Launchable captured;
   Launch launch;
   Values bucket, problem;
   void* node;  ///< null: the driver did not name it
@@ -96,7 +97,7 @@ void Captures::launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle
   if (!capture)
     throw counted("the capture of the stream has ended or failed while a launch was prepared");
   const std::shared_ptr<Captured> captured = of(*capture);
-  StandIn recorded{handle, &stand_in, launch, bucket, {problem.begin(), problem.end()}, {}};
+  StandIn recorded{handle, stand_in, launch, bucket, {problem.begin(), problem.end()}, {}};
   {
     const std::lock_guard lock(captured->mutex);
     captured->pins.insert(stand_in.owner);
@@ -147,22 +148,22 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
       continue;
     }
     const detail::Tunable what = handle->what();
-    std::string launched = describe(what, stand_in.problem, stand_in.captured->config);
-    const Launchable* const now = handle->find(stand_in.bucket);
+    std::string launched = describe(what, stand_in.problem, stand_in.captured.config);
+    const detail::Ready now = handle->find(stand_in.bucket);
     if (!now || now->provisional) {
       keep(std::move(launched), "nothing tuned is in use for its problem yet");
       continue;
     }
     const DeviceLimits& limits = device_->info().limits;
     const Launch launch = what.launch(now->config, stand_in.problem, limits).value_or(Launch{});
-    if (std::string why = obstacle(*stand_in.captured, stand_in.launch, *now, launch, limits);
+    if (std::string why = obstacle(stand_in.captured, stand_in.launch, *now, launch, limits);
         !why.empty()) {
       keep(std::move(launched), std::move(why));
     } else if (!stand_in.node) {
       keep(std::move(launched), "the driver did not name its node");
     } else {
       captured->pins.insert(now->owner);
-      changes.push_back({stand_in.node, static_cast<const Module*>(stand_in.captured->loaded),
+      changes.push_back({stand_in.node, static_cast<const Module*>(stand_in.captured.loaded),
                          static_cast<const Module*>(now->loaded), launch});
       launches.push_back(std::move(launched));
     }
@@ -181,20 +182,20 @@ void CapturedStandIns::start_noted(const Launchable& ready, const Launch& launch
                                    std::span<const std::int64_t> problem, Stream stream,
                                    void** args) {
   const auto& self = static_cast<const Noted&>(ready);
-  self.captures->launch_stand_in(self.handle, *self.stand_in, self.bucket, launch, problem, stream,
-                                 args);
+  self.captures->launch_stand_in(self.handle, *self.stand_in, self.Launchable::problem, launch,
+                                 problem, stream, args);
 }
 
-const Launchable& CapturedStandIns::of(const Launchable& stand_in,
-                                       std::span<const std::int64_t> bucket,
-                                       std::weak_ptr<detail::RegionHandle> handle) {
-  if (!stand_in.loaded) return stand_in;  // it launches nothing: mode collect
-  Values values(bucket.begin(), bucket.end());
-  const std::lock_guard lock(mutex_);
-  const auto [place, added] = noted_.try_emplace(
-      {&stand_in, values}, Noted{stand_in, &stand_in, values, &captures_, std::move(handle)});
-  if (added) place->second.start = start_noted;
-  return place->second;
+detail::Ready CapturedStandIns::of(const detail::Ready& stand_in,
+                                   std::span<const std::int64_t> bucket,
+                                   std::weak_ptr<detail::RegionHandle> handle) {
+  if (!stand_in->loaded) return stand_in;  // it launches nothing: mode collect
+  // A provisional one would note the launch a second time, for the problem that it was loaded for.
+  const detail::Ready launched = unwrapped(stand_in);
+  auto noted = std::make_shared<Noted>(Noted{*launched, launched, &captures_, std::move(handle)});
+  noted->problem.assign(bucket.begin(), bucket.end());
+  noted->start = start_noted;
+  return noted;
 }
 
 }  // namespace kiln::runtime

@@ -89,16 +89,13 @@ class CapturedStandIns {
  public:
   explicit CapturedStandIns(Captures& captures) : captures_(captures) {}
 
-  /// The same stand-in, launched by Captures::launch_stand_in for this bucket; valid as long as this
-  /// object. @pre so is the stand-in
-  const detail::Launchable& of(const detail::Launchable& stand_in,
-                               std::span<const std::int64_t> bucket,
-                               std::weak_ptr<detail::RegionHandle> handle);
+  /// The same stand-in, launched by Captures::launch_stand_in for this bucket.
+  detail::Ready of(const detail::Ready& stand_in, std::span<const std::int64_t> bucket,
+                   std::weak_ptr<detail::RegionHandle> handle);
 
  private:
   struct Noted : detail::Launchable {
-    const detail::Launchable* stand_in;
-    Values bucket;
+    detail::Ready stand_in;
     Captures* captures;
     std::weak_ptr<detail::RegionHandle> handle;
   };
@@ -106,8 +103,6 @@ class CapturedStandIns {
                           std::span<const std::int64_t> problem, Stream stream, void** args);
 
   Captures& captures_;
-  std::mutex mutex_;
-  std::map<std::pair<const detail::Launchable*, Values>, Noted> noted_;
 };
 
 }  // namespace kiln::runtime

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kiln/background.hpp"
@@ -9,12 +10,16 @@
 
 namespace kiln::runtime {
 
-/// Fills in the report, and returns what is to be published, loaded. Without ranks that is all that was
-/// found. With ranks collective: the proposals of all are exchanged, each problem gets the config that
-/// most ranks propose (of equals, the least), every rank loads it, and what all have loaded is published.
+/// Puts in use what was loaded; false where something else has been chosen meanwhile, which stays.
+using PublishOne = std::function<bool(Proposal& one)>;
+
+/// Publishes what was found, on all handles of its kernel that have launched its problem. Without ranks
+/// that is all that was found. With ranks collective: the proposals of all are exchanged, each problem
+/// gets the config that most ranks propose (of equals, the least), every rank loads it, and what all have
+/// loaded is published.
 /// @throws EnvironmentError when a rank fails; then no rank publishes anything, where the communicator
 /// settles, else possibly some do when a rank dies during the last exchange
-std::vector<Proposal> agree_on_commit(detail::Engine& engine, const std::vector<Proposal>& found,
-                                      std::uint64_t generation, CommitReport& report);
+CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>& found,
+                             std::uint64_t generation, const PublishOne& publish);
 
 }  // namespace kiln::runtime

@@ -5,8 +5,6 @@
 
 namespace kiln {
 
-using detail::Launchable;
-
 DynamicTuned DynamicTuned::with_config(const Values& config) const {
   return DynamicTuned(core_->with_config(config));
 }
@@ -24,18 +22,19 @@ void DynamicTuned::launch(Stream stream, const ProblemValues& problem, void** ar
   const KernelDefinition& d = core_->definition();
   const ProblemValues bucket = d.bucketed(problem);
   core_->check(problem, args);
-  const Launchable& ready = core_->at(bucket, stream);
-  ready.launch(d.launch(ready.config, problem, core_->limits()), problem, stream, args);
+  const detail::Held ready = core_->at(bucket, stream);
+  ready->launch(d.launch(ready->config, problem, core_->limits()), problem, stream, args);
 }
 
 DynamicBound DynamicTuned::at(const ProblemValues& problem) const {
   const KernelDefinition& d = core_->definition();
-  const Launchable& ready = core_->at(d.bucketed(problem));
-  return {core_, ready, d.launch(ready.config, problem, core_->limits()), problem};
+  detail::Ready ready = core_->at(d.bucketed(problem));
+  const Launch launch = d.launch(ready->config, problem, core_->limits());
+  return {core_, std::move(ready), launch, problem};
 }
 
 WorkspaceSize DynamicTuned::workspace_size(const ProblemValues& problem) const {
-  return core_->workspace_size(core_->at(core_->definition().bucketed(problem)), problem);
+  return core_->workspace_size(*core_->at(core_->definition().bucketed(problem)), problem);
 }
 
 void DynamicTuned::use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const {
@@ -59,7 +58,7 @@ std::optional<TuneResult> DynamicTuned::known(const Values& problem) const {
 }
 
 Values DynamicTuned::config(const Values& problem) const {
-  return core_->at(core_->definition().bucketed(problem)).config;
+  return core_->at(core_->definition().bucketed(problem))->config;
 }
 
 }  // namespace kiln

@@ -21,6 +21,9 @@ namespace {
 
 /// Handles that come and go may each leave some unprepared problems behind.
 constexpr std::size_t kMostUnprepared = 4096;
+constexpr std::size_t kEvictedAtOnce = 16;
+constexpr std::size_t kMostProblems = 1 << 16;
+constexpr std::uint64_t kMostModuleBytes = std::uint64_t{4} << 30;
 
 RuntimeOptions completed(RuntimeOptions options) {
   options = runtime::with_variables(std::move(options));
@@ -144,14 +147,14 @@ TuneOptions Engine::with_ranks(TuneOptions tuning) const {
     tuning.ranks = common.ranks;
     tuning.together = common.together;
   }
-  if (tuning.max_seconds == 0) tuning.max_seconds = limits_.seconds;
-  if (tuning.max_evaluations == 0) tuning.max_evaluations = limits_.evaluations;
+  if (!tuning.max_seconds) tuning.max_seconds = limits_.seconds;
+  if (!tuning.max_evaluations) tuning.max_evaluations = limits_.evaluations;
   return tuning;
 }
 
-std::unique_ptr<runtime::TrialMaker> Engine::maker(const KernelDefinition& kernel,
-                                                   std::span<const std::int64_t> problem,
-                                                   const TuneOptions& tuning) {
+std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kernel,
+                                                    std::span<const std::int64_t> problem,
+                                                    const TuneOptions& tuning) {
   auto maker = std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(),
                                                       tuning.seed, workshop_.trusted_references(),
                                                       runtime::worker_options(tuning));
@@ -200,6 +203,66 @@ void Engine::warn_of(const KernelDefinition& kernel, std::span<const std::int64_
   }
   log(LogLevel::warning, format("{} {}: {}: {}", kernel.name, kernel.describe_problem(problem),
                                 what_follows, missing.explain()));
+}
+
+// A launch does not look whether it is captured, so only the program knows what its graphs need.
+std::size_t Engine::max_problems() const {
+  return options().max_problems.value_or(device()->graphs() ? 0 : kMostProblems);
+}
+
+std::uint64_t Engine::max_module_bytes() const {
+  return options().max_module_bytes.value_or(device()->graphs() ? 0 : kMostModuleBytes);
+}
+
+void Engine::dispose(std::shared_ptr<const void> what) noexcept {
+  if (!device()->graphs()) return;
+  // CUDA waits for all running kernels when it unloads a module.
+  struct Last {
+    std::shared_ptr<runtime::Device> device;
+    std::shared_ptr<const void> what;
+    std::shared_ptr<std::atomic<int>> waiting;
+    ~Last() {
+      what.reset();
+      --*waiting;
+    }
+  };
+  try {
+    auto last = std::make_shared<Last>(device(), nullptr, disposing_);
+    ++*disposing_;
+    last->what = std::move(what);
+    runtime::Reaper::release(reaper_.hold(std::move(last)));
+  } catch (const std::exception&) {
+    // No thread can be started: it is destroyed here.
+  }
+}
+
+void Engine::keep_to_module_bytes() {
+  if (serving_.sealed()) return;  // nothing leaves
+  const std::uint64_t most = max_module_bytes();
+  const auto over = [&] {
+    const std::int64_t bytes = device()->loaded_modules()->bytes;
+    return most != 0 && bytes > 0 && static_cast<std::uint64_t>(bytes) > most;
+  };
+  if (!over()) return;
+  const std::unique_lock alone(evicting_, std::try_to_lock);
+  if (!alone) return;
+  const std::int64_t before = device()->loaded_modules()->bytes;
+  if (before == stuck_at_) return;
+  // What has left counts until it is unloaded: by this thread, when no launch uses it, or by another.
+  const auto unloads = [&](runtime::Problems& problems) {
+    problems.reclaim();
+    return problems.waiting() || *disposing_ > 0;
+  };
+  const auto handles = serving_.handles();
+  for (const auto& handle : handles)
+    if (unloads(handle->problems())) return;
+  // The first round takes what was not used since the last one, and the second what was not used since
+  // the first.
+  for (int round = 0; round < 2; ++round)
+    for (const auto& handle : handles)
+      while (over() && handle->problems().evict(kEvictedAtOnce) != 0)
+        if (unloads(handle->problems())) return;
+  stuck_at_ = over() ? device()->loaded_modules()->bytes.load() : 0;
 }
 
 Manifest Engine::wanted() const {

@@ -1,6 +1,8 @@
 // What a Runtime and its handles share: a workshop for one device, and what was asked for in vain.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -11,12 +13,17 @@
 #include <vector>
 
 #include "kiln/runtime.hpp"
+#include "runtime/device/cuda/reaper.hpp"
 #include "runtime/serve/background.hpp"
 #include "runtime/serve/captures.hpp"
 #include "runtime/serve/serving.hpp"
 #include "runtime/serve/variables.hpp"
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
+
+namespace kiln::runtime {
+class KernelMaker;
+}
 
 namespace kiln::detail {
 
@@ -52,9 +59,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
                             const TuneOptions& options, bool for_launch = false,
                             const runtime::Read& known = {});
   /// Trials of a kernel on this engine's device, for a tuning with these options.
-  std::unique_ptr<runtime::TrialMaker> maker(const KernelDefinition& kernel,
-                                             std::span<const std::int64_t> problem,
-                                             const TuneOptions& options);
+  std::unique_ptr<runtime::KernelMaker> maker(const KernelDefinition& kernel,
+                                              std::span<const std::int64_t> problem,
+                                              const TuneOptions& options);
   /// `options` with the runtime's ranks, where it names none, and with the limits that variables
   /// set, where it sets none.
   TuneOptions with_ranks(TuneOptions options) const;
@@ -77,6 +84,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                const Missing& missing, const std::string& what_follows);
 
+  /// Of each handle; 0: none. As RuntimeOptions::max_problems
+  std::size_t max_problems() const;
+  /// As RuntimeOptions::max_module_bytes; 0: none.
+  std::uint64_t max_module_bytes() const;
+  /// Destroys modules, on another thread where that may wait for running kernels.
+  void dispose(std::shared_ptr<const void> what) noexcept;
+  /// Lets problems leave where more is loaded than that.
+  void keep_to_module_bytes();
+
   void log(LogLevel level, const std::string& text) const { workshop_.log(level, text); }
 
  private:
@@ -91,6 +107,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::Workshop workshop_;
   mutable runtime::Captures captures_;  ///< thread-safe
   runtime::Serving serving_;
+  std::mutex evicting_;
+  std::int64_t stuck_at_ = 0;  ///< bytes that are too many, of which nothing can leave
+  /// What the reaper is yet to destroy.
+  const std::shared_ptr<std::atomic<int>> disposing_ = std::make_shared<std::atomic<int>>(0);
+  runtime::Reaper reaper_;
   mutable std::mutex wanted_mutex_;
   std::vector<WantedInstance> wanted_;
   std::set<Digest> warned_of_;                     ///< instances, by Key::portable

@@ -6,6 +6,7 @@
 #include "kiln/detail/key_builder.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/measure/bench.hpp"
 #include "runtime/serve/config_loader.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/kernel_loader.hpp"
@@ -16,6 +17,7 @@
 #include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
@@ -23,6 +25,7 @@ namespace kiln {
 
 using detail::format;
 using detail::Launchable;
+using detail::Ready;
 
 namespace {
 
@@ -66,14 +69,14 @@ class KernelHandle final : public runtime::ServedHandle {
   KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
                bool chosen = false)
       : engine_(std::move(engine)),
-        definition_(std::move(definition)),
+        kept_definition_(std::make_shared<const KernelDefinition>(std::move(definition))),
         chosen_(chosen),
         loader_(engine_, definition_),
         configs_(*engine_, loader_, chosen_,
                  [this](Launchable made) { return in_use(std::move(made)); }),
-        problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name)),
+        problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name), bound()),
         provisions_(*engine_, definition_, configs_, problems_, chosen_),
-        nothing_(no_launch(configs_.default_config())),
+        nothing_(std::make_shared<const Launchable>(no_launch(configs_.default_config()))),
         captured_(engine_->captures()) {
     relations_ = runtime::relations_of(definition_);
   }
@@ -82,11 +85,21 @@ class KernelHandle final : public runtime::ServedHandle {
     if (runtime::Background* background = engine_->background()) background->forget(this);
   }
 
-  const Launchable* find(std::span<const std::int64_t> problem) const noexcept override {
+  const Launchable* find(std::span<const std::int64_t> problem,
+                         detail::ReadSection& section) const noexcept override {
+    return problems_.find(problem, section);
+  }
+  Ready find(std::span<const std::int64_t> problem) const override {
     return problems_.find(problem);
   }
 
-  const Launchable& make_ready(std::span<const std::int64_t> problem) override {
+  Ready make_ready(std::span<const std::int64_t> problem) override {
+    Ready ready = made_ready(problem);
+    engine_->keep_to_module_bytes();
+    return ready;
+  }
+
+  Ready made_ready(std::span<const std::int64_t> problem) {
     if (const auto sealed = engine_->serving().sealed())
       return provisions_.unprepared(problem, *sealed);
     // A launch does not look again for what was missing a moment ago.
@@ -103,12 +116,12 @@ class KernelHandle final : public runtime::ServedHandle {
       return launched(problem, problems_.make(problem, work));
     // While anything is being tuned, a launch that has a stand-in does not look for more.
     if (engine_->busy())
-      if (const Launchable* served = problems_.served(problem, Standing::meanwhile)) return *served;
+      if (Ready served = problems_.served(problem, Standing::meanwhile)) return served;
     const auto outcome = problems_.try_make(problem, work);
     return launched(problem, outcome.value_or(Problems::GaveUp{}));
   }
 
-  const Launchable& make_ready(std::span<const std::int64_t> problem, Stream stream) override {
+  Ready make_ready(std::span<const std::int64_t> problem, Stream stream) override {
     if (!engine_->device()->capturing(stream)) return make_ready(problem);
     // Neither does a launch outside of a capture look again, or take a stand-in.
     if (!engine_->serving().sealed())
@@ -116,20 +129,19 @@ class KernelHandle final : public runtime::ServedHandle {
     return captured(problem, stream);
   }
 
-  const Launchable& captured(std::span<const std::int64_t> problem, Stream stream) override {
-    if (const Launchable* ready = problems_.find(problem)) return *ready;
+  Ready captured(std::span<const std::int64_t> problem, Stream stream) override {
+    if (Ready ready = problems_.find(problem)) return ready;
     const auto sealed = engine_->serving().sealed();
-    const Launchable* const served = sealed ? &provisions_.unprepared(problem, *sealed)
-                                            : problems_.served(problem, Standing::meanwhile);
+    // Asked first: a launch that is refused here was not served.
+    if (sealed && !engine_->captures().records(stream)) throw not_recorded(problem);
+    const Ready served = sealed ? provisions_.unprepared(problem, *sealed)
+                                : problems_.served(problem, Standing::meanwhile);
     // A stand-in is this rank's alone, and the other ranks may capture another one. What a sealed
     // runtime launches is the same on all.
     if (served && (sealed || !together() || runtime::MeasuringTogether::here())) {
       if (engine_->captures().records(stream))
-        return captured_.of(*served, problem, weak_from_this());
-      throw cannot_capture(problem,
-                           "would make a capture fail, because another stream that waits for this "
-                           "one is being captured, or its own capture has failed: launch on "
-                           "another stream");
+        return captured_.of(served, problem, weak_from_this());
+      throw not_recorded(problem);
     }
     const runtime::ProblemState state = problems_.state(problem);
     throw cannot_capture(
@@ -158,12 +170,14 @@ class KernelHandle final : public runtime::ServedHandle {
     return configs_.load(problem, config);
   }
 
-  const Launchable& current(std::span<const std::int64_t> problem) override {
-    if (const Launchable* served = problems_.served(problem, Standing::known)) return *served;
+  Ready current(std::span<const std::int64_t> problem) override {
+    if (Ready served = problems_.served(problem, Standing::known)) return served;
     if (const auto sealed = engine_->serving().sealed())
       return provisions_.unprepared(problem, *sealed);
-    return ready_or_throw(
+    Ready ready = ready_or_throw(
         problems_.stand_in(problem, Standing::known, [&] { return load_known(problem); }));
+    engine_->keep_to_module_bytes();
+    return ready;
   }
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
@@ -188,7 +202,10 @@ class KernelHandle final : public runtime::ServedHandle {
     if (chosen_) return time_default(problem, tuning);
     runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, false);
     agree_on(problem, tuned.result.winner().config);
-    put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
+    // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
+    // record for the process that comes next.
+    if (tuned.module || !engine_->device()->lost())
+      put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
     return std::move(tuned.result);
   }
 
@@ -204,7 +221,7 @@ class KernelHandle final : public runtime::ServedHandle {
       throw UserError(
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
-    return runtime::verify_launch(*engine_, loader_, at(definition_.bucketed(problem)), problem,
+    return runtime::verify_launch(*engine_, loader_, *at(definition_.bucketed(problem)), problem,
                                   seed);
   }
 
@@ -233,6 +250,7 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   runtime::Provisions& provisions() noexcept override { return provisions_; }
+  runtime::Problems& problems() noexcept override { return problems_; }
 
   runtime::Problems::Loaded load_config(std::span<const std::int64_t> problem, const Values& config,
                                         std::shared_ptr<runtime::Module> module) override {
@@ -241,6 +259,12 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   void publish(Launchable launchable) override { problems_.choose(std::move(launchable)); }
+  bool publish_over(const Ready& seen, Launchable launchable) override {
+    return problems_.choose_over(seen, std::move(launchable));
+  }
+  std::shared_ptr<const KernelDefinition> kept_definition() const override {
+    return kept_definition_;
+  }
 
  private:
   using Problems = runtime::Problems;
@@ -249,6 +273,26 @@ class KernelHandle final : public runtime::ServedHandle {
   CaptureError cannot_capture(std::span<const std::int64_t> problem, const std::string& why) {
     return engine_->captures().counted(format("kernel {} for {}: a launch {}", definition_.name,
                                               definition_.describe_problem(problem), why));
+  }
+
+  CaptureError not_recorded(std::span<const std::int64_t> problem) {
+    return cannot_capture(problem,
+                          "would make a capture fail, because another stream that waits for this "
+                          "one is being captured, or its own capture has failed: launch on "
+                          "another stream");
+  }
+
+  runtime::ProblemBound bound() {
+    const auto keep = [this](std::vector<Values>& leaving) {
+      if (engine_->serving().sealed()) leaving.clear();
+      if (runtime::Background* const background = engine_->background())
+        background->withdraw(this, leaving);
+    };
+    const auto dispose = [this](std::shared_ptr<const void> what) {
+      engine_->dispose(std::move(what));
+    };
+    return {engine_->max_problems(), engine_->max_module_bytes() != 0, keep, dispose,
+            &engine_->workshop().telemetry().counters};
   }
 
   /// Whether the ranks choose when a problem is launched.
@@ -267,20 +311,19 @@ class KernelHandle final : public runtime::ServedHandle {
         std::move(untuned), std::static_pointer_cast<runtime::ServedHandle>(shared_from_this()));
   }
 
-  static const Launchable& ready_or_throw(const Problems::StandIn& outcome) {
+  static Ready ready_or_throw(const Problems::StandIn& outcome) {
     if (const auto* missing = std::get_if<Missing>(&outcome)) throw MissingError(*missing);
-    return *std::get<const Launchable*>(outcome);
+    return std::get<Ready>(outcome);
   }
 
-  const Launchable& skip_or_throw(const Missing& missing) const {
+  Ready skip_or_throw(const Missing& missing) const {
     if (engine_->options().mode == Mode::collect) return nothing_;
     throw MissingError(missing);
   }
 
   /// What a launch gets: the untuned config if the making gave up, or if another thread is at it.
-  const Launchable& launched(std::span<const std::int64_t> problem,
-                             const Problems::Outcome& outcome) {
-    if (const auto* ready = std::get_if<const Launchable*>(&outcome)) return **ready;
+  Ready launched(std::span<const std::int64_t> problem, const Problems::Outcome& outcome) {
+    if (const auto* ready = std::get_if<Ready>(&outcome)) return *ready;
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
     return ready_or_throw(untuned_meanwhile(problem));
   }
@@ -290,14 +333,18 @@ class KernelHandle final : public runtime::ServedHandle {
                               [&] { return configs_.untuned(problem); });
   }
 
-  /// With ranks a record alone is no choice.
+  /// With ranks a record alone is no choice, nor is what the background has written before a commit.
   std::optional<runtime::Recall> recall(std::span<const std::int64_t> problem) {
     if (engine_->options().tuning.ranks || chosen_) return {};
+    if (runtime::Background* const background = engine_->background();
+        background && background->holds_back(definition_, problem))
+      return {};
     return engine_->records().recall(definition_, problem);
   }
 
   /// The best that is known without measuring.
   Problems::Loaded load_known(std::span<const std::int64_t> problem) {
+    if (const auto config = problems_.agreed(problem)) return configs_.load(problem, *config);
     if (const auto known = recall(problem)) {
       auto winner = configs_.winner(problem, known->result.winner().config);
       if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
@@ -313,16 +360,14 @@ class KernelHandle final : public runtime::ServedHandle {
         runtime::empty(definition_.launch(configs_.default_config(), problem, limits()));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
-    if (together() && !nothing_to_do) {
-      // What this rank remembers is no choice yet: the others may remember something else. What
-      // was agreed holds, also if this rank cannot load it at once: the others do not ask again.
-      std::optional<Values> config = problems_.agreed(problem);
-      if (!config) {
-        config = engine_->tune(definition_, problem, tuning, true).result.winner().config;
-        problems_.agree(problem, *config);
-      }
-      return load_or_warn(problem, *config);
+    // What this rank remembers is no choice yet: the others may remember something else. What was
+    // agreed holds, also if this rank cannot load it at once: the others do not ask again.
+    std::optional<Values> agreed = problems_.agreed(problem);
+    if (!agreed && together() && !nothing_to_do) {
+      agreed = engine_->tune(definition_, problem, tuning, true).result.winner().config;
+      problems_.agree(problem, *agreed);
     }
+    if (agreed) return load_or_warn(problem, *agreed);
     const auto known = recall(problem);
     std::optional<Missing> lacking;
     if (known && (known->same_space || untuned)) {
@@ -343,13 +388,18 @@ class KernelHandle final : public runtime::ServedHandle {
       engine_->warn_of(definition_, problem, *lacking,
                        "the winner is missing, so the problem is tuned again");
     runtime::TuneOutcome tuned;
-    try {
-      tuned = tune_or_fail_again(problem, tuning, true, {true, known});
-    } catch (const runtime::OutOfMemory& error) {
-      // Making the data again at each launch would cost more than a tuning gains.
+    // Making the data again at each launch would cost more than a tuning gains.
+    const auto use_untuned = [&](const Error& error) {
       engine_->log(LogLevel::warning,
                    format("{}; it is not tuned, and the untuned config is used", error.what()));
       return configs_.ready_or_warn(problem, configs_.untuned(problem));
+    };
+    try {
+      tuned = tune_or_fail_again(problem, tuning, true, {true, known});
+    } catch (const runtime::OutOfMemory& error) {
+      return use_untuned(error);
+    } catch (const runtime::BenchLost& error) {
+      return use_untuned(error);
     }
     const Candidate& winner = tuned.result.winner();
     // The wait used up the budget: the untuned config runs, and a later launch asks again.
@@ -396,8 +446,8 @@ class KernelHandle final : public runtime::ServedHandle {
       key.add("source", *source);
     return key.add("strategy", options.strategy)
         .add("seed", static_cast<std::int64_t>(options.seed))
-        .add("evaluations", static_cast<std::int64_t>(options.max_evaluations))
-        .add("limits", format("{} {}", options.max_seconds, options.target_seconds))
+        .add("evaluations", static_cast<std::int64_t>(options.max_evaluations.value_or(0)))
+        .add("limits", format("{} {}", options.max_seconds.value_or(0), options.target_seconds))
         .add("cold", std::int64_t{options.cold_cache})
         .add("overlapping", std::int64_t{options.overlap_launches})
         .finish()
@@ -411,7 +461,7 @@ class KernelHandle final : public runtime::ServedHandle {
   /// `module`: the config's kernel, if it is loaded already.
   void put_in_use(std::span<const std::int64_t> problem, const Values& config,
                   std::shared_ptr<runtime::Module> module = {}) {
-    const Launchable* ready = problems_.find(problem);
+    const Ready ready = problems_.find(problem);
     if (!ready || ready->config != config || ready->provisional) {
       auto made = load_config(problem, config, std::move(module));
       if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
@@ -422,13 +472,14 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   std::shared_ptr<detail::Engine> engine_;
-  const KernelDefinition definition_;
+  const std::shared_ptr<const KernelDefinition> kept_definition_;
+  const KernelDefinition& definition_ = *kept_definition_;
   const bool chosen_;  ///< the one config of the space was chosen: nothing is tuned or recorded
   mutable runtime::KernelLoader loader_;  ///< thread-safe
   runtime::ConfigLoader configs_;
   Problems problems_;
   runtime::Provisions provisions_;
-  const Launchable nothing_;
+  const Ready nothing_;
   runtime::CapturedStandIns captured_;
 };
 

@@ -102,31 +102,50 @@ void start_whole(const Launchable& ready, const Launch& launch,
 
 class BoundWhole final : public detail::PreparedLaunch {
  public:
-  BoundWhole(const Launchable& ready, std::span<const std::int64_t> problem)
-      : ready_(ready),
-        arguments_(loader_of(ready).entry_arguments(ready, problem)),
+  BoundWhole(const Launchable& ready, const Launch& launch, std::span<const std::int64_t> problem)
+      : arguments_(loader_of(ready).entry_arguments(ready, problem)),
+        ready_(ready),
         workspace_(detail::planned_workspace(loader_of(ready).definition(), ready.config, problem,
                                              device_of(ready).info().limits)) {
     with_steps(ready, problem,
                [&](std::span<const Launch> steps) { steps_.assign(steps.begin(), steps.end()); });
+    if (steps_.empty() && !workspace_) entry_ = device_of(ready).fixed(module_of(ready), launch);
   }
 
   void operator()(const Launch& launch, Stream stream, void** args) const override {
-    if (empty(launch)) return;
     // Most have maps alone, and then the launch is little more than the driver's own.
-    if (steps_.empty() && !workspace_)
-      arguments_.with(args, nullptr, [&](void** entry_args) {
-        device_of(ready_).launch(module_of(ready_), launch, stream, entry_args);
-      });
-    else
+    if (entry_)
+      arguments_.with(args, nullptr, [&](void** entry_args) { (*entry_)(stream, entry_args); });
+    else if (!empty(launch))
       launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
   }
 
  private:
-  const Launchable ready_;
+  std::unique_ptr<FixedLaunch> entry_;  ///< of a config without steps and workspace
   EntryArguments arguments_;
+  const Launchable ready_;
   std::optional<WorkspaceSize> workspace_;
   std::vector<Launch> steps_;
+};
+
+/// Of what is in use while something better is looked for: captured launches are noted.
+class BoundProvisional final : public detail::PreparedLaunch {
+ public:
+  BoundProvisional(const Launchable& ready, const Launch& launch,
+                   std::span<const std::int64_t> problem)
+      : ready_(ready), problem_(problem.begin(), problem.end()), whole_(ready, launch, problem) {}
+
+  void operator()(const Launch& launch, Stream stream, void** args) const override {
+    if (device_of(ready_).capturing(stream))
+      ready_.launch(launch, problem_, stream, args);
+    else
+      whole_(launch, stream, args);
+  }
+
+ private:
+  const Launchable ready_;
+  const Values problem_;
+  const BoundWhole whole_;
 };
 
 /// Whether launches of a config are more than its entry with the caller's arguments.
@@ -240,8 +259,10 @@ std::shared_ptr<const detail::PreparedLaunch> KernelLoader::prepared(
   if (!ready.loader) return nullptr;
   const DeviceLimits& limits = device_of(ready).info().limits;
   // The launch of an empty problem does nothing, and its maps would have no elements.
-  if (empty(loader_of(ready).definition().launch(ready.config, problem, limits))) return nullptr;
-  return std::make_shared<const BoundWhole>(ready, problem);
+  const Launch launch = loader_of(ready).definition().launch(ready.config, problem, limits);
+  if (empty(launch)) return nullptr;
+  if (ready.provisional) return std::make_shared<const BoundProvisional>(ready, launch, problem);
+  return std::make_shared<const BoundWhole>(ready, launch, problem);
 }
 
 void KernelLoader::fill_symbols(const Launchable& ready) {
@@ -249,7 +270,8 @@ void KernelLoader::fill_symbols(const Launchable& ready) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
   std::lock_guard lock_modules(modules_mutex_);
-  std::erase_if(modules_, [](const auto& module) { return module.expired(); });
+  if (modules_.size() == modules_.capacity())
+    std::erase_if(modules_, [](const auto& module) { return module.expired(); });
   modules_.push_back(kernel);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/serve/measuring_times.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 namespace kiln::runtime {
@@ -7,31 +8,44 @@ namespace kiln::runtime {
 namespace {
 
 constexpr std::chrono::milliseconds kSlice{250};
+/// Of slices that were doubled again and again, and of the pauses between them.
+constexpr double kLongestSeconds = 1e6;
 /// Until it is asked again whether something may begin.
 constexpr std::chrono::milliseconds kDoze{50};
 
+Clock::duration in_seconds(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(seconds, kLongestSeconds)));
+}
+
+double seconds_of(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
 }  // namespace
 
-MeasuringTimes::Stretch::Stretch(MeasuringTimes& times, bool by_duty)
-    : times_(times), by_duty_(by_duty) {
+MeasuringTimes::Stretch::Stretch(MeasuringTimes& times, bool by_duty, double slices)
+    : times_(times), begin_(times.now_()), by_duty_(by_duty) {
   if (by_duty_)
-    alarm_ = std::jthread([this](const std::stop_token& over) {
-      std::mutex mutex;
-      std::unique_lock lock(mutex);
-      std::condition_variable_any never;
-      never.wait_for(lock, over, kSlice, [] { return false; });
-      stop_.request_stop();
-    });
+    alarm_ = std::jthread(
+        [this, length = in_seconds(seconds_of(kSlice) * slices)](const std::stop_token& over) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any never;
+          never.wait_for(lock, over, length, [] { return false; });
+          stop_.request_stop();
+        });
 }
 
 MeasuringTimes::Stretch::~Stretch() {
   alarm_ = {};
   const std::lock_guard lock(times_.mutex_);
   times_.stretch_ = nullptr;
-  const auto now = Clock::now();
-  if (by_duty_)
-    times_.next_slice_ =
-        now + std::chrono::duration_cast<Clock::duration>((now - begin_) * (1 / times_.duty_ - 1));
+  if (by_duty_) times_.pause_after(times_.now_() - begin_);
+  times_.changed_.notify_all();
+}
+
+void MeasuringTimes::Stretch::left_device() noexcept {
+  const std::lock_guard lock(times_.mutex_);
+  on_device_ = false;
   times_.changed_.notify_all();
 }
 
@@ -44,10 +58,12 @@ void MeasuringTimes::open_window() {
 void MeasuringTimes::close_window() noexcept {
   std::unique_lock lock(mutex_);
   if (--windows_ > 0) return;
-  if (!stretch_ || stretch_->by_duty_) return;
+  pause_after(kSlice);
+  if (!stretch_) return;
   stretch_->stop_.request_stop();
   const unsigned long measuring = stretches_;
-  changed_.wait(lock, [&] { return !stretch_ || stretches_ != measuring; });
+  changed_.wait(lock,
+                [&] { return !stretch_ || stretches_ != measuring || !stretch_->on_device_; });
 }
 
 void MeasuringTimes::interrupt() noexcept {
@@ -69,13 +85,23 @@ bool MeasuringTimes::ended() const {
 
 bool MeasuringTimes::may_begin() const {
   if (ended_ || stretch_) return false;
-  return windows_ > 0 || (duty_ > 0 && Clock::now() >= next_slice_);
+  return windows_ > 0 || (duty_ > 0 && now_() >= next_slice_);
 }
 
-std::unique_ptr<MeasuringTimes::Stretch> MeasuringTimes::begin() {
+void MeasuringTimes::pause_after(Clock::duration measured) {
+  if (duty_ <= 0) return;
+  next_slice_ = std::max(next_slice_, now_() + in_seconds(seconds_of(measured) * (1 / duty_ - 1)));
+}
+
+bool MeasuringTimes::may_measure() const {
+  const std::lock_guard lock(mutex_);
+  return may_begin();
+}
+
+std::unique_ptr<MeasuringTimes::Stretch> MeasuringTimes::begin(double slices) {
   const std::lock_guard lock(mutex_);
   if (!may_begin()) return nullptr;
-  std::unique_ptr<Stretch> stretch(new Stretch(*this, windows_ == 0));
+  std::unique_ptr<Stretch> stretch(new Stretch(*this, windows_ == 0, slices));
   stretch_ = stretch.get();
   ++stretches_;
   return stretch;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <stop_token>
 #include <thread>
+#include <utility>
 
 #include "runtime/support/time_limit.hpp"
 
@@ -15,17 +16,21 @@ namespace kiln::runtime {
 /// Thread-safe. Outlives the runtime where a window does.
 class MeasuringTimes {
  public:
-  /// `duty`: the share of time outside of windows.
-  explicit MeasuringTimes(double duty) : duty_(duty) {}
+  using Now = std::function<Clock::time_point()>;
+
+  /// `duty`: the share of time outside of windows. `now` tells pauses; slices end by the real clock.
+  explicit MeasuringTimes(double duty, Now now = Clock::now) : duty_(duty), now_(std::move(now)) {}
 
   void open_window();
-  /// Where it was the last one, waits until nothing is measured.
+  /// Where it was the last one, ends what is measured, waits until that has left the device, and lets
+  /// a pause of the duty begin.
   void close_window() noexcept;
   /// Another thread wants to tune: what is measured ends soon.
   void interrupt() noexcept;
   /// For ever: what is measured ends soon, and nothing begins any more.
   void end() noexcept;
   bool ended() const;
+  Clock::time_point now() const { return now_(); }
 
   /// One stretch of measuring.
   class Stretch {
@@ -33,19 +38,26 @@ class MeasuringTimes {
     ~Stretch();
     /// Requested when it has to end.
     std::stop_token stop() const noexcept { return stop_.get_token(); }
+    /// Whether it is a slice of the duty.
+    bool by_duty() const noexcept { return by_duty_; }
+    /// Nothing of it runs on the device any more, though it has not ended.
+    void left_device() noexcept;
 
    private:
     friend MeasuringTimes;
-    Stretch(MeasuringTimes& times, bool by_duty);
+    Stretch(MeasuringTimes& times, bool by_duty, double slices);
 
     MeasuringTimes& times_;
-    const Clock::time_point begin_ = Clock::now();
+    const Clock::time_point begin_;
     const bool by_duty_;
+    bool on_device_ = true;  ///< under the mutex of `times_`
     std::stop_source stop_;
     std::jthread alarm_;  ///< ends a slice
   };
-  /// Null: nothing may be measured now. One at a time.
-  std::unique_ptr<Stretch> begin();
+  /// Whether begin() would give one.
+  bool may_measure() const;
+  /// Null: nothing may be measured now. One at a time. Outside of windows it lasts for as many slices.
+  std::unique_ptr<Stretch> begin(double slices = 1);
 
   /// Sleeps until `ready()` holds, or until the end. It is asked when something here changes, and
   /// after notify().
@@ -56,9 +68,11 @@ class MeasuringTimes {
   void notify();
 
  private:
-  bool may_begin() const;  ///< the mutex is held
+  bool may_begin() const;                      ///< the mutex is held
+  void pause_after(Clock::duration measured);  ///< the mutex is held
 
   const double duty_;
+  const Now now_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   int windows_ = 0;

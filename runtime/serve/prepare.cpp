@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
@@ -33,6 +34,17 @@ PrepareWork allowed(PrepareWork asked, const Engine& engine) {
   if (!engine.may_compile()) return PrepareWork::look_up;
   if (engine.options().mode == Mode::untuned) return std::max(asked, PrepareWork::compile);
   return asked;
+}
+
+/// @throws DeviceLost
+std::string text_of(const std::exception_ptr& failure) try {
+  std::rethrow_exception(failure);
+} catch (const DeviceLost&) {
+  throw;
+} catch (const std::exception& error) {
+  return error.what();
+} catch (...) {
+  return "a function of the program threw what is no std::exception";
 }
 
 class Run {
@@ -296,6 +308,11 @@ class Run {
     for (const PrepareItem& item : items_)
       if (item.usable && of(item).state != PreparedState::failed)
         item.provisions().settle(item.problem);
+    if (Background* const background = engine_.background())
+      for (const PrepareItem& item : items_)
+        if (const auto ready = item.usable ? item.handle->find(item.problem) : nullptr;
+            ready && !ready->provisional)
+          background->settle(item.handle.get(), item.problem);
   }
 
   void tune_each() {
@@ -327,7 +344,8 @@ class Run {
     tuning.stop = stop_;
     if (deadline_.at()) {
       const double share = deadline_.left() / static_cast<double>(left);
-      tuning.max_seconds = tuning.max_seconds > 0 ? std::min(tuning.max_seconds, share) : share;
+      const double own = tuning.max_seconds.value_or(0);
+      tuning.max_seconds = own > 0 ? std::min(own, share) : share;
     }
     try {
       const TuneResult result = item.handle->tune(item.problem, &tuning);
@@ -355,7 +373,7 @@ class Run {
       set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
     } else if (work_ != PrepareWork::tune) {
       set(item, result.from_store ? PreparedState::known : PreparedState::untuned);
-    } else if (was_built(result.winner()) && result.winner().status != CandidateStatus::measured) {
+    } else if (is_unusable(result)) {
       set(item, PreparedState::failed,
           "none of its candidates can be used: " + result.winner().reason);
       item.provisions().distrust(item.problem, true);
@@ -390,8 +408,13 @@ class Run {
       return;
     }
     try {
-      const auto results = tune_together(engine_, jobs, tuning, work_ == PrepareWork::tune);
-      for (std::size_t i = 0; i < asked.size(); ++i) take(*asked[i], results[i]);
+      const Agreed agreed = tune_together(engine_, jobs, tuning, work_ == PrepareWork::tune);
+      report_.compiled += agreed.compiled;
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        take(*asked[i], agreed.results[i]);
+        if (agreed.failures[i] && of(*asked[i]).state != PreparedState::failed)
+          set(*asked[i], PreparedState::failed, text_of(agreed.failures[i]));
+      }
     } catch (const DeviceLost&) {
       throw;
     } catch (const Error& error) {

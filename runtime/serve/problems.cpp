@@ -1,5 +1,7 @@
 #include "runtime/serve/problems.hpp"
 
+#include <algorithm>
+#include <new>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -8,10 +10,16 @@ namespace kiln::runtime {
 
 using detail::format;
 using detail::Launchable;
+using detail::Ready;
 
 namespace {
 
 Values values_of(std::span<const std::int64_t> problem) { return {problem.begin(), problem.end()}; }
+
+bool is_being_made(ProblemState state) {
+  return state == ProblemState::being_made || state == ProblemState::being_made_on_stand_in ||
+         state == ProblemState::being_remade;
+}
 
 }  // namespace
 
@@ -29,67 +37,148 @@ std::optional<Problems::Outcome> Problems::try_make(std::span<const std::int64_t
 Problems::Outcome Problems::work_alone(const Values& problem, const Work& work, If when) {
   {
     std::lock_guard lock(mutex_);
-    if (const Launchable* ready = table_.find(problem); ready && when == If::not_in_use)
-      return ready;
+    if (Ready ready = table_.find(problem); ready && when == If::not_in_use) return ready;
     advance(problem, ProblemEvent::begin);
   }
   Made made;
   try {
     made = work();
   } catch (...) {
+    const Sweep sweep(*this);
     std::lock_guard lock(mutex_);
     advance(problem, ProblemEvent::fail);
+    keep_to_bound(problem);
     throw;
   }
   return end(problem, std::move(made));
 }
 
 Problems::Outcome Problems::end(const Values& problem, Made made) {
+  const Sweep sweep(*this);
   std::lock_guard lock(mutex_);
   if (auto* launchable = std::get_if<Launchable>(&made)) {
     advance(problem, ProblemEvent::publish);
     // The making knew nothing yet of what was chosen meanwhile.
-    return lives_.at(problem).chosen ? table_.find(problem) : &put_in_use(*launchable);
+    Ready ready = lives_.at(problem).chosen ? table_.find(problem) : put_in_use(*launchable);
+    keep_to_bound(problem);
+    return ready;
   }
   auto* missing = std::get_if<Missing>(&made);
   advance(problem, missing ? ProblemEvent::miss : ProblemEvent::give_up);
   // One may have been chosen meanwhile.
-  if (const Launchable* ready = table_.find(problem)) return ready;
+  if (Ready ready = table_.find(problem)) return ready;
   if (!missing) return GaveUp{};
-  return *(lives_.at(problem).missing = std::move(*missing));
+  Missing lacking = *(lives_.at(problem).missing = std::move(*missing));
+  keep_to_bound(problem);
+  return lacking;
 }
 
 Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Standing standing,
                                      const Load& load) {
-  if (const Launchable* ready = table_.find(problem, standing)) return ready;
+  if (Ready ready = table_.find(problem, standing)) return ready;
   const Values key = values_of(problem);
   return loaders_.run({standing, key}, [&]() -> StandIn {
-    if (const Launchable* ready = table_.find(key, standing)) return ready;
+    if (Ready ready = table_.find(key, standing)) return ready;
     // Destroyed without the lock, where it is not needed any more: that unloads a module.
     Loaded loaded = load();
     if (auto* missing = std::get_if<Missing>(&loaded)) return std::move(*missing);
+    const Sweep sweep(*this);
     std::lock_guard lock(mutex_);
     advance(key, ProblemEvent::stand_in);
-    if (const Launchable* ready = table_.find(key, standing)) return ready;
-    return &table_.publish(std::get<Launchable>(std::move(loaded)), standing);
+    if (Ready ready = table_.find(key, standing)) return ready;
+    Ready ready = table_.publish(std::get<Launchable>(std::move(loaded)), standing);
+    keep_to_bound(key);
+    return ready;
   });
 }
 
-const Launchable& Problems::choose(Launchable chosen) {
+Ready Problems::choose(Launchable chosen) {
+  const Sweep sweep(*this);
   std::lock_guard lock(mutex_);
   advance(chosen.problem, ProblemEvent::choose);
-  return put_in_use(chosen);
+  Ready ready = put_in_use(chosen);
+  keep_to_bound(ready->problem);
+  return ready;
 }
 
-const Launchable& Problems::put_in_use(Launchable& made) {
-  const Launchable* ready = table_.find(made.problem);
-  if (ready && ready->config == made.config && ready->provisional == made.provisional)
-    return *ready;
+bool Problems::choose_over(const Ready& seen, Launchable chosen) {
+  const Sweep sweep(*this);
+  std::lock_guard lock(mutex_);
+  if (table_.find(chosen.problem) != seen) return false;
+  advance(chosen.problem, ProblemEvent::choose);
+  keep_to_bound(put_in_use(chosen)->problem);
+  return true;
+}
+
+Ready Problems::put_in_use(Launchable& made) {
+  Ready ready = table_.find(made.problem);
+  if (ready && ready->config == made.config && ready->provisional == made.provisional) return ready;
   return table_.publish(std::move(made));
+}
+
+Problems::Sweep::~Sweep() try {
+  const ProblemBound& bound = problems_.bound_;
+  ProblemTable::Freed freed = problems_.table_.reclaim();
+  if (bound.counters)
+    bound.counters->modules_unloaded.fetch_add(freed.unloaded, std::memory_order_relaxed);
+  if (freed.what && bound.dispose) bound.dispose(std::move(freed.what));
+} catch (const std::bad_alloc&) {
+  return;
+}
+
+void Problems::pin(std::span<const std::int64_t> problem) {
+  std::lock_guard lock(mutex_);
+  const auto [pinned, is_new] = pinned_.insert(values_of(problem));
+  if (const auto found = lives_.find(*pinned); found != lives_.end()) found->second.pinned = true;
+}
+
+std::size_t Problems::evict(std::size_t most) {
+  const Sweep sweep(*this);
+  std::lock_guard lock(mutex_);
+  return leave(unused(most, 1));
+}
+
+void Problems::keep_to_bound(const Values& newest) {
+  if (bound_.most == 0 || lives_.size() <= std::max(bound_.most, sweep_at_)) return;
+  // Several at a time, because the slots are written anew for them.
+  const std::size_t several = bound_.most / 8;
+  leave(unused(lives_.size() - (bound_.most - several), 2, &lives_.at(newest)));
+  // Where most must stay they are not looked through again for each problem that comes.
+  sweep_at_ = lives_.size() > bound_.most ? lives_.size() + several : 0;
+}
+
+std::vector<Values> Problems::unused(std::size_t most, std::size_t rounds, const Life* but) {
+  std::vector<Values> found;
+  for (std::size_t left = rounds * lives_.size(); left > 0 && found.size() < most; --left) {
+    if (hand_ == lives_.end()) hand_ = lives_.begin();
+    auto& [problem, life] = *hand_++;
+    if (&life != but && !life.pinned && !life.leaving && !is_being_made(life.state) &&
+        table_.use(problem) == ProblemTable::Use::none) {
+      life.leaving = true;
+      found.push_back(problem);
+    }
+  }
+  for (const Values& problem : found) lives_.at(problem).leaving = false;
+  if (bound_.keep && !found.empty()) bound_.keep(found);
+  return found;
+}
+
+std::size_t Problems::leave(const std::vector<Values>& problems) {
+  table_.remove(problems);
+  for (const Values& problem : problems) {
+    const auto life = lives_.find(problem);
+    if (hand_ == life) ++hand_;
+    lives_.erase(life);
+  }
+  if (count_) *count_ -= static_cast<std::int64_t>(problems.size());
+  if (bound_.counters)
+    bound_.counters->problems_evicted.fetch_add(problems.size(), std::memory_order_relaxed);
+  return problems.size();
 }
 
 Problems::Life& Problems::life_of(const Values& problem) {
   const auto [life, is_new] = lives_.try_emplace(problem);
+  if (is_new) life->second.pinned = pinned_.contains(problem);
   if (is_new && count_) ++*count_;
   return life->second;
 }
@@ -121,13 +210,20 @@ std::optional<Missing> Problems::missing(std::span<const std::int64_t> problem) 
 
 std::optional<Values> Problems::agreed(std::span<const std::int64_t> problem) const {
   std::lock_guard lock(mutex_);
-  const auto found = lives_.find(values_of(problem));
-  return found == lives_.end() ? std::nullopt : found->second.agreed;
+  const auto found = agreed_.find(values_of(problem));
+  return found == agreed_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void Problems::agree(std::span<const std::int64_t> problem, const Values& config) {
   std::lock_guard lock(mutex_);
-  life_of(values_of(problem)).agreed = config;
+  agreed_.insert_or_assign(values_of(problem), config);
+}
+
+void Problems::agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
+                          const Values& config) {
+  std::lock_guard lock(mutex_);
+  const auto [place, is_new] = agreed_.try_emplace(values_of(problem), config);
+  if (!is_new && seen == place->second) place->second = config;
 }
 
 std::optional<TuningFailedError> Problems::failure(const Digest& request) const {
@@ -138,6 +234,8 @@ std::optional<TuningFailedError> Problems::failure(const Digest& request) const 
 
 void Problems::remember_failure(const Digest& request, const TuningFailedError& error) {
   std::lock_guard lock(mutex_);
+  // Any one of them: a tuning that is asked for again fails once more.
+  if (bound_.most != 0 && failures_.size() >= bound_.most) failures_.erase(failures_.begin());
   failures_.insert_or_assign(request, error);
 }
 

@@ -4,10 +4,13 @@
 //   if (!ready) problems.make(problem, work);           // one thread works, others wait for it
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <variant>
 #include <vector>
@@ -23,9 +26,23 @@
 
 namespace kiln::runtime {
 
-/// Safe from any number of threads. What it returned stays valid as long as the object. Callables
-/// that are handed in run without any of its locks; they may ask for other problems, but must not
-/// make, or load a stand-in for, their own.
+/// How many problems are held, and which of them must stay.
+struct ProblemBound {
+  std::size_t most = 0;        ///< 0: any number
+  bool may_be_evicted = true;  ///< by evict(); without that and without `most` there is no bound
+  /// Erases from the list the problems that must stay, and sees to it that nothing is done for the others.
+  /// Must not ask for problems. Empty: all may leave.
+  std::function<void(std::vector<Values>&)> keep{};
+  /// Destroys what has left. Empty: at once, on the thread that has found it unused.
+  std::function<void(std::shared_ptr<const void>)> dispose{};
+  Counters* counters = nullptr;  ///< where it is counted; null: nowhere
+};
+
+/// Safe from any number of threads. Callables that are handed in run without any of its locks; they
+/// may ask for other problems, but must not make, or load a stand-in for, their own.
+///
+/// With a bound, what is replaced or leaves is freed when no section and no owner has it. Without
+/// one all of it stays valid as long as the object.
 class Problems {
  public:
   struct GaveUp {};  ///< the time for it was spent waiting
@@ -33,16 +50,22 @@ class Problems {
   using Made = std::variant<detail::Launchable, Missing, GaveUp>;
   using Work = std::function<Made()>;
   /// What the callers get: the launchable in use, if there is one.
-  using Outcome = std::variant<const detail::Launchable*, Missing, GaveUp>;
+  using Outcome = std::variant<detail::Ready, Missing, GaveUp>;
 
   using Loaded = std::variant<detail::Launchable, Missing>;
   using Load = std::function<Loaded()>;
-  using StandIn = std::variant<const detail::Launchable*, Missing>;
+  using StandIn = std::variant<detail::Ready, Missing>;
 
   enum class If { not_in_use, always };
 
   /// `count`: a number that the problems held here are added to; null: none.
-  explicit Problems(PerKernel::Number count = {}) : count_(std::move(count)) {}
+  explicit Problems(PerKernel::Number count = {})
+      : count_(std::move(count)), table_(ProblemTable::Replaced::stays) {}
+  Problems(PerKernel::Number count, ProblemBound bound)
+      : count_(std::move(count)),
+        bound_(std::move(bound)),
+        table_(bound_.most == 0 && !bound_.may_be_evicted ? ProblemTable::Replaced::stays
+                                                          : ProblemTable::Replaced::leaves) {}
   Problems(const Problems&) = delete;
   Problems& operator=(const Problems&) = delete;
   ~Problems() {
@@ -50,17 +73,20 @@ class Problems {
   }
 
   /// The launchable in use, or null. Lock-free, allocation-free.
-  const detail::Launchable* find(std::span<const std::int64_t> problem) const noexcept {
+  const detail::Launchable* find(std::span<const std::int64_t> problem,
+                                 detail::ReadSection& section) const noexcept {
+    return table_.find(problem, section);
+  }
+  detail::Ready find(std::span<const std::int64_t> problem) const noexcept {
     return table_.find(problem);
   }
   /// The same with stand-ins of at least that standing.
-  const detail::Launchable* served(std::span<const std::int64_t> problem,
-                                   Standing at_least) const noexcept {
+  detail::Ready served(std::span<const std::int64_t> problem, Standing at_least) const noexcept {
     return table_.find(problem, at_least);
   }
 
-  /// What was ever in use or stood in: all of it stays loaded.
-  std::vector<const detail::Launchable*> loaded() const { return table_.all(); }
+  /// What is in use or stands in; without a bound, also what did before.
+  std::vector<detail::Ready> loaded() const { return table_.all(); }
 
   /// Runs `work`, one thread per problem at a time; the others wait for its outcome. With
   /// If::not_in_use, nothing is done where a launchable is in use.
@@ -76,7 +102,19 @@ class Problems {
 
   /// Puts the launchable in use, unless the one in use has the same config. A launchable that is
   /// being made meanwhile does not replace it.
-  const detail::Launchable& choose(detail::Launchable chosen);
+  detail::Ready choose(detail::Launchable chosen);
+  /// The same, if `seen` is still what is in use for the problem. Whether it is.
+  bool choose_over(const detail::Ready& seen, detail::Launchable chosen);
+
+  /// The problem stays, whatever the bound, from now on or from when it is held.
+  void pin(std::span<const std::int64_t> problem);
+  /// Lets problems leave that were not used since this was called last: `most` of them at most, in one
+  /// round over all. Returns how many. @pre there is a bound
+  std::size_t evict(std::size_t most);
+  /// Whether something that has left waits for a launch to end.
+  bool waiting() const { return table_.waiting(); }
+  /// Frees what has left and is not used any more.
+  void reclaim() noexcept { const Sweep sweep(*this); }
 
   ProblemState state(std::span<const std::int64_t> problem) const;
   /// What is missing, in the two `missing` states.
@@ -85,6 +123,9 @@ class Problems {
   /// With ranks: the config that they chose together, whether it could be loaded here or not.
   std::optional<Values> agreed(std::span<const std::int64_t> problem) const;
   void agree(std::span<const std::int64_t> problem, const Values& config);
+  /// The same, if `seen` is still what agreed() gives.
+  void agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
+                  const Values& config);
 
   /// How a request to tune failed before.
   std::optional<TuningFailedError> failure(const Digest& request) const;
@@ -94,8 +135,23 @@ class Problems {
   struct Life {
     ProblemState state = ProblemState::unknown;
     std::optional<Missing> missing;
-    std::optional<Values> agreed;
-    bool chosen = false;  ///< since the making that is going on began
+    bool chosen = false;   ///< since the making that is going on began
+    bool pinned = false;   ///< stays
+    bool leaving = false;  ///< found by the hand in this sweep
+  };
+  using Lives = std::map<Values, Life>;
+
+  /// Frees at its end what can be freed then, without the lock.
+  class Sweep {
+   public:
+    explicit Sweep(Problems& problems) : problems_(problems) {}
+    Sweep(const Sweep&) = delete;
+    Sweep& operator=(const Sweep&) = delete;
+    /// Where there is no memory, a later one frees it.
+    ~Sweep();
+
+   private:
+    Problems& problems_;
   };
 
   Outcome work_alone(const Values& problem, const Work& work, If when);
@@ -103,14 +159,24 @@ class Problems {
   /// The mutex is held.
   Life& life_of(const Values& problem);
   void advance(const Values& problem, ProblemEvent event);
-  const detail::Launchable& put_in_use(detail::Launchable& made);
+  detail::Ready put_in_use(detail::Launchable& made);
+  /// Of those that nothing keeps and that were not used since the hand passed them last.
+  std::vector<Values> unused(std::size_t most, std::size_t rounds, const Life* but = nullptr);
+  std::size_t leave(const std::vector<Values>& problems);
+  /// `newest` stays.
+  void keep_to_bound(const Values& newest);
 
   const PerKernel::Number count_;
+  const ProblemBound bound_;
   ProblemTable table_;
   cache::SingleFlight<Values, Outcome> makers_;
   cache::SingleFlight<std::pair<Standing, Values>, StandIn> loaders_;
   mutable std::mutex mutex_;  ///< of those below, and of what is published in `table_`
-  std::map<Values, Life> lives_;
+  Lives lives_;
+  std::set<Values> pinned_;              ///< held or not
+  Lives::iterator hand_ = lives_.end();  ///< goes round, as that of a clock
+  std::size_t sweep_at_ = 0;             ///< more lives than that are too many
+  std::map<Values, Values> agreed_;      ///< outlasts the lives: no rank asks the others again
   std::map<Digest, TuningFailedError> failures_;
 };
 

@@ -14,6 +14,7 @@ namespace kiln::runtime {
 
 using detail::format;
 using detail::Launchable;
+using detail::Ready;
 
 Provisions::~Provisions() {
   try {
@@ -45,7 +46,8 @@ Known Provisions::known_of(std::span<const std::int64_t> problem, const TuneOpti
 Served Provisions::serve(std::span<const std::int64_t> problem, const Known& known,
                          Builder::Access access, bool search_follows) {
   Served served;
-  const Launchable* before = problems_.find(problem);
+  problems_.pin(problem);  // before it is held, so that it cannot leave in between
+  const Ready before = problems_.find(problem);
   const auto untuned = [&]() -> Problems::Loaded {
     Problems::Loaded made = configs_.untuned(problem, access);
     if (const auto* missing = std::get_if<Missing>(&made); missing && !served.missing)
@@ -65,7 +67,11 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const Known& kno
     if (known.winner && served.missing) configs_.warn_of("winner", problem, *served.missing, made);
     return configs_.untuned_in_use(problem, std::move(made));
   };
-  if (before && (!known.winner || before->config == *known.winner)) {
+  // What is provisional becomes final when it turns out to be the winner.
+  const bool better =
+      known.winner &&
+      (before && before->config == *known.winner ? before->provisional && !search_follows : true);
+  if (before && !better) {
     // Nothing better is known.
   } else if (search_follows && !known.winner) {
     problems_.stand_in(problem, Standing::meanwhile, untuned);
@@ -79,22 +85,27 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const Known& kno
 }
 
 void Provisions::settle(std::span<const std::int64_t> problem) {
+  problems_.pin(problem);
   if (problems_.find(problem)) return;
-  if (const Launchable* served = problems_.served(problem, Standing::meanwhile))
+  if (const Ready served = problems_.served(problem, Standing::meanwhile))
     problems_.try_make(problem, [&] { return configs_.untuned_in_use(problem, *served); });
 }
 
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {
   const Values& base = configs_.default_config();
-  for (const Launchable* ready : loaded())
+  // The one that is kept already, whatever was loaded since: ranks that prepared alike keep the same.
+  for (const Ready& ready : reserve_.kept())
     if (ready->config == base) return;
+  for (Ready& ready : loaded())
+    if (ready->config == base) return reserve_.keep(std::move(ready));
   const DeviceInfo& device = engine_.device()->info();
   for (const Values& problem : problems) try {
       if (kernel_.space.violated(base, problem, device.limits)) continue;
       // Asked first, because what is missing here is not wanted: nothing was to launch it.
       if (!engine_.builder().build(kernel_, base, device.target, access).binary()) return;
       auto made = configs_.load(problem, base, access);
-      if (auto* ready = std::get_if<Launchable>(&made)) reserve_.keep(std::move(*ready));
+      if (auto* ready = std::get_if<Launchable>(&made))
+        reserve_.keep(std::make_shared<const Launchable>(std::move(*ready)));
       return;
     } catch (const Error& error) {
       engine_.log(LogLevel::debug,
@@ -111,8 +122,8 @@ void Provisions::seal() {
   reserve_.renew(loaded(), configs_.default_config(), engine_.device()->info().limits);
 }
 
-const Launchable& Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared what) {
-  const Launchable* served = nullptr;
+Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared what) {
+  Ready served;
   if (what != OnUnprepared::error) {
     if (!reserve_.distrusted(problem)) served = problems_.served(problem, Standing::meanwhile);
     if (!served) served = reserve_.find(problem, engine_.device()->info().limits);
@@ -123,7 +134,7 @@ const Launchable& Provisions::unprepared(std::span<const std::int64_t> problem, 
     engine_.log(LogLevel::warning,
                 format("{} {}: it was not prepared, so {} is launched", kernel_.name,
                        kernel_.describe_problem(problem), kernel_.space.describe(served->config)));
-  if (served) return *served;
+  if (served) return served;
   throw UnpreparedError(
       format("kernel {} for {}: it was not prepared, and the runtime is sealed{}; name the problem "
              "in the manifest that Runtime::prepare is given (Runtime::wanted() has it)",
@@ -140,11 +151,11 @@ std::vector<Values> Provisions::launched_unprepared() const {
 }
 
 /// Of this handle, for whatever problem.
-std::vector<const Launchable*> Provisions::loaded() const {
-  std::vector<const Launchable*> all = problems_.loaded(), kept = reserve_.kept();
+std::vector<Ready> Provisions::loaded() const {
+  std::vector<Ready> all = problems_.loaded(), kept = reserve_.kept();
   all.insert(all.end(), kept.begin(), kept.end());
   // In mode collect, what stands for a missing binary is not loaded.
-  std::erase_if(all, [](const Launchable* ready) { return !ready->loaded; });
+  std::erase_if(all, [](const Ready& ready) { return !ready->loaded; });
   return all;
 }
 

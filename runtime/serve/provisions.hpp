@@ -28,8 +28,8 @@ struct Known {
 
 /// What a problem has got.
 struct Served {
-  const detail::Launchable* ready = nullptr;  ///< in use or standing in; null: nothing
-  bool best = false;                          ///< `ready` is the winner that is known
+  detail::Ready ready;             ///< in use or standing in; null: nothing
+  bool best = false;               ///< `ready` is the winner that is known
   std::string why;                 ///< the error or the thread that stood in the way, if one did
   std::optional<Missing> missing;  ///< the best config's binary, if that is missing
 };
@@ -71,12 +71,12 @@ class Provisions {
   /// What a launch of a problem that is not in use gets. Allocates nothing, as Reserve::find, unless
   /// it warns or throws. @pre seal() was called
   /// @throws UnpreparedError
-  const detail::Launchable& unprepared(std::span<const std::int64_t> problem, OnUnprepared what);
+  detail::Ready unprepared(std::span<const std::int64_t> problem, OnUnprepared what);
   /// Problems that were launched unprepared and are still not in use.
   std::vector<Values> launched_unprepared() const;
 
  private:
-  std::vector<const detail::Launchable*> loaded() const;
+  std::vector<detail::Ready> loaded() const;
 
   detail::Engine& engine_;
   const KernelDefinition& kernel_;

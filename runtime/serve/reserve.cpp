@@ -8,7 +8,7 @@
 
 namespace kiln::runtime {
 
-using detail::Launchable;
+using detail::Ready;
 
 namespace {
 
@@ -43,22 +43,26 @@ bool Reserve::fits(const Choice& choice, std::span<const std::int64_t> problem,
 }
 
 bool Reserve::distrusted(std::span<const std::int64_t> problem) const noexcept {
-  const Choices* current = current_.load(std::memory_order_acquire);
-  return current && std::ranges::any_of(current->distrusted, [&](const Values& wrong) {
-           return std::ranges::equal(wrong, problem);
-         });
+  const Reading reading(*this);
+  const Choices* current = reading.current();
+  return current && distrusts(*current, problem);
 }
 
-const Launchable* Reserve::find(std::span<const std::int64_t> problem,
-                                const DeviceLimits& limits) const {
-  const Choices* current = current_.load(std::memory_order_acquire);
-  if (!current || distrusted(problem)) return nullptr;
+bool Reserve::distrusts(const Choices& choices, std::span<const std::int64_t> problem) noexcept {
+  return std::ranges::any_of(
+      choices.distrusted, [&](const Values& wrong) { return std::ranges::equal(wrong, problem); });
+}
+
+Ready Reserve::find(std::span<const std::int64_t> problem, const DeviceLimits& limits) const {
+  const Reading reading(*this);
+  const Choices* current = reading.current();
+  if (!current || distrusts(*current, problem)) return nullptr;
   for (const Choice& choice : current->choices)
     if (fits(choice, problem, limits)) return choice.ready;
   return nullptr;
 }
 
-void Reserve::renew(std::vector<const Launchable*> loaded, const Values& default_config,
+void Reserve::renew(const std::vector<Ready>& loaded, const Values& default_config,
                     const DeviceLimits& limits) {
   // Of each config, what was loaded for the most shared memory.
   struct Found {
@@ -66,7 +70,7 @@ void Reserve::renew(std::vector<const Launchable*> loaded, const Values& default
     std::size_t problems = 0;
   };
   std::map<Values, Found> by_config;
-  for (const Launchable* ready : loaded) {
+  for (const Ready& ready : loaded) {
     detail::LaunchPlan plan = detail::plan(definition_, ready->config, ready->problem, limits);
     auto [place, first] = by_config.try_emplace(ready->config);
     Found& found = place->second;
@@ -86,20 +90,25 @@ void Reserve::renew(std::vector<const Launchable*> loaded, const Values& default
   for (Found& found : order) fresh->choices.push_back(std::move(found.choice));
   const std::lock_guard lock(mutex_);
   fresh->distrusted.assign(distrusted_.begin(), distrusted_.end());
-  current_.store(fresh.get(), std::memory_order_release);
   renewed_.push_back(std::move(fresh));
+  current_ = renewed_.back().get();
+  // A launch that begins to read from now on finds the current choices.
+  if (readers_ == 0) renewed_.erase(renewed_.begin(), renewed_.end() - 1);
 }
 
-void Reserve::keep(Launchable ready) {
+void Reserve::keep(Ready ready) {
   const std::lock_guard lock(mutex_);
-  kept_.push_back(std::make_unique<const Launchable>(std::move(ready)));
+  if (std::ranges::find(kept_, ready) == kept_.end()) kept_.push_back(std::move(ready));
 }
 
-std::vector<const Launchable*> Reserve::kept() const {
+std::size_t Reserve::generations() const {
   const std::lock_guard lock(mutex_);
-  std::vector<const Launchable*> all;
-  for (const auto& ready : kept_) all.push_back(ready.get());
-  return all;
+  return renewed_.size();
+}
+
+std::vector<Ready> Reserve::kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_;
 }
 
 void Reserve::distrust(std::span<const std::int64_t> problem, bool wrong) {

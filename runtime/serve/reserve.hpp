@@ -27,37 +27,53 @@ class Reserve {
   /// A launchable whose constraints hold for the problem, and which was loaded for launches that ask
   /// for as much; or null. Takes no lock, and allocates nothing for an entry with the caller's
   /// arguments. @throws what the kernel's rules throw
-  const detail::Launchable* find(std::span<const std::int64_t> problem,
-                                 const DeviceLimits& limits) const;
+  detail::Ready find(std::span<const std::int64_t> problem, const DeviceLimits& limits) const;
   /// Whether what stands in for the problem was found to be wrong. Takes no lock.
   bool distrusted(std::span<const std::int64_t> problem) const noexcept;
   /// Serves from now on with some of these, the default config first, then those with most problems.
-  void renew(std::vector<const detail::Launchable*> loaded, const Values& default_config,
+  void renew(const std::vector<detail::Ready>& loaded, const Values& default_config,
              const DeviceLimits& limits);
-  /// Keeps a launchable that is not in the handle's table.
-  void keep(detail::Launchable ready);
+  /// Keeps a launchable loaded, also when it is not in the handle's table any more.
+  void keep(detail::Ready ready);
+  /// Choices that are still in memory, the current ones included.
+  std::size_t generations() const;
   /// Those that were kept.
-  std::vector<const detail::Launchable*> kept() const;
+  std::vector<detail::Ready> kept() const;
   /// From the next renew() on nothing is found for this problem; or again.
   void distrust(std::span<const std::int64_t> problem, bool wrong);
 
  private:
   struct Choice {
-    const detail::Launchable* ready;
+    detail::Ready ready;
     detail::LaunchPlan plan;  ///< what it was loaded for
   };
   struct Choices {
     std::vector<Choice> choices;
     std::vector<Values> distrusted;
   };
+  /// While one lives, what it gives stays: renew() frees what no launch can be reading.
+  class Reading {
+   public:
+    explicit Reading(const Reserve& reserve) noexcept : reserve_(reserve) { ++reserve_.readers_; }
+    ~Reading() { --reserve_.readers_; }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+    const Choices* current() const noexcept { return reserve_.current_; }
+
+   private:
+    const Reserve& reserve_;
+  };
+  static bool distrusts(const Choices& choices, std::span<const std::int64_t> problem) noexcept;
   bool fits(const Choice& choice, std::span<const std::int64_t> problem,
             const DeviceLimits& limits) const;
 
   const KernelDefinition& definition_;
+  mutable std::atomic<std::size_t> readers_{0};  ///< in the total order of `current_`
   std::atomic<const Choices*> current_{nullptr};
-  mutable std::mutex mutex_;                             ///< of those below
-  std::vector<std::unique_ptr<const Choices>> renewed_;  ///< a launch may be reading an old one
-  std::vector<std::unique_ptr<const detail::Launchable>> kept_;
+  mutable std::mutex mutex_;  ///< of those below
+  /// The last is the current one; a launch may be reading an old one.
+  std::vector<std::unique_ptr<const Choices>> renewed_;
+  std::vector<detail::Ready> kept_;
   std::set<Values> distrusted_;
 };
 

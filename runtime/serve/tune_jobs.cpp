@@ -13,6 +13,8 @@
 #include "runtime/serve/engine.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
+#include "runtime/tune/candidates.hpp"
+#include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln {
@@ -58,10 +60,16 @@ bool holds_for(const KernelDefinition& b, const KernelDefinition& a, const TuneR
 
 }  // namespace
 
-std::vector<TuneResult> runtime::tune_together(detail::Engine& engine,
-                                               std::span<const HandleProblem> jobs,
-                                               const TuneOptions& options, bool may_measure) {
-  std::vector<TuneResult> results(jobs.size());
+bool runtime::is_unusable(const TuneResult& result) {
+  return was_built(result.winner()) && result.winner().status != CandidateStatus::measured;
+}
+
+runtime::Agreed runtime::tune_together(detail::Engine& engine, std::span<const HandleProblem> jobs,
+                                       const TuneOptions& options, bool may_measure) {
+  Agreed all;
+  std::vector<TuneResult>& results = all.results;
+  results.resize(jobs.size());
+  all.failures.resize(jobs.size());
   std::vector<std::size_t> left(jobs.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
   // A config that was chosen for one handle may not suit another handle of the same kernel, whose
@@ -88,6 +96,7 @@ std::vector<TuneResult> runtime::tune_together(detail::Engine& engine,
     BenchTrials trials(std::move(makers), options);
     const auto agreed =
         tune_together(engine.workshop(), subjects, options, trials, false, may_measure);
+    for (const TuneResult& result : agreed) all.compiled += result.compiled;
     std::vector<std::size_t> others;
     for (std::size_t i = 0; i < left.size(); ++i) {
       const KernelDefinition& own = jobs[left[i]].handle->definition();
@@ -102,16 +111,16 @@ std::vector<TuneResult> runtime::tune_together(detail::Engine& engine,
   }
   // Everything is agreed. If one kernel fails here, this rank must not ask the others about the
   // next one again.
-  std::exception_ptr failed;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
+    // Where nothing was measured, what was agreed on is all there is.
+    if (may_measure && engine.may_compile() && is_unusable(results[j])) continue;
     try {
       jobs[j].handle->use(results[j].problem, results[j].winner().config);
     } catch (...) {
-      if (!failed) failed = std::current_exception();
+      all.failures[j] = std::current_exception();
     }
   }
-  if (failed) std::rethrow_exception(failed);
-  return results;
+  return all;
 }
 
 std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
@@ -132,7 +141,10 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                  job.kernel.core_->definition().name));
     problems.push_back({job.kernel.core_.get(), job.problem});
   }
-  return runtime::tune_together(*engine_, problems, options, true);
+  runtime::Agreed agreed = runtime::tune_together(*engine_, problems, options, true);
+  for (const std::exception_ptr& failure : agreed.failures)
+    if (failure) std::rethrow_exception(failure);
+  return std::move(agreed.results);
 }
 
 }  // namespace kiln

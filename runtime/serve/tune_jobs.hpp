@@ -1,6 +1,8 @@
 // Tuning many problems in one go.
 #pragma once
 
+#include <cstddef>
+#include <exception>
 #include <span>
 #include <vector>
 
@@ -18,9 +20,20 @@ struct HandleProblem {
   Values problem;
 };
 
+/// What ranks agreed on, by job.
+struct Agreed {
+  std::vector<TuneResult> results;
+  /// Why it could not be put in use here; null: it is in use, or none of its candidates can be used.
+  std::vector<std::exception_ptr> failures;
+  std::size_t compiled = 0;  ///< for all of it
+};
+
+/// Whether its winner was tried and cannot be used: then there is nothing to launch.
+bool is_unusable(const TuneResult& result);
+
 /// As Runtime::tune with ranks. Where nothing may be measured, ranks with different records use the
-/// defaults.
-std::vector<TuneResult> tune_together(detail::Engine& engine, std::span<const HandleProblem> jobs,
-                                      const TuneOptions& options, bool may_measure);
+/// defaults. What cannot be used is not put in use.
+Agreed tune_together(detail::Engine& engine, std::span<const HandleProblem> jobs,
+                     const TuneOptions& options, bool may_measure);
 
 }  // namespace kiln::runtime

@@ -151,6 +151,11 @@ std::string unless_0(Number value) {
   return value == 0 ? std::string() : format("{}", value);
 }
 
+template <class Number>
+std::string if_set(const std::optional<Number>& value) {
+  return value ? format("{}", *value) : std::string();
+}
+
 std::string log_option(const RuntimeOptions& options) {
   return options.log ? "the program's own log" : "";
 }
@@ -165,8 +170,8 @@ constexpr OptionVariable kOptionVariables[] = {
      nullptr},
     {"KILN_MODE", mode_option, apply_mode},
     {"KILN_TUNE", tune_option, apply_tune},
-    {"KILN_MAX_SECONDS", [](auto& o) { return unless_0(o.tuning.max_seconds); }, apply_seconds},
-    {"KILN_MAX_EVALUATIONS", [](auto& o) { return unless_0(o.tuning.max_evaluations); },
+    {"KILN_MAX_SECONDS", [](auto& o) { return if_set(o.tuning.max_seconds); }, apply_seconds},
+    {"KILN_MAX_EVALUATIONS", [](auto& o) { return if_set(o.tuning.max_evaluations); },
      apply_evaluations},
     {"KILN_COMPILE_THREADS", [](auto& o) { return unless_0(o.compile_threads); }, apply_threads},
     {"KILN_LOG_LEVEL", log_option, [](auto&, std::string_view value) { level_of(value); }},

@@ -32,10 +32,10 @@ std::span<const OptionVariable> option_variables() noexcept;
 /// @throws UserError for a value that makes no sense; EnvironmentError when the log cannot be opened
 RuntimeOptions with_variables(RuntimeOptions options);
 
-/// For tunings that set no limits of their own. 0: none.
+/// For tunings that leave their limits open; so does what no variable says.
 struct TuneLimits {
-  double seconds = 0;
-  std::size_t evaluations = 0;
+  std::optional<double> seconds{};
+  std::optional<std::size_t> evaluations{};
 };
 /// @throws UserError
 TuneLimits limits_from_environment();

@@ -73,8 +73,11 @@ void Counters::read(RuntimeMetrics& metrics) const {
   metrics.tuning_seconds = tuning_seconds.read();
   metrics.candidates_total = candidates.read();
   metrics.problems = problems.read();
+  metrics.problems_evicted_total = problems_evicted.load(kRelaxed);
+  metrics.modules_unloaded_total = modules_unloaded.load(kRelaxed);
   metrics.agreements_total = agreements.read();
   metrics.agreement_seconds = agreement_seconds.read();
+  metrics.background_errors_total = background_errors.load(kRelaxed);
 }
 
 }  // namespace runtime

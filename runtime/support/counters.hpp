@@ -75,8 +75,10 @@ struct Counters {
                    "launch_failed", "wrong_result",        "crashed",        "hung",
                    "out_of_memory"};
   PerKernel problems;
+  std::atomic<std::uint64_t> problems_evicted{0}, modules_unloaded{0};
   Tally agreements{"plan", "defaults", "failed"};
   Durations agreement_seconds;
+  std::atomic<std::uint64_t> background_errors{0};
 
   /// Fills in the members that come from here.
   void read(RuntimeMetrics& metrics) const;

@@ -15,6 +15,7 @@
 
 #include "kiln/definition.hpp"
 #include "kiln/detail/arguments.hpp"
+#include "kiln/detail/read_section.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/tune.hpp"
@@ -47,6 +48,9 @@ struct Launchable {
   }
 };
 
+/// A launchable that stays loaded as long as this has an owner.
+using Ready = std::shared_ptr<const Launchable>;
+
 /// A launch of one problem that is more than its entry with the caller's arguments: tensor maps in
 /// the place of pointers, a workspace, steps.
 class PreparedLaunch {
@@ -63,8 +67,12 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   virtual ~RegionHandle() = default;
   virtual Tunable what() const noexcept = 0;
   virtual const Engine& engine() const noexcept = 0;
-  /// The launchable in use; null: there is none. Lock-free, allocation-free.
-  virtual const Launchable* find(std::span<const std::int64_t> problem) const noexcept = 0;
+  /// The launchable in use, valid within the section, which begins; null: there is none. Lock-free,
+  /// allocation-free.
+  virtual const Launchable* find(std::span<const std::int64_t> problem,
+                                 ReadSection& section) const noexcept = 0;
+  /// The launchable in use, or null.
+  virtual Ready find(std::span<const std::int64_t> problem) const = 0;
   /// One config, built and loaded, but not in use. @throws CompileError, UserError, EnvironmentError
   /// when that fails
   virtual std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
@@ -72,28 +80,51 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   /// What a launch that may not wait gets: the launchable in use, else the winner on record, else
   /// what runs untuned (Mode::untuned). Measures nothing.
   /// @throws MissingError where nothing may be compiled.
-  virtual const Launchable& current(std::span<const std::int64_t> problem) = 0;
+  virtual Ready current(std::span<const std::int64_t> problem) = 0;
   /// What a launch on a stream that is being captured gets: the launchable in use, else a stand-in
   /// that is loaded, whose launches are then known to be provisional. Loads nothing, and waits for no
   /// other thread.
   /// @throws CaptureError where there is neither
-  virtual const Launchable& captured(std::span<const std::int64_t> problem, Stream stream) = 0;
+  virtual Ready captured(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// Launches from now on use this config. @throws as `current`.
   virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
   /// Whether the program chose its config: nothing is left to be tuned.
   virtual bool chosen() const noexcept { return false; }
 };
 
+/// What a launch uses, valid as long as this object. Of one thread.
+class Held {
+ public:
+  /// The launchable in use, else what `make` returns.
+  template <class Make>
+  Held(const RegionHandle& handle, std::span<const std::int64_t> problem, const Make& make)
+      : ready_(handle.find(problem, section_)) {
+    if (ready_) return;
+    made_ = make();
+    ready_ = made_.get();
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  const Launchable& operator*() const noexcept { return *ready_; }
+  const Launchable* operator->() const noexcept { return ready_; }
+
+ private:
+  ReadSection section_;
+  Ready made_;  ///< of a problem that was not ready
+  const Launchable* ready_;
+};
+
 /// The part of a handle that does not depend on types. Implemented by the runtime.
 class HandleCore : public RegionHandle {
  public:
   Tunable what() const noexcept final;
-  /// Makes it ready (store, compile, tune) and returns it; valid as long as the core.
-  /// @throws MissingError where nothing may be compiled.
-  virtual const Launchable& make_ready(std::span<const std::int64_t> problem) = 0;
+  /// Makes it ready (store, compile, tune) and returns it. It must not be launched when the core has
+  /// ended. @throws MissingError where nothing may be compiled.
+  virtual Ready make_ready(std::span<const std::int64_t> problem) = 0;
   /// The same for a launch on this stream. While that is being captured, only what is loaded already
   /// is returned. @throws also CaptureError
-  virtual const Launchable& make_ready(std::span<const std::int64_t> problem, Stream stream) = 0;
+  virtual Ready make_ready(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// The same, with what is missing as a value, and looked for anew.
   virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;
   /// A handle of the same kernel that never tunes: every problem has this config.
@@ -119,14 +150,14 @@ class HandleCore : public RegionHandle {
   /// What a global variable holds in all kernels of this handle, those to come included.
   virtual void set_symbol(std::string name, std::span<const std::byte> data) = 0;
 
-  const Launchable& at(std::span<const std::int64_t> problem) {
-    if (const Launchable* ready = find(problem)) return *ready;
+  /// For as long as a Bound lives.
+  Ready at(std::span<const std::int64_t> problem) {
+    if (Ready ready = find(problem)) return ready;
     return make_ready(problem);
   }
   /// For a launch on this stream.
-  const Launchable& at(std::span<const std::int64_t> problem, Stream stream) {
-    if (const Launchable* ready = find(problem)) return *ready;
-    return make_ready(problem, stream);
+  Held at(std::span<const std::int64_t> problem, Stream stream) {
+    return {*this, problem, [&] { return make_ready(problem, stream); }};
   }
 
   /// @throws UserError naming the argument whose type differs from the definition's, or the count.

@@ -66,12 +66,23 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
     {"kiln_problems", RuntimeMetric::Type::gauge, "", "kernel",
      "problems that handles of a kernel hold; `other`: those of all kernels after the first 256",
      &RuntimeMetrics::problems},
+    {"kiln_problems_evicted_total", RuntimeMetric::Type::counter, "", "",
+     "problems that have left their handle because of `max_problems` or `max_module_bytes`",
+     &RuntimeMetrics::problems_evicted_total},
+    {"kiln_modules_unloaded_total", RuntimeMetric::Type::counter, "", "",
+     "kernels that handles have unloaded while they lived, because their problem had left or "
+     "another config had taken their place",
+     &RuntimeMetrics::modules_unloaded_total},
     {"kiln_agreements_total", RuntimeMetric::Type::counter, "", "outcome",
      "agreements between ranks: on a `plan`, on `defaults`, or `failed` (this rank took no part)",
      &RuntimeMetrics::agreements_total},
     {"kiln_agreement_seconds", RuntimeMetric::Type::histogram, "seconds", "",
      "how long agreements took, what was measured for them included",
      &RuntimeMetrics::agreement_seconds},
+    {"kiln_background_errors_total", RuntimeMetric::Type::counter, "", "",
+     "errors behind the launches (mode `background`): tunings that failed, and exceptions of the "
+     "program's functions",
+     &RuntimeMetrics::background_errors_total},
 };
 
 }  // namespace kiln::detail

@@ -186,7 +186,7 @@ int main(int argc, char** argv) try {
     if (!server.good()) failed = true;
   }
   std::printf("%d launches, %zu problems tuned\n", launches, runtime.statistics().tuned);
-  std::printf("worst stall %.2f of the budget\n", worst / options.tuning.max_seconds);
+  std::printf("worst stall %.2f of the budget\n", worst / *options.tuning.max_seconds);
   return failed ? 1 : 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

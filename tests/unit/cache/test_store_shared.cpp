@@ -256,6 +256,65 @@ TEST_CASE("one's own folder can be shared with one's own group", "[cache][store]
   CHECK(strict.warnings().size() == 1);
 }
 
+TEST_CASE("folders above a shared store are ordinary ones", "[cache][store][shared]") {
+  const TemporaryDirectory root;
+  const auto make = [&](const char* name, mode_t mask) {
+    const mode_t before = ::umask(mask);
+    Store(shared(root.path() / name / "b" / "cache")).put(make_key("a"), make_bytes(10));
+    ::umask(before);
+    return root.path() / name;
+  };
+  const fs::path open = make("open", 022), closed = make("closed", 077);
+  CHECK(mode_of(open) == 0755);
+  CHECK(mode_of(open / "b") == 0755);
+  CHECK(mode_of(open / "b" / "cache") == 02770);
+  CHECK(mode_of(closed) == 0700);
+  CHECK(mode_of(closed / "b" / "cache") == 02770);
+}
+
+namespace {
+
+/// Looks at a lock's name before each step towards it.
+class Watching final : public cache::FileSystem {
+ public:
+  Watching() : FileSystem(StoreSharing::group) {}
+  fs::path lock;
+  int looks = 0, seen = 0;
+
+  int create(int directory, const char* name) override {
+    const int fd = FileSystem::create(directory, name);
+    look();
+    return fd;
+  }
+  ssize_t write(int fd, const void* data, std::size_t size) override {
+    const ssize_t written = FileSystem::write(fd, data, size);
+    look();
+    return written;
+  }
+
+ private:
+  void look() {
+    ++looks;
+    seen += fs::exists(lock);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a shared lock is complete before others see it", "[cache][store][shared]") {
+  const TemporaryDirectory root;
+  const auto files = std::make_shared<Watching>();
+  files->lock = root.path() / "cache" / "v1" / "locks" / "abcd.lock";
+  cache::DiskLevel disk(root.path() / "cache", files, cache::Owner::group);
+  cache::WorkLock lock;
+  REQUIRE(lock.acquire(disk, "abcd", {}, [] { return false; }) == cache::WorkLock::Outcome::held);
+  CHECK(files->looks >= 2);
+  CHECK(files->seen == 0);
+  CHECK(mode_of(files->lock) == 0660);
+  CHECK(fs::file_size(files->lock) > 0);
+  CHECK(files_below(root.path()).size() == 1);  // nothing temporary
+}
+
 TEST_CASE("sharing comes from the options, else from the environment", "[cache][store][shared]") {
   const TemporaryDirectory root;
   const auto mode = [&](const char* value, std::optional<StoreSharing> asked, Log& log) {

@@ -4,16 +4,21 @@
 #include <new>
 
 namespace {
-thread_local std::size_t allocation_count = 0;
+thread_local std::size_t allocation_count = 0, refused_allocation = 0;
 }
 
 namespace kiln::test {
 std::size_t allocations() noexcept { return allocation_count; }
+
+OutOfMemory::OutOfMemory(std::size_t more) noexcept {
+  refused_allocation = allocation_count + more + 1;
+}
+OutOfMemory::~OutOfMemory() { refused_allocation = 0; }
 }  // namespace kiln::test
 
 // Every form but the aligned ones, so that none meets the other half of another library's pair.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++allocation_count;
+  if (++allocation_count == refused_allocation) return nullptr;
   return std::malloc(size ? size : 1);
 }
 void* operator new(std::size_t size) {

@@ -1,4 +1,4 @@
-// Counts what a thread takes from the heap.
+// Counts what a thread takes from the heap, and refuses it.
 #pragma once
 
 #include <cstddef>
@@ -7,5 +7,14 @@ namespace kiln::test {
 
 /// Calls of operator new by this thread so far.
 std::size_t allocations() noexcept;
+
+/// While it lives, this thread gets `more` allocations, and then one that fails.
+class OutOfMemory {
+ public:
+  explicit OutOfMemory(std::size_t more) noexcept;
+  ~OutOfMemory();
+  OutOfMemory(const OutOfMemory&) = delete;
+  OutOfMemory& operator=(const OutOfMemory&) = delete;
+};
 
 }  // namespace kiln::test

@@ -91,7 +91,8 @@ class FakeDevice : public runtime::Device {
       steps.insert(steps.begin(), entry.substr(end + 1));
     Behaviour& behaviour = (*script)[entry];
     if (on_load) on_load(entry);
-    if (!behaviour.load_error.empty()) throw EnvironmentError(behaviour.load_error);
+    if (const std::string why = is_lost ? "device lost" : behaviour.load_error; !why.empty())
+      throw EnvironmentError(why);
     ++loads;
     auto kernel = std::make_shared<FakeKernel>(entry, behaviour, live_kernels);
     for (const std::string& step : steps)
@@ -197,8 +198,7 @@ class FakeDevice : public runtime::Device {
     timing = false;
     return clock ? clock(now_.load()) : now_.load();
   }
-  /// Work that is no kernel's.
-  void pass(double seconds) { now_.fetch_add(seconds, std::memory_order_relaxed); }
+  void pass(double seconds) { now_.fetch_add(seconds, std::memory_order_relaxed); }  // no kernel's
   std::unique_ptr<runtime::Stopwatch> stopwatch() override {
     return std::make_unique<FakeStopwatch>(now_);
   }

@@ -132,6 +132,25 @@ TEST_CASE("problems of one bucket share a search", "[runtime][handle]") {
   CHECK(handle.tune({5}).problem == Values{64});
 }
 
+TEST_CASE("what was found is told, also where nothing can be launched any more",
+          "[runtime][handle]") {
+  Directory directory;
+  {
+    Process process(directory.path());
+    (*process.script)[typed_entry(8)].seconds = 0.5e-3;
+    process.runtime().tuned(typed_doubling()).tune({50});
+  }
+  Process process(directory.path());
+  process.device->is_lost = true;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(typed_doubling());
+  const TuneResult result = handle.tune({50});
+  CHECK(result.from_store);
+  CHECK(result.winner().config.front() == 8);
+  Buffers b(50);
+  CHECK_THROWS_AS(handle({}, b.y.data(), b.x.data(), 50), Error);
+}
+
 TEST_CASE("untuned: the default, and nothing is measured", "[runtime][handle]") {
   Directory directory;
   Buffers b(50);

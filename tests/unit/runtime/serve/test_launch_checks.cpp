@@ -25,9 +25,9 @@ constexpr const char* kWrong =
 
 // Only handles make bound kernels.
 static_assert(!std::is_constructible_v<Bound<float*>, std::shared_ptr<detail::HandleCore>,
-                                       const detail::Launchable&, Launch, ProblemValues>);
+                                       detail::Ready, Launch, ProblemValues>);
 static_assert(!std::is_constructible_v<DynamicBound, std::shared_ptr<detail::HandleCore>,
-                                       const detail::Launchable&, Launch, ProblemValues>);
+                                       detail::Ready, Launch, ProblemValues>);
 
 TEST_CASE("a launch is held to what its kernel declares", "[runtime][relations]") {
   Directory directory;

@@ -45,11 +45,14 @@ std::vector<Prepared> prepare(Job& job, const std::vector<int>& ns, PrepareOptio
 TEST_CASE("ranks prepare a manifest in one agreement", "[runtime][prepare][ranks]") {
   Job job(3);
   for (int r = 0; r < 3; ++r) job[r].of(4).seconds = 0.5 * kMs;
-  for (const Prepared& p : prepare(job, {50, 60})) {
+  const auto first = prepare(job, {50, 60});
+  for (int r = 0; r < 3; ++r) {
+    const Prepared& p = first[static_cast<std::size_t>(r)];
     CHECK(states(p.report) == States{tuned, tuned});
     CHECK(p.configs == std::vector<Values>{{4, 0}, {4, 0}});
     CHECK(p.calls == 0);
     CHECK(p.right);
+    CHECK(p.report.compiled == static_cast<std::size_t>(job[r].compiler->compiles));
   }
   SECTION("a second start only loads") {
     job.restart();
@@ -110,4 +113,38 @@ TEST_CASE("ranks that prepare nothing, or may not compile", "[runtime][prepare][
                 states(runtime.prepare(problems({50}))) == States{missing};
        }))
     CHECK(right);
+}
+
+TEST_CASE("a problem that fails on ranks costs the others nothing", "[runtime][prepare][ranks]") {
+  Job job(2);
+  for (int r = 0; r < 2; ++r) {
+    job[r].of(4).seconds = 0.5 * kMs;
+    for (const int a : {1, 2, 4, 8})
+      (*job[r].script)["wrong<" + std::to_string(a) + ", 0>"].run = [](void**) {};
+  }
+  KernelDefinition wrong = doubling(), lacks = doubling();
+  wrong.name = "wrong";
+  wrong.entry = "wrong";
+  lacks.name = "lacks";
+  Manifest manifest = problems({50, 60, 70});
+  manifest.wanted[1].kernel = "wrong";
+  manifest.wanted[2].kernel = "lacks";
+  Findings findings;
+  for (const PrepareReport& report : job.run<PrepareReport>([&](Process& process, int) {
+         const Runtime runtime = process.runtime();
+         const auto right = runtime.tuned(doubling()), failing = runtime.tuned(wrong);
+         const auto lacking = runtime.tuned(lacks);
+         lacking.symbol("none", 1);
+         PrepareReport report = runtime.prepare(manifest);
+         findings.check(right.config({50}) == Values{4, 0});
+         const auto handles = detail::Access::engine(runtime)->serving().handles();
+         findings.check(!handles[1]->find(Values{60}));
+         return report;
+       })) {
+    CHECK(states(report) == States{tuned, failed, failed});
+    CHECK_THAT(report.problems[1].why, Catch::Contains("none of its candidates can be used"));
+    CHECK_THAT(report.problems[2].why, Catch::Contains("none"));
+    CHECK(report.problems[1].config.empty());
+  }
+  CHECK(findings.wrong() == "");
 }

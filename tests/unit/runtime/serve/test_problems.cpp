@@ -14,6 +14,7 @@
 
 using namespace kiln;
 using kiln::detail::Launchable;
+using kiln::detail::Ready;
 using kiln::runtime::Problems;
 using kiln::runtime::ProblemState;
 using kiln::runtime::Standing;
@@ -48,8 +49,8 @@ Problems::Load loads(std::int64_t config) {
   return [config] { return launchable_of(kProblem, config); };
 }
 
-const Launchable* kernel_of(const Problems::Outcome& outcome) {
-  const auto* ready = std::get_if<const Launchable*>(&outcome);
+Ready kernel_of(const Problems::Outcome& outcome) {
+  const auto* ready = std::get_if<Ready>(&outcome);
   return ready ? *ready : nullptr;
 }
 
@@ -60,7 +61,7 @@ TEST_CASE("what was made is found, without an allocation, and not made again",
   Problems problems;
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(problems.state(kProblem) == ProblemState::unknown);
-  const Launchable* made = kernel_of(problems.make(kProblem, publishes(1)));
+  const Ready made = kernel_of(problems.make(kProblem, publishes(1)));
   REQUIRE(made);
   CHECK(made->config == Values{1});
   CHECK(problems.state(kProblem) == ProblemState::in_use);
@@ -84,7 +85,7 @@ TEST_CASE("what was made is found, without an allocation, and not made again",
   }
   SECTION("what comes to the same config is the same launchable") {
     CHECK(kernel_of(problems.make(kProblem, publishes(1), Problems::If::always)) == made);
-    CHECK(&problems.choose(launchable_of(kProblem, 1)) == made);
+    CHECK(problems.choose(launchable_of(kProblem, 1)) == made);
   }
   SECTION("what is in use outlives a making without a launchable") {
     CHECK_THROWS_AS(problems.make(kProblem, fails(), Problems::If::always), std::runtime_error);
@@ -98,18 +99,16 @@ TEST_CASE("what was made is found, without an allocation, and not made again",
 TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime][problems]") {
   Problems problems;
   const auto default_of = [&](std::int64_t config) {
-    return std::get<const Launchable*>(
-        problems.stand_in(kProblem, Standing::meanwhile, loads(config)));
+    return std::get<Ready>(problems.stand_in(kProblem, Standing::meanwhile, loads(config)));
   };
-  const Launchable* first = default_of(1);
+  const Ready first = default_of(1);
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(problems.served(kProblem, Standing::meanwhile) == first);
   CHECK(problems.served(kProblem, Standing::known) == nullptr);
   CHECK(problems.state(kProblem) == ProblemState::on_stand_in);
   CHECK(default_of(2) == first);  // loaded once
 
-  const auto* known =
-      std::get<const Launchable*>(problems.stand_in(kProblem, Standing::known, loads(3)));
+  const Ready known = std::get<Ready>(problems.stand_in(kProblem, Standing::known, loads(3)));
   CHECK(known->config == Values{3});
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(default_of(4) == known);
@@ -133,15 +132,15 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
     CHECK(problems.find(kProblem) == nullptr);
   }
   SECTION("what is in use takes its place, also while another one is loaded") {
-    const Launchable* chosen = nullptr;
+    Ready chosen = nullptr;
     Problems others;
     const auto standing_in = others.stand_in(kProblem, Standing::known, [&] {
-      chosen = &others.choose(launchable_of(kProblem, 8));
+      chosen = others.choose(launchable_of(kProblem, 8));
       return launchable_of(kProblem, 2);
     });
-    CHECK(std::get<const Launchable*>(standing_in) == chosen);
+    CHECK(std::get<Ready>(standing_in) == chosen);
     CHECK(others.find(kProblem) == chosen);
-    const Launchable* made = kernel_of(problems.make(kProblem, publishes(8)));
+    const Ready made = kernel_of(problems.make(kProblem, publishes(8)));
     REQUIRE(made);
     CHECK(problems.find(kProblem) == made);
     CHECK(default_of(9) == made);
@@ -168,11 +167,11 @@ TEST_CASE("what is missing is remembered until it is made", "[runtime][problems]
 TEST_CASE("what was chosen while a problem was made is what its launches get",
           "[runtime][problems]") {
   Problems problems;
-  const Launchable* chosen = nullptr;
+  Ready chosen = nullptr;
   const auto choosing = [&](const Problems::Work& then) -> Problems::Work {
     return [&problems, &chosen, then] {
       CHECK(problems.state(kProblem) == ProblemState::being_made);
-      chosen = &problems.choose(launchable_of(kProblem, 5));
+      chosen = problems.choose(launchable_of(kProblem, 5));
       CHECK(problems.state(kProblem) == ProblemState::being_remade);
       CHECK(problems.find(kProblem) == chosen);
       return then();
@@ -201,7 +200,7 @@ TEST_CASE("what was chosen while a problem was made is what its launches get",
 
 TEST_CASE("one thread makes, others wait or go on", "[runtime][problems]") {
   Problems problems;
-  const Launchable& old = problems.choose(launchable_of(kProblem, 1));
+  const Ready old = problems.choose(launchable_of(kProblem, 1));
   std::atomic<bool> inside{false}, go{false};
   std::atomic<int> works{0};
   const Problems::Work slow = [&] {
@@ -214,7 +213,7 @@ TEST_CASE("one thread makes, others wait or go on", "[runtime][problems]") {
   std::thread maker([&] { made = problems.make(kProblem, slow, Problems::If::always); });
   while (!inside) std::this_thread::yield();
   CHECK(problems.state(kProblem) == ProblemState::being_remade);
-  CHECK(problems.find(kProblem) == &old);
+  CHECK(problems.find(kProblem) == old);
   CHECK_FALSE(problems.try_make(kProblem, slow, Problems::If::always));
   const Values other{1};
   CHECK(kernel_of(problems.make(other, [&] { return launchable_of(other, 3); })));
@@ -267,7 +266,7 @@ class Hammer {
  private:
   /// A stand-in has a negative config.
   struct Held {
-    const Launchable* ready;
+    Ready ready;
     Values problem, config;
   };
 
@@ -289,13 +288,13 @@ class Hammer {
       const int place = i * kProblemCount / kOperations + static_cast<int>(random() % 3);
       const Values problem{place, 1};
       try {
-        const Launchable* got = operate(problem, random);
+        const Ready got = operate(problem, random);
         if (got) held.push_back({got, problem, got->config});
       } catch (const ByChance&) {
       } catch (const std::exception& error) {
         count(error.what());
       }
-      const Launchable* found = problems.find(problem);
+      const Ready found = problems.find(problem);
       if (found && found->config[0] < 0) count("a stand-in was found");
       if (found && found->problem != problem) count("another problem was found");
       if (!found && in_use.count(problem)) count("what was in use is gone");
@@ -309,16 +308,16 @@ class Hammer {
       if (h.ready->problem != h.problem || h.ready->config != h.config) count("it was changed");
   }
 
-  const Launchable* operate(const Values& problem, std::mt19937& random) {
+  Ready operate(const Values& problem, std::mt19937& random) {
     const auto when = random() % 4 ? Problems::If::not_in_use : Problems::If::always;
     const unsigned chance = random(), what = random() % 16;
     const Problems::Work work = [&, chance] { return make(problem, chance); };
-    if (what == 0) return &problems.choose(launchable_of(problem, 1 + chance % 5));
+    if (what == 0) return problems.choose(launchable_of(problem, 1 + chance % 5));
     if (what < 6) {
       const Standing standing = what < 3 ? Standing::meanwhile : Standing::known;
       const auto got =
           problems.stand_in(problem, standing, [&] { return load(problem, standing); });
-      return std::get<const Launchable*>(got);
+      return std::get<Ready>(got);
     }
     if (what < 11) return kernel_of(problems.make(problem, work, when));
     const auto made = problems.try_make(problem, work, when);
@@ -392,4 +391,74 @@ TEST_CASE("eight threads live through many problems", "[runtime][problems]") {
     CHECK((hammer.problems.served(problem, Standing::meanwhile) == nullptr) == nothing);
     CHECK(hammer.problems.missing(problem).has_value() == missing);
   }
+}
+
+TEST_CASE("a choice that was made over something else is not undone", "[runtime][problems]") {
+  Problems problems;
+  Launchable provisional = launchable_of(kProblem, 1);
+  provisional.provisional = true;
+  const detail::Ready seen = problems.choose(provisional);
+  problems.choose(launchable_of(kProblem, 2));
+  CHECK_FALSE(problems.choose_over(seen, launchable_of(kProblem, 3)));
+  CHECK(problems.find(kProblem)->config == Values{2});
+  CHECK(problems.choose_over(problems.find(kProblem), launchable_of(kProblem, 3)));
+  CHECK(problems.find(kProblem)->config == Values{3});
+  const Values other{8, 8};
+  CHECK(problems.choose_over(nullptr, launchable_of(other, 4)));
+  CHECK_FALSE(problems.choose_over(nullptr, launchable_of(other, 5)));
+  CHECK(problems.state(other) == ProblemState::in_use);
+}
+
+TEST_CASE("what cannot be made is bounded as well", "[runtime][problems][bounds]") {
+  Problems problems({}, {4});
+  const Problems::Work fails = []() -> Problems::Made { throw std::runtime_error("no"); };
+  for (std::int64_t i = 0; i < 100; ++i) CHECK_THROWS(problems.make(Values{i}, fails));
+  int held = 0;
+  for (std::int64_t i = 0; i < 100; ++i) held += problems.state(Values{i}) != ProblemState::unknown;
+  CHECK(held <= 4);
+  CHECK(problems.state(Values{99}) == ProblemState::failed);
+}
+
+TEST_CASE("a problem that is pinned before it is held stays", "[runtime][problems][bounds]") {
+  Problems problems({}, {4});
+  problems.pin(Values{7});
+  for (std::int64_t i = 0; i < 100; ++i) problems.choose(launchable_of({i}, 1));
+  CHECK(problems.find(Values{7}) != nullptr);
+  CHECK(problems.find(Values{8}) == nullptr);
+}
+
+TEST_CASE("a choice for which there is no memory ends with an error, and the next one works",
+          "[runtime][problems][bounds]") {
+  bool done = false;
+  int failures = 0;
+  for (std::size_t more = 0; !done; ++more) {
+    Problems problems({}, {2});
+    for (std::int64_t i = 0; i < 2; ++i) problems.choose(launchable_of({i}, 1));
+    Launchable replacing = launchable_of({0}, 2), another = launchable_of({2}, 2);
+    try {
+      const std::size_t before = kiln::test::allocations();
+      const kiln::test::OutOfMemory after(more);
+      problems.choose(std::move(replacing));
+      problems.choose(std::move(another));
+      done = kiln::test::allocations() - before <= more;
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    problems.choose(launchable_of({3}, 3));
+    REQUIRE(problems.find(Values{3}) != nullptr);
+    CHECK(problems.find(Values{3})->config == Values{3});
+    problems.reclaim();
+    CHECK_FALSE(problems.waiting());
+  }
+  CHECK(failures > 5);
+}
+
+TEST_CASE("an agreement does not undo one that was made meanwhile", "[runtime][problems]") {
+  Problems problems;
+  problems.agree_over(kProblem, {}, {1});
+  CHECK(problems.agreed(kProblem) == Values{1});
+  problems.agree_over(kProblem, {}, {2});
+  CHECK(problems.agreed(kProblem) == Values{1});
+  problems.agree_over(kProblem, Values{1}, {2});
+  CHECK(problems.agreed(kProblem) == Values{2});
 }

@@ -58,16 +58,16 @@ TEST_CASE("a reserve takes the default first, then the config with most problems
   Reserve reserve(kernel);
   const std::int64_t problem[] = {60};
   CHECK(reserve.find(problem, limits) == nullptr);
-  std::vector<detail::Launchable> loaded(5);
+  std::vector<detail::Ready> loaded(5);
   const std::vector<Values> configs{{8, 0}, {1, 0}, {1, 0}, {4, 0}, {2, 0}};
   for (std::size_t i = 0; i < loaded.size(); ++i) {
-    loaded[i].problem = {50 + static_cast<std::int64_t>(i)};
-    loaded[i].config = configs[i];
+    detail::Launchable ready;
+    ready.problem = {50 + static_cast<std::int64_t>(i)};
+    ready.config = configs[i];
+    loaded[i] = std::make_shared<const detail::Launchable>(std::move(ready));
   }
   const auto first = [&](std::size_t count) {
-    std::vector<const detail::Launchable*> some;
-    for (std::size_t i = 0; i < count; ++i) some.push_back(&loaded[i]);
-    reserve.renew(some, {2, 0}, limits);
+    reserve.renew({loaded.data(), loaded.data() + count}, {2, 0}, limits);
     return reserve.find(problem, limits)->config;
   };
   CHECK(first(1) == Values{8, 0});
@@ -80,10 +80,40 @@ TEST_CASE("a reserve takes the default first, then the config with most problems
 
   reserve.distrust(problem, true);
   CHECK(reserve.find(problem, limits));  // until it is renewed
-  reserve.renew({&loaded[0]}, {2, 0}, limits);
+  reserve.renew({loaded[0]}, {2, 0}, limits);
   CHECK(reserve.distrusted(problem));
   CHECK(reserve.find(problem, limits) == nullptr);
   reserve.distrust(problem, false);
-  reserve.renew({&loaded[0]}, {2, 0}, limits);
+  reserve.renew({loaded[0]}, {2, 0}, limits);
   CHECK(reserve.find(problem, limits));
+}
+
+TEST_CASE("a reserve that is renewed again and again keeps what is read alone",
+          "[runtime][seal][threads]") {
+  const KernelDefinition kernel = doubling();
+  const DeviceLimits limits = FakeDevice(std::make_shared<Script>()).info().limits;
+  Reserve reserve(kernel);
+  detail::Launchable made;
+  made.problem = {50};
+  made.config = {2, 0};
+  const auto loaded = std::make_shared<const detail::Launchable>(made);
+  const std::int64_t problem[] = {60};
+  {
+    std::atomic<bool> over{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::jthread> readers;
+    for (int i = 0; i < 4; ++i)
+      readers.emplace_back([&] {
+        while (!over) {
+          const detail::Ready found = reserve.find(problem, limits);
+          wrong += found && found != loaded;
+        }
+      });
+    for (int i = 0; i < 1000; ++i) reserve.renew({loaded}, {2, 0}, limits);
+    over = true;
+    readers.clear();
+    CHECK(wrong == 0);
+  }
+  reserve.renew({loaded}, {2, 0}, limits);
+  CHECK(reserve.generations() == 1);
 }

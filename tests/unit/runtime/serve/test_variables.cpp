@@ -74,6 +74,12 @@ TEST_CASE("what the options leave open is filled from variables", "[runtime][var
   CHECK(kept.tuning.max_seconds == 1);
   CHECK(kept.tuning.max_evaluations == 2);
   CHECK(kept.compile_threads == 4);
+
+  chosen.tuning.max_seconds = 0;  // no limit
+  chosen.tuning.max_evaluations = 0;
+  const RuntimeOptions unlimited = with_variables(chosen);
+  CHECK(unlimited.tuning.max_seconds == 0);
+  CHECK(unlimited.tuning.max_evaluations == 0);
 }
 
 TEST_CASE("each mode has its name", "[runtime][variables]") {
@@ -154,6 +160,8 @@ TEST_CASE("limits of variables hold for all tunings without limits", "[runtime][
   TuneOptions own;
   own.max_evaluations = 3;
   CHECK(handle.tune({51}, own).candidates.size() == 3);
+  own.max_evaluations = 0;  // no limit, whatever the variable says
+  CHECK(handle.tune({54}, own).candidates.size() == 4);
   launch(handle, 52);
   CHECK(handle.known({52})->candidates.size() == 2);
 }

@@ -1,0 +1,42 @@
+// A problem that is tuned behind the launches.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "kiln/definition.hpp"
+#include "runtime/measure/trial_data.hpp"
+#include "runtime/serve/served_handle.hpp"
+#include "runtime/support/time_limit.hpp"
+
+namespace kiln::runtime {
+
+struct BackgroundJob {
+  std::weak_ptr<ServedHandle> handle;
+  const void* place = nullptr;  ///< of the handle, to compare
+  std::shared_ptr<const KernelDefinition> kernel;
+  Values problem;
+  std::deque<Values> to_compile;  ///< ahead of measuring
+  bool listed = false;            ///< what is compiled ahead
+  bool begun = false;             ///< something of it is on record
+  int attempts = 0;               ///< that ended with an error
+  double slices = 1;              ///< of the duty, that a stretch of measuring lasts
+  bool in_finals = false;         ///< the search is over, but for them
+  int cut_finals = 0;             ///< stretches of measuring that ended before them, or in them
+  Clock::time_point not_before{};
+};
+
+/// What one job's trials are made of, in host memory: kept from one stretch of measuring to the next.
+struct JobData {
+  const void* place = nullptr;
+  std::shared_ptr<const KernelDefinition> kernel;  ///< which `draws` refer to
+  Values problem;
+  std::vector<KernelData> draws;
+
+  bool of(const BackgroundJob& job) const {
+    return kernel && place == job.place && problem == job.problem;
+  }
+};
+
+}  // namespace kiln::runtime
