@@ -43,7 +43,7 @@ TEST_CASE("all promises hold, whatever goes wrong", "[sim]") {
   CHECK(faulted > 500);
 }
 
-TEST_CASE("all promises hold with 4096 ranks", "[sim]") {
+TEST_CASE("all promises hold with 4096 ranks", "[sim][long]") {
   std::uint64_t seed = 1;
   while (sim::draw(seed).ranks.size() != 4096) ++seed;
   const sim::Outcome outcome = sim::World(sim::draw(seed)).run();
@@ -84,7 +84,7 @@ TEST_CASE("a plan that some rank cannot build is noticed", "[sim]") {
   CHECK(noticed(Sabotage::blind_vouching, "has not built") > 0);
 }
 
-TEST_CASE("a rank that gives up but goes on is noticed", "[sim]") {
+TEST_CASE("a rank that gives up but goes on is noticed", "[sim][long]") {
   // The gap of the last exchange is small: it takes more seeds to fall into it.
   CHECK(noticed(Sabotage::forgets_abort, "one of another choice", 4000) > 0);
 }

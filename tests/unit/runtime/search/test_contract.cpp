@@ -85,7 +85,7 @@ bool goes_on_to_the_end(const std::string& name) { return name.rfind("model", 0)
 
 }  // namespace
 
-TEST_CASE("on random spaces: nothing invalid, nothing twice, always an end", "[search]") {
+TEST_CASE("on random spaces: nothing invalid, nothing twice, always an end", "[search][long]") {
   Random random(2);
   for (int s = 0; s < 60; ++s) {
     const DynamicSpace dynamic = random_space(random);

@@ -161,7 +161,7 @@ TEST_CASE("model: leaves a region that always fails", "[search]") {
 }
 
 TEST_CASE("model: a cost model helps when right in its order, and hardly harms when wrong",
-          "[search]") {
+          "[search][long]") {
   const DynamicSpace dynamic = tiled();
   const SearchSpace space(dynamic, kProblem, kLimits);
   const double alone = mean_best(space, tiled_time, 16);

@@ -411,7 +411,7 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
     for (const WantedInstance& w : manifest.wanted)
       launchable += launch(handle, static_cast<int>(w.problem.at("n"))) ? 1 : 0;
     CHECK(runtime.statistics().unprepared_refused == 0);
-    CHECK(process.compiler->compiles == 4);
+    CHECK(process.compiler->compiles <= 4);  // each once, as far as the budget goes
   }
   CHECK(launchable == kProblems);
   CHECK(first.out_of_time);
