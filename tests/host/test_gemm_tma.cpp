@@ -212,7 +212,7 @@ bool takes(const GemmTma& c, GemmTranspose op) {
 
 }  // namespace
 
-TEST_CASE("the GEMM for Hopper computes the product of the reference", "[host][gemm_tma]") {
+TEST_CASE("the GEMM for Hopper computes the product of the reference", "[host][gemm_tma][long]") {
   for (const GemmTma& c : kConfigs) {
     REQUIRE(c.fits());
     for (const GemmTranspose op : kAll) {
@@ -225,7 +225,7 @@ TEST_CASE("the GEMM for Hopper computes the product of the reference", "[host][g
   }
 }
 
-TEST_CASE("the GEMM for Hopper walks padded rows and batches", "[host][gemm_tma]") {
+TEST_CASE("the GEMM for Hopper walks padded rows and batches", "[host][gemm_tma][long]") {
   for (const GemmTma& c : kConfigs)
     for (const GemmTranspose op : kAll) {
       if (!takes(c, op)) continue;
@@ -236,7 +236,8 @@ TEST_CASE("the GEMM for Hopper walks padded rows and batches", "[host][gemm_tma]
     }
 }
 
-TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place", "[host][gemm_tma]") {
+TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place",
+          "[host][gemm_tma][long]") {
   const std::string epilogue =
       "Chain<kiln::epilogue::Bias<kiln::bfloat16>, kiln::epilogue::Scale, "
       "kiln::epilogue::RowBias<kiln::bfloat16>, kiln::epilogue::Residual<kiln::bfloat16>, "
@@ -262,7 +263,8 @@ TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place", "[h
 }
 
 // Tiles at the edge begin earlier, and elements are computed twice.
-TEST_CASE("the GEMM for Hopper may repeat an epilogue that does not read C", "[host][gemm_tma]") {
+TEST_CASE("the GEMM for Hopper may repeat an epilogue that does not read C",
+          "[host][gemm_tma][long]") {
   const std::string epilogue =
       "Chain<kiln::epilogue::Bias<kiln::bfloat16>, kiln::epilogue::Scale, "
       "kiln::epilogue::RowBias<kiln::bfloat16>, kiln::epilogue::Relu>, const __nv_bfloat16*, "

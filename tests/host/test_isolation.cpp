@@ -380,6 +380,6 @@ TEST_CASE("a worker goes with the program that is killed", "[host][isolation]") 
   ::waitpid(program, nullptr, 0);
   CHECK(started);
   for (const pid_t worker : workers)
-    CHECK(within(2, [&] { return ::kill(worker, 0) != 0 || trouble::is_zombie(worker); }));
+    CHECK(within(10, [&] { return ::kill(worker, 0) != 0 || trouble::is_zombie(worker); }));
   ++tally.tried;
 }

@@ -40,7 +40,7 @@ Killed kill_parent(bool with_fork) {
   }
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
-  killed.gone = kiln::test::within(1, [&] {
+  killed.gone = kiln::test::within(10, [&] {
     for (const pid_t process : killed.processes)
       if (kiln::test::alive(process)) return false;
     return true;

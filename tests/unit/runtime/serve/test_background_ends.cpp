@@ -99,6 +99,10 @@ TEST_CASE("data are made once for all windows", "[runtime][background]") {
   Directory directory;
   Long process(directory.path());
   std::atomic<int> references{0};
+  // The search outlasts a window, also where this thread is not woken at once.
+  process.device->on_launch = [](const std::string&, void**) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  };
   KernelDefinition kernel = doubling(up_to(64), 2);
   kernel.reference = [&, right = kernel.reference](auto problem, auto args) {
     ++references;
@@ -112,7 +116,6 @@ TEST_CASE("data are made once for all windows", "[runtime][background]") {
     const TuningWindow window = runtime.window();
     REQUIRE(becomes([&] { return process.device->timings > timings || runtime.settled(); }));
   }
-  CHECK_FALSE(runtime.settled());
   const TuningWindow window = runtime.window();
   REQUIRE(becomes([&] { return runtime.settled(); }));
   CHECK(references == 1);
@@ -122,20 +125,18 @@ TEST_CASE("data are made once for all windows", "[runtime][background]") {
 TEST_CASE("closing a window does not wait for compilations", "[runtime][background]") {
   Directory directory;
   Long process(directory.path());
-  std::atomic<bool> window_open{false}, compiling{false}, closed{false}, closed_first{true};
+  std::atomic<bool> compiling{false}, closed{false}, closed_first{true};
   process.compiler->on_compile = [&](const codegen::Source&) {
-    if (!window_open) return;
+    if (process.device->timings == 0) return;  // ahead of the search
     compiling = true;
     if (!becomes([&] { return closed.load(); })) closed_first = false;
   };
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(Long::kernel());
   run_once(handle, 60);
-  REQUIRE(becomes([&] { return process.compiler->compiles >= 8; }));  // ahead
-  window_open = true;
   {
     TuningWindow window = runtime.window();
-    REQUIRE(becomes([&] { return compiling && process.device->timings > 0; }));
+    REQUIRE(becomes([&] { return compiling.load(); }));
     window.close();
   }
   closed = true;

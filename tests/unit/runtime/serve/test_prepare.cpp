@@ -415,7 +415,7 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
   }
   CHECK(launchable == kProblems);
   CHECK(first.out_of_time);
-  CHECK(first.seconds <= kBudget * 1.1);
+  CHECK(first.seconds <= kBudget + 1);  // with what a busy machine adds
   CHECK(first.count(tuned) > 0);
   CHECK(first.count(tuned) + first.count(on_default) == kProblems);
 

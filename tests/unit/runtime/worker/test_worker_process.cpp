@@ -2,8 +2,6 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <functional>
-#include <thread>
 
 #include <unistd.h>
 
@@ -26,18 +24,16 @@ struct Told {
   double seconds = 0;
 };
 
-/// Starts a script as a worker, which is to greet within half a second.
-Told start(const std::string& script, const std::function<void()>& meanwhile = {}) {
+/// Starts a script as a worker, which is to greet in time.
+Told start(const std::string& script, double seconds = 20) {
   const test::TemporaryDirectory folder;
   const auto path = folder.path() / "worker";
   test::write_text(path, "#!/bin/sh\n" + script + "\n");
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   const auto begin = Clock::now();
-  std::jthread other;
-  if (meanwhile) other = std::jthread(meanwhile);
   Told told;
   try {
-    WorkerProcess worker(path, {}, -1, TimeLimit(0.5, begin));
+    WorkerProcess worker(path, {}, -1, TimeLimit(seconds, begin));
   } catch (const WorkerEnd& end) {
     told = {true, end.how(), end.what()};
   }
@@ -58,18 +54,18 @@ TEST_CASE("how a worker ended is known", "[runtime][worker]") {
     told = start(std::string("kill -") + signal + " $$");
     CHECK((told.ended && told.how == How::killed));
   }
-  told = start("exec sleep 100");
+  told = start("exec sleep 100", 0.5);
   CHECK((told.ended && told.how == How::late));
-  CHECK(told.seconds < 2.5);
-  told = start("kill -STOP $$");
+  CHECK(told.seconds < 20);
+  told = start("kill -STOP $$", 0.5);
   CHECK((told.ended && told.how == How::stopped));
-  CHECK(told.seconds < 2.5);
+  CHECK(told.seconds < 20);
   told = start("echo this is no message >&0; exec sleep 100");
   CHECK((told.ended && told.how == How::fault));
   CHECK(told.words.find("sent something that is not a message") == 0);
   // The channel alone tells nothing of a process that goes on without it.
-  told = start("exec 0>&-; exec sleep 100");
-  CHECK((told.ended && told.seconds < 2.5));
+  told = start("exec 0>&-; exec sleep 100", 0.5);
+  CHECK((told.ended && told.seconds < 20));
 }
 
 TEST_CASE("a worker that is not there is an error that names it", "[runtime][worker]") {
