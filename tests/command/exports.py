@@ -32,8 +32,10 @@ class PublicNames:
         if kernel := KERNEL.match(symbol):
             return bool(re.search(rf"\b{kernel[1]}\(", self.text))
         name = RTTI.sub("", symbol)
-        if not name.startswith("kiln::") or "{lambda" in name:
+        if not name.startswith("kiln::"):
             return False
+        # A lambda of a function that headers define: those of other functions are not exported.
+        name = name.split("::{lambda")[0]
         name = re.sub(r"\[abi:\w+\]", "", name.removeprefix("kiln::")).split("(")[0].removeprefix("detail::")
         scopes = name.split("::")
         if scopes[0] in INNER or "<" in name:
