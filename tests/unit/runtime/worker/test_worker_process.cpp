@@ -57,7 +57,7 @@ TEST_CASE("how a worker ended is known", "[runtime][worker]") {
   told = start("exec sleep 100", 0.5);
   CHECK((told.ended && told.how == How::late));
   CHECK(told.seconds < 20);
-  told = start("kill -STOP $$", 0.5);
+  told = start("kill -STOP $$", 2);
   CHECK((told.ended && told.how == How::stopped));
   CHECK(told.seconds < 20);
   told = start("echo this is no message >&0; exec sleep 100");
