@@ -11,8 +11,6 @@ namespace kiln::templates {
 
 namespace {
 
-HiddenRows token_bucket(const HiddenRows& p) { return {count_bucket(p.rows), p.hidden}; }
-
 double value_of(float x) { return x; }
 
 /// 1 / sqrt(mean of squares + eps)
@@ -122,7 +120,7 @@ LayerNormKernel<T> layernorm_kernel() {
       .problem = [](T*, const T*, const T*, const T*, int rows, int hidden,
                     float) { return HiddenRows{rows, hidden}; },
       .relations = {{4, "rows"}, {5, "hidden"}},
-      .bucket = token_bucket,
+      .bucket = token_bucket<HiddenRows>,
       .workload =
           [](const HiddenRows& p, Workload& w) {
             const auto hidden = static_cast<std::size_t>(p.hidden);
@@ -151,7 +149,7 @@ RmsNormResidualKernel<T> rmsnorm_residual_kernel() {
           .problem = [](T*, T*, const T*, const T*, int rows, int hidden,
                         float) { return HiddenRows{rows, hidden}; },
           .relations = {{4, "rows"}, {5, "hidden"}},
-          .bucket = token_bucket,
+          .bucket = token_bucket<HiddenRows>,
           .workload =
               [](const HiddenRows& p, Workload& w) {
                 const auto hidden = static_cast<std::size_t>(p.hidden);
@@ -180,7 +178,7 @@ RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
           .problem = [](float8_e4m3*, float*, const T*, const T*, int rows, int hidden,
                         float) { return HiddenRows{rows, hidden}; },
           .relations = {{4, "rows"}, {5, "hidden"}},
-          .bucket = token_bucket,
+          .bucket = token_bucket<HiddenRows>,
           .workload =
               [](const HiddenRows& p, Workload& w) {
                 const auto rows = static_cast<std::size_t>(p.rows),

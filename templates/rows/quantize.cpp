@@ -8,8 +8,6 @@ namespace kiln::templates {
 
 namespace {
 
-HiddenRows quantized_bucket(const HiddenRows& p) { return {count_bucket(p.rows), p.hidden}; }
-
 /// quantize_blocks and quantize_tensor: `kept` accesses per thread, and nothing behind them.
 template <class T>
 constexpr auto tile_space() {
@@ -109,7 +107,7 @@ QuantizeRowsKernel<T> scaling_kernel() {
           .problem = [](float8_e4m3*, float*, const T*, int rows,
                         int hidden) { return HiddenRows{rows, hidden}; },
           .relations = {{3, "rows"}, {4, "hidden"}},
-          .bucket = quantized_bucket,
+          .bucket = token_bucket<HiddenRows>,
           .tolerance = kSameBits,
           .flops = [](const HiddenRows& p) { return 3.0 * p.rows * p.hidden; }};
 }
@@ -179,7 +177,7 @@ QuantizeTensorKernel<T> quantize_tensor_kernel() {
           .problem = [](float8_e4m3*, const T*, const float*, int rows,
                         int hidden) { return HiddenRows{rows, hidden}; },
           .relations = {{3, "rows"}, {4, "hidden"}},
-          .bucket = quantized_bucket,
+          .bucket = token_bucket<HiddenRows>,
           .workload =
               [](const HiddenRows& p, Workload& w) {
                 const auto elements =

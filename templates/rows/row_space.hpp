@@ -11,6 +11,14 @@
 
 namespace kiln::templates {
 
+/// Numbers of rows share a tuning, widths do not.
+template <class Problem>
+Problem token_bucket(const Problem& p) {
+  Problem bucket = p;
+  bucket.rows = count_bucket(p.rows);
+  return bucket;
+}
+
 /// `kArrays` arrays of T are kept in registers at once.
 template <class T, class Problem, int kArrays = 1>
 constexpr Space<RowConfig, Problem> row_space(bool online) {

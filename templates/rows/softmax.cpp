@@ -16,8 +16,6 @@ constexpr auto logit_space() {
   return row_space<T, LogitRows>(true).values(&RowConfig::online, {false, true}).checked();
 }
 
-LogitRows logit_bucket(const LogitRows& p) { return {count_bucket(p.rows), p.columns}; }
-
 struct LogitSum {
   double max, sum;  // of exp(x - max)
 };
@@ -94,7 +92,7 @@ SoftmaxKernel<T> softmax_kernel() {
           .launch = row_launch<LogitRows>,
           .problem = [](T*, const T*, int rows, int columns) { return LogitRows{rows, columns}; },
           .relations = {{2, "rows"}, {3, "columns"}},
-          .bucket = logit_bucket,
+          .bucket = token_bucket<LogitRows>,
           .workload =
               [](const LogitRows& p, Workload& w) {
                 const auto elements =
@@ -122,7 +120,7 @@ CrossEntropyKernel<T> cross_entropy_kernel() {
           .problem = [](float*, const T*, const int*, int rows, int columns,
                         int) { return LogitRows{rows, columns}; },
           .relations = {{3, "rows"}, {4, "columns"}},
-          .bucket = logit_bucket,
+          .bucket = token_bucket<LogitRows>,
           .workload =
               [](const LogitRows& p, Workload& w) {
                 const auto rows = static_cast<std::size_t>(p.rows);
