@@ -8,6 +8,7 @@
 #include "templates/elementwise/residual_add.hpp"
 #include "templates/elementwise/vector_add.hpp"
 #include "templates/gemm/gemm.hpp"
+#include "templates/gemm/gemm_fp8.hpp"
 #include "templates/rmsnorm/rmsnorm.hpp"
 #include "templates/rows/cross_entropy.hpp"
 #include "templates/rows/layernorm.hpp"

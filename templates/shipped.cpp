@@ -27,6 +27,26 @@ void add_gemm(Registry& registry, const std::string& suffix, const std::string& 
                       [](auto t) { return templates::gemm_strided_kernel<decltype(t), op>(); }));
 }
 
+/// C is bf16, which `kiln` calls their type.
+template <class Make>
+void add_fp8(Registry& registry, const std::string& name, const std::string& equation, Make make) {
+  registry.add({name, equation, {"bf16"}, [name, make](std::string_view type) {
+                  if (type == "bf16") return make().definition();
+                  throw UserError("kernel " + name + " has no type '" + std::string(type) +
+                                  "' (known: bf16)");
+                }});
+}
+
+template <templates::Fp8Sums sums>
+void add_fp8_gemms(Registry& registry, const std::string& suffix) {
+  using epilogue::RowScales, epilogue::TensorScales;
+  add_fp8(registry, "gemm_fp8" + suffix, "C[m][n] = scale_a * scale_b * sum_k A[m][k] * B[n][k]",
+          [] { return templates::gemm_fp8_kernel<TensorScales, sums>(); });
+  add_fp8(registry, "gemm_fp8_rows" + suffix,
+          "C[m][n] = scales_a[m] * scales_b[n] * sum_k A[m][k] * B[n][k]",
+          [] { return templates::gemm_fp8_kernel<RowScales, sums>(); });
+}
+
 void add_rows(Registry& registry) {
   registry.add(family("rmsnorm_residual", "residual[r][h] += x[r][h], y = rmsnorm(residual)",
                       [](auto t) { return templates::rmsnorm_residual_kernel<decltype(t)>(); }));
@@ -63,6 +83,8 @@ Registry shipped_kernels() {
   add_gemm<GemmTranspose::nn>(registry, "_nn", "C[m][n] = sum_k A[m][k] * B[k][n]");
   add_gemm<GemmTranspose::tn>(registry, "_tn", "C[m][n] = sum_k A[k][m] * B[k][n]");
   add_gemm<GemmTranspose::tt>(registry, "_tt", "C[m][n] = sum_k A[k][m] * B[n][k]");
+  add_fp8_gemms<templates::Fp8Sums::exact>(registry, "");
+  add_fp8_gemms<templates::Fp8Sums::fast>(registry, "_fast");
   return registry;
 }
 

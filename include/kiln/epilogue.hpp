@@ -9,8 +9,8 @@
 //   };
 //
 // The operator's parameters behind the place are arguments of the launch, behind the GEMM's own:
-// scalars by value, and arrays as PerRow, PerColumn, PerBatch or PerElement, whose arguments are
-// plain pointers. The same struct computes the reference on the host. It holds nothing, and its
+// scalars by value, and arrays as PerRow, PerColumn, PerBatch, PerElement or Single, whose arguments
+// are plain pointers. The same struct computes the reference on the host. It holds nothing, and its
 // operator is neither a template nor overloaded. A kernel may call it more than once for a place.
 //
 //   using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu;
@@ -59,6 +59,13 @@ struct PerBatch {
   PerBatch(const T* array) : values(array) {}
   float operator[](const Place& at) const { return static_cast<float>(values[at.batch]); }
   const T* values;
+};
+/// One value in memory, for all of C.
+template <class T>
+struct Single {
+  Single(const T* one) : value(one) {}
+  operator float() const { return static_cast<float>(*value); }
+  const T* value;
 };
 /// An array that lies as C does, with its leading dimension and stride between batches. One of C's
 /// type may be C itself.
@@ -123,6 +130,18 @@ struct RowBias {
 };
 struct Scale {
   float operator()(float sum, const Place&, float factor) const { return sum * factor; }
+};
+/// What A's and B's elements were divided by when they were quantized: one scale for each of them.
+struct TensorScales {
+  float operator()(float sum, const Place&, Single<float> a, Single<float> b) const {
+    return sum * (a * b);
+  }
+};
+/// The same with a scale for each row of A, and for each of B's that is a column of C.
+struct RowScales {
+  float operator()(float sum, const Place& at, PerRow<float> a, PerColumn<float> b) const {
+    return sum * (a[at] * b[at]);
+  }
 };
 /// Adds an array that lies as C does.
 template <class T>

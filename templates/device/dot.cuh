@@ -28,6 +28,15 @@ __device__ inline void load_floats(Floats<N>& floats, const T* address) {
     Halves halves;
     __builtin_memcpy(&halves, address, sizeof(T) * N);
     floats = __builtin_convertvector(halves, Floats<N>);
+  } else if constexpr (kIsE4m3<T>) {  // to_float() of each
+    using Bytes = unsigned char __attribute__((ext_vector_type(N)));
+    using Words = unsigned __attribute__((ext_vector_type(N)));
+    Bytes bytes;
+    __builtin_memcpy(&bytes, address, N);
+    const Words bits = __builtin_convertvector(bytes, Words), rest = bits & 0x7f;
+    const Floats<N> magnitudes = __builtin_bit_cast(Floats<N>, rest << 20) * 0x1p120f;
+    const Words words = rest == 0x7f ? Words(0x7fc00000u) : __builtin_bit_cast(Words, magnitudes);
+    floats = __builtin_bit_cast(Floats<N>, (bits << 24 & 0x80000000u) | words);
   } else {
     __builtin_memcpy(&floats, address, sizeof(T) * N);
   }

@@ -4,6 +4,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+struct __nv_fp8_e4m3;  // float8.cuh
+
 namespace kiln::templates {
 
 #ifdef KILN_HOST_TARGET
@@ -40,6 +42,10 @@ template <class T>
 inline constexpr bool kIsBfloat16 = false;
 template <>
 inline constexpr bool kIsBfloat16<__nv_bfloat16> = true;
+template <class T>
+inline constexpr bool kIsE4m3 = false;
+template <>
+inline constexpr bool kIsE4m3<__nv_fp8_e4m3> = true;
 
 /// `N` elements moved by one access; its address is a multiple of its size in bytes.
 template <class T, int N>

@@ -26,30 +26,31 @@ __device__ __forceinline__ void gemm_body(const Out& out, const In& a, const In&
                                           const GemmShape<batched>& shape, const Epilogue& epilogue,
                                           const Workspace& workspace = {}) {
   static_assert(c.threads() >= 1 && c.threads() <= 1024, "threads per block: 1 to 1024");
-  static_assert(c.divides(),
+  static_assert(c.divides(GemmTypes<T>::kOperands),
                 "tiles divide blocks, and vector divides block_k: see Gemm::divides()");
   static_assert(c.takes(op), "the body takes operands as they lie: see Gemm::takes()");
   if constexpr (c.plain()) {
     gemm_by_slices<c, op, T>(out, a, b, shape, epilogue);
   } else if constexpr (c.body == GemmBody::stream) {
+    static_assert(!GemmTypes<T>::kFp8, "body stream: T has 2 bytes");
     gemm_small_m<c.small_m()>(out, a, b, shape, epilogue);
 #ifndef KILN_HOST_TARGET
   } else {
-    gemm_tma_body<c.tma(), op, T>(out, a, b, shape, epilogue, workspace);
+    gemm_tma_body<c.tma(GemmTypes<T>::kOperands), op, T>(out, a, b, shape, epilogue, workspace);
 #endif
   }
 }
 
 /// Arrays without gaps. P: what the epilogue's arguments are. Dynamic shared memory:
-/// c.shared_bytes(sizeof(T), op) bytes.
+/// c.shared_bytes(sizeof(GemmOperand<T>), op) bytes.
 template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing,
           class... P>
   requires(c.parts == 1)
 __global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
-    gemm(const __grid_constant__ GemmArgument<c.stores_by_map(), T> out,
-         const __grid_constant__ GemmArgument<c.uses_tma(), const T> a,
-         const __grid_constant__ GemmArgument<c.uses_tma(), const T> b, int m, int n, int k,
-         P... parameters) {
+    gemm(const __grid_constant__ GemmArgument<c.stores_by_map(), GemmResult<T>> out,
+         const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
+         const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b, int m, int n,
+         int k, P... parameters) {
   gemm_body<c, op, T>(out, a, b, gemm_shape<op>(GemmProblem{m, n, k}),
                       with_arguments<Epilogue>(parameters...));
 }
@@ -59,11 +60,11 @@ template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue 
           class... P>
   requires(c.parts == 1)
 __global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
-    gemm_strided(const __grid_constant__ GemmArgument<c.stores_by_map(), T> out,
-                 const __grid_constant__ GemmArgument<c.uses_tma(), const T> a,
-                 const __grid_constant__ GemmArgument<c.uses_tma(), const T> b, int m, int n, int k,
-                 GemmStride ldc, GemmStride lda, GemmStride ldb, int batch, GemmStride stride_c,
-                 GemmStride stride_a, GemmStride stride_b, P... parameters) {
+    gemm_strided(const __grid_constant__ GemmArgument<c.stores_by_map(), GemmResult<T>> out,
+                 const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
+                 const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b, int m,
+                 int n, int k, GemmStride ldc, GemmStride lda, GemmStride ldb, int batch,
+                 GemmStride stride_c, GemmStride stride_a, GemmStride stride_b, P... parameters) {
   gemm_body<c, op, T>(out, a, b,
                       GemmShape<true>{m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b},
                       with_arguments<Epilogue>(parameters...));
@@ -77,7 +78,7 @@ template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue 
           class... P>
   requires(c.parts > 1)
 __global__ void __launch_bounds__(c.threads(), 1)
-    gemm(T* out, const __grid_constant__ hopper::TensorMap a,
+    gemm(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
          const __grid_constant__ hopper::TensorMap b, int m, int n, int k, P... parameters,
          Workspace workspace) {
   gemm_body<c, op, T>(out, a, b, gemm_shape<op>(GemmProblem{m, n, k}),
@@ -86,18 +87,19 @@ __global__ void __launch_bounds__(c.threads(), 1)
 template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing,
           class... P>
 __global__ void __launch_bounds__(GemmTma::kAddThreads)
-    gemm_add(T* out, const __grid_constant__ hopper::TensorMap a,
+    gemm_add(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
              const __grid_constant__ hopper::TensorMap b, int m, int n, int k, P... parameters,
              Workspace workspace) {
-  gemm_tma_add<c.tma(), op, T>(out, a, b, gemm_shape<op>(GemmProblem{m, n, k}),
-                               with_arguments<Epilogue>(parameters...), workspace);
+  gemm_tma_add<c.tma(GemmTypes<T>::kOperands), op, T>(
+      out, a, b, gemm_shape<op>(GemmProblem{m, n, k}), with_arguments<Epilogue>(parameters...),
+      workspace);
 }
 
 template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing,
           class... P>
   requires(c.parts > 1)
 __global__ void __launch_bounds__(c.threads(), 1)
-    gemm_strided(T* out, const __grid_constant__ hopper::TensorMap a,
+    gemm_strided(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
                  const __grid_constant__ hopper::TensorMap b, int m, int n, int k, GemmStride ldc,
                  GemmStride lda, GemmStride ldb, int batch, GemmStride stride_c,
                  GemmStride stride_a, GemmStride stride_b, P... parameters, Workspace workspace) {
@@ -108,12 +110,12 @@ __global__ void __launch_bounds__(c.threads(), 1)
 template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing,
           class... P>
 __global__ void __launch_bounds__(GemmTma::kAddThreads)
-    gemm_strided_add(T* out, const __grid_constant__ hopper::TensorMap a,
+    gemm_strided_add(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
                      const __grid_constant__ hopper::TensorMap b, int m, int n, int k,
                      GemmStride ldc, GemmStride lda, GemmStride ldb, int batch, GemmStride stride_c,
                      GemmStride stride_a, GemmStride stride_b, P... parameters,
                      Workspace workspace) {
-  gemm_tma_add<c.tma(), op, T>(
+  gemm_tma_add<c.tma(GemmTypes<T>::kOperands), op, T>(
       out, a, b, GemmShape<true>{m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b},
       with_arguments<Epilogue>(parameters...), workspace);
 }

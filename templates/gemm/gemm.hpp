@@ -2,8 +2,9 @@
 //
 // op, and how the arrays lie: gemm_problem.hpp. As a rule A is [m][k] and B [n][k] (a linear layer's
 // weights as they are stored). C is [m][n]; all are row-major, of T = float, __half or
-// __nv_bfloat16. Products are summed in float; C rounds once, behind the epilogue (kiln/epilogue.hpp).
-// C may overlap neither A nor B.
+// __nv_bfloat16, or with T = Fp8<R> A and B are 8-bit floats and C is of R (gemm_fp8.hpp). Products
+// are summed in float; C rounds once, behind the epilogue (kiln/epilogue.hpp). C may overlap neither
+// A nor B.
 //
 // m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access of
 // an operand that is aligned to that many bytes, with rows and leading dimensions of multiples of
@@ -19,8 +20,8 @@
 //   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores (wgmma), which read
 //   shared memory themselves while the warps do other work. 2-byte T, sm_90a alone, op nt.
 //   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
-//   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T, sm_90a, leading
-//   dimensions and strides multiples of 8, without a split of k also n. C, A and B must be aligned to
+//   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T or Fp8, sm_90a,
+//   leading dimensions and strides multiples of 16 bytes, without a split of k also n. C, A and B must be aligned to
 //   16 bytes.
 //   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at a
 //   time, and the block's warps share k. 2-byte T, sm_80 on, op nt, k, lda, ldb and strides multiples
@@ -75,7 +76,7 @@ struct Gemm {
                                              : 1;
   }
   constexpr bool stores_by_map() const { return uses_tma() && split_k() == 1 && parts == 1; }
-  constexpr GemmTma tma() const {
+  constexpr GemmTma tma(GemmOperands operands = GemmOperands::two_bytes) const {
     const bool turns = body == GemmBody::pingpong, split = split_k() > 1 || parts > 1;
     return GemmTma{.schedule = turns ? GemmSchedule::pingpong : GemmSchedule::cooperative,
                    .block_m = block_m,
@@ -93,7 +94,8 @@ struct Gemm {
                    .persistent = !split,
                    .swap = swap,
                    .store_tma = !split,
-                   .programmatic = programmatic}
+                   .programmatic = programmatic,
+                   .operands = operands}
         .with_most_stages(resident);
   }
   constexpr GemmSmallM small_m() const {
@@ -119,11 +121,11 @@ struct Gemm {
   static constexpr int kGroup = 8;       // and group_m
 
   /// True when threads and accesses share the block's tiles evenly.
-  constexpr bool divides() const {
+  constexpr bool divides(GemmOperands operands = GemmOperands::two_bytes) const {
     if (uses_tma())
       return block_m % tile_m == 0 && tile_n == kTileN && vector == 8 && stages == kMostStages &&
              resident >= 1 && resident <= 3 && (resident == 1 || tma().consumers == 1) &&
-             tma().fits() &&
+             tma(operands).fits() &&
              (body == GemmBody::tma || (tile_m == block_m && !swap && parts == 1 && !later));
     if (cluster != GemmCluster::none || resident != 1 || along_n || swap || parts != 1 || later)
       return false;
@@ -166,7 +168,8 @@ struct Gemm {
     return operand_elements(block_m, a_across(op)) + operand_elements(block_n, b_across(op));
   }
   constexpr unsigned shared_bytes(unsigned element_bytes, GemmTranspose op) const {
-    if (uses_tma()) return tma().shared_bytes();
+    if (uses_tma())
+      return tma(element_bytes == 1 ? GemmOperands::fp8 : GemmOperands::two_bytes).shared_bytes();
     if (body == GemmBody::stream) return small_m().shared_bytes();
     return static_cast<unsigned>(stages * stage_elements(op)) * element_bytes;
   }

@@ -1,6 +1,7 @@
 // Which GEMMs are tuned as one, and which problems are refused.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "kiln/error.hpp"
@@ -18,7 +19,7 @@ inline void check_sizes(const GemmShape<true>& p) {
 template <class T, GemmTranspose op>
 GemmProblem tuned_as(const GemmProblem& p) {
   check_sizes(gemm_shape<op>(p).general());
-  const bool fits = !a_across(op) || GemmShape<true>::mappable(p.m, sizeof(T));
+  const bool fits = !a_across(op) || GemmShape<true>::mappable(p.m, sizeof(GemmOperand<T>));
   return {fits ? row_bucket(p.m) : p.m, p.n, p.k};
 }
 
@@ -45,32 +46,30 @@ GemmStridedProblem tuned_as(const GemmStridedProblem& p) {
     throw UserError("gemm: stride_c is " + std::to_string(p.stride_c) +
                     ", so batches of C overlap");
 
-  const auto mappable = [](GemmStride given) {
-    return GemmShape<true>::mappable(given, sizeof(T));
-  };
+  constexpr int kOperand = sizeof(GemmOperand<T>), kResult = sizeof(GemmResult<T>);
   constexpr GemmStride kGap = 64;
   const auto rounded_up = [](GemmStride size, GemmStride to) { return (size + to - 1) / to * to; };
-  const auto leading = [&](GemmStride given, GemmStride row, GemmStride new_row) {
+  const auto leading = [&](GemmStride given, GemmStride row, GemmStride new_row, int bytes) {
     if (given == row) return new_row;
     const GemmStride padded = rounded_up(new_row, kGap) + kGap;
-    return mappable(given) ? padded : padded + 1;
+    return from.mappable(given, bytes) ? padded : padded + 1;
   };
-  const auto stride = [&](GemmStride given, GemmStride rows, GemmStride new_leading) {
+  const auto stride = [&](GemmStride given, GemmStride rows, GemmStride new_leading, int bytes) {
     const GemmStride all = rows * new_leading;
     if (p.batch <= 1 || given == 0) return GemmStride{0};
-    if (mappable(given)) return rounded_up(all, 8);
-    return mappable(all) ? all + 1 : all;
+    if (from.mappable(given, bytes)) return rounded_up(all, std::max(8, 16 / bytes));
+    return from.mappable(all, bytes) ? all + 1 : all;
   };
   GemmStridedProblem to = p;
-  if (!a_across(op) || p.lda != p.m || mappable(p.m)) to.m = row_bucket(p.m);
+  if (!a_across(op) || p.lda != p.m || from.mappable(p.m, kOperand)) to.m = row_bucket(p.m);
   to.batch = count_bucket(p.batch);
   const auto shape = gemm_shape<op>(to);
-  to.ldc = leading(p.ldc, p.n, to.n);
-  to.lda = leading(p.lda, from.a_row(op), shape.a_row(op));
-  to.ldb = leading(p.ldb, from.b_row(op), shape.b_row(op));
-  to.stride_c = stride(p.stride_c, to.m, to.ldc);
-  to.stride_a = stride(p.stride_a, shape.a_rows(op), to.lda);
-  to.stride_b = stride(p.stride_b, shape.b_rows(op), to.ldb);
+  to.ldc = leading(p.ldc, p.n, to.n, kResult);
+  to.lda = leading(p.lda, from.a_row(op), shape.a_row(op), kOperand);
+  to.ldb = leading(p.ldb, from.b_row(op), shape.b_row(op), kOperand);
+  to.stride_c = stride(p.stride_c, to.m, to.ldc, kResult);
+  to.stride_a = stride(p.stride_a, shape.a_rows(op), to.lda, kOperand);
+  to.stride_b = stride(p.stride_b, shape.b_rows(op), to.ldb, kOperand);
   return to;
 }
 

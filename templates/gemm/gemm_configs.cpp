@@ -92,6 +92,8 @@ constexpr Tile kTogether[] = {{64, 64, 32},    {64, 64, 64},    {64, 64, 96},   
                               {128, 64, 240},  {128, 64, 256},  {192, 64, 112}, {192, 64, 128},
                               {192, 64, 144},  {192, 64, 176},  {256, 128, 96}, {256, 128, 112},
                               {256, 128, 128}, {256, 128, 160}, {256, 128, 176}};
+// Where sums in float and those of the tensor cores share the registers.
+constexpr Tile kExactTurns[] = {{64, 64, 192}, {64, 64, 208}};
 constexpr Tile kSwapped[] = {{64, 64, 0}, {128, 64, 0}, {128, 128, 0}, {256, 128, 0}};
 
 /// The columns of a tile that holds all of them; 0 where none does.
@@ -103,13 +105,20 @@ int all_columns(int columns) {
 
 class TmaConfigs {
  public:
-  TmaConfigs(GemmTranspose op, const GemmShape<true>& p, const DeviceLimits& d,
-             std::vector<Gemm>& out)
-      : op_(op), p_(p), d_(d), out_(out) {}
+  TmaConfigs(GemmTranspose op, const GemmShape<true>& p, GemmOperands operands,
+             const DeviceLimits& d, std::vector<Gemm>& out)
+      : op_(op),
+        p_(p),
+        operands_(operands),
+        box_k_(operands == GemmOperands::two_bytes ? 64 : 128),
+        d_(d),
+        out_(out) {}
 
   void list() {
     for (const Tile& tile : kTurns) with_tile(GemmBody::pingpong, false, tile);
     for (const Tile& tile : kTogether) with_tile(GemmBody::tma, false, tile);
+    if (operands_ == GemmOperands::fp8_exact)
+      for (const Tile& tile : kExactTurns) with_tile(GemmBody::pingpong, false, tile);
     if (p_.m > kSmall) return;
     for (Tile tile : kSwapped) {
       tile.block_n = all_columns(a_across(op_) ? (p_.m + 63) / 64 * 64 : p_.m);
@@ -143,15 +152,16 @@ class TmaConfigs {
            .parts = 1,
            .later = false,
            .programmatic = false};
-    for (const int block_k : {64, 128}) {
+    for (const int block_k : {box_k_, 2 * box_k_}) {
       c.block_k = block_k;
-      if (block_k == 128 && tile.block_m * tile.block_n > 128 * 128) continue;
+      if (block_k != box_k_ && tile.block_m * tile.block_n > 128 * 128) continue;
       for (const GemmCluster cluster :
            {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n, GemmCluster::split_2,
             GemmCluster::split_3, GemmCluster::split_4}) {
         c.cluster = cluster;
         const int split = c.split_k();
-        if (split > 1 && (tiles * split > 2 * d_.multiprocessors || p_.k < 512 * split)) continue;
+        if (split > 1 && (tiles * split > 2 * d_.multiprocessors || p_.k < 8 * box_k_ * split))
+          continue;
         if (split == 1 && cluster != GemmCluster::none && swap) continue;
         at_each_residence(c, tiles);
         if (cluster == GemmCluster::none && body == GemmBody::tma) in_parts(c, tiles);
@@ -164,7 +174,7 @@ class TmaConfigs {
   void in_parts(Gemm c, double tiles) {
     for (const int parts : {2, 4, 6, 8, 12, 16})
       for (const bool later : {false, true}) {
-        if (tiles * parts > 2 * d_.multiprocessors || p_.k < 512 * parts) continue;
+        if (tiles * parts > 2 * d_.multiprocessors || p_.k < 8 * box_k_ * parts) continue;
         c.parts = parts;
         c.later = later;
         at_each_residence(c, tiles);
@@ -174,7 +184,7 @@ class TmaConfigs {
   void at_each_residence(Gemm c, double tiles) {
     for (const int resident : {1, 2, 3}) {
       c.resident = resident;
-      if (c.divides() && c.takes(op_)) in_each_order(c, tiles);
+      if (c.divides(operands_) && c.takes(op_)) in_each_order(c, tiles);
     }
   }
 
@@ -189,6 +199,8 @@ class TmaConfigs {
 
   GemmTranspose op_;
   const GemmShape<true>& p_;
+  GemmOperands operands_;
+  int box_k_;
   const DeviceLimits& d_;
   std::vector<Gemm>& out_;
 };
@@ -196,21 +208,23 @@ class TmaConfigs {
 }  // namespace
 
 std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
-                               std::size_t element_bytes, const DeviceLimits& d) {
+                               std::size_t element_bytes, GemmOperands operands,
+                               const DeviceLimits& d) {
   std::vector<Gemm> configs;
   const bool nt = op == GemmTranspose::nt;
   const bool tensor_cores = element_bytes == 2 && d.compute_capability >= 80;
-  const bool hopper = tensor_cores && d.compute_capability == 90;
+  const bool hopper = element_bytes <= 2 && d.compute_capability == 90;
+  const int operand_bytes = static_cast<int>(element_bytes);
   // Where TMA can copy and store, the bodies without it are slower.
-  const bool tma = hopper && d.tensor_maps && p.k > 0 && p.all_mappable();
-  if (tma) TmaConfigs(op, p, d, configs).list();
+  const bool tma = hopper && d.tensor_maps && p.k > 0 && p.all_mappable(operand_bytes);
+  if (tma) TmaConfigs(op, p, operands, d, configs).list();
   if (nt && tensor_cores && p.k > 0 && p.k % 8 == 0 && p.operands_mappable())
     list_stream(p.sizes(), configs);
-  if (tma && p.storable() && !configs.empty()) return configs;
+  if (tma && p.storable(operand_bytes) && !configs.empty()) return configs;
   if (!tensor_cores) list_plain(GemmBody::simt, element_bytes, d.on_host(), configs);
   if (element_bytes == 2 && (tensor_cores || d.on_host()))
     list_plain(GemmBody::mma, element_bytes, d.on_host(), configs);
-  if (nt && hopper) list_plain(GemmBody::wgmma, element_bytes, false, configs);
+  if (nt && hopper && tensor_cores) list_plain(GemmBody::wgmma, element_bytes, false, configs);
   return configs;
 }
 

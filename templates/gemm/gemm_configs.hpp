@@ -13,7 +13,9 @@ namespace kiln::templates {
 /// what is listed. No config is programmatic: alone such a launch is no faster, and beside other
 /// kernels it takes their multiprocessors early. A program whose stream is a chain of such launches
 /// sets the field (`with_config`).
+/// `element_bytes`: of A and B.
 std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
-                               std::size_t element_bytes, const DeviceLimits& d);
+                               std::size_t element_bytes, GemmOperands operands,
+                               const DeviceLimits& d);
 
 }  // namespace kiln::templates

@@ -9,8 +9,8 @@
 namespace kiln::templates {
 
 /// Seconds, of which only the order is meaningful. `registers` is an estimate per thread, `traffic`
-/// is in elements.
+/// is in bytes, `element_bytes` those of A and B.
 double gemm_cost(const Gemm& c, const GemmProblem& p, double traffic, std::size_t element_bytes,
-                 int registers, const DeviceLimits& d);
+                 GemmOperands operands, int registers, const DeviceLimits& d);
 
 }  // namespace kiln::templates

@@ -40,7 +40,8 @@
 
 namespace kiln::templates {
 
-/// What a GEMM is without its signature. T is float, kiln::float16 or kiln::bfloat16.
+/// What a GEMM is without its signature. T is float, kiln::float16, kiln::bfloat16, or
+/// Fp8<kiln::bfloat16, ...> with op nt.
 template <class T, GemmTranspose op, class Problem>
 Kernel<Gemm, Problem, void()> gemm_base();
 
@@ -85,9 +86,12 @@ template <class T, GemmTranspose op, class Problem, class E,
 struct TypedGemm;
 template <class T, GemmTranspose op, class Problem, class E, class... S, class... P>
 struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
-  using Type = Kernel<Gemm, Problem, void(T*, const T*, const T*, S..., GemmArgument<P>...)>;
+  using In = GemmOperand<T>;
+  using Out = GemmResult<T>;
+  using Type = Kernel<Gemm, Problem, void(Out*, const In*, const In*, S..., GemmArgument<P>...)>;
 
-  static Problem problem(T* c, const T* a, const T* b, S... sizes, GemmArgument<P>... parameters) {
+  static Problem problem(Out* c, const In* a, const In* b, S... sizes,
+                         GemmArgument<P>... parameters) {
     const Problem p{sizes...};
     const GemmShape<true> shape = gemm_shape<op>(p).general();
     const int batch = shape.batch;
@@ -99,12 +103,13 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
     return p;
   }
 
-  static void reference(T* c, const T* a, const T* b, S... sizes, GemmArgument<P>... parameters) {
+  static void reference(Out* c, const In* a, const In* b, S... sizes,
+                        GemmArgument<P>... parameters) {
     const GemmShape<true> p = gemm_shape<op>(Problem{sizes...}).general();
-    gemm_sums<T>(op, p, a, b, [&](const float* sums, int batch, int row, int column, int count) {
+    gemm_sums<In>(op, p, a, b, [&](const float* sums, int batch, int row, int column, int count) {
       epilogue::Place at{row, column, batch, batch * p.stride_c + row * p.ldc + GemmStride{column}};
       for (int j = 0; j < count; ++j, ++at.column, ++at.element)
-        c[at.element] = T(E{}(sums[j], at, parameters...));
+        c[at.element] = Out(E{}(sums[j], at, parameters...));
     });
   }
 
@@ -118,7 +123,8 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
     if (!header.empty()) {
       // Quotes would find files of these names in the working directory first.
       base.source = {
-          .text = "#include <gemm/gemm.cuh>\n#include <" + header.filename().string() + ">\n",
+          .text = "#include <gemm/" + base.source.file.filename().string() + ">\n#include <" +
+                  header.filename().string() + ">\n",
           .include_dirs = {std::filesystem::absolute(header).parent_path(), templates_dir()}};
     }
     return {.name = base.name,

@@ -38,8 +38,8 @@ inline bool overlap(const GemmArea& c, const GemmArea& other) {
 template <class P>
 struct GemmParameter {
   static_assert(std::is_arithmetic_v<P>,
-                "an epilogue's parameter is a number, or one of PerRow, PerColumn, PerBatch and "
-                "PerElement");
+                "an epilogue's parameter is a number, or one of PerRow, PerColumn, PerBatch, "
+                "PerElement and Single");
   using Argument = P;
   /// Floating-point numbers ascend, as limits do; integers are positive, so that they divide.
   static void add(Workload& w, const GemmShape<true>&, int index) {
@@ -66,6 +66,17 @@ template <class T>
 struct GemmParameter<epilogue::PerColumn<T>> : GemmArray<T, &GemmShape<true>::n> {};
 template <class T>
 struct GemmParameter<epilogue::PerBatch<T>> : GemmArray<T, &GemmShape<true>::batch> {};
+/// A scale, as a rule: near 1, so that results are neither all large nor all small.
+template <class T>
+struct GemmParameter<epilogue::Single<T>> {
+  using Argument = const T*;
+  static void add(Workload& w, const GemmShape<true>&, int) {
+    w.input<T>(1, Uniform{.low = 0.5, .high = 2});
+  }
+  static GemmArea area(const T* array, const GemmShape<true>&) {
+    return gemm_area(array, 1, 0, 0, 0);
+  }
+};
 template <class T>
 struct GemmParameter<epilogue::PerElement<T>> : GemmArray<T, &GemmShape<true>::c_span> {
   static GemmArea area(const T* array, const GemmShape<true>& p) {

@@ -72,25 +72,29 @@ struct GemmShape {
     return span(b_rows(op), b_row(op), ldb, stride_b);
   }
 
-  /// Elements that must be moved at least once. What all batches share is one array.
-  constexpr double traffic() const {
+  /// Bytes that must be moved at least once. What all batches share is one array.
+  constexpr double traffic(double operand_bytes, double result_bytes) const {
     const auto copies = [&](GemmStride stride) { return batch > 1 && stride == 0 ? 1 : batch; };
-    return 1.0 * m * k * copies(stride_a) + 1.0 * n * k * copies(stride_b) + 1.0 * m * n * batch;
+    return operand_bytes * k * (1.0 * m * copies(stride_a) + 1.0 * n * copies(stride_b)) +
+           result_bytes * m * n * batch;
   }
 
   /// Whether tensor maps, and accesses of 16 bytes, can have this leading dimension or stride.
   static constexpr bool mappable(GemmStride elements, int element_bytes = 2) {
     return elements * element_bytes % 16 == 0 && elements < (GemmStride{1} << 39);
   }
-  constexpr bool operands_mappable() const {
-    return mappable(lda) && mappable(ldb) &&
-           (batch <= 1 || (mappable(stride_a) && mappable(stride_b)));
+  constexpr bool operands_mappable(int element_bytes = 2) const {
+    return mappable(lda, element_bytes) && mappable(ldb, element_bytes) &&
+           (batch <= 1 || (mappable(stride_a, element_bytes) && mappable(stride_b, element_bytes)));
   }
-  constexpr bool all_mappable() const {
-    return operands_mappable() && mappable(ldc) && (batch <= 1 || mappable(stride_c));
+  /// C has elements of 2 bytes.
+  constexpr bool all_mappable(int operand_bytes = 2) const {
+    return operands_mappable(operand_bytes) && mappable(ldc) && (batch <= 1 || mappable(stride_c));
   }
   /// Whether C can be stored through a tensor map (kiln/hopper.cuh, store_tile).
-  constexpr bool storable() const { return all_mappable() && mappable(n); }
+  constexpr bool storable(int operand_bytes = 2) const {
+    return all_mappable(operand_bytes) && mappable(n);
+  }
 };
 
 template <GemmTranspose op>

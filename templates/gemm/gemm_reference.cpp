@@ -102,5 +102,7 @@ template void gemm_sums(GemmTranspose, const GemmShape<true>&, const float16*, c
                         const GemmStore&);
 template void gemm_sums(GemmTranspose, const GemmShape<true>&, const bfloat16*, const bfloat16*,
                         const GemmStore&);
+template void gemm_sums(GemmTranspose, const GemmShape<true>&, const float8_e4m3*,
+                        const float8_e4m3*, const GemmStore&);
 
 }  // namespace kiln::templates

@@ -139,8 +139,8 @@ struct SimtBody {
     }
   }
 
-  template <class Output>
-  __device__ void store(T* out, const Output& output, long long row, long long column) const {
+  template <class Out, class Output>
+  __device__ void store(Out* out, const Output& output, long long row, long long column) const {
     row += unit_m();
     column += unit_n();
 #pragma unroll
@@ -225,8 +225,8 @@ struct MmaBody {
     }
   }
 
-  template <class Output>
-  __device__ void store(T* out, const Output& output, long long row, long long column) const {
+  template <class Out, class Output>
+  __device__ void store(Out* out, const Output& output, long long row, long long column) const {
     row += warp_m() + lane() / 4;
     column += warp_n() + lane() % 4 * 2;
 #pragma unroll
@@ -270,8 +270,8 @@ struct WgmmaBody {
     wgmma_wait<kPending>();
   }
 
-  template <class Output>
-  __device__ void store(T* out, const Output& output, long long row, long long column) {
+  template <class Out, class Output>
+  __device__ void store(Out* out, const Output& output, long long row, long long column) {
     if (!adding) {  // no k at all
 #pragma unroll
       for (int i = 0; i < kTilesM; ++i)
@@ -320,19 +320,21 @@ struct Body<GemmBody::wgmma, c, T, LayoutA, LayoutB> : WgmmaBody<c, T> {};
 /// The bodies that copy slices to `stages` buffers, each block_m rows of op(A) and then block_n
 /// columns of op(B).
 template <Gemm c, GemmTranspose op, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_by_slices(T* out, const T* a, const T* b,
+__device__ __forceinline__ void gemm_by_slices(GemmResult<T>* out, const GemmOperand<T>* a,
+                                               const GemmOperand<T>* b,
                                                const GemmShape<batched>& shape,
                                                const Epilogue& epilogue) {
-  static_assert(kHostTarget || c.vector * sizeof(T) == 4 || c.vector * sizeof(T) == 8 ||
-                    c.vector * sizeof(T) == 16,
+  using In = GemmOperand<T>;
+  static_assert(kHostTarget || c.vector * sizeof(In) == 4 || c.vector * sizeof(In) == 8 ||
+                    c.vector * sizeof(In) == 16,
                 "vector: 4, 8 or 16 bytes per access");
   static_assert(c.stages >= 1 && c.group_m >= 1, "stages and group_m: at least 1");
   using LayoutA = SliceLayout<c, c.block_m, a_across(op)>;
   using LayoutB = SliceLayout<c, c.block_n, b_across(op)>;
 
   extern __shared__ __align__(1024) unsigned char shared_memory[];
-  T* const buffers = reinterpret_cast<T*>(shared_memory);
-  constexpr int kAccess = c.vector * static_cast<int>(sizeof(T));  // bytes
+  In* const buffers = reinterpret_cast<In*>(shared_memory);
+  constexpr int kAccess = c.vector * static_cast<int>(sizeof(In));  // bytes
   constexpr int kCopies =
       ((c.block_m + c.block_n) * (c.block_k / c.vector) + 2 * c.threads() - 2) / c.threads() + 1;
   AsyncCopies<kAccess, kCopies, c.stages> copies;
@@ -350,7 +352,7 @@ __device__ __forceinline__ void gemm_by_slices(T* out, const T* a, const T* b,
   const BlockTile tile = block_tile<c>(block, m, n);
   const long long row = static_cast<long long>(tile.m) * c.block_m;
   const long long column = static_cast<long long>(tile.n) * c.block_n;
-  const auto packs = [](const T* matrix, int in_row, GemmStride leading) {
+  const auto packs = [](const In* matrix, int in_row, GemmStride leading) {
     return in_row % c.vector == 0 && leading % c.vector == 0 &&
            (kHostTarget || aligned(kAccess, matrix));
   };
@@ -360,7 +362,7 @@ __device__ __forceinline__ void gemm_by_slices(T* out, const T* a, const T* b,
 
   const auto copy_slice = [&](int slice) {
     if (slice < slices) {
-      T* const buffer = buffers + slice % c.stages * c.stage_elements(op);
+      In* const buffer = buffers + slice % c.stages * c.stage_elements(op);
       copy_tile<c, c.block_m, a_across(op)>(copies, buffer, a, shape.lda, row, slice * c.block_k, m,
                                             k, packed_a);
       copy_tile<c, c.block_n, b_across(op)>(copies, buffer + LayoutA::kElements, b, shape.ldb,
@@ -369,7 +371,7 @@ __device__ __forceinline__ void gemm_by_slices(T* out, const T* a, const T* b,
     copies.commit();  // also when empty: the count of groups is what wait() goes by
   };
 
-  Body<c.body, c, T, LayoutA, LayoutB> body;
+  Body<c.body, c, In, LayoutA, LayoutB> body;
   for (int slice = 0; slice < c.ahead(); ++slice) copy_slice(slice);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
@@ -380,7 +382,7 @@ __device__ __forceinline__ void gemm_by_slices(T* out, const T* a, const T* b,
     copies.template wait<(c.stages > 1 ? c.ahead() - 1 : 0)>();
     if constexpr (c.body == GemmBody::wgmma) body.publish();
     __syncthreads();  // all threads' copies of this slice are there, and all have read the last one
-    const T* const buffer = buffers + slice % c.stages * c.stage_elements(op);
+    const In* const buffer = buffers + slice % c.stages * c.stage_elements(op);
     const auto multiply = [&] {
       body.multiply(buffer, buffer + LayoutA::kElements,
                     b_across(op) ? nullptr : b + column * shape.ldb + (slice + 1) * c.block_k,

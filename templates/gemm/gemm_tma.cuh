@@ -8,12 +8,10 @@ namespace kiln::templates {
 /// The body of a kernel with c.threads() threads in clusters of c.cluster() blocks and
 /// c.shared_bytes() bytes of dynamic shared memory. Maps: gemm_tma.hpp.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma, T*>& out,
-                                              const hopper::TensorMap& a,
-                                              const hopper::TensorMap& b,
-                                              const GemmShape<batched>& shape,
-                                              const Epilogue& epilogue,
-                                              const Workspace& workspace) {
+__device__ __forceinline__ void gemm_tma_body(
+    const hopper::Argument<c.store_tma, GemmResult<T>*>& out, const hopper::TensorMap& a,
+    const hopper::TensorMap& b, const GemmShape<batched>& shape, const Epilogue& epilogue,
+    const Workspace& workspace) {
   constexpr auto kALies = a_across(op) ? hopper::Lies::across : hopper::Lies::along_k;
   constexpr auto kBLies = b_across(op) ? hopper::Lies::across : hopper::Lies::along_k;
   using Body =
@@ -73,8 +71,8 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
   unsigned tiles = c.tiles_m(m, n) * c.tiles_n(m, n);
   if constexpr (batched) tiles *= static_cast<unsigned>(shape.batch);
   const unsigned step = c.persistent ? gridDim.x / c.cluster() : tiles;
-  constexpr int kFewer = c.consumers == 3 ? 32 : c.sums() > 192 ? 24 : 40;
-  constexpr int kMore = c.consumers == 3 ? 160 : c.sums() > 192 ? 240 : 232;
+  constexpr int kFewer = c.consumers == 3 ? 32 : c.held_sums() > 192 ? 24 : 40;
+  constexpr int kMore = c.consumers == 3 ? 160 : c.held_sums() > 192 ? 240 : 232;
 
   if (warpgroup == 0) {
     if constexpr (c.consumers > 1) hopper::fewer_registers<kFewer>();
@@ -140,7 +138,7 @@ __device__ __forceinline__ void gemm_tma_body(const hopper::Argument<c.store_tma
 /// The step of a config whose parts are added `later`: a warp for each unit of each tile. The maps are
 /// parameters of all entries; this one copies nothing.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_tma_add(T* const& out, const hopper::TensorMap& a,
+__device__ __forceinline__ void gemm_tma_add(GemmResult<T>* const& out, const hopper::TensorMap& a,
                                              const hopper::TensorMap& b,
                                              const GemmShape<batched>& shape,
                                              const Epilogue& epilogue, const Workspace& workspace) {
@@ -174,7 +172,7 @@ __device__ __forceinline__ void gemm_tma_add(T* const& out, const hopper::Tensor
 /// The body as a kernel of its own. P: what the epilogue's arguments are.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue, class... P>
 __global__ void __launch_bounds__(c.threads(), 1)
-    gemm_tma(const __grid_constant__ hopper::Argument<c.store_tma, T*> out,
+    gemm_tma(const __grid_constant__ hopper::Argument<c.store_tma, GemmResult<T>*> out,
              const __grid_constant__ hopper::TensorMap a,
              const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape, P... parameters,
              Workspace workspace) {
@@ -183,7 +181,7 @@ __global__ void __launch_bounds__(c.threads(), 1)
 /// Its step, in blocks of kAddThreads threads.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue, class... P>
 __global__ void __launch_bounds__(c.kAddThreads)
-    gemm_tma_step(T* out, const __grid_constant__ hopper::TensorMap a,
+    gemm_tma_step(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
                   const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape,
                   P... parameters, Workspace workspace) {
   gemm_tma_add<c, op, T>(out, a, b, shape, with_arguments<Epilogue>(parameters...), workspace);

@@ -4,9 +4,9 @@
 // columns along n, or, with `swap`, rows are along n and columns along m, for products with few rows.
 //
 // Operands come through tensor maps of T with a swizzle of 128 bytes and an L2 promotion of 256 bytes;
-// R x C is a box's contiguous elements x the others.
-//   A: [m][k], box 64 x copied_m(), or with `swap` 64 x copied_n(); [k][m]: box 64 x block_k
-//   B: [n][k], box 64 x copied_n(), or with `swap` 64 x copied_m(); [k][n]: box 64 x block_k
+// R x C is a box's contiguous elements x the others; K is box_k(), 64 or, of 8-bit floats, 128.
+//   A: [m][k], box K x copied_m(), or with `swap` K x copied_n(); [k][m]: box 64 x block_k
+//   B: [n][k], box K x copied_n(), or with `swap` K x copied_m(); [k][n]: box 64 x block_k
 //   C: [m][n], with store_tma: box store_columns() x 16, or with `swap` 16 x block_n; swizzle
 //      store_span() bytes, no promotion. Else a pointer.
 // The copied_m(), copied_n(), 16 and block_n elements are fewer where the array has not so many.
@@ -18,6 +18,7 @@
 // the rows of one tile. pingpong: each has tiles of its own, and stores one while another multiplies.
 #pragma once
 
+#include "gemm_types.hpp"
 #include "kiln/config.hpp"
 
 namespace kiln::templates {
@@ -27,7 +28,7 @@ enum class GemmSchedule { cooperative, pingpong };
 struct GemmTma {
   GemmSchedule schedule;
   int block_m, block_n;      // rows and columns of a tile
-  int block_k;               // k elements per stage, 64 or 128
+  int block_k;               // k elements per stage, box_k() or twice that
   int stages;                // buffers for slices of k
   int consumers;             // warpgroups that multiply
   int cluster_m, cluster_n;  // blocks of a cluster along rows and columns, which share operands
@@ -40,9 +41,16 @@ struct GemmTma {
   bool swap;                 // rows are along n
   bool store_tma;            // tiles leave through shared memory and TMA, else from registers
   bool programmatic;         // the launch may begin before the stream's previous one has ended
+  GemmOperands operands = GemmOperands::two_bytes;
 
-  static constexpr int kElement = 2;  // bytes
-  static constexpr int kBoxK = 64;    // k elements of a box: 128 bytes, the swizzle's span
+  static constexpr int kResult = 2;  // bytes of an element of C
+  constexpr int element() const {    // and of A and B
+    return operands == GemmOperands::two_bytes ? 2 : 1;
+  }
+  /// k elements of a box: 128 bytes, the swizzle's span.
+  constexpr int box_k() const { return 128 / element(); }
+  /// k elements of a product on the tensor cores: 32 bytes.
+  constexpr int product_k() const { return 32 / element(); }
 
   constexpr int threads() const { return 128 * (1 + consumers); }
   constexpr int cluster() const { return cluster_m * cluster_n * split_k; }
@@ -51,20 +59,29 @@ struct GemmTma {
     return block_m / 64 / (schedule == GemmSchedule::cooperative ? consumers : 1);
   }
   constexpr int sums() const { return row_tiles() * block_n / 2; }
+  /// With exact sums of 8-bit products: tiles of 64 rows whose products have sums of their own, until
+  /// those are added. With two of them one is added while the other is multiplied.
+  constexpr int parted_tiles() const {
+    return operands != GemmOperands::fp8_exact                 ? 0
+           : row_tiles() == 1 && sums() + block_n <= kMostSums ? 2
+                                                               : 1;
+  }
+  /// All that a thread has in registers.
+  constexpr int held_sums() const { return sums() + parted_tiles() * block_n / 2; }
   /// Rows and columns that a block copies, for itself and for the cluster's blocks beside it.
   constexpr int copied_m() const { return block_m / cluster_n; }
   constexpr int copied_n() const { return block_n / cluster_m; }
 
-  constexpr int stage_bytes() const { return (block_m + block_n) * block_k * kElement; }
+  constexpr int stage_bytes() const { return (block_m + block_n) * block_k * element(); }
   /// Columns of a box of the result and their bytes, the swizzle's span. With swap a box has 16
   /// elements along n and 32 bytes.
-  constexpr int store_span() const { return store_columns() * kElement; }
+  constexpr int store_span() const { return store_columns() * kResult; }
   constexpr int store_columns() const {
     return swap || block_n % 32 != 0 ? 16 : block_n % 64 != 0 ? 32 : 64;
   }
   /// A warp's buffers for the result: two, or with swap one.
   constexpr int store_bytes() const {
-    return swap ? block_n * 16 * kElement : 16 * store_columns() * kElement;
+    return swap ? block_n * 16 * kResult : 16 * store_columns() * kResult;
   }
   constexpr int staging_bytes() const {
     return !store_tma ? 0 : 4 * consumers * (swap ? 1 : 2) * store_bytes();
@@ -105,9 +122,10 @@ struct GemmTma {
     const bool pingpong = schedule == GemmSchedule::pingpong;
     return consumers >= 1 && consumers <= 3 && stages >= 2 && group >= 1 &&
            block_m % (64 * (pingpong ? 1 : consumers)) == 0 && block_m <= 256 && row_tiles() >= 1 &&
-           block_n % 8 == 0 && block_n >= 8 && block_n <= 256 && sums() <= most_sums() &&
-           (block_k == 64 || block_k == 128) && (!pingpong || (consumers == 2 && persistent)) &&
-           copied_m() % 8 == 0 && copied_n() % 8 == 0 && cluster() <= 8 &&
+           block_n % 8 == 0 && block_n >= 8 && block_n <= 256 && held_sums() <= most_sums() &&
+           (block_k == box_k() || (block_k == 2 * box_k() && parted_tiles() == 0)) &&
+           (!pingpong || (consumers == 2 && persistent)) && copied_m() % 8 == 0 &&
+           copied_n() % 8 == 0 && cluster() <= 8 &&
            (split_k * parts == 1 ||
             (!persistent && !store_tma && cluster_m == 1 && cluster_n == 1)) &&
            (split_k == 1 || parts == 1) && parts >= 1 && (parts > 1 || !later) &&
@@ -117,7 +135,8 @@ struct GemmTma {
   constexpr bool copies(bool rows_across, bool columns_across) const {
     return (!rows_across || copied_m() % 64 == 0) && (!columns_across || copied_n() % 64 == 0);
   }
-  constexpr int most_sums() const { return consumers == 3 ? 96 : 208; }
+  static constexpr int kMostSums = 208;
+  constexpr int most_sums() const { return consumers == 3 ? 96 : kMostSums; }
 
   constexpr unsigned tiles(int size, int block) const {
     return static_cast<unsigned>((static_cast<long long>(size) + block - 1) / block);
@@ -134,7 +153,7 @@ struct GemmTma {
   constexpr int per_multiprocessor(int shared_per_multiprocessor) const {
     if (consumers > 1) return 1;
     const int by_shared = shared_per_multiprocessor / (static_cast<int>(shared_bytes()) + 1024);
-    const int by_registers = 65536 / (threads() * (sums() + 48));
+    const int by_registers = 65536 / (threads() * (held_sums() + 48));
     const int blocks = by_shared < by_registers ? by_shared : by_registers;
     return blocks < 1 ? 1 : blocks;
   }
@@ -153,4 +172,4 @@ struct GemmTma {
 
 KILN_CONFIG(kiln::templates::GemmTma, schedule, block_m, block_n, block_k, stages, consumers,
             cluster_m, cluster_n, split_k, parts, later, group, along_n, persistent, swap,
-            store_tma, programmatic)
+            store_tma, programmatic, operands)

@@ -19,12 +19,12 @@ struct GemmTmaBody {
 
   static constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;
   static constexpr int kColumnTiles = c.block_n / 8, kRowTiles = c.row_tiles();
-  static constexpr int kRowsBytes = c.block_m * c.block_k * c.kElement;  // of a stage
-  static constexpr int kTileThreads = kPingpong ? 1 : c.consumers;       // warpgroups per tile
+  static constexpr int kRowsBytes = c.block_m * c.block_k * c.element();  // of a stage
+  static constexpr int kTileThreads = kPingpong ? 1 : c.consumers;        // warpgroups per tile
 
   const hopper::TensorMap& rows_map;
   const hopper::TensorMap& columns_map;
-  const hopper::Argument<c.store_tma, T*>& out;
+  const hopper::Argument<c.store_tma, GemmResult<T>*>& out;
   const Epilogue& epilogue;
   const GemmShape<batched>& shape;
   int m, n;
@@ -70,7 +70,7 @@ struct GemmTmaBody {
   }
   /// Boxes begin at whole pieces of 16 bytes.
   __device__ __forceinline__ static int last_begin(int least) {
-    constexpr int kPiece = 16 / c.kElement;
+    constexpr int kPiece = 16 / c.kResult;  // those of C
     return (max(least, 0) + kPiece - 1) / kPiece * kPiece;
   }
   __device__ __forceinline__ int rows() const { return c.swap ? n : m; }
@@ -100,15 +100,15 @@ struct GemmTmaBody {
   };
 
   /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes, from
-  /// `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: 64 k of one row, all rows
+  /// `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: box_k() k of one row, all rows
   /// of the operand one after the other, or (across) 64 rows at one k, all k of the stage.
   template <hopper::Lies lies, int block, int copied, class Box>
   __device__ __forceinline__ static void for_boxes(int part, int row, int l, Box box) {
     row += part * copied;
     if constexpr (lies == hopper::Lies::along_k) {
 #pragma unroll
-      for (int i = 0; i < c.block_k / c.kBoxK; ++i)
-        box((i * block + part * copied) * 128, l + i * c.kBoxK, row);
+      for (int i = 0; i < c.block_k / c.box_k(); ++i)
+        box((i * block + part * copied) * 128, l + i * c.box_k(), row);
     } else {
 #pragma unroll
       for (int i = 0; i < copied / 64; ++i)
@@ -147,7 +147,7 @@ struct GemmTmaBody {
         rows_lie == hopper::Lies::along_k ? min(c.copied_m(), rows()) : c.copied_m();
     const int copied_columns =
         columns_lie == hopper::Lies::along_k ? min(c.copied_n(), columns()) : c.copied_n();
-    return (copied_rows * c.cluster_n + copied_columns * c.cluster_m) * c.block_k * c.kElement;
+    return (copied_rows * c.cluster_n + copied_columns * c.cluster_m) * c.block_k * c.element();
   }
 
   /// One thread of the block copies all tiles' slices.
@@ -206,25 +206,28 @@ struct GemmTmaBody {
     }
   }
 
-  __device__ __forceinline__ void multiply_slice(Sums& sums, int stage, int first_row,
-                                                 bool adding) {
+  /// Starts the products of a slice with as many tiles of 64 rows as there are sums.
+  template <int tiles>
+  __device__ __forceinline__ void multiply_slice(float (&sums)[tiles][kColumnTiles][4], int stage,
+                                                 int first_row, bool adding) {
     constexpr bool kAcross = rows_lie == hopper::Lies::across;
     constexpr bool kColumnsAcross = columns_lie == hopper::Lies::across;
-    constexpr int kRow = kAcross ? c.block_k * 2 : 128;  // bytes from a row to the next, on average
+    // Bytes from a row to the next, on average.
+    constexpr int kRow = kAcross ? c.block_k * c.element() : 128;
     const unsigned char* const rows = stages + stage * c.stage_bytes();
     const auto a = hopper::operand<128, rows_lie>(rows + first_row * kRow);
     const auto b = hopper::operand<128, columns_lie>(rows + kRowsBytes, c.block_k * 128);
     hopper::multiply_fence();
 #pragma unroll
-    for (int l = 0; l < c.block_k; l += 16) {
-      const int box = l / c.kBoxK, in_box = l % c.kBoxK * c.kElement;
+    for (int l = 0; l < c.block_k; l += c.product_k()) {
+      const int box = l / c.box_k(), in_box = l % c.box_k() * c.element();
       const int at_row = kAcross ? l * 128 : box * c.block_m * 128 + in_box;
       const int at_column = kColumnsAcross ? l * 128 : box * c.block_n * 128 + in_box;
 #pragma unroll
-      for (int i = 0; i < kRowTiles; ++i)
-        hopper::multiply<T, rows_lie, columns_lie>(sums[i],
-                                                   hopper::advance(a, at_row + i * 64 * kRow),
-                                                   hopper::advance(b, at_column), adding || l > 0);
+      for (int i = 0; i < tiles; ++i)
+        hopper::multiply<GemmOperand<T>, rows_lie, columns_lie>(
+            sums[i], hopper::advance(a, at_row + i * 64 * kRow), hopper::advance(b, at_column),
+            adding || l > 0);
     }
     hopper::multiply_commit();
   }
@@ -233,6 +236,14 @@ struct GemmTmaBody {
   template <class HandOver>
   __device__ __forceinline__ void multiply(Sums& sums, Stage& stage, int first_row,
                                            HandOver hand_over) {
+    if constexpr (c.parted_tiles() > 0)
+      multiply_in_parts(sums, stage, first_row, hand_over);
+    else
+      multiply_at_once(sums, stage, first_row, hand_over);
+  }
+  template <class HandOver>
+  __device__ __forceinline__ void multiply_at_once(Sums& sums, Stage& stage, int first_row,
+                                                   HandOver hand_over) {
     int before = stage.index;
     full[stage.index].wait(stage.parity);
     multiply_slice(sums, stage.index, first_row, false);
@@ -251,6 +262,75 @@ struct GemmTmaBody {
     release(before);
   }
 
+  /// A slice's products have sums of their own, which are added to the others in float.
+  template <class HandOver>
+  __device__ __forceinline__ void multiply_in_parts(Sums& sums, Stage& stage, int first_row,
+                                                    HandOver hand_over) {
+    float parts[c.parted_tiles()][1][kColumnTiles][4];
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;
+    const auto add = [&](int i, const auto& part) {
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[i][j][e] += part[0][j][e];
+    };
+    if constexpr (c.parted_tiles() == 1) {
+#pragma unroll 1
+      for (int slice = 0; slice < slices; ++slice) {
+        full[stage.index].wait(stage.parity);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          multiply_slice(parts[0], stage.index, first_row + i * 64, false);
+          if (i == kRowTiles - 1 && slice == slices - 1) hand_over();
+          hopper::multiply_wait<0>();
+          if (i == kRowTiles - 1) release(stage.index);
+          add(i, parts[0]);
+        }
+        stage.next();
+      }
+    } else {
+      int before = stage.index;
+      const auto start = [&](auto& part) {
+        full[stage.index].wait(stage.parity);
+        multiply_slice(part, stage.index, first_row, false);
+      };
+      // Adds one slice's sums while the next one is multiplied.
+      const auto next = [&](auto& part, const auto& last) {
+        start(part);
+        hopper::multiply_wait<1>();
+        release(before);
+        before = stage.index;
+        stage.next();
+        add(0, last);
+      };
+      const auto end = [&](const auto& last) {
+        hand_over();
+        hopper::multiply_wait<0>();
+        release(before);
+        add(0, last);
+      };
+      start(parts[0]);
+      stage.next();
+      int left = slices - 1;
+#pragma unroll 1
+      for (; left >= 2; left -= 2) {
+        next(parts[1], parts[0]);
+        next(parts[0], parts[1]);
+      }
+      if (left == 1) {
+        next(parts[1], parts[0]);
+        end(parts[1]);
+      } else {
+        end(parts[0]);
+      }
+    }
+  }
+
   /// The sum as it is stored, at a row and column of the product. Places outside of C get what its
   /// last row or column would.
   __device__ __forceinline__ float stored(float sum, int row, int column, int batch) const {
@@ -264,10 +344,10 @@ struct GemmTmaBody {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     row += lane / 4;
     column += lane % 4 * 2;
-    pairs[0] =
-        pack_pair(stored(s[0], row, column, batch), stored(s[1], row, column + 1, batch), T{});
+    pairs[0] = pack_pair(stored(s[0], row, column, batch), stored(s[1], row, column + 1, batch),
+                         GemmResult<T>{});
     pairs[1] = pack_pair(stored(s[2], row + 8, column, batch),
-                         stored(s[3], row + 8, column + 1, batch), T{});
+                         stored(s[3], row + 8, column + 1, batch), GemmResult<T>{});
   }
 
   /// Stores the warp's 16 x 8 sums at (row, column) from registers.
@@ -284,7 +364,8 @@ struct GemmTmaBody {
         const int j = c.swap ? row + 8 * h + lane % 4 * 2 : column + lane % 4 * 2;
         const unsigned pair = c.swap ? hopper::transpose_matrix(pairs[h]) : pairs[h];
         if (i >= shape.m || j >= shape.n) continue;
-        T* const to = out + GemmOutput<batched, Epilogue>{shape, epilogue, batch}.element(i, j);
+        GemmResult<T>* const to =
+            out + GemmOutput<batched, Epilogue>{shape, epilogue, batch}.element(i, j);
         if (j + 1 < shape.n && aligned(4, to)) {
           *reinterpret_cast<unsigned*>(to) = pair;
         } else {
@@ -325,7 +406,7 @@ struct GemmTmaBody {
           store_box(to, row, column, batch);
         }
       } else {
-        constexpr int kColumns = c.store_columns(), kSpan = kColumns * c.kElement;
+        constexpr int kColumns = c.store_columns(), kSpan = kColumns * c.kResult;
 #pragma unroll
         for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
           unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();

@@ -8,7 +8,7 @@ namespace kiln::templates {
 
 namespace {
 
-constexpr double kElementsPerMicrosecond = 4.05e6 / 2;  // of device memory
+constexpr double kBytesPerMicrosecond = 4.05e6;  // of device memory
 
 /// How much longer memory takes when `kilobytes` of the large operand are on their way to each
 /// multiprocessor, of `needed`.
@@ -19,8 +19,8 @@ double starved(double kilobytes, double needed, double weight) {
 /// Microseconds in which a tile's sums go to the L2 cache and come back. A multiprocessor moves 64 bytes
 /// a clock. All of them add when that is a launch of its own, and one when that is the last block.
 double adding_parts(const GemmTma& c, double tiles, double multiprocessors) {
-  constexpr double kBytesPerMicrosecond = 64 * 1550, kLaunch = 3, kFence = 1.5;
-  const double write = c.block_m * c.block_n * 4 / kBytesPerMicrosecond, read = c.parts * write;
+  constexpr double kFromL2 = 64 * 1550, kLaunch = 3, kFence = 1.5;  // the first: bytes
+  const double write = c.block_m * c.block_n * 4 / kFromL2, read = c.parts * write;
   return write + (c.later ? kLaunch + read * tiles / multiprocessors : kFence + read);
 }
 
@@ -45,12 +45,12 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
   const double rounds = std::ceil(blocks / slots);
   const double in_last = std::ceil((blocks - (rounds - 1) * slots) / multiprocessors);
 
-  // Clocks for 64 k: products, of which few columns are bound by reading rows, or copies.
+  // Clocks for 128 bytes of k: products, of which few columns are bound by reading rows, or copies.
   const double products =
       c.block_m / 16.0 * std::max(c.block_n / 2.0, 23 + c.block_n / 4.0) / (pingpong ? 0.89 : 0.95);
   const double copies = (1.0 * c.block_m / c.cluster_n + 1.0 * c.block_n / c.cluster_m) * 128 / 66;
   const double slice = std::max(products, copies) / 1550;
-  const double depth = c.block_k / 64.0;
+  const double depth = 1.0 * c.block_k / c.box_k();
   const double slices = std::ceil(1.0 * c.tiles(p.k, c.block_k) / (c.split_k * c.parts)) * depth;
   const double latency = 1.04 / (c.stages * depth);
   const auto round = [&](double together) { return slices * std::max(slice * together, latency); };
@@ -64,7 +64,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
 
   const double in_flight = std::min(blocks, slots) / multiprocessors * c.stages * depth *
                            (c.swap ? c.block_m : c.block_n) * 0.128;
-  const double memory = (traffic / kElementsPerMicrosecond + 1.8) * starved(in_flight, 49, 0.29);
+  const double memory = (traffic / kBytesPerMicrosecond + 1.8) * starved(in_flight, 49, 0.29);
 
   double time = 1.07 + std::max(computing, memory) + 0.084 * std::min(computing, memory);
   if (c.split_k > 1) time += 1.83 + c.block_m * c.block_n / 9000.0;
@@ -91,7 +91,7 @@ double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, double traff
   const double alone = steps * 0.62 * (0.63 + 0.37 * step / 4) + 0.32;
 
   const double in_flight = std::min(blocks / multiprocessors, 1.0 * resident) * c.warps * step;
-  const double memory = traffic / kElementsPerMicrosecond * starved(in_flight, 22, 0.32);
+  const double memory = traffic / kBytesPerMicrosecond * starved(in_flight, 22, 0.32);
   const double wide = 1 + 0.06 * (c.tiles_n + c.tiles_m - 2);  // few blocks, many registers
   const double time = 2.95 + std::max(memory * wide, full * alone) +
                       0.47 * (full - rounds) / full * alone + 0.09 * full;

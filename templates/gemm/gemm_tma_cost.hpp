@@ -8,9 +8,9 @@
 
 namespace kiln::templates {
 
-/// Seconds from launch to launch with cold caches, elements of two bytes. Both are on one scale, so
-/// that they may be compared with each other. Infinite for what cannot run. `traffic`: elements of A, B
-/// and C that must be moved at least once.
+/// Seconds from launch to launch with cold caches. Both are on one scale, so that they may be compared
+/// with each other. Infinite for what cannot run. `traffic`: bytes of A, B and C that must be moved at
+/// least once.
 double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic, const DeviceLimits& d);
 double gemm_small_m_cost(const GemmSmallM& c, const GemmProblem& p, double traffic,
                          const DeviceLimits& d);

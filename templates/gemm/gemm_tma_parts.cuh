@@ -11,7 +11,13 @@ namespace kiln::templates {
 template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>
 constexpr bool gemm_tma_fits() {
   constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;
-  static_assert(kIsHalf<T> || kIsBfloat16<T>, "T: __half or __nv_bfloat16");
+  using Result = GemmResult<T>;
+  static_assert(kIsHalf<Result> || kIsBfloat16<Result>,
+                "T: __half, __nv_bfloat16 or Fp8 with a result of these");
+  static_assert(c.operands == GemmTypes<T>::kOperands, "operands: those of T");
+  static_assert(!GemmTypes<T>::kFp8 ||
+                    (rows_lie == hopper::Lies::along_k && columns_lie == hopper::Lies::along_k),
+                "8-bit operands lie along k");
   static_assert(c.consumers >= 1 && c.consumers <= 3, "consumers: 1 to 3 warpgroups");
   static_assert(!kPingpong || (c.consumers == 2 && c.persistent),
                 "pingpong: 2 consumers, and blocks that stay");
@@ -20,8 +26,9 @@ constexpr bool gemm_tma_fits() {
       "block_m: 64 rows, or a multiple, for each consumer of a tile; at most 256");
   static_assert(c.block_n >= 8 && c.block_n <= 256 && c.block_n % 8 == 0,
                 "block_n: 8 to 256 columns, a multiple of 8");
-  static_assert(c.sums() <= c.most_sums(), "a thread's sums: at most 208; 3 consumers: 96");
-  static_assert(c.block_k == 64 || c.block_k == 128, "block_k: 64 or 128 elements");
+  static_assert(c.held_sums() <= c.most_sums(), "a thread's sums: at most 208; 3 consumers: 96");
+  static_assert(c.block_k == c.box_k() || (c.block_k == 2 * c.box_k() && c.parted_tiles() == 0),
+                "block_k: 128 bytes or, unless sums are exact, 256");
   static_assert(c.stages >= 2 && c.stages <= c.threads(), "stages: at least 2 buffers");
   static_assert(c.shared_bytes() <= 227 * 1024, "shared memory: at most 227 KiB");
   static_assert(c.group >= 1, "group: at least 1 tile");

@@ -4,10 +4,9 @@
 #include <cmath>
 #include <optional>
 
-#include "hopper_test.hpp"
+#include "gemm_tma_test.hpp"
 #include "kiln/workspace.cuh"
 #include "templates/gemm/gemm_problem.hpp"
-#include "templates/gemm/gemm_tma.hpp"
 
 using namespace host_test;
 
@@ -17,28 +16,10 @@ using kiln::templates::a_across;
 using kiln::templates::b_across;
 using kiln::templates::GemmSchedule;
 using kiln::templates::GemmShape;
-using kiln::templates::GemmTma;
-using kiln::templates::GemmTranspose;
 using Halves = std::vector<std::uint16_t>;
 
 constexpr GemmTranspose kAll[] = {GemmTranspose::nt, GemmTranspose::nn, GemmTranspose::tn,
                                   GemmTranspose::tt};
-
-std::string entry_of(const GemmTma& c, GemmTranspose op, bool batched, const std::string& epilogue,
-                     const std::string& name = "gemm_tma") {
-  const auto flag = [](bool b) { return std::string(b ? "true" : "false"); };
-  std::string text = "kiln::templates::" + name + "<kiln::templates::GemmTma{kiln::templates::";
-  text +=
-      c.schedule == GemmSchedule::pingpong ? "GemmSchedule::pingpong" : "GemmSchedule::cooperative";
-  for (int value : {c.block_m, c.block_n, c.block_k, c.stages, c.consumers, c.cluster_m,
-                    c.cluster_n, c.split_k, c.parts})
-    text += ", " + std::to_string(value);
-  text += ", " + flag(c.later) + ", " + std::to_string(c.group);
-  for (bool value : {c.along_n, c.persistent, c.swap, c.store_tma, c.programmatic})
-    text += ", " + flag(value);
-  return text + "}, kiln::templates::GemmTranspose(" + std::to_string(static_cast<int>(op)) +
-         "), __nv_bfloat16, " + flag(batched) + ", kiln::epilogue::" + epilogue + ">";
-}
 
 /// What a config launches.
 struct Entries {
@@ -141,7 +122,7 @@ void check_product(const Entries& entries, const GemmTma& c, GemmTranspose op,
       extent.push_back(std::uint64_t(p.batch));
       box.push_back(1);
     }
-    launch(map_of(out.data(), extent, box, p.ldc, p.stride_c, c.store_columns() * c.kElement));
+    launch(map_of(out.data(), extent, box, p.ldc, p.stride_c, c.store_span()));
   } else {
     launch(out.data());
   }

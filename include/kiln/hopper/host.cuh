@@ -9,6 +9,8 @@
 #include "kiln/hopper/operand.cuh"
 #include "kiln/hopper/tensor_map.cuh"
 
+struct __nv_fp8_e4m3;
+
 namespace kiln::hopper {
 
 __device__ __forceinline__ unsigned shared_address(const void* shared) {
@@ -167,13 +169,15 @@ template <>
 inline constexpr unsigned kProduct<__nv_bfloat16> = 0;
 template <>
 inline constexpr unsigned kProduct<__half> = 1;
+template <>
+inline constexpr unsigned kProduct<__nv_fp8_e4m3> = 3;
 }  // namespace detail
 
 template <class T, Lies rows_lie = Lies::along_k, Lies columns_lie = Lies::along_k, int kTiles>
 __device__ __forceinline__ void multiply(float (&d)[kTiles][4], Operand rows, Operand columns,
                                          bool adding) {
   static_assert(kTiles >= 1 && kTiles <= 32, "N: 8 to 256 columns");
-  static_assert(detail::kProduct<T> != ~0u, "T: __half or __nv_bfloat16");
+  static_assert(detail::kProduct<T> != ~0u, "T: __half, __nv_bfloat16 or __nv_fp8_e4m3");
   __kiln_warpgroup_mma_t product = {&d[0][0], rows.bits, columns.bits};
   product.n = 8 * kTiles;
   product.type = detail::kProduct<T>;

@@ -1,4 +1,4 @@
-// Part of kiln/hopper.cuh: wgmma, products of 64 x 16 and 16 x N by a warpgroup (four warps, the
+// Part of kiln/hopper.cuh: wgmma, products of 64 x K and K x N by a warpgroup (four warps, the
 // first a multiple of four), with operands in shared memory and sums in registers.
 #pragma once
 
@@ -22,8 +22,9 @@ __device__ __forceinline__ void multiply_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Starts d += a * b, or d = a * b if not `adding`, for a 64x16 `a` and a 16xN `b` of T (__half or
-/// __nv_bfloat16), N = 8 kTiles, up to 256. Warp w of the four holds rows 16 w ... 16 w + 15; with
+/// Starts d += a * b, or d = a * b if not `adding`, for a 64xK `a` and a KxN `b` of T (__half or
+/// __nv_bfloat16: K = 16; __nv_fp8_e4m3, operands along k: K = 32), N = 8 kTiles, up to 256. Sums of
+/// 8-bit products have 13 bits behind the largest term's first: add those of about 128 k in float. Warp w of the four holds rows 16 w ... 16 w + 15; with
 /// g = lane / 4, t = lane % 4, d[j][0..1] are row g and d[j][2..3] row g + 8 of those, columns
 /// 8 j + 2 t and 8 j + 2 t + 1. The warpgroup calls it, between multiply_fence() and
 /// multiply_commit(); a phase of a barrier that it has waited for, or publish_shared() and a barrier,

@@ -6,6 +6,8 @@
 
 #include "kiln/hopper/operand.cuh"
 
+struct __nv_fp8_e4m3;  // cuda_fp8.h takes long to compile
+
 namespace kiln::hopper {
 
 namespace detail {
@@ -14,11 +16,33 @@ template <class T>
 struct WgmmaType;
 template <>
 struct WgmmaType<__nv_bfloat16> {
-  static constexpr char kName[] = "bf16";
+  static constexpr char kName[] = "k16.f32.bf16.bf16";
+  static constexpr bool kAcross = true;
 };
 template <>
 struct WgmmaType<__half> {
-  static constexpr char kName[] = "f16";
+  static constexpr char kName[] = "k16.f32.f16.f16";
+  static constexpr bool kAcross = true;
+};
+template <>
+struct WgmmaType<__nv_fp8_e4m3> {
+  static constexpr char kName[] = "k32.f32.e4m3.e4m3";
+  static constexpr bool kAcross = false;
+};
+
+/// How operands lie, for the types whose instruction asks.
+template <class T, Lies rows_lie, Lies columns_lie>
+struct WgmmaLies {
+  static constexpr char kText[] = {',', ' ', rows_lie == Lies::across ? '1' : '0',
+                                   ',', ' ', columns_lie == Lies::across ? '1' : '0',
+                                   0};
+};
+template <class T, Lies rows_lie, Lies columns_lie>
+  requires(!WgmmaType<T>::kAcross)
+struct WgmmaLies<T, rows_lie, columns_lie> {
+  static_assert(rows_lie == Lies::along_k && columns_lie == Lies::along_k,
+                "8-bit operands lie along k");
+  static constexpr char kText[] = "";
 };
 
 // Register lists and sums for N = 8, 16, ...; each continues the one before.
@@ -87,51 +111,50 @@ struct WgmmaType<__half> {
 #define KILN_WGMMA_REGISTERS_32 KILN_WGMMA_REGISTERS_31 ", %124, %125, %126, %127"
 #define KILN_WGMMA_SUMS_32 KILN_WGMMA_SUMS_31, KILN_WGMMA_SUM(31)
 #define KILN_WGMMA_SUM(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
-#define KILN_WGMMA(n, tiles, a, b, add, across_a, across_b, type)                                \
-  if constexpr (kTiles == tiles)                                                                 \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, " add ", 0; wgmma.mma_async.sync.aligned.m64n" #n \
-               "k16.f32." type "." type " {" KILN_WGMMA_REGISTERS_##tiles                        \
-               "}, " a ", " b ", p, 1, 1, " across_a ", " across_b "; }"                         \
-               : KILN_WGMMA_SUMS_##tiles                                                         \
-               : "l"(rows.bits), "l"(columns.bits), "r"(static_cast<int>(adding)),               \
-                 "n"(rows_lie == Lies::across), "n"(columns_lie == Lies::across),                \
-                 "C"(WgmmaType<T>::kName))
+#define KILN_WGMMA(n, tiles, a, b, add, type, lies)                                               \
+  if constexpr (kTiles == tiles)                                                                  \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " add                                              \
+               ", 0; wgmma.mma_async.sync.aligned.m64n" #n type " {" KILN_WGMMA_REGISTERS_##tiles \
+               "}, " a ", " b ", p, 1, 1" lies "; }"                                              \
+               : KILN_WGMMA_SUMS_##tiles                                                          \
+               : "l"(rows.bits), "l"(columns.bits), "r"(static_cast<int>(adding)),                \
+                 "C"(WgmmaType<T>::kName), "C"(WgmmaLies<T, rows_lie, columns_lie>::kText))
 
 template <class T, Lies rows_lie, Lies columns_lie, int kTiles>
 __device__ __forceinline__ void wgmma(float (&d)[kTiles][4], Operand rows, Operand columns,
                                       bool adding) {
-  KILN_WGMMA(8, 1, "%4", "%5", "%6", "%7", "%8", "%9");
-  KILN_WGMMA(16, 2, "%8", "%9", "%10", "%11", "%12", "%13");
-  KILN_WGMMA(24, 3, "%12", "%13", "%14", "%15", "%16", "%17");
-  KILN_WGMMA(32, 4, "%16", "%17", "%18", "%19", "%20", "%21");
-  KILN_WGMMA(40, 5, "%20", "%21", "%22", "%23", "%24", "%25");
-  KILN_WGMMA(48, 6, "%24", "%25", "%26", "%27", "%28", "%29");
-  KILN_WGMMA(56, 7, "%28", "%29", "%30", "%31", "%32", "%33");
-  KILN_WGMMA(64, 8, "%32", "%33", "%34", "%35", "%36", "%37");
-  KILN_WGMMA(72, 9, "%36", "%37", "%38", "%39", "%40", "%41");
-  KILN_WGMMA(80, 10, "%40", "%41", "%42", "%43", "%44", "%45");
-  KILN_WGMMA(88, 11, "%44", "%45", "%46", "%47", "%48", "%49");
-  KILN_WGMMA(96, 12, "%48", "%49", "%50", "%51", "%52", "%53");
-  KILN_WGMMA(104, 13, "%52", "%53", "%54", "%55", "%56", "%57");
-  KILN_WGMMA(112, 14, "%56", "%57", "%58", "%59", "%60", "%61");
-  KILN_WGMMA(120, 15, "%60", "%61", "%62", "%63", "%64", "%65");
-  KILN_WGMMA(128, 16, "%64", "%65", "%66", "%67", "%68", "%69");
-  KILN_WGMMA(136, 17, "%68", "%69", "%70", "%71", "%72", "%73");
-  KILN_WGMMA(144, 18, "%72", "%73", "%74", "%75", "%76", "%77");
-  KILN_WGMMA(152, 19, "%76", "%77", "%78", "%79", "%80", "%81");
-  KILN_WGMMA(160, 20, "%80", "%81", "%82", "%83", "%84", "%85");
-  KILN_WGMMA(168, 21, "%84", "%85", "%86", "%87", "%88", "%89");
-  KILN_WGMMA(176, 22, "%88", "%89", "%90", "%91", "%92", "%93");
-  KILN_WGMMA(184, 23, "%92", "%93", "%94", "%95", "%96", "%97");
-  KILN_WGMMA(192, 24, "%96", "%97", "%98", "%99", "%100", "%101");
-  KILN_WGMMA(200, 25, "%100", "%101", "%102", "%103", "%104", "%105");
-  KILN_WGMMA(208, 26, "%104", "%105", "%106", "%107", "%108", "%109");
-  KILN_WGMMA(216, 27, "%108", "%109", "%110", "%111", "%112", "%113");
-  KILN_WGMMA(224, 28, "%112", "%113", "%114", "%115", "%116", "%117");
-  KILN_WGMMA(232, 29, "%116", "%117", "%118", "%119", "%120", "%121");
-  KILN_WGMMA(240, 30, "%120", "%121", "%122", "%123", "%124", "%125");
-  KILN_WGMMA(248, 31, "%124", "%125", "%126", "%127", "%128", "%129");
-  KILN_WGMMA(256, 32, "%128", "%129", "%130", "%131", "%132", "%133");
+  KILN_WGMMA(8, 1, "%4", "%5", "%6", "%7", "%8");
+  KILN_WGMMA(16, 2, "%8", "%9", "%10", "%11", "%12");
+  KILN_WGMMA(24, 3, "%12", "%13", "%14", "%15", "%16");
+  KILN_WGMMA(32, 4, "%16", "%17", "%18", "%19", "%20");
+  KILN_WGMMA(40, 5, "%20", "%21", "%22", "%23", "%24");
+  KILN_WGMMA(48, 6, "%24", "%25", "%26", "%27", "%28");
+  KILN_WGMMA(56, 7, "%28", "%29", "%30", "%31", "%32");
+  KILN_WGMMA(64, 8, "%32", "%33", "%34", "%35", "%36");
+  KILN_WGMMA(72, 9, "%36", "%37", "%38", "%39", "%40");
+  KILN_WGMMA(80, 10, "%40", "%41", "%42", "%43", "%44");
+  KILN_WGMMA(88, 11, "%44", "%45", "%46", "%47", "%48");
+  KILN_WGMMA(96, 12, "%48", "%49", "%50", "%51", "%52");
+  KILN_WGMMA(104, 13, "%52", "%53", "%54", "%55", "%56");
+  KILN_WGMMA(112, 14, "%56", "%57", "%58", "%59", "%60");
+  KILN_WGMMA(120, 15, "%60", "%61", "%62", "%63", "%64");
+  KILN_WGMMA(128, 16, "%64", "%65", "%66", "%67", "%68");
+  KILN_WGMMA(136, 17, "%68", "%69", "%70", "%71", "%72");
+  KILN_WGMMA(144, 18, "%72", "%73", "%74", "%75", "%76");
+  KILN_WGMMA(152, 19, "%76", "%77", "%78", "%79", "%80");
+  KILN_WGMMA(160, 20, "%80", "%81", "%82", "%83", "%84");
+  KILN_WGMMA(168, 21, "%84", "%85", "%86", "%87", "%88");
+  KILN_WGMMA(176, 22, "%88", "%89", "%90", "%91", "%92");
+  KILN_WGMMA(184, 23, "%92", "%93", "%94", "%95", "%96");
+  KILN_WGMMA(192, 24, "%96", "%97", "%98", "%99", "%100");
+  KILN_WGMMA(200, 25, "%100", "%101", "%102", "%103", "%104");
+  KILN_WGMMA(208, 26, "%104", "%105", "%106", "%107", "%108");
+  KILN_WGMMA(216, 27, "%108", "%109", "%110", "%111", "%112");
+  KILN_WGMMA(224, 28, "%112", "%113", "%114", "%115", "%116");
+  KILN_WGMMA(232, 29, "%116", "%117", "%118", "%119", "%120");
+  KILN_WGMMA(240, 30, "%120", "%121", "%122", "%123", "%124");
+  KILN_WGMMA(248, 31, "%124", "%125", "%126", "%127", "%128");
+  KILN_WGMMA(256, 32, "%128", "%129", "%130", "%131", "%132");
 }
 
 #undef KILN_WGMMA

@@ -1,0 +1,42 @@
+// GEMMs of 8-bit floats (e4m3) with scales, C in bfloat16:
+//
+//   C[i][j] = epilogue(scale_a * scale_b * sum_l A[i][l] * B[j][l])
+//
+// A: [m][k], B: [n][k], C: [m][n], all row-major (gemm.hpp, op nt). Scales are floats in device memory,
+// those that quantize.hpp writes: with epilogue::TensorScales one for A and one for B, with
+// epilogue::RowScales one for each row of A and one for each of B. They are factors: 0, negative ones
+// and NaNs have no special meaning. A NaN among the operands makes a NaN of all that it is summed to.
+//
+// Hopper's tensor cores sum 8-bit products with about 14 bits. With Fp8Sums::exact, which cuBLAS has
+// as "no fast accumulation", sums of 128 k are added in float; with Fp8Sums::fast all is summed by the
+// tensor cores, which is faster, and off by up to some percent where k is large.
+//
+// Tensor maps, and with them tensor cores, need a k and leading dimensions of A and B of multiples of
+// 16, an n of a multiple of 8, and sm_90. Other problems, GPUs and the host have the simt body, which
+// converts each element and is slow.
+//
+//   auto gemm = runtime.tuned(kiln::templates::gemm_fp8_kernel<>());
+//   gemm(stream, c, a, b, m, n, k, scale_a, scale_b);
+//   using Scaled = kiln::templates::Fp8Epilogue<epilogue::RowScales, epilogue::Bias<kiln::bfloat16>>;
+//   auto rows = runtime.tuned(kiln::templates::gemm_fp8_kernel<Scaled, Fp8Sums::fast>());
+//   rows(stream, c, a, b, m, n, k, scales_a, scales_b, bias);
+#pragma once
+
+#include "gemm_kernel.hpp"
+
+namespace kiln::templates {
+
+template <class Scales, class... Rest>
+using Fp8Epilogue = epilogue::Chain<Scales, Rest...>;
+
+/// Arguments: C, A, B, m, n, k, those of the scales, those of the rest of the epilogue.
+template <class Epilogue = epilogue::TensorScales, Fp8Sums sums = Fp8Sums::exact>
+using GemmFp8Kernel = GemmKernel<Fp8<bfloat16, sums>, GemmTranspose::nt, Epilogue>;
+template <class Epilogue = epilogue::TensorScales, Fp8Sums sums = Fp8Sums::exact>
+GemmFp8Kernel<Epilogue, sums> gemm_fp8_kernel(const std::filesystem::path& epilogue_header = {}) {
+  auto kernel = gemm_kernel<Fp8<bfloat16, sums>, GemmTranspose::nt, Epilogue>(epilogue_header);
+  if (std::is_same_v<Epilogue, epilogue::RowScales>) kernel.name.insert(8, "_rows");  // gemm_fp8
+  return kernel;
+}
+
+}  // namespace kiln::templates
