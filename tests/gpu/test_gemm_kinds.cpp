@@ -1,10 +1,9 @@
 // The GEMM's kinds on real hardware: each body with each transposition, padded rows, batches and
 // epilogues, verified by the kernel's own reference, guard zones and gaps included.
-#include "kiln/kernels/gemm.hpp"
-#include "kiln/runtime.hpp"
-#include "kiln_test.hpp"
+#include "gemm_test.hpp"
 
 using namespace kiln::templates;
+using gpu_test::untuned_runtime, gpu_test::verified;
 using kiln::bfloat16;
 using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu, kiln::epilogue::Residual,
     kiln::epilogue::Scale;
@@ -40,27 +39,6 @@ const std::vector<Gemm> kTensorCores{
 const std::vector<Gemm> kPlain{{kSimt, 64, 64, 32, 2, 4, 4, 4, 8},
                                {kSimt, 32, 64, 32, 1, 4, 4, 4, 8}};
 
-/// Verifies what a config may compute. Returns how many did.
-template <class Kernel, class Problem>
-int verified(const kiln::Runtime& runtime, const Kernel& kernel, const std::vector<Gemm>& configs,
-             const std::vector<Problem>& problems) {
-  int count = 0;
-  const auto tuned = runtime.tuned(kernel);
-  for (const Gemm& config : configs)
-    for (const Problem& p : problems) {
-      const auto definition = kernel.definition();
-      const auto values = kiln::to_values(config);
-      const auto problem = kiln::to_values(p);
-      if (definition.space.violated(values, problem, runtime.device().limits)) continue;
-      ++count;
-      const kiln::Verification v = tuned.with_config(config).verify(p);
-      INFO(kernel.name << " with " << definition.space.describe(values) << " for "
-                       << definition.describe_problem(problem) << ": " << v.why);
-      CHECK(v.right);
-    }
-  return count;
-}
-
 GemmStridedProblem padded(int m, int n, int k, int gap, int batch, bool shared) {
   const auto leading = [&](int row) { return GemmStride{(row + 7) / 8 * 8 + gap}; };
   const GemmStride largest = leading(std::max({m, n, k}));  // of each array, whatever lies along it
@@ -78,11 +56,7 @@ GemmStridedProblem padded(int m, int n, int k, int gap, int batch, bool shared) 
 
 template <class T, GemmTranspose op>
 void check_kinds(const std::vector<Gemm>& configs) {
-  kiln::RuntimeOptions options;
-  options.device = "cuda:0";
-  options.store.disk = false;
-  options.mode = kiln::Mode::untuned;
-  const kiln::Runtime runtime(options);
+  const kiln::Runtime runtime = untuned_runtime();
   using Fused = Chain<Bias<T>, Scale, Gelu, Residual<T>>;
   const std::vector<GemmProblem> tight{{128, 256, 128}, {16, 72, 40}, {8, 1032, 264},
                                        {264, 328, 520}, {67, 35, 33}, {7, 129, 0}};

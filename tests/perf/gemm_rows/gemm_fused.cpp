@@ -1,10 +1,10 @@
 // Kiln's GEMM with epilogues for scripts/gemm_against.py; see gemm_rows.cpp.
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "for_python.hpp"
 #include "kiln/epilogue.hpp"
 #include "kiln/kernels/gemm.hpp"
 #include "kiln/kiln.hpp"
@@ -47,31 +47,14 @@ class FusedWith final : public Fused {
   static auto kernel() {
     return kiln::templates::gemm_kernel<bfloat16, kiln::templates::GemmTranspose::nt, Epilogue>();
   }
-  static kiln::RuntimeOptions options() {
-    kiln::RuntimeOptions options;
-    options.device = "cuda:0";
-    options.store.disk = false;
-    return options;
-  }
 
-  kiln::Runtime runtime_{options()};
+  kiln::Runtime runtime_{for_python::options_of(kiln::Mode::tune_now)};
   decltype(runtime_.tuned(kernel())) tuned_ = runtime_.tuned(kernel());
   std::optional<decltype(tuned_.at(GemmProblem{}))> bound_;
   GemmProblem problem_{};
 };
 
 std::string fused_failure;
-
-template <class F>
-int attempted(F&& work) {
-  try {
-    work();
-    return 0;
-  } catch (const std::exception& error) {
-    fused_failure = error.what();
-    return 1;
-  }
-}
 
 }  // namespace
 
@@ -82,7 +65,7 @@ const char* gemm_fused_failure() { return fused_failure.c_str(); }
 /// `residual`: adds an array like C; else a bias per column comes first, and GELU behind it.
 void* gemm_fused_open(int residual) {
   Fused* fused = nullptr;
-  attempted([&] {
+  for_python::attempt(fused_failure, [&] {
     if (residual)
       fused = new FusedWith<Residual>;
     else
@@ -96,7 +79,7 @@ void gemm_fused_close(void* handle) { delete static_cast<Fused*>(handle); }
 /// `text` receives the winner.
 int gemm_fused_tune(void* handle, int m, int n, int k, double max_seconds, char* text,
                     std::size_t size) {
-  return attempted([&] {
+  return for_python::attempt(fused_failure, [&] {
     Fused& fused = *static_cast<Fused*>(handle);
     kiln::TuneOptions options;
     options.max_seconds = max_seconds;
@@ -108,7 +91,7 @@ int gemm_fused_tune(void* handle, int m, int n, int k, double max_seconds, char*
 /// Asynchronous on `stream`. `more`: the bias, or the array that is added.
 int gemm_fused_launch(void* handle, void* stream, void* c, const void* a, const void* b,
                       const void* more) {
-  return attempted([&] {
+  return for_python::attempt(fused_failure, [&] {
     static_cast<const Fused*>(handle)->launch(
         kiln::Stream{stream}, static_cast<bfloat16*>(c), static_cast<const bfloat16*>(a),
         static_cast<const bfloat16*>(b), static_cast<const bfloat16*>(more));

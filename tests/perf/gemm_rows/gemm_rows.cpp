@@ -4,13 +4,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "for_python.hpp"
 #include "kiln/kernels/gemm.hpp"
 #include "kiln/kiln.hpp"
 #include "read_floor.hpp"
@@ -22,17 +22,9 @@ using kiln::templates::gemm_kernel;
 using kiln::templates::GemmProblem;
 using Gemm = kiln::Bound<bfloat16*, const bfloat16*, const bfloat16*, int, int, int>;
 
-kiln::RuntimeOptions options_of(kiln::Mode mode) {
-  kiln::RuntimeOptions options;
-  options.device = "cuda:0";
-  options.store.disk = false;
-  options.mode = mode;
-  return options;
-}
-
 struct Session {
-  kiln::Runtime tuning{options_of(kiln::Mode::tune_now)};
-  kiln::Runtime untuning{options_of(kiln::Mode::untuned)};
+  kiln::Runtime tuning{for_python::options_of(kiln::Mode::tune_now)};
+  kiln::Runtime untuning{for_python::options_of(kiln::Mode::untuned)};
   decltype(tuning.tuned(gemm_kernel<bfloat16>())) tuned = tuning.tuned(gemm_kernel<bfloat16>());
   decltype(tuned) untuned = untuning.tuned(gemm_kernel<bfloat16>());
   kiln::DynamicTuned read = tuning.tuned(read_floor());
@@ -49,17 +41,6 @@ std::size_t failures(const kiln::TuneResult& result) {
 
 std::string failure;
 
-template <class F>
-int guarded(F&& work) {
-  try {
-    work();
-    return 0;
-  } catch (const std::exception& error) {
-    failure = error.what();
-    return 1;
-  }
-}
-
 }  // namespace
 
 extern "C" {
@@ -68,7 +49,7 @@ const char* gemm_rows_failure() { return failure.c_str(); }
 
 void* gemm_rows_open() {
   Session* session = nullptr;
-  guarded([&] { session = new Session; });
+  for_python::attempt(failure, [&] { session = new Session; });
   return session;
 }
 
@@ -78,7 +59,7 @@ void gemm_rows_close(void* session) { delete static_cast<Session*>(session); }
 /// candidates compiled, configs.
 int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::size_t evaluations,
                    char* text, std::size_t size) {
-  return guarded([&] {
+  return for_python::attempt(failure, [&] {
     Session& s = *static_cast<Session*>(handle);
     s.problem = {m, n, k};
     for (std::optional<Gemm>& chosen : s.chosen) chosen.reset();
@@ -111,7 +92,7 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
 /// From now on `tuned` is what was `place`th in that tuning's list of times, from 0. `text` receives
 /// its config. Fails where there are not so many.
 int gemm_rows_choose(void* handle, std::size_t place, char* text, std::size_t size) {
-  return guarded([&] {
+  return for_python::attempt(failure, [&] {
     Session& s = *static_cast<Session*>(handle);
     const kiln::Values& config = s.fastest.at(place);
     s.chosen[0].emplace(
@@ -123,7 +104,7 @@ int gemm_rows_choose(void* handle, std::size_t place, char* text, std::size_t si
 
 /// Readies a kernel that reads `pieces` times 16 bytes, and tunes it.
 int gemm_rows_tune_read(void* handle, long long pieces) {
-  return guarded([&] {
+  return for_python::attempt(failure, [&] {
     Session& s = *static_cast<Session*>(handle);
     s.floor.emplace(s.read.at({pieces}));
   });
@@ -131,7 +112,7 @@ int gemm_rows_tune_read(void* handle, long long pieces) {
 
 /// Asynchronous on `stream`. `sum` is one word.
 int gemm_rows_read(void* handle, void* stream, void* sum, const void* array, long long pieces) {
-  return guarded([&] {
+  return for_python::attempt(failure, [&] {
     (*static_cast<const Session*>(handle)->floor)(kiln::Stream{stream}, static_cast<unsigned*>(sum),
                                                   static_cast<const unsigned*>(array), pieces);
   });
@@ -140,7 +121,7 @@ int gemm_rows_read(void* handle, void* stream, void* sum, const void* array, lon
 /// Tunes the problem that was tuned last again, by trying every config of its list. `text` receives
 /// JSON: whether all were tried, how many, the winner.
 int gemm_rows_exhaust(void* handle, double max_seconds, char* text, std::size_t size) {
-  return guarded([&] {
+  return for_python::attempt(failure, [&] {
     Session& s = *static_cast<Session*>(handle);
     kiln::TuneOptions options;
     options.strategy = "exhaustive";
@@ -159,7 +140,7 @@ int gemm_rows_exhaust(void* handle, double max_seconds, char* text, std::size_t 
 
 /// `which`: 0 tuned, 1 untuned, 2 exhaustively tuned. Asynchronous on `stream`.
 int gemm_rows_launch(void* handle, int which, void* stream, void* c, const void* a, const void* b) {
-  return guarded([&] {
+  return for_python::attempt(failure, [&] {
     const Session& s = *static_cast<const Session*>(handle);
     (*s.chosen[which])(kiln::Stream{stream}, static_cast<bfloat16*>(c),
                        static_cast<const bfloat16*>(a), static_cast<const bfloat16*>(b),

@@ -75,6 +75,23 @@ TEST_CASE("gemm: what runs untuned compiles for each kind and architecture", "[t
   check_kinds<GemmTranspose::tt>();
 }
 
+TEST_CASE("gemm of 8-bit floats: what runs untuned compiles for each architecture", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  using kiln::epilogue::RowScales, kiln::epilogue::TensorScales;
+  const auto check = [](const KernelDefinition& k) {
+    for (const int m : {16, 300, 4096}) {
+      CHECK(fast(untuned(k, {m, 7168, 2048}, "sm_90a")));
+      CHECK(untuned(k, {m, 7168, 2040}, "sm_90a") == GemmBody::simt);  // rows that TMA cannot have
+    }
+    CHECK(fast(untuned(k, {64, 1003, 4096}, "sm_90a")));  // shared sums need no map of C
+    for (const char* arch : {"sm_80", "sm_100a"})
+      CHECK(untuned(k, {64, 4096, 4096}, arch) == GemmBody::simt);
+  };
+  check(gemm_fp8_kernel<TensorScales>().definition());
+  check(
+      gemm_fp8_kernel<Fp8Epilogue<RowScales, Bias<bfloat16>, Gelu>, Fp8Sums::fast>().definition());
+}
+
 TEST_CASE("gemm: blocks that share k through the workspace compile without spills", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const auto check = [](const KernelDefinition& k, const Values& problem) {

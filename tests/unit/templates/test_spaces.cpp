@@ -49,16 +49,28 @@ const std::vector<Case> kCases{
     {"quantize_blocks", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"quantize_tensor", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"gemm", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
+    {"gemm_fp8", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}, {64, 1000, 1001}}},
+    {"gemm_fp8_rows_fast", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_tt", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_strided_nn",
      {{1, 1, 1, 1, 1, 1, 1, 0, 0, 0}, {64, 64, 128, 72, 128, 64, 512, 4608, 8192, 0}}}};
+
+/// Those of `types` that a kernel has.
+std::vector<std::string> types_of(const Registry& registry, const std::string& name,
+                                  std::vector<std::string> types) {
+  const auto kernel = std::ranges::find(registry.kernels(), name, &RegisteredKernel::name);
+  std::erase_if(types, [&](const std::string& type) {
+    return std::ranges::find(kernel->types, type) == kernel->types.end();
+  });
+  return types;
+}
 
 }  // namespace
 
 TEST_CASE("every default is allowed wherever its kernel runs", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases)
-    for (const char* type : {"f32", "f16", "bf16"})
+    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16"}))
       for (const DeviceLimits& d :
            {gpu(80, 164), gpu(86, 100), gpu(90, 228), gpu(100, 228), host()})
         for (const Values& problem : c.problems) {
@@ -78,7 +90,7 @@ TEST_CASE("allowed configs launch within the device's limits", "[templates]") {
   const Registry registry = shipped_kernels();
   std::mt19937 random(3);
   for (const Case& c : kCases)
-    for (const char* type : {"f32", "bf16"})
+    for (const std::string& type : types_of(registry, c.name, {"f32", "bf16"}))
       for (const DeviceLimits& d : {gpu(80, 164), host()}) {
         const KernelDefinition k = registry.make(c.name, type);
         std::set<Values> allowed;
@@ -153,7 +165,7 @@ TEST_CASE("a product's rows are tuned for counts that pad them by less than a qu
 TEST_CASE("shipped kernels hold their counts to the problem", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases)
-    for (const char* type : {"f32", "f16", "bf16"}) {
+    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16"})) {
       const KernelDefinition k = registry.make(c.name, type);
       INFO(c.name << " " << type);
       const int labels = c.name == std::string("cross_entropy");  // one that is ignored
@@ -243,7 +255,7 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
                                 {"quantize_tensor", {{0, 64}, {8, 0}}},
                                 {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
   for (const Case& c : cases)
-    for (const char* type : {"f32", "f16", "bf16"})
+    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16"}))
       for (const auto& [capability, arch] :
            {std::pair{80, "sm_80"}, {90, "sm_90a"}, {100, "sm_100a"}})
         for (const Values& problem : c.problems) {
