@@ -21,8 +21,8 @@
 //   shared memory themselves while the warps do other work. 2-byte T, sm_90a alone, op nt.
 //   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
 //   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T or Fp8, sm_90a,
-//   leading dimensions and strides multiples of 16 bytes, without a split of k also n. C, A and B must be aligned to
-//   16 bytes.
+//   leading dimensions and strides of A and B multiples of 16 bytes, without a split of k also n and
+//   those of C. C, A and B must be aligned to 16 bytes.
 //   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at a
 //   time, and the block's warps share k. 2-byte T, sm_80 on, op nt, k, lda, ldb and strides multiples
 //   of 8. Element by element, and slowly, where A or B is not aligned to 16 bytes.

@@ -216,7 +216,7 @@ std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
   const bool hopper = element_bytes <= 2 && d.compute_capability == 90;
   const int operand_bytes = static_cast<int>(element_bytes);
   // Where TMA can copy and store, the bodies without it are slower.
-  const bool tma = hopper && d.tensor_maps && p.k > 0 && p.all_mappable(operand_bytes);
+  const bool tma = hopper && d.tensor_maps && p.k > 0 && p.operands_mappable(operand_bytes);
   if (tma) TmaConfigs(op, p, operands, d, configs).list();
   if (nt && tensor_cores && p.k > 0 && p.k % 8 == 0 && p.operands_mappable())
     list_stream(p.sizes(), configs);

@@ -87,13 +87,11 @@ struct GemmShape {
     return mappable(lda, element_bytes) && mappable(ldb, element_bytes) &&
            (batch <= 1 || (mappable(stride_a, element_bytes) && mappable(stride_b, element_bytes)));
   }
-  /// C has elements of 2 bytes.
-  constexpr bool all_mappable(int operand_bytes = 2) const {
-    return operands_mappable(operand_bytes) && mappable(ldc) && (batch <= 1 || mappable(stride_c));
-  }
-  /// Whether C can be stored through a tensor map (kiln/hopper.cuh, store_tile).
+  /// Whether C, whose elements have 2 bytes, can be stored through a tensor map (kiln/hopper.cuh,
+  /// store_tile).
   constexpr bool storable(int operand_bytes = 2) const {
-    return all_mappable(operand_bytes) && mappable(n);
+    return operands_mappable(operand_bytes) && mappable(ldc) && mappable(n) &&
+           (batch <= 1 || mappable(stride_c));
   }
 };
 

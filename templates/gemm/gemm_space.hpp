@@ -36,16 +36,18 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
           "the body takes operands as they lie, and TMA copies 64 rows of one that lies across k",
           [](const Gemm& c, P, D) { return c.takes(op); })
       .where(
-          "bodies fed by tensor maps need sm_90, and leading dimensions and strides of multiples "
-          "of 16 bytes",
+          "bodies fed by tensor maps need sm_90, and leading dimensions and strides of A and B of "
+          "multiples of 16 bytes",
           [](const Gemm& c, P p, D d) {
             return !c.uses_tma() || (d.compute_capability == 90 && d.tensor_maps && p.k > 0 &&
-                                     gemm_shape<op>(p).all_mappable(sizeof(GemmOperand<T>)));
+                                     gemm_shape<op>(p).operands_mappable(sizeof(GemmOperand<T>)));
           })
-      .where("bodies that store through tensor maps need an n of a multiple of 16 bytes",
-             [](const Gemm& c, P p, D) {
-               return !c.stores_by_map() || gemm_shape<op>(p).storable(sizeof(GemmOperand<T>));
-             })
+      .where(
+          "bodies that store through tensor maps need an n, ldc and stride_c of multiples of 16 "
+          "bytes",
+          [](const Gemm& c, P p, D) {
+            return !c.stores_by_map() || gemm_shape<op>(p).storable(sizeof(GemmOperand<T>));
+          })
       .where(
           "the stream body takes at most block_m rows, and a k, lda and ldb that are multiples of "
           "8",

@@ -411,21 +411,23 @@ struct GemmTmaBody {
         for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
           unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
           buffer ^= 1;
+          // What an epilogue makes of columns is not kept in registers for all of them.
+          const int first = hopper::uniform(column + chunk * kColumns);
           if (hopper::elect()) hopper::wait_stores_read<1>();
           __syncwarp();
 #pragma unroll
           for (int j = 0; j < kColumns / 8; j += 2) {
             const int tile = chunk * (kColumns / 8) + j;
             unsigned pairs[2][2];
-            pack(pairs[0], s[tile], row, column + tile * 8, batch);
-            pack(pairs[1], s[tile + 1], row, column + tile * 8 + 8, batch);
+            pack(pairs[0], s[tile], row, first + j * 8, batch);
+            pack(pairs[1], s[tile + 1], row, first + j * 8 + 8, batch);
             const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
             hopper::store_matrices(to + swizzled<kSpan>(q % 2 * 8 + r, j + q / 2), matrices);
           }
           hopper::publish_shared();
           __syncwarp();
           if (hopper::elect()) {
-            store_box(to, column + chunk * kColumns, row, batch);
+            store_box(to, first, row, batch);
           }
         }
       }

@@ -24,6 +24,27 @@ double adding_parts(const GemmTma& c, double tiles, double multiprocessors) {
   return write + (c.later ? kLaunch + read * tiles / multiprocessors : kFence + read);
 }
 
+/// How much longer products take whose sums are added in float: where a warpgroup cannot multiply the
+/// next slice meanwhile, and while it has its turn nobody else does.
+double adding_sums(const GemmTma& c) {
+  const bool pingpong = c.schedule == GemmSchedule::pingpong;
+  switch (c.parted_tiles()) {
+    case 1:
+      return pingpong ? 1.3 : 1.05;
+    case 2:
+      return pingpong ? 1.05 : 1;
+    default:
+      return 1;
+  }
+}
+
+/// How much longer tiles take to be stored in boxes of few columns. What bf16's tiles show of it is in
+/// the other constants.
+double narrow_boxes(const GemmTma& c) {
+  if (c.element() == 2 || c.swap) return 1;
+  return c.store_columns() == 16 ? 1.5 : c.store_columns() == 32 ? 1.2 : 1;
+}
+
 }  // namespace
 
 // Microseconds. Blocks come in rounds of as many as are resident; those that share a multiprocessor
@@ -46,8 +67,8 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
   const double in_last = std::ceil((blocks - (rounds - 1) * slots) / multiprocessors);
 
   // Clocks for 128 bytes of k: products, of which few columns are bound by reading rows, or copies.
-  const double products =
-      c.block_m / 16.0 * std::max(c.block_n / 2.0, 23 + c.block_n / 4.0) / (pingpong ? 0.89 : 0.95);
+  const double products = c.block_m / 16.0 * std::max(c.block_n / 2.0, 23 + c.block_n / 4.0) *
+                          adding_sums(c) / (pingpong ? 0.89 : 0.95);
   const double copies = (1.0 * c.block_m / c.cluster_n + 1.0 * c.block_n / c.cluster_m) * 128 / 66;
   const double slice = std::max(products, copies) / 1550;
   const double depth = 1.0 * c.block_k / c.box_k();
@@ -55,7 +76,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
   const double latency = 1.04 / (c.stages * depth);
   const auto round = [&](double together) { return slices * std::max(slice * together, latency); };
 
-  const double store = c.block_m * c.block_n * 2 / 64e3, alone = 3.05 * store;
+  const double store = c.block_m * c.block_n * 2 / 64e3 * narrow_boxes(c), alone = 3.05 * store;
   const double overlapped = pingpong ? 0.64 * store : alone;
   const double start = c.persistent ? 0.38 : 4.1;  // of another tile
   const double last = pingpong && rounds > 1 ? overlapped : alone;

@@ -292,17 +292,17 @@ TEST_CASE("gemm: problems share a tuning by what copies can do with leading dime
   wider.ldc = 80, wider.lda = 1024, wider.stride_c = 8000, wider.stride_a = 32768;
   CHECK(values(p) == values(wider));
   CHECK(values(bucket(wider)) == values(wider));
-  CHECK(shape_of(p).all_mappable());
+  CHECK(shape_of(p).storable());
   GemmStridedProblem odd = p;
   odd.lda = 105;
   CHECK(values(p) != values(odd));
-  CHECK_FALSE(shape_of(odd).all_mappable());
+  CHECK_FALSE(shape_of(odd).storable());
   CHECK(values(bucket(odd)) == values(odd));
   odd = p;
   odd.stride_c = 7201;
-  CHECK_FALSE(shape_of(odd).all_mappable());
+  CHECK_FALSE(shape_of(odd).storable());
   odd.stride_c = GemmStride{1} << 39;  // more than a map can have
-  CHECK_FALSE(shape_of(odd).all_mappable());
+  CHECK_FALSE(shape_of(odd).storable());
 
   // Of [k][m] without gaps m is the leading dimension.
   const auto tight = gemm_kernel<bfloat16, GemmTranspose::tn>().bucket;

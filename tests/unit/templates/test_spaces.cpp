@@ -131,7 +131,7 @@ TEST_CASE("tensor cores are left out where there are none", "[templates]") {
 TEST_CASE("buckets hold their problems, and are their own bucket", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases) {
-    const KernelDefinition k = registry.make(c.name, "f32");
+    const KernelDefinition k = registry.make(c.name);
     if (k.problem_fields.size() > 3) continue;  // distances grow with counts
     for (std::int64_t count : {1, 2, 3, 5, 1000, 1024, 1025, (1 << 30) + 1}) {
       Values problem = c.problems.back();
