@@ -1,155 +1,15 @@
 // Launches inside of the program's stream captures, on a GPU: captures stay whole in each mode, graphs
 // keep what they launch, and stand-ins in them are exchanged.
 #include <atomic>
-#include <chrono>
-#include <functional>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include "kiln/kiln.hpp"
-#include "kiln_test.hpp"
-#include "runtime/build/compilers.hpp"
-#include "runtime/device/cuda/cuda_device.hpp"
-#include "runtime/device/cuda/cuda_objects.hpp"
-#include "runtime/serve/access.hpp"
-#include "runtime/serve/engine.hpp"
-#include "split_sum.hpp"
+#include "gpu/program.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
-
-namespace {
-
-RuntimeOptions in_memory() {
-  RuntimeOptions options;
-  options.device = "cuda";
-  options.store.disk = false;
-  return options;
-}
-
-/// y = 2 x. The default stores every element many times, so that another config is certainly faster.
-/// `note` makes it another source.
-KernelDefinition twice(const std::string& note = "") {
-  using Span = std::span<const std::int64_t>;
-  KernelDefinition k;
-  k.name = "twice";
-  k.source.text = "// " + note + R"(
-template <int block, int rounds>
-__global__ void twice(float* y, const float* x, int n) {
-  volatile float* const out = y;
-  const int i = blockIdx.x * block + threadIdx.x;
-  for (int r = 0; r < rounds; ++r)
-    if (i < n) out[i] = 2 * x[i];
-}
-)";
-  k.entry = "twice";
-  k.arguments = {"float*", "const float*", "int"};
-  k.space.parameter("block", {128, 256}, 128);
-  k.space.parameter("rounds", {1, 500}, 500);
-  k.problem_fields = {"n"};
-  k.launch = [](Span c, Span p) {
-    return Launch{{static_cast<unsigned>((p[0] + c[0] - 1) / c[0])}, {static_cast<unsigned>(c[0])}};
-  };
-  k.workload = [](Span p, Workload& w) {
-    const auto n = static_cast<std::size_t>(p[0]);
-    w.output<float>(n).input<float>(n).scalar<int>(static_cast<int>(n));
-  };
-  k.reference = [](Span, std::span<void* const> args) {
-    auto* y = static_cast<float*>(args[0]);
-    const auto* x = static_cast<const float*>(args[1]);
-    for (int i = 0; i < *static_cast<int*>(args[2]); ++i) y[i] = 2 * x[i];
-  };
-  return k;
-}
-
-/// The program: its context, its stream, and what it calls of the driver.
-struct Program {
-  std::shared_ptr<const runtime::DriverTable> driver = runtime::probe_cuda().driver;
-  std::shared_ptr<const runtime::CudaContext> context =
-      std::make_shared<const runtime::CudaContext>(driver, 0);
-  runtime::CurrentContext current{*context};
-  runtime::CudaStream own = runtime::create_stream(context);
-  Stream stream = runtime::view(own);
-
-  void begin(CUstreamCaptureMode mode) const {
-    REQUIRE(driver->StreamBeginCapture(own.get(), mode) == CUDA_SUCCESS);
-  }
-  runtime::CudaGraph end() const {
-    CUgraph graph = nullptr;
-    const CUresult result = driver->StreamEndCapture(own.get(), &graph);
-    CHECK(result == CUDA_SUCCESS);
-    REQUIRE(graph);
-    return {context, graph};
-  }
-  runtime::CudaGraphExec instantiate(const runtime::CudaGraph& graph) const {
-    CUgraphExec exec = nullptr;
-    REQUIRE(driver->GraphInstantiateWithFlags(&exec, graph.get(), 0) == CUDA_SUCCESS);
-    return {context, exec};
-  }
-  std::size_t nodes(const runtime::CudaGraph& graph) const {
-    std::size_t count = 0;
-    CHECK(driver->GraphGetNodes(graph.get(), nullptr, &count) == CUDA_SUCCESS);
-    return count;
-  }
-  void run(const runtime::CudaGraphExec& exec) const {
-    REQUIRE(driver->GraphLaunch(exec.get(), own.get()) == CUDA_SUCCESS);
-  }
-  void wait() const { REQUIRE(driver->StreamSynchronize(own.get()) == CUDA_SUCCESS); }
-};
-
-struct Arrays {
-  Array<float> x, y;
-
-  Arrays(const Runtime& runtime, std::size_t n)
-      : x(runtime.array(counting(n))), y(runtime.array(std::vector<float>(n, -1))) {}
-  int n() const { return static_cast<int>(x.size()); }
-  void launch(const DynamicTuned& handle, Stream stream) {
-    handle(stream, {n()}, y.data(), static_cast<const float*>(x.data()), n());
-  }
-  /// With the untuned config, which is loaded for that.
-  void launch_in_a_region(const DynamicTuned& handle, Stream stream) {
-    Region production;
-    production(handle, stream, Values{n()}, y.data(), static_cast<const float*>(x.data()), n());
-  }
-  void clear() { y.upload(std::vector<float>(y.size(), -1)); }
-};
-
-constexpr std::size_t kN = 100000;
-
-bool soon(const std::function<bool()>& happened) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!happened()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
-/// A driver that counts modules, and a runtime on it.
-struct Counted {
-  static inline std::atomic<int> loaded = 0, unloaded = 0;
-  static inline const runtime::DriverTable* real = nullptr;
-
-  static Runtime runtime() {
-    static const std::shared_ptr<const runtime::DriverTable> driver = runtime::probe_cuda().driver;
-    real = driver.get();
-    auto table = std::make_shared<runtime::DriverTable>(*driver);
-    table->ModuleLoadData = [](CUmodule* module, const void* image) {
-      ++loaded;
-      return real->ModuleLoadData(module, image);
-    };
-    table->ModuleUnload = [](CUmodule module) {
-      ++unloaded;
-      return real->ModuleUnload(module);
-    };
-    auto device = runtime::make_cuda_device(table, 0);
-    return detail::Access::runtime(std::make_shared<detail::Engine>(in_memory(), std::move(device),
-                                                                    runtime::compiler_maker({})));
-  }
-};
-
-}  // namespace
 
 TEST_CASE("captures in all modes stay whole beside a thread that tunes", "[gpu][capture]") {
   const Program program;
@@ -175,10 +35,7 @@ TEST_CASE("captures in all modes stay whole beside a thread that tunes", "[gpu][
         ++failed;
       }
     });
-    struct Stop {
-      std::atomic<bool>& now;
-      ~Stop() { now = true; }
-    } const at_the_end{stop};
+    const StopAtTheEnd at_the_end{stop};
     REQUIRE(soon([&] { return tuned > 0 || failed > 0; }));
     for (int i = 0; i < 20; ++i) {
       const auto cold = gpu.tuned(twice("cold")), stand_in = gpu.tuned(twice("stand-in")),
@@ -266,6 +123,50 @@ TEST_CASE("a graph outlives the handle and the runtime it was captured with", "[
   for (float& value : expected) value *= 2;
   CHECK(a.y.download() == expected);
   CHECK(sum.download().front() == sum_of_counting(4000));
+  CHECK(Counted::loaded > Counted::unloaded);
+  exec.reset();
+  CHECK(soon([] { return Counted::loaded == Counted::unloaded; }));
+}
+
+TEST_CASE("a graph outlives what replaces and evicts the kernel that it launches",
+          "[gpu][capture]") {
+  const Program program;
+  constexpr std::int64_t kSmall = 20000;  // the kernel that was replaced is slow
+  const Runtime data(in_memory());
+  Arrays a(data, kSmall);
+  RuntimeOptions options = in_memory();
+  options.mode = Mode::untuned;
+  options.max_problems = 8;
+  std::optional<runtime::CudaGraphExec> exec;
+  {
+    const Runtime gpu = Counted::runtime(options);
+    const auto handle = gpu.tuned(twice("replaced"));
+    a.launch(handle, program.stream);
+    program.wait();
+    program.begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    gpu.retain(program.stream);
+    a.launch(handle, program.stream);
+    gpu.retain(program.stream);
+    exec = program.instantiate(program.end());
+    const Values captured = handle.config({kSmall});
+    handle.tune({kSmall});
+    CHECK(handle.config({kSmall}) != captured);
+    const int unloaded = Counted::unloaded;
+    for (std::size_t i = 1; i <= 32; ++i) {
+      const Arrays other(data, 100 * i);
+      other.launch(handle, program.stream);
+      program.wait();
+    }
+    CHECK(gpu.metrics().problems_evicted_total > 16);
+    CHECK(soon([&] { return Counted::unloaded > unloaded + 16; }));
+  }
+  CHECK(Counted::loaded > Counted::unloaded);
+  a.clear();
+  for (int i = 0; i < 1000; ++i) program.run(*exec);
+  program.wait();
+  std::vector<float> expected = counting(kSmall);
+  for (float& value : expected) value *= 2;
+  CHECK(a.y.download() == expected);
   CHECK(Counted::loaded > Counted::unloaded);
   exec.reset();
   CHECK(soon([] { return Counted::loaded == Counted::unloaded; }));

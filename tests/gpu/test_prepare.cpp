@@ -3,8 +3,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "kiln/kiln.hpp"
-#include "kiln_test.hpp"
+#include "gpu/program.hpp"
 #include "temporary_directory.hpp"
 
 using namespace kiln;
@@ -13,17 +12,6 @@ using namespace kiln::test;
 namespace {
 
 constexpr int kProblems = 24;
-
-Manifest norms(const Runtime& runtime) {
-  Manifest manifest;
-  for (int i = 1; i <= kProblems; ++i)
-    manifest.wanted.push_back({"rmsnorm",
-                               {"float"},
-                               runtime.device().target.arch,
-                               {{"rows", 64}, {"hidden", 256 * i}},
-                               {}});
-  return manifest;
-}
 
 /// Whether a launch of this problem normalises rows of ones to ones.
 bool right(const Runtime& runtime, const DynamicTuned& handle, int hidden, int rows = 64) {
@@ -51,18 +39,18 @@ TEST_CASE("a manifest is prepared on a GPU, and later starts only load", "[gpu][
   {
     const Runtime gpu(options);
     const auto handle = gpu.tuned(kernel);
-    const PrepareReport report = gpu.prepare(norms(gpu), {.max_seconds = 30});
+    const PrepareReport report = gpu.prepare(norms(gpu, kProblems), {.max_seconds = 30});
     cold = report.seconds;
     CHECK(report.seconds <= 33);
     CHECK(report.ready() == kProblems);
     CHECK(report.compiled > 0);
-    REQUIRE(gpu.prepare(norms(gpu)).complete());
+    REQUIRE(gpu.prepare(norms(gpu, kProblems)).complete());
   }
   double warm = 0, load = 0;
   for (int start = 0; start < 5; ++start) {
     const Runtime gpu(options);
     const auto handle = gpu.tuned(kernel);
-    const PrepareReport report = gpu.prepare(norms(gpu), {.work = PrepareWork::look_up});
+    const PrepareReport report = gpu.prepare(norms(gpu, kProblems), {.work = PrepareWork::look_up});
     CHECK(report.complete());
     CHECK(report.count(PreparedState::known) == kProblems);
     CHECK(report.compiled == 0);
