@@ -108,7 +108,7 @@ constexpr GemmTma kConfigs[] = {
 
 }  // namespace
 
-TEST_CASE("the GEMM for Hopper multiplies 8-bit operands with scales", "[host][gemm_tma]") {
+TEST_CASE("the GEMM for Hopper multiplies 8-bit operands with scales", "[host][gemm_tma][long]") {
   for (const GemmTma& c : kConfigs) {
     check_product(c, 128, 64, 128);
     check_product(c, 70, 72, 400);  // an even and an odd number of slices, and part of one
