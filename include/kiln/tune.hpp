@@ -62,8 +62,7 @@ struct TuneOptions {
   /// one sample; then it is `hung`. 0: `$KILN_CANDIDATE_SECONDS`; if that is not set, 30, or 20
   /// times the longest verification or sample so far if that is more, and 300 while there is none.
   /// A candidate that `max_seconds` cuts off before that, once another one has ended, is left
-  /// untried, and a later tuning may meet it again. Candidates that run in this process have no such
-  /// limit.
+  /// untried (`Candidate::cut_seconds`). Candidates that run in this process have no such limit.
   double candidate_seconds = 0;
   bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for
@@ -125,6 +124,9 @@ struct Candidate {
   /// kernel wrote where it must not, or if its `check` refused the outputs.
   double max_error = 0;
   CandidateResources resources;
+  /// The longest time after which the budget (`max_seconds`) cut off one verification or sample; 0:
+  /// none was cut off. On record: later tunings try it last, and only if they have more time.
+  double cut_seconds = 0;
 };
 
 /// How ranks came to a result together.

@@ -46,7 +46,12 @@ class TrialFault : public Error {
 /// The time for all trials was over before this one ended. The trial is not to blame.
 class TrialCut : public Error {
  public:
-  using Error::Error;
+  /// @param seconds that it was given
+  TrialCut(double seconds, const std::string& why) : Error(why), seconds_(seconds) {}
+  double seconds() const noexcept { return seconds_; }
+
+ private:
+  double seconds_;
 };
 
 /// The bench can run no trial any more. No trial is to blame for that.

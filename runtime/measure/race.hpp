@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Contestant {
   std::string failure;          ///< why it cannot be timed
   /// Where there is a failure. `not_tried`: the device lacks memory now.
   CandidateStatus failed_as = CandidateStatus::launch_failed;
+  std::optional<TrialCut> cut{};  ///< the budget ended while it ran; its samples count
 };
 
 struct RaceOptions {

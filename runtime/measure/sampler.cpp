@@ -109,7 +109,10 @@ double Sampler::take(Contestant& c, std::size_t launches) {
 void Sampler::fail(Contestant& c, const Error& error) {
   if (dynamic_cast<const BenchLost*>(&error)) throw;
   c.active = false;
-  if (dynamic_cast<const TrialCut*>(&error)) return;  // what it has given so far counts
+  if (const auto* cut = dynamic_cast<const TrialCut*>(&error)) {
+    c.cut = *cut;
+    return;
+  }
   c.failure = error.what();
   if (const auto* fault = dynamic_cast<const TrialFault*>(&error)) c.failed_as = fault->status();
   if (dynamic_cast<const OutOfMemory*>(&error)) c.failed_as = CandidateStatus::not_tried;

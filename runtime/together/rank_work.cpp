@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -28,7 +29,16 @@ RankWork::RankWork(Workshop& workshop, std::span<const Subject> subjects,
       second_look_(options.together.strategy == RankStrategy::shard &&
                    options.together.finalists > 0 && size > 1),
       may_measure_(may_measure),
-      seen_(subjects.size()) {}
+      seen_(subjects.size()),
+      left_out_(subjects.size()) {}
+
+void RankWork::heed(std::size_t s, const TuneResult& record) {
+  const double budget = options_.max_seconds.value_or(0);
+  if (options_.retune || budget == 0) return;
+  for (const Candidate& c : record.candidates)
+    if (c.status == CandidateStatus::not_tried && c.cut_seconds >= budget)
+      left_out_[s].emplace(c.config, c);
+}
 
 const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
   const auto found = seen_[s].find(c);
@@ -59,19 +69,25 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   if (work.kind == Work::Kind::together) return in_step(work, deadline);
   std::vector<Request> requests;
   for (const auto& [s, candidates] : work.items) {
-    Request& request = requests.emplace_back();
-    request.subject = s;
-    for (const std::size_t c : candidates) request.configs.push_back(lists_[s].configs[c]);
-    request.decides = rounds_ > 0 || !second_look_;
+    Request request{s, {}, rounds_ > 0 || !second_look_};
+    for (const std::size_t c : candidates)
+      if (const auto cut = left_out_[s].find(lists_[s].configs[c]); cut != left_out_[s].end())
+        keep(s, c, cut->second);
+      else
+        request.configs.push_back(lists_[s].configs[c]);
+    if (!request.configs.empty()) requests.push_back(std::move(request));
   }
   ++rounds_;
   std::vector<std::vector<Candidate>> measured = trials_.measure(requests, deadline);
-  for (std::size_t i = 0; i < work.items.size(); ++i) {
-    const auto& [s, candidates] = work.items[i];
+  std::vector<Candidate> tried;
+  for (std::vector<Candidate>& some : measured)
+    std::move(some.begin(), some.end(), std::back_inserter(tried));
+  auto next = tried.begin();
+  for (const auto& [s, candidates] : work.items) {
     ranks::Times& times = done.times.emplace_back();
-    for (std::size_t k = 0; k < candidates.size(); ++k) {
-      keep(s, candidates[k], std::move(measured[i][k]));
-      times.push_back(time_of(s, candidates[k]));
+    for (const std::size_t c : candidates) {
+      if (!left_out_[s].contains(lists_[s].configs[c])) keep(s, c, std::move(*next++));
+      times.push_back(time_of(s, c));
     }
   }
   return done;

@@ -23,6 +23,9 @@ class RankWork {
            const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
            int size, bool may_measure);
 
+  /// This rank does not try a candidate that its record says was cut off, unless it has more time now.
+  void heed(std::size_t s, const TuneResult& record);
+
   ranks::Worked perform(const ranks::Work& work, Deadline deadline);
 
   /// What became here of candidate `c` of subject `s`; null: nothing yet.
@@ -43,7 +46,8 @@ class RankWork {
   const bool second_look_, may_measure_;
   std::optional<Deadline> until_;                       ///< when `max_seconds` are over
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
-  int rounds_ = 0;                                      ///< of measuring
+  std::vector<std::map<Values, Candidate>> left_out_;
+  int rounds_ = 0;  ///< of measuring
 };
 
 }  // namespace kiln::runtime

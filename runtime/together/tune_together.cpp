@@ -124,6 +124,7 @@ class TogetherRun {
 
   void recall(std::size_t s) {
     auto known = workshop_.records().recall(what(s), subjects_[s].problem);
+    if (known) work_.heed(s, known->result);
     const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
     const std::string why = trials_.ready(s, known->result.winner().config);

@@ -39,12 +39,14 @@ void add_missing(TuneResult& result, const TuneResult& earlier) {
   for (std::size_t i = 0; i < result.candidates.size(); ++i)
     there.emplace(result.candidates[i].config, i);
   for (const Candidate& c : earlier.candidates) {
-    if (!was_built(c)) continue;
+    if (!is_kept(c)) continue;
     const auto [place, absent] = there.emplace(c.config, result.candidates.size());
     if (absent)
       result.candidates.push_back(c);
-    else if (result.candidates[place->second].status == CandidateStatus::not_tried)
-      result.candidates[place->second] = c;
+    else if (Candidate& now = result.candidates[place->second];
+             now.status == CandidateStatus::not_tried &&
+             (was_built(c) || c.cut_seconds > now.cut_seconds))
+      now = c;
   }
 }
 

@@ -66,6 +66,8 @@ bool was_built(const Candidate& c) noexcept {
   return false;
 }
 
+bool is_kept(const Candidate& c) noexcept { return was_built(c) || c.cut_seconds > 0; }
+
 std::optional<std::size_t> Candidates::find(const Values& config) const {
   const auto found = index_.find(config);
   return found == index_.end() ? std::nullopt : std::optional(found->second);
@@ -98,7 +100,22 @@ void Candidates::reject(std::size_t index, CandidateStatus status, std::string r
   Candidate& candidate = result_.candidates[index];
   candidate.status = status;
   candidate.reason = std::move(reason);
+  if (status != CandidateStatus::not_tried) candidate.cut_seconds = 0;
   scores_[index] = kInfinity;
+}
+
+bool Candidates::gets_more_time(std::size_t index) const {
+  return budget_ == 0 || budget_ > result_.candidates[index].cut_seconds;
+}
+
+bool Candidates::comes_last(std::size_t index) const {
+  const Candidate& c = result_.candidates[index];
+  return c.cut_seconds > 0 && (!was_built(c) || !gets_more_time(index));
+}
+
+bool Candidates::any_cut_off() const {
+  return std::any_of(result_.candidates.begin(), result_.candidates.end(),
+                     [](const Candidate& c) { return is_kept(c) && !was_built(c); });
 }
 
 std::vector<std::size_t> Candidates::ranked() const {

@@ -16,11 +16,15 @@ namespace kiln::runtime {
 /// Whether this outcome cost a compile and is worth remembering. Others cost nothing to find again,
 /// and depend on code that no key covers.
 bool was_built(const Candidate& candidate) noexcept;
+/// Whether a record keeps it: it was built, or cut off by the budget.
+bool is_kept(const Candidate& candidate) noexcept;
 
 /// Not thread-safe. Candidate 0 is the default.
 class Candidates {
  public:
-  Candidates(TuneResult& result, const DynamicSpace& space) : result_(result), space_(space) {}
+  /// @param budget of the run, in seconds; 0: none
+  Candidates(TuneResult& result, const DynamicSpace& space, double budget)
+      : result_(result), space_(space), budget_(budget) {}
   /// A guess at a config's cost, the same in every process: among equals the least is preferred.
   void prefer_by(std::function<double(std::span<const std::int64_t>)> cost) {
     cost_ = std::move(cost);
@@ -35,6 +39,13 @@ class Candidates {
   std::size_t add(const Values& config);
   std::size_t adopt(const Candidate& candidate);
   void reject(std::size_t index, CandidateStatus status, std::string reason);
+
+  /// A candidate that a budget has cut off may hang. So it takes no time from others, and no budget
+  /// twice: it is tried at the end, if this run may give it more time than it had.
+  bool comes_last(std::size_t index) const;
+  bool gets_more_time(std::size_t index) const;
+  /// Whether one has no result for that reason.
+  bool any_cut_off() const;
 
   /// What the search goes by: seconds per launch at the pace of the first measurement, infinite for
   /// what cannot be used.
@@ -56,6 +67,7 @@ class Candidates {
  private:
   TuneResult& result_;
   const DynamicSpace& space_;
+  const double budget_;
   std::map<Values, std::size_t> index_;
   std::vector<double> scores_;
   std::function<double(std::span<const std::int64_t>)> cost_;

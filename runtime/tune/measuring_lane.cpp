@@ -99,7 +99,7 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
   } catch (const BenchLost&) {
     throw;
   } catch (const TrialCut& cut) {
-    leave_untried(index, cut.what());
+    cut_off(index, cut);
     return {};
   } catch (const Error& error) {
     loaded = Refusal{CandidateStatus::launch_failed, error.what()};
@@ -133,7 +133,7 @@ bool MeasuringLane::verify(const Contestant& c) {
   } catch (const TrialFault& fault) {
     candidates_.reject(c.candidate, fault.status(), fault.what());
   } catch (const TrialCut& cut) {
-    leave_untried(c.candidate, cut.what());
+    cut_off(c.candidate, cut);
   } catch (const OutOfMemory& error) {
     postpone(c.candidate, error.what());
   } catch (const Error& error) {
@@ -184,6 +184,10 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
     // Times that were taken on damaged data do not count, if the next ones will not be.
     if (drop_culprits(contestants) || failed) {
       keep_the_best();
+      std::erase_if(contestants, [&](const Contestant& c) {
+        if (c.cut) cut_off(c.candidate, *c.cut);
+        return c.cut.has_value();
+      });
       for (Contestant& c : contestants) c = again(c);
       result_.time_seconds += span.end("on data that were damaged");
       return time(contestants, deadline);
@@ -197,11 +201,15 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
   for (Contestant& c : contestants) {
     Candidate& candidate = candidates_[c.candidate];
     if (c.samples.empty()) {
-      if (!was_built(candidate)) candidate.reason = kNoTimeLeft;
+      if (c.cut)
+        cut_off(c.candidate, *c.cut);
+      else if (!was_built(candidate))
+        candidate.reason = kNoTimeLeft;
       continue;
     }
     candidate.status = CandidateStatus::measured;
     candidate.reason.clear();
+    candidate.cut_seconds = c.cut ? c.cut->seconds() : 0;
     candidate.samples = c.samples;
     candidate.seconds = median(c.samples);
     candidates_.set_score(c.candidate, undisturbed(c.samples) / pace);
@@ -234,9 +242,11 @@ void MeasuringLane::reject(const Contestant& c) {
 }
 
 /// Time that is missing now takes nothing from a candidate whose own time is known.
-void MeasuringLane::leave_untried(std::size_t candidate, const std::string& why) {
-  if (candidates_[candidate].status != CandidateStatus::measured)
-    candidates_.reject(candidate, CandidateStatus::not_tried, why);
+void MeasuringLane::cut_off(std::size_t candidate, const TrialCut& cut) {
+  Candidate& c = candidates_[candidate];
+  c.cut_seconds = std::max(c.cut_seconds, cut.seconds());
+  if (c.status != CandidateStatus::measured)
+    candidates_.reject(candidate, CandidateStatus::not_tried, cut.what());
 }
 
 /// Nor does memory that is missing now.
@@ -251,6 +261,7 @@ void MeasuringLane::postpone(std::size_t candidate, const std::string& why) {
 bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
   const RaceOptions options = race_options();
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {
+           if (c.cut) return false;  // it would take as long again
            std::vector<Contestant> alone{again(c)};
            guarded(alone, [&] {
              return race(bench_, alone, options, [](std::size_t) { return true; }, {});
@@ -342,6 +353,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   const double winner = median(finalists[final.winner].samples);
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const Contestant& c = finalists[i];
+    if (c.cut) cut_off(c.candidate, *c.cut);
     if (!c.failure.empty() || c.samples.empty()) continue;
     const double behind = final.behind[i].estimate - final.behind[final.winner].estimate;
     candidates_[c.candidate].samples = c.samples;

@@ -66,7 +66,7 @@ class MeasuringLane {
   /// Removes the contestants that failed while they were timed, and rejects them. True if any.
   bool drop_failed(std::vector<Contestant>& contestants);
   void reject(const Contestant& contestant);
-  void leave_untried(std::size_t candidate, const std::string& why);
+  void cut_off(std::size_t candidate, const TrialCut& cut);
   void postpone(std::size_t candidate, const std::string& why);
   /// Times each alone, to learn which of them wrote what it may not; removes and rejects those,
   /// and those that fail. True if any.

@@ -67,6 +67,8 @@ Candidate candidate_from(const json& j, const std::vector<std::string>& paramete
   } else {
     c.reason = j.at("reason");
   }
+  c.cut_seconds = j.value("cut_seconds", 0.0);
+  if (!(c.cut_seconds >= 0)) throw std::out_of_range("cut_seconds");
   if (const auto r = j.find("resources"); r != j.end())
     c.resources = {r->at("registers"), r->at("spill_bytes"), r->at("shared_bytes")};
   return c;
@@ -100,6 +102,7 @@ json candidate_json(const TuneResult& result, const Candidate& c) {
   } else {
     j["reason"] = c.reason;
   }
+  if (c.cut_seconds > 0) j["cut_seconds"] = c.cut_seconds;
   return j;
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
+#include "runtime/tune/listed.hpp"
 #include "runtime/tune/measuring_lane.hpp"
 
 namespace kiln::runtime {
@@ -45,28 +46,13 @@ void drop_untried(TuneResult& result, std::span<const std::size_t> postponed) {
   std::size_t index = 0;
   std::erase_if(result.candidates, [&](const Candidate& c) {
     const std::size_t i = index++;
-    return i != result.default_index && c.status == CandidateStatus::not_tried &&
+    return i != result.default_index && !is_kept(c) && c.status == CandidateStatus::not_tried &&
            std::find(postponed.begin(), postponed.end(), i) == postponed.end();
   });
   const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [&](const Candidate& c) { return c.config == winner; });
   result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
 }
-
-class Listed final : public Strategy {
- public:
-  explicit Listed(std::span<const Values> configs) : left_(configs) {}
-
-  std::vector<Values> propose(std::size_t count) override {
-    const auto next = left_.first(std::min(count, left_.size()));
-    left_ = left_.subspan(next.size());
-    return {next.begin(), next.end()};
-  }
-  void observe(std::span<const std::int64_t>, double) override {}
-
- private:
-  std::span<const Values> left_;
-};
 
 class TuningRun {
  public:
@@ -80,7 +66,7 @@ class TuningRun {
         options_(options),
         context_(context),
         result_(empty_result(subject_, problem_, maker.device())),
-        candidates_(result_, subject_.space()),
+        candidates_(result_, subject_.space(), max_seconds_),
         group_(options.max_seconds.value_or(0) > 0
                    ? maker.threads()
                    : std::max<std::size_t>(kLeastGroup, maker.threads())) {}
@@ -187,7 +173,7 @@ class TuningRun {
                            .budget = max_evaluations_ - std::min(max_evaluations_, evaluated_),
                            .predicted = [&model](auto config) { return model.seconds(config); }});
     for (std::size_t i = 0; i < candidates_.size(); ++i)
-      if (was_built(candidates_[i])) strategy_->observe(candidates_[i].config, score(i));
+      if (is_kept(candidates_[i])) strategy_->observe(candidates_[i].config, score(i));
     result_.space = space.count();
     choose_starts(space, model);
     result_.search_seconds += span.end();
@@ -198,15 +184,18 @@ class TuningRun {
     candidates_.add(default_);
     if (!context_.prior || context_.prior->parameters != result_.parameters) return;
     for (const Candidate& c : context_.prior->candidates) {
-      if (!was_built(c) || rejection(c.config)) continue;
+      if (!is_kept(c) || rejection(c.config)) continue;
       if (c.config == default_ || !context_.only.empty() || space.allowed(c.config))
         candidates_.adopt(c);
       else
         unlisted_.push_back(c);
     }
     const auto winner = candidates_.find(context_.prior->winner().config);
-    if (winner && score(*winner) < kInfinity) earlier_leader_ = winner;
+    if (winner && score(*winner) < kInfinity && !candidates_.comes_last(*winner))
+      earlier_leader_ = winner;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_.comes_last(i) && candidates_.gets_more_time(i))
+        last_.push_back(candidates_[i].config);
       built_before_.push_back(was_built(candidates_[i]));
       evaluated_ += was_built(candidates_[i]);
     }
@@ -240,10 +229,11 @@ class TuningRun {
     while (!options_.stop.stop_requested()) {
       // Where compiling would disturb the clock, nothing compiles while something is measured.
       if (!shares_cpu() || queue.in_flight() == 0) refill(queue);
+      if (queue.in_flight() == 0 && searched_) submit_last(queue);
       if (queue.in_flight() == 0) {
-        result_.end = searched_               ? SearchEnd::finished
-                      : time_for_build(queue) ? SearchEnd::evaluations
-                                              : SearchEnd::seconds;
+        result_.end = searched_ && last_.empty() ? SearchEnd::finished
+                      : time_for_build(queue)    ? SearchEnd::evaluations
+                                                 : SearchEnd::seconds;
         break;
       }
       progress(TuneProgress::Phase::compile, 0, queue.in_flight());
@@ -262,7 +252,8 @@ class TuningRun {
       }
       save();
     }
-    result_.complete = result_.end == SearchEnd::finished && lane_->postponed().empty();
+    result_.complete = result_.end == SearchEnd::finished && lane_->postponed().empty() &&
+                       !candidates_.any_cut_off();
     if (result_.end != SearchEnd::stopped) return;
     // Builds that have begun are still waited for, which may take long.
     take_warnings();
@@ -276,6 +267,8 @@ class TuningRun {
     while (has_room() && !first_.empty()) {
       const Values config = std::move(first_.front());
       first_.pop_front();
+      if (const auto index = candidates_.find(config); index && candidates_.comes_last(*index))
+        continue;
       // These two run in any case, an earlier leader costs no evaluation.
       const bool leads = config == default_ || config == untuned_ ||
                          (earlier_leader_ && candidates_.known(config));
@@ -298,6 +291,13 @@ class TuningRun {
       for (const Values& config : proposals)
         if (!candidates_.known(config)) submit(queue, config);  // else it will hear of it
     }
+  }
+
+  /// Alone: no other waits behind it.
+  void submit_last(BuildQueue& queue) {
+    if (last_.empty() || left(0) == 0 || !time_for_build(queue)) return;
+    submit(queue, last_.front());
+    last_.pop_front();
   }
 
   /// With a budget, where builds share the CPU with all else: the default must be there in time,
@@ -372,7 +372,7 @@ class TuningRun {
     std::vector<std::size_t> leading, others;
     for (const auto index : {candidates_.find(untuned_), std::optional<std::size_t>(0),
                              candidates_.find(context_.incumbent)})
-      if (index && score(*index) < kInfinity &&
+      if (index && score(*index) < kInfinity && !candidates_.comes_last(*index) &&
           (score(*index) <= score(ranked.front()) * kHopeless ||
            score(*index) < kHopelessSeconds) &&
           std::find(leading.begin(), leading.end(), *index) == leading.end())
@@ -382,7 +382,9 @@ class TuningRun {
       if (others.size() == kMaxFinalists || behind > kHopeless ||
           (behind > 1 + kFinalBand && others.size() >= kFewestFinalists))
         break;
-      if (std::find(leading.begin(), leading.end(), i) == leading.end()) others.push_back(i);
+      if (std::find(leading.begin(), leading.end(), i) == leading.end() &&
+          !candidates_.comes_last(i))
+        others.push_back(i);
     }
     std::sort(others.begin(), others.end(),
               [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
@@ -475,7 +477,7 @@ class TuningRun {
   TraceLog trace_{subject_.name()};
   std::unique_ptr<Strategy> strategy_;
   std::vector<Candidate> unlisted_;  ///< of an earlier run: they can neither win nor be timed
-  std::deque<Values> first_;         ///< to be tried before the strategy's proposals
+  std::deque<Values> first_, last_;  ///< to be tried before and after the strategy's proposals
   std::optional<MeasuringLane> lane_;
   std::optional<std::size_t> earlier_leader_, winner_;
   const std::size_t group_;

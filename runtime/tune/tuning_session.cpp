@@ -108,7 +108,7 @@ class Session {
     const auto& candidates = known_->result.candidates;
     return std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) {
       return c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung ||
-             c.status == CandidateStatus::out_of_memory;
+             c.status == CandidateStatus::out_of_memory || c.cut_seconds > 0;
     });
   }
 

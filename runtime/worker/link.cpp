@@ -235,7 +235,8 @@ auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
       end_worker(&rig);
       const std::string when = done_to_it(last_);
       if (end.how() == How::late && allowed_.cut)
-        throw TrialCut(format("the budget of {:.3g} s ended while {}", allowed_.seconds, when));
+        throw TrialCut(allowed_.seconds,
+                       format("the budget of {:.3g} s ended while {}", allowed_.seconds, when));
       const bool excused = end.how() == How::killed || end.how() == How::stopped || !was_alone;
       if (excused && !again) {
         if (excused_ < kMostExcused) continue;

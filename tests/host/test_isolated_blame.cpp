@@ -160,6 +160,39 @@ TEST_CASE("a budget that ends cuts a candidate off, and does not blame it", "[ho
       trouble::kernel({trouble::slow, trouble::fast, trouble::loops}), worker, trouble::tuning(60));
   CHECK(result.count(CandidateStatus::measured) == 2);
   CHECK_FALSE(was_tried(result, trouble::loops));
+  CHECK(trouble::of(result, trouble::loops).cut_seconds == 2);
+}
+
+TEST_CASE("a candidate that hangs takes one budget, not that of each later tuning",
+          "[host][isolation]") {
+  constexpr double kBudget = 4;
+  const KernelDefinition kernel =
+      trouble::kernel({trouble::slow, trouble::fast, trouble::loops, trouble::more, kPlain});
+  const TemporaryDirectory folder;
+  const auto tune = [&](double seconds, double candidate_seconds) {
+    RuntimeOptions o;
+    o.device = "host";
+    o.store.directory = folder.path();
+    o.isolation = Isolation::always;
+    o.compile_processes = 0;
+    o.compile_threads = 1;
+    TuneOptions options = trouble::tuning(candidate_seconds);
+    options.max_seconds = seconds;
+    return Runtime(o).tuned(kernel).tune({trouble::kProblem}, options);
+  };
+  const TuneResult first = tune(kBudget, 0);
+  CHECK(trouble::of(first, trouble::loops).cut_seconds == kBudget);
+  CHECK_FALSE(was_tried(first, trouble::loops));
+  CHECK_FALSE(was_tried(first, kPlain));
+  const TuneResult second = tune(kBudget, 0);
+  CHECK(was_tried(second, trouble::more));
+  CHECK(was_tried(second, kPlain));
+  CHECK_FALSE(was_tried(second, trouble::loops));
+  // Without a budget its own deadline ends it.
+  const TuneResult third = tune(0, 1);
+  CHECK(trouble::of(third, trouble::loops).status == CandidateStatus::hung);
+  CHECK(third.evaluated == 1);
+  CHECK(third.complete);
 }
 
 TEST_CASE("a small problem that finds no worker leaves the candidates in theirs",

@@ -1,7 +1,9 @@
 // What ranks remember, each for itself or all: what is used, and what is saved.
+#include <array>
 #include <chrono>
 #include <thread>
 
+#include "runtime/measure/bench.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
@@ -43,6 +45,34 @@ TEST_CASE("a second start uses what was saved, and measures nothing", "[runtime]
       CHECK(second[static_cast<std::size_t>(r)].from_store);
     }
   }
+}
+
+TEST_CASE(
+    "a rank on which a budget has cut a candidate off does not try it again with no more time",
+    "[runtime][ranks][cut]") {
+  Job job(2);
+  const auto tune = [&](double budget) {
+    std::array<int, 2> launched{};
+    for (const int r : {0, 1}) {
+      job[r].of(8).seconds = 0.2 * kMs;
+      job[r].device->on_launch = [&launched, budget, r](const std::string& entry, void**) {
+        if (entry != "k<4, 0>") return;
+        ++launched[static_cast<std::size_t>(r)];
+        if (r == 1) throw runtime::TrialCut(budget, "the budget ended");
+      };
+      job[r].options.tuning.max_seconds = budget;
+    }
+    const auto results = job.run<TuneResult>([&](Process& process, int) {
+      return process.runtime().tuned(doubling()).tune({64}, process.options.tuning);
+    });
+    check_plan(results, 8);
+    return launched[1];
+  };
+  CHECK(tune(30) == 1);
+  job.restart();
+  CHECK(tune(30) == 0);
+  job.restart();
+  CHECK(tune(40) == 1);
 }
 
 TEST_CASE("only some remember: it is given to the others, or all measure", "[runtime][ranks]") {
