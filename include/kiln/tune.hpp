@@ -100,7 +100,8 @@ enum class CandidateStatus {
   crashed,  ///< it ended its worker, or cost the process its device: the signal, the exit code or
             ///< the driver's words are in the reason. On record; not tried again, as the next two
   hung,     ///< it did not end in time, and was ended with its worker
-  out_of_memory,  ///< it took more of the host's memory than a worker may have
+  out_of_memory,  ///< it took more of the host's memory than a worker may have. One that the machine
+                  ///< had less for just then is left untried, and tried by the next tuning
   not_tried       ///< the budget ended first
 };
 const char* to_string(CandidateStatus status) noexcept;

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "runtime/device/device.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/bench.hpp"
 #include "runtime/measure/statistics.hpp"
 
@@ -10,8 +11,9 @@ namespace kiln::runtime {
 Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config) {
   Candidate candidate;
   candidate.config = config;
+  bool failed = false;
   const auto fails = [&](CandidateStatus status, const std::string& why) {
-    if (candidate.status != CandidateStatus::not_tried) return;
+    if (std::exchange(failed, true)) return;
     candidate.status = status;
     candidate.reason = why;
   };
@@ -23,6 +25,8 @@ Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& c
       launch();
     } catch (const TrialFault& fault) {
       fails(fault.status(), fault.what());
+    } catch (const OutOfMemory& error) {
+      fails(CandidateStatus::not_tried, error.what());  // there may be more another time
     } catch (const std::exception& error) {
       fails(CandidateStatus::launch_failed, error.what());
     }
@@ -44,7 +48,7 @@ Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& c
     if (const std::string damage = bench.repair(); !damage.empty())
       fails(CandidateStatus::wrong_result, damage);
   });
-  if (candidate.status == CandidateStatus::not_tried) {
+  if (!failed) {
     candidate.status = CandidateStatus::measured;
     candidate.seconds = median(candidate.samples);
     return candidate;

@@ -26,6 +26,8 @@ struct WorkerOptions {
   std::uint64_t reserve_bytes = 0;  ///< as Device::reserve
   /// Bytes that a worker may grow by once it has its data. 0: by the data.
   std::uint64_t memory = 0;
+  /// Bytes that the machine has left; empty: available_memory(). For tests
+  std::function<std::optional<std::int64_t>()> available{};
   /// Called before the worker is asked for something, with what that is: `load`, `verify`, `time`.
   std::function<void(pid_t worker, std::string_view step)> journal{};
 };

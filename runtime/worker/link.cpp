@@ -121,7 +121,7 @@ void WorkerLink::start() {
     throw CannotIsolate(greeting.problem);
   }
   shares_cpu_ = greeting.shares_cpu;
-  worker_->allow(allowance());
+  allow();
   configure();
 }
 
@@ -169,13 +169,20 @@ void WorkerLink::note_warnings(std::span<const std::byte> answer) {
     if (warned_.insert(text).second) warnings_.push_back(text);
 }
 
-std::uint64_t WorkerLink::allowance() const {
-  if (options_.memory > 0) return options_.memory;
+WorkerLink::Allowance WorkerLink::allowance() const {
+  if (options_.memory > 0) return {options_.memory};
   const std::uint64_t wanted = kUsualMemory + 4 * data_.bytes() + workspace_;
-  const auto there = available_memory();
-  if (!there) return wanted;
-  const auto most = static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)) / 4 * 3;
-  return std::min(wanted, std::max(most, kLeastMemory));
+  const auto there = options_.available ? options_.available() : available_memory();
+  if (!there) return {wanted};
+  const auto spare = static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)) / 4 * 3;
+  const std::uint64_t most = std::max(spare, kLeastMemory);
+  return {std::min(wanted, most), most < wanted};
+}
+
+void WorkerLink::allow() {
+  const Allowance allowed = allowance();
+  scarce_ = allowed.scarce;
+  worker_->allow(allowed.bytes);
 }
 
 WorkerLink::Allowed WorkerLink::allowed(Ask what) const {
@@ -248,8 +255,11 @@ auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
       if (end.how() == How::late)
         throw TrialFault(CandidateStatus::hung,
                          format("it did not end within {:.3g} s while {}", allowed_.seconds, when));
-      throw TrialFault(status_after(end.how()),
-                       format("while {}, its worker {}", when, end.what()));
+      std::string why = format("while {}, its worker {}", when, end.what());
+      // Where the machine had more to spare, it might have ended.
+      if (end.how() == How::too_large && scarce_)
+        throw OutOfMemory(why + ", because the machine has little to spare now");
+      throw TrialFault(status_after(end.how()), why);
     }
   }
 }
@@ -265,7 +275,7 @@ std::optional<Refusal> WorkerLink::load_now(WorkerRig& rig) {
   rig.number = 0;
   if (rig.trial.plan.workspace && rig.trial.plan.workspace->total() > workspace_) {
     workspace_ = rig.trial.plan.workspace->total();
-    worker_->allow(allowance());
+    allow();
   }
   FieldWriter fields;
   fields.integer(dropped_->size());

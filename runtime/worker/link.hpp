@@ -88,6 +88,11 @@ class WorkerLink {
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
+  /// How much more memory the worker may take.
+  struct Allowance {
+    std::uint64_t bytes = 0;
+    bool scarce = false;  ///< it would be more if the machine had more to spare now
+  };
   /// How long the worker may work at one request.
   struct Allowed {
     double seconds = 0;
@@ -111,7 +116,8 @@ class WorkerLink {
                                   std::span<const std::byte> arguments);
   bool alone(const WorkerRig& rig) const;
   Allowed allowed(Ask what) const;
-  std::uint64_t allowance() const;
+  Allowance allowance() const;
+  void allow();
 
   const WorkerOptions options_;
   const TakeVerdict take_verdict_;
@@ -126,6 +132,7 @@ class WorkerLink {
   std::uint64_t generation_ = 0;
   std::uint64_t workspace_ = 0;  ///< the largest of a trial
   bool shares_cpu_ = false;
+  bool scarce_ = false;   ///< the worker may take less memory than usual
   std::string lost_;      ///< why no worker will be started any more; empty: one can be
   Ask last_ = Ask::load;  ///< what the worker was asked for last
   Allowed allowed_;       ///< for that

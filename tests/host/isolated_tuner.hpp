@@ -41,6 +41,7 @@ struct Tuner {
     kiln::runtime::WorkerOptions worker = kiln::runtime::worker_options(options);
     worker.journal = more.journal;
     worker.memory = more.memory;
+    worker.available = more.available;
     if (more.most_seconds > 0) worker.most_seconds = more.most_seconds;
     if (!more.executable.empty()) worker.executable = more.executable;
     const kiln::Values problem{kProblem};

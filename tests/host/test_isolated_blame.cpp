@@ -195,6 +195,30 @@ TEST_CASE("a candidate that hangs takes one budget, not that of each later tunin
   CHECK(third.complete);
 }
 
+TEST_CASE("memory that the machine lacks now is not held against a candidate that eats it",
+          "[host][isolation]") {
+  const KernelDefinition kernel =
+      trouble::kernel({trouble::slow, trouble::fast, trouble::eats, trouble::more});
+  Tuner tuner;
+  runtime::WorkerOptions worker;
+  worker.available = [] { return std::int64_t{500} << 20; };
+  const TuneResult first = tuner.tune(kernel, worker, trouble::tuning(60));
+  const Candidate& untried = trouble::of(first, trouble::eats);
+  CAPTURE(untried.reason);
+  CHECK(untried.status == CandidateStatus::not_tried);
+  CHECK(has(untried.reason, "the machine has little to spare"));
+  CHECK(first.count(CandidateStatus::measured) == 3);
+  CHECK_FALSE(first.complete);
+  // With all that a worker may ever have it is to blame.
+  runtime::TuneContext context;
+  context.prior = &first;
+  worker.memory = std::uint64_t{400} << 20;
+  const TuneResult second = tuner.tune(kernel, worker, trouble::tuning(60), context);
+  CHECK(second.evaluated == 1);
+  CHECK(trouble::of(second, trouble::eats).status == CandidateStatus::out_of_memory);
+  CHECK(second.complete);
+}
+
 TEST_CASE("a small problem that finds no worker leaves the candidates in theirs",
           "[host][isolation]") {
   const Removable executable;

@@ -5,6 +5,7 @@
 
 #include "kiln_test.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/bench.hpp"
 
 using namespace kiln;
@@ -41,7 +42,7 @@ class CountingBench final : public TrialBench {
   std::string refusal, damage;
   Verdict verdict{};
   std::set<int> failing;  ///< launches, from 1 on
-  int launches = 0;
+  int launches = 0, short_of_memory = 0;
   std::size_t timed = 0;
   std::optional<bool> cold_cache;
 
@@ -52,6 +53,7 @@ class CountingBench final : public TrialBench {
 
   void launch() {
     if (failing.count(++launches)) throw std::runtime_error("launch " + std::to_string(launches));
+    if (launches == short_of_memory) throw OutOfMemory("no memory now");
   }
 };
 
@@ -97,6 +99,17 @@ TEST_CASE("in step: all launches are made, whichever fails", "[runtime][measure]
     CHECK(c.reason == "launch " + std::to_string(failing));  // the first
     CHECK(c.samples.empty());
   }
+}
+
+TEST_CASE("in step: memory that is short now is not held against a candidate",
+          "[runtime][measure]") {
+  CountingBench bench;
+  bench.short_of_memory = 2;
+  const Candidate c = measured(bench);
+  CHECK(bench.launches == 10);
+  CHECK(c.status == CandidateStatus::not_tried);
+  CHECK(c.reason == "no memory now");
+  CHECK(c.samples.empty());
 }
 
 TEST_CASE("in step: wrong results, and damage, end a candidate after its launches",
