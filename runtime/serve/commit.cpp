@@ -210,7 +210,10 @@ class Together {
       const auto handles = handles_of(engine_, change);
       agreements.push_back(agreements_on(change, handles));
       auto here = loader_.load(change, handles, false);
-      lacking.push_back(here ? 0.0F : 1.0F);
+      const bool remembered = std::ranges::all_of(agreements.back(), [](const Agreement& one) {
+        return one.handle->problems().may_agree(one.problem);
+      });
+      lacking.push_back(here && remembered ? 0.0F : 1.0F);
       loaded.push_back(std::move(here).value_or(std::vector<Proposal>()));
     }
     if (!lacking.empty()) check(ranks_.reduce(lacking, Reduction::max, step()), "comparing");

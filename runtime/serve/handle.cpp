@@ -1,9 +1,9 @@
 #include "kiln/handle.hpp"
 
+#include <atomic>
 #include <variant>
 
 #include "kiln/detail/format.hpp"
-#include "kiln/detail/key_builder.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/bench.hpp"
@@ -14,6 +14,7 @@
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/served_handle.hpp"
+#include "runtime/serve/tune_jobs.hpp"
 #include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/best_guess.hpp"
@@ -181,7 +182,7 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
-    agree_on(problem, config);
+    if (engine_->options().tuning.ranks) problems_.agree(problem, config, Problems::By::this_rank);
     put_in_use(problem, config);
   }
 
@@ -201,7 +202,8 @@ class KernelHandle final : public runtime::ServedHandle {
     const TuneOptions tuning = options ? engine_->with_ranks(*options) : engine_->options().tuning;
     if (chosen_) return time_default(problem, tuning);
     runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, false);
-    agree_on(problem, tuned.result.winner().config);
+    if (!runtime::take_choice(*engine_, problems_, tuned.result, tuning))
+      return std::move(tuned.result);
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
     if (tuned.module || !engine_->device()->lost())
@@ -364,6 +366,7 @@ class KernelHandle final : public runtime::ServedHandle {
     // agreed holds, also if this rank cannot load it at once: the others do not ask again.
     std::optional<Values> agreed = problems_.agreed(problem);
     if (!agreed && together() && !nothing_to_do) {
+      if (!problems_.may_agree(problem)) return not_agreed(problem);
       agreed = engine_->tune(definition_, problem, tuning, true).result.winner().config;
       problems_.agree(problem, *agreed);
     }
@@ -409,6 +412,16 @@ class KernelHandle final : public runtime::ServedHandle {
     return load_or_warn(problem, winner.config);
   }
 
+  /// The ranks agree on no more problems, so they do not ask each other.
+  Problems::Made not_agreed(std::span<const std::int64_t> problem) {
+    if (!told_.exchange(true))
+      engine_->log(LogLevel::warning,
+                   format("kernel {}: its ranks have agreed on {} problems; all others use the "
+                          "default config: let a bucket stand for many problems",
+                          definition_.name, Problems::kMostAgreed));
+    return load_or_warn(problem, configs_.default_config());
+  }
+
   /// Launches fail from now on if this config's binary is missing; a warning says so.
   Problems::Made load_or_warn(std::span<const std::int64_t> problem, const Values& config) {
     return configs_.ready_or_warn(problem, configs_.load(problem, config));
@@ -426,7 +439,7 @@ class KernelHandle final : public runtime::ServedHandle {
                                           const runtime::Read& known = {}) {
     // The other ranks take part in the agreement, whatever has failed here.
     if (options.ranks) return engine_->tune(definition_, problem, options, for_launch);
-    const Digest request = request_digest(problem, options);
+    const Digest request = runtime::request_digest(*engine_, definition_, problem, options);
     if (options.retune && !for_launch)
       engine_->builder().forget_failures();
     else if (const auto failed = problems_.failure(request))
@@ -437,25 +450,6 @@ class KernelHandle final : public runtime::ServedHandle {
       problems_.remember_failure(request, error);
       throw;
     }
-  }
-
-  Digest request_digest(std::span<const std::int64_t> problem, const TuneOptions& options) {
-    detail::KeyBuilder key("tuning", 1);
-    for (const std::int64_t value : problem) key.add("problem", value);
-    if (const auto source = engine_->builder().kernel_source(definition_))
-      key.add("source", *source);
-    return key.add("strategy", options.strategy)
-        .add("seed", static_cast<std::int64_t>(options.seed))
-        .add("evaluations", static_cast<std::int64_t>(options.max_evaluations.value_or(0)))
-        .add("limits", format("{} {}", options.max_seconds.value_or(0), options.target_seconds))
-        .add("cold", std::int64_t{options.cold_cache})
-        .add("overlapping", std::int64_t{options.overlap_launches})
-        .finish()
-        .digest;
-  }
-
-  void agree_on(std::span<const std::int64_t> problem, const Values& config) {
-    if (engine_->options().tuning.ranks) problems_.agree(problem, config);
   }
 
   /// `module`: the config's kernel, if it is loaded already.
@@ -481,6 +475,7 @@ class KernelHandle final : public runtime::ServedHandle {
   runtime::Provisions provisions_;
   const Ready nothing_;
   runtime::CapturedStandIns captured_;
+  std::atomic<bool> told_ = false;  ///< that no more problems are agreed on
 };
 
 }  // namespace

@@ -211,19 +211,40 @@ std::optional<Missing> Problems::missing(std::span<const std::int64_t> problem) 
 std::optional<Values> Problems::agreed(std::span<const std::int64_t> problem) const {
   std::lock_guard lock(mutex_);
   const auto found = agreed_.find(values_of(problem));
-  return found == agreed_.end() ? std::nullopt : std::optional(found->second);
+  return found == agreed_.end() ? std::nullopt : std::optional(found->second.config);
 }
 
-void Problems::agree(std::span<const std::int64_t> problem, const Values& config) {
+bool Problems::may_agree(std::span<const std::int64_t> problem) const {
   std::lock_guard lock(mutex_);
-  agreed_.insert_or_assign(values_of(problem), config);
+  return has_room_for(values_of(problem));
+}
+
+bool Problems::agree(std::span<const std::int64_t> problem, const Values& config, By by) {
+  const Values key = values_of(problem);
+  std::lock_guard lock(mutex_);
+  if (by == By::all_ranks && !has_room_for(key)) return false;
+  Agreement& agreement = agreed_[key];
+  agreement.config = config;
+  if (by == By::all_ranks) count(agreement);
+  return true;
 }
 
 void Problems::agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
                           const Values& config) {
   std::lock_guard lock(mutex_);
-  const auto [place, is_new] = agreed_.try_emplace(values_of(problem), config);
-  if (!is_new && seen == place->second) place->second = config;
+  const auto [place, is_new] = agreed_.try_emplace(values_of(problem), Agreement{config});
+  if (!is_new && seen == place->second.config) place->second.config = config;
+  count(place->second);
+}
+
+bool Problems::has_room_for(const Values& problem) const {
+  if (counted_ < kMostAgreed) return true;
+  const auto found = agreed_.find(problem);
+  return found != agreed_.end() && found->second.counts;
+}
+
+void Problems::count(Agreement& agreement) {
+  if (!std::exchange(agreement.counts, true)) ++counted_;
 }
 
 std::optional<TuningFailedError> Problems::failure(const Digest& request) const {

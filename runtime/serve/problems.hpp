@@ -122,7 +122,15 @@ class Problems {
 
   /// With ranks: the config that they chose together, whether it could be loaded here or not.
   std::optional<Values> agreed(std::span<const std::int64_t> problem) const;
-  void agree(std::span<const std::int64_t> problem, const Values& config);
+  /// Ranks agree on so many problems of a handle, and not on more. None is forgotten: a rank that
+  /// forgets one would ask the others, which remember it and do not answer.
+  static constexpr std::size_t kMostAgreed = std::size_t{1} << 16;
+  enum class By { all_ranks, this_rank };
+  /// Whether all ranks may agree on this problem. The same on all of them, because they agree on the
+  /// same problems in the same order, and what one rank has decided alone does not count.
+  bool may_agree(std::span<const std::int64_t> problem) const;
+  /// False: may_agree() forbids it.
+  bool agree(std::span<const std::int64_t> problem, const Values& config, By by = By::all_ranks);
   /// The same, if `seen` is still what agreed() gives.
   void agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
                   const Values& config);
@@ -140,6 +148,10 @@ class Problems {
     bool leaving = false;  ///< found by the hand in this sweep
   };
   using Lives = std::map<Values, Life>;
+  struct Agreement {
+    Values config;
+    bool counts = false;  ///< all ranks have agreed on this problem
+  };
 
   /// Frees at its end what can be freed then, without the lock.
   class Sweep {
@@ -158,6 +170,8 @@ class Problems {
   Outcome end(const Values& problem, Made made);
   /// The mutex is held.
   Life& life_of(const Values& problem);
+  bool has_room_for(const Values& problem) const;
+  void count(Agreement& agreement);
   void advance(const Values& problem, ProblemEvent event);
   detail::Ready put_in_use(detail::Launchable& made);
   /// Of those that nothing keeps and that were not used since the hand passed them last.
@@ -176,7 +190,8 @@ class Problems {
   std::set<Values> pinned_;              ///< held or not
   Lives::iterator hand_ = lives_.end();  ///< goes round, as that of a clock
   std::size_t sweep_at_ = 0;             ///< more lives than that are too many
-  std::map<Values, Values> agreed_;      ///< outlasts the lives: no rank asks the others again
+  std::map<Values, Agreement> agreed_;   ///< outlasts the lives: no rank asks the others again
+  std::size_t counted_ = 0;              ///< of these
   std::map<Digest, TuningFailedError> failures_;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/engine.hpp"
@@ -64,6 +65,35 @@ bool runtime::is_unusable(const TuneResult& result) {
   return was_built(result.winner()) && result.winner().status != CandidateStatus::measured;
 }
 
+bool runtime::take_choice(const detail::Engine& engine, Problems& problems,
+                          const TuneResult& result, const TuneOptions& options) {
+  const RuntimeOptions& common = engine.options();
+  if (!common.tuning.ranks) return true;
+  const auto by =
+      options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
+  if (problems.agree(result.problem, result.winner().config, by)) return true;
+  engine.log(LogLevel::warning,
+             format("{}: the ranks agree on {} problems of a handle at most: what was chosen for "
+                    "another one is not used",
+                    result.kernel, Problems::kMostAgreed));
+  return false;
+}
+
+Digest runtime::request_digest(detail::Engine& engine, const KernelDefinition& kernel,
+                               std::span<const std::int64_t> problem, const TuneOptions& options) {
+  detail::KeyBuilder key("tuning", 1);
+  for (const std::int64_t value : problem) key.add("problem", value);
+  if (const auto source = engine.builder().kernel_source(kernel)) key.add("source", *source);
+  return key.add("strategy", options.strategy)
+      .add("seed", static_cast<std::int64_t>(options.seed))
+      .add("evaluations", static_cast<std::int64_t>(options.max_evaluations.value_or(0)))
+      .add("limits", format("{} {}", options.max_seconds.value_or(0), options.target_seconds))
+      .add("cold", std::int64_t{options.cold_cache})
+      .add("overlapping", std::int64_t{options.overlap_launches})
+      .finish()
+      .digest;
+}
+
 runtime::Agreed runtime::tune_together(detail::Engine& engine, std::span<const HandleProblem> jobs,
                                        const TuneOptions& options, bool may_measure) {
   Agreed all;
@@ -114,6 +144,7 @@ runtime::Agreed runtime::tune_together(detail::Engine& engine, std::span<const H
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     // Where nothing was measured, what was agreed on is all there is.
     if (may_measure && engine.may_compile() && is_unusable(results[j])) continue;
+    if (!take_choice(engine, jobs[j].handle->problems(), results[j], options)) continue;
     try {
       jobs[j].handle->use(results[j].problem, results[j].winner().config);
     } catch (...) {
@@ -139,7 +170,8 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
       throw UserError(
           format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
                  job.kernel.core_->definition().name));
-    problems.push_back({job.kernel.core_.get(), job.problem});
+    // All handles that a runtime makes are.
+    problems.push_back({static_cast<runtime::ServedHandle*>(job.kernel.core_.get()), job.problem});
   }
   runtime::Agreed agreed = runtime::tune_together(*engine_, problems, options, true);
   for (const std::exception_ptr& failure : agreed.failures)

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kiln/detail/handle_core.hpp"
+#include "runtime/serve/served_handle.hpp"
 
 namespace kiln::runtime {
 
@@ -16,20 +16,30 @@ Values bucket_to_tune(const detail::HandleCore& handle, const Values& problem);
 
 /// A problem of a handle.
 struct HandleProblem {
-  detail::HandleCore* handle;
+  ServedHandle* handle;
   Values problem;
 };
 
 /// What ranks agreed on, by job.
 struct Agreed {
   std::vector<TuneResult> results;
-  /// Why it could not be put in use here; null: it is in use, or none of its candidates can be used.
+  /// Why it could not be put in use here; null: it is in use, or take_choice() or is_unusable() says
+  /// why not.
   std::vector<std::exception_ptr> failures;
   std::size_t compiled = 0;  ///< for all of it
 };
 
 /// Whether its winner was tried and cannot be used: then there is nothing to launch.
 bool is_unusable(const TuneResult& result);
+
+/// Where the runtime has ranks: remembers what a tuning with these options has chosen for a problem.
+/// Whether it is to be put in use; not where no more agreements are remembered.
+bool take_choice(const detail::Engine& engine, Problems& problems, const TuneResult& result,
+                 const TuneOptions& options);
+
+/// Identifies a request to tune, and what the kernel's source is now.
+Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
+                      std::span<const std::int64_t> problem, const TuneOptions& options);
 
 /// As Runtime::tune with ranks. Where nothing may be measured, ranks with different records use the
 /// defaults. What cannot be used is not put in use.

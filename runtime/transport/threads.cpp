@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
@@ -32,6 +34,15 @@ struct Round {
   bool done = false;
 };
 
+/// Answers that all ranks have had, and that are remembered nevertheless.
+constexpr std::size_t kMostAnswered = 64;
+
+/// The answer that the first rank gave.
+struct Settled {
+  bool answer;
+  std::vector<char> asked;  ///< by these ranks
+};
+
 /// What the ends of one group share.
 struct Hub {
   explicit Hub(int ranks) : size(ranks), gone(static_cast<std::size_t>(ranks)), next(gone.size()) {}
@@ -43,7 +54,8 @@ struct Hub {
   std::vector<char> gone;              ///< ends destroyed
   std::vector<std::uint64_t> next;     ///< each rank's next round
   std::optional<RankFailure> failure;  ///< the first abort
-  std::map<Digest, bool> settled;
+  std::map<Digest, Settled> settled;
+  std::deque<Digest> answered;  ///< of these, to all ranks; the oldest first
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Hub>> parts;  ///< of split
 };
 
@@ -115,7 +127,18 @@ class ThreadCommunicator : public Communicator {
   bool settles() const noexcept override { return true; }
   std::optional<bool> settle(const Digest& question, bool proposal, Deadline) override {
     std::lock_guard lock(hub_->mutex);
-    return hub_->settled.try_emplace(question, proposal).first->second;
+    Settled& settled =
+        hub_->settled.try_emplace(question, Settled{proposal, hub_->gone}).first->second;
+    const bool answer = settled.answer;
+    char& asked = settled.asked[static_cast<std::size_t>(rank_)];
+    if (std::exchange(asked, 1) != 0) return answer;
+    if (!std::ranges::all_of(settled.asked, [](char one) { return one != 0; })) return answer;
+    hub_->answered.push_back(question);
+    if (hub_->answered.size() > kMostAnswered) {
+      hub_->settled.erase(hub_->answered.front());
+      hub_->answered.pop_front();
+    }
+    return answer;
   }
 
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {

@@ -228,25 +228,6 @@ TEST_CASE("a problem whose search has begun stays", "[runtime][bounds][backgroun
   gate.count_down();
 }
 
-TEST_CASE("what the ranks agreed on is used again after it has left, in regions as well",
-          "[runtime][bounds][ranks]") {
-  Job job(2);
-  for (int r = 0; r < 2; ++r) {
-    job[r].options.max_problems = 2;
-    job[r].of(8).seconds = 0.5e-3;
-  }
-  const auto configs = job.run<Values>([&](Process& process, int) {
-    const Runtime runtime = process.runtime();
-    const auto handle = runtime.tuned(doubling());
-    handle.tune({60});
-    const auto served = detail::Access::engine(runtime)->serving().handles().front();
-    for (int n = 100; n < 110; ++n) served->use(Values{n}, Values{2, 0});
-    if (served->find(Values{60})) return Values{};
-    return served->current(Values{60})->config;
-  });
-  CHECK(configs == std::vector<Values>{{8, 0}, {8, 0}});
-}
-
 TEST_CASE("the default is kept loaded once, however often problems are prepared",
           "[runtime][bounds][prepare]") {
   const Directory directory;

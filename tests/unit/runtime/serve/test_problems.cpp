@@ -244,6 +244,25 @@ TEST_CASE("failures are remembered by request, agreements by problem", "[runtime
   CHECK(problems.state(kProblem) == ProblemState::unknown);
 }
 
+TEST_CASE("agreements are bounded, and none is forgotten", "[runtime][problems]") {
+  Problems problems;
+  constexpr auto kMost = static_cast<std::int64_t>(Problems::kMostAgreed);
+  // What one rank has decided does not count: the others do not know of it.
+  CHECK(problems.agree(Values{-1}, {3}, Problems::By::this_rank));
+  for (std::int64_t n = 0; n < 100'000; ++n) {
+    const bool may = problems.may_agree(Values{n});
+    if (may != (n < kMost) || problems.agree(Values{n}, {n}) != may) FAIL(n);
+  }
+  for (const std::int64_t n : {std::int64_t{0}, kMost - 1}) {
+    CHECK(problems.agreed(Values{n}) == Values{n});
+    CHECK(problems.agree(Values{n}, {n + 1}));
+    CHECK(problems.agreed(Values{n}) == Values{n + 1});
+  }
+  CHECK_FALSE(problems.agreed(Values{kMost}));
+  CHECK_FALSE(problems.agree(Values{-1}, {4}));
+  CHECK(problems.agreed(Values{-1}) == Values{3});
+}
+
 namespace {
 
 /// Hammers problems from several threads. Nothing is asserted in them: what is wrong is counted.

@@ -169,6 +169,21 @@ TEST_CASE("the first proposal is everyone's answer, on broken ends, too", "[rank
   }
 }
 
+TEST_CASE("answers that all ranks have had are not remembered for ever", "[ranks]") {
+  auto ends = thread_communicators(2);
+  const auto ask = [&](int rank, const std::string& what, bool proposal) {
+    return *ends[static_cast<std::size_t>(rank)]->settle(sha256(what), proposal, deadline_in(1));
+  };
+  CHECK(ask(0, "awaited", true));
+  CHECK(ask(0, "first", true));
+  CHECK(ask(1, "first", false));
+  for (int i = 0; i < 1000; ++i)
+    for (const int rank : {0, 1}) ask(rank, std::to_string(i), true);
+  CHECK_FALSE(ask(1, "first", false));
+  // One rank is yet to ask for this one.
+  CHECK(ask(1, "awaited", false));
+}
+
 TEST_CASE("failures read well", "[ranks]") {
   CHECK(RankFailure{FailureKind::timeout, {3}, "x"}.describe() == "rank 3 is late: x");
   CHECK(RankFailure{FailureKind::lost, {1, 2}, ""}.describe() == "ranks 1 and 2 are gone");
