@@ -134,7 +134,7 @@ struct Candidate {
 struct RankReport {
   enum class Outcome {
     plan,     ///< every rank holds this result
-    defaults  ///< every rank uses the default config, for the reason in `why`
+    defaults  ///< all use the default config, or what they agreed on before; `why` has the reason
   };
   Outcome outcome = Outcome::plan;
   int rank = 0, size = 1;

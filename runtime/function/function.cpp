@@ -205,8 +205,10 @@ class Core final : public FunctionCore {
   /// What calls of a problem use from now on.
   Values settle(Problems& problems, std::span<const std::int64_t> problem, const FunctionCall& call,
                 const CallOptions& how, const TuneOptions& tuning) {
-    if (tuning.ranks || engine_->options().mode == Mode::tune_now)
-      return measure(problems, problem, call, how, tuning, true).winner().config;
+    if (tuning.ranks || engine_->options().mode == Mode::tune_now) {
+      measure(problems, problem, call, how, tuning, true);
+      return *find(problems, problem);
+    }
     const auto recall = workshop_.records().recall(function_, problem);
     return recall ? recall->result.winner().config : default_;
   }
@@ -261,8 +263,11 @@ class Core final : public FunctionCore {
     };
     try {
       TuneResult result = tuned();
-      // The choice stands even if the data cannot be put back: the other ranks use it.
-      problems.choose(launchable(problem, result.winner().config));
+      // The choice stands even if the data cannot be put back: the other ranks use it. Where they came
+      // to nothing, one that took no part goes on with what was chosen before.
+      const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
+      if (!failed || !problems.find(problem))
+        problems.choose(launchable(problem, result.winner().config));
       bench.finish();
       return result;
     } catch (...) {

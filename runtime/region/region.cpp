@@ -11,6 +11,7 @@
 #include "runtime/region/runner.hpp"
 #include "runtime/region/trials.hpp"
 #include "runtime/serve/access.hpp"
+#include "runtime/serve/served_handle.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -196,17 +197,25 @@ class RegionTuning {
     }
   }
 
-  /// What was chosen; the defaults where ranks could not choose.
+  /// What was chosen; where ranks could not choose, what they have agreed on before, else the
+  /// defaults.
   void put_in_use() {
+    const bool failed = result_.agreed.outcome == RankReport::Outcome::defaults;
     for (std::size_t s = 0; s < result_.sites.size(); ++s) {
       const Site& site = runner_.sites()[s];
       try {
         for (const auto& handle : site.handles)
-          handle->use(site.problem, result_.sites[s].tuned.winner().config);
+          if (!failed || !agreed_before(*handle, site.problem))
+            handle->use(site.problem, result_.sites[s].tuned.winner().config);
       } catch (const Error& error) {
         engine_.log(LogLevel::warning, format("{}: {}", site.describe(), error.what()));
       }
     }
+  }
+
+  static bool agreed_before(detail::RegionHandle& handle, std::span<const std::int64_t> problem) {
+    auto* const served = dynamic_cast<runtime::ServedHandle*>(&handle);
+    return served && served->problems().agreed(problem);
   }
 
   Engine& engine_;

@@ -370,6 +370,9 @@ class Run {
     report_.out_of_time =
         report_.out_of_time || (result.end == SearchEnd::seconds && deadline_.at());
     if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults) {
+      // What was in use stays.
+      if (const detail::Ready ready = item.handle->find(item.problem))
+        of(item).config = config_of(item, ready->config);
       set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
     } else if (work_ != PrepareWork::tune) {
       set(item, result.from_store ? PreparedState::known : PreparedState::untuned);

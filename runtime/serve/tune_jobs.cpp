@@ -69,9 +69,14 @@ bool runtime::take_choice(const detail::Engine& engine, Problems& problems,
                           const TuneResult& result, const TuneOptions& options) {
   const RuntimeOptions& common = engine.options();
   if (!common.tuning.ranks) return true;
+  const Values& problem = result.problem;
+  // In mode background launches ask no rank, and all have the untuned config until a commit.
+  if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults &&
+      (common.mode == Mode::background || problems.agreed(problem) || problems.find(problem)))
+    return false;
   const auto by =
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
-  if (problems.agree(result.problem, result.winner().config, by)) return true;
+  if (problems.agree(problem, result.winner().config, by)) return true;
   engine.log(LogLevel::warning,
              format("{}: the ranks agree on {} problems of a handle at most: what was chosen for "
                     "another one is not used",

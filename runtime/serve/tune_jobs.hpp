@@ -33,7 +33,8 @@ struct Agreed {
 bool is_unusable(const TuneResult& result);
 
 /// Where the runtime has ranks: remembers what a tuning with these options has chosen for a problem.
-/// Whether it is to be put in use; not where no more agreements are remembered.
+/// Whether it is to be put in use. What is used already stays where the ranks came to nothing: one
+/// that took no part goes on with it. So does the default where no more agreements are remembered.
 bool take_choice(const detail::Engine& engine, Problems& problems, const TuneResult& result,
                  const TuneOptions& options);
 

@@ -100,6 +100,33 @@ constexpr auto kDefaults = RankReport::Outcome::defaults;
 
 }  // namespace
 
+TEST_CASE("a rank that tunes a function alone goes on with what all have agreed on",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(2, directory.path());
+  for (Rank& rank : job.ranks) rank.caller->seconds[{8, Method::tree}] = 1e-4;
+  std::barrier agreed(2);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r, &rank = job.ranks[r]] {
+      const auto function = rank.caller->tuned(rank.sum);
+      function({}, rank.x, 5);
+      agreed.arrive_and_wait();
+      CallOptions alone;
+      alone.retune = true;
+      if (r == 0) {
+        job.ranks[1].caller->options.tuning.ranks->abort(
+            {RankFailure::Kind::aborted, {1}, "it does something else"});
+        function.with(alone)({}, rank.x, 5);
+        rank.result = function.tune({}, rank.x, 5);
+      }
+      rank.thrown = function.knobs({5}) == SumKnobs{8, Method::tree} ? "" : "others";
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(job.ranks[0].result.agreed->outcome == kDefaults);
+  for (const Rank& rank : job.ranks) CHECK(rank.thrown == "");
+}
+
 TEST_CASE("ranks with different times choose the same knobs", "[runtime][function][ranks]") {
   const int size = GENERATE(2, 4);
   const RankStrategy strategy =

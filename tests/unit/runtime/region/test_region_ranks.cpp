@@ -362,6 +362,32 @@ TEST_CASE("with a communicator of one rank a region is each rank's own",
   CHECK(chosen(job.results[1], 0) == 1);
 }
 
+TEST_CASE("a rank that runs a region alone goes on with what all have agreed on",
+          "[runtime][region][ranks]") {
+  Watchdog watchdog;
+  Job job(2);
+  std::barrier agreed(2);
+  std::vector<std::vector<Values>> in_use(2);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r) {
+    job[r].options.tuning.ranks = job.options[r].ranks;
+    job[r].kernel("first", 8).seconds = 0.1e-3;
+    threads.emplace_back([&, r] {
+      Pair pair(job[r]);
+      pair.tune(job.options[r]);
+      agreed.arrive_and_wait();
+      RegionOptions alone = job.options[r];
+      alone.together.first_seconds = alone.together.step_seconds = 0.2;
+      if (r == 0) job.results.push_back(pair.tune(alone));
+      in_use[r] = {pair.first.config({64}), pair.second.config({64})};
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK_FALSE(job.results.at(0).tuned());
+  CHECK(in_use[0] == std::vector<Values>{{8, 0}, {2, 0}});
+  CHECK(in_use[1] == in_use[0]);
+}
+
 TEST_CASE("the runtime's ranks are the region's", "[runtime][region][ranks]") {
   Watchdog watchdog;
   Job job(2);
