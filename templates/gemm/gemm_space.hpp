@@ -150,112 +150,70 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
       .checked();
 }
 
-/// A thread of the host holds 4 x 4 sums, each a vector over k.
-inline constexpr Gemm kHostDefault{.body = GemmBody::simt,
-                                   .block_m = 16,
-                                   .block_n = 32,
-                                   .block_k = 256,
-                                   .stages = 1,
-                                   .tile_m = 4,
-                                   .tile_n = 4,
-                                   .vector = 16,
-                                   .group_m = 8,
-                                   .cluster = GemmCluster::none,
-                                   .resident = 1,
-                                   .along_n = false,
-                                   .swap = false,
-                                   .parts = 1,
-                                   .later = false,
-                                   .programmatic = false};
+/// A config of a body without tensor maps.
+constexpr Gemm plain_config(GemmBody body, int block_m, int block_n, int block_k, int stages,
+                            int tile_m, int tile_n, int vector) {
+  return {.body = body,
+          .block_m = block_m,
+          .block_n = block_n,
+          .block_k = block_k,
+          .stages = stages,
+          .tile_m = tile_m,
+          .tile_n = tile_n,
+          .vector = vector,
+          .group_m = 8,
+          .cluster = GemmCluster::none,
+          .resident = 1,
+          .along_n = false,
+          .swap = false,
+          .parts = 1,
+          .later = false,
+          .programmatic = false};
+}
 
-inline constexpr auto kClusters = {GemmCluster::none,    GemmCluster::two_m,
-                                   GemmCluster::two_n,   GemmCluster::split_2,
-                                   GemmCluster::split_3, GemmCluster::split_4};
-inline constexpr auto kParts = {1, 2, 4, 6, 8, 12, 16};
+/// A thread of the host holds 4 x 4 sums, each a vector over k.
+inline constexpr Gemm kHostDefault = plain_config(GemmBody::simt, 16, 32, 256, 1, 4, 4, 16);
+
+/// What bodies with tensor maps choose from.
+template <class Problem>
+constexpr Space<Gemm, Problem> with_tensor_maps(Space<Gemm, Problem> space) {
+  return space
+      .values(&Gemm::cluster, {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n,
+                               GemmCluster::split_2, GemmCluster::split_3, GemmCluster::split_4})
+      .values(&Gemm::along_n, {false, true})
+      .values(&Gemm::swap, {false, true})
+      .values(&Gemm::parts, {1, 2, 4, 6, 8, 12, 16})
+      .values(&Gemm::later, {false, true})
+      .values(&Gemm::programmatic, {false, true});
+}
 
 template <class T, GemmTranspose op, class Problem>
 constexpr Space<Gemm, Problem> gemm_space() {
   if constexpr (sizeof(GemmOperand<T>) == 2)
-    return constrained<T, op, Problem>(
-        Space<Gemm, Problem>{{.body = GemmBody::mma,
-                              .block_m = 64,
-                              .block_n = 128,
-                              .block_k = 64,
-                              .stages = 3,
-                              .tile_m = 32,
-                              .tile_n = 32,
-                              .vector = 8,
-                              .group_m = 8,
-                              .cluster = GemmCluster::none,
-                              .resident = 1,
-                              .along_n = false,
-                              .swap = false,
-                              .parts = 1,
-                              .later = false,
-                              .programmatic = false}}
+    return constrained<T, op, Problem>(with_tensor_maps(
+        Space<Gemm, Problem>{plain_config(GemmBody::mma, 64, 128, 64, 3, 32, 32, 8)}
             .default_on(Target::Kind::host, kHostDefault)
             .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma, GemmBody::tma,
                                   GemmBody::pingpong, GemmBody::stream})
-            .values(&Gemm::cluster, kClusters)
-            .values(&Gemm::along_n, {false, true})
-            .values(&Gemm::swap, {false, true})
-            .values(&Gemm::parts, kParts)
-            .values(&Gemm::later, {false, true})
-            .values(&Gemm::programmatic, {false, true})
             .values(&Gemm::tile_m, {4, 8, 16, 32, 64, 128})
             .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
-            .values(&Gemm::vector, {8, 16}));
+            .values(&Gemm::vector, {8, 16})));
   else if constexpr (GemmTypes<T>::kFp8)
-    return constrained<T, op, Problem>(
-        Space<Gemm, Problem>{{.body = GemmBody::simt,
-                              .block_m = 64,
-                              .block_n = 64,
-                              .block_k = 64,
-                              .stages = 2,
-                              .tile_m = 4,
-                              .tile_n = 4,
-                              .vector = 8,
-                              .group_m = 8,
-                              .cluster = GemmCluster::none,
-                              .resident = 1,
-                              .along_n = false,
-                              .swap = false,
-                              .parts = 1,
-                              .later = false,
-                              .programmatic = false}}
+    return constrained<T, op, Problem>(with_tensor_maps(
+        Space<Gemm, Problem>{plain_config(GemmBody::simt, 64, 64, 64, 2, 4, 4, 8)}
             .default_on(Target::Kind::host, kHostDefault)
             .values(&Gemm::body, {GemmBody::simt, GemmBody::tma, GemmBody::pingpong})
-            .values(&Gemm::cluster, kClusters)
-            .values(&Gemm::along_n, {false, true})
-            .values(&Gemm::swap, {false, true})
-            .values(&Gemm::parts, kParts)
-            .values(&Gemm::later, {false, true})
-            .values(&Gemm::programmatic, {false, true})
             .values(&Gemm::tile_m, {1, 2, 4, 8, 64, 128})
             .values(&Gemm::tile_n, {1, 2, 4, 8, 64})
-            .values(&Gemm::vector, {4, 8, 16}));
+            .values(&Gemm::vector, {4, 8, 16})));
   else
-    return constrained<T, op, Problem>(Space<Gemm, Problem>{{.body = GemmBody::simt,
-                                                             .block_m = 64,
-                                                             .block_n = 64,
-                                                             .block_k = 32,
-                                                             .stages = 2,
-                                                             .tile_m = 4,
-                                                             .tile_n = 4,
-                                                             .vector = 4,
-                                                             .group_m = 8,
-                                                             .cluster = GemmCluster::none,
-                                                             .resident = 1,
-                                                             .along_n = false,
-                                                             .swap = false,
-                                                             .parts = 1,
-                                                             .later = false,
-                                                             .programmatic = false}}
-                                           .default_on(Target::Kind::host, kHostDefault)
-                                           .values(&Gemm::body, {GemmBody::simt})
-                                           .values(&Gemm::tile_m, {1, 2, 4, 8})
-                                           .values(&Gemm::tile_n, {1, 2, 4, 8})
-                                           .values(&Gemm::vector, {4, 8, 16}));
+    return constrained<T, op, Problem>(
+        Space<Gemm, Problem>{plain_config(GemmBody::simt, 64, 64, 32, 2, 4, 4, 4)}
+            .default_on(Target::Kind::host, kHostDefault)
+            .values(&Gemm::body, {GemmBody::simt})
+            .values(&Gemm::tile_m, {1, 2, 4, 8})
+            .values(&Gemm::tile_n, {1, 2, 4, 8})
+            .values(&Gemm::vector, {4, 8, 16}));
 }
 
 }  // namespace kiln::templates
