@@ -50,7 +50,8 @@ Metrics metrics(const TuneResult& result, const Candidate& candidate,
   if (!roofline) return m;
   const bool tensor_cores =
       std::any_of(result.types.begin(), result.types.end(), [](const std::string& type) {
-        return type == "__half" || type == "__nv_bfloat16" || type.starts_with("__nv_fp8_");
+        return type == "__half" || type == "__nv_bfloat16" || type.starts_with("__nv_fp8_") ||
+               type.starts_with("kiln::templates::Fp8<");
       });
   const double compute = roofline->seconds(result.flops, 0, tensor_cores);
   const double memory = roofline->seconds(0, result.bytes, tensor_cores);

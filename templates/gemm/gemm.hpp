@@ -2,9 +2,9 @@
 //
 // op, and how the arrays lie: gemm_problem.hpp. As a rule A is [m][k] and B [n][k] (a linear layer's
 // weights as they are stored). C is [m][n]; all are row-major, of T = float, __half or
-// __nv_bfloat16, or with T = Fp8<R> A and B are 8-bit floats and C is of R (gemm_fp8.hpp). Products
-// are summed in float; C rounds once, behind the epilogue (kiln/epilogue.hpp). C may overlap neither
-// A nor B.
+// __nv_bfloat16, or with T = Fp8<R> A and B are 8-bit floats and C is of R (gemm_fp8.hpp, which says
+// how they are summed). Other products are summed in float. C rounds once, behind the epilogue
+// (kiln/epilogue.hpp). C may overlap neither A nor B.
 //
 // m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access of
 // an operand that is aligned to that many bytes, with rows and leading dimensions of multiples of

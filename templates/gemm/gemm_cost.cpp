@@ -24,13 +24,13 @@ BlockWork work(const Gemm& c, const GemmProblem& p) {
 }
 
 /// Blocks follow each other on a core. Nanoseconds: products at the speed of the vectors and of the
-/// loads that feed them (2-byte elements are widened, too), copies (element by element where an
+/// loads that feed them (elements of 1 and 2 bytes are widened, too), copies (element by element where an
 /// access does not divide k), and the threads' turns between barriers.
 double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const DeviceLimits& d) {
   const BlockWork w = work(c, p);
   const double lanes = std::min(c.vector, 8);  // wider ones are no faster where they are cut in two
   const double loads = 1.0 * (c.tile_m + c.tile_n) / (c.tile_m * c.tile_n);
-  const double widening = element_bytes == 2 ? 2.0 / c.vector : 0;
+  const double widening = element_bytes < 4 ? 2.0 / c.vector : 0;
   const double product = ((0.5 + loads) / lanes + loads * widening) / 6;
   const double copy = p.k % c.vector == 0 ? 2.4 / lanes : 2;
   const double block = w.products * product + w.copied * copy + w.slices * c.threads() * 10;

@@ -7,13 +7,14 @@
 // epilogue::RowScales one for each row of A and one for each of B. They are factors: 0, negative ones
 // and NaNs have no special meaning. A NaN among the operands makes a NaN of all that it is summed to.
 //
-// Hopper's tensor cores sum 8-bit products with about 14 bits. With Fp8Sums::exact, which cuBLAS has
-// as "no fast accumulation", sums of 128 k are added in float; with Fp8Sums::fast all is summed by the
-// tensor cores, which is faster, and off by up to some percent where k is large.
+// Hopper's tensor cores sum 8-bit products with about 14 bits (Fp8Sums in gemm_types.hpp). With
+// Fp8Sums::exact, which cuBLAS has as "no fast accumulation", sums of 128 k are added in float; with
+// Fp8Sums::fast all is summed by the tensor cores, which is faster, and less exact the larger k is.
 //
-// Tensor maps, and with them tensor cores, need a k and leading dimensions of A and B of multiples of
-// 16, an n of a multiple of 8, and sm_90. Other problems, GPUs and the host have the simt body, which
-// converts each element and is slow.
+// Tensor maps, and with them tensor cores, need sm_90, a k of a multiple of 16 and, unless blocks share
+// k, an n of a multiple of 8. Other problems, GPUs and the host have the simt body, which converts each
+// element and is slow. With leading dimensions and batches:
+// gemm_strided_kernel<Fp8<kiln::bfloat16>, GemmTranspose::nt, epilogue::TensorScales>().
 //
 //   auto gemm = runtime.tuned(kiln::templates::gemm_fp8_kernel<>());
 //   gemm(stream, c, a, b, m, n, k, scale_a, scale_b);
@@ -35,7 +36,8 @@ using GemmFp8Kernel = GemmKernel<Fp8<bfloat16, sums>, GemmTranspose::nt, Epilogu
 template <class Epilogue = epilogue::TensorScales, Fp8Sums sums = Fp8Sums::exact>
 GemmFp8Kernel<Epilogue, sums> gemm_fp8_kernel(const std::filesystem::path& epilogue_header = {}) {
   auto kernel = gemm_kernel<Fp8<bfloat16, sums>, GemmTranspose::nt, Epilogue>(epilogue_header);
-  if (std::is_same_v<Epilogue, epilogue::RowScales>) kernel.name.insert(8, "_rows");  // gemm_fp8
+  if constexpr (std::is_same_v<Epilogue, epilogue::RowScales>)
+    kernel.name.insert(std::string_view("gemm_fp8").size(), "_rows");
   return kernel;
 }
 

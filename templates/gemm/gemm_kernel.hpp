@@ -88,6 +88,8 @@ template <class T, GemmTranspose op, class Problem, class E, class... S, class..
 struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
   using In = GemmOperand<T>;
   using Out = GemmResult<T>;
+  static_assert(!GemmTypes<T>::kFp8 || (op == GemmTranspose::nt && std::is_same_v<Out, bfloat16>),
+                "Fp8: op nt, and C of bfloat16");
   using Type = Kernel<Gemm, Problem, void(Out*, const In*, const In*, S..., GemmArgument<P>...)>;
 
   static Problem problem(Out* c, const In* a, const In* b, S... sizes,
@@ -165,7 +167,8 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
 
 }  // namespace gemm_detail
 
-/// Arguments: C, A, B, m, n, k, the epilogue's. T is float, kiln::float16 or kiln::bfloat16.
+/// Arguments: C, A, B, m, n, k, the epilogue's. T is float, kiln::float16, kiln::bfloat16, or
+/// Fp8<kiln::bfloat16, ...> with op nt (gemm_fp8.hpp).
 template <class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing>
 using GemmKernel = typename gemm_detail::TypedGemm<T, op, GemmProblem, Epilogue>::Type;
 template <class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing>

@@ -66,12 +66,13 @@ template <class T>
 struct GemmParameter<epilogue::PerColumn<T>> : GemmArray<T, &GemmShape<true>::n> {};
 template <class T>
 struct GemmParameter<epilogue::PerBatch<T>> : GemmArray<T, &GemmShape<true>::batch> {};
-/// A scale, as a rule: near 1, so that results are neither all large nor all small.
+/// A scale, as a rule: near 1, so that results are neither all large nor all small, and not more, so
+/// that errors are not.
 template <class T>
 struct GemmParameter<epilogue::Single<T>> {
   using Argument = const T*;
   static void add(Workload& w, const GemmShape<true>&, int) {
-    w.input<T>(1, Uniform{.low = 0.5, .high = 2});
+    w.input<T>(1, Uniform{.low = 0.5, .high = 1});
   }
   static GemmArea area(const T* array, const GemmShape<true>&) {
     return gemm_area(array, 1, 0, 0, 0);

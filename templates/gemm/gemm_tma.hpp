@@ -3,7 +3,7 @@
 // "Rows" and "columns" are those of the product that the tensor cores compute: rows are along m and
 // columns along n, or, with `swap`, rows are along n and columns along m, for products with few rows.
 //
-// Operands come through tensor maps of T with a swizzle of 128 bytes and an L2 promotion of 256 bytes;
+// Operands come through tensor maps with a swizzle of 128 bytes and an L2 promotion of 256 bytes;
 // R x C is a box's contiguous elements x the others; K is box_k(), 64 or, of 8-bit floats, 128.
 //   A: [m][k], box K x copied_m(), or with `swap` K x copied_n(); [k][m]: box 64 x block_k
 //   B: [n][k], box K x copied_n(), or with `swap` K x copied_m(); [k][n]: box 64 x block_k
@@ -62,9 +62,9 @@ struct GemmTma {
   /// With exact sums of 8-bit products: tiles of 64 rows whose products have sums of their own, until
   /// those are added. With two of them one is added while the other is multiplied.
   constexpr int parted_tiles() const {
-    return operands != GemmOperands::fp8_exact                 ? 0
-           : row_tiles() == 1 && sums() + block_n <= kMostSums ? 2
-                                                               : 1;
+    return operands != GemmOperands::fp8_exact                   ? 0
+           : row_tiles() == 1 && sums() + block_n <= most_sums() ? 2
+                                                                 : 1;
   }
   /// All that a thread has in registers.
   constexpr int held_sums() const { return sums() + parted_tiles() * block_n / 2; }

@@ -98,8 +98,8 @@ struct GemmTmaBody {
   };
 
   /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes, from
-  /// `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: box_k() k of one row, all rows
-  /// of the operand one after the other, or (across) 64 rows at one k, all k of the stage.
+  /// `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: box_k() k of one row, all
+  /// rows of the operand one after the other, or (across) 64 rows at one k, all k of the stage.
   template <hopper::Lies lies, int block, int copied, class Box>
   __device__ __forceinline__ static void for_boxes(int part, int row, int l, Box box) {
     row += part * copied;
@@ -271,11 +271,14 @@ struct GemmTmaBody {
       for (int j = 0; j < kColumnTiles; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;
-    const auto add = [&](int i, const auto& part) {
+    const auto add = [&](int i, auto& slice_sums) {
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) sums[i][j][e] += part[0][j][e];
+        for (int e = 0; e < 4; ++e) {
+          hopper::multiplied(slice_sums[0][j][e]);
+          sums[i][j][e] += slice_sums[0][j][e];
+        }
     };
     if constexpr (c.parted_tiles() == 1) {
 #pragma unroll 1
@@ -298,7 +301,7 @@ struct GemmTmaBody {
         multiply_slice(part, stage.index, first_row, false);
       };
       // Adds one slice's sums while the next one is multiplied.
-      const auto next = [&](auto& part, const auto& last) {
+      const auto next = [&](auto& part, auto& last) {
         start(part);
         hopper::multiply_wait<1>();
         release(before);
@@ -306,7 +309,7 @@ struct GemmTmaBody {
         stage.next();
         add(0, last);
       };
-      const auto end = [&](const auto& last) {
+      const auto end = [&](auto& last) {
         hand_over();
         hopper::multiply_wait<0>();
         release(before);

@@ -97,7 +97,8 @@ struct GemmTmaOutput {
         for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
           unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
           buffer ^= 1;
-          // What an epilogue makes of columns is not kept in registers for all of them.
+          // The compiler cannot see through it, and so does not keep for all chunks at once what an
+          // epilogue makes of columns.
           const int first = hopper::uniform(column + chunk * kColumns);
           if (hopper::elect()) hopper::wait_stores_read<1>();
           __syncwarp();

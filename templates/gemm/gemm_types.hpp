@@ -23,7 +23,7 @@ using Fp8Operand = float8_e4m3;
 /// by the tensor cores alone.
 enum class Fp8Sums { exact, fast };
 
-/// The type of a GEMM of e4m3 operands with a result of another type, float16 or bfloat16.
+/// The type of a GEMM of e4m3 operands, op nt, with a result of another type: bfloat16.
 template <class Result, Fp8Sums sums = Fp8Sums::exact>
 struct Fp8 {};
 

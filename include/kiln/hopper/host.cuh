@@ -162,6 +162,8 @@ __device__ __forceinline__ void multiply_wait() {
   __kiln_warpgroup_wait(kPending);
 }
 
+__device__ __forceinline__ void multiplied(float&) {}
+
 namespace detail {
 template <class T>
 inline constexpr unsigned kProduct = ~0u;

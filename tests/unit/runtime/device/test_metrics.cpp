@@ -66,7 +66,8 @@ TEST_CASE("the roof that takes longer is the one that binds", "[runtime][metrics
 TEST_CASE("2-byte types are held against tensor cores", "[runtime][metrics]") {
   Roofline roof = kRoof;
   roof.tensor_flops_per_second = 1e13;
-  for (const char* type : {"__half", "__nv_bfloat16"})
+  for (const char* type :
+       {"__half", "__nv_bfloat16", "__nv_fp8_e4m3", "kiln::templates::Fp8<__nv_bfloat16>"})
     CHECK(metrics(doing(1e11, 1e9, type), measured(20e-3), &roof).roofline_fraction == Approx(0.5));
   CHECK(metrics(doing(1e11, 1e9), measured(200e-3), &roof).roofline_fraction == Approx(0.5));
   // No tensor cores: the units there are.
