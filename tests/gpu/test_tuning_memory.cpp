@@ -1,5 +1,5 @@
 // Tunings on a GPU whose memory the program has nearly all taken: what it has reserved is left to it, and
-// what does not fit is skipped and said.
+// what does not fit is skipped and said. No other program may use the GPU meanwhile.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
