@@ -175,7 +175,7 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
       throw UserError(
           format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
                  job.kernel.core_->definition().name));
-    // All handles that a runtime makes are.
+    // Every handle that a runtime makes is a ServedHandle.
     problems.push_back({static_cast<runtime::ServedHandle*>(job.kernel.core_.get()), job.problem});
   }
   runtime::Agreed agreed = runtime::tune_together(*engine_, problems, options, true);

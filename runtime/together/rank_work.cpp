@@ -10,6 +10,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/together/measuring_together.hpp"
+#include "runtime/tune/candidates.hpp"
 
 namespace kiln::runtime {
 
@@ -36,7 +37,7 @@ void RankWork::heed(std::size_t s, const TuneResult& record) {
   const double budget = options_.max_seconds.value_or(0);
   if (options_.retune || budget == 0) return;
   for (const Candidate& c : record.candidates)
-    if (c.status == CandidateStatus::not_tried && c.cut_seconds >= budget)
+    if (c.status == CandidateStatus::not_tried && c.cut_seconds > 0 && !gets_more_time(c, budget))
       left_out_[s].emplace(c.config, c);
 }
 

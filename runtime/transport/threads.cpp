@@ -55,7 +55,8 @@ struct Hub {
   std::vector<std::uint64_t> next;     ///< each rank's next round
   std::optional<RankFailure> failure;  ///< the first abort
   std::map<Digest, Settled> settled;
-  std::deque<Digest> answered;  ///< of these, to all ranks; the oldest first
+  /// Questions that all ranks have had answered, oldest first.
+  std::deque<Digest> answered;
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Hub>> parts;  ///< of split
 };
 

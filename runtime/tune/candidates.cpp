@@ -45,6 +45,8 @@ std::string shortened(const std::string& text) {
 
 /// A winner must beat the default by this much at least, whatever the samples' own deviation.
 constexpr double kLeastGain = 0.01;
+/// The budgets that one call leaves to a tuning differ by milliseconds from start to start.
+constexpr double kWorthIt = 1.5;
 
 }  // namespace
 
@@ -67,6 +69,10 @@ bool was_built(const Candidate& c) noexcept {
 }
 
 bool is_kept(const Candidate& c) noexcept { return was_built(c) || c.cut_seconds > 0; }
+
+bool gets_more_time(const Candidate& c, double budget) noexcept {
+  return budget == 0 || budget > kWorthIt * c.cut_seconds;
+}
 
 std::optional<std::size_t> Candidates::find(const Values& config) const {
   const auto found = index_.find(config);
@@ -105,7 +111,7 @@ void Candidates::reject(std::size_t index, CandidateStatus status, std::string r
 }
 
 bool Candidates::gets_more_time(std::size_t index) const {
-  return budget_ == 0 || budget_ > result_.candidates[index].cut_seconds;
+  return runtime::gets_more_time(result_.candidates[index], budget_);
 }
 
 bool Candidates::comes_last(std::size_t index) const {
@@ -129,13 +135,16 @@ std::vector<std::size_t> Candidates::ranked() const {
 }
 
 std::optional<std::size_t> Candidates::decide() const {
-  const std::vector<std::size_t> order = ranked();
+  std::vector<std::size_t> order = ranked();
+  // One that may hang wins only if all may.
+  const auto may_hang = [&](std::size_t i) { return result_.candidates[i].cut_seconds > 0; };
+  if (!std::all_of(order.begin(), order.end(), may_hang)) std::erase_if(order, may_hang);
   if (order.empty()) return {};
   const std::size_t best = order.front();
   const double band = std::max({kLeastGain, relative_deviation(result_.candidates[best].samples),
                                 relative_deviation(result_.candidates[0].samples)});
   const double limit = scores_[best] * (1 + band);
-  if (scores_[0] <= limit) return 0;
+  if (scores_[0] <= limit && std::find(order.begin(), order.end(), 0) != order.end()) return 0;
   std::size_t winner = best;
   for (const std::size_t i : order)
     if (scores_[i] <= limit && result_.candidates[i].samples.size() > 1 && before(i, winner))

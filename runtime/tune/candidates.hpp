@@ -18,6 +18,9 @@ namespace kiln::runtime {
 bool was_built(const Candidate& candidate) noexcept;
 /// Whether a record keeps it: it was built, or cut off by the budget.
 bool is_kept(const Candidate& candidate) noexcept;
+/// Whether a run with this budget (in seconds; 0: none) may give it clearly more time than it had
+/// when it was cut off.
+bool gets_more_time(const Candidate& candidate, double budget) noexcept;
 
 /// Not thread-safe. Candidate 0 is the default.
 class Candidates {
@@ -40,11 +43,11 @@ class Candidates {
   std::size_t adopt(const Candidate& candidate);
   void reject(std::size_t index, CandidateStatus status, std::string reason);
 
-  /// A candidate that a budget has cut off may hang. So it takes no time from others, and no budget
-  /// twice: it is tried at the end, if this run may give it more time than it had.
+  /// A candidate that a budget has cut off may hang. So it takes no budget twice, and the search
+  /// tries it after all others: before the finals, and if this run may give it more time than it had.
   bool comes_last(std::size_t index) const;
   bool gets_more_time(std::size_t index) const;
-  /// Whether one has no result for that reason.
+  /// Whether some candidate was cut off and has no result.
   bool any_cut_off() const;
 
   /// What the search goes by: seconds per launch at the pace of the first measurement, infinite for

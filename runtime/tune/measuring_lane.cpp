@@ -288,8 +288,11 @@ void MeasuringLane::warn_of(const std::string& damage) {
 
 void MeasuringLane::keep_the_best() {
   const std::vector<std::size_t> ranked = candidates_.ranked();
+  const auto first = std::find_if(ranked.begin(), ranked.end(), [&](std::size_t i) {
+    return !candidates_.comes_last(i);  // one that may hang does not run beside every group
+  });
   leader_.reset();
-  if (!ranked.empty()) leader_ = ranked.front();
+  if (first != ranked.end()) leader_ = *first;
   const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(std::min(ranked.size(), kKept));
   std::erase_if(loaded_, [&](const auto& loaded) {
     return loaded.first != 0 && std::find(ranked.begin(), end, loaded.first) == end;
@@ -327,6 +330,8 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
     });
   });
   warn(final.warnings);
+  for (const Contestant& c : finalists)
+    if (c.cut) cut_off(c.candidate, *c.cut);
   std::vector<Contestant> suspects;
   for (const Contestant& c : finalists)
     if (c.failure.empty())
@@ -337,10 +342,14 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   if (const bool unchecked = bench_.take_unchecked(); unchecked || !damage.empty()) {
     if (drop_culprits(suspects)) {
       keep_the_best();
+      const auto was_cut = [&](std::size_t i) {
+        return std::any_of(finalists.begin(), finalists.end(),
+                           [i](const Contestant& c) { return c.candidate == i && c.cut; });
+      };
       const auto usable = [&](std::span<const std::size_t> which) {
         std::vector<std::size_t> left;
         for (const std::size_t i : which)
-          if (candidates_[i].status == CandidateStatus::measured) left.push_back(i);
+          if (candidates_[i].status == CandidateStatus::measured && !was_cut(i)) left.push_back(i);
         return left;
       };
       return hold_finals(usable(leading), usable(others), deadline);
@@ -353,8 +362,8 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   const double winner = median(finalists[final.winner].samples);
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const Contestant& c = finalists[i];
-    if (c.cut) cut_off(c.candidate, *c.cut);
     if (!c.failure.empty() || c.samples.empty()) continue;
+    candidates_[c.candidate].cut_seconds = c.cut ? c.cut->seconds() : 0;
     const double behind = final.behind[i].estimate - final.behind[final.winner].estimate;
     candidates_[c.candidate].samples = c.samples;
     candidates_[c.candidate].seconds = std::isfinite(behind) && std::isfinite(winner)

@@ -110,7 +110,7 @@ bool in_space(const DynamicSpace& space, const Values& config) {
 /// What was launched is what would be launched today.
 bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
                  std::span<const std::int64_t> problem, const DeviceLimits& limits) {
-  if (!was_built(c)) return true;
+  if (!is_kept(c)) return true;
   if (subject.space().violated(c.config, problem, limits)) return false;
   const auto plan = subject.plan(c.config, problem, limits);
   return !plan || j.at("launch") == plan_json(*plan);
@@ -233,7 +233,7 @@ json record_json(const TuneResult& result, const Tunable& subject,
   for (std::size_t i = 0; i < result.candidates.size(); ++i) {
     const Candidate& c = result.candidates[i];
     json& kept = record["candidates"][i];
-    if (was_built(c))
+    if (is_kept(c))
       if (const auto plan = subject.plan(c.config, result.problem, device.limits))
         kept["launch"] = plan_json(*plan);
     if (c.samples.size() > kKeptSamples && kept.contains("samples"))

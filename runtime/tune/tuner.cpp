@@ -293,7 +293,7 @@ class TuningRun {
     }
   }
 
-  /// Alone: no other waits behind it.
+  /// One at a time, so that none waits behind it.
   void submit_last(BuildQueue& queue) {
     if (last_.empty() || left(0) == 0 || !time_for_build(queue)) return;
     submit(queue, last_.front());

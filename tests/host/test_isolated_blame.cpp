@@ -165,22 +165,38 @@ TEST_CASE("a budget that ends cuts a candidate off, and does not blame it", "[ho
 
 TEST_CASE("a candidate that hangs takes one budget, not that of each later tuning",
           "[host][isolation]") {
-  constexpr double kBudget = 4;
-  const KernelDefinition kernel =
-      trouble::kernel({trouble::slow, trouble::fast, trouble::loops, trouble::more, kPlain});
+  constexpr double kBudget = 7;
+  const std::vector<std::int64_t> modes{trouble::slow, trouble::fast, trouble::loops, trouble::more,
+                                        kPlain};
+  const KernelDefinition kernel = trouble::kernel(modes);
   const TemporaryDirectory folder;
+  RuntimeOptions o;
+  o.device = "host";
+  o.store.directory = folder.path();
+  o.isolation = Isolation::always;
+  o.compile_processes = 0;
+  o.compile_threads = 1;
+  {
+    // No budget is spent on compiling, however busy the machine is.
+    const Runtime host(o);
+    const auto handle = host.tuned(kernel);
+    Manifest all;
+    for (const std::int64_t mode : modes)
+      all.wanted.push_back({kernel.name,
+                            {},
+                            host.device().target.arch,
+                            {{"n", trouble::kProblem}},
+                            {{"mode", mode}}});
+    const PrepareReport report = host.prepare(all, {.work = PrepareWork::compile});
+    REQUIRE(static_cast<std::size_t>(report.compiled) == modes.size());
+  }
   const auto tune = [&](double seconds, double candidate_seconds) {
-    RuntimeOptions o;
-    o.device = "host";
-    o.store.directory = folder.path();
-    o.isolation = Isolation::always;
-    o.compile_processes = 0;
-    o.compile_threads = 1;
     TuneOptions options = trouble::tuning(candidate_seconds);
     options.max_seconds = seconds;
     return Runtime(o).tuned(kernel).tune({trouble::kProblem}, options);
   };
   const TuneResult first = tune(kBudget, 0);
+  CHECK(first.compiled == 0);
   CHECK(trouble::of(first, trouble::loops).cut_seconds == kBudget);
   CHECK_FALSE(was_tried(first, trouble::loops));
   CHECK_FALSE(was_tried(first, kPlain));
@@ -189,7 +205,7 @@ TEST_CASE("a candidate that hangs takes one budget, not that of each later tunin
   CHECK(was_tried(second, kPlain));
   CHECK_FALSE(was_tried(second, trouble::loops));
   // Without a budget its own deadline ends it.
-  const TuneResult third = tune(0, 1);
+  const TuneResult third = tune(0, 3);
   CHECK(trouble::of(third, trouble::loops).status == CandidateStatus::hung);
   CHECK(third.evaluated == 1);
   CHECK(third.complete);

@@ -70,9 +70,9 @@ TEST_CASE(
   };
   CHECK(tune(30) == 1);
   job.restart();
-  CHECK(tune(30) == 0);
+  CHECK(tune(31) == 0);
   job.restart();
-  CHECK(tune(40) == 1);
+  CHECK(tune(50) == 1);
 }
 
 TEST_CASE("only some remember: it is given to the others, or all measure", "[runtime][ranks]") {
