@@ -10,41 +10,13 @@
 #include "templates/gemm/gemm_bucket.hpp"
 #include "templates/gemm/gemm_configs.hpp"
 #include "templates/gemm/gemm_cost.hpp"
+#include "templates/gemm/gemm_host.hpp"
 #include "templates/gemm/gemm_space.hpp"
 #include "templates/kernels.hpp"
 
 namespace kiln::templates {
 
 namespace {
-
-// Rows of a box: none lies outside of a small array, because TMA takes longer over such rows.
-template <bool batched>
-int a_box(const GemmTma& t, GemmTranspose op, const GemmShape<batched>& p) {
-  return a_across(op) ? t.block_k : std::min(t.swap ? t.copied_n() : t.copied_m(), p.m);
-}
-template <bool batched>
-int b_box(const GemmTma& t, GemmTranspose op, const GemmShape<batched>& p) {
-  return b_across(op) ? t.block_k : std::min(t.swap ? t.copied_m() : t.copied_n(), p.n);
-}
-
-/// What one instruction of gemm_tma.cuh copies of an array of `rows` rows in each batch, or of one
-/// that all batches share.
-template <class T, bool batched>
-TensorMap box_of(const GemmShape<batched>& p, GemmStride row, GemmStride rows, GemmStride leading,
-                 GemmStride stride, int columns, int high, Swizzle swizzle, int l2_bytes) {
-  TensorMap::Tiled tiled{.size = {row, rows},
-                         .stride = {leading},
-                         .box = {columns, high},
-                         .swizzle = swizzle,
-                         .l2_bytes = l2_bytes};
-  if constexpr (batched) {
-    const bool many = p.batch > 1 && stride != 0;
-    tiled.size.push_back(many ? p.batch : 1);
-    tiled.stride.push_back(many ? stride : leading);
-    tiled.box.push_back(1);
-  }
-  return TensorMap::tiled<T>(tiled);
-}
 
 /// Rows of 128 bytes of A and B, and what a warp has of C. With `swap` A's rows are the product's
 /// columns.
@@ -69,24 +41,12 @@ std::vector<TypedMapRule<Gemm, Problem>> gemm_maps() {
                  },
              .only_if = [](const Gemm& c) { return c.stores_by_map(); }},
             {.argument = 1,
-             .map =
-                 [](const Gemm& c, const Problem& problem) {
-                   const auto p = gemm_shape<op>(problem);
-                   const GemmTma t = c.tma(GemmTypes<T>::kOperands);
-                   const int rows = a_box(t, op, p);
-                   return box_of<GemmOperand<T>>(p, p.a_row(op), p.a_rows(op), p.lda, p.stride_a,
-                                                 t.box_k(), rows, Swizzle::bytes128, 256);
-                 },
+             .map = [](const Gemm& c,
+                       const Problem& problem) { return a_map<T, op>(c, gemm_shape<op>(problem)); },
              .only_if = uses_tma},
             {.argument = 2,
-             .map =
-                 [](const Gemm& c, const Problem& problem) {
-                   const auto p = gemm_shape<op>(problem);
-                   const GemmTma t = c.tma(GemmTypes<T>::kOperands);
-                   const int rows = b_box(t, op, p);
-                   return box_of<GemmOperand<T>>(p, p.b_row(op), p.b_rows(op), p.ldb, p.stride_b,
-                                                 t.box_k(), rows, Swizzle::bytes128, 256);
-                 },
+             .map = [](const Gemm& c,
+                       const Problem& problem) { return b_map<T, op>(c, gemm_shape<op>(problem)); },
              .only_if = uses_tma}};
   }
 }
@@ -97,19 +57,6 @@ std::size_t tiles_of(const Gemm& c, const GemmShape<true>& p) {
   return std::size_t{t.tiles_m(p.m, p.n)} * t.tiles_n(p.m, p.n) *
          static_cast<std::size_t>(std::max(p.batch, 0));
 }
-
-/// Sums of k products in another order, then a unit in the last place of T either way.
-template <class T>
-constexpr Tolerance kGemmTolerance{.relative = 1e-4, .absolute = 1e-3};
-template <>
-constexpr Tolerance kGemmTolerance<float16>{.relative = 2e-3, .absolute = 4e-3};
-template <>
-constexpr Tolerance kGemmTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 4e-3};
-/// The tensor cores' sums of 128, and of all k.
-template <>
-constexpr Tolerance kGemmTolerance<Fp8<bfloat16>>{.relative = 1.6e-2, .absolute = 5e-2};
-template <>
-constexpr Tolerance kGemmTolerance<Fp8<bfloat16, Fp8Sums::fast>>{.relative = 5e-2, .absolute = 2};
 
 /// A problem of one batch that has as many tiles: batches are rows, or with few rows or `swap`
 /// columns.

@@ -30,6 +30,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "gemm.hpp"
 #include "gemm_parameters.hpp"
@@ -81,6 +82,50 @@ std::string epilogue_name() {
   return std::string(text);
 }
 
+/// A file of the GEMM's with an epilogue's header behind it, if there is one.
+inline KernelSource with_header(const KernelSource& source, const std::filesystem::path& header) {
+  if (header.empty()) return source;
+  // Quotes would find files of these names in the working directory first.
+  return {.text = "#include <gemm/" + source.file.filename().string() + ">\n#include <" +
+                  header.filename().string() + ">\n",
+          .include_dirs = {std::filesystem::absolute(header).parent_path(), templates_dir()}};
+}
+
+/// A kernel that is `base` otherwise, with the data of an epilogue's parameters P behind its own.
+template <class Type, class... P, class Shape>
+Type with_signature(const Kernel<Gemm, typename Type::ProblemType, void()>& base,
+                    const std::filesystem::path& header, const Shape& shape,
+                    decltype(Type::problem) problem, decltype(Type::reference) reference) {
+  return {.name = base.name,
+          .source = with_header(base.source, header),
+          .entry = base.entry,
+          .config_type = base.config_type,
+          .types = base.types,
+          .space = base.space,
+          .configs = base.configs,
+          .launch = base.launch,
+          .maps = base.maps,
+          .workspace = base.workspace,
+          .steps = base.steps,
+          .problem = problem,
+          .relations = base.relations,
+          .bucket = base.bucket,
+          .workload =
+              [fill = base.workload, shape](const typename Type::ProblemType& p, Workload& w) {
+                fill(p, w);
+                int index = 0;
+                (GemmParameter<P>::add(w, shape(p), index++), ...);
+              },
+          .draws = base.draws,
+          .reference = std::move(reference),
+          .device_reference = base.device_reference,
+          .tolerance = base.tolerance,
+          .flops = base.flops,
+          .bytes = base.bytes,
+          .cost = base.cost,
+          .untuned_by_cost = base.untuned_by_cost};
+}
+
 template <class T, GemmTranspose op, class Problem, class E,
           class S = typename GemmSizes<Problem>::Type, class P = epilogue::detail::parameters_of<E>>
 struct TypedGemm;
@@ -122,40 +167,9 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
       base.types.push_back(epilogue_name<E>());
       (base.types.push_back(device_name<GemmArgument<P>>()), ...);
     }
-    if (!header.empty()) {
-      // Quotes would find files of these names in the working directory first.
-      base.source = {
-          .text = "#include <gemm/" + base.source.file.filename().string() + ">\n#include <" +
-                  header.filename().string() + ">\n",
-          .include_dirs = {std::filesystem::absolute(header).parent_path(), templates_dir()}};
-    }
-    return {.name = base.name,
-            .source = base.source,
-            .entry = base.entry,
-            .config_type = base.config_type,
-            .types = base.types,
-            .space = base.space,
-            .configs = base.configs,
-            .launch = base.launch,
-            .maps = base.maps,
-            .workspace = base.workspace,
-            .steps = base.steps,
-            .problem = problem,
-            .relations = base.relations,
-            .bucket = base.bucket,
-            .workload =
-                [fill = base.workload](const Problem& p, Workload& w) {
-                  fill(p, w);
-                  int index = 0;
-                  (GemmParameter<P>::add(w, gemm_shape<op>(p).general(), index++), ...);
-                },
-            .reference = reference,
-            .device_reference = base.device_reference,
-            .tolerance = base.tolerance,
-            .flops = base.flops,
-            .bytes = base.bytes,
-            .cost = base.cost,
-            .untuned_by_cost = base.untuned_by_cost};
+    return with_signature<Type, P...>(
+        base, header, [](const Problem& p) { return gemm_shape<op>(p).general(); }, problem,
+        reference);
   }
 
  private:

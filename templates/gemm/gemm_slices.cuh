@@ -318,12 +318,13 @@ struct Body<GemmBody::wgmma, c, T, LayoutA, LayoutB> : WgmmaBody<c, T> {};
 #endif
 
 /// The bodies that copy slices to `stages` buffers, each block_m rows of op(A) and then block_n
-/// columns of op(B).
+/// columns of op(B): the block's tile of one batch, from a row and column of C on.
 template <Gemm c, GemmTranspose op, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_by_slices(GemmResult<T>* out, const GemmOperand<T>* a,
-                                               const GemmOperand<T>* b,
-                                               const GemmShape<batched>& shape,
-                                               const Epilogue& epilogue) {
+__device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const GemmOperand<T>* a,
+                                                    const GemmOperand<T>* b,
+                                                    const GemmShape<batched>& shape,
+                                                    const Epilogue& epilogue, int batch,
+                                                    long long row, long long column) {
   using In = GemmOperand<T>;
   static_assert(kHostTarget || c.vector * sizeof(In) == 4 || c.vector * sizeof(In) == 8 ||
                     c.vector * sizeof(In) == 16,
@@ -340,18 +341,10 @@ __device__ __forceinline__ void gemm_by_slices(GemmResult<T>* out, const GemmOpe
   AsyncCopies<kAccess, kCopies, c.stages> copies;
 
   const int m = shape.m, n = shape.n, k = shape.k;
-  unsigned block = blockIdx.x;
-  int batch = 0;
   if constexpr (batched) {
-    const unsigned tiles = c.tiles_m(m) * c.tiles_n(n);
-    batch = static_cast<int>(block / tiles);
-    block %= tiles;
     a += batch * shape.stride_a;
     b += batch * shape.stride_b;
   }
-  const BlockTile tile = block_tile<c>(block, m, n);
-  const long long row = static_cast<long long>(tile.m) * c.block_m;
-  const long long column = static_cast<long long>(tile.n) * c.block_n;
   const auto packs = [](const In* matrix, int in_row, GemmStride leading) {
     return in_row % c.vector == 0 && leading % c.vector == 0 &&
            (kHostTarget || aligned(kAccess, matrix));
@@ -399,6 +392,25 @@ __device__ __forceinline__ void gemm_by_slices(GemmResult<T>* out, const GemmOpe
   }
   if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();
   body.store(out, GemmOutput<batched, Epilogue>{shape, epilogue, batch}, row, column);
+}
+
+/// The same for the tile of C, and the batch, that are this block's.
+template <Gemm c, GemmTranspose op, class T, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_by_slices(GemmResult<T>* out, const GemmOperand<T>* a,
+                                               const GemmOperand<T>* b,
+                                               const GemmShape<batched>& shape,
+                                               const Epilogue& epilogue) {
+  unsigned block = blockIdx.x;
+  int batch = 0;
+  if constexpr (batched) {
+    const unsigned tiles = c.tiles_m(shape.m) * c.tiles_n(shape.n);
+    batch = static_cast<int>(block / tiles);
+    block %= tiles;
+  }
+  const BlockTile tile = block_tile<c>(block, shape.m, shape.n);
+  gemm_tile_by_slices<c, op, T>(out, a, b, shape, epilogue, batch,
+                                static_cast<long long>(tile.m) * c.block_m,
+                                static_cast<long long>(tile.n) * c.block_n);
 }
 
 }  // namespace kiln::templates

@@ -137,7 +137,15 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
           [](const Gemm& c, P p, D) {
             return c.group_m == 8 || !c.plain() ||
                    c.tiles_m(p.m) > static_cast<unsigned>(c.group_m < 8 ? c.group_m : 8);
-          })
+          });
+}
+
+/// The same for products whose grid is Gemm::grid().
+template <class T, GemmTranspose op, class Problem>
+constexpr Space<Gemm, Problem> with_grid(Space<Gemm, Problem> space) {
+  using P = const Problem&;
+  using D = const DeviceLimits&;
+  return constrained<T, op, Problem>(space)
       .where("the grid fits the device",
              [](const Gemm& c, P p, D d) {
                const auto shape = gemm_shape<op>(p);
@@ -187,33 +195,38 @@ constexpr Space<Gemm, Problem> with_tensor_maps(Space<Gemm, Problem> space) {
       .values(&Gemm::programmatic, {false, true});
 }
 
-template <class T, GemmTranspose op, class Problem>
-constexpr Space<Gemm, Problem> gemm_space() {
+/// The values of each field, by the type.
+template <class T, class Problem>
+constexpr Space<Gemm, Problem> gemm_values() {
   if constexpr (sizeof(GemmOperand<T>) == 2)
-    return constrained<T, op, Problem>(with_tensor_maps(
+    return with_tensor_maps(
         Space<Gemm, Problem>{plain_config(GemmBody::mma, 64, 128, 64, 3, 32, 32, 8)}
             .default_on(Target::Kind::host, kHostDefault)
             .values(&Gemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma, GemmBody::tma,
                                   GemmBody::pingpong, GemmBody::stream})
             .values(&Gemm::tile_m, {4, 8, 16, 32, 64, 128})
             .values(&Gemm::tile_n, {2, 4, 8, 16, 32, 64, 128, 256})
-            .values(&Gemm::vector, {8, 16})));
+            .values(&Gemm::vector, {8, 16}));
   else if constexpr (GemmTypes<T>::kFp8)
-    return constrained<T, op, Problem>(with_tensor_maps(
+    return with_tensor_maps(
         Space<Gemm, Problem>{plain_config(GemmBody::simt, 64, 64, 64, 2, 4, 4, 8)}
             .default_on(Target::Kind::host, kHostDefault)
             .values(&Gemm::body, {GemmBody::simt, GemmBody::tma, GemmBody::pingpong})
             .values(&Gemm::tile_m, {1, 2, 4, 8, 64, 128})
             .values(&Gemm::tile_n, {1, 2, 4, 8, 64})
-            .values(&Gemm::vector, {4, 8, 16})));
-  else
-    return constrained<T, op, Problem>(
-        Space<Gemm, Problem>{plain_config(GemmBody::simt, 64, 64, 32, 2, 4, 4, 4)}
-            .default_on(Target::Kind::host, kHostDefault)
-            .values(&Gemm::body, {GemmBody::simt})
-            .values(&Gemm::tile_m, {1, 2, 4, 8})
-            .values(&Gemm::tile_n, {1, 2, 4, 8})
             .values(&Gemm::vector, {4, 8, 16}));
+  else
+    return Space<Gemm, Problem>{plain_config(GemmBody::simt, 64, 64, 32, 2, 4, 4, 4)}
+        .default_on(Target::Kind::host, kHostDefault)
+        .values(&Gemm::body, {GemmBody::simt})
+        .values(&Gemm::tile_m, {1, 2, 4, 8})
+        .values(&Gemm::tile_n, {1, 2, 4, 8})
+        .values(&Gemm::vector, {4, 8, 16});
+}
+
+template <class T, GemmTranspose op, class Problem>
+constexpr Space<Gemm, Problem> gemm_space() {
+  return with_grid<T, op, Problem>(gemm_values<T, Problem>());
 }
 
 }  // namespace kiln::templates

@@ -31,7 +31,7 @@ __device__ __forceinline__ void gemm_tma_body(
       kParts == 1 ? all_slices : static_cast<int>(1ll * all_slices * (part + 1) / kParts);
   Body body{.rows_map = c.swap ? b : a,
             .columns_map = c.swap ? a : b,
-            .output = {out, epilogue, shape, gemm_tma_shared + c.buffer_bytes()},
+            .output = {{epilogue, shape, gemm_tma_shared + c.buffer_bytes()}, out},
             .shape = shape,
             .m = m,
             .n = n,
@@ -44,11 +44,7 @@ __device__ __forceinline__ void gemm_tma_body(
             .first_slice = first_slice,
             .slices = end_slice - first_slice};
 
-  if (threadIdx.x < c.stages) {
-    body.full[threadIdx.x].init(1);
-    body.empty[threadIdx.x].init(Body::kTileThreads * (c.cluster_m + c.cluster_n - 1));
-    hopper::publish_barriers();
-  }
+  body.init_barriers();
   if (threadIdx.x == 32) {
     hopper::prefetch_map(a);
     hopper::prefetch_map(b);
@@ -69,11 +65,9 @@ __device__ __forceinline__ void gemm_tma_body(
   unsigned tiles = c.tiles_m(m, n) * c.tiles_n(m, n);
   if constexpr (batched) tiles *= static_cast<unsigned>(shape.batch);
   const unsigned step = c.persistent ? gridDim.x / c.cluster() : tiles;
-  constexpr int kFewer = c.consumers == 3 ? 32 : c.held_sums() > 192 ? 24 : 40;
-  constexpr int kMore = c.consumers == 3 ? 160 : c.held_sums() > 192 ? 240 : 232;
 
   if (warpgroup == 0) {
-    if constexpr (c.consumers > 1) hopper::fewer_registers<kFewer>();
+    if constexpr (c.consumers > 1) hopper::fewer_registers<Body::kFewer>();
     if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0 && hopper::elect()) {
       body.copy(start, first, tiles, step);
     }
@@ -83,7 +77,7 @@ __device__ __forceinline__ void gemm_tma_body(
       hopper::cluster_sync();
     }
   } else {
-    if constexpr (c.consumers > 1) hopper::more_registers<kMore>();
+    if constexpr (c.consumers > 1) hopper::more_registers<Body::kMore>();
     const int consumer = warpgroup - 1;
     const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
     typename Body::Stage stage{0, 0};
@@ -143,7 +137,7 @@ __device__ __forceinline__ void gemm_tma_add(GemmResult<T>* const& out, const ho
   using Body = GemmTmaBody<c, T, batched, Epilogue, hopper::Lies::along_k, hopper::Lies::along_k>;
   const Body body{.rows_map = a,
                   .columns_map = b,
-                  .output = {out, epilogue, shape, nullptr},
+                  .output = {{epilogue, shape, nullptr}, out},
                   .shape = shape,
                   .m = shape.m,
                   .n = shape.n,

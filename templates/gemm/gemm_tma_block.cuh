@@ -13,7 +13,7 @@
 namespace kiln::templates {
 
 template <GemmTma c, class T, bool batched, class Epilogue, hopper::Lies rows_lie,
-          hopper::Lies columns_lie>
+          hopper::Lies columns_lie, class Output = GemmTmaOutput<c, T, batched, Epilogue>>
 struct GemmTmaBody {
   static_assert(kGemmTmaFits<c, T, rows_lie, columns_lie>);
 
@@ -21,10 +21,13 @@ struct GemmTmaBody {
   static constexpr int kColumnTiles = c.block_n / 8, kRowTiles = c.row_tiles();
   static constexpr int kRowsBytes = c.block_m * c.block_k * c.element();  // of a stage
   static constexpr int kTileThreads = kPingpong ? 1 : c.consumers;        // warpgroups per tile
+  /// Registers of a thread that copies, and of one that multiplies, with more than one consumer.
+  static constexpr int kFewer = c.consumers == 3 ? 32 : c.held_sums() > 192 ? 24 : 40;
+  static constexpr int kMore = c.consumers == 3 ? 160 : c.held_sums() > 192 ? 240 : 232;
 
   const hopper::TensorMap& rows_map;
   const hopper::TensorMap& columns_map;
-  GemmTmaOutput<c, T, batched, Epilogue> output;
+  Output output;
   const GemmShape<batched>& shape;
   int m, n;
 
@@ -42,17 +45,31 @@ struct GemmTmaBody {
 
   static constexpr bool kRepeats = requires { Epilogue::kRepeatable; };
 
+  /// The barriers, before the block's threads meet.
+  __device__ __forceinline__ void init_barriers() const {
+    if (threadIdx.x < c.stages) {
+      full[threadIdx.x].init(1);
+      empty[threadIdx.x].init(kTileThreads * (c.cluster_m + c.cluster_n - 1));
+      hopper::publish_barriers();
+    }
+  }
+
   /// The block's part of the cluster's tile `index`. Neighbours in time share operands. A part that
   /// would reach beyond the product begins earlier, and overlaps its neighbour: TMA takes longer over
   /// rows that lie outside of an operand than over others.
   __device__ __forceinline__ Place place(unsigned index) const {
-    const unsigned tiles_m = c.tiles_m(m, n), tiles_n = c.tiles_n(m, n);
-    const unsigned across = c.along_n ? tiles_n : tiles_m, along = c.along_n ? tiles_m : tiles_n;
     int batch = 0;
     if constexpr (batched) {
-      batch = static_cast<int>(index / (tiles_m * tiles_n));
-      index %= tiles_m * tiles_n;
+      const unsigned tiles = c.tiles_m(m, n) * c.tiles_n(m, n);
+      batch = static_cast<int>(index / tiles);
+      index %= tiles;
     }
+    return place(index, m, batch);
+  }
+  /// The same for the tile `index` of a batch that has `its_m` rows of C.
+  __device__ __forceinline__ Place place(unsigned index, int its_m, int batch) const {
+    const unsigned tiles_m = c.tiles_m(its_m, n), tiles_n = c.tiles_n(its_m, n);
+    const unsigned across = c.along_n ? tiles_n : tiles_m, along = c.along_n ? tiles_m : tiles_n;
     const unsigned group = index / (c.group * along), in_group = index % (c.group * along);
     const unsigned first = group * c.group;
     const unsigned height = min(across - first, static_cast<unsigned>(c.group));
@@ -61,8 +78,8 @@ struct GemmTmaBody {
     Place at{static_cast<int>((tile_m * c.cluster_m + rank_m) * c.block_m),
              static_cast<int>((tile_n * c.cluster_n + rank_n) * c.block_n), batch};
     if constexpr (kRepeats) {
-      at.row = min(at.row, last_begin(rows() - c.block_m));
-      at.column = min(at.column, last_begin(columns() - c.block_n));
+      at.row = min(at.row, last_begin((c.swap ? n : its_m) - c.block_m));
+      at.column = min(at.column, last_begin((c.swap ? its_m : n) - c.block_n));
     }
     return at;
   }
@@ -150,30 +167,33 @@ struct GemmTmaBody {
 
   /// One thread of the block copies all tiles' slices.
   __device__ __forceinline__ void copy(Place at, unsigned first, unsigned tiles, unsigned step) {
-    unsigned row_blocks = 0, column_blocks = 0;
-    for (int i = 0; i < c.cluster_n; ++i) row_blocks |= 1u << (rank_m + i * c.cluster_m);
-    for (int i = 0; i < c.cluster_m; ++i) column_blocks |= 1u << (rank_n * c.cluster_m + i);
-
     const int bytes = received_bytes();
     Stage stage{0, 0};
 #pragma unroll 1
     for (unsigned tile = first; tile < tiles; tile += step) {
       if (tile != first) at = place(tile);
+      copy_slices(at, stage, bytes);
+    }
+  }
+  /// It copies one tile's, each of received_bytes().
+  __device__ __forceinline__ void copy_slices(Place at, Stage& stage, int bytes) const {
+    unsigned row_blocks = 0, column_blocks = 0;
+    for (int i = 0; i < c.cluster_n; ++i) row_blocks |= 1u << (rank_m + i * c.cluster_m);
+    for (int i = 0; i < c.cluster_m; ++i) column_blocks |= 1u << (rank_n * c.cluster_m + i);
 #pragma unroll 1
-      for (int slice = 0; slice < slices; ++slice) {
-        hopper::Barrier& barrier = full[stage.index];
-        empty[stage.index].wait(stage.parity ^ 1);
-        barrier.arrive_expect(bytes);
-        unsigned char* const rows = stages + stage.index * c.stage_bytes();
-        for_row_boxes(at, slice, [&](int offset, int x, int y) {
-          load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, x, y, rows_batch(at));
-        });
-        for_column_boxes(at, slice, [&](int offset, int x, int y) {
-          load<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier, x, y,
-                            columns_batch(at));
-        });
-        stage.next();
-      }
+    for (int slice = 0; slice < slices; ++slice) {
+      hopper::Barrier& barrier = full[stage.index];
+      empty[stage.index].wait(stage.parity ^ 1);
+      barrier.arrive_expect(bytes);
+      unsigned char* const rows = stages + stage.index * c.stage_bytes();
+      for_row_boxes(at, slice, [&](int offset, int x, int y) {
+        load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, x, y, rows_batch(at));
+      });
+      for_column_boxes(at, slice, [&](int offset, int x, int y) {
+        load<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier, x, y,
+                          columns_batch(at));
+      });
+      stage.next();
     }
   }
   template <int count>

@@ -8,11 +8,11 @@
 
 namespace kiln::templates {
 
+/// What a warp makes of its sums, wherever they go.
 template <GemmTma c, class T, bool batched, class Epilogue>
-struct GemmTmaOutput {
+struct GemmTmaResults {
   static constexpr int kTiles = c.block_n / 8;
 
-  const hopper::Argument<c.store_tma, GemmResult<T>*>& out;
   const Epilogue& epilogue;
   const GemmShape<batched>& shape;
   unsigned char* staging;  // per warp
@@ -35,6 +35,65 @@ struct GemmTmaOutput {
     pairs[1] = pack_pair(stored(s[2], row + 8, column, batch),
                          stored(s[3], row + 8, column + 1, batch), GemmResult<T>{});
   }
+
+  /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time: with
+  /// swap 16 rows as they are stored, of all columns, else all rows of store_columns() columns.
+  /// ready() is called before a box is written, and leave(box, its first column) behind that.
+  template <class Ready, class Leave>
+  __device__ __forceinline__ void stage_rows(const float (&s)[kTiles][4], int row, int column,
+                                             int batch, int& buffer, Ready ready,
+                                             Leave leave) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) - 4;
+    if constexpr (c.swap) {
+      unsigned char* const to = staging + warp * c.store_bytes();
+      ready();
+#pragma unroll
+      for (int j = 0; j + 1 < kTiles; j += 2) {
+        unsigned pairs[2][2];
+        pack(pairs[0], s[j], row, column + j * 8, batch);
+        pack(pairs[1], s[j + 1], row, column + j * 8 + 8, batch);
+        const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+        hopper::store_matrices<true>(to + swizzled<32>((j + q / 2) * 8 + r, q % 2), matrices);
+      }
+      if constexpr (kTiles % 2 != 0) {
+        unsigned pairs[2];
+        pack(pairs, s[kTiles - 1], row, column + kTiles * 8 - 8, batch);
+        hopper::store_matrices<true>(to + swizzled<32>((kTiles - 1) * 8 + r, q % 2), pairs);
+      }
+      leave(to, column);
+    } else {
+      constexpr int kColumns = c.store_columns(), kSpan = c.store_span();
+#pragma unroll
+      for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
+        unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
+        buffer ^= 1;
+        // The compiler cannot see through it, and so does not keep for all chunks at once what an
+        // epilogue makes of columns.
+        const int first = hopper::uniform(column + chunk * kColumns);
+        ready();
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; j += 2) {
+          const int tile = chunk * (kColumns / 8) + j;
+          unsigned pairs[2][2];
+          pack(pairs[0], s[tile], row, first + j * 8, batch);
+          pack(pairs[1], s[tile + 1], row, first + j * 8 + 8, batch);
+          const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+          hopper::store_matrices(to + swizzled<kSpan>(q % 2 * 8 + r, j + q / 2), matrices);
+        }
+        leave(to, first);
+      }
+    }
+  }
+};
+
+template <GemmTma c, class T, bool batched, class Epilogue>
+struct GemmTmaOutput : GemmTmaResults<c, T, batched, Epilogue> {
+  using Results = GemmTmaResults<c, T, batched, Epilogue>;
+  using Results::epilogue, Results::shape, Results::pack;
+  static constexpr int kTiles = Results::kTiles;
+
+  const hopper::Argument<c.store_tma, GemmResult<T>*>& out;
 
   /// Stores the warp's 16 x 8 sums at (row, column) from registers.
   __device__ __forceinline__ void store_direct(const float (&s)[4], int row, int column,
@@ -67,57 +126,22 @@ struct GemmTmaOutput {
   __device__ __forceinline__ void store_rows(const float (&s)[kTiles][4], int row, int column,
                                              int batch, int& buffer) const {
     if constexpr (c.store_tma) {
-      const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
-      const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) - 4;
-      if constexpr (c.swap) {
-        unsigned char* const to = staging + warp * c.store_bytes();
-        if (hopper::elect()) hopper::wait_stores_read<0>();
-        __syncwarp();
-#pragma unroll
-        for (int j = 0; j + 1 < kTiles; j += 2) {
-          unsigned pairs[2][2];
-          pack(pairs[0], s[j], row, column + j * 8, batch);
-          pack(pairs[1], s[j + 1], row, column + j * 8 + 8, batch);
-          const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
-          hopper::store_matrices<true>(to + swizzled<32>((j + q / 2) * 8 + r, q % 2), matrices);
-        }
-        if constexpr (kTiles % 2 != 0) {
-          unsigned pairs[2];
-          pack(pairs, s[kTiles - 1], row, column + kTiles * 8 - 8, batch);
-          hopper::store_matrices<true>(to + swizzled<32>((kTiles - 1) * 8 + r, q % 2), pairs);
-        }
-        hopper::publish_shared();
-        __syncwarp();
-        if (hopper::elect()) {
-          store_box(to, row, column, batch);
-        }
-      } else {
-        constexpr int kColumns = c.store_columns(), kSpan = kColumns * c.kResult;
-#pragma unroll
-        for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
-          unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
-          buffer ^= 1;
-          // The compiler cannot see through it, and so does not keep for all chunks at once what an
-          // epilogue makes of columns.
-          const int first = hopper::uniform(column + chunk * kColumns);
-          if (hopper::elect()) hopper::wait_stores_read<1>();
-          __syncwarp();
-#pragma unroll
-          for (int j = 0; j < kColumns / 8; j += 2) {
-            const int tile = chunk * (kColumns / 8) + j;
-            unsigned pairs[2][2];
-            pack(pairs[0], s[tile], row, first + j * 8, batch);
-            pack(pairs[1], s[tile + 1], row, first + j * 8 + 8, batch);
-            const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
-            hopper::store_matrices(to + swizzled<kSpan>(q % 2 * 8 + r, j + q / 2), matrices);
-          }
-          hopper::publish_shared();
-          __syncwarp();
-          if (hopper::elect()) {
-            store_box(to, first, row, batch);
-          }
-        }
-      }
+      Results::stage_rows(
+          s, row, column, batch, buffer,
+          [] {
+            if (hopper::elect()) hopper::wait_stores_read<(c.swap ? 0 : 1)>();
+            __syncwarp();
+          },
+          [&](const unsigned char* from, int first) {
+            hopper::publish_shared();
+            __syncwarp();
+            if (hopper::elect()) {
+              if constexpr (c.swap)
+                store_box(from, row, first, batch);
+              else
+                store_box(from, first, row, batch);
+            }
+          });
     }
   }
 

@@ -1,0 +1,67 @@
+// What the host halves of GEMMs share: maps of the operands, tolerances.
+#pragma once
+
+#include <algorithm>
+
+#include "templates/kernels.hpp"
+
+namespace kiln::templates {
+
+// Rows of a box: none lies outside of a small array, because TMA takes longer over such rows.
+template <bool batched>
+int a_box(const GemmTma& t, GemmTranspose op, const GemmShape<batched>& p) {
+  return a_across(op) ? t.block_k : std::min(t.swap ? t.copied_n() : t.copied_m(), p.m);
+}
+template <bool batched>
+int b_box(const GemmTma& t, GemmTranspose op, const GemmShape<batched>& p) {
+  return b_across(op) ? t.block_k : std::min(t.swap ? t.copied_m() : t.copied_n(), p.n);
+}
+
+/// What one instruction of gemm_tma.cuh copies of an array of `rows` rows in each batch, or of one
+/// that all batches share.
+template <class T, bool batched>
+TensorMap box_of(const GemmShape<batched>& p, GemmStride row, GemmStride rows, GemmStride leading,
+                 GemmStride stride, int columns, int high, Swizzle swizzle, int l2_bytes) {
+  TensorMap::Tiled tiled{.size = {row, rows},
+                         .stride = {leading},
+                         .box = {columns, high},
+                         .swizzle = swizzle,
+                         .l2_bytes = l2_bytes};
+  if constexpr (batched) {
+    const bool many = p.batch > 1 && stride != 0;
+    tiled.size.push_back(many ? p.batch : 1);
+    tiled.stride.push_back(many ? stride : leading);
+    tiled.box.push_back(1);
+  }
+  return TensorMap::tiled<T>(tiled);
+}
+
+/// Rows of 128 bytes of an operand. With `swap` A's rows are the product's columns.
+template <class T, GemmTranspose op, bool batched>
+TensorMap a_map(const Gemm& c, const GemmShape<batched>& p) {
+  const GemmTma t = c.tma(GemmTypes<T>::kOperands);
+  return box_of<GemmOperand<T>>(p, p.a_row(op), p.a_rows(op), p.lda, p.stride_a, t.box_k(),
+                                a_box(t, op, p), Swizzle::bytes128, 256);
+}
+template <class T, GemmTranspose op, bool batched>
+TensorMap b_map(const Gemm& c, const GemmShape<batched>& p) {
+  const GemmTma t = c.tma(GemmTypes<T>::kOperands);
+  return box_of<GemmOperand<T>>(p, p.b_row(op), p.b_rows(op), p.ldb, p.stride_b, t.box_k(),
+                                b_box(t, op, p), Swizzle::bytes128, 256);
+}
+
+/// Sums of k products in another order, then a unit in the last place of T either way.
+template <class T>
+inline constexpr Tolerance kGemmTolerance{.relative = 1e-4, .absolute = 1e-3};
+template <>
+inline constexpr Tolerance kGemmTolerance<float16>{.relative = 2e-3, .absolute = 4e-3};
+template <>
+inline constexpr Tolerance kGemmTolerance<bfloat16>{.relative = 1.6e-2, .absolute = 4e-3};
+/// The tensor cores' sums of 128, and of all k.
+template <>
+inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16>>{.relative = 1.6e-2, .absolute = 5e-2};
+template <>
+inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16, Fp8Sums::fast>>{.relative = 5e-2,
+                                                                        .absolute = 2};
+
+}  // namespace kiln::templates
