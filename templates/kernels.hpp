@@ -9,6 +9,7 @@
 #include "templates/elementwise/vector_add.hpp"
 #include "templates/gemm/gemm.hpp"
 #include "templates/gemm/gemm_fp8.hpp"
+#include "templates/gemm/gemm_grouped.hpp"
 #include "templates/rmsnorm/rmsnorm.hpp"
 #include "templates/rows/cross_entropy.hpp"
 #include "templates/rows/layernorm.hpp"

@@ -47,6 +47,14 @@ void add_fp8_gemms(Registry& registry, const std::string& suffix) {
           [] { return templates::gemm_fp8_kernel<RowScales, sums>(); });
 }
 
+void add_grouped_gemms(Registry& registry) {
+  registry.add(family("gemm_grouped",
+                      "C[i][n] = sum_k A[i][k] * B[g][n][k] of each group g's rows i",
+                      [](auto t) { return templates::gemm_grouped_kernel<decltype(t)>(); }));
+  registry.add(family("gemm_masked", "C[g][i][n] = sum_k A[g][i][k] * B[g][n][k], i < counts[g]",
+                      [](auto t) { return templates::gemm_masked_kernel<decltype(t)>(); }));
+}
+
 void add_rows(Registry& registry) {
   registry.add(family("rmsnorm_residual", "residual[r][h] += x[r][h], y = rmsnorm(residual)",
                       [](auto t) { return templates::rmsnorm_residual_kernel<decltype(t)>(); }));
@@ -85,6 +93,7 @@ Registry shipped_kernels() {
   add_gemm<GemmTranspose::tt>(registry, "_tt", "C[m][n] = sum_k A[k][m] * B[n][k]");
   add_fp8_gemms<templates::Fp8Sums::exact>(registry, "");
   add_fp8_gemms<templates::Fp8Sums::fast>(registry, "_fast");
+  add_grouped_gemms(registry);
   return registry;
 }
 

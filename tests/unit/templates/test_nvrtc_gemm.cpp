@@ -92,6 +92,24 @@ TEST_CASE("gemm of 8-bit floats: what runs untuned compiles for each architectur
       gemm_fp8_kernel<Fp8Epilogue<RowScales, Bias<bfloat16>, Gelu>, Fp8Sums::fast>().definition());
 }
 
+TEST_CASE("grouped gemm: what runs untuned compiles for each architecture", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  using Fused = Chain<Bias<bfloat16>, Gelu>;
+  const auto contiguous = gemm_grouped_kernel<bfloat16>().definition();
+  const auto masked = gemm_masked_kernel<float16, Fused>().definition();
+  for (const Values& p :
+       {Values{32768, 4096, 7168, 4}, {32768, 7168, 2048, 8}, {8192, 2048, 2048, 128}})
+    CHECK(fast(untuned(contiguous, p, "sm_90a")));
+  for (const int expected : {16, 500})
+    CHECK(fast(untuned(masked, {1024, 4096, 2048, 32, expected}, "sm_90a")));
+  CHECK_FALSE(fast(untuned(contiguous, {4096, 1000, 1004, 8}, "sm_90a")));  // no map has such rows
+  CHECK_FALSE(fast(untuned(contiguous, {4096, 1004, 1000, 8}, "sm_90a")));  // nor such pieces
+  for (const char* arch : {"sm_80", "sm_100a"}) {
+    CHECK(untuned(contiguous, {8192, 2048, 2048, 128}, arch) == GemmBody::mma);
+    CHECK(untuned(masked, {64, 2048, 2048, 128, 32}, arch) == GemmBody::mma);
+  }
+}
+
 TEST_CASE("gemm: blocks that share k through the workspace compile without spills", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const auto check = [](const KernelDefinition& k, const Values& problem) {

@@ -1,0 +1,96 @@
+// Part of gemm_grouped.cuh: which tile of which group is whose.
+#pragma once
+
+#include "gemm_grouped.hpp"
+
+namespace kiln::templates {
+
+/// Rows of C in the group's batch.
+struct GroupRows {
+  int group, begin, end;
+  __device__ __forceinline__ int count() const { return end - begin; }
+};
+
+/// The tiles of all groups, group by group, as a warp walks over them: its lanes look at 32 groups at a
+/// time. All lanes call each function. `c.tiles_m` and `c.tiles_n` count a group's tiles.
+template <auto c, bool masked>
+class GroupTiles {
+ public:
+  /// `sizes`: ends or counts.
+  __device__ __forceinline__ GroupTiles(const int* sizes, const GemmShape<true>& shape)
+      : sizes_(sizes), shape_(shape) {
+    look();
+  }
+
+  /// Whether there is a tile of this number, which is not less than at the last call.
+  __device__ __forceinline__ bool reach(unsigned tile) {
+    while (tile - before_ >= seen_) {
+      if (first_ + 32 >= shape_.batch) return false;
+      first_ += 32;
+      before_ += seen_;
+      look();
+    }
+    return true;
+  }
+  /// Whose tile it is, and its number among the group's. @pre reach(tile)
+  __device__ __forceinline__ GroupRows at(unsigned tile, unsigned& in_group) const {
+    const unsigned place = tile - before_;
+    const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, through_ > place))) - 1;
+    const unsigned earlier = __shfl_sync(kAll, through_, lane > 0 ? lane - 1 : 0);
+    in_group = lane > 0 ? place - earlier : place;
+    return {first_ + lane, __shfl_sync(kAll, begin_, lane), __shfl_sync(kAll, end_, lane)};
+  }
+
+ private:
+  static constexpr unsigned kAll = 0xffffffffu;
+
+  __device__ __forceinline__ void look() {
+    const int lane = static_cast<int>(threadIdx.x) % 32, group = first_ + lane;
+    const int given = group < shape_.batch ? sizes_[group] : 0;
+    if constexpr (masked) {
+      end_ = group_end(given, 0, shape_.m);
+    } else {
+      end_ = group_end(given, rows_before_, shape_.m);
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int earlier = __shfl_up_sync(kAll, end_, static_cast<unsigned>(distance));
+        if (lane >= distance) end_ = max(end_, earlier);
+      }
+      const int earlier = __shfl_up_sync(kAll, end_, 1u);
+      begin_ = lane > 0 ? earlier : rows_before_;
+      rows_before_ = __shfl_sync(kAll, end_, 31);
+    }
+    const int rows = end_ - begin_;
+    through_ = c.tiles_m(rows, shape_.n) * c.tiles_n(rows, shape_.n);
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const unsigned earlier = __shfl_up_sync(kAll, through_, static_cast<unsigned>(distance));
+      if (lane >= distance) through_ += earlier;
+    }
+    seen_ = __shfl_sync(kAll, through_, 31);
+  }
+
+  const int* sizes_;
+  const GemmShape<true>& shape_;
+  int first_ = 0, rows_before_ = 0;  // the first group that is looked at, and what lies before it
+  unsigned before_ = 0, seen_ = 0;   // tiles before these groups, and theirs
+  int begin_ = 0, end_ = 0;          // the lane's group's rows
+  unsigned through_ = 0;             // tiles of these groups, up to the lane's
+};
+
+/// The same for one block, whose threads do not work together: false where there is no such tile.
+template <Gemm c, bool masked>
+__device__ __forceinline__ bool group_of(unsigned& tile, const int* sizes,
+                                         const GemmShape<true>& shape, GroupRows& rows) {
+  rows.end = 0;
+  for (rows.group = 0; rows.group < shape.batch; ++rows.group) {
+    rows.begin = masked ? 0 : rows.end;
+    rows.end = group_end(sizes[rows.group], rows.begin, shape.m);
+    const unsigned tiles = c.tiles_m(rows.count()) * c.tiles_n(shape.n);
+    if (tile < tiles) return true;
+    tile -= tiles;
+  }
+  return false;
+}
+
+}  // namespace kiln::templates

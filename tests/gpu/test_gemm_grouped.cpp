@@ -1,0 +1,80 @@
+// Grouped GEMMs on real hardware: each schedule and cluster, with the groups that tunings draw and with
+// sizes that make no sense, verified by the kernel's own reference with guards around each array.
+#include "gemm_test.hpp"
+#include "kiln/kernels/gemm_grouped.hpp"
+
+using namespace kiln::templates;
+using gpu_test::untuned_runtime, gpu_test::verified;
+using kiln::bfloat16, kiln::float16;
+using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu, kiln::epilogue::Residual;
+
+namespace {
+
+using enum GemmBody;
+using C = GemmCluster;
+
+const std::vector<Gemm> kGroupedConfigs{
+    {mma, 64, 128, 64, 3, 32, 32, 8, 8},
+    {wgmma, 128, 128, 64, 4, 64, 128, 8, 8},
+    {pingpong, 128, 128, 64, 1, 128, 64, 8, 8},
+    {pingpong, 64, 96, 64, 1, 64, 64, 8, 4, C::two_n},
+    {pingpong, 128, 192, 64, 1, 128, 64, 8, 8, C::two_m, 1, true},
+    {tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m},
+    {tma, 256, 128, 64, 1, 128, 64, 8, 4, C::two_n, 1, true},
+    {tma, 192, 176, 64, 1, 64, 64, 8, 8},
+    {tma, 64, 128, 128, 1, 64, 64, 8, 8, C::none, 2},
+    {tma, 64, 16, 64, 1, 64, 64, 8, 8, C::none, 2, false, true},
+    {tma, 128, 64, 128, 1, 128, 64, 8, 8, C::none, 1, false, true}};
+
+const std::vector<GroupedProblem> kGrouped{{1000, 264, 200, 7}, {300, 520, 1024, 70},
+                                           {5, 64, 64, 3},      {3000, 256, 64, 1},
+                                           {200, 36, 68, 4},    {640, 72, 64, 0}};
+const std::vector<MaskedProblem> kMasked{{130, 264, 200, 7, 100},
+                                         {16, 520, 1024, 70, 5},
+                                         {64, 64, 64, 3, 0},
+                                         {1000, 256, 64, 1, 999},
+                                         {50, 36, 68, 4, 20}};
+
+template <class Kernel, class Problem>
+void check_each(const kiln::Runtime& runtime, const Kernel& kernel,
+                const std::vector<Problem>& problems) {
+  const bool hopper = runtime.device().limits.compute_capability == 90;
+  for (const Gemm& config : kGroupedConfigs) {
+    if (!hopper && config.body != mma) continue;
+    INFO(kernel.definition().space.describe(kiln::to_values(config)));
+    CHECK(verified(runtime, kernel, {config}, problems) > 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("grouped gemm is right by each body", "[gpu][templates]") {
+  const kiln::Runtime runtime = untuned_runtime();
+  check_each(runtime, gemm_grouped_kernel<bfloat16>(), kGrouped);
+  check_each(runtime, gemm_masked_kernel<bfloat16>(), kMasked);
+  check_each(runtime, gemm_grouped_kernel<float16, Chain<Bias<float16>, Gelu>>(), kGrouped);
+  check_each(runtime, gemm_masked_kernel<bfloat16, Chain<Gelu, Residual<bfloat16>>>(), kMasked);
+}
+
+TEST_CASE("grouped gemm: sizes that make no sense lead out of no array", "[gpu][templates]") {
+  const kiln::Runtime runtime = untuned_runtime();
+  const auto with_sizes = [](auto kernel, bool masked) {
+    kernel.draws = {};
+    kernel.workload = [masked](const auto& p, kiln::Workload& w) {
+      const auto m = std::size_t(p.m), n = std::size_t(p.n), k = std::size_t(p.k),
+                 groups = std::size_t(p.groups), rows = masked ? m * groups : m;
+      constexpr int kMost = 2147483647;
+      std::vector<int> sizes{-kMost - 1, p.m / 2, p.m / 3, -1, p.m / 2 + 1, kMost, 0, p.m - 1};
+      sizes.resize(groups, p.m / 4);
+      w.in_out<bfloat16>(rows * n).template input<bfloat16>(rows * k);
+      w.template input<bfloat16>(groups * n * k).template input<int>(std::span<const int>(sizes));
+      w.scalar(p.m).scalar(p.n).scalar(p.k).scalar(p.groups);
+      if constexpr (requires { p.expected; }) w.scalar(p.expected);
+    };
+    return kernel;
+  };
+  check_each(runtime, with_sizes(gemm_grouped_kernel<bfloat16>(), false),
+             std::vector<GroupedProblem>{{777, 136, 128, 8}, {777, 136, 128, 40}, {1, 64, 64, 3}});
+  check_each(runtime, with_sizes(gemm_masked_kernel<bfloat16>(), true),
+             std::vector<MaskedProblem>{{150, 136, 128, 8, 9}, {70, 136, 128, 40, 9}});
+}
