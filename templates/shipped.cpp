@@ -93,6 +93,9 @@ Registry shipped_kernels() {
   add_gemm<GemmTranspose::tt>(registry, "_tt", "C[m][n] = sum_k A[k][m] * B[n][k]");
   add_fp8_gemms<templates::Fp8Sums::exact>(registry, "");
   add_fp8_gemms<templates::Fp8Sums::fast>(registry, "_fast");
+  add_fp8(registry, "gemm_fp8_block",
+          "C[m][n] = sum_k scales_a[k / 128][m] * scales_b[n / 128][k / 128] * A[m][k] * B[n][k]",
+          [] { return templates::gemm_fp8_block_kernel<>(); });
   add_grouped_gemms(registry);
   return registry;
 }

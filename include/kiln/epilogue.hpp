@@ -75,6 +75,15 @@ struct PerElement {
   float operator[](const Place& at) const { return static_cast<float>(values[at.element]); }
   const T* values;
 };
+/// Scales of blocks, the parameters of BlockScales.
+struct RowBlocks {
+  RowBlocks(const float* array) : values(array) {}
+  const float* values;
+};
+struct WeightBlocks {
+  WeightBlocks(const float* array) : values(array) {}
+  const float* values;
+};
 
 namespace detail {
 template <class... P>
@@ -96,6 +105,12 @@ struct ParametersOf<float (E::*)(float, const Place&, P...) const noexcept> {
 };
 template <class E>
 using parameters_of = typename ParametersOf<decltype(&E::operator())>::Type;
+
+/// Whether an epilogue with these parameters begins with BlockScales.
+template <class P>
+inline constexpr bool kScalesBlocks = false;
+template <class... P>
+inline constexpr bool kScalesBlocks<Parameters<RowBlocks, WeightBlocks, P...>> = true;
 
 template <class First, class P, class Second, class Q>
 struct Then;
@@ -142,6 +157,12 @@ struct RowScales {
   float operator()(float sum, const Place& at, PerRow<float> a, PerColumn<float> b) const {
     return sum * (a[at] * b[at]);
   }
+};
+/// The same with a scale for each 128 k of a row of A, and for each 128 x 128 of B, that lie as
+/// kiln/block_scales.hpp says. Sums of Fp8Sums::scaled have these factors already, and no others can
+/// have them: so this is first in an epilogue, and the sum stays as it is.
+struct BlockScales {
+  float operator()(float sum, const Place&, RowBlocks, WeightBlocks) const { return sum; }
 };
 /// Adds an array that lies as C does.
 template <class T>

@@ -13,6 +13,7 @@
 
 #include "kiln/allocator.hpp"
 #include "kiln/background.hpp"
+#include "kiln/block_scales.hpp"
 #include "kiln/bound.hpp"
 #include "kiln/bundle.hpp"
 #include "kiln/cache.hpp"

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "kiln/block_scales.hpp"
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
 #include "templates/gemm/gemm_bucket.hpp"
@@ -101,6 +102,14 @@ void fill(const GemmShape<true>& p, Workload& w) {
   w.scalar(p.m).scalar(p.n).scalar(p.k);
 }
 
+/// Bytes of A, B, C and the scales of blocks.
+template <class T, GemmTranspose op, class Problem>
+double traffic_of(const Problem& p) {
+  const double scales =
+      kBlockScaled<T> ? 4.0 * scale_blocks(p.k) * (1.0 * p.m + scale_blocks(p.n)) : 0;
+  return gemm_shape<op>(p).traffic(sizeof(GemmOperand<T>), sizeof(GemmResult<T>)) + scales;
+}
+
 /// What a GEMM is by the kind of its problem.
 template <class Problem>
 struct Kind;
@@ -109,8 +118,8 @@ struct Kind<GemmProblem> {
   static constexpr const char* kEntry = "gemm";
   static std::vector<ArgumentIsField> relations() { return {{3, "m"}, {4, "n"}, {5, "k"}}; }
   static void scalars(const GemmProblem&, Workload&) {}
-  static std::map<std::string, std::int64_t> small() {
-    return {{"m", 192}, {"n", 200}, {"k", 136}};
+  static std::map<std::string, std::int64_t> small(bool scaled) {
+    return {{"m", 192}, {"n", 200}, {"k", scaled ? 384 : 136}};
   }
 };
 template <>
@@ -124,7 +133,7 @@ struct Kind<GemmStridedProblem> {
     w.scalar(p.ldc).scalar(p.lda).scalar(p.ldb).scalar(p.batch);
     w.scalar(p.stride_c).scalar(p.stride_a).scalar(p.stride_b);
   }
-  static std::map<std::string, std::int64_t> small() {
+  static std::map<std::string, std::int64_t> small(bool) {
     constexpr std::int64_t kLeading = 208;  // more than any row
     return {{"m", 192},
             {"n", 200},
@@ -146,11 +155,12 @@ Kernel<Gemm, Problem, void()> gemm_base() {
   using K = Kind<Problem>;
   using Types = GemmTypes<T>;
   constexpr auto kOperands = Types::kOperands;
-  constexpr int kOperandBytes = sizeof(GemmOperand<T>), kResultBytes = sizeof(GemmResult<T>);
+  constexpr int kOperandBytes = sizeof(GemmOperand<T>);
   constexpr const char* kSuffixes[] = {"", "_nn", "_tn", "_tt"};
-  constexpr const char* kTypeSuffix = kOperands == GemmOperands::fp8         ? "_fp8_fast"
-                                      : kOperands == GemmOperands::fp8_exact ? "_fp8"
-                                                                             : "";
+  constexpr const char* kTypeSuffix = kOperands == GemmOperands::fp8          ? "_fp8_fast"
+                                      : kOperands == GemmOperands::fp8_exact  ? "_fp8"
+                                      : kOperands == GemmOperands::fp8_scaled ? "_fp8_block"
+                                                                              : "";
   return {
       .name = K::kEntry + std::string(kTypeSuffix) + kSuffixes[static_cast<int>(op)],
       .source = {.file = templates_dir() / (Types::kFp8 ? "gemm/gemm_fp8.cuh" : "gemm/gemm.cuh")},
@@ -167,7 +177,7 @@ Kernel<Gemm, Problem, void()> gemm_base() {
             const auto p = gemm_shape<op>(problem);
             Launch launch{{c.grid(p.sizes(), d.usable_multiprocessors(), p.batch)},
                           {static_cast<unsigned>(c.threads())},
-                          c.shared_bytes(kOperandBytes, op)};
+                          c.shared_bytes(kOperandBytes, op, kOperands)};
             if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
             launch.programmatic = c.programmatic;
             return launch;
@@ -194,16 +204,15 @@ Kernel<Gemm, Problem, void()> gemm_base() {
             fill<T, op>(gemm_shape<op>(p).general(), w);
             K::scalars(p, w);
           },
-      .device_reference = DeviceReference{.config = "", .problem = K::small()},
+      .device_reference = DeviceReference{.config = "", .problem = K::small(kBlockScaled<T>)},
       .tolerance = kGemmTolerance<T>,
       .flops = [](const Problem& p) { return 2.0 * p.m * p.n * p.k * gemm_shape<op>(p).batch; },
-      .bytes =
-          [](const Problem& p) { return gemm_shape<op>(p).traffic(kOperandBytes, kResultBytes); },
+      .bytes = [](const Problem& p) { return traffic_of<T, op>(p); },
       .cost =
           [](const Gemm& c, const Problem& p, const DeviceLimits& d) {
             const auto shape = gemm_shape<op>(p).general();
-            return gemm_cost(c, unbatched(c, shape), shape.traffic(kOperandBytes, kResultBytes),
-                             kOperandBytes, kOperands, registers(c), d);
+            return gemm_cost(c, unbatched(c, shape), traffic_of<T, op>(p), kOperandBytes, kOperands,
+                             registers(c, kOperands), d);
           },
       .untuned_by_cost =
           [](const DeviceLimits& d) { return kOperandBytes <= 2 && d.compute_capability == 90; }};
@@ -220,6 +229,8 @@ KILN_GEMMS(bfloat16)
 KILN_GEMM(Fp8<bfloat16>, nt)
 using FastFp8 = Fp8<bfloat16, Fp8Sums::fast>;
 KILN_GEMM(FastFp8, nt)
+using ScaledFp8 = Fp8<bfloat16, Fp8Sums::scaled>;
+template Kernel<Gemm, GemmProblem, void()> gemm_base<ScaledFp8, GemmTranspose::nt, GemmProblem>();
 #undef KILN_GEMMS
 #undef KILN_GEMM
 

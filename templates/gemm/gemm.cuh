@@ -42,7 +42,7 @@ __device__ __forceinline__ void gemm_body(const Out& out, const In& a, const In&
 }
 
 /// Arrays without gaps. P: what the epilogue's arguments are. Dynamic shared memory:
-/// c.shared_bytes(sizeof(GemmOperand<T>), op) bytes.
+/// c.shared_bytes(sizeof(GemmOperand<T>), op, GemmTypes<T>::kOperands) bytes.
 template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing,
           class... P>
   requires(c.parts == 1)

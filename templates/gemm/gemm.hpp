@@ -133,6 +133,7 @@ struct Gemm {
       return block_m % 8 == 0 && block_m <= 32 && block_n % 16 == 0 && block_n <= 64 &&
              block_k % (GemmSmallM::kSlice * stages) == 0 && tile_m == block_m &&
              tile_n == kTileN && vector == 8 && group_m == kGroup;
+    if (operands == GemmOperands::fp8_scaled && 128 % block_k != 0) return false;
     return !programmatic && block_m % tile_m == 0 && block_n % tile_n == 0 &&
            block_k % vector == 0 &&
            (body != GemmBody::mma || (tile_m % 16 == 0 && tile_n % 16 == 0 && block_k % 16 == 0)) &&
@@ -167,9 +168,9 @@ struct Gemm {
   constexpr int stage_elements(GemmTranspose op) const {
     return operand_elements(block_m, a_across(op)) + operand_elements(block_n, b_across(op));
   }
-  constexpr unsigned shared_bytes(unsigned element_bytes, GemmTranspose op) const {
-    if (uses_tma())
-      return tma(element_bytes == 1 ? GemmOperands::fp8 : GemmOperands::two_bytes).shared_bytes();
+  constexpr unsigned shared_bytes(unsigned element_bytes, GemmTranspose op,
+                                  GemmOperands operands) const {
+    if (uses_tma()) return tma(operands).shared_bytes();
     if (body == GemmBody::stream) return small_m().shared_bytes();
     return static_cast<unsigned>(stages * stage_elements(op)) * element_bytes;
   }

@@ -14,11 +14,20 @@ inline void check_sizes(const GemmShape<true>& p) {
     throw UserError("gemm: m, n, k or the number of batches is negative");
 }
 
+/// Blocks of k that have a scale are whole.
+template <class T>
+void check_blocks(const GemmProblem& p) {
+  if (kBlockScaled<T> && p.k % kScaleBlock != 0)
+    throw UserError("gemm: k is " + std::to_string(p.k) +
+                    ", and scales of blocks need a multiple of " + std::to_string(kScaleBlock));
+}
+
 /// The problem that is tuned: counts of rows and batches grow to the next bucket. Of A [k][m]
 /// without gaps, m is its leading dimension, too: what tensor maps cannot have stays as it is.
 template <class T, GemmTranspose op>
 GemmProblem tuned_as(const GemmProblem& p) {
   check_sizes(gemm_shape<op>(p).general());
+  check_blocks<T>(p);
   const bool fits = !a_across(op) || GemmShape<true>::mappable(p.m, sizeof(GemmOperand<T>));
   return {fits ? row_bucket(p.m) : p.m, p.n, p.k};
 }

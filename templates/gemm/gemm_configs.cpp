@@ -117,7 +117,7 @@ class TmaConfigs {
   void list() {
     for (const Tile& tile : kTurns) with_tile(GemmBody::pingpong, false, tile);
     for (const Tile& tile : kTogether) with_tile(GemmBody::tma, false, tile);
-    if (operands_ == GemmOperands::fp8_exact)
+    if (operands_ == GemmOperands::fp8_exact || operands_ == GemmOperands::fp8_scaled)
       for (const Tile& tile : kExactTurns) with_tile(GemmBody::pingpong, false, tile);
     if (p_.m > kSmall) return;
     for (Tile tile : kSwapped) {

@@ -67,10 +67,11 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
   const double busy = std::max({arithmetic, shared, l2});
   const double alone = kStart + std::max(busy, arithmetic + waiting);
 
-  const Occupancy o = occupancy(
-      d, {.threads = c.threads(),
-          .registers = std::min(registers, 255),
-          .shared_bytes = c.shared_bytes(static_cast<unsigned>(element_bytes), GemmTranspose::nt)});
+  const Occupancy o =
+      occupancy(d, {.threads = c.threads(),
+                    .registers = std::min(registers, 255),
+                    .shared_bytes = c.shared_bytes(static_cast<unsigned>(element_bytes),
+                                                   GemmTranspose::nt, GemmOperands::two_bytes)});
   if (o.blocks == 0) return std::numeric_limits<double>::infinity();
   const double per_multiprocessor =
       1.0 * c.grid(p, d.multiprocessors) / std::max(1, d.multiprocessors);

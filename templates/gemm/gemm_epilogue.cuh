@@ -36,16 +36,39 @@ struct RepeatableEpilogue : Call {
   static constexpr bool kRepeatable = true;
 };
 
+/// The arguments of epilogue::BlockScales.
+struct BlockScaleArrays {
+  const float* a;
+  const float* b;
+};
+template <class Call>
+struct BlockScaledEpilogue : Call {
+  BlockScaleArrays scales;
+};
+template <class Call, class... Rest>
+__device__ __forceinline__ BlockScaledEpilogue<Call> with_block_scales(const Call& call,
+                                                                       const float* a,
+                                                                       const float* b, Rest...) {
+  return {call, {a, b}};
+}
+
 /// An epilogue of kiln/epilogue.hpp that has its arguments.
 template <class Epilogue, class... P>
 __device__ __forceinline__ auto with_arguments(P... parameters) {
+  using Parameters = epilogue::detail::parameters_of<Epilogue>;
   const auto call = [=](float sum, const epilogue::Place& at) {
     return Epilogue{}(sum, at, parameters...);
   };
+  const RepeatableEpilogue<decltype(call)> repeatable{call};
+  constexpr bool kScales = epilogue::detail::kScalesBlocks<Parameters>;
   if constexpr (kStoresSum<Epilogue>)
     return StoreSum{};
-  else if constexpr (kRepeatable<epilogue::detail::parameters_of<Epilogue>>)
-    return RepeatableEpilogue<decltype(call)>{call};
+  else if constexpr (kScales && kRepeatable<Parameters>)
+    return with_block_scales(repeatable, parameters...);
+  else if constexpr (kScales)
+    return with_block_scales(call, parameters...);
+  else if constexpr (kRepeatable<Parameters>)
+    return repeatable;
   else
     return call;
 }

@@ -24,6 +24,7 @@
 #pragma once
 
 #include "gemm_kernel.hpp"
+#include "kiln/block_scales.hpp"
 
 namespace kiln::templates {
 
@@ -39,6 +40,17 @@ GemmFp8Kernel<Epilogue, sums> gemm_fp8_kernel(const std::filesystem::path& epilo
   if constexpr (std::is_same_v<Epilogue, epilogue::RowScales>)
     kernel.name.insert(std::string_view("gemm_fp8").size(), "_rows");
   return kernel;
+}
+
+/// Scales of blocks. Arguments: C, A, B, m, n, k, scales_a, scales_b, those of the rest of the epilogue.
+template <class... Rest>
+using GemmFp8BlockKernel =
+    GemmFp8Kernel<Fp8Epilogue<epilogue::BlockScales, Rest...>, Fp8Sums::scaled>;
+template <class... Rest>
+GemmFp8BlockKernel<Rest...> gemm_fp8_block_kernel(
+    const std::filesystem::path& epilogue_header = {}) {
+  return gemm_fp8_kernel<Fp8Epilogue<epilogue::BlockScales, Rest...>, Fp8Sums::scaled>(
+      epilogue_header);
 }
 
 }  // namespace kiln::templates

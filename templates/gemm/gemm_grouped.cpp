@@ -157,7 +157,7 @@ double grouped_cost(const Gemm& c, const Problem& p, const DeviceLimits& d) {
     for (const int r : rows) padded += std::ceil(1.0 * r / high) * high;
     const GemmProblem stacked{static_cast<int>(std::min(padded, 2147483647.0)), p.n, p.k};
     return gemm_cost(c, stacked, traffic_of<T>(p, rows), sizeof(T), GemmTypes<T>::kOperands,
-                     registers(c), d);
+                     registers(c, GemmTypes<T>::kOperands), d);
   });
 }
 
@@ -265,7 +265,7 @@ Kernel<Gemm, Problem, void()> gemm_grouped_base() {
               [](const Gemm& c, const Problem& p, const DeviceLimits& d) {
                 Launch launch{{grouped_grid(c, p, d)},
                               {static_cast<unsigned>(c.threads())},
-                              c.shared_bytes(sizeof(T), kGroupedOp)};
+                              c.shared_bytes(sizeof(T), kGroupedOp, GemmTypes<T>::kOperands)};
                 if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
                 return launch;
               },

@@ -127,6 +127,7 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
       for (unsigned tile = first; tiles.reach(tile); tile += step) {
         int end;
         const auto at = place(tile, end);
+        const auto place_of_tile = [&] { return at; };
         if (copies) body.copy_slices(at, stage, bytes);
         __syncwarp();
       }
@@ -152,13 +153,13 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
         // Turns: barrier 1 + w opens for consumer w when the other has started its products.
         const bool more = tiles.reach(tile + step);
         if (tile != first) hopper::named_sync(1 + consumer, 256);
-        body.multiply(sums, stage, first_row, [&] {
+        body.multiply(sums, stage, first_row, place_of_tile, [&] {
           if (more) hopper::named_arrive(2 - consumer, 256);
         });
         stage.skip(body.slices);
         tile += 2 * step;
       } else {
-        body.multiply(sums, stage, first_row, [] {});
+        body.multiply(sums, stage, first_row, place_of_tile, [] {});
         tile += step;
       }
       body.output.store_tiles(sums, at.row + warp_row, at.column, at.batch, end, buffer);

@@ -61,6 +61,9 @@ inline constexpr Tolerance kGemmTolerance<bfloat16>{.relative = 1.6e-2, .absolut
 template <>
 inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16>>{.relative = 1.6e-2, .absolute = 5e-2};
 template <>
+inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16, Fp8Sums::scaled>> =
+    kGemmTolerance<Fp8<bfloat16>>;
+template <>
 inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16, Fp8Sums::fast>>{.relative = 5e-2,
                                                                         .absolute = 2};
 

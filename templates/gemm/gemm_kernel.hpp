@@ -46,12 +46,19 @@ namespace kiln::templates {
 template <class T, GemmTranspose op, class Problem>
 Kernel<Gemm, Problem, void()> gemm_base();
 
+/// The arguments of epilogue::BlockScales.
+struct GemmBlockScales {
+  const float* a;
+  const float* b;
+};
+
 /// `count` sums of a batch's row, from `column` on. Called by several threads.
 using GemmStore = std::function<void(const float* sums, int batch, int row, int column, int count)>;
-/// op(A) * op(B) on the host, in float with 16 partial sums per element of C. Uses all cores.
+/// op(A) * op(B) on the host, in float with 16 partial sums per element of C; with `scales` of each
+/// block of k, whose products are added in double. Uses all cores.
 template <class T>
 void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const T* b,
-               const GemmStore& store);
+               const GemmStore& store, const GemmBlockScales* scales = nullptr);
 
 namespace gemm_detail {
 
@@ -135,6 +142,9 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
   using Out = GemmResult<T>;
   static_assert(!GemmTypes<T>::kFp8 || (op == GemmTranspose::nt && std::is_same_v<Out, bfloat16>),
                 "Fp8: op nt, and C of bfloat16");
+  static constexpr bool kScaled = epilogue::detail::kScalesBlocks<Parameters<P...>>;
+  static_assert(kBlockScaled<T> == kScaled,
+                "Fp8Sums::scaled and an epilogue that begins with BlockScales belong together");
   using Type = Kernel<Gemm, Problem, void(Out*, const In*, const In*, S..., GemmArgument<P>...)>;
 
   static Problem problem(Out* c, const In* a, const In* b, S... sizes,
@@ -153,11 +163,17 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
   static void reference(Out* c, const In* a, const In* b, S... sizes,
                         GemmArgument<P>... parameters) {
     const GemmShape<true> p = gemm_shape<op>(Problem{sizes...}).general();
-    gemm_sums<In>(op, p, a, b, [&](const float* sums, int batch, int row, int column, int count) {
+    const auto store = [&](const float* sums, int batch, int row, int column, int count) {
       epilogue::Place at{row, column, batch, batch * p.stride_c + row * p.ldc + GemmStride{column}};
       for (int j = 0; j < count; ++j, ++at.column, ++at.element)
         c[at.element] = Out(E{}(sums[j], at, parameters...));
-    });
+    };
+    if constexpr (kScaled) {
+      const GemmBlockScales scales = first_two(parameters...);
+      gemm_sums<In>(op, p, a, b, store, &scales);
+    } else {
+      gemm_sums<In>(op, p, a, b, store);
+    }
   }
 
   static Type kernel(const std::filesystem::path& header) {
@@ -173,6 +189,10 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
   }
 
  private:
+  template <class... Rest>
+  static GemmBlockScales first_two(const float* a, const float* b, const Rest&...) {
+    return {a, b};
+  }
   static constexpr std::string_view name(GemmTranspose transpose) {
     constexpr std::string_view kNames[] = {"nt", "nn", "tn", "tt"};
     return kNames[static_cast<int>(transpose)];

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gemm_problem.hpp"
+#include "kiln/block_scales.hpp"
 #include "kiln/epilogue.hpp"
 #include "kiln/error.hpp"
 #include "kiln/workload.hpp"
@@ -82,6 +83,33 @@ template <class T>
 struct GemmParameter<epilogue::PerElement<T>> : GemmArray<T, &GemmShape<true>::c_span> {
   static GemmArea area(const T* array, const GemmShape<true>& p) {
     return gemm_area(array, p.c_span(), p.batch, p.n, p.ldc);
+  }
+};
+/// Scales of blocks: as different as those of real activations and weights may be, so that one that
+/// belongs to another block is noticed.
+struct GemmBlocks {
+  using Argument = const float*;
+  static void add_scales(Workload& w, int rows, int columns, long long leading) {
+    const auto size = [](auto count) { return static_cast<std::size_t>(count); };
+    w.input<float>(Rows{size(rows), size(columns), size(leading)}, Uniform{.low = 0.02, .high = 1});
+  }
+};
+template <>
+struct GemmParameter<epilogue::RowBlocks> : GemmBlocks {
+  static void add(Workload& w, const GemmShape<true>& p, int) {
+    add_scales(w, p.k / kScaleBlock, p.m, scale_leading(p.m));
+  }
+  static GemmArea area(const float* array, const GemmShape<true>& p) {
+    return gemm_area(array, p.k / kScaleBlock * scale_leading(p.m), 0, 0, 0);
+  }
+};
+template <>
+struct GemmParameter<epilogue::WeightBlocks> : GemmBlocks {
+  static void add(Workload& w, const GemmShape<true>& p, int) {
+    add_scales(w, scale_blocks(p.n), p.k / kScaleBlock, p.k / kScaleBlock);
+  }
+  static GemmArea area(const float* array, const GemmShape<true>& p) {
+    return gemm_area(array, GemmStride{scale_blocks(p.n)} * (p.k / kScaleBlock), 0, 0, 0);
   }
 };
 template <class P>

@@ -5,6 +5,7 @@
 
 #include <tbb/parallel_for.h>
 
+#include "kiln/block_scales.hpp"
 #include "kiln/types.hpp"
 #include "templates/gemm/gemm.hpp"
 
@@ -26,16 +27,16 @@ constexpr std::size_t kRows = 4;  // of A per pass over a row of B
 constexpr std::size_t kLanes = 16;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
-/// totals[i] = dot product of row i of `a`, rows `k` apart, with `b`; `k` is a multiple of kLanes.
-KILN_WIDEST_VECTORS void dot_products(const float* a, const float* b, std::size_t k,
-                                      double* totals) {
+/// totals[i] = dot product of row i of `a`, rows `apart`, with `b`; `k` is a multiple of kLanes.
+KILN_WIDEST_VECTORS void dot_products(const float* a, std::size_t apart, const float* b,
+                                      std::size_t k, double* totals) {
   Lanes sums[kRows] = {};
   for (std::size_t l = 0; l < k; l += kLanes) {
     Lanes column;
     std::memcpy(&column, b + l, sizeof column);
     for (std::size_t i = 0; i < kRows; ++i) {
       Lanes row;
-      std::memcpy(&row, a + i * k + l, sizeof row);
+      std::memcpy(&row, a + i * apart + l, sizeof row);
       sums[i] += row * column;
     }
   }
@@ -58,11 +59,19 @@ void widen(float* to, const T* matrix, GemmStride row, std::size_t count, GemmSt
     to[l] = static_cast<float>(first[static_cast<GemmStride>(l) * step]);
 }
 
+double factor(const GemmBlockScales& scales, const GemmShape<true>& p, std::size_t row,
+              std::size_t column, std::size_t block) {
+  const auto leading = static_cast<std::size_t>(scale_leading(p.m));
+  const auto blocks = static_cast<std::size_t>(scale_blocks(p.k));
+  return static_cast<double>(scales.a[block * leading + row]) *
+         static_cast<double>(scales.b[column / kScaleBlock * blocks + block]);
+}
+
 }  // namespace
 
 template <class T>
 void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const T* b,
-               const GemmStore& store) {
+               const GemmStore& store, const GemmBlockScales* scales) {
   if (shape.m <= 0 || shape.n <= 0) return;
   const auto rows = static_cast<std::size_t>(shape.m), columns = static_cast<std::size_t>(shape.n),
              depth = static_cast<std::size_t>(shape.k), padded = rounded_up(depth, kLanes);
@@ -84,8 +93,20 @@ void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const
       for (std::size_t i = 0; i < rows; i += kRows) {
         float sums[kRows][kColumns];
         for (std::size_t j = 0; j < count; ++j) {
-          double totals[kRows];
-          dot_products(wide_a.data() + i * padded, wide_b.data() + j * padded, padded, totals);
+          const float* const row = wide_a.data() + i * padded;
+          const float* const column = wide_b.data() + j * padded;
+          double totals[kRows] = {};
+          if (scales == nullptr) {
+            dot_products(row, padded, column, padded, totals);
+          } else {
+            for (std::size_t l = 0; l < padded; l += kScaleBlock) {
+              double of_block[kRows];
+              dot_products(row + l, padded, column + l, kScaleBlock, of_block);
+              for (std::size_t r = 0; r < kRows; ++r)
+                totals[r] += of_block[r] * factor(*scales, shape, std::min(i + r, rows - 1),
+                                                  first + j, l / kScaleBlock);
+            }
+          }
           for (std::size_t r = 0; r < kRows; ++r) sums[r][j] = static_cast<float>(totals[r]);
         }
         for (std::size_t r = 0; r < std::min(kRows, rows - i); ++r)
@@ -97,12 +118,12 @@ void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const
 }
 
 template void gemm_sums(GemmTranspose, const GemmShape<true>&, const float*, const float*,
-                        const GemmStore&);
+                        const GemmStore&, const GemmBlockScales*);
 template void gemm_sums(GemmTranspose, const GemmShape<true>&, const float16*, const float16*,
-                        const GemmStore&);
+                        const GemmStore&, const GemmBlockScales*);
 template void gemm_sums(GemmTranspose, const GemmShape<true>&, const bfloat16*, const bfloat16*,
-                        const GemmStore&);
+                        const GemmStore&, const GemmBlockScales*);
 template void gemm_sums(GemmTranspose, const GemmShape<true>&, const float8_e4m3*,
-                        const float8_e4m3*, const GemmStore&);
+                        const float8_e4m3*, const GemmStore&, const GemmBlockScales*);
 
 }  // namespace kiln::templates

@@ -6,6 +6,7 @@
 #include "../device/elements.cuh"
 #include "../device/mma.cuh"
 #include "gemm.hpp"
+#include "gemm_block_scales.cuh"
 #include "gemm_epilogue.cuh"
 #ifndef KILN_HOST_TARGET
 #include "../device/wgmma.cuh"
@@ -141,14 +142,18 @@ struct SimtBody {
 
   template <class Out, class Output>
   __device__ void store(Out* out, const Output& output, long long row, long long column) const {
+    store_each(out, output, row, column, [&](int i, int j) { return total<c.vector>(sums[i][j]); });
+  }
+  template <class Out, class Output, class Value>
+  __device__ static void store_each(Out* out, const Output& output, long long row, long long column,
+                                    Value value) {
     row += unit_m();
     column += unit_n();
 #pragma unroll
     for (int i = 0; i < c.tile_m; ++i)
 #pragma unroll
       for (int j = 0; j < c.tile_n; ++j)
-        output.store(out, total<c.vector>(sums[i][j]), row + i * c.units_m(),
-                     column + j * c.units_n());
+        output.store(out, value(i, j), row + i * c.units_m(), column + j * c.units_n());
   }
 };
 
@@ -317,6 +322,11 @@ template <Gemm c, class T, class LayoutA, class LayoutB>
 struct Body<GemmBody::wgmma, c, T, LayoutA, LayoutB> : WgmmaBody<c, T> {};
 #endif
 
+template <bool scaled, Gemm c, class Body>
+struct MaybeScaled : Body {};
+template <Gemm c, class Body>
+struct MaybeScaled<true, c, Body> : ScaledSimtBody<c, Body> {};
+
 /// The bodies that copy slices to `stages` buffers, each block_m rows of op(A) and then block_n
 /// columns of op(B): the block's tile of one batch, from a row and column of C on.
 template <Gemm c, GemmTranspose op, class T, bool batched, class Epilogue>
@@ -364,7 +374,7 @@ __device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const Ge
     copies.commit();  // also when empty: the count of groups is what wait() goes by
   };
 
-  Body<c.body, c, In, LayoutA, LayoutB> body;
+  MaybeScaled<kBlockScaled<T>, c, Body<c.body, c, In, LayoutA, LayoutB>> body;
   for (int slice = 0; slice < c.ahead(); ++slice) copy_slice(slice);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
@@ -388,6 +398,8 @@ __device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const Ge
     } else {
       if constexpr (c.stages > 1) copy_slice(slice + c.ahead());
       multiply();
+      if constexpr (kBlockScaled<T>)
+        body.settle_scaled(epilogue.scales, shape, row, column, slice * c.block_k);
     }
   }
   if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();

@@ -7,7 +7,7 @@
 namespace kiln::templates {
 
 /// Registers for a thread's sums, and an estimate of those for operands and addresses.
-constexpr int registers(const Gemm& c) {
+constexpr int registers(const Gemm& c, GemmOperands operands) {
   const int elements = c.tile_m * c.tile_n;
   switch (c.body) {
     case GemmBody::mma:
@@ -17,7 +17,8 @@ constexpr int registers(const Gemm& c) {
     default:
       break;
   }
-  return elements + (c.tile_m + 1) * c.vector + 40;
+  const int of_slice = operands == GemmOperands::fp8_scaled ? elements : 0;
+  return elements + of_slice + (c.tile_m + 1) * c.vector + 40;
 }
 
 template <class T, GemmTranspose op, class Problem>
@@ -64,7 +65,7 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
              })
       .where("the buffers of a block fit its shared memory",
              [](const Gemm& c, P, D d) {
-               return c.shared_bytes(sizeof(GemmOperand<T>), op) <=
+               return c.shared_bytes(sizeof(GemmOperand<T>), op, GemmTypes<T>::kOperands) <=
                       static_cast<unsigned>(d.shared_per_block_optin);
              })
       .where(
@@ -92,8 +93,10 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
              })
       .where("the sums and operands of a thread fit its registers",
              [](const Gemm& c, P, D d) {
-               return d.on_host() || !c.plain() ||
-                      (registers(c) <= 255 && registers(c) * c.threads() <= d.registers_per_block);
+               return d.on_host() || !c.plain() || [&] {
+                 const int each = registers(c, GemmTypes<T>::kOperands);
+                 return each <= 255 && each * c.threads() <= d.registers_per_block;
+               }();
              })
       .where(
           "a thread of a GPU makes at most 32 copies per slice, because their addresses take "
@@ -181,6 +184,7 @@ constexpr Gemm plain_config(GemmBody body, int block_m, int block_n, int block_k
 
 /// A thread of the host holds 4 x 4 sums, each a vector over k.
 inline constexpr Gemm kHostDefault = plain_config(GemmBody::simt, 16, 32, 256, 1, 4, 4, 16);
+inline constexpr Gemm kScaledHostDefault = plain_config(GemmBody::simt, 16, 32, 128, 1, 4, 4, 16);
 
 /// What bodies with tensor maps choose from.
 template <class Problem>
@@ -210,7 +214,7 @@ constexpr Space<Gemm, Problem> gemm_values() {
   else if constexpr (GemmTypes<T>::kFp8)
     return with_tensor_maps(
         Space<Gemm, Problem>{plain_config(GemmBody::simt, 64, 64, 64, 2, 4, 4, 8)}
-            .default_on(Target::Kind::host, kHostDefault)
+            .default_on(Target::Kind::host, kBlockScaled<T> ? kScaledHostDefault : kHostDefault)
             .values(&Gemm::body, {GemmBody::simt, GemmBody::tma, GemmBody::pingpong})
             .values(&Gemm::tile_m, {1, 2, 4, 8, 64, 128})
             .values(&Gemm::tile_n, {1, 2, 4, 8, 64})

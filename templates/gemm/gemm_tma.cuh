@@ -83,27 +83,29 @@ __device__ __forceinline__ void gemm_tma_body(
     typename Body::Stage stage{0, 0};
     int buffer = 0;
     typename Body::Sums sums;
+    const auto place_of_first = [&] { return body.place(first); };
     if constexpr (Body::kPingpong) {
       unsigned tile = first + consumer * step;
+      const auto place_of_tile = [&] { return body.place(tile); };
       if (consumer == 1) stage.skip(body.slices);
 #pragma unroll 1
       for (; tile < tiles; tile += 2 * step) {
         // Turns: barrier 1 + w opens for consumer w when the other has started its products.
         if (tile >= first + step) hopper::named_sync(1 + consumer, 256);
-        body.multiply(sums, stage, first_row, [&] {
+        body.multiply(sums, stage, first_row, place_of_tile, [&] {
           if (tile + step < tiles) hopper::named_arrive(2 - consumer, 256);
         });
         stage.skip(body.slices);
         body.store(sums, body.place(tile), first_row, buffer);
       }
     } else if constexpr (c.split_k > 1) {
-      if (body.slices > 0) body.multiply(sums, stage, first_row, [] {});
+      if (body.slices > 0) body.multiply(sums, stage, first_row, place_of_first, [] {});
       hopper::cluster_meet();  // all have multiplied what the sums overwrite
       body.send_sums(sums);
       hopper::cluster_sync();
       body.add_and_store(start);
     } else if constexpr (c.parts > 1) {
-      if (body.slices > 0) body.multiply(sums, stage, first_row, [] {});
+      if (body.slices > 0) body.multiply(sums, stage, first_row, place_of_first, [] {});
       float4* const partial = Body::partial_sums(workspace, first);
       body.leave_sums(sums, partial, part);
       if constexpr (!c.later) {
@@ -114,7 +116,8 @@ __device__ __forceinline__ void gemm_tma_body(
     } else {
 #pragma unroll 1
       for (unsigned tile = first; tile < tiles; tile += step) {
-        body.multiply(sums, stage, first_row, [] {});
+        const auto place_of_tile = [&] { return body.place(tile); };
+        body.multiply(sums, stage, first_row, place_of_tile, [] {});
         body.store(sums, body.place(tile), first_row, buffer);
       }
     }

@@ -62,9 +62,15 @@ struct GemmTma {
   /// With exact sums of 8-bit products: tiles of 64 rows whose products have sums of their own, until
   /// those are added. With two of them one is added while the other is multiplied.
   constexpr int parted_tiles() const {
-    return operands != GemmOperands::fp8_exact                   ? 0
-           : row_tiles() == 1 && sums() + block_n <= most_sums() ? 2
-                                                                 : 1;
+    if (operands != GemmOperands::fp8_exact && !scaled()) return 0;
+    return row_tiles() == 1 && sums() + block_n <= most_sums() ? 2 : 1;
+  }
+  /// With scales of blocks: as many elements along n have one in common where tiles begin at multiples.
+  constexpr bool scaled() const { return operands == GemmOperands::fp8_scaled; }
+  constexpr int scale_group() const {
+    int common = 128;
+    while ((swap ? block_m : block_n) % common != 0) common /= 2;
+    return common;
   }
   /// All that a thread has in registers.
   constexpr int held_sums() const { return sums() + parted_tiles() * block_n / 2; }

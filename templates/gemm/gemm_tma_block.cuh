@@ -5,6 +5,7 @@
 // once the products are done arrive at `empty` of each block that copies to theirs.
 #pragma once
 
+#include "gemm_block_scales.cuh"
 #include "gemm_tma_output.cuh"
 #include "gemm_tma_parts.cuh"
 #include "kiln/hopper.cuh"
@@ -78,14 +79,15 @@ struct GemmTmaBody {
     Place at{static_cast<int>((tile_m * c.cluster_m + rank_m) * c.block_m),
              static_cast<int>((tile_n * c.cluster_n + rank_n) * c.block_n), batch};
     if constexpr (kRepeats) {
-      at.row = min(at.row, last_begin((c.swap ? n : its_m) - c.block_m));
-      at.column = min(at.column, last_begin((c.swap ? its_m : n) - c.block_n));
+      at.row = min(at.row, last_begin<c.swap>((c.swap ? n : its_m) - c.block_m));
+      at.column = min(at.column, last_begin<!c.swap>((c.swap ? its_m : n) - c.block_n));
     }
     return at;
   }
-  /// Boxes begin at whole pieces of 16 bytes.
+  /// Boxes begin at whole pieces of 16 bytes, and along n where groups do that share a scale.
+  template <bool along_n>
   __device__ __forceinline__ static int last_begin(int least) {
-    constexpr int kPiece = 16 / c.kResult;  // those of C
+    constexpr int kPiece = along_n && c.scaled() ? c.scale_group() : 16 / c.kResult;  // C's
     return (max(least, 0) + kPiece - 1) / kPiece * kPiece;
   }
   __device__ __forceinline__ int rows() const { return c.swap ? n : m; }
@@ -250,12 +252,17 @@ struct GemmTmaBody {
     hopper::multiply_commit();
   }
 
-  /// All slices of a tile. `hand_over` is called when all products have been started.
-  template <class HandOver>
+  /// All slices of the tile at `place_of()`. `hand_over` is called when all products have been started.
+  template <class PlaceOf, class HandOver>
   __device__ __forceinline__ void multiply(Sums& sums, Stage& stage, int first_row,
-                                           HandOver hand_over) {
-    if constexpr (c.parted_tiles() > 0)
-      multiply_in_parts(sums, stage, first_row, hand_over);
+                                           PlaceOf place_of, HandOver hand_over) {
+    if constexpr (c.scaled()) {
+      const Place at = place_of();
+      multiply_in_parts(sums, stage, first_row, hand_over,
+                        GemmTmaFactors<c>(output.epilogue.scales, shape, at.row + first_row,
+                                          at.column, first_slice, slices));
+    } else if constexpr (c.parted_tiles() > 0)
+      multiply_in_parts(sums, stage, first_row, hand_over, 0);
     else
       multiply_at_once(sums, stage, first_row, hand_over);
   }
@@ -280,10 +287,11 @@ struct GemmTmaBody {
     release(before);
   }
 
-  /// A slice's products have sums of their own, which are added to the others in float.
-  template <class HandOver>
+  /// A slice's products have sums of their own, which are added to the others in float: with scales,
+  /// times `factors`.
+  template <class HandOver, class Factors>
   __device__ __forceinline__ void multiply_in_parts(Sums& sums, Stage& stage, int first_row,
-                                                    HandOver hand_over) {
+                                                    HandOver hand_over, Factors factors) {
     float parts[c.parted_tiles()][1][kColumnTiles][4];
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
@@ -297,8 +305,9 @@ struct GemmTmaBody {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           hopper::multiplied(slice_sums[0][j][e]);
-          sums[i][j][e] += slice_sums[0][j][e];
+          if constexpr (!c.scaled()) sums[i][j][e] += slice_sums[0][j][e];
         }
+      if constexpr (c.scaled()) factors.add(sums[i], slice_sums[0], i);
     };
     if constexpr (c.parted_tiles() == 1) {
 #pragma unroll 1

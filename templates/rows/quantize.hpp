@@ -25,11 +25,12 @@
 // C++ programs: `auto quantize = runtime.tuned(kiln::templates::quantize_rows_kernel<float>());`.
 #pragma once
 
+#include "kiln/block_scales.hpp"
 #include "row_config.hpp"
 
 namespace kiln::templates {
 
-inline constexpr int kScaleBlock = 128;  // elements
+using kiln::kScaleBlock, kiln::scale_leading;
 
 /// The scale of elements of which the largest magnitude is `most`.
 constexpr float fp8_scale(float most) {
@@ -37,9 +38,6 @@ constexpr float fp8_scale(float most) {
   const float scale = most / kLargest;
   return scale > kLeast ? scale : kLeast;
 }
-
-/// Scales from one block of k to the next, for a matrix of this many rows.
-constexpr long long scale_leading(int rows) { return (static_cast<long long>(rows) + 3) / 4 * 4; }
 
 /// Of quantize_blocks a thread block takes `kept` rows and this many columns of blocks of threads.
 constexpr long long column_tiles(const RowConfig& c, int hidden) {

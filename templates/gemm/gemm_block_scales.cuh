@@ -1,0 +1,134 @@
+// Part of gemm.cuh: sums of 128 k that are multiplied with the scales of their blocks
+// (kiln/block_scales.hpp) and added in float. With epilogue::BlockScales an Epilogue has `scales`.
+#pragma once
+
+#include "gemm.hpp"
+#include "kiln/block_scales.hpp"
+
+namespace kiln::templates {
+
+/// The body simt (gemm_slices.cuh) with scales: no slice reaches from one block of k to the next.
+template <Gemm c, class Simt>
+struct ScaledSimtBody : Simt {
+  float scaled[c.tile_m][c.tile_n] = {};
+
+  /// Adds what has been multiplied of the slice at `l`.
+  template <class Scales, class Shape>
+  __device__ void settle_scaled(const Scales& scales, const Shape& shape, long long row,
+                                long long column, int l) {
+    const int block = l / kScaleBlock, blocks = scale_blocks(shape.k);
+    const float* const of_rows = scales.a + block * scale_leading(shape.m);
+    float of_row[c.tile_m];
+#pragma unroll
+    for (int i = 0; i < c.tile_m; ++i)
+      of_row[i] = of_rows[inside(row + this->unit_m() + i * c.units_m(), shape.m)];
+#pragma unroll
+    for (int j = 0; j < c.tile_n; ++j) {
+      const long long at = inside(column + this->unit_n() + j * c.units_n(), shape.n);
+      const float of_column = scales.b[at / kScaleBlock * blocks + block];
+#pragma unroll
+      for (int i = 0; i < c.tile_m; ++i) {
+        scaled[i][j] += total<c.vector>(this->sums[i][j]) * (of_row[i] * of_column);
+        this->sums[i][j] = {};
+      }
+    }
+  }
+  template <class Out, class Output>
+  __device__ void store(Out* out, const Output& output, long long row, long long column) const {
+    this->store_each(out, output, row, column, [&](int i, int j) { return scaled[i][j]; });
+  }
+
+ private:
+  __device__ static long long inside(long long place, int size) {
+    return place < size ? place : size - 1;
+  }
+};
+
+/// What a thread's sums of a slice are multiplied with (gemm_tma_block.cuh): each factor is loaded when
+/// the slice before has used it. "Rows" and "columns" are the product's, as in gemm_tma.hpp. Places
+/// outside of C have factors, too, which nothing is stored of.
+template <GemmTma c>
+class GemmTmaFactors {
+  static constexpr int kRowTiles = c.row_tiles(), kColumnTiles = c.block_n / 8;
+  /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
+  static constexpr int kBlocks = (kScaleBlock - c.scale_group() + c.block_n - 1) / kScaleBlock + 1;
+  static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks;
+
+  const float* along_m_;  // of this slice, from the thread's first element on
+  const float* along_n_;  // of this slice and the first block of n
+  long long leading_;
+  int first_m_, first_n_;  // of the thread's elements; not swapped: the tile's first column
+  int m_, n_, blocks_, left_;
+  float of_rows_[kRowTiles][2], of_columns_[kOfColumns];
+
+  __device__ __forceinline__ float of_m(int offset) const {
+    return first_m_ + offset < m_ ? along_m_[offset] : 0.0f;
+  }
+  __device__ __forceinline__ float of_n(int column) const {
+    return along_n_[static_cast<long long>(min(column, n_ - 1) / kScaleBlock) * blocks_];
+  }
+  __device__ __forceinline__ void load_rows(int i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      of_rows_[i][h] = c.swap ? of_n(first_n_ + i * 64 + h * 8) : of_m(i * 64 + h * 8);
+  }
+  __device__ __forceinline__ void load_columns() {
+#pragma unroll
+    for (int j = 0; j < kOfColumns; ++j)
+      of_columns_[j] = c.swap ? of_m(j / 2 * 8 + j % 2) : of_n(first_n_ + j * kScaleBlock);
+  }
+  /// Of the thread's columns of 8 that begin at 8 j.
+  __device__ __forceinline__ float of_column(int j, int e) const {
+    if constexpr (c.swap) return of_columns_[2 * j + e % 2];
+    float factor = of_columns_[0];
+#pragma unroll
+    for (int block = 1; block < kBlocks; ++block)
+      if (first_n_ % kScaleBlock + j * 8 / c.scale_group() * c.scale_group() >= block * kScaleBlock)
+        factor = of_columns_[block];
+    return factor;
+  }
+
+ public:
+  using Sums = float[kColumnTiles][4];
+
+  /// Of a tile's element (row, column), `row` being that of the thread's warpgroup, and `slices` from
+  /// `first` on, of which there is one.
+  template <class Scales, class Shape>
+  __device__ __forceinline__ GemmTmaFactors(const Scales& scales, const Shape& shape, int row,
+                                            int column, int first, int slices)
+      : leading_(scale_leading(shape.m)),
+        m_(shape.m),
+        n_(shape.n),
+        blocks_(scale_blocks(shape.k)),
+        left_(slices) {
+    const int thread = static_cast<int>(threadIdx.x) % 128;
+    row += thread / 32 * 16 + thread % 32 / 4;
+    first_m_ = c.swap ? column + thread % 4 * 2 : row;
+    first_n_ = c.swap ? row : column;
+    along_m_ = scales.a + first * leading_ + first_m_;
+    along_n_ = scales.b + first;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) load_rows(i);
+    load_columns();
+  }
+  /// Adds the slice's products of the thread's `i`th tile of 64 rows. The last of them ends the slice.
+  __device__ __forceinline__ void add(Sums& sums, const Sums& slice, int i) {
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        sums[j][e] += slice[j][e] * (of_rows_[i][e / 2] * of_column(j, e));
+    const bool ends = i == kRowTiles - 1;
+    if (left_ > 1) {
+      if (i == 0) {
+        along_m_ += leading_;
+        ++along_n_;
+      }
+      load_rows(i);
+      if (ends) load_columns();
+    }
+    if (ends) --left_;
+  }
+};
+
+}  // namespace kiln::templates
