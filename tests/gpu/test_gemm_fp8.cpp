@@ -65,6 +65,24 @@ TEST_CASE("gemm of 8-bit floats is right by each body", "[gpu][templates]") {
     check_each(runtime, gemm_fp8_kernel<TensorScales, Fp8Sums::fast>(), *configs, kProblems);
 }
 
+TEST_CASE("gemm of 8-bit floats with scales of blocks is right by each body", "[gpu][templates]") {
+  const kiln::Runtime runtime = untuned_runtime();
+  // The 1000 x 1160 problem's tiles of 208 columns reach into three blocks of n.
+  const std::vector<GemmProblem> problems{{128, 256, 128}, {16, 72, 256},     {8, 1032, 384},
+                                          {264, 328, 640}, {300, 512, 2048},  {67, 35, 128},
+                                          {72, 35, 2048},  {1000, 1160, 512}, {7, 129, 0}};
+  check_each(runtime, gemm_fp8_block_kernel<>(), kBoth, problems);
+  check_each(runtime, gemm_fp8_block_kernel<Bias<kiln::bfloat16>, Gelu>(), kBoth, problems);
+  check_each(runtime, gemm_fp8_block_kernel<kiln::epilogue::Residual<kiln::bfloat16>>(), kBoth,
+             problems);
+  const std::vector<Gemm> more{{pingpong, 128, 112, 128, 1, 128, 64, 8, 8, C::two_m},
+                               {tma, 256, 96, 128, 1, 128, 64, 8, 8, C::two_n},
+                               {tma, 128, 144, 128, 1, 64, 64, 8, 8, C::none},
+                               {tma, 64, 16, 128, 1, 64, 64, 8, 8, C::split_2, 2, false, true},
+                               {tma, 128, 48, 128, 1, 64, 64, 8, 8, C::none, 1, false, true, 4}};
+  check_each(runtime, gemm_fp8_block_kernel<>(), more, problems);
+}
+
 // The tensor cores' own sum of all k loses ones beside 448 * 448.
 TEST_CASE("gemm of 8-bit floats is exact between slices", "[gpu][templates]") {
   const kiln::Runtime runtime = untuned_runtime();

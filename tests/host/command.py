@@ -34,6 +34,7 @@ def main():
     names = {k["name"] for k in json.loads(kiln("list", "--json"))}
     gemms = {"gemm" + strided + op for strided in ("", "_strided") for op in ("", "_nn", "_tn", "_tt")}
     gemms |= {"gemm_fp8" + scales + sums for scales in ("", "_rows") for sums in ("", "_fast")}
+    gemms |= {"gemm_fp8_block"}
     gemms |= {"gemm_grouped", "gemm_masked"}
     rows = {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"}
     assert names == {"vector_add", "residual_add", "rmsnorm"} | rows | gemms, names

@@ -14,7 +14,7 @@
 namespace {
 
 using kiln::bfloat16, kiln::float8_e4m3;
-using kiln::epilogue::RowScales, kiln::epilogue::TensorScales;
+using kiln::epilogue::BlockScales, kiln::epilogue::RowScales, kiln::epilogue::TensorScales;
 using kiln::templates::Fp8Sums;
 using kiln::templates::GemmProblem;
 
@@ -88,12 +88,15 @@ extern "C" {
 
 const char* gemm_fp8_failure() { return fp8_failure.c_str(); }
 
-/// `rows`: a scale for each row, and sums by the tensor cores alone; else one scale, and exact sums.
-void* gemm_fp8_open(int rows) {
+/// `kind`: 0 one scale for each operand, and exact sums; 1 a scale for each row, and sums by the tensor
+/// cores alone; 2 scales of blocks.
+void* gemm_fp8_open(int kind) {
   Scaled* scaled = nullptr;
   for_python::attempt(fp8_failure, [&] {
-    if (rows)
+    if (kind == 1)
       scaled = new ScaledBy<RowScales, Fp8Sums::fast>;
+    else if (kind == 2)
+      scaled = new ScaledBy<BlockScales, Fp8Sums::scaled>;
     else
       scaled = new ScaledBy<TensorScales, Fp8Sums::exact>;
   });

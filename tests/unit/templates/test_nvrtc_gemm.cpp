@@ -110,6 +110,43 @@ TEST_CASE("grouped gemm: what runs untuned compiles for each architecture", "[te
   }
 }
 
+TEST_CASE("gemm with scales of blocks: what runs untuned, and each tile, compiles without spills",
+          "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const auto plain = gemm_fp8_block_kernel<>().definition();
+  for (const int m : {16, 300, 4096}) CHECK(fast(untuned(plain, {m, 7168, 2048}, "sm_90a")));
+  const auto fused = gemm_fp8_block_kernel<Bias<bfloat16>, Gelu>().definition();
+  CHECK(fast(untuned(fused, {4096, 4096, 4096}, "sm_90a")));
+  for (const char* arch : {"sm_80", "sm_100a"})
+    CHECK(untuned(fused, {64, 4096, 4096}, arch) == GemmBody::simt);
+
+  // The tiles that hold the most, of few and of many rows.
+  const DeviceInfo info = device("sm_90a");
+  for (const Values& problem : {Values{4096, 7168, 2048}, Values{192, 7168, 2048}}) {
+    Gemm largest{};
+    Values of_largest;
+    const auto held = [](const Gemm& c) {
+      const GemmTma t = c.tma(GemmOperands::fp8_scaled);
+      return t.held_sums() + (t.swap ? t.block_n / 4 : 0);
+    };
+    for (const Values& config : plain.configs(problem, info.limits)) {
+      const Gemm c = from_values<Gemm>(config);
+      const bool swapped = problem[0] < 256;
+      if (!c.uses_tma() || c.swap != swapped ||
+          plain.space.violated(config, problem, info.limits) != nullptr)
+        continue;
+      if (of_largest.empty() || held(c) > held(largest)) {
+        largest = c;
+        of_largest = config;
+      }
+    }
+    REQUIRE(!of_largest.empty());
+    INFO(describe_instance(plain, of_largest));
+    CHECK(held(largest) >= 192);
+    CHECK(must_compile(plain, of_largest, "sm_90a").resources.spill_stores == 0);
+  }
+}
+
 TEST_CASE("gemm: blocks that share k through the workspace compile without spills", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const auto check = [](const KernelDefinition& k, const Values& problem) {
