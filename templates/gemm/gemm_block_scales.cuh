@@ -49,47 +49,8 @@ struct ScaledSimtBody : Simt {
 /// outside of C have factors, too, which nothing is stored of.
 template <GemmTma c>
 class GemmTmaFactors {
-  static constexpr int kRowTiles = c.row_tiles(), kColumnTiles = c.block_n / 8;
-  /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
-  static constexpr int kBlocks = (kScaleBlock - c.scale_group() + c.block_n - 1) / kScaleBlock + 1;
-  static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks;
-
-  const float* along_m_;  // of this slice, from the thread's first element on
-  const float* along_n_;  // of this slice and the first block of n
-  long long leading_;
-  int first_m_, first_n_;  // of the thread's elements; not swapped: the tile's first column
-  int m_, n_, blocks_, left_;
-  float of_rows_[kRowTiles][2], of_columns_[kOfColumns];
-
-  __device__ __forceinline__ float of_m(int offset) const {
-    return first_m_ + offset < m_ ? along_m_[offset] : 0.0f;
-  }
-  __device__ __forceinline__ float of_n(int column) const {
-    return along_n_[static_cast<long long>(min(column, n_ - 1) / kScaleBlock) * blocks_];
-  }
-  __device__ __forceinline__ void load_rows(int i) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      of_rows_[i][h] = c.swap ? of_n(first_n_ + i * 64 + h * 8) : of_m(i * 64 + h * 8);
-  }
-  __device__ __forceinline__ void load_columns() {
-#pragma unroll
-    for (int j = 0; j < kOfColumns; ++j)
-      of_columns_[j] = c.swap ? of_m(j / 2 * 8 + j % 2) : of_n(first_n_ + j * kScaleBlock);
-  }
-  /// Of the thread's columns of 8 that begin at 8 j.
-  __device__ __forceinline__ float of_column(int j, int e) const {
-    if constexpr (c.swap) return of_columns_[2 * j + e % 2];
-    float factor = of_columns_[0];
-#pragma unroll
-    for (int block = 1; block < kBlocks; ++block)
-      if (first_n_ % kScaleBlock + j * 8 / c.scale_group() * c.scale_group() >= block * kScaleBlock)
-        factor = of_columns_[block];
-    return factor;
-  }
-
  public:
-  using Sums = float[kColumnTiles][4];
+  using Sums = float[c.block_n / 8][4];
 
   /// Of a tile's element (row, column), `row` being that of the thread's warpgroup, and `slices` from
   /// `first` on, of which there is one.
@@ -128,6 +89,46 @@ class GemmTmaFactors {
       if (ends) load_columns();
     }
     if (ends) --left_;
+  }
+
+ private:
+  static constexpr int kRowTiles = c.row_tiles(), kColumnTiles = c.block_n / 8;
+  /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
+  static constexpr int kBlocks = (kScaleBlock - c.scale_group() + c.block_n - 1) / kScaleBlock + 1;
+  static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks;
+
+  const float* along_m_;  // of this slice, from the thread's first element on
+  const float* along_n_;  // of this slice and the first block of n
+  long long leading_;
+  int first_m_, first_n_;  // of the thread's elements; not swapped: the tile's first column
+  int m_, n_, blocks_, left_;
+  float of_rows_[kRowTiles][2], of_columns_[kOfColumns];
+
+  __device__ __forceinline__ float of_m(int offset) const {
+    return first_m_ + offset < m_ ? along_m_[offset] : 0.0f;
+  }
+  __device__ __forceinline__ float of_n(int column) const {
+    return along_n_[static_cast<long long>(min(column, n_ - 1) / kScaleBlock) * blocks_];
+  }
+  __device__ __forceinline__ void load_rows(int i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      of_rows_[i][h] = c.swap ? of_n(first_n_ + i * 64 + h * 8) : of_m(i * 64 + h * 8);
+  }
+  __device__ __forceinline__ void load_columns() {
+#pragma unroll
+    for (int j = 0; j < kOfColumns; ++j)
+      of_columns_[j] = c.swap ? of_m(j / 2 * 8 + j % 2) : of_n(first_n_ + j * kScaleBlock);
+  }
+  /// Of the thread's columns of 8 that begin at 8 j.
+  __device__ __forceinline__ float of_column(int j, int e) const {
+    if constexpr (c.swap) return of_columns_[2 * j + e % 2];
+    float factor = of_columns_[0];
+#pragma unroll
+    for (int block = 1; block < kBlocks; ++block)
+      if (first_n_ % kScaleBlock + j * 8 / c.scale_group() * c.scale_group() >= block * kScaleBlock)
+        factor = of_columns_[block];
+    return factor;
   }
 };
 

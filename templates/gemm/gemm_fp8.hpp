@@ -11,6 +11,15 @@
 // Fp8Sums::exact, which cuBLAS has as "no fast accumulation", sums of 128 k are added in float; with
 // Fp8Sums::fast all is summed by the tensor cores, which is faster, and less exact the larger k is.
 //
+// With scales of blocks, Fp8Sums::scaled, it is
+//
+//   C[i][j] = epilogue(sum_b scales_a[b][i] * scales_b[j / 128][b] * sum_{l in b} A[i][l] * B[j][l])
+//
+// for the blocks b of 128 k; kiln/block_scales.hpp says how the scales lie. Sums of a block are
+// multiplied with the product of its two scales, and added, in float. Another k than a multiple of 128
+// is a UserError. m and n are any, and the scales need no more alignment than a float's. A scale is
+// read only for a row that is in A: what lies behind them may be anything.
+//
 // Tensor maps, and with them tensor cores, need sm_90, a k of a multiple of 16 and, unless blocks share
 // k, an n of a multiple of 8. Other problems, GPUs and the host have the simt body, which converts each
 // element and is slow. With leading dimensions and batches:
@@ -21,6 +30,8 @@
 //   using Scaled = kiln::templates::Fp8Epilogue<epilogue::RowScales, epilogue::Bias<kiln::bfloat16>>;
 //   auto rows = runtime.tuned(kiln::templates::gemm_fp8_kernel<Scaled, Fp8Sums::fast>());
 //   rows(stream, c, a, b, m, n, k, scales_a, scales_b, bias);
+//   auto blocks = runtime.tuned(kiln::templates::gemm_fp8_block_kernel<epilogue::Gelu>());
+//   blocks(stream, c, a, b, m, n, k, scales_a, scales_b);
 #pragma once
 
 #include "gemm_kernel.hpp"
@@ -42,7 +53,7 @@ GemmFp8Kernel<Epilogue, sums> gemm_fp8_kernel(const std::filesystem::path& epilo
   return kernel;
 }
 
-/// Scales of blocks. Arguments: C, A, B, m, n, k, scales_a, scales_b, those of the rest of the epilogue.
+/// Scales of blocks, without leading dimensions and batches. Arguments: C, A, B, m, n, k, scales_a, scales_b, those of the rest of the epilogue.
 template <class... Rest>
 using GemmFp8BlockKernel =
     GemmFp8Kernel<Fp8Epilogue<epilogue::BlockScales, Rest...>, Fp8Sums::scaled>;

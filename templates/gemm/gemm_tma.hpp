@@ -63,7 +63,7 @@ struct GemmTma {
   /// those are added. With two of them one is added while the other is multiplied.
   constexpr int parted_tiles() const {
     if (operands != GemmOperands::fp8_exact && !scaled()) return 0;
-    return row_tiles() == 1 && sums() + block_n <= most_sums() ? 2 : 1;
+    return row_tiles() == 1 && sums() + block_n + column_factors() <= most_sums() ? 2 : 1;
   }
   /// With scales of blocks: as many elements along n have one in common where tiles begin at multiples.
   constexpr bool scaled() const { return operands == GemmOperands::fp8_scaled; }
@@ -72,8 +72,12 @@ struct GemmTma {
     while ((swap ? block_m : block_n) % common != 0) common /= 2;
     return common;
   }
+  /// And scales that a thread has, if its columns are along m.
+  constexpr int column_factors() const { return scaled() && swap ? block_n / 4 : 0; }
   /// All that a thread has in registers.
-  constexpr int held_sums() const { return sums() + parted_tiles() * block_n / 2; }
+  constexpr int held_sums() const {
+    return sums() + parted_tiles() * block_n / 2 + column_factors();
+  }
   /// Rows and columns that a block copies, for itself and for the cluster's blocks beside it.
   constexpr int copied_m() const { return block_m / cluster_n; }
   constexpr int copied_n() const { return block_n / cluster_m; }
