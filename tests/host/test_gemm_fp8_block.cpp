@@ -137,6 +137,6 @@ TEST_CASE("the GEMM for Hopper multiplies each 128 k with the scales of their bl
 }
 
 TEST_CASE("the GEMM for Hopper scales blocks: one config of each kind", "[host][gemm_tma]") {
-  check_blocks(kBlockConfigs[1], 20, 152, 256);
-  check_blocks(kBlockConfigs[6], 20, 152, 256);
+  check_blocks(kBlockConfigs[1], 22, 152, 256);
+  check_blocks(kBlockConfigs[6], 22, 152, 256);
 }
