@@ -73,11 +73,43 @@ def prepare(kernel, p, dtype):
         copies = copies_of(2 * size * shape[0] * shape[1])
         x, w = random(copies, *shape, dtype=dtype), torch.randn(shape[1], device="cuda", dtype=dtype)
         return lambda i: torch.nn.functional.rms_norm(x[i], shape[1:], w, 1e-5), copies
+    if kernel == "rope_paged":
+        return prepare_rope(p, dtype)
     shape = (p["n"],) if kernel == "vector_add" else (p["rows"], p["hidden"])
     count = p["n"] if kernel == "vector_add" else shape[0] * shape[1]
     copies = copies_of(3 * size * count)
     a, b, out = (random(copies, *shape, dtype=dtype) for _ in range(3))
     return lambda i: torch.add(a[i], b[i], out=out[i]), copies
+
+
+def prepare_rope(p, dtype):
+    """What torch.compile makes of it: halves rotated, k and v put into their slots."""
+    tokens, width, half = p["tokens"], p["head_dim"], p["rotary_dim"] // 2
+    q_row, kv_row = p["q_heads"] * width, p["kv_heads"] * width
+    copies = copies_of(4 * tokens * (q_row + 2 * kv_row))
+    slots = p["block_size"] * (tokens // p["block_size"] + 2)
+    qkv = random(copies, tokens, q_row + 2 * kv_row, dtype=dtype)
+    out = random(copies, tokens, p["q_heads"], width, dtype=dtype)
+    caches = [random(copies, slots, p["kv_heads"], width, dtype=dtype) for _ in range(2)]
+    table = torch.randn(4096, 2 * half, device="cuda")
+    positions = torch.arange(tokens, device="cuda") * 1000003 % 4096
+    places = torch.arange(tokens, device="cuda") * 1000003 % slots
+
+    def rotated(x, angles):
+        cosine, sine = angles[:, None, :half], angles[:, None, half:]
+        a, b = x[..., :half].float(), x[..., half:2 * half].float()
+        return torch.cat((a * cosine - b * sine, b * cosine + a * sine,
+                          x[..., 2 * half:].float()), -1).to(x.dtype)
+
+    @torch.compile(dynamic=False)
+    def rope(qkv, out, k_cache, v_cache):
+        angles = table[positions]
+        q, k, v = (part.view(tokens, -1, width) for part in qkv.split((q_row, kv_row, kv_row), -1))
+        out.copy_(rotated(q, angles))
+        k_cache[places] = rotated(k, angles)
+        v_cache[places] = v
+
+    return lambda i: rope(qkv[i], out[i], caches[0][i], caches[1][i]), copies
 
 
 def main(*paths):

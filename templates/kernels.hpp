@@ -11,6 +11,7 @@
 #include "templates/gemm/gemm_fp8.hpp"
 #include "templates/gemm/gemm_grouped.hpp"
 #include "templates/rmsnorm/rmsnorm.hpp"
+#include "templates/rope/rope.hpp"
 #include "templates/rows/cross_entropy.hpp"
 #include "templates/rows/layernorm.hpp"
 #include "templates/rows/quantize.hpp"

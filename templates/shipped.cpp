@@ -75,6 +75,24 @@ void add_rows(Registry& registry) {
                       [](auto t) { return templates::quantize_tensor_kernel<decltype(t)>(); }));
 }
 
+/// Tables of floats, and 64-bit positions.
+template <templates::RopeOrder order>
+void add_rope(Registry& registry, const std::string& suffix) {
+  const std::string how = order == templates::RopeOrder::halved ? "" : ", interleaved";
+  registry.add(family("rope" + suffix, "q_out = rope(q), k_out = rope(k)" + how,
+                      [](auto t) { return templates::rope_kernel<decltype(t)>(order); }));
+  registry.add(family("rope_norm" + suffix,
+                      "q_out = rope(rmsnorm(q)), k_out = rope(rmsnorm(k))" + how,
+                      [](auto t) { return templates::rope_norm_kernel<decltype(t)>(order); }));
+  registry.add(family("rope_paged" + suffix,
+                      "q_out = rope(q), rope(k) and v to a paged cache" + how,
+                      [](auto t) { return templates::rope_paged_kernel<decltype(t)>(order); }));
+  registry.add(
+      family("rope_norm_paged" + suffix,
+             "q_out = rope(rmsnorm(q)), rope(rmsnorm(k)) and v to a paged cache" + how,
+             [](auto t) { return templates::rope_norm_paged_kernel<decltype(t)>(order); }));
+}
+
 }  // namespace
 
 Registry shipped_kernels() {
@@ -86,6 +104,8 @@ Registry shipped_kernels() {
   registry.add(family("rmsnorm", "y[r][h] = x[r][h] * rsqrt(mean(x[r]^2) + eps) * w[h]",
                       [](auto t) { return templates::rmsnorm_kernel<decltype(t)>(); }));
   add_rows(registry);
+  add_rope<templates::RopeOrder::halved>(registry, "");
+  add_rope<templates::RopeOrder::interleaved>(registry, "_interleaved");
   using templates::GemmTranspose;
   add_gemm<GemmTranspose::nt>(registry, "", "C[m][n] = sum_k A[m][k] * B[n][k]");
   add_gemm<GemmTranspose::nn>(registry, "_nn", "C[m][n] = sum_k A[m][k] * B[k][n]");

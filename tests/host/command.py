@@ -37,7 +37,8 @@ def main():
     gemms |= {"gemm_fp8_block"}
     gemms |= {"gemm_grouped", "gemm_masked"}
     rows = {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"}
-    assert names == {"vector_add", "residual_add", "rmsnorm"} | rows | gemms, names
+    ropes = {"rope" + norm + paged + order for norm in ("", "_norm") for paged in ("", "_paged") for order in ("", "_interleaved")}
+    assert names == {"vector_add", "residual_add", "rmsnorm"} | rows | ropes | gemms, names
 
     tune = ("tune", "rmsnorm", "--problem", "rows=8,hidden=256", "--device", "host", "--json")
     first = json.loads(kiln(*tune))

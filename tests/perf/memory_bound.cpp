@@ -14,6 +14,7 @@
 #include "kiln/kernels/rmsnorm.hpp"
 #include "kiln/kernels/rmsnorm_fp8.hpp"
 #include "kiln/kernels/rmsnorm_residual.hpp"
+#include "kiln/kernels/rope.hpp"
 #include "kiln/kernels/softmax.hpp"
 #include "kiln/kernels/vector_add.hpp"
 #include "kiln/runtime.hpp"
@@ -81,6 +82,8 @@ class Comparison {
     perf::report(text, perf::median(ratios), "x", goal);
     std::fflush(stdout);
   }
+
+  const kiln::Runtime& runtime() const { return runtime_; }
 
  private:
   kiln::runtime::DeviceMemory noisy(std::size_t bytes) {
@@ -157,6 +160,53 @@ void compare_rows(Comparison& comparison, int rows, int hidden) {
           });
 }
 
+/// q and k and, where they go to a cache, v: slices of one array, as projections leave them.
+void compare_rope(Comparison& comparison, int tokens) {
+  using namespace kiln::templates;
+  constexpr int kQHeads = 32, kKvHeads = 8, kWidth = 128, kPositions = 4096, kBlock = 16;
+  constexpr RopeStride kQ = kQHeads * kWidth, kKv = kKvHeads * kWidth, kAll = kQ + 2 * kKv;
+  const int blocks = (tokens + kBlock - 1) / kBlock;
+  std::vector<std::int64_t> positions, slots;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    positions.push_back(t * 1000003 % kPositions);
+    slots.push_back(t * 1000003 % (blocks * kBlock));
+  }
+  const auto p = comparison.runtime().array(positions), s = comparison.runtime().array(slots);
+  const auto table = comparison.runtime().array(
+      std::vector<float>(static_cast<std::size_t>(kPositions) * kWidth, 0.7f));
+  const auto compare = [&](const char* name, const auto& kernel, const auto& problem, auto launch) {
+    const std::size_t elements = static_cast<std::size_t>(tokens) * kAll;
+    comparison.compare<bfloat16>(name, kernel, problem, elements, kWidth, launch, "goal >= 0.92");
+  };
+  const RopeProblem apart{tokens, kQHeads, kKvHeads, kWidth, kWidth, kQ, kKv, kAll, kAll};
+  const auto rotate = [&](const auto& rope, Stream stream, bfloat16* y, const bfloat16* x,
+                          auto... norm) {
+    rope(stream, y, y + tokens * kQ, x, x + kQ, table.data(), p.data(), tokens, kQHeads, kKvHeads,
+         kWidth, kWidth, kPositions, kQ, kKv, kAll, kAll, norm...);
+  };
+  compare("rope bf16", rope_kernel<bfloat16>(), apart,
+          [&](const auto& rope, Stream stream, bfloat16* y, const bfloat16* x, const bfloat16*) {
+            rotate(rope, stream, y, x);
+          });
+  compare("rope_interleaved bf16", rope_kernel<bfloat16>(RopeOrder::interleaved), apart,
+          [&](const auto& rope, Stream stream, bfloat16* y, const bfloat16* x, const bfloat16*) {
+            rotate(rope, stream, y, x);
+          });
+  compare("rope_norm bf16", rope_norm_kernel<bfloat16>(), apart,
+          [&](const auto& rope, Stream stream, bfloat16* y, const bfloat16* x, const bfloat16* w) {
+            rotate(rope, stream, y, x, w, w, 1e-5f);
+          });
+  compare("rope_norm_paged bf16", rope_norm_paged_kernel<bfloat16>(),
+          RopePagedProblem{tokens, kQHeads, kKvHeads, kWidth, kWidth, kBlock, kBlock * kKv, kQ,
+                           kAll, kAll, kAll},
+          [&](const auto& rope, Stream stream, bfloat16* y, const bfloat16* x, const bfloat16* w) {
+            bfloat16* const k_cache = y + tokens * kQ;
+            rope(stream, y, k_cache, k_cache + blocks * kBlock * kKv, x, x + kQ, x + kQ + kKv,
+                 table.data(), p.data(), s.data(), tokens, kQHeads, kKvHeads, kWidth, kWidth,
+                 kPositions, blocks, kBlock, kBlock * kKv, kQ, kAll, kAll, kAll, w, w, 1e-5f);
+          });
+}
+
 }  // namespace
 
 int main(int argument_count, char** arguments) try {
@@ -180,6 +230,7 @@ int main(int argument_count, char** arguments) try {
         [rows, hidden](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x,
                        const bfloat16* w) { norm(stream, y, x, w, rows, hidden, 1e-5f); });
     compare_rows(comparison, rows, hidden);
+    compare_rope(comparison, rows);
   }
 } catch (const kiln::EnvironmentError& error) {
   std::printf("skipped: %s\n", error.what());

@@ -18,15 +18,23 @@ namespace {
 constexpr const char* kArchs[] = {"sm_80", "sm_90a", "sm_100a"};
 constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
 
+/// The kernels of rope.hpp are many and alike: two of them go all ways.
+bool among_tried(const std::string& kernel, const std::string& type) {
+  if (kernel.starts_with("gemm_")) return false;  // test_nvrtc_gemm.cpp
+  if (!kernel.starts_with("rope")) return true;
+  return (kernel == "rope_interleaved" && type == "f32") ||
+         (kernel == "rope_norm_paged" && type == "bf16");
+}
+
 }  // namespace
 
 TEST_CASE("defaults compile for all GPUs and types, without spills or warnings", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const Registry registry = shipped_kernels();
   for (const RegisteredKernel& family : registry.kernels()) {
-    if (family.name.starts_with("gemm_")) continue;  // test_nvrtc_gemm.cpp
     for (const char* type : kTypes)
       for (const char* arch : kArchs) {
+        if (!among_tried(family.name, type)) continue;
         const KernelDefinition k = registry.make(family.name, type);
         const Values& config = k.space.default_config();
         INFO(describe_instance(k, config) << " " << arch);
@@ -48,8 +56,8 @@ TEST_CASE("a sample of each space compiles", "[templates]") {
   const Registry registry = shipped_kernels();
   std::mt19937 random(11);
   for (const RegisteredKernel& family : registry.kernels()) {
-    if (family.name.starts_with("gemm_")) continue;  // test_nvrtc_gemm.cpp
     for (const char* type : kTypes) {
+      if (!among_tried(family.name, type)) continue;
       const KernelDefinition k = registry.make(family.name, type);
       const Values problem(k.problem_fields.size(), 4096);
       for (int compiled = 0; compiled < 4;) {

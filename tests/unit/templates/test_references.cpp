@@ -77,6 +77,37 @@ TEST_CASE("references of the kernels over rows, on values worked out by hand", "
   CHECK(y[1] == Approx(4 * 4 / std::sqrt(12.5)));
 }
 
+TEST_CASE("rope's reference, on values worked out by hand", "[templates]") {
+  // Positions 0 and 1, of two angles each: cosines, then sines.
+  const float table[] = {1, 1, 0, 0, 0, 0.6f, 1, 0.8f};
+  const std::int64_t positions[] = {1}, slots[] = {3};
+  const float q[] = {1, 2, 3, 4, 9}, k[] = {5, 0, 0, 10, 7}, v[] = {1, 2, 3, 4, 5};
+  float q_out[5], k_out[5];
+  const auto equal = [](const float* got, std::vector<float> want) {
+    for (std::size_t i = 0; i < want.size(); ++i) CHECK(got[i] == Approx(want[i]).margin(1e-6));
+  };
+  rope_kernel<float>().reference(q_out, k_out, q, k, table, positions, 1, 1, 1, 5, 4, 2, 5L, 5L, 5L,
+                                 5L);
+  equal(q_out, {-3, 1.2f - 3.2f, 1, 2.4f + 1.6f, 9});
+  equal(k_out, {0, -8, 5, 6, 7});
+  rope_kernel<float>(RopeOrder::interleaved)
+      .reference(q_out, k_out, q, k, table, positions, 1, 1, 1, 5, 4, 2, 5L, 5L, 5L, 5L);
+  equal(q_out, {-2, 1, 1.8f - 3.2f, 2.4f + 2.4f, 9});
+  equal(k_out, {0, 5, -8, 6, 7});
+  // Means of squares of 9/16 and 36, so scales of 4/3 and 1/6.
+  const float small[] = {1.5f, 0, 0, 0}, large[] = {0, 0, 0, 12};
+  const float q_weight[] = {1, 5, 5, 5}, k_weight[] = {5, 5, 5, 2};
+  float k_cache[20] = {}, v_cache[20] = {};
+  rope_norm_paged_kernel<float>().reference(q_out, k_cache, v_cache, small, large, v, table,
+                                            positions, slots, 1, 1, 1, 4, 4, 2, 2, 2, 10L, 4L, 4L,
+                                            4L, 5L, q_weight, k_weight, 0.0f);
+  equal(q_out, {0, 0, 2, 0});
+  // Slot 3 is place 1 of block 1, which begins at 10.
+  equal(k_cache + 14, {0, -3.2f, 0, 2.4f});
+  equal(v_cache + 14, {1, 2, 3, 4});
+  CHECK((k_cache[13] == 0 && k_cache[18] == 0 && v_cache[13] == 0 && v_cache[18] == 0));
+}
+
 TEST_CASE("references of 8-bit floats, on values worked out by hand", "[templates]") {
   using kiln::float8_e4m3;
   std::vector<float> x(2 * 130, 1.0f), scales(2 * 4, -1.0f);

@@ -1,0 +1,145 @@
+// Device half of rope.hpp.
+#pragma once
+
+#include "rope_heads.cuh"
+
+namespace kiln::templates {
+
+/// What q and k are normalized with.
+template <class T>
+struct RopeNorm {
+  const T* q_weight;
+  const T* k_weight;
+  float eps;
+};
+
+/// One of q and k, and where it goes.
+template <class T>
+struct RopeArray {
+  T* to;
+  const T* from;
+  RopeStride to_stride, from_stride;
+};
+
+/// True when pointers and strides are multiples of `vector` elements, and the table of as many of
+/// its own.
+template <RopeConfig c, class T, class Table, class... Arrays>
+__device__ bool rope_wide(RopeStride strides, const Table* table, const Arrays*... arrays) {
+  return strides % c.vector == 0 && aligned(c.vector * sizeof(T), arrays...) &&
+         aligned(c.vector * sizeof(Table), table);
+}
+
+template <RopeConfig c, RopeOrder order, bool norm, class T, class Table, class Position>
+__device__ void rope_apart(const RopeArray<T>& q, const RopeArray<T>& k, const Table* table,
+                           const Position* positions, int tokens, int q_heads, int kv_heads,
+                           int head_dim, int rotary_dim, int max_position,
+                           const RopeNorm<T>& norms) {
+  const RopeUnit unit = rope_unit<c>(tokens, q_heads + kv_heads, head_dim);
+  const Angles<Table> angles(table, positions, unit, rotary_dim, max_position);
+  const bool wide =
+      rope_wide<c, T>(q.to_stride | q.from_stride | k.to_stride | k.from_stride, table, q.to,
+                      q.from, k.to, k.from, norms.q_weight, norms.k_weight);
+  rotate_heads<c, order, norm, T>(
+      angles, unit, q_heads + kv_heads, head_dim, norms.eps, wide, [&](int h) {
+        const bool of_q = h < q_heads;
+        const RopeArray<T>& array = of_q ? q : k;
+        const long long in_row = static_cast<long long>(of_q ? h : h - q_heads) * head_dim;
+        return RopeHead<T>{array.from + unit.token * array.from_stride + in_row,
+                           array.to + unit.token * array.to_stride + in_row,
+                           of_q ? norms.q_weight : norms.k_weight, true};
+      });
+}
+
+/// Where a slot begins in the caches; negative: nowhere.
+__device__ inline long long cache_place(long long slot, int blocks, int block_size,
+                                        RopeStride block_stride, long long row) {
+  if (slot < 0 || slot >= static_cast<long long>(blocks) * block_size) return -1;
+  const long long block = slot >> 32 == 0
+                              ? static_cast<unsigned>(slot) / static_cast<unsigned>(block_size)
+                              : slot / block_size;
+  return block * block_stride + (slot - block * block_size) * row;
+}
+
+template <RopeConfig c, RopeOrder order, bool norm, class T, class Table, class Position>
+__device__ void rope_to_cache(const RopeArray<T>& q, T* k_cache, T* v_cache, const T* k, const T* v,
+                              const Table* table, const Position* positions, const long* slots,
+                              int tokens, int q_heads, int kv_heads, int head_dim, int rotary_dim,
+                              int max_position, int blocks, int block_size, RopeStride block_stride,
+                              RopeStride k_stride, RopeStride v_stride, const RopeNorm<T>& norms) {
+  const int all = q_heads + 2 * kv_heads;
+  const RopeUnit unit = rope_unit<c>(tokens, all, head_dim);
+  const Angles<Table> angles(table, positions, unit, rotary_dim, max_position);
+  const long long place = unit.exists
+                              ? cache_place(slots[unit.token], blocks, block_size, block_stride,
+                                            static_cast<long long>(kv_heads) * head_dim)
+                              : -1;
+  const bool wide =
+      rope_wide<c, T>(q.to_stride | q.from_stride | k_stride | v_stride | block_stride, table, q.to,
+                      q.from, k_cache, v_cache, k, v, norms.q_weight, norms.k_weight);
+  rotate_heads<c, order, norm, T>(angles, unit, all, head_dim, norms.eps, wide, [&](int h) {
+    if (h < q_heads) {
+      const long long in_row = static_cast<long long>(h) * head_dim;
+      return RopeHead<T>{q.from + unit.token * q.from_stride + in_row,
+                         q.to + unit.token * q.to_stride + in_row, norms.q_weight, true};
+    }
+    if (place < 0) return RopeHead<T>{};
+    const bool of_k = h < q_heads + kv_heads;
+    const long long in_row =
+        static_cast<long long>(of_k ? h - q_heads : h - q_heads - kv_heads) * head_dim;
+    return RopeHead<T>{(of_k ? k + unit.token * k_stride : v + unit.token * v_stride) + in_row,
+                       (of_k ? k_cache : v_cache) + place + in_row, of_k ? norms.k_weight : nullptr,
+                       of_k};
+  });
+}
+
+template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
+__global__ void __launch_bounds__(c.threads())
+    rope(T* q_out, T* k_out, const T* q, const T* k, const Table* table, const Position* positions,
+         int tokens, int q_heads, int kv_heads, int head_dim, int rotary_dim, int max_position,
+         RopeStride q_out_stride, RopeStride k_out_stride, RopeStride q_stride,
+         RopeStride k_stride) {
+  rope_apart<c, order, false, T>({q_out, q, q_out_stride, q_stride},
+                                 {k_out, k, k_out_stride, k_stride}, table, positions, tokens,
+                                 q_heads, kv_heads, head_dim, rotary_dim, max_position, {});
+}
+
+template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
+__global__ void __launch_bounds__(c.threads())
+    rope_norm(T* q_out, T* k_out, const T* q, const T* k, const Table* table,
+              const Position* positions, int tokens, int q_heads, int kv_heads, int head_dim,
+              int rotary_dim, int max_position, RopeStride q_out_stride, RopeStride k_out_stride,
+              RopeStride q_stride, RopeStride k_stride, const T* q_weight, const T* k_weight,
+              float eps) {
+  rope_apart<c, order, true, T>(
+      {q_out, q, q_out_stride, q_stride}, {k_out, k, k_out_stride, k_stride}, table, positions,
+      tokens, q_heads, kv_heads, head_dim, rotary_dim, max_position, {q_weight, k_weight, eps});
+}
+
+template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
+__global__ void __launch_bounds__(c.threads())
+    rope_paged(T* q_out, T* k_cache, T* v_cache, const T* q, const T* k, const T* v,
+               const Table* table, const Position* positions, const long* slots, int tokens,
+               int q_heads, int kv_heads, int head_dim, int rotary_dim, int max_position,
+               int blocks, int block_size, RopeStride block_stride, RopeStride q_out_stride,
+               RopeStride q_stride, RopeStride k_stride, RopeStride v_stride) {
+  rope_to_cache<c, order, false, T>({q_out, q, q_out_stride, q_stride}, k_cache, v_cache, k, v,
+                                    table, positions, slots, tokens, q_heads, kv_heads, head_dim,
+                                    rotary_dim, max_position, blocks, block_size, block_stride,
+                                    k_stride, v_stride, {});
+}
+
+template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
+__global__ void __launch_bounds__(c.threads())
+    rope_norm_paged(T* q_out, T* k_cache, T* v_cache, const T* q, const T* k, const T* v,
+                    const Table* table, const Position* positions, const long* slots, int tokens,
+                    int q_heads, int kv_heads, int head_dim, int rotary_dim, int max_position,
+                    int blocks, int block_size, RopeStride block_stride, RopeStride q_out_stride,
+                    RopeStride q_stride, RopeStride k_stride, RopeStride v_stride,
+                    const T* q_weight, const T* k_weight, float eps) {
+  rope_to_cache<c, order, true, T>({q_out, q, q_out_stride, q_stride}, k_cache, v_cache, k, v,
+                                   table, positions, slots, tokens, q_heads, kv_heads, head_dim,
+                                   rotary_dim, max_position, blocks, block_size, block_stride,
+                                   k_stride, v_stride, {q_weight, k_weight, eps});
+}
+
+}  // namespace kiln::templates
