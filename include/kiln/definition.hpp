@@ -116,6 +116,22 @@ struct KernelDefinition {
   /// binary is missing or does not work. Without a function the default runs on all devices.
   std::function<bool(const DeviceLimits&)> untuned_by_cost;
 
+  /// The default of a problem on a device, where one per target (`space`) will not do: a config that
+  /// works there, or an empty list for the space's. The function is pure, so that ranks with like
+  /// devices have the same default. Empty: the space's default, for all problems.
+  std::function<Values(std::span<const std::int64_t> problem, const DeviceLimits&)> default_for;
+
+  /// A name for the bits that a config computes: two configs that have the same name for a problem
+  /// leave the same bits in all outputs on a device, and do so at each launch. Sums in another order
+  /// have another name. An empty name: the bits differ from launch to launch. The function is pure.
+  /// Without one each config has a name of its own. Only `deterministic` asks.
+  std::function<std::string(std::span<const std::int64_t> config,
+                            std::span<const std::int64_t> problem)>
+      numerics;
+  /// Only configs whose results are those of the untuned config, bit for bit, are tried and used: see
+  /// RuntimeOptions::deterministic, which sets this for all kernels.
+  bool deterministic = false;
+
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
   /// Arguments that are fields of the problem: each launch is checked for that.
   std::vector<ArgumentIsField> relations;

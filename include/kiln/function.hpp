@@ -67,8 +67,8 @@ struct Function<Knobs, Problem, void(Args...)> {
   /// what is wrong, disqualifies them. Called when the stream has finished. Empty: nothing is
   /// verified.
   std::function<bool(Args...)> verify{};
-  /// As Kernel::cost.
-  std::function<double(const Knobs&, const Problem&, const DeviceLimits&)> cost{};
+  std::function<double(const Knobs&, const Problem&, const DeviceLimits&)> cost{};  ///< as Kernel
+  std::function<std::string(const Knobs&, const Problem&)> numerics{};              ///< as Kernel
   /// Ranks wait for each other inside. Tuning then needs TuneOptions::ranks, and takes one
   /// candidate after the other on all ranks together, with the same number of calls on each. The
   /// calls follow each other at once, with a warm cache, so that waiting for a late rank is not
@@ -235,6 +235,10 @@ detail::FunctionDescription Function<Knobs, Problem, void(Args...)>::description
   if (cost)
     d.cost = [f = cost](Span k, Span p, const DeviceLimits& l) {
       return f(from_values<Knobs>(k), from_values<Problem>(p), l);
+    };
+  if (numerics)
+    d.numerics = [f = numerics](Span k, Span p) {
+      return f(from_values<Knobs>(k), from_values<Problem>(p));
     };
   d.changes_state = static_cast<bool>(snapshot);
   d.communicates = communicates;

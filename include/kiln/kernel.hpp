@@ -87,6 +87,9 @@ struct Kernel<Config, Problem, void(Args...)> {
   /// As KernelDefinition::cost.
   std::function<double(const Config&, const Problem&, const DeviceLimits&)> cost{};
   bool (*untuned_by_cost)(const DeviceLimits&) = nullptr;  ///< as KernelDefinition has it
+  /// As KernelDefinition::numerics.
+  std::function<std::string(const Config&, const Problem&)> numerics{};
+  bool deterministic = false;  ///< as KernelDefinition::deterministic
 
   /// @throws UserError as KernelDefinition::validate and Space::dynamic do.
   KernelDefinition definition() const;
@@ -179,6 +182,11 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
   if (cost) d.cost = untyped(cost);
+  if (numerics)
+    d.numerics = [f = numerics](Span c, Span p) {
+      return f(from_values<Config>(c), from_values<Problem>(p));
+    };
+  d.deterministic = deterministic;
   d.validate();
   return d;
 }

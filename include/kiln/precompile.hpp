@@ -44,6 +44,7 @@ struct PrecompileOptions {
   std::stop_token stop{};  ///< ends early without a bundle; what was compiled is in the store
   std::function<void(std::size_t done, std::size_t total)> progress{};  ///< on the calling thread
   std::optional<unsigned> processes{};  ///< as RuntimeOptions::compile_processes
+  std::optional<bool> deterministic{};  ///< as RuntimeOptions::deterministic, for those who use it
 };
 
 struct PrecompileReport {

@@ -86,6 +86,14 @@ struct RuntimeOptions {
   /// Where candidates run while they are tuned. Empty: `$KILN_ISOLATION`; if that is not set,
   /// `after_fault`.
   std::optional<Isolation> isolation{};
+  /// Tuning changes no bit of a result. Of each kernel only configs are tried and used that compute
+  /// what its untuned config computes, bit for bit (KernelDefinition::numerics): with the same
+  /// version of Kiln and a like device, results are the same on each rank, in each process, and
+  /// before and after tuning. Records are kept apart from others. A kernel that does not say which
+  /// of its configs these are runs untuned, and a tuned function with its default knobs. The untuned
+  /// config depends on the bucketed problem, so that problems of two buckets may still differ. Empty:
+  /// `$KILN_DETERMINISTIC` (1 or 0), else off.
+  std::optional<bool> deterministic{};
   /// Where device memory comes from; empty: from the driver, on the host device from the system.
   Allocator allocator{};
   SpanSink spans{};  ///< hears of each piece of work; see spans.hpp

@@ -34,6 +34,14 @@ enum class Isolation {
   always        ///< in a worker
 };
 
+/// How the launches of one sample are started, where a launch is so short that a sample has several.
+enum class Launching {
+  graph,  ///< as one graph, on devices that have graphs: the host's part of a launch does not count.
+          ///< For programs that capture their launches
+  eager   ///< one by one: a launch that takes the host longer than the device counts as what it
+          ///< takes the host. For programs that launch as they go
+};
+
 struct TuneProgress {
   enum class Phase { compile, verify, time, finals };
   Phase phase = Phase::compile;
@@ -69,6 +77,9 @@ struct TuneOptions {
   /// programs whose streams are chains of such launches. Off: each begins when the one in front of
   /// it has ended, so that no config wins by starting early. Verified launches are as in use.
   bool overlap_launches = false;
+  /// Times of one kind are not compared with those of the other: a record made by the other is tuned
+  /// again. Ranks in step launch one by one. Left open: $KILN_MEASURE, else `graph`.
+  std::optional<Launching> launching{};
   bool retune = false;     ///< measure again even if the store has an answer
   std::stop_token stop{};  ///< ends the run early, from any thread
   std::function<void(const TuneProgress&)> progress{};  ///< called on the tuning thread

@@ -18,6 +18,7 @@
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/together/tune_together.hpp"
+#include "runtime/tune/deterministic.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::detail {
@@ -59,7 +60,7 @@ class Core final : public FunctionCore {
         function_(function),
         options_(std::move(options)),
         workshop_(engine_->workshop(), runtime::Workshop::OwnTurn{}),
-        default_(workshop_.default_config(function_)),
+        default_(function_.space.default_config(workshop_.device()->info().target)),
         count_(workshop_.telemetry().counters.problems.of(function_.name)) {
     check_names(format("function '{}'", function_.name), function_.name, function_.problem_fields);
     options_.always_retune = options_.always_retune || is_set("KILN_ALWAYS_RETUNE");
@@ -345,7 +346,10 @@ std::shared_ptr<FunctionCore> make_function_core(const Runtime& runtime,
                                                  FunctionOptions options) {
   if (description.communicates)
     description.versions.push_back({"nccl", nccl_version().value_or("none")});
-  return std::make_shared<Core>(Access::engine(runtime), description, std::move(options));
+  const auto& engine = Access::engine(runtime);
+  if (engine->options().deterministic.value_or(false))
+    description = runtime::deterministic(description, engine->device()->info().target);
+  return std::make_shared<Core>(engine, description, std::move(options));
 }
 
 }  // namespace kiln::detail

@@ -20,8 +20,8 @@ std::string Site::describe() const {
   return format("{} {}", what().name(), what().describe_problem(problem));
 }
 
-const Values& RegionRunner::default_of(const Tunable& what) const {
-  return engine_.workshop().default_config(what);
+Values RegionRunner::default_of(const Tunable& what, std::span<const std::int64_t> problem) const {
+  return engine_.workshop().default_config(what, problem);
 }
 
 std::string RegionRunner::discover() {
@@ -118,8 +118,8 @@ void RegionRunner::give_up_if_lost(const std::string& why) {
 
 void RegionRunner::launch(const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
-  const auto untuned =
-      what.launch(default_of(what), launch.problem, engine_.device()->info().limits);
+  const auto untuned = what.launch(default_of(what, launch.problem), launch.problem,
+                                   engine_.device()->info().limits);
   if (untuned && empty(*untuned)) return;
   if (engine_.device()->capturing(launch.stream))
     throw engine_.captures().counted(
@@ -214,7 +214,7 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
 
 Launchable RegionRunner::base_of(const RegionLaunch& launch) const {
   if (!defaults_) return *launch.handle.current(launch.bucket);
-  auto made = launch.handle.ready(launch.bucket, default_of(launch.handle.what()));
+  auto made = launch.handle.ready(launch.bucket, default_of(launch.handle.what(), launch.bucket));
   if (auto* missing = std::get_if<Missing>(&made)) throw MissingError(std::move(*missing));
   return std::get<Launchable>(std::move(made));
 }

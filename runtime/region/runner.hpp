@@ -71,7 +71,7 @@ class RegionRunner final : public detail::RegionCore {
 
   /// The site of a launch; nothing for one that the first run did not see.
   std::optional<std::size_t> site_of(const detail::RegionLaunch& launch);
-  const Values& default_of(const detail::Tunable& what) const;
+  Values default_of(const detail::Tunable& what, std::span<const std::int64_t> problem) const;
   detail::Launchable base_of(const detail::RegionLaunch& launch) const;
   void launch_at(std::size_t site, const detail::RegionLaunch& launch);
   void start(const detail::Launchable& ready, const detail::RegionLaunch& launch);

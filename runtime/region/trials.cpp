@@ -331,9 +331,10 @@ void RegionTrials::keep_seconds(std::span<const RegionSchedule::Place> places,
   }
   if (schedule.phase() != RegionSchedule::Phase::sweep) return;
   for (std::size_t s = 0; s < sites_.size(); ++s) {
-    const Values& untuned = engine_.workshop().default_config(runner_.sites()[s].what());
-    const Values& used = places[s].candidate ? sites_[s].candidates[*places[s].candidate].config
-                                             : runner_.sites()[s].base.config;
+    const Site& site = runner_.sites()[s];
+    const Values untuned = engine_.workshop().default_config(site.what(), site.problem);
+    const Values& used =
+        places[s].candidate ? sites_[s].candidates[*places[s].candidate].config : site.base.config;
     if (used != untuned) return;
   }
   if (default_runs_++ >= warmup) default_seconds_.push_back(outcome.seconds);

@@ -12,8 +12,8 @@ namespace kiln::runtime {
 using detail::format;
 using detail::Launchable;
 
-const Values& ConfigLoader::default_config() const {
-  return kernel_.space.default_config(engine_.device()->info().target);
+Values ConfigLoader::default_config(std::span<const std::int64_t> problem) const {
+  return engine_.workshop().default_config(kernel_, problem);
 }
 
 ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
@@ -28,10 +28,11 @@ ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
 }
 
 ConfigLoader::Loaded ConfigLoader::untuned(std::span<const std::int64_t> problem, Access access) {
-  if (chosen_) return load(problem, default_config(), access);
+  const Values base = default_config(problem);
+  if (chosen_) return load(problem, base, access);
   const Values config = untuned_config(kernel_, problem, engine_.device()->info());
   std::optional<Missing> lacking;
-  if (config != default_config()) {
+  if (config != base) {
     try {
       Loaded made = load(problem, config, access);
       if (std::holds_alternative<Launchable>(made)) return made;
@@ -44,7 +45,7 @@ ConfigLoader::Loaded ConfigLoader::untuned(std::span<const std::int64_t> problem
                          kernel_.name, kernel_.describe_problem(problem), error.what()));
     }
   }
-  Loaded made = load(problem, default_config(), access);
+  Loaded made = load(problem, base, access);
   if (lacking) warn_of("untuned config", problem, *lacking, made);
   return made;
 }
@@ -80,11 +81,12 @@ Problems::Made ConfigLoader::untuned_in_use(std::span<const std::int64_t> proble
 void ConfigLoader::warn_of(const char* what, std::span<const std::int64_t> problem,
                            const Missing& missing, const Loaded& instead) {
   const auto* ready = std::get_if<Launchable>(&instead);
-  engine_.warn_of(kernel_, problem, missing,
-                  format("the {} is missing{}", what,
-                         !ready                              ? ""
-                         : ready->config == default_config() ? ", the default is used"
-                                                             : ", the untuned config is used"));
+  engine_.warn_of(
+      kernel_, problem, missing,
+      format("the {} is missing{}", what,
+             !ready                                     ? ""
+             : ready->config == default_config(problem) ? ", the default is used"
+                                                        : ", the untuned config is used"));
 }
 
 }  // namespace kiln::runtime

@@ -31,7 +31,8 @@ class ConfigLoader {
         chosen_(chosen),
         in_use_(std::move(in_use)) {}
 
-  const Values& default_config() const;
+  /// Of a problem (KernelDefinition::default_for).
+  Values default_config(std::span<const std::int64_t> problem) const;
 
   /// As KernelLoader::load. @throws also UserError when a chosen config breaks a constraint
   Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,

@@ -149,6 +149,7 @@ TuneOptions Engine::with_ranks(TuneOptions tuning) const {
   }
   if (!tuning.max_seconds) tuning.max_seconds = limits_.seconds;
   if (!tuning.max_evaluations) tuning.max_evaluations = limits_.evaluations;
+  if (!tuning.launching) tuning.launching = limits_.launching;
   return tuning;
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/deterministic.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
@@ -51,6 +52,7 @@ KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64
   }
   KernelDefinition one = kernel;
   one.space = std::move(space);
+  one.default_for = nullptr;
   return one;
 }
 
@@ -77,7 +79,8 @@ class KernelHandle final : public runtime::ServedHandle {
                  [this](Launchable made) { return in_use(std::move(made)); }),
         problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name), bound()),
         provisions_(*engine_, definition_, configs_, problems_, chosen_),
-        nothing_(std::make_shared<const Launchable>(no_launch(configs_.default_config()))),
+        nothing_(std::make_shared<const Launchable>(
+            no_launch(definition_.space.default_config(engine_->device()->info().target)))),
         captured_(engine_->captures()) {
     relations_ = runtime::relations_of(definition_);
   }
@@ -344,6 +347,12 @@ class KernelHandle final : public runtime::ServedHandle {
     return engine_->records().recall(definition_, problem);
   }
 
+  /// A launch is content with other ways of timing than its own, except with one that was asked for.
+  bool timed_as_asked(const runtime::Recall& known) const {
+    const auto asked = engine_->options().tuning.launching;
+    return !asked || *asked == known.policy.launching;
+  }
+
   /// The best that is known without measuring.
   Problems::Loaded load_known(std::span<const std::int64_t> problem) {
     if (const auto config = problems_.agreed(problem)) return configs_.load(problem, *config);
@@ -356,10 +365,10 @@ class KernelHandle final : public runtime::ServedHandle {
 
   /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
-    if (chosen_) return load_or_warn(problem, configs_.default_config());
+    if (chosen_) return load_or_warn(problem, configs_.default_config(problem));
     // An empty problem launches nothing that could be timed; others in its bucket may.
     const bool nothing_to_do =
-        runtime::empty(definition_.launch(configs_.default_config(), problem, limits()));
+        runtime::empty(definition_.launch(configs_.default_config(problem), problem, limits()));
     const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
     // What this rank remembers is no choice yet: the others may remember something else. What was
@@ -373,7 +382,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (agreed) return load_or_warn(problem, *agreed);
     const auto known = recall(problem);
     std::optional<Missing> lacking;
-    if (known && (known->same_space || untuned)) {
+    if (known && (untuned || (known->same_space && timed_as_asked(*known)))) {
       auto winner = configs_.winner(problem, known->result.winner().config);
       if (!winner)
         tuning.retune = true;
@@ -419,7 +428,7 @@ class KernelHandle final : public runtime::ServedHandle {
                    format("kernel {}: its ranks have agreed on {} problems; all others use the "
                           "default config: let a bucket stand for many problems",
                           definition_.name, Problems::kMostAgreed));
-    return load_or_warn(problem, configs_.default_config());
+    return load_or_warn(problem, configs_.default_config(problem));
   }
 
   /// Launches fail from now on if this config's binary is missing; a warning says so.
@@ -481,6 +490,8 @@ class KernelHandle final : public runtime::ServedHandle {
 }  // namespace
 
 std::shared_ptr<detail::HandleCore> Runtime::core(KernelDefinition definition) const {
+  if (definition.deterministic || engine_->options().deterministic.value_or(false))
+    definition = runtime::deterministic(definition, engine_->device()->info());
   auto handle = std::make_shared<KernelHandle>(engine_, std::move(definition));
   engine_->serving().add(handle);
   return handle;

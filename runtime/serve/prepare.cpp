@@ -296,8 +296,8 @@ class Run {
     return tuning_.ranks && !item.handle->chosen() && item.usable &&
            !empty(item.kernel().launch(default_of(item), item.problem, item.handle->limits()));
   }
-  const Values& default_of(const PrepareItem& item) const {
-    return item.kernel().space.default_config(engine_.device()->info().target);
+  Values default_of(const PrepareItem& item) const {
+    return engine_.workshop().default_config(item.kernel(), item.problem);
   }
 
   void tune() {

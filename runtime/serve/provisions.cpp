@@ -1,5 +1,6 @@
 #include "runtime/serve/provisions.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 #include <variant>
@@ -25,7 +26,7 @@ Provisions::~Provisions() {
 
 Known Provisions::known_of(std::span<const std::int64_t> problem, const TuneOptions& tuning) {
   const DeviceInfo& device = engine_.device()->info();
-  const Values& base = configs_.default_config();
+  const Values base = configs_.default_config(problem);
   Known known;
   if (chosen_) {
     known.winner = base;
@@ -92,14 +93,20 @@ void Provisions::settle(std::span<const std::int64_t> problem) {
 }
 
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {
-  const Values& base = configs_.default_config();
+  const auto is_default = [&](const Ready& ready) {
+    // A config that some problem has for its default.
+    return std::any_of(problems.begin(), problems.end(), [&](const Values& problem) {
+      return ready->config == configs_.default_config(problem);
+    });
+  };
   // The one that is kept already, whatever was loaded since: ranks that prepared alike keep the same.
   for (const Ready& ready : reserve_.kept())
-    if (ready->config == base) return;
+    if (is_default(ready)) return;
   for (Ready& ready : loaded())
-    if (ready->config == base) return reserve_.keep(std::move(ready));
+    if (is_default(ready)) return reserve_.keep(std::move(ready));
   const DeviceInfo& device = engine_.device()->info();
   for (const Values& problem : problems) try {
+      const Values base = configs_.default_config(problem);
       if (kernel_.space.violated(base, problem, device.limits)) continue;
       // Asked first, because what is missing here is not wanted: nothing was to launch it.
       if (!engine_.builder().build(kernel_, base, device.target, access).binary()) return;
@@ -119,7 +126,8 @@ void Provisions::seal() {
     own_notes_ = std::make_unique<ProblemNotes>(kernel_.problem_fields.size());
     notes_ = own_notes_.get();
   }
-  reserve_.renew(loaded(), configs_.default_config(), engine_.device()->info().limits);
+  reserve_.renew(loaded(), kernel_.space.default_config(engine_.device()->info().target),
+                 engine_.device()->info().limits);
 }
 
 Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared what) {

@@ -25,8 +25,9 @@ using detail::format;
 Values runtime::bucket_to_tune(const detail::HandleCore& handle, const Values& problem) {
   const KernelDefinition& d = handle.definition();
   Values bucket = d.bucketed(problem);
-  const Target& target = handle.engine().device()->info().target;
-  if (empty(d.launch(d.space.default_config(target), problem, handle.limits())))
+  const DeviceInfo& device = handle.engine().device()->info();
+  const Values base = detail::Tunable(d).default_config(problem, device.target, device.limits);
+  if (empty(d.launch(base, problem, handle.limits())))
     throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune", d.name,
                            d.describe_problem(problem)));
   return bucket;
@@ -47,7 +48,8 @@ bool alike(const KernelDefinition& a, const KernelDefinition& b, const Target& t
   const auto &c = a.space.constraints(), &d = b.space.constraints();
   return std::equal(p.begin(), p.end(), q.begin(), q.end(), same_parameter) &&
          std::equal(c.begin(), c.end(), d.begin(), d.end(), same_constraint) &&
-         a.space.default_config(target) == b.space.default_config(target);
+         a.space.default_config(target) == b.space.default_config(target) &&
+         a.deterministic == b.deterministic && !a.default_for == !b.default_for;
 }
 
 /// Whether what was chosen for `a` is allowed for `b`, and launched alike.
@@ -95,6 +97,7 @@ Digest runtime::request_digest(detail::Engine& engine, const KernelDefinition& k
       .add("limits", format("{} {}", options.max_seconds.value_or(0), options.target_seconds))
       .add("cold", std::int64_t{options.cold_cache})
       .add("overlapping", std::int64_t{options.overlap_launches})
+      .add("eager", std::int64_t{options.launching == Launching::eager})
       .finish()
       .digest;
 }

@@ -14,6 +14,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/support/log_file.hpp"
+#include "runtime/tune/deterministic.hpp"
 
 namespace kiln::runtime {
 
@@ -90,6 +91,20 @@ void apply_threads(RuntimeOptions& options, std::string_view value) {
   if (!threads || *threads == 0 || *threads > kMostThreads)
     refuse("KILN_COMPILE_THREADS", value, format("a number from 1 to {}", kMostThreads));
   options.compile_threads = *threads;
+}
+
+void apply_measure(RuntimeOptions& options, std::string_view value) {
+  if (value != "graph" && value != "eager") refuse("KILN_MEASURE", value, "graph or eager");
+  options.tuning.launching = value == "eager" ? Launching::eager : Launching::graph;
+}
+
+std::string measure_option(const RuntimeOptions& options) {
+  const auto& launching = options.tuning.launching;
+  return !launching ? "" : *launching == Launching::eager ? "eager" : "graph";
+}
+
+void apply_deterministic(RuntimeOptions& options, std::string_view value) {
+  options.deterministic = deterministic_from(value);
 }
 
 LogLevel level_of(std::string_view value) {
@@ -174,6 +189,10 @@ constexpr OptionVariable kOptionVariables[] = {
     {"KILN_MAX_EVALUATIONS", [](auto& o) { return if_set(o.tuning.max_evaluations); },
      apply_evaluations},
     {"KILN_COMPILE_THREADS", [](auto& o) { return unless_0(o.compile_threads); }, apply_threads},
+    {"KILN_MEASURE", measure_option, apply_measure},
+    {"KILN_DETERMINISTIC",
+     [](auto& o) { return o.deterministic ? std::string(*o.deterministic ? "1" : "0") : ""; },
+     apply_deterministic},
     {"KILN_LOG_LEVEL", log_option, [](auto&, std::string_view value) { level_of(value); }},
     {"KILN_LOG_FILE", log_option, [](auto& o, std::string_view value) { file_name(value, o); }},
 };
@@ -212,7 +231,8 @@ TuneLimits limits_from_environment() {
     apply_seconds(options, value);
   if (const auto value = environment("KILN_MAX_EVALUATIONS"); !value.empty())
     apply_evaluations(options, value);
-  return {options.tuning.max_seconds, options.tuning.max_evaluations};
+  if (const auto value = environment("KILN_MEASURE"); !value.empty()) apply_measure(options, value);
+  return {options.tuning.max_seconds, options.tuning.max_evaluations, options.tuning.launching};
 }
 
 std::optional<Spans::File> trace_from_environment(const RuntimeOptions& options) {

@@ -36,6 +36,7 @@ RuntimeOptions with_variables(RuntimeOptions options);
 struct TuneLimits {
   std::optional<double> seconds{};
   std::optional<std::size_t> evaluations{};
+  std::optional<Launching> launching{};
 };
 /// @throws UserError
 TuneLimits limits_from_environment();

@@ -27,6 +27,7 @@
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/deterministic.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln {
@@ -98,11 +99,15 @@ class Worklist {
 
  private:
   void add(const PrecompileJob& job, const Target& target) {
-    const KernelDefinition& kernel = job.kernel;
+    DeviceInfo device;
+    device.target = target;
+    const DeviceLimits limits = device.limits = limits_of(target);
+    const bool same_bits = job.kernel.deterministic || deterministic_;
+    const KernelDefinition kernel =
+        same_bits ? runtime::deterministic(job.kernel, device) : job.kernel;
     const Values problem = kernel.bucketed(job.problem);
-    const DeviceLimits limits = limits_of(target);
-    if (const Launch launch = kernel.launch(kernel.space.default_config(target), problem, limits);
-        runtime::empty(launch))
+    const Values base = detail::Tunable(kernel).default_config(problem, target, limits);
+    if (runtime::empty(kernel.launch(base, problem, limits)))
       throw UserError(
           format("precompile: kernel {} for {}: the grid is empty, so nothing is launched",
                  kernel.name, kernel.describe_problem(problem)));
@@ -117,12 +122,9 @@ class Worklist {
       }
       any = true;
       if (seen_.emplace(kernel_identity, config).second)
-        instances.push_back({&kernel, target, std::move(config)});
+        instances.push_back({&job.kernel, target, std::move(config)});
     };
-    take(kernel.space.default_config(target));
-    DeviceInfo device;
-    device.target = target;
-    device.limits = limits;
+    take(base);
     take(runtime::untuned_config(kernel, problem, device));
     const std::size_t winners = add_winners(kernel, problem, target, take);
     for (const Values& config : job.configs) take(config);
@@ -151,7 +153,11 @@ class Worklist {
     std::size_t count = 0;
     for (const auto* record : library_.find(kernel, problem, target)) {
       std::string refusal = "it was made from another source";
-      if (of_source(record->key, source)) try {
+      const bool same_bits = !record->key.value("deterministic").empty();
+      if (same_bits != kernel.deterministic)
+        refusal = same_bits ? "it is for deterministic use" : "it is not for deterministic use";
+      else if (of_source(record->key, source))
+        try {
           take(kernel.space.config(record->winner));
           if (seen_records_.insert(record->key.digest).second) records.push_back(record);
           ++count;
@@ -175,6 +181,7 @@ class Worklist {
   runtime::Builder& builder_;
   const runtime::RecordLibrary& library_;
   const PrecompileOptions& options_;
+  const bool deterministic_ = runtime::is_deterministic(options_.deterministic);
   std::set<std::pair<Digest, Values>> seen_;
   std::set<Digest> seen_records_;
 };

@@ -18,12 +18,12 @@ namespace {
 /// All of it that has to be the same on all ranks, values of the parameters aside.
 std::string definition_of(Workshop& workshop, const Tunable& what) {
   if (const detail::FunctionDescription* f = what.function())
-    return text_of({"function", f->name, f->version});
+    return text_of({"function", f->name, f->version, f->deterministic ? "deterministic" : ""});
   const KernelDefinition& k = *what.kernel();
   const auto source = workshop.builder().kernel_source(k);
   return text_of({k.name, k.entry, text_of(detail::step_entries(k)), k.config_type,
                   text_of(k.types), text_of(k.arguments), text_of(k.source.options),
-                  source ? to_hex(*source) : "no source"});
+                  source ? to_hex(*source) : "no source", k.deterministic ? "deterministic" : ""});
 }
 
 }  // namespace
@@ -45,7 +45,8 @@ ranks::Identity identity_of(Workshop& workshop, std::span<const Subject> subject
       if (v.rule == Version::Rule::retune) versions.insert(text_of({v.name, v.value}));
   for (const std::string& version : versions) build += version;
   const MeasuringPolicy policy = policy_of(options);
-  problems += format("cold {}, overlap {}", policy.cold_cache, policy.overlap_launches);
+  problems += format("cold {}, overlap {}, eager {}", policy.cold_cache, policy.overlap_launches,
+                     policy.launching == Launching::eager);
   for (const KeyField& f : device.fingerprint) model += text_of({f.name, f.value});
   using ranks::short_digest;
   return {short_digest(kernels),  short_digest(candidates),

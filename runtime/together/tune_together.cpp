@@ -118,7 +118,9 @@ class TogetherRun {
 
  private:
   const Tunable& what(std::size_t s) const { return subjects_[s].what; }
-  const Values& default_config(std::size_t s) const { return workshop_.default_config(what(s)); }
+  Values default_config(std::size_t s) const {
+    return workshop_.default_config(what(s), subjects_[s].problem);
+  }
 
   // --- what this rank has -----------------------------------------------------------------------
 

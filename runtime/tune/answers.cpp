@@ -24,7 +24,8 @@ void check(const TuneOptions& options) {
 bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) {
   const TuneResult& known = recall.result;
   if (options.retune || !recall.same_space) return false;
-  if (for_launch) return true;
+  // A launch is content with any way of timing, unless one was asked for.
+  if (for_launch) return !options.launching || *options.launching == recall.policy.launching;
   if (recall.policy != policy_of(options)) return false;
   const std::size_t most = options.max_evaluations.value_or(0);
   // A search that was stopped after so many has not held its finals to the end.
@@ -54,7 +55,7 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
                      const DeviceInfo& device, SearchEnd end, std::string why) {
   TuneResult result = empty_result(subject, problem, device);
   Candidate& base = result.candidates.emplace_back();
-  base.config = subject.space().default_config(device.target);
+  base.config = subject.default_config(problem, device.target, device.limits);
   base.reason = std::move(why);
   result.end = end;
   return result;

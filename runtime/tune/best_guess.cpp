@@ -39,7 +39,7 @@ Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_
 
 Values untuned_config(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                       const DeviceInfo& device) {
-  const Values& fixed = subject.space().default_config(device.target);
+  const Values fixed = subject.default_config(problem, device.target, device.limits);
   const KernelDefinition* kernel = subject.kernel();
   if (!kernel || !kernel->untuned_by_cost || !kernel->untuned_by_cost(device.limits)) return fixed;
   const std::vector<Values> listed = subject.configs(problem, device.limits);

@@ -52,7 +52,8 @@ CandidateList candidate_list(const detail::Tunable& subject, std::span<const std
       subject.space(), problem, device.limits,
       [&](auto config) { return subject.launch_problem(config, problem, device.limits).empty(); },
       listed);
-  CandidateList list{{subject.space().default_config(device.target)}, space.count()};
+  CandidateList list{{subject.default_config(problem, device.target, device.limits)},
+                     space.count()};
   if (most == 0)
     most = most_without_budget(static_cast<std::size_t>(std::min(list.space.allowed, 1e9)));
   const CostModel model(subject, problem, device);

@@ -46,7 +46,8 @@ void KernelMaker::check() const {
   if (!kernel_.workload)
     throw UserError(
         format("kernel {}: `workload` is missing, so it cannot be tuned", kernel_.name));
-  const Values& config = kernel_.space.default_config(device_->info().target);
+  const DeviceInfo& device = device_->info();
+  const Values config = subject().default_config(problem_, device.target, device.limits);
   if (empty(plan(config).launch))
     throw UserError(format("kernel {} for {}: the grid is empty, so there is nothing to tune",
                            kernel_.name, kernel_.describe_problem(problem_)));

@@ -223,6 +223,7 @@ RaceOptions MeasuringLane::race_options() const {
   RaceOptions options;
   options.cold_cache = options_.cold_cache;
   options.overlap_launches = options_.overlap_launches;
+  options.graph_replay = options_.launching != Launching::eager;
   if (bench_.shares_cpu()) options.sample_seconds = kHostSampleSeconds;
   return options;
 }
@@ -307,6 +308,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   options.must_beat = 0;
   options.cold_cache = options_.cold_cache;
   options.overlap_launches = options_.overlap_launches;
+  options.graph_replay = options_.launching != Launching::eager;
   if (bench_.shares_cpu()) {
     options.seconds = kHostFinalSeconds;
     options.least_seconds = kHostLeastFinalSeconds;

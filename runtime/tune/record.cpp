@@ -176,6 +176,7 @@ void identify(KeyBuilder& key, const KernelDefinition& kernel) {
                   kernel.tolerance.absolute, kernel.tolerance.mismatches,
                   kernel.check ? ", a check of its own" : ""))
       .add("data", kernel.data_version);
+  if (kernel.deterministic) key.add("deterministic", std::int64_t{1});
   if (!kernel.draws.empty()) key.add("draws", draws_text(kernel));
   if (!kernel.steps.empty()) key.add("steps", Texts(detail::step_entries(kernel)));
   if (kernel.device_reference) {
@@ -195,6 +196,7 @@ void identify(KeyBuilder& key, const detail::FunctionDescription& function) {
       .add("version", function.version)
       .add("measured", function.in_a_region ? "in a region" : "alone")
       .add("parameters", Texts(declared(function.space)));
+  if (function.deterministic) key.add("deterministic", std::int64_t{1});
 }
 
 }  // namespace
@@ -228,6 +230,7 @@ json record_json(const TuneResult& result, const Tunable& subject,
   record["versions"] = std::move(software);
   record["measured"] = {{"cold_cache", policy.cold_cache},
                         {"overlap_launches", policy.overlap_launches}};
+  if (policy.launching == Launching::eager) record["measured"]["eager"] = true;
   if (const KernelDefinition* kernel = subject.kernel(); kernel && !kernel->draws.empty())
     record["draws"] = kernel->draws;
   for (std::size_t i = 0; i < result.candidates.size(); ++i) {
@@ -263,7 +266,8 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   TuneResult& result = recall.result;
   if (found.kernel != result.kernel || found.types != result.types ||
       found.problem != result.problem || found.parameters != result.parameters ||
-      found.default_candidate().config != subject.space().default_config(device.target))
+      found.default_candidate().config !=
+          subject.default_config(problem, device.target, device.limits))
     return {};
   bool default_found = false, winner_found = false;
   for (std::size_t i = 0; i < found.candidates.size(); ++i) {
@@ -290,7 +294,8 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   result.versions = std::move(found.versions);
   recall.same_space = record.at("space") == describe_space(subject, problem, device);
   const json& measured = record.at("measured");
-  recall.policy = {measured.at("cold_cache"), measured.at("overlap_launches")};
+  recall.policy = {measured.at("cold_cache"), measured.at("overlap_launches"),
+                   measured.value("eager", false) ? Launching::eager : Launching::graph};
   recall.faulted = record.value(kFaulted, false);
   count_tried(recall, subject, problem, device.limits);
   return recall;

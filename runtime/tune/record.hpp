@@ -36,11 +36,13 @@ struct Version {
 /// How launches are timed. Times of two policies are not compared.
 struct MeasuringPolicy {
   bool cold_cache = true, overlap_launches = false;  ///< as TuneOptions
+  Launching launching = Launching::graph;
 
   bool operator==(const MeasuringPolicy&) const = default;
 };
 inline MeasuringPolicy policy_of(const TuneOptions& options) {
-  return {options.cold_cache, options.overlap_launches};
+  return {options.cold_cache, options.overlap_launches,
+          options.launching.value_or(Launching::graph)};
 }
 
 /// @param device where it was tuned

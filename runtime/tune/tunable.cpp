@@ -25,6 +25,13 @@ const std::vector<std::string>& Tunable::problem_fields() const noexcept {
   return kernel_ ? kernel_->problem_fields : function_->problem_fields;
 }
 
+Values Tunable::default_config(Span problem, const Target& target,
+                               const DeviceLimits& limits) const {
+  if (kernel_ && kernel_->default_for)
+    if (Values config = kernel_->default_for(problem, limits); !config.empty()) return config;
+  return space().default_config(target);
+}
+
 std::vector<Values> Tunable::configs(Span problem, const DeviceLimits& limits) const {
   return kernel_ && kernel_->configs ? kernel_->configs(problem, limits) : std::vector<Values>{};
 }

@@ -61,7 +61,7 @@ class TuningRun {
         subject_(maker.subject()),
         problem_(maker.problem()),
         limits_(maker.device().limits),
-        default_(subject_.space().default_config(maker.device().target)),
+        default_(subject_.default_config(problem_, maker.device().target, limits_)),
         untuned_(untuned_config(subject_, problem_, maker.device())),
         options_(options),
         context_(context),
@@ -465,7 +465,7 @@ class TuningRun {
   const detail::Tunable subject_;
   const std::span<const std::int64_t> problem_;
   const DeviceLimits& limits_;
-  const Values& default_;
+  const Values default_;
   const Values untuned_;  ///< the default, where the kernel does not trust its cost model
   const TuneOptions& options_;
   const TuneContext& context_;

@@ -283,12 +283,14 @@ TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions
   left.seed = options.seed;
   left.cold_cache = options.cold_cache;
   left.overlap_launches = options.overlap_launches;
+  left.launching = options.launching;
   left.stop = options.stop;
   left.progress = options.progress;
   if (const double all = options.max_seconds.value_or(0); all > 0)
     left.max_seconds = std::max(all - seconds_since(start), kLeastSeconds);
   TuneContext context;
-  context.only = {&workshop.default_config(subject), 1};
+  const Values base = workshop.default_config(subject, maker.problem());
+  context.only = {&base, 1};
   context.finals = false;
   TuneResult result = tune(maker, left, context).result;
   result.wall_seconds = seconds_since(start);

@@ -68,8 +68,10 @@ class Workshop {
 
   /// Whether the mode allows to compile and to measure.
   bool may_compile() const noexcept { return may_compile(*options_.mode); }
-  const Values& default_config(const detail::Tunable& subject) const {
-    return subject.space().default_config(device_->info().target);
+  Values default_config(const detail::Tunable& subject,
+                        std::span<const std::int64_t> problem) const {
+    const DeviceInfo& device = device_->info();
+    return subject.default_config(problem, device.target, device.limits);
   }
 
   void count_tuned() noexcept { ++tuned_; }

@@ -78,7 +78,8 @@ VectorAddKernel<T> vector_add_kernel() {
           .flops = [](const Elementwise& p) { return 1.0 * p.n; },
           .bytes = [](const Elementwise& p) { return 3.0 * sizeof(T) * p.n; },
           .cost = [](const VectorAdd& c, const Elementwise& p,
-                     const DeviceLimits& d) { return cost(c, p.n, sizeof(T), d); }};
+                     const DeviceLimits& d) { return cost(c, p.n, sizeof(T), d); },
+          .numerics = [](const VectorAdd&, const Elementwise&) { return "one addition"; }};
 }
 
 template <class T>
@@ -111,7 +112,8 @@ ResidualAddKernel<T> residual_add_kernel() {
       .bytes =
           [](const Activations& p) { return 3.0 * sizeof(T) * static_cast<double>(p.elements()); },
       .cost = [](const VectorAdd& c, const Activations& p,
-                 const DeviceLimits& d) { return cost(c, p.elements(), sizeof(T), d); }};
+                 const DeviceLimits& d) { return cost(c, p.elements(), sizeof(T), d); },
+      .numerics = [](const VectorAdd&, const Activations&) { return "one addition"; }};
 }
 
 template VectorAddKernel<float> vector_add_kernel();

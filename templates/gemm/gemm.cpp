@@ -215,7 +215,8 @@ Kernel<Gemm, Problem, void()> gemm_base() {
                              registers(c, kOperands), d);
           },
       .untuned_by_cost =
-          [](const DeviceLimits& d) { return kOperandBytes <= 2 && d.compute_capability == 90; }};
+          [](const DeviceLimits& d) { return kOperandBytes <= 2 && d.compute_capability == 90; },
+      .numerics = [](const Gemm& c, const Problem&) { return order_of_sums(c); }};
 }
 
 #define KILN_GEMM(T, op)                                                                     \

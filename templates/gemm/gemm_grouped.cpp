@@ -291,7 +291,8 @@ Kernel<Gemm, Problem, void()> gemm_grouped_base() {
               },
           .cost = grouped_cost<T, Problem>,
           .untuned_by_cost =
-              [](const DeviceLimits& d) { return sizeof(T) <= 2 && d.compute_capability == 90; }};
+              [](const DeviceLimits& d) { return sizeof(T) <= 2 && d.compute_capability == 90; },
+          .numerics = [](const Gemm& c, const Problem&) { return order_of_sums(c); }};
 }
 
 #define KILN_GROUPED(T)                                                                 \

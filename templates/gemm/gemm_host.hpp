@@ -1,7 +1,8 @@
-// What the host halves of GEMMs share: maps of the operands, tolerances.
+// What the host halves of GEMMs share: maps of the operands, tolerances, the order of sums.
 #pragma once
 
 #include <algorithm>
+#include <string>
 
 #include "templates/kernels.hpp"
 
@@ -66,5 +67,25 @@ inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16, Fp8Sums::scaled>> =
 template <>
 inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16, Fp8Sums::fast>>{.relative = 5e-2,
                                                                         .absolute = 2};
+
+/// Kernel::numerics: in which order an element's products are summed. Tiles, stages and the blocks' order
+/// change nothing in that.
+inline std::string order_of_sums(const Gemm& c) {
+  const auto number = [](int n) { return " " + std::to_string(n); };
+  switch (c.body) {
+    case GemmBody::simt:
+      return "one by one, in lanes of" + number(c.vector);
+    case GemmBody::mma:
+      return "mma, 16 at a time";
+    case GemmBody::stream:
+      return "mma, shared by warps" + number(c.small_m().warps) + number(c.stages);
+    default:
+      break;
+  }
+  std::string order = c.swap ? "wgmma of the transposed" : "wgmma";
+  if (c.split_k() > 1) order += ", shared in a cluster" + number(c.split_k()) + number(c.block_k);
+  if (c.parts > 1) order += ", in parts" + number(c.parts) + number(c.block_k);
+  return order;
+}
 
 }  // namespace kiln::templates

@@ -130,7 +130,8 @@ Type with_signature(const Kernel<Gemm, typename Type::ProblemType, void()>& base
           .flops = base.flops,
           .bytes = base.bytes,
           .cost = base.cost,
-          .untuned_by_cost = base.untuned_by_cost};
+          .untuned_by_cost = base.untuned_by_cost,
+          .numerics = base.numerics};
 }
 
 template <class T, GemmTranspose op, class Problem, class E,

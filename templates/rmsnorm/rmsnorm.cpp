@@ -118,7 +118,12 @@ RmsNormKernel<T> rmsnorm_kernel() {
             return (2.0 * p.rows + 1) * p.hidden * static_cast<double>(sizeof(T));
           },
       .cost = [](const RmsNorm& c, const RmsNormProblem& p,
-                 const DeviceLimits& d) { return cost(c, p, sizeof(T), d); }};
+                 const DeviceLimits& d) { return cost(c, p, sizeof(T), d); },
+      .numerics =
+          [](const RmsNorm& c, const RmsNormProblem&) {
+            return std::to_string(c.threads_per_row()) + " sums, " + std::to_string(c.vector) +
+                   " elements at a time";
+          }};
 }
 
 template RmsNormKernel<float> rmsnorm_kernel();

@@ -261,6 +261,10 @@ void add_common(KernelType& kernel, const std::string& name, RopeOrder order,
   kernel.flops = rope_flops<Problem>(of);
   kernel.bytes = rope_bytes<Problem>(of);
   kernel.cost = rope_cost<Problem>(of);
+  kernel.numerics = [](const RopeConfig& c, const Problem&) {
+    return norm ? std::to_string(c.pairs) + " pairs of " + std::to_string(c.vector)
+                : std::string("no sums");
+  };
 }
 
 template <class T, class Table, class Position, class... Norm>

@@ -134,7 +134,8 @@ LayerNormKernel<T> layernorm_kernel() {
       .flops = [](const HiddenRows& p) { return 7.0 * p.rows * p.hidden; },
       .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 2) * p.hidden * sizeof(T); },
       .cost = [](const RowConfig& c, const HiddenRows& p,
-                 const DeviceLimits& d) { return row_cost<T>(c, p, kOfLayerNorm, d); }};
+                 const DeviceLimits& d) { return row_cost<T>(c, p, kOfLayerNorm, d); },
+      .numerics = row_sums<HiddenRows>};
 }
 
 template <class T>
@@ -163,7 +164,8 @@ RmsNormResidualKernel<T> rmsnorm_residual_kernel() {
           .flops = [](const HiddenRows& p) { return 5.0 * p.rows * p.hidden; },
           .bytes = [](const HiddenRows& p) { return (4.0 * p.rows + 1) * p.hidden * sizeof(T); },
           .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfResidual, d); }};
+                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfResidual, d); },
+          .numerics = row_sums<HiddenRows>};
 }
 
 template <class T>
@@ -200,7 +202,8 @@ RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
                 return read + p.rows * (1.0 * p.hidden + sizeof(float));
               },
           .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfFp8, d); }};
+                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfFp8, d); },
+          .numerics = row_sums<HiddenRows>};
 }
 
 template LayerNormKernel<float> layernorm_kernel();

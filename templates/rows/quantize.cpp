@@ -85,6 +85,9 @@ double quantized_bytes(const HiddenRows& p, double scales) {
   return 1.0 * p.rows * p.hidden * (sizeof(T) + 1) + scales * sizeof(float);
 }
 
+/// A largest magnitude does not depend on the order.
+std::string no_sums(const RowConfig&, const HiddenRows&) { return "no sums"; }
+
 constexpr RowWork kOfQuantizing{.element = 3, .passes = 2, .reductions = 1};
 
 /// On the host: nanoseconds of one core; threads take turns at the shuffles of quantize_blocks.
@@ -109,7 +112,8 @@ QuantizeRowsKernel<T> scaling_kernel() {
           .relations = {{3, "rows"}, {4, "hidden"}},
           .bucket = token_bucket<HiddenRows>,
           .tolerance = kSameBits,
-          .flops = [](const HiddenRows& p) { return 3.0 * p.rows * p.hidden; }};
+          .flops = [](const HiddenRows& p) { return 3.0 * p.rows * p.hidden; },
+          .numerics = no_sums};
 }
 
 }  // namespace
@@ -190,7 +194,8 @@ QuantizeTensorKernel<T> quantize_tensor_kernel() {
           .flops = [](const HiddenRows& p) { return 2.0 * p.rows * p.hidden; },
           .bytes = [](const HiddenRows& p) { return quantized_bytes<T>(p, 1); },
           .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return tile_cost<T>(c, p, 0, d); }};
+                     const DeviceLimits& d) { return tile_cost<T>(c, p, 0, d); },
+          .numerics = no_sums};
 }
 
 template QuantizeRowsKernel<float> quantize_rows_kernel();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <string>
 
 #include <tbb/parallel_for.h>
 
@@ -74,6 +75,13 @@ Launch row_launch(const RowConfig& c, const Problem& p, const DeviceLimits& d) {
   return {{p.width() > 0 ? c.grid(p.rows, d.usable_multiprocessors()) : 0},
           {static_cast<unsigned>(c.threads())},
           c.shared_bytes()};
+}
+
+/// Kernel::numerics of kernels that sum a row: its threads' sums, and the accesses' order.
+template <class Problem>
+std::string row_sums(const RowConfig& c, const Problem&) {
+  return std::to_string(c.threads_per_row()) + " sums, " + std::to_string(c.vector) +
+         " elements at a time" + (c.online ? ", in one pass" : "");
 }
 
 /// What a kernel does with a row, for `row_cost`.

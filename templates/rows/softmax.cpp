@@ -105,7 +105,8 @@ SoftmaxKernel<T> softmax_kernel() {
           .flops = [](const LogitRows& p) { return 5.0 * p.rows * p.columns; },
           .bytes = [](const LogitRows& p) { return 2.0 * p.rows * p.columns * sizeof(T); },
           .cost = [](const RowConfig& c, const LogitRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfSoftmax, d); }};
+                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfSoftmax, d); },
+          .numerics = row_sums<LogitRows>};
 }
 
 template <class T>
@@ -135,7 +136,8 @@ CrossEntropyKernel<T> cross_entropy_kernel() {
           // Of ignored rows there are few.
           .bytes = [](const LogitRows& p) { return (1.0 * p.columns * sizeof(T) + 8) * p.rows; },
           .cost = [](const RowConfig& c, const LogitRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfCrossEntropy, d); }};
+                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfCrossEntropy, d); },
+          .numerics = row_sums<LogitRows>};
 }
 
 template SoftmaxKernel<float> softmax_kernel();

@@ -98,6 +98,14 @@ inline constexpr VariableEntry kVariables[] = {
     {"KILN_CANDIDATE_SECONDS", VariableEntry::Of::kiln,
      "seconds that a candidate in a worker may take for one verification or one sample",
      "30, or 20 times the longest so far if that is more; 300 for the first", "a tuning begins"},
+    {"KILN_MEASURE", VariableEntry::Of::kiln,
+     "how several launches of one sample are started while a kernel is tuned, where the program "
+     "does "
+     "not say: `graph`, as one graph, or `eager`, one by one, as a program without graphs does",
+     "`graph`", "a runtime is made"},
+    {"KILN_DETERMINISTIC", VariableEntry::Of::kiln,
+     "1: only configs that compute, bit for bit, what the untuned config computes; 0: all", "0",
+     "a runtime is made, or a bundle"},
     {"KILN_LLVM_DUMP", VariableEntry::Of::kiln,
      "a folder: the IR after each step of the host compiler, and the time of each step", "none",
      "a host kernel is compiled"},

@@ -30,6 +30,8 @@ struct FunctionDescription {
   std::function<double(std::span<const std::int64_t>, std::span<const std::int64_t>,
                        const DeviceLimits&)>
       cost;
+  std::function<std::string(std::span<const std::int64_t>, std::span<const std::int64_t>)> numerics;
+  bool deterministic = false;
   bool changes_state = false, communicates = false, graph_replay = false;
   bool in_a_region = false;  ///< has records of its own: what is best there may not be best alone
   std::vector<KeyField> versions;

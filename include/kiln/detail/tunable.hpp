@@ -40,6 +40,9 @@ class Tunable {
   const std::vector<std::string>& types() const noexcept;
   const DynamicSpace& space() const noexcept;
   const std::vector<std::string>& problem_fields() const noexcept;
+  /// As KernelDefinition::default_for; where there is none, the space's.
+  Values default_config(std::span<const std::int64_t> problem, const Target& target,
+                        const DeviceLimits& limits) const;
   /// As KernelDefinition::configs.
   std::vector<Values> configs(std::span<const std::int64_t> problem,
                               const DeviceLimits& limits) const;

@@ -57,12 +57,15 @@ TEST_CASE("what the options leave open is filled from variables", "[runtime][var
   CHECK_FALSE(plain.mode);
   CHECK_FALSE(plain.log);
   const Set mode("KILN_MODE", "lookup_only"), seconds("KILN_MAX_SECONDS", "2.5"),
-      evaluations("KILN_MAX_EVALUATIONS", "7"), threads("KILN_COMPILE_THREADS", "3");
+      evaluations("KILN_MAX_EVALUATIONS", "7"), threads("KILN_COMPILE_THREADS", "3"),
+      measure("KILN_MEASURE", "eager"), bits("KILN_DETERMINISTIC", "1");
   const RuntimeOptions filled = with_variables({});
   CHECK(filled.mode == Mode::lookup_only);
   CHECK(filled.tuning.max_seconds == 2.5);
   CHECK(filled.tuning.max_evaluations == 7);
   CHECK(filled.compile_threads == 3);
+  CHECK(filled.tuning.launching == Launching::eager);
+  CHECK(filled.deterministic == true);
 
   RuntimeOptions chosen;
   chosen.mode = Mode::tune_now;  // the default, but chosen
@@ -127,6 +130,8 @@ TEST_CASE("a value that makes no sense is refused by name", "[runtime][variables
       {"KILN_MAX_SECONDS", {"-1", "nan", "inf", "1s", "1e999"}},
       {"KILN_MAX_EVALUATIONS", {"-1", "1.5", "x", "99999999999999999999999"}},
       {"KILN_COMPILE_THREADS", {"0", "-2", "4097", "all"}},
+      {"KILN_MEASURE", {"graphs", "Eager", "1"}},
+      {"KILN_DETERMINISTIC", {"yes", "2", " 1"}},
       {"KILN_LOG_LEVEL", {"verbose", "INFO", "1"}},
       {"KILN_LOG_FILE", {"/tmp/%d.log", "/tmp/x%"}},
   };

@@ -68,6 +68,23 @@ TEST_CASE("with overlap_launches they are timed as they are launched", "[runtime
   }
 }
 
+TEST_CASE("launches of a sample are a graph, or start one by one where that is asked for",
+          "[runtime][tune]") {
+  const auto captures = [](std::optional<Launching> launching, double seconds) {
+    Bench bench;
+    bench.device->records = true;
+    for (const int a : {1, 2}) bench.seconds(a, seconds);
+    TuneOptions options;
+    options.launching = launching;
+    CHECK(tune(bench, doubling({1, 2}), options).winner().status == CandidateStatus::measured);
+    return bench.device->captures.load();
+  };
+  CHECK(captures({}, 1e-6) > 0);
+  CHECK(captures(Launching::graph, 1e-6) > 0);
+  CHECK(captures(Launching::eager, 1e-6) == 0);
+  CHECK(captures(Launching::graph, kMs) == 0);  // a sample is one launch
+}
+
 TEST_CASE("of two equal twins the first in the space wins", "[runtime][tune]") {
   // The default is neither: it would win a tie in any order.
   for (const std::int64_t first : {0, 1}) {

@@ -76,7 +76,9 @@ TEST_CASE("a record answers searches that measure as it was measured", "[runtime
   const TuneResult first = tuned({}, 1e-4);
   CHECK(first.winner().config == Values{8, 0});
   CHECK(tuned({}, 1e-4).from_store);
-  for (const TuneOptions& options : {overlapping, warm}) {
+  TuneOptions eager;
+  eager.launching = Launching::eager;
+  for (const TuneOptions& options : {overlapping, warm, eager}) {
     const TuneResult other = tuned(options, 1);
     CHECK_FALSE(other.from_store);
     CHECK(other.evaluated == first.evaluated);
@@ -87,6 +89,24 @@ TEST_CASE("a record answers searches that measure as it was measured", "[runtime
   const Runtime runtime = process.runtime();
   runtime.tuned(doubling()).prepare({50});
   CHECK(runtime.statistics().tuned == 0);  // a launch is content with it
+}
+
+TEST_CASE("a launch is not content with a record that was timed otherwise than asked for",
+          "[runtime][engine]") {
+  const Directory directory;
+  const auto tunings = [&](std::optional<Launching> asked) {
+    Process process(directory.path());
+    process.options.tuning.launching = asked;
+    const Runtime runtime = process.runtime();
+    runtime.tuned(doubling()).prepare({50});
+    return runtime.statistics().tuned;
+  };
+  CHECK(tunings({}) == 1);
+  CHECK(tunings(Launching::graph) == 0);
+  CHECK(tunings(Launching::eager) == 1);
+  CHECK(tunings(Launching::eager) == 0);
+  CHECK(tunings({}) == 0);
+  CHECK(tunings(Launching::graph) == 1);
 }
 
 TEST_CASE("a config that has left the list is kept on record, but cannot win",

@@ -1,0 +1,26 @@
+// Kernels and functions of which tuning changes no bit of a result.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "kiln/definition.hpp"
+#include "kiln/detail/function_core.hpp"
+#include "kiln/device.hpp"
+
+namespace kiln::runtime {
+
+/// The kernel with a space of those configs that compute what its untuned config computes, bit for bit
+/// (KernelDefinition::numerics). That config is the default of its problem. The definition that is
+/// returned may be used by several threads.
+KernelDefinition deterministic(const KernelDefinition& kernel, const DeviceInfo& device);
+/// The same for a function, of its default knobs.
+detail::FunctionDescription deterministic(const detail::FunctionDescription& function,
+                                          const Target& target);
+
+/// What $KILN_DETERMINISTIC says. @throws UserError when that is neither 0 nor 1
+bool deterministic_from(std::string_view value);
+/// `asked`, else what the variable says, else no.
+bool is_deterministic(std::optional<bool> asked);
+
+}  // namespace kiln::runtime

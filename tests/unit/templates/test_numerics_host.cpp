@@ -1,0 +1,46 @@
+// What shipped kernels say of the bits that their configs compute, on the host target.
+#include "kiln/registry.hpp"
+#include "kiln/runtime.hpp"
+#include "kiln_test.hpp"
+#include "same_bits.hpp"
+#include "templates/kernels.hpp"
+
+using kiln::test::same_bits;
+using kiln::test::SameBits;
+
+namespace {
+
+kiln::Runtime host_in_memory() {
+  kiln::RuntimeOptions options;
+  options.device = "host";
+  options.store.disk = false;
+  return kiln::Runtime(options);
+}
+
+}  // namespace
+
+TEST_CASE("configs of one name of numerics compute the same bits on the host",
+          "[templates][numerics]") {
+  const kiln::Runtime runtime = host_in_memory();
+  for (const auto& [name, problem] :
+       std::vector<std::pair<const char*, kiln::Values>>{{"vector_add", {4099}},
+                                                         {"rmsnorm", {5, 1001}},
+                                                         {"rmsnorm_residual", {5, 1001}},
+                                                         {"layernorm", {5, 1001}},
+                                                         {"softmax", {5, 1001}},
+                                                         {"cross_entropy", {5, 1001}},
+                                                         {"quantize_rows", {5, 1001}},
+                                                         {"gemm", {33, 40, 300}}}) {
+    const auto kernel = kiln::shipped_kernels().make(name, "bf16");
+    CAPTURE(kernel.name);
+    const SameBits found = same_bits(runtime, kernel, problem, 5);
+    CHECK(found.different == "");
+    CHECK(found.compared >= 2);
+  }
+}
+
+TEST_CASE("a name of numerics that claims too much is found out", "[templates][numerics]") {
+  auto kernel = kiln::shipped_kernels().make("rmsnorm", "f32");
+  kernel.numerics = [](auto, auto) { return "all"; };
+  CHECK(same_bits(host_in_memory(), kernel, {5, 1001}, 12).different != "");
+}
