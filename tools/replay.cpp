@@ -18,9 +18,9 @@ using nlohmann::json;
 namespace {
 
 struct ReplayRequest {
-  std::vector<std::string> files;
+  std::vector<std::string> files, prior;
   ReplayOptions options;
-  std::int64_t budget = 200, repeats = 100;
+  std::int64_t budget = 200, repeats = 100, prior_evaluations = 0;
 };
 
 /// One strategy on every space.
@@ -75,8 +75,11 @@ json replay_json(const Row& row, const std::vector<SearchReplay>& spaces) {
 }
 
 /// The evaluations that get a column.
-std::vector<std::size_t> columns(std::size_t budget) {
+std::vector<std::size_t> columns(std::size_t budget, bool early) {
   std::vector<std::size_t> at;
+  if (early)
+    for (std::size_t n : {5, 10})
+      if (n < budget) at.push_back(n);
   for (std::size_t n : {25, 50, 100, 200, 500, 1000})
     if (n < budget) at.push_back(n);
   at.push_back(budget);
@@ -93,7 +96,7 @@ void print(const std::vector<Row>& rows, const std::vector<SearchReplay>& spaces
               options.noise ? ", told single noisy repeats" : "");
   std::size_t width = 8;
   for (const Row& row : rows) width = std::max(width, row.strategy.size());
-  const auto at = columns(options.budget);
+  const auto at = columns(options.budget, !options.prior.empty());
   std::printf("%-*s", static_cast<int>(width), "strategy");
   for (std::size_t n : at) std::printf(" %7zu", n);
   std::printf(" %7s %7s", "worst", "wall s");
@@ -118,6 +121,12 @@ int run_replay(const Context& context, ReplayRequest request) {
     throw UserError(format("--repeats: {} searches show nothing", request.repeats));
   options.budget = static_cast<std::size_t>(request.budget);
   options.repeats = static_cast<std::size_t>(request.repeats);
+  if (request.prior_evaluations < 0 || (request.prior_evaluations > 0 && request.prior.empty()))
+    throw UserError(request.prior.empty() ? "--prior-evaluations: there is no --prior"
+                                          : format("--prior-evaluations: {} tell nothing",
+                                                   request.prior_evaluations));
+  options.prior_evaluations = static_cast<std::size_t>(request.prior_evaluations);
+  for (const std::string& file : request.prior) options.prior.emplace_back(file);
   const bool all = options.strategy == "all";
   std::vector<std::string> strategies{options.strategy};
   if (all) strategies = search_strategies();
@@ -142,6 +151,7 @@ int run_replay(const Context& context, ReplayRequest request) {
     list.push_back(replay_json(row, spaces));
     list.back()["seed"] = options.seed;
     list.back()["noise"] = options.noise;
+    list.back()["prior"] = request.prior;
   }
   std::puts((all ? list : list[0]).dump(2, ' ', false, json::error_handler_t::replace).c_str());
   return kDone;
@@ -165,6 +175,11 @@ void add_replay(CLI::App& app, Context& context) {
       ->add_option("--seed", request->options.seed,
                    "Seed of the first search; each further search adds 1")
       ->capture_default_str();
+  replay->add_option(
+      "--prior", request->prior,
+      "T4 files of the same kernel's other problems or devices, to learn from first");
+  replay->add_option("--prior-evaluations", request->prior_evaluations,
+                     "Of each of them, only what a search of so many configs finds out; 0: all");
   replay->add_flag("--noise", request->options.noise,
                    "Tell the strategy single raw repeats instead of their mean");
   replay->add_flag("--json", context.json, "Print JSON");

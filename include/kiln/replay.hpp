@@ -25,6 +25,12 @@ struct ReplayOptions {
   /// told.
   bool noise = false;
   unsigned threads = 0;  ///< at most this many; 0: one per hardware thread
+  /// The same kernel's spaces of other problems or devices, which the strategy may learn from
+  /// before it begins; strategies but the default one ignore them. Parameters are matched by name.
+  std::vector<RecordedSpace> prior{};
+  /// What is told of each of `prior`: the results of a search of this many evaluations with `seed`,
+  /// as a tuning record has them; 0: of all configs.
+  std::size_t prior_evaluations = 0;
 };
 
 /// After this many evaluations, the optimum's time over that of a search's best config; 0 where the
@@ -62,7 +68,8 @@ class SearchReplay {
 
   /// Each search is one strategy with its own seed that asks for one config at a time and is told
   /// that config's time, nothing else. One that ends early keeps its best.
-  /// @throws UserError on an unknown strategy, listing those that exist; a budget or repeats of 0.
+  /// @throws UserError on an unknown strategy, listing those that exist; a budget or repeats of 0; a
+  /// prior space that lacks most of the parameters, or all values that work.
   ReplayResult run(const ReplayOptions& options = {}) const;
 
  private:

@@ -9,6 +9,7 @@
 #include <tbb/task_arena.h>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/recorded/prior.hpp"
 #include "runtime/search/strategy.hpp"
 #include "runtime/support/infinity.hpp"
 
@@ -58,7 +59,9 @@ struct SearchReplay::Impl {
   }
 
   Search search(const ReplayOptions& options, std::size_t repeat,
-                const std::vector<std::size_t>& curve) const;
+                const std::vector<std::size_t>& curve,
+                std::span<const runtime::Evidence> evidence) const;
+  std::vector<runtime::Evidence> evidence(const ReplayOptions& options) const;
 
   RecordedSpace space;
   DynamicSpace dynamic;
@@ -67,10 +70,11 @@ struct SearchReplay::Impl {
 };
 
 Search SearchReplay::Impl::search(const ReplayOptions& options, std::size_t repeat,
-                                  const std::vector<std::size_t>& curve) const {
+                                  const std::vector<std::size_t>& curve,
+                                  std::span<const runtime::Evidence> evidence) const {
   const std::uint64_t seed = options.seed + repeat;
   const auto strategy =
-      runtime::make_strategy(options.strategy, {points, seed, options.budget, {}});
+      runtime::make_strategy(options.strategy, {points, seed, options.budget, {}, evidence});
   runtime::Random noise(seed ^ 0x6e6f697365);  // another stream than the strategy's
   Search result;
   std::vector<bool> evaluated(space.size());
@@ -104,6 +108,29 @@ Search SearchReplay::Impl::search(const ReplayOptions& options, std::size_t repe
   return result;
 }
 
+std::vector<runtime::Evidence> SearchReplay::Impl::evidence(const ReplayOptions& options) const {
+  std::vector<runtime::Evidence> all;
+  for (const RecordedSpace& prior : options.prior) {
+    std::set<std::size_t> seen;  // what a search would have come to know
+    if (options.prior_evaluations > 0) {
+      const Impl other(prior);
+      const auto strategy = runtime::make_strategy(
+          runtime::default_strategy(), {other.points, options.seed, options.prior_evaluations, {}});
+      while (seen.size() < options.prior_evaluations) {
+        const std::vector<Values> proposals = strategy->propose(1);
+        if (proposals.empty()) break;
+        const std::size_t index = prior.find(proposals[0]).value();
+        seen.insert(index);
+        strategy->observe(proposals[0], prior.seconds(index));
+      }
+    }
+    all.push_back(runtime::evidence_from(prior, space, [&](std::size_t config) {
+      return options.prior_evaluations == 0 || seen.contains(config);
+    }));
+  }
+  return all;
+}
+
 SearchReplay::SearchReplay(RecordedSpace space) : impl_(std::make_unique<Impl>(std::move(space))) {}
 SearchReplay::~SearchReplay() = default;
 SearchReplay::SearchReplay(SearchReplay&&) noexcept = default;
@@ -121,14 +148,16 @@ ReplayResult SearchReplay::run(const ReplayOptions& wanted) const {
   runtime::make_strategy(options.strategy, {impl_->points, options.seed, options.budget, {}});
 
   const std::vector<std::size_t> curve = checkpoints(options.budget);
+  const std::vector<runtime::Evidence> evidence = impl_->evidence(options);
   std::vector<Search> searches(options.repeats);
   // More threads than TBB has would only make it print a warning.
   const unsigned most = static_cast<unsigned>(tbb::info::default_concurrency());
   const unsigned threads = options.threads ? std::min(options.threads, most) : most;
   tbb::task_arena arena(static_cast<int>(threads));
   arena.execute([&] {
-    tbb::parallel_for(std::size_t{0}, options.repeats,
-                      [&](std::size_t i) { searches[i] = impl_->search(options, i, curve); });
+    tbb::parallel_for(std::size_t{0}, options.repeats, [&](std::size_t i) {
+      searches[i] = impl_->search(options, i, curve, evidence);
+    });
   });
 
   ReplayResult result;

@@ -26,6 +26,21 @@ class Strategy {
   virtual void observe(std::span<const std::int64_t> config, double seconds) = 0;
 };
 
+/// What was measured of the same kernel for another problem or on another device. It is a hint: a
+/// strategy may begin with it, and must find out by itself how far it holds.
+struct Evidence {
+  struct Result {
+    Values config;   ///< in the order of the space's parameters
+    double seconds;  ///< infinite: it cannot be used
+  };
+  std::vector<Result> results;
+  /// Parameters whose values were not told, by place; empty: all were. What stands for them in
+  /// `config` means nothing.
+  std::vector<bool> unknown = {};
+  /// From the problem that is searched, in factors of two of its size.
+  double distance = 0;
+};
+
 /// What a strategy may know.
 struct SearchProblem {
   const SearchSpace& space;
@@ -35,6 +50,8 @@ struct SearchProblem {
   std::size_t budget = 0;
   /// A cost model's guess in seconds, right at best in its order; empty: there is none.
   std::function<double(std::span<const std::int64_t> config)> predicted = {};
+  /// Must outlive the strategy. Those that learn from nothing but their own results ignore it.
+  std::span<const Evidence> evidence = {};
 };
 
 /// The most configs that a search without a budget tries, given how many can be listed: one in

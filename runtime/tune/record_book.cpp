@@ -116,4 +116,10 @@ std::vector<Values> RecordBook::starting_points(const Tunable& subject,
   return starting_points_.nearest(subject, problem, device_->info(), count);
 }
 
+std::vector<Evidence> RecordBook::evidence(const Tunable& subject,
+                                           std::span<const std::int64_t> problem,
+                                           std::size_t count) {
+  return starting_points_.evidence(subject, problem, device_->info(), count);
+}
+
 }  // namespace kiln::runtime

@@ -48,6 +48,9 @@ class RecordBook {
   /// Up to `count` winners of neighbouring problems and similar devices, the nearest first.
   std::vector<Values> starting_points(const detail::Tunable& subject,
                                       std::span<const std::int64_t> problem, std::size_t count);
+  /// What was measured for `count` neighbouring problems and similar devices, the nearest first.
+  std::vector<Evidence> evidence(const detail::Tunable& subject,
+                                 std::span<const std::int64_t> problem, std::size_t count);
 
  private:
   Sources sources_of(const detail::Tunable& subject);

@@ -6,6 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/support/infinity.hpp"
+#include "runtime/tune/record.hpp"
+
 namespace kiln::runtime {
 
 using nlohmann::json;
@@ -15,6 +18,7 @@ namespace {
 /// Another device of the same target, of the same kind of target, of another kind: in the units of
 /// |log2| of a problem's size.
 constexpr double kOtherDevice = 1, kOtherTarget = 3, kOtherKind = 8;
+constexpr std::size_t kMostResults = 160;  ///< of a record that are kept in mind
 constexpr std::string_view kDevicePrefix = "device.";
 
 bool is_gpu(const std::string& target) { return target.starts_with("sm_"); }
@@ -34,6 +38,32 @@ std::optional<double> distance(const std::map<std::string, std::int64_t>& from,
   return sum;
 }
 
+/// Nothing where it was not tried, or was cut off, or failed for want of something.
+std::optional<double> seconds_told(const Candidate& candidate) {
+  switch (candidate.status) {
+    case CandidateStatus::measured:
+      return candidate.seconds;
+    case CandidateStatus::violates_constraint:  // it costs nothing to see that
+    case CandidateStatus::not_tried:
+    case CandidateStatus::out_of_memory:
+      return {};
+    default:
+      return kInfinity;
+  }
+}
+
+/// Keeps the fastest half of what is kept, and of the others every so many.
+void thin(std::vector<Evidence::Result>& results) {
+  if (results.size() <= kMostResults) return;
+  std::stable_sort(results.begin(), results.end(),
+                   [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  constexpr std::size_t kFast = kMostResults / 2;
+  const std::size_t others = results.size() - kFast;
+  for (std::size_t i = kFast; i < kMostResults; ++i)
+    results[i] = results[kFast + (i - kFast) * others / (kMostResults - kFast)];
+  results.resize(kMostResults);
+}
+
 }  // namespace
 
 void StartingPoints::add(const Key& key, const json& record) {
@@ -42,49 +72,66 @@ void StartingPoints::add(const Key& key, const json& record) {
 }
 
 void StartingPoints::insert(const Key& key, const json& record) try {
-  Winner winner{record.at("winner"), record.at("problem"), {}, {}};
+  Past past{record.at("winner"), record.at("problem"), {}, {}, {}, {}};
   for (const KeyField& f : key.fields) {
-    if (f.name == "target") winner.target = f.value;
+    if (f.name == "target") past.target = f.value;
     if (f.name.starts_with(kDevicePrefix))
-      winner.device.push_back({f.name.substr(kDevicePrefix.size()), f.value});
+      past.device.push_back({f.name.substr(kDevicePrefix.size()), f.value});
+  }
+  if (auto result = result_in(record, key)) {
+    past.parameters = std::move(result->parameters);
+    for (Candidate& c : result->candidates)
+      if (const auto seconds = seconds_told(c))
+        past.results.push_back({std::move(c.config), *seconds});
+    thin(past.results);
   }
   std::string kernel = record.at("kernel");
   for (const std::string& type : record.at("types").get<std::vector<std::string>>())
     kernel += "," + type;
-  winners_[kernel][key.hex()] = std::move(winner);
+  pasts_[kernel][key.hex()] = std::move(past);
 } catch (const json::exception&) {
   // A record of another schema has nothing to suggest.
 }
 
-std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
-                                            std::span<const std::int64_t> problem,
-                                            const DeviceInfo& device, std::size_t count) {
-  std::lock_guard lock(mutex_);
+std::vector<std::pair<double, const StartingPoints::Past*>> StartingPoints::pasts(
+    const detail::Tunable& subject, std::span<const std::int64_t> problem,
+    const DeviceInfo& device) {
   if (!read_) {
     read_ = true;
     store_->each_record([&](const Key& key, const json& record) { insert(key, record); });
   }
   std::string name = subject.name();
   for (const std::string& type : subject.types()) name += "," + type;
-  std::vector<std::pair<double, Values>> found;
-  for (const auto& [key, winner] : winners_[name]) {
-    const auto apart = distance(winner.problem, subject.problem_fields(), problem);
-    if (!apart || winner.config.size() != subject.space().parameters().size()) continue;
-    Values config;
-    for (const Parameter& p : subject.space().parameters())
-      if (const auto value = winner.config.find(p.name); value != winner.config.end())
-        config.push_back(value->second);
-    if (config.size() != winner.config.size()) continue;
+  std::vector<std::pair<double, const Past*>> found;
+  for (const auto& [key, past] : pasts_[name]) {
+    const auto apart = distance(past.problem, subject.problem_fields(), problem);
+    if (!apart) continue;
     const bool same_device =
-        std::equal(winner.device.begin(), winner.device.end(), device.fingerprint.begin(),
+        std::equal(past.device.begin(), past.device.end(), device.fingerprint.begin(),
                    device.fingerprint.end(), [](const KeyField& a, const KeyField& b) {
                      return a.name == b.name && a.value == b.value;
                    });
-    const double other = winner.target == device.target.arch && same_device    ? 0
-                         : winner.target == device.target.arch                 ? kOtherDevice
-                         : is_gpu(winner.target) == is_gpu(device.target.arch) ? kOtherTarget
-                                                                               : kOtherKind;
-    found.emplace_back(*apart + other, std::move(config));
+    const double other = past.target == device.target.arch && same_device    ? 0
+                         : past.target == device.target.arch                 ? kOtherDevice
+                         : is_gpu(past.target) == is_gpu(device.target.arch) ? kOtherTarget
+                                                                             : kOtherKind;
+    found.emplace_back(*apart + other, &past);
+  }
+  return found;
+}
+
+std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
+                                            std::span<const std::int64_t> problem,
+                                            const DeviceInfo& device, std::size_t count) {
+  std::lock_guard lock(mutex_);
+  std::vector<std::pair<double, Values>> found;
+  for (const auto& [apart, past] : pasts(subject, problem, device)) {
+    if (past->winner.size() != subject.space().parameters().size()) continue;
+    Values config;
+    for (const Parameter& p : subject.space().parameters())
+      if (const auto value = past->winner.find(p.name); value != past->winner.end())
+        config.push_back(value->second);
+    if (config.size() == past->winner.size()) found.emplace_back(apart, std::move(config));
   }
   std::sort(found.begin(), found.end());
   std::vector<Values> nearest;
@@ -94,6 +141,37 @@ std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
       nearest.push_back(std::move(config));
   }
   return nearest;
+}
+
+std::vector<Evidence> StartingPoints::evidence(const detail::Tunable& subject,
+                                               std::span<const std::int64_t> problem,
+                                               const DeviceInfo& device, std::size_t count) {
+  std::lock_guard lock(mutex_);
+  auto found = pasts(subject, problem, device);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Evidence> all;
+  for (const auto& [apart, past] : found) {
+    if (all.size() == count) break;
+    if (apart == 0) continue;
+    std::vector<std::size_t> place;  // by today's parameters
+    for (const Parameter& p : subject.space().parameters()) {
+      const auto at = std::find(past->parameters.begin(), past->parameters.end(), p.name);
+      if (at != past->parameters.end())
+        place.push_back(static_cast<std::size_t>(at - past->parameters.begin()));
+    }
+    if (place.size() != subject.space().parameters().size() ||
+        place.size() != past->parameters.size() || past->results.empty())
+      continue;
+    Evidence& task = all.emplace_back();
+    task.distance = apart;
+    for (const Evidence::Result& result : past->results) {
+      Values config;
+      for (const std::size_t p : place) config.push_back(result.config[p]);
+      task.results.push_back({std::move(config), result.seconds});
+    }
+  }
+  return all;
 }
 
 }  // namespace kiln::runtime

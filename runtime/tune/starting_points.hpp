@@ -1,4 +1,5 @@
-// What other tunings of a kernel suggest: winners of neighbouring problems and of similar devices.
+// What other tunings of a kernel suggest: winners of neighbouring problems and of similar devices,
+// and all times that they took, as evidence.
 #pragma once
 
 #include <map>
@@ -12,6 +13,7 @@
 #include "cache/store.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
+#include "runtime/search/strategy.hpp"
 
 namespace kiln::runtime {
 
@@ -26,19 +28,30 @@ class StartingPoints {
   /// distance is the sum over fields of |log2| of their ratio, and something for another device.
   std::vector<Values> nearest(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                               const DeviceInfo& device, std::size_t count);
+  /// What the `count` nearest tunings measured, without that of this problem on this device: it is
+  /// no evidence, it is known. Configs with other parameters or values are left out.
+  std::vector<Evidence> evidence(const detail::Tunable& subject,
+                                 std::span<const std::int64_t> problem, const DeviceInfo& device,
+                                 std::size_t count);
 
  private:
-  struct Winner {
-    std::map<std::string, std::int64_t> config, problem;
+  struct Past {
+    std::map<std::string, std::int64_t> winner, problem;
+    std::vector<std::string> parameters;    ///< of `results`
+    std::vector<Evidence::Result> results;  ///< those that were measured or failed
     std::string target;
     std::vector<KeyField> device;  ///< fingerprint
   };
   void insert(const Key& key, const nlohmann::json& record);
+  /// Of this subject, with its distance. @pre the lock is held
+  std::vector<std::pair<double, const Past*>> pasts(const detail::Tunable& subject,
+                                                    std::span<const std::int64_t> problem,
+                                                    const DeviceInfo& device);
 
   std::shared_ptr<cache::Store> store_;
   std::mutex mutex_;
   bool read_ = false;
-  std::map<std::string, std::map<std::string, Winner>> winners_;  ///< by kernel, then by key
+  std::map<std::string, std::map<std::string, Past>> pasts_;  ///< by kernel, then by key
 };
 
 }  // namespace kiln::runtime

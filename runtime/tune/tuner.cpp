@@ -167,11 +167,10 @@ class TuningRun {
       return;
     }
     result_.strategy = options_.strategy.empty() ? default_strategy() : options_.strategy;
-    strategy_ = make_strategy(
-        result_.strategy, {.space = space,
-                           .seed = options_.seed,
-                           .budget = max_evaluations_ - std::min(max_evaluations_, evaluated_),
-                           .predicted = [&model](auto config) { return model.seconds(config); }});
+    const auto predicted = [&model](auto config) { return model.seconds(config); };
+    const std::size_t budget = max_evaluations_ - std::min(max_evaluations_, evaluated_);
+    strategy_ = make_strategy(result_.strategy,
+                              {space, options_.seed, budget, predicted, context_.evidence});
     for (std::size_t i = 0; i < candidates_.size(); ++i)
       if (is_kept(candidates_[i])) strategy_->observe(candidates_[i].config, score(i));
     result_.space = space.count();

@@ -10,6 +10,7 @@
 
 #include "kiln/detail/tunable.hpp"
 #include "kiln/tune.hpp"
+#include "runtime/search/strategy.hpp"
 #include "runtime/tune/record.hpp"
 #include "runtime/tune/trial_maker.hpp"
 
@@ -32,6 +33,8 @@ struct TuneContext {
   /// Configs to try right after the default, best guess first: winners of neighbouring problems and
   /// of similar devices. Those outside of the space are left out.
   std::vector<Values> starts;
+  /// What was measured of the same kernel elsewhere, for the strategy to learn from.
+  std::vector<Evidence> evidence;
   /// The config in use until now, if any: replaced only by one that is faster beyond the noise.
   Values incumbent;
   /// If not empty, exactly these are tried, in this order, instead of what a strategy proposes; and

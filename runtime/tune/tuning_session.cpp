@@ -20,6 +20,8 @@ namespace {
 
 /// Winners of other problems and devices that a search tries first.
 constexpr std::size_t kStarts = 3;
+/// Tunings of other problems and devices that a search learns from.
+constexpr std::size_t kTasks = 5;
 /// The least that a search gets when waiting used up its budget: enough for the default.
 constexpr double kLeastSeconds = 1e-3;
 /// The part of a launch's budget that may be spent waiting. A search that begins later would find
@@ -153,6 +155,7 @@ class Session {
     if (known_ && comparable(*known_) && !options_.retune) context.prior = &known_->result;
     if (known_) context.incumbent = known_->result.winner().config;
     context.starts = workshop_.records().starting_points(subject_, problem_, kStarts);
+    context.evidence = workshop_.records().evidence(subject_, problem_, kTasks);
     context.save = [&](const TuneResult& unfinished) {
       if (!has_winner(unfinished)) return;
       TuneResult result = completed(unfinished);

@@ -92,6 +92,22 @@ def main(folder):
     assert "25" in table and "50" in table and "100" in table and "\033" not in table
     assert "--budget" in kiln("replay", "--help")
 
+    # What the other space tells: nothing is known better than a space itself.
+    knowing = json.loads(kiln("replay", plain, "--budget", 4, "--repeats", 4, "--prior", packed, "--json"))
+    well_formed(knowing, 4, 4)
+    assert knowing["prior"] == [str(packed)] and default["prior"] == [], knowing
+    assert json.loads(kiln("replay", plain, "--budget", 1, "--repeats", 2, "--prior", plain, "--json"))["curve"] == [[1, 1]]
+    known = kiln("replay", plain, "--budget", 30, "--repeats", 2, "--prior", packed, "--prior-evaluations", 40)
+    assert known.splitlines()[3].split()[1:4] == ["5", "10", "25"], known
+    refused(["--prior-evaluations", "-1"], plain, "--prior", packed, "--prior-evaluations", -1)
+    refused(["--prior-evaluations", "no --prior"], plain, "--prior-evaluations", 5)
+    refused(["/no/such.t4.json"], plain, "--prior", "/no/such.t4.json")
+    other = space(5)
+    for entry in other["results"]:
+        entry["configuration"] = {"x": entry["configuration"]["a"], "y": entry["configuration"]["b"]}
+    (folder / "other.t4.json").write_text(json.dumps(other))
+    refused(["other.t4.json", "tells nothing", "a, b, pad"], plain, "--prior", folder / "other.t4.json")
+
     refused(["guesswork", *STRATEGIES], plain, "--strategy", "guesswork")
     refused(["--budget", "0"], plain, "--budget", 0)
     refused(["--budget", "-3"], plain, "--budget", -3)

@@ -9,6 +9,9 @@
 // little (a hundredth or two of the mean fraction of the optimum, on measured and on synthetic
 // spaces); the size of the design and kDesignOdd matter three times as much, and only to the first
 // 25 evaluations.
+//
+// With evidence of other problems or devices there is no design: an expectation that comes from them
+// (model_evidence.hpp) is the process's mean from the first proposal on.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,6 +19,7 @@
 #include <unordered_set>
 
 #include "runtime/search/history.hpp"
+#include "runtime/search/strategies/model_evidence.hpp"
 #include "runtime/search/strategies/model_surrogate.hpp"
 #include "runtime/search/strategies/strategies.hpp"
 
@@ -45,7 +49,9 @@ constexpr double kGain = 0.01;
 constexpr std::size_t kPatience = 10;
 constexpr std::size_t kWindow = 80;
 constexpr double kLeastSeconds = 1e-12;
-constexpr float kTrendLimit = 3;  ///< deviations; a wild guess is no more than that
+constexpr double kExpectationWorth = 2;  ///< results that what earlier tasks let expect is worth
+constexpr double kLeastWeight = 1e-3;    ///< of a hypothesis that is heeded
+constexpr float kTrendLimit = 3;         ///< deviations; a wild guess is no more than that
 
 /// log(E[max(0, best - y)]) for y normal with this mean and deviation.
 double log_expected_improvement(double best, double mean, double deviation) {
@@ -102,8 +108,10 @@ class Model final : public Strategy {
         trend_(problem_),
         times_(space_, trend_.given(), kFitTimes),
         failures_(space_, false, kFitFailures),
-        design_(problem_.budget == 0 ? kDesign
-                                     : std::clamp<std::size_t>(problem_.budget / 3, 1, kDesign)) {
+        earlier_(space_, problem_.evidence, random_),
+        design_(!earlier_.empty()      ? 0
+                : problem_.budget == 0 ? kDesign
+                                       : std::clamp<std::size_t>(problem_.budget / 3, 1, kDesign)) {
     if (const std::size_t listed = space_.enumerate().size(); listed > 0)
       most_ = most_without_budget(listed);
     if (!trend_.given()) return;
@@ -145,7 +153,7 @@ class Model final : public Strategy {
     if (same != results_.end()) {
       same->value = value;
     } else {
-      results_.push_back({*point, site(*point), value});
+      results_.push_back({*point, site(*point), value, earlier_.opinions(*point)});
     }
     if (value < gained_at_ - kGain) {
       gained_at_ = value;
@@ -158,6 +166,7 @@ class Model final : public Strategy {
     Point point;
     SurrogateSite site;
     double value;  ///< log(seconds), infinite where it failed
+    Opinions opinions;
     bool works() const { return std::isfinite(value); }
   };
 
@@ -167,7 +176,7 @@ class Model final : public Strategy {
         std::count_if(results_.begin(), results_.end(), [](const Result& r) { return r.works(); }));
     if (history_.points().size() < design_) return spread();
     // If hardly any config works, points far apart are no better than others.
-    if (works < kFewest) return history_.unseen(random_);
+    if (works < kFewest && earlier_.empty()) return history_.unseen(random_);
     if (const std::optional<Point> best = most_promising()) return best;
     return history_.unseen(random_);
   }
@@ -217,6 +226,7 @@ class Model final : public Strategy {
     choose_rows();
     std::vector<SurrogateSite> sites, all_sites;  // those that work, and all
     std::vector<double> values, fails;
+    std::vector<const Opinions*> told;
     for (const std::size_t r : rows_) {
       const Result& result = results_[r];
       all_sites.push_back(result.site);
@@ -224,16 +234,12 @@ class Model final : public Strategy {
       if (!result.works()) continue;
       sites.push_back(result.site);
       values.push_back(result.value);
+      told.push_back(&result.opinions);
     }
-    std::vector<double> sorted = values;
-    std::sort(sorted.begin(), sorted.end());
-    const double centre = sorted[(sorted.size() - 1) / 2];
-    double squares = 0;
-    for (const double v : values) squares += (v - centre) * (v - centre);
-    const double unit = std::sqrt(squares / static_cast<double>(values.size())) + 1e-9;
-    for (double& v : values) v = (v - centre) / unit;
+    weigh_hypotheses(told, values);
+    const Standard usual = standardise(values, told, likely_);
 
-    const bool fitted = times_.fit(sites, values, random_);
+    const bool fitted = times_.fit(sites, usual.values, random_);
     if (pool_.empty() || (fitted && !whole_ && values.size() > kSettled)) draw_pool();
     const std::size_t last = std::min(pending_.size(), kMostPending);
     for (auto point = pending_.end() - static_cast<std::ptrdiff_t>(last); point != pending_.end();
@@ -247,15 +253,19 @@ class Model final : public Strategy {
     }
     expand_best();
 
-    times_.posterior().predict(values, mean_);
+    std::vector<double> merits(pool_.size(),
+                               values.empty() ? 0 : -std::numeric_limits<double>::infinity());
+    if (earlier_.empty())
+      add_merits(usual, merits);
+    else
+      for (std::size_t h = 0; h < earlier_.hypotheses().size(); ++h)
+        add_merits(standardise(values, told, h), merits);
     if (failures) failures_.posterior().predict(fails, failing_);
-    const double best = (sorted[0] - centre) / unit;
     double most = -std::numeric_limits<double>::infinity();
     std::size_t chosen = pool_.size();
     for (std::size_t c = 0; c < pool_.size(); ++c) {
       if (taken_[c]) continue;
-      double merit = log_expected_improvement(best, static_cast<double>(mean_[c]),
-                                              std::sqrt(times_.posterior().variance(c)));
+      double merit = merits[c] + log_chance_[c];
       if (failures)
         merit += std::log(std::clamp(1 - static_cast<double>(failing_[c]), kLeastChance, 1.0));
       if (merit <= most) continue;
@@ -267,8 +277,71 @@ class Model final : public Strategy {
       chosen = c;
     }
     if (chosen == pool_.size()) return {};
-    idle_ = std::exp(most) * unit < kHardly ? idle_ + 1 : 0;
+    idle_ = std::exp(most) < kHardly ? idle_ + 1 : 0;
     return pool_[chosen];
+  }
+
+  /// Times without what a hypothesis expects of them, in units above their median.
+  struct Standard {
+    std::vector<double> values;
+    double best = 0;  ///< the fastest time, likewise
+    double unit = 1;
+    std::size_t hypothesis = 0;
+  };
+  Standard standardise(std::span<const double> values, std::span<const Opinions* const> told,
+                       std::size_t hypothesis) const {
+    Standard all{{values.begin(), values.end()}, 0, 1, hypothesis};
+    double squares = 0, count = static_cast<double>(values.size());
+    if (!earlier_.empty()) {
+      const double doubt = earlier_.hypotheses()[hypothesis].doubt;
+      squares = kExpectationWorth * doubt * doubt;
+      count += kExpectationWorth;
+      for (std::size_t i = 0; i < values.size(); ++i)
+        all.values[i] -= static_cast<double>((*told[i])[hypothesis]);
+    }
+    double centre = 0;
+    if (!values.empty()) {
+      std::vector<double> sorted = all.values;
+      std::sort(sorted.begin(), sorted.end());
+      centre = sorted[(sorted.size() - 1) / 2];
+      all.best = *std::min_element(values.begin(), values.end());
+    }
+    for (const double v : all.values) squares += (v - centre) * (v - centre);
+    all.unit = std::sqrt(squares / count) + 1e-9;
+    for (double& v : all.values) v = (v - centre) / all.unit;
+    all.best = (all.best - centre) / all.unit;
+    return all;
+  }
+
+  void weigh_hypotheses(std::span<const Opinions* const> told, std::span<const double> values) {
+    if (earlier_.empty()) return;
+    earlier_.weigh(told, values);
+    const auto most =
+        std::ranges::max_element(earlier_.hypotheses(), {}, &EarlierTasks::Hypothesis::weight);
+    likely_ = static_cast<std::size_t>(most - earlier_.hypotheses().begin());
+  }
+
+  /// To the logarithm of the expected improvement of log(seconds), for each of the pool, what one
+  /// hypothesis adds. Where there is nothing to improve on, the fastest is the best.
+  void add_merits(const Standard& standard, std::vector<double>& merits) {
+    const double weight = earlier_.empty() ? 1 : earlier_.hypotheses()[standard.hypothesis].weight;
+    if (weight < kLeastWeight) return;
+    Posterior& posterior = times_.posterior();
+    posterior.predict(standard.values, mean_);
+    const double share = std::log(weight * standard.unit);
+    for (std::size_t c = 0; c < pool_.size(); ++c) {
+      double mean = static_cast<double>(mean_[c]);
+      if (!earlier_.empty())
+        mean += static_cast<double>(opinions_[c][standard.hypothesis]) / standard.unit;
+      if (standard.values.empty()) {
+        merits[c] -= weight * standard.unit * mean;
+        continue;
+      }
+      const double here =
+          share + log_expected_improvement(standard.best, mean, std::sqrt(posterior.variance(c)));
+      const double more = std::max(merits[c], here), less = std::min(merits[c], here);
+      merits[c] = more + std::log1p(std::exp(less - more));
+    }
   }
 
   /// Chooses the results that the model uses: all, or, once there are too many, the best and some.
@@ -289,6 +362,8 @@ class Model final : public Strategy {
     pool_.clear();
     in_pool_.clear();
     taken_.clear();
+    opinions_.clear();
+    log_chance_.clear();
     expanded_.clear();
     times_.posterior().clear();
     failures_.posterior().clear();
@@ -309,6 +384,7 @@ class Model final : public Strategy {
       }
       for (const Point& point : sampled_) join_pool(point);
     }
+    for (const Point& point : earlier_.favourites()) join_pool(point);
   }
 
   void join_pool(const Point& point) {
@@ -317,6 +393,8 @@ class Model final : public Strategy {
     times_.posterior().add_candidate(candidate);
     failures_.posterior().add_candidate(candidate);
     pool_.push_back(point);
+    if (!earlier_.empty()) opinions_.push_back(earlier_.opinions(point));
+    log_chance_.push_back(earlier_.empty() ? 0 : std::log(earlier_.chance(point)));
     taken_.push_back(0);
   }
 
@@ -339,6 +417,7 @@ class Model final : public Strategy {
   Random random_;
   Trend trend_;
   Surrogate times_, failures_;
+  EarlierTasks earlier_;
   const std::size_t design_;
   std::size_t most_ = kMostWithoutBudget;  ///< configs seen, when it ends without a budget
 
@@ -354,6 +433,9 @@ class Model final : public Strategy {
   PointSet in_pool_, expanded_;
   std::vector<Point> sampled_;
   std::vector<float> mean_, failing_;  ///< of the pool
+  std::vector<Opinions> opinions_;     ///< likewise
+  std::vector<double> log_chance_;     ///< likewise, that it works, from what earlier tasks tell
+  std::size_t likely_ = 0;             ///< hypothesis
 
   bool whole_ = false;         ///< the pool holds all points
   std::size_t idle_ = 0;       ///< proposals in a row that promised hardly anything

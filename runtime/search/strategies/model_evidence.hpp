@@ -1,0 +1,75 @@
+// What the search "model" takes from searches of other problems and devices: an expectation of each
+// config's time that its Gaussian process corrects.
+//
+// Each earlier search ("task") has an opinion of every config: the logarithm of its time over the
+// task's best; as measured, else as a Gaussian process says whose length scales are fitted to all
+// tasks at once. A hypothesis is that one of the tasks is right, that their mean is, or that none of
+// them tells anything. Each has a weight, by how well it has told the times that were measured since,
+// so tasks that tell nothing are soon ignored. Only differences between configs count: how fast the
+// problem is as a whole is for the new search to find out. Weighing by what came true: M. Feurer,
+// B. Letham, E. Bakshy, Scalable Meta-Learning for Bayesian Optimization using Ranking-Weighted
+// Gaussian Process Ensembles, AutoML 2018; modelling what is left: D. Golovin et al., Google Vizier,
+// KDD 2017, section 3.3.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/search/history.hpp"
+#include "runtime/search/strategies/model_surrogate.hpp"
+#include "runtime/search/strategy.hpp"
+
+namespace kiln::runtime {
+
+/// By hypothesis: the expected log(seconds), up to a constant.
+using Opinions = std::vector<float>;
+
+/// Not thread-safe. Refers to the space.
+class EarlierTasks {
+ public:
+  EarlierTasks(const SearchSpace& space, std::span<const Evidence> evidence, Random& random);
+
+  bool empty() const noexcept { return tasks_.empty(); }
+  Opinions opinions(const Point& point) const;
+  /// Allowed points that did best in the tasks, best first.
+  const std::vector<Point>& favourites() const noexcept { return favourites_; }
+
+  struct Hypothesis {
+    double doubt;  ///< deviation of its opinions from the truth, before anything is measured
+    double weight = 1;
+  };
+  /// Their weights add up to 1.
+  std::span<const Hypothesis> hypotheses() const noexcept { return hypotheses_; }
+  /// Weighs them by the results so far: opinions and log(seconds) of each.
+  void weigh(std::span<const Opinions* const> told, std::span<const double> values);
+  /// That the config can be used, in (0, 1].
+  double chance(const Point& point) const;
+
+ private:
+  struct Task {
+    std::unordered_map<Point, float, PointHash> measured;  ///< unknown parameters at place 0
+    std::vector<bool> unknown;
+    std::vector<SurrogateSite> sites;
+    std::vector<double> values;  ///< of `sites`, standardised
+    std::vector<double> alpha;   ///< the covariance's inverse times `values`
+    double centre = 0, unit = 1;
+    double doubt = 1;  ///< deviation of its opinions from the truth, expected
+    double weight = 1;
+  };
+
+  bool take(const Evidence& evidence, Random& random);
+  Point projected(const Task& task, Point point) const;
+  void fit(Random& random);
+  void solve(Task& task) const;
+  void find_favourites();
+
+  const SearchSpace& space_;
+  Covariance covariance_;
+  std::vector<Task> tasks_;
+  std::vector<Point> favourites_;
+  std::vector<Hypothesis> hypotheses_;  ///< each task, their mean, nothing
+};
+
+}  // namespace kiln::runtime
