@@ -1,6 +1,7 @@
 #include "tools/problems.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -37,7 +38,7 @@ std::int64_t parse_integer(const std::string& option, const std::string& name,
 
 NamedProblem make(const Registry& registry, const std::string& kernel, const std::string& types,
                   const Fields& fields) {
-  NamedProblem named{registry.make(kernel, types), {}, {}};
+  NamedProblem named{registry.make(kernel, types), {}, {}, 0};
   named.problem = named.kernel.problem(fields);
   return named;
 }
@@ -46,16 +47,21 @@ NamedProblem make(const Registry& registry, const std::string& kernel, const std
 void check(const json& item) {
   if (!item.is_object()) throw UserError("--problems: an entry is not an object: " + item.dump());
   for (const auto& [name, value] : item.items())
-    if (name != "kernel" && name != "types" && name != "problem" && name != "devices")
+    if (name != "kernel" && name != "types" && name != "problem" && name != "devices" &&
+        name != "weight")
       throw UserError(
           format("--problems: unknown field '{}' (known: kernel, types, problem, "
-                 "devices) in {}",
+                 "devices, weight) in {}",
                  name, item.dump()));
   const json problem = item.value("problem", json::object());
   for (const auto& [name, value] : problem.items())
     if (!value.is_number_integer() ||
         (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX))
       throw UserError(format("--problems: {}={} is not an integer", name, value.dump()));
+  const json weight = item.value("weight", json(0));
+  if (!weight.is_number() || !(weight.get<double>() >= 0) || !std::isfinite(weight.get<double>()))
+    throw UserError(
+        format("--problems: weight {} is no number of launches in {}", weight.dump(), item.dump()));
   for (const json& device : item.value("devices", json::array()))
     if (device != "cuda" && device != "host")
       throw UserError(format("--problems: unknown device {} (known: cuda, host)", device.dump()));
@@ -92,7 +98,7 @@ NamedProblem named_problem(const Registry& registry, const std::string& kernel,
   if (text.empty() && !definition.problem_fields.empty())
     throw UserError(format("--problem is missing; kernel {} needs {}", definition.name,
                            wanted_fields(definition)));
-  return {definition, definition.problem(parse_fields("--problem", text)), {}};
+  return {definition, definition.problem(parse_fields("--problem", text)), {}, 0};
 }
 
 std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,
@@ -113,6 +119,7 @@ std::vector<NamedProblem> read_problems(const std::string& file, const Registry&
           make(registry, kernel, item.value("types", ""), item.at("problem").get<Fields>()));
       if (const auto on = item.find("devices"); on != item.end())
         problems.back().devices = on->get<std::vector<std::string>>();
+      problems.back().weight = item.value("weight", 0.0);
     }
   } catch (const json::exception& unfit) {
     // The user need not see the library's own name for its error.

@@ -2,7 +2,8 @@
 //
 //   --problem rows=512,hidden=4096
 //   --problems FILE: [{"kernel": "rmsnorm", "types": "bf16", "problem": {"rows": 512, ...},
-//                      "devices": ["host", "cuda"]}, ...]; types and devices may be left out
+//                      "devices": ["host", "cuda"], "weight": 32}, ...]
+//   types, devices and weight (how often it is launched) may be left out
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct NamedProblem {
   KernelDefinition kernel;
   Values problem;
   std::vector<std::string> devices;  ///< kinds, `host` or `cuda`; empty: any
+  double weight = 0;                 ///< launches, against the others'; 0 for all: not known
 
   bool meant_for(Target::Kind kind) const;
 };

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -34,6 +35,7 @@ struct TuneRequest {
   std::string kernel, problem, problems_file, types, device = "auto", exported, trace;
   bool roofline = false;
   TuneOptions tuning;
+  double budget = 0;  ///< seconds for all problems
   RankRequest ranks;
 };
 
@@ -135,21 +137,31 @@ class Tuning {
     const Registry& registry = context_.registry;
     if (recorded())
       problems_.push_back(
-          {recorded_kernel(RecordedSpace(request_.device.substr(kRecorded.size()))), {}, {}});
+          {recorded_kernel(RecordedSpace(request_.device.substr(kRecorded.size()))), {}, {}, 0});
     else if (single_)
       problems_.push_back(
           named_problem(registry, request_.kernel, request_.types, request_.problem));
     else
       problems_ = read_jobs(request_.problems_file, registry, runtime_->device());
-    if (ranks_)
-      for (const NamedProblem& p : problems_)
-        jobs_.push_back({runtime_->tuned(p.kernel), p.problem});
+    if (together()) {
+      // One handle for a kernel, so that equal problems are one.
+      std::map<std::pair<std::string, std::vector<std::string>>, DynamicTuned> handles;
+      for (const NamedProblem& p : problems_) {
+        const std::pair name{p.kernel.name, p.kernel.types};
+        auto found = handles.find(name);
+        if (found == handles.end()) found = handles.emplace(name, runtime_->tuned(p.kernel)).first;
+        jobs_.push_back({found->second, p.problem, p.weight});
+      }
+    }
     if (talks())
       std::printf("device: %s (%s, %s)\n", runtime_->device().id.c_str(),
                   runtime_->device().name.c_str(), runtime_->device().target.arch.c_str());
     if (!recorded()) find_roofline();
     write_rank_log(json::object());
   }
+
+  /// Whether all problems are tuned in one call.
+  bool together() const { return ranks_ || request_.budget > 0; }
 
   bool recorded() const { return request_.device.starts_with(kRecorded); }
 
@@ -165,6 +177,7 @@ class Tuning {
           named_problem(context_.registry, request_.kernel, request_.types, request_.problem));
     for (const auto& [name, value] :
          {std::pair{"--seconds", request_.tuning.max_seconds.value_or(0)},
+          std::pair{"--max-seconds", request_.budget},
           std::pair{"--target", request_.tuning.target_seconds}})
       if (!std::isfinite(value)) throw UserError(format("{}: {} is not a time", name, value));
     if (!request_.exported.empty() && (!single_ || !request_.exported.starts_with("t4:")))
@@ -189,13 +202,13 @@ class Tuning {
   // --- tuning -----------------------------------------------------------------------------------
 
   int work() {
-    if (ranks_) tune_together();
+    if (together()) tune_together();
     json results = json::array();
     std::size_t stored = 0, wrong = 0;
     for (std::size_t p = 0; p < problems_.size(); ++p) {
-      if (!ranks_ && interrupt_.signal() != 0) break;
-      json result =
-          ranks_ ? finish(problems_[p], jobs_[p].kernel, together_[p]) : tune_alone(problems_[p]);
+      if (!together() && interrupt_.signal() != 0) break;
+      json result = together() ? finish(problems_[p], jobs_[p].kernel, together_[p])
+                               : tune_alone(problems_[p]);
       stored += result["from_store"].get<bool>() ? 1 : 0;
       wrong += result["launch"].value("right", true) ? 0 : 1;
       results.push_back(std::move(result));
@@ -235,10 +248,12 @@ class Tuning {
       throw EnvironmentError(format("--rank-logs: {} cannot be written", file.string()));
   }
 
-  /// All problems in one agreement.
+  /// All problems in one agreement of the ranks, or within one budget.
   void tune_together() {
     TuneOptions options = request_.tuning;
-    ProgressBar bar(format("{} problems on {} ranks", jobs_.size(), ranks_->size()));
+    if (request_.budget > 0) options.max_seconds = request_.budget;
+    ProgressBar bar(ranks_ ? format("{} problems on {} ranks", jobs_.size(), ranks_->size())
+                           : format("{} problems", jobs_.size()));
     if (talks()) options.progress = [&](const TuneProgress& p) { bar.show(p); };
     options.stop = interrupt_.token();
     together_ = runtime_->tune(jobs_, options);
@@ -281,6 +296,8 @@ class Tuning {
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
     if (result.end == SearchEnd::stopped && !result.from_store) return out;
+    // Each winner was verified in the search, and the budget is spent.
+    if (request_.budget > 0) return out;
     const Verification launch = tuned.verify(job.problem);
     out["launch"] = {{"right", launch.right}, {"max_error", launch.max_error}, {"why", launch.why}};
     if (talks())
@@ -315,7 +332,7 @@ class Tuning {
   std::unique_ptr<Runtime> runtime_;
   std::vector<NamedProblem> problems_;
   std::vector<TuneResult> traced_;
-  std::vector<TuneJob> jobs_;  ///< with ranks
+  std::vector<TuneJob> jobs_;  ///< where they are tuned in one call
   std::vector<TuneResult> together_;
   bool disagreed_ = false;
 };
@@ -337,7 +354,13 @@ void add_tune(CLI::App& app, Context& context) {
   tune->add_option("--evaluations", request->tuning.max_evaluations,
                    "Candidates to try, counting those of earlier runs")
       ->check(above_zero());
-  tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend")->check(above_zero());
+  auto* const seconds =
+      tune->add_option("--seconds", request->tuning.max_seconds, "Time to spend on each problem")
+          ->check(above_zero());
+  tune->add_option("--max-seconds", request->budget,
+                   "Time to spend on all problems: where most is expected to be gained")
+      ->check(above_zero())
+      ->excludes(seconds);
   tune->add_option("--target", request->tuning.target_seconds,
                    "End when a launch takes at most this many seconds")
       ->check(above_zero());

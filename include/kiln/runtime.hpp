@@ -33,6 +33,9 @@ namespace kiln {
 struct TuneJob {
   DynamicTuned kernel;
   Values problem;
+  /// How often it is launched, against the other jobs: what a shared budget saves is counted in
+  /// launches x seconds. If all are 0, that is not known, and all problems are worth the same.
+  double weight = 0;
 };
 
 class Runtime;
@@ -101,9 +104,17 @@ class Runtime {
   }
   DynamicTuned tuned(const KernelDefinition& definition) const;
 
-  /// As DynamicTuned::tune, for each in turn; with ranks in one agreement for all, in which
-  /// sharding spreads the candidates of all problems over all ranks. Problems of one bucket are
-  /// tuned once. The jobs' handles must be this runtime's. @throws what DynamicTuned::tune throws.
+  /// As DynamicTuned::tune, for each. `max_seconds`, if it is given, is the budget of all: at once each
+  /// problem gets something to launch, what is on record or else its untuned config, compiled on all
+  /// cores; then each is tuned a little, and then again and again the one that is expected to gain most
+  /// per second. Whatever was measured is kept, so the next call goes on from there. What the budget
+  /// did not reach has a winner that is `not_tried`, and stays on it: its launches do not tune.
+  /// Problems of one bucket are tuned once, where they are of one handle, and binaries that problems
+  /// share are compiled once. Without `max_seconds` each is tuned in turn, with the limit of the
+  /// runtime's environment for each. With ranks all is one agreement, in which sharding spreads the
+  /// candidates of all problems over all ranks, and weights tell nothing. The jobs' handles must be
+  /// this runtime's. @throws what DynamicTuned::tune throws, with a budget or ranks when all else is
+  /// done; UserError on a weight that is negative or no number
   std::vector<TuneResult> tune(std::span<const TuneJob> jobs, const TuneOptions& options) const;
 
   template <class T>

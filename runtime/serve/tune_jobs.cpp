@@ -2,6 +2,7 @@
 #include "runtime/serve/tune_jobs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <numeric>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/tune_budget.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/candidates.hpp"
@@ -165,8 +167,16 @@ runtime::Agreed runtime::tune_together(detail::Engine& engine, std::span<const H
 std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                                       const TuneOptions& asked) const {
   const TuneOptions options = engine_->with_ranks(asked);
-  std::vector<TuneResult> results;
-  if (!options.ranks) {
+  for (const TuneJob& job : jobs)
+    if (!(job.weight >= 0) || !std::isfinite(job.weight))
+      throw UserError(
+          format("tune: the weight of kernel {} is {}; it must be finite and not negative",
+                 job.kernel.core_->definition().name, job.weight));
+  // A limit of the environment is each tuning's.
+  const bool one_budget = asked.max_seconds.value_or(0) > 0;
+  if (!options.ranks && !one_budget) {
+    runtime::check(options);
+    std::vector<TuneResult> results;
     for (const TuneJob& job : jobs) results.push_back(job.kernel.tune(job.problem, options));
     return results;
   }
@@ -174,12 +184,20 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   for (const TuneJob& job : jobs) {
     if (&job.kernel.core_->engine() != engine_.get())
       throw UserError("tune: a job's kernel belongs to another runtime");
-    if (job.kernel.core_->chosen())
+    if (options.ranks && job.kernel.core_->chosen())
       throw UserError(
           format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
                  job.kernel.core_->definition().name));
     // Every handle that a runtime makes is a ServedHandle.
     problems.push_back({static_cast<runtime::ServedHandle*>(job.kernel.core_.get()), job.problem});
+  }
+  if (!options.ranks) {
+    std::vector<runtime::WeightedProblem> weighted;
+    for (std::size_t j = 0; j < jobs.size(); ++j)
+      weighted.push_back({problems[j].handle,
+                          runtime::bucket_to_tune(*problems[j].handle, problems[j].problem),
+                          jobs[j].weight});
+    return runtime::tune_within(*engine_, weighted, options);
   }
   runtime::Agreed agreed = runtime::tune_together(*engine_, problems, options, true);
   for (const std::exception_ptr& failure : agreed.failures)

@@ -1,0 +1,150 @@
+#include "runtime/serve/slices.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace kiln::runtime {
+
+namespace {
+
+/// The part of the budget that is divided by weight for the first slices; the rest of it equally.
+/// Nothing is held back: a slice has a price, and what finishes early leaves enough.
+constexpr double kByWeight = 0.5;
+/// A slice makes the data of its problem anew and holds finals: a shorter one finds nothing.
+constexpr double kLeastSlice = 0.05;
+/// What the second slice of a problem saves where nothing is known, and by how much each further
+/// one saves less.
+constexpr double kUsualGain = 0.05, kDecay = 0.5;
+/// How much a problem's own last gain, and those of its kernel, count against kUsualGain.
+constexpr double kOwnWorth = 2, kMostNeighbours = 3;
+
+/// What the slice at this place has saved; below 0 where a final has put a noisy best right.
+std::optional<double> gain(const TuningCourse& course, std::size_t place) {
+  if (place == 0 || place >= course.slices.size()) return {};
+  const double before = course.slices[place - 1].best, after = course.slices[place].best;
+  if (!(before > 0) || !(after > 0)) return {};
+  return std::max(1 - after / before, 0.0);
+}
+
+struct Mean {
+  double sum = 0, count = 0;
+};
+using Gains = std::map<std::pair<std::size_t, std::size_t>, Mean>;  ///< by kernel and place
+
+Gains gains_of(std::span<const TuningCourse> courses) {
+  Gains gains;
+  for (const TuningCourse& course : courses)
+    for (std::size_t place = 1; place < course.slices.size(); ++place)
+      if (const auto saved = gain(course, place)) {
+        Mean& mean = gains[{course.kernel, place}];
+        mean.sum += *saved;
+        ++mean.count;
+      }
+  return gains;
+}
+
+double expected_gain(const TuningCourse& course, const Gains& gains) {
+  const std::size_t place = course.slices.size();
+  double sum = kUsualGain * std::pow(kDecay, static_cast<double>(place) - 1), count = 1;
+  if (const auto found = gains.find({course.kernel, place}); found != gains.end()) {
+    const double worth = std::min(found->second.count, kMostNeighbours);
+    sum += worth * found->second.sum / found->second.count;
+    count += worth;
+  }
+  if (const auto own = gain(course, place - 1)) {
+    sum += kOwnWorth * kDecay * *own;
+    count += kOwnWorth;
+  }
+  return sum / count;
+}
+
+/// The first problem of a kernel that was not looked at yet, the heaviest first.
+std::optional<std::size_t> first_of(std::span<const TuningCourse> courses) {
+  std::map<std::size_t, double> heaviest;  // of each kernel
+  for (const TuningCourse& course : courses) {
+    double& most = heaviest.try_emplace(course.kernel, 0).first->second;
+    most = std::max(most, course.weight);
+  }
+  std::optional<std::size_t> first;
+  const auto rank = [&](std::size_t i) {
+    const TuningCourse& course = courses[i];
+    return std::tuple(-heaviest[course.kernel], course.kernel, -course.weight, i);
+  };
+  for (std::size_t i = 0; i < courses.size(); ++i)
+    if (!courses[i].done && courses[i].slices.empty() && (!first || rank(i) < rank(*first)))
+      first = i;
+  return first;
+}
+
+/// Its part of the budget; of what is left, where slices so far have taken more than theirs.
+double first_slice(std::span<const TuningCourse> courses, std::size_t problem, double left,
+                   double total) {
+  double weights = 0, greatest = 0, ahead = 0;
+  for (const TuningCourse& course : courses) greatest = std::max(greatest, course.weight);
+  const auto relative = [&](const TuningCourse& course) {
+    return greatest > 0 ? course.weight / greatest : 1;
+  };
+  for (const TuningCourse& course : courses) weights += relative(course);
+  const auto part = [&](const TuningCourse& course) {
+    return (1 - kByWeight) / static_cast<double>(courses.size()) +
+           kByWeight * relative(course) / weights;
+  };
+  for (const TuningCourse& course : courses)
+    if (!course.done && course.slices.empty()) ahead += part(course);
+  return part(courses[problem]) * std::min(total, left / ahead);
+}
+
+}  // namespace
+
+double TuningCourse::spent() const noexcept {
+  double sum = 0;
+  for (const Slice& slice : slices) sum += slice.seconds;
+  return sum;
+}
+
+std::optional<NextSlice> next_slice(std::span<const TuningCourse> courses, double left,
+                                    double total) {
+  if (!(left > 0)) return {};
+  const auto open = static_cast<std::size_t>(
+      std::ranges::count_if(courses, [](const TuningCourse& c) { return !c.done; }));
+  if (open == 0) return {};
+  // What would be left is too short to be of use.
+  const auto slice = [&](std::size_t problem, double seconds) {
+    seconds = std::max(seconds, kLeastSlice);
+    return NextSlice{problem, open == 1 || left - seconds < kLeastSlice ? left : seconds};
+  };
+  const double equal = total / static_cast<double>(courses.size());
+  if (const auto first = first_of(courses))
+    return slice(*first, first_slice(courses, *first, left, total));
+
+  double known = 0;
+  bool alike = true;
+  for (const TuningCourse& course : courses) {
+    known = std::max(known, course.best());
+    alike = alike && course.weight == 0;
+  }
+  const Gains gains = gains_of(courses);
+  std::optional<std::size_t> next;
+  double most = -1, seconds = 0;
+  for (std::size_t i = 0; i < courses.size(); ++i) {
+    const TuningCourse& course = courses[i];
+    if (course.done) continue;
+    // Where nothing was measured yet, it may be as slow as any.
+    const double worth = alike ? 1
+                               : course.weight * (course.best() > 0 ? course.best()
+                                                  : known > 0       ? known
+                                                                    : 1);
+    const double length = std::max({course.spent(), equal / 2, kLeastSlice});
+    const double value = worth * expected_gain(course, gains) / length;
+    if (value <= most) continue;
+    next = i;
+    most = value;
+    seconds = length;
+  }
+  return slice(*next, seconds);
+}
+
+}  // namespace kiln::runtime

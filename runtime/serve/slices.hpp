@@ -1,0 +1,47 @@
+// How one budget is divided among many problems: in slices, each to the problem that is expected to
+// gain most by it. A pure function of what was gained so far.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kiln::runtime {
+
+/// What has become of one problem.
+struct TuningCourse {
+  struct Slice {
+    double seconds = 0;  ///< that it took
+    double best = 0;     ///< seconds per launch at its end; 0: nothing was measured
+  };
+  std::size_t kernel = 0;  ///< problems of one kernel have the same number
+  double weight = 1;       ///< launches; 0 or more
+  std::vector<Slice> slices;
+  bool done = false;  ///< more time would change nothing
+
+  double spent() const noexcept;
+  /// Seconds per launch; 0: not known.
+  double best() const noexcept { return slices.empty() ? 0 : slices.back().best; }
+};
+
+struct NextSlice {
+  std::size_t problem;
+  double seconds;  ///< greater than 0, at most what is left
+};
+
+/// Each problem has a first slice, the heavy ones before the light ones, and kernel by kernel, because
+/// problems of a kernel learn from each other; half of `total` is divided equally among them, half by
+/// weight. What they leave, because their searches end, goes to the problem with the greatest expected
+/// gain per second, again and again, in slices as long as all that the problem has had. The gain is
+/// weight x seconds per launch x the share that the slice is expected to save: about half of what the
+/// problem's last slice has saved, and what slices of this place have saved for other problems of the
+/// kernel. If all weights are 0, nothing is known of launches, and a share saved of one problem is worth
+/// as much as of any other.
+/// @param left  seconds
+/// @param total  seconds of the whole budget
+/// @return nothing when all is done or no time is left
+std::optional<NextSlice> next_slice(std::span<const TuningCourse> courses, double left,
+                                    double total);
+
+}  // namespace kiln::runtime

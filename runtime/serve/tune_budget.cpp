@@ -1,0 +1,231 @@
+#include "runtime/serve/tune_budget.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/serve/provisions.hpp"
+#include "runtime/serve/slices.hpp"
+#include "runtime/support/parallel.hpp"
+#include "runtime/support/time_limit.hpp"
+#include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/tuner.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+
+namespace {
+
+class Budget {
+ public:
+  Budget(detail::Engine& engine, std::span<const WeightedProblem> problems,
+         const TuneOptions& options)
+      : engine_(engine),
+        options_(options),
+        start_(Clock::now()),
+        deadline_(options.max_seconds.value_or(0), start_) {
+    std::map<std::pair<const ServedHandle*, Values>, std::size_t> places;
+    std::map<std::pair<std::string, std::vector<std::string>>, std::size_t> kernels;
+    for (const WeightedProblem& p : problems) {
+      const auto [place, first] = places.try_emplace({p.handle, p.problem}, items_.size());
+      asked_.push_back(place->second);
+      if (!first) {
+        courses_[place->second].weight += p.weight;
+        continue;
+      }
+      const KernelDefinition& kernel = p.handle->definition();
+      const std::size_t number =
+          kernels.try_emplace({kernel.name, kernel.types}, kernels.size()).first->second;
+      items_.push_back({p.handle, p.problem, {}, {}, {}});
+      courses_.push_back({number, p.weight, {}, false});
+    }
+  }
+
+  std::vector<TuneResult> run() {
+    look();
+    compile();
+    stand_in();
+    while (!options_.stop.stop_requested()) {
+      const auto next = next_slice(courses_, deadline_.left(), options_.max_seconds.value_or(0));
+      if (!next) break;
+      tune(next->problem, next->seconds);
+    }
+    for (Item& item : items_) finish(item);
+    std::vector<TuneResult> results;
+    for (const std::size_t place : asked_) {
+      if (items_[place].failure) std::rethrow_exception(items_[place].failure);
+      results.push_back(*items_[place].result);
+    }
+    tell(results);
+    return results;
+  }
+
+ private:
+  struct Item {
+    ServedHandle* handle;
+    Values problem;
+    Known known;
+    std::optional<TuneResult> result;
+    std::exception_ptr failure;
+
+    const KernelDefinition& kernel() const { return handle->definition(); }
+  };
+
+  Builder::Access access() const {
+    return engine_.may_compile() ? Builder::Access::compile : Builder::Access::look_up;
+  }
+
+  /// What a problem cannot even be asked about says so when it is tuned.
+  void look() {
+    for_each_index(engine_.builder().threads(), items_.size(), options_.stop,
+                   [&](std::size_t i) {
+                     try {
+                       items_[i].known =
+                           items_[i].handle->provisions().known_of(items_[i].problem, options_);
+                     } catch (const Error&) {
+                     }
+                   },
+                   {});
+  }
+
+  /// Each distinct instance once.
+  void compile() {
+    std::set<std::pair<const ServedHandle*, Values>> distinct;
+    for (const Item& item : items_)
+      if (!item.known.configs.empty()) distinct.emplace(item.handle, item.known.configs.front());
+    const std::vector instances(distinct.begin(), distinct.end());
+    for_each_index(engine_.builder().threads(), instances.size(), options_.stop,
+                   [&](std::size_t i) {
+                     const auto& [handle, config] = instances[i];
+                     try {
+                       if (!deadline_.passed())
+                         engine_.builder().build(handle->definition(), config,
+                                                 engine_.device()->info().target, access());
+                     } catch (const Error&) {  // as above
+                     }
+                   },
+                   {});
+  }
+
+  void stand_in() {
+    for (Item& item : items_) {
+      if (item.known.configs.empty() || item.handle->chosen()) continue;
+      try {
+        const auto how = deadline_.passed() || options_.stop.stop_requested()
+                             ? Builder::Access::look_up
+                             : access();
+        item.handle->provisions().serve(item.problem, item.known, how, true);
+      } catch (const DeviceLost&) {
+        throw;
+      } catch (const Error&) {  // as above
+      }
+    }
+  }
+
+  void tune(std::size_t place, double seconds) {
+    Item& item = items_[place];
+    TuningCourse& course = courses_[place];
+    TuneOptions options = options_;
+    options.max_seconds = seconds;
+    // What an earlier slice has measured anew is not measured again.
+    options.retune = options.retune && course.slices.empty();
+    const auto begun = Clock::now();
+    try {
+      TuneResult result = item.handle->tune(item.problem, &options);
+      const bool more = result.end == SearchEnd::seconds && !result.complete;
+      course.done = result.from_store || !more || item.handle->chosen();
+      const bool measured = result.winner().status == CandidateStatus::measured;
+      course.slices.push_back({seconds_since(begun), measured ? result.winner().seconds : 0});
+      if (item.result) add_up(result, *item.result);
+      item.result = std::move(result);
+      item.failure = nullptr;
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (...) {
+      item.failure = std::current_exception();
+      course.slices.push_back({seconds_since(begun), course.best()});
+      course.done = true;
+    }
+  }
+
+  /// All slices are one run to the caller.
+  static void add_up(TuneResult& result, TuneResult& earlier) {
+    result.from_store = result.from_store && earlier.from_store;
+    result.evaluated += earlier.evaluated;
+    result.compiled += earlier.compiled;
+    result.wall_seconds += earlier.wall_seconds;
+    result.compile_seconds += earlier.compile_seconds;
+    result.verify_seconds += earlier.verify_seconds;
+    result.time_seconds += earlier.time_seconds;
+    result.search_seconds += earlier.search_seconds;
+    earlier.spans.insert(earlier.spans.end(), std::move_iterator(result.spans.begin()),
+                         std::move_iterator(result.spans.end()));
+    result.spans = std::move(earlier.spans);
+    for (std::string& text : earlier.warnings)
+      if (std::ranges::find(result.warnings, text) == result.warnings.end())
+        result.warnings.push_back(std::move(text));
+  }
+
+  /// Launches do not begin what the budget has ended.
+  void finish(Item& item) {
+    if (!item.failure && !item.handle->chosen()) item.handle->provisions().settle(item.problem);
+    if (item.result || item.failure) return;
+    const bool stopped = options_.stop.stop_requested();
+    const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
+    if (auto known = item.handle->known(item.problem)) {
+      item.result = std::move(*known);
+      item.result->end = end;
+      item.result->evaluated = 0;
+      return;
+    }
+    const char* const why = stopped ? "the run was stopped before it was tried"
+                                    : "the budget for all problems was spent before it was tried";
+    const DeviceInfo& device = engine_.device()->info();
+    item.result = not_tuned(item.kernel(), item.problem, device, end, why);
+    TuneResult& result = *item.result;
+    const auto ready = item.handle->find(item.problem);
+    const Values used = ready ? ready->config : untuned_config(item.kernel(), item.problem, device);
+    if (used == result.default_candidate().config) return;
+    result.winner_index = result.candidates.size();
+    Candidate& untuned = result.candidates.emplace_back();
+    untuned.config = used;
+    untuned.reason = why;
+  }
+
+  void tell(const std::vector<TuneResult>& results) const {
+    std::size_t measured = 0, complete = 0;
+    for (const Item& item : items_) {
+      measured += item.result->winner().status == CandidateStatus::measured ? 1 : 0;
+      complete += item.result->complete ? 1 : 0;
+    }
+    engine_.log(LogLevel::info,
+                format("tuned {} problems ({} distinct) in {:.3g} s: {} measured, {} to the end",
+                       results.size(), items_.size(), seconds_since(start_), measured, complete));
+  }
+
+  detail::Engine& engine_;
+  const TuneOptions& options_;
+  const Clock::time_point start_;
+  const TimeLimit deadline_;
+  std::vector<Item> items_;            ///< distinct
+  std::vector<TuningCourse> courses_;  ///< of `items_`
+  std::vector<std::size_t> asked_;     ///< place among them, by problem
+};
+
+}  // namespace
+
+std::vector<TuneResult> tune_within(detail::Engine& engine,
+                                    std::span<const WeightedProblem> problems,
+                                    const TuneOptions& options) {
+  check(options);
+  return Budget(engine, problems, options).run();
+}
+
+}  // namespace kiln::runtime
