@@ -27,6 +27,20 @@ std::string plain(std::string text) {
   return text;
 }
 
+/// Those of a family that are set; if none is, what holds without any.
+void add_family(std::vector<Setting>& settings, const VariableEntry& entry) {
+  const std::size_t before = settings.size();
+  for (char** line = detail::whole_environment(); line && *line; ++line) {
+    const std::string_view text = *line;
+    const std::size_t end = text.find('=');
+    if (end == text.npos || !detail::names(entry, text.substr(0, end))) continue;
+    Setting& set = settings.emplace_back(std::string(text.substr(0, end)), plain(entry.fallback));
+    set.value = text.substr(end + 1);
+    set.from = Setting::From::environment;
+  }
+  if (settings.size() == before) settings.emplace_back(entry.name, plain(entry.fallback));
+}
+
 }  // namespace
 
 const char* to_string(Setting::From from) noexcept {
@@ -41,6 +55,10 @@ std::vector<Setting> settings(const RuntimeOptions& options) {
   for (const VariableEntry& entry : detail::kVariables) {
     if (entry.of != VariableEntry::Of::kiln) continue;
     const runtime::OptionVariable* option = option_of(entry.name);
+    if (std::string_view(entry.name).ends_with('*')) {
+      add_family(settings, entry);
+      continue;
+    }
     Setting setting{entry.name, plain(entry.fallback)};
     if (const std::string_view value = detail::value_of(entry); !value.empty()) {
       setting.value = value;

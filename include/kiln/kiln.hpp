@@ -12,15 +12,18 @@
 #endif
 
 #include "kiln/allocator.hpp"
+#include "kiln/alternative.hpp"
 #include "kiln/background.hpp"
 #include "kiln/block_scales.hpp"
 #include "kiln/bound.hpp"
 #include "kiln/bundle.hpp"
 #include "kiln/cache.hpp"
 #include "kiln/capture.hpp"
+#include "kiln/choice.hpp"
 #include "kiln/communicator.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/config.hpp"
+#include "kiln/cublaslt.hpp"
 #include "kiln/definition.hpp"
 #include "kiln/device.hpp"
 #include "kiln/doctor.hpp"

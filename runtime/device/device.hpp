@@ -160,6 +160,9 @@ class Device {
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual void fill(void* memory, std::byte value, std::size_t bytes, Stream stream) = 0;
 
+  /// Runs `work` where calls of the device's own libraries find its context.
+  virtual void within(const std::function<void()>& work) const { work(); }
+
   virtual StreamOrder order(Stream stream) const noexcept { return {stream.handle, nullptr}; }
   /// Whether work that is put on `stream` now is recorded instead of done, or would disturb a
   /// recording.

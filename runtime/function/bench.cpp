@@ -1,12 +1,12 @@
 #include "runtime/function/bench.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/measure/sampler.hpp"
+#include "runtime/measure/translated.hpp"
 
 namespace kiln::runtime {
 
@@ -17,20 +17,6 @@ namespace {
 /// Filling more would take longer on a host than what is timed.
 constexpr std::size_t kMostHostFlush = std::size_t{64} << 20;
 constexpr std::size_t kMostCalls = 1000;
-
-/// Runs the caller's code and turns every exception into an Error.
-template <class Work>
-auto translated(const Work& work) {
-  try {
-    return work();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw EnvironmentError(error.what());
-  } catch (...) {
-    throw EnvironmentError("it threw something that is not a std::exception");
-  }
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "runtime/device/loaded_modules.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/sampler.hpp"
+#include "runtime/measure/translated.hpp"
 #include "runtime/measure/trial_kernel.hpp"
 
 namespace kiln::runtime {
@@ -26,10 +27,11 @@ constexpr int kStackThatIsThere = 1024;
 struct KernelBench::KernelRig final : Rig {
   std::shared_ptr<Module> module;
   std::shared_ptr<TrialKernel> kernel;
-  std::shared_ptr<ModuleData> variables;  ///< null: the workload has none
-  bool watched = false;                   ///< it is known whether launches change the variables
-  std::size_t launches = 0;               ///< of the replay
-  std::size_t first_copy = 0;             ///< of the workload, in the replay
+  std::shared_ptr<const Implementation> call;  ///< in the place of module and kernel
+  std::shared_ptr<ModuleData> variables;       ///< null: the workload has none
+  bool watched = false;        ///< it is known whether launches change the variables
+  std::size_t launches = 0;    ///< of the replay
+  std::size_t first_copy = 0;  ///< of the workload, in the replay
   std::shared_ptr<Replay> replay;
 
   bool recorded() const noexcept override { return replay != nullptr; }
@@ -55,6 +57,11 @@ std::uint64_t KernelBench::own_bytes(const codegen::Binary& binary) const {
 }
 
 std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial) {
+  if (const auto* called = std::get_if<Implementation>(&trial.code)) {
+    const auto rig = std::make_shared<KernelRig>();
+    rig->call = std::make_shared<const Implementation>(*called);
+    return rig;
+  }
   const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
   const detail::LaunchPlan& plan = trial.plan;
   if (std::string why =
@@ -102,6 +109,7 @@ Verdict KernelBench::define(Rig& rig) {
 }
 
 void KernelBench::launch_checked(const KernelRig& rig) {
+  if (rig.call) return translated([&] { rig.call->call(stream_, workload_.arguments()); });
   if (rig.variables) rig.variables->fill();
   rig.kernel->launch_checked(stream_, workload_.arguments());
 }
@@ -131,6 +139,7 @@ double KernelBench::time(Rig& rig, std::size_t launches) {
 
 bool KernelBench::record(Rig& rig, std::size_t launches) {
   auto& r = static_cast<KernelRig&>(rig);
+  if (r.call && !r.call->recordable) return false;
   r.launches = launches;
   r.first_copy = workload_.take(launches);
   r.replay = device_->capture(stream_, [&] { launch(r, r.first_copy, launches); });
@@ -148,13 +157,18 @@ std::string KernelBench::repair() {
 void KernelBench::forget_recording(Rig& rig) { static_cast<KernelRig&>(rig).replay.reset(); }
 
 void KernelBench::launch(const KernelRig& rig, std::size_t first, std::size_t launches) {
+  if (rig.call)
+    return translated([&] {
+      for (std::size_t i = 0; i < launches; ++i)
+        rig.call->call(stream_, workload_.arguments(first + i));
+    });
   for (std::size_t i = 0; i < launches; ++i)
     rig.kernel->launch(stream_, workload_.arguments(first + i), overlap_);
 }
 
 std::shared_ptr<Module> KernelBench::module_of(const Rig& rig) const {
   const auto& module = static_cast<const KernelRig&>(rig).module;
-  return device_->variables(*module).empty() ? module : nullptr;
+  return module && device_->variables(*module).empty() ? module : nullptr;
 }
 
 }  // namespace kiln::runtime

@@ -270,6 +270,7 @@ std::vector<std::string> unknown_variables() {
     std::size_t least = name.size();
     for (const detail::VariableEntry& v : detail::kVariables) {
       if (v.of != detail::VariableEntry::Of::kiln) continue;
+      if (detail::names(v, name)) least = 0;
       if (const std::size_t distance = edit_distance(name, v.name); distance < least)
         least = distance, nearest = v.name;
     }

@@ -124,7 +124,9 @@ MeetingPoint meet_by_slurm(const Lookup& environment) {
 
 }  // namespace
 
-Lookup process_environment() { return detail::environment; }
+Lookup process_environment() {
+  return [](detail::Variable variable) { return detail::environment(variable); };
+}
 
 std::optional<RankPlace> rank_place(const Lookup& environment, bool mpi) {
   if (!mpi)

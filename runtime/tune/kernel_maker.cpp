@@ -193,6 +193,19 @@ Trial KernelMaker::trial(const Values& config, const Build& build) {
   return trial_on(*bench_, config, plan(config), build);
 }
 
+Trial KernelMaker::trial(Implementation code) {
+  bench();
+  Trial trial{.code = std::move(code), .data = bench_->data(0).trial};
+  for (std::size_t draw = 0; draw < bench_->draws(); ++draw) {
+    const KernelData& data = bench_->data(draw);
+    if (!data.variables.empty())
+      throw UserError(format("kernel {}: its workload has variables, which calls cannot be given",
+                             kernel_.name));
+    if (draw > 0) trial.further.push_back({{}, data.trial});
+  }
+  return trial;
+}
+
 std::shared_ptr<Module> KernelMaker::module_of(const Rig& rig) {
   return bench_ ? bench_->module_of(rig) : nullptr;
 }

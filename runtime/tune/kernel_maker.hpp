@@ -45,6 +45,8 @@ class KernelMaker final : public TrialMaker {
   void drop_bench() noexcept override;
   void leave_device() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
+  /// A trial of a call on the kernel's data. @throws UserError where these have variables
+  Trial trial(Implementation code);
   std::shared_ptr<Module> module_of(const Rig& rig) override;
 
  private:

@@ -192,7 +192,7 @@ void identify(KeyBuilder& key, const KernelDefinition& kernel) {
 
 void identify(KeyBuilder& key, const detail::FunctionDescription& function) {
   key.add("kernel", function.name)
-      .add("kind", "function")
+      .add("kind", function.of_a_choice ? "choice" : "function")
       .add("version", function.version)
       .add("measured", function.in_a_region ? "in a region" : "alone")
       .add("parameters", Texts(declared(function.space)));

@@ -33,10 +33,13 @@ Values Tunable::default_config(Span problem, const Target& target,
 }
 
 std::vector<Values> Tunable::configs(Span problem, const DeviceLimits& limits) const {
-  return kernel_ && kernel_->configs ? kernel_->configs(problem, limits) : std::vector<Values>{};
+  if (function_) return function_->configs;
+  return kernel_->configs ? kernel_->configs(problem, limits) : std::vector<Values>{};
 }
 
-std::string Tunable::describe() const { return (kernel_ ? "kernel " : "function ") + name(); }
+std::string Tunable::describe() const {
+  return (kernel_ ? "kernel " : function_->of_a_choice ? "choice " : "function ") + name();
+}
 
 std::string Tunable::describe_problem(Span problem) const {
   return detail::problem_text(problem_fields(), problem);

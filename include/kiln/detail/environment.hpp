@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include <unistd.h>
@@ -119,6 +120,20 @@ inline constexpr VariableEntry kVariables[] = {
      "anything but 0: tuned functions are also measured again when any version differs from the "
      "record's",
      "0", "a tuned function is made"},
+    {"KILN_BACKENDS", VariableEntry::Of::kiln,
+     "the alternatives that take part in choices, by name, separated by commas; with a minus in "
+     "front, all but these",
+     "all", "a tuned choice is made"},
+    {"KILN_BACKENDS_*", VariableEntry::Of::kiln,
+     "the same for one choice, in place of `KILN_BACKENDS`: `KILN_BACKENDS_GEMM` for `gemm`",
+     "`KILN_BACKENDS`", "a tuned choice is made"},
+    {"KILN_CHOOSE_*", VariableEntry::Of::kiln,
+     "the alternative that launches of one choice use, whatever is faster: `KILN_CHOOSE_GEMM` for "
+     "`gemm`",
+     "the fastest", "a tuned choice is made"},
+    {"KILN_CUBLASLT", VariableEntry::Of::kiln, "the cuBLASLt library",
+     "`libcublasLt.so.13`, `.12`, else searched for beside the toolkit's NVRTC",
+     "a choice first has a use for it"},
     {"KILN_RANK_LOGS", VariableEntry::Of::kiln,
      "a folder for logs of what each rank tried, measured and agreed to, for functions and regions",
      "none", "ranks begin to tune one"},
@@ -212,6 +227,21 @@ class Variable {
 inline std::string_view environment(Variable variable) {
   const char* value = std::getenv(variable.name());
   return value ? value : "";
+}
+
+/// Of an entry whose name ends in `*`: the variable with `rest` in the place of that.
+inline std::string_view environment(Variable family, std::string_view rest) {
+  const std::string_view name = family.name();
+  const char* value =
+      std::getenv(std::string(name.substr(0, name.size() - 1)).append(rest).c_str());
+  return value ? value : "";
+}
+
+/// Whether a variable is that of an entry, or one of its family.
+constexpr bool names(const VariableEntry& entry, std::string_view variable) {
+  const std::string_view name = entry.name;
+  if (!name.ends_with('*')) return name == variable;
+  return variable.size() >= name.size() && variable.starts_with(name.substr(0, name.size() - 1));
 }
 
 /// The same for an entry of the table.

@@ -190,6 +190,11 @@ class CudaDevice final : public Device {
     return blocks;
   }
 
+  void within(const std::function<void()>& work) const override {
+    const WorkingContext working(*context_);
+    work();
+  }
+
   std::optional<std::int64_t> available() const override {
     if (allocator_) return allocator_.available();
     const WorkingContext working(*context_);

@@ -1,0 +1,178 @@
+// One operation, several ways to do it: a kernel with its whole space, cuBLASLt, any callable. Which
+// one runs is measured per problem, as a config is.
+// `kiln::choice(kernel)` makes one of a kernel, with its workload and reference; further alternatives are
+// pushed back, and `kiln::tuned(runtime, choice)` gives what is launched.
+//
+// The first alternative that takes part gives the default: its first candidate is replaced only by
+// one that is certainly faster. docs/choices.md says how a choice is tuned, and what is on record.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kiln/alternative.hpp"
+#include "kiln/detail/choice_core.hpp"
+#include "kiln/kernel.hpp"
+#include "kiln/runtime.hpp"
+
+namespace kiln {
+
+template <Reflected Problem, class Signature>
+struct Choice;
+
+/// An aggregate. What is left empty behind `alternatives` is as the first kernel among these says.
+template <Reflected Problem, class... Args>
+struct Choice<Problem, void(Args...)> {
+  std::string name{};  ///< letters, digits, '_'; names records and variables
+  /// As Kernel::problem.
+  Problem (*problem)(Args...) = nullptr;
+  std::vector<Alternative<Problem, void(Args...)>> alternatives{};
+  Problem (*bucket)(const Problem&) = nullptr;                ///< as Kernel::bucket
+  std::function<void(const Problem&, Workload&)> workload{};  ///< as Kernel::workload
+  std::function<void(Args...)> reference{};                   ///< as Kernel::reference
+  std::optional<Tolerance> tolerance{};                       ///< as Kernel::tolerance
+  std::string data_version{};                                 ///< as Kernel::data_version
+
+  /// @throws UserError naming the field that is missing or wrong.
+  detail::ChoiceDescription description() const;
+};
+
+/// A choice with a kernel as its first alternative, `template`. Without a name it has the kernel's.
+template <class Config, class Problem, class... Args>
+Choice<Problem, void(Args...)> choice(const Kernel<Config, Problem, void(Args...)>& kernel,
+                                      std::string name = {}) {
+  return {.name = name.empty() ? kernel.name : std::move(name),
+          .problem = kernel.problem,
+          .alternatives = {alternative(kernel)}};
+}
+
+/// Which alternatives may take part. What is left open is taken from the environment when the tuned
+/// choice is made: `KILN_BACKENDS_<NAME>`, else `KILN_BACKENDS`; `KILN_CHOOSE_<NAME>`.
+struct ChoiceOptions {
+  /// Names: only these. With a minus in front: all but these.
+  std::vector<std::string> backends{};
+  /// One alternative that launches use, whatever is faster, with its first candidate. What is
+  /// measured meanwhile is not recorded.
+  std::string choose{};
+  std::string numerics{};               ///< only alternatives of this class; empty: any
+  std::optional<TuneOptions> tuning{};  ///< instead of RuntimeOptions::tuning
+};
+
+/// An alternative and one problem.
+struct AlternativeInfo {
+  std::string name, version, numerics;
+  bool capturable = true;
+  std::string why_not;  ///< why it takes no part; empty: it does
+};
+
+/// What launches of a problem use.
+struct ChosenAlternative {
+  std::string name;
+  std::string text;     ///< with its knobs or its algorithm
+  bool forced = false;  ///< by ChoiceOptions::choose or its variable
+};
+
+template <Reflected Problem, class Signature>
+class TunedChoice;
+
+/// Copies share everything. May be used by several threads at once. A launch of a known problem takes
+/// no lock and allocates nothing, except for what an alternative does itself. A launch of a new problem
+/// tunes it in the mode tune_now; in the others it uses what is on record, else the default. On a stream
+/// that is being captured a new problem is a CaptureError.
+template <Reflected Problem, class... Args>
+class TunedChoice<Problem, void(Args...)> {
+ public:
+  /// @throws UserError where no alternative can do the problem; TuningFailedError, EnvironmentError
+  /// where a new problem cannot be made ready; what the alternative throws.
+  void operator()(Stream stream, Args... args) const {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+    core_->launch(to_values(problem_(args...)), stream, pointers);
+  }
+
+  /// Makes a problem ready without launching it.
+  void prepare(const Problem& problem) const { core_->prepare(to_values(problem)); }
+  /// Tunes now (or reads the store) and says what was found; later launches use it. The parameter
+  /// `alternative` names the winner. A forced choice is measured alone.
+  TuneResult tune(const Problem& problem) const { return core_->tune(to_values(problem), nullptr); }
+  TuneResult tune(const Problem& problem, const TuneOptions& options) const {
+    return core_->tune(to_values(problem), &options);
+  }
+  /// What the store remembers of a problem; nothing is measured.
+  std::optional<TuneResult> known(const Problem& problem) const {
+    return core_->known(to_values(problem));
+  }
+  /// What launches of a problem use, which is made ready if it is not.
+  ChosenAlternative chosen(const Problem& problem) const {
+    return core_->chosen(to_values(problem));
+  }
+  /// All alternatives, with the reasons of those that take no part.
+  std::vector<AlternativeInfo> alternatives(const Problem& problem) const {
+    return core_->alternatives(to_values(problem));
+  }
+
+ private:
+  template <Reflected P, class... A>
+  friend TunedChoice<P, void(A...)> tuned(const Runtime& runtime,
+                                          const Choice<P, void(A...)>& choice,
+                                          ChoiceOptions options);
+
+  TunedChoice(std::shared_ptr<detail::ChoiceCore> core, Problem (*problem)(Args...))
+      : core_(std::move(core)), problem_(problem) {}
+
+  std::shared_ptr<detail::ChoiceCore> core_;
+  Problem (*problem_)(Args...);
+};
+
+/// Makes the handle of a choice. Nothing is measured before its first launch.
+/// @throws UserError as Choice::description, on switches that name no alternative or leave none, and
+/// where the tuning has ranks: these cannot agree on a choice yet.
+template <Reflected Problem, class... Args>
+TunedChoice<Problem, void(Args...)> tuned(const Runtime& runtime,
+                                          const Choice<Problem, void(Args...)>& choice,
+                                          ChoiceOptions options = {}) {
+  return {detail::make_choice_core(runtime, choice.description(), std::move(options)),
+          choice.problem};
+}
+
+template <Reflected Problem, class... Args>
+detail::ChoiceDescription Choice<Problem, void(Args...)>::description() const {
+  using Span = std::span<const std::int64_t>;
+  if (!problem) throw UserError("choice " + name + ": `problem` is missing");
+  detail::ChoiceDescription d;
+  d.name = name;
+  KernelDefinition& operation = d.operation;
+  operation.name = name;
+  operation.arguments = {device_name<Args>()...};
+  for (const FieldInfo& field : field_infos<Problem>())
+    operation.problem_fields.emplace_back(field.name);
+  for (const auto& from : alternatives) {
+    const bool first_kernel = from.kernel && operation.entry.empty();
+    if (first_kernel) operation = *from.kernel;
+    d.alternatives.push_back(detail::describe(from));
+  }
+  if (bucket)
+    operation.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };
+  if (workload)
+    operation.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };
+  if (reference)
+    operation.reference = [f = reference](Span, std::span<void* const> args) {
+      [&]<std::size_t... I>(std::index_sequence<I...>) {
+        f(detail::host_argument<Args>(args[I])...);
+      }(std::index_sequence_for<Args...>{});
+    };
+  if (workload || reference) operation.device_reference.reset();
+  if (tolerance) operation.tolerance = *tolerance;
+  if (!data_version.empty()) operation.data_version = data_version;
+  d.validate();
+  return d;
+}
+
+}  // namespace kiln

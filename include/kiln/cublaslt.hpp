@@ -1,0 +1,40 @@
+// cuBLASLt as an alternative of a choice (choice.hpp): which product of matrices a problem is.
+//
+// libcublasLt is opened when a choice first asks for it. Where it is absent or too old, or has no
+// algorithm for a problem, the alternative takes no part, and says why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+namespace kiln {
+
+/// C = op(A) * op(B), all row-major: C is [m][n]; op(A) is m x k and op(B) k x n. Leading dimensions
+/// are elements from one row to the next, strides elements from one batch to the next; a stride of 0
+/// gives all batches the same A or B.
+struct MatrixProduct {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool a_transposed = false;  ///< A is stored as [k][m], else as [m][k]
+  bool b_transposed = true;   ///< B is stored as [n][k] (a linear layer's weights), else as [k][n]
+  std::int64_t ldc = 0, lda = 0, ldb = 0;
+  std::int64_t batch = 1;
+  std::int64_t stride_c = 0, stride_a = 0, stride_b = 0;
+};
+
+/// Products are summed in float, of float operands without TF32. C, A and B must be aligned to 16
+/// bytes: a launch with others is a UserError.
+struct CublasltGemm {
+  enum class Type { float32, float16, bfloat16 };
+
+  Type type = Type::float32;  ///< of C, A and B
+  /// The product of a problem's values, in field order. Pure, callable from any thread.
+  std::function<MatrixProduct(std::span<const std::int64_t> problem)> product{};
+  /// Places of the pointers in the signature.
+  std::size_t c = 0, a = 1, b = 2;
+  int top = 8;  ///< answers of the library's heuristic that are tried; the first is its best guess
+  std::size_t workspace = std::size_t{32} << 20;  ///< the most bytes that an algorithm may use
+};
+
+}  // namespace kiln

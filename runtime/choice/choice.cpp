@@ -1,0 +1,329 @@
+#include "kiln/choice.hpp"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/choice/maker.hpp"
+#include "runtime/choice/switches.hpp"
+#include "runtime/serve/access.hpp"
+#include "runtime/serve/problems.hpp"
+#include "runtime/support/time_limit.hpp"
+#include "runtime/tune/tuning_session.hpp"
+
+namespace kiln::detail {
+
+using runtime::ChoiceCall;
+using runtime::Contender;
+using runtime::Field;
+
+namespace {
+
+/// Of a time limit, for what is tuned by itself. The rest is for the meeting of all alternatives.
+constexpr double kShareAlone = 0.8;
+constexpr double kLeastSeconds = 0.1;
+
+/// A call of an alternative that may not be captured.
+class NotCaptured final : public ChoiceCall {
+ public:
+  NotCaptured(std::shared_ptr<const ChoiceCall> call, Engine& engine, std::string what)
+      : call_(std::move(call)), engine_(engine), what_(std::move(what)) {}
+
+  void operator()(Stream stream, void** args) const override {
+    if (engine_.device()->capturing(stream)) throw engine_.captures().counted(what_);
+    (*call_)(stream, args);
+  }
+
+ private:
+  const std::shared_ptr<const ChoiceCall> call_;
+  Engine& engine_;
+  const std::string what_;
+};
+
+class Core final : public ChoiceCore {
+ public:
+  Core(std::shared_ptr<Engine> engine, ChoiceDescription choice, ChoiceOptions options)
+      : engine_(std::move(engine)),
+        choice_(std::move(choice)),
+        options_(std::move(options)),
+        switches_(runtime::read_switches(choice_, options_)),
+        workshop_(engine_->workshop(), runtime::Workshop::OwnTurn{}),
+        workspaces_(engine_->device()) {
+    if (tuning_options(nullptr).ranks)
+      throw UserError(
+          format("choice {}: ranks cannot agree on a choice; tune it without ranks, or "
+                 "have them agree on the kernel alone",
+                 choice_.name));
+    for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
+      if (switches_.on[i])
+        contenders_.push_back(runtime::make_contender(engine_, choice_.operation,
+                                                      choice_.alternatives[i], workspaces_));
+  }
+
+  void launch(Span problem, Stream stream, void** args) override {
+    if (const Launchable* known = find(problem)) return call(*known, problem, stream, args);
+    const Ready made = obtain(problem, stream);
+    call(*made, problem, stream, args);
+  }
+
+  void prepare(Span problem) override { obtain(problem, {}); }
+
+  TuneResult tune(Span problem, const TuneOptions* given) override {
+    const ProblemValues bucket = choice_.operation.bucketed(problem);
+    const Field field = runtime::make_field(choice_, contenders_, bucket);
+    TuneOptions options = tuning_options(given);
+    if (options.ranks)
+      throw UserError(format("choice {}: ranks cannot agree on a choice", choice_.name));
+    if (switches_.forced) {
+      tune_alone_each(field, bucket, &options);
+      auto maker = this->maker(field, bucket, options, no_failures());
+      TuneResult result = runtime::time_default(workshop_, maker, options);
+      result.warnings.push_back(forced_text());
+      choose(problem, field, result.winner().config);
+      return result;
+    }
+    TuneResult result = measure(field, bucket, options, given ? given : &options, false);
+    decide(bucket, result.winner().config);
+    choose(problem, field, result.winner().config);
+    return result;
+  }
+
+  std::optional<TuneResult> known(Span problem) override {
+    const ProblemValues bucket = choice_.operation.bucketed(problem);
+    const Field field = runtime::make_field(choice_, contenders_, bucket);
+    auto recall = workshop_.records().recall(field.subject, bucket);
+    if (!recall || !recall->same_space) return {};
+    return std::move(recall->result);
+  }
+
+  ChosenAlternative chosen(Span problem) override {
+    const Launchable* known = find(problem);
+    const Values config = known ? known->config : obtain(problem, {})->config;
+    const ProblemValues bucket = choice_.operation.bucketed(problem);
+    const Field field = runtime::make_field(choice_, contenders_, bucket);
+    const std::lock_guard lock(mutex_);
+    const auto text = texts_.find(config);
+    return {contenders_[field.place(config).contender]->what().name,
+            text == texts_.end() ? std::string() : text->second, switches_.forced};
+  }
+
+  std::vector<AlternativeInfo> alternatives(Span problem) override {
+    const ProblemValues bucket = choice_.operation.bucketed(problem);
+    std::vector<AlternativeInfo> all;
+    for (std::size_t i = 0, on = 0; i < choice_.alternatives.size(); ++i) {
+      const AlternativeDescription& a = choice_.alternatives[i];
+      AlternativeInfo& info =
+          all.emplace_back(a.name, a.version, a.numerics, a.capturable, switches_.why_not[i]);
+      if (!switches_.on[i]) continue;
+      info.version = contenders_[on]->version();
+      info.why_not = contenders_[on++]->enter(bucket).why_not;
+    }
+    return all;
+  }
+
+ private:
+  /// Valid as long as this object: its problems have no bound.
+  const Launchable* find(Span problem) const noexcept {
+    ReadSection section;
+    return problems_.find(problem, section);
+  }
+
+  static void call(const Launchable& known, Span problem, Stream stream, void** args) {
+    known.start(known, {}, problem, stream, args);
+  }
+
+  TuneOptions tuning_options(const TuneOptions* given) const {
+    return engine_->with_ranks(given             ? *given
+                               : options_.tuning ? *options_.tuning
+                                                 : engine_->options().tuning);
+  }
+
+  std::string forced_text() const {
+    return format("{} forces this alternative: nothing is recorded",
+                  switches_.forced_by.empty() ? "ChoiceOptions::choose" : switches_.forced_by);
+  }
+  std::vector<std::string> no_failures() const {
+    return std::vector<std::string>(contenders_.size());
+  }
+
+  /// What launches of a new problem use from now on.
+  Ready obtain(Span problem, Stream stream) {
+    if (engine_->device()->capturing(stream))
+      throw engine_->captures().counted(format(
+          "choice {} for {}: it cannot be found while the stream is being captured; launch or "
+          "prepare it before the capture",
+          choice_.name, choice_.operation.describe_problem(problem)));
+    const auto sealed = engine_->serving().sealed();
+    if (sealed && !problems_.find(problem)) {
+      engine_->serving().count_unprepared(*sealed != OnUnprepared::error);
+      if (*sealed == OnUnprepared::error)
+        throw UnpreparedError(
+            format("choice {} for {}: it was not launched before the runtime was sealed",
+                   choice_.name, choice_.operation.describe_problem(problem)),
+            engine_->wanted_instance(choice_.operation, problem, {}));
+    }
+    const auto outcome = problems_.make(problem, [&]() -> Problems::Made {
+      const ProblemValues bucket = choice_.operation.bucketed(problem);
+      const Field field = runtime::make_field(choice_, contenders_, bucket);
+      return ready(problem, field, settle(field, bucket, sealed.has_value()));
+    });
+    return std::get<Ready>(outcome);
+  }
+
+  /// The config of a bucket: what was decided, is on record, or is found now.
+  Values settle(const Field& field, const ProblemValues& bucket, bool sealed) {
+    const Values& first = field.subject.configs.front();
+    if (switches_.forced) return first;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = decided_.find(bucket); known != decided_.end()) return known->second;
+    }
+    const TuneOptions options = tuning_options(nullptr);
+    const auto recall = workshop_.records().recall(field.subject, bucket);
+    const bool answered = recall && runtime::answers(*recall, options, true);
+    if (answered || sealed || engine_->options().mode != Mode::tune_now) {
+      if (!recall) return first;  // not decided: another process may tune it
+      decide(bucket, recall->result.winner().config);
+      return recall->result.winner().config;
+    }
+    const TuneResult result = measure(field, bucket, options, nullptr, true);
+    const Values winner = result.winner().config;
+    if (result.winner().status == CandidateStatus::measured) decide(bucket, winner);
+    return winner;
+  }
+
+  void decide(const ProblemValues& bucket, const Values& config) {
+    const std::lock_guard lock(mutex_);
+    decided_.insert_or_assign(Values(bucket), config);
+  }
+
+  /// Tunes each alternative that is tuned by itself. Why each could not be, by contender.
+  std::vector<std::string> tune_alone_each(const Field& field, const ProblemValues& bucket,
+                                           const TuneOptions* options) {
+    std::vector<std::string> failed = no_failures();
+    for (std::size_t i = 0; i < contenders_.size(); ++i) try {
+        if (!field.entrances[i].candidates.empty()) contenders_[i]->tune(bucket, options);
+      } catch (const runtime::DeviceLost&) {
+        throw;
+      } catch (const Error& error) {
+        failed[i] = error.what();
+      }
+    return failed;
+  }
+
+  runtime::ChoiceMaker maker(const Field& field, const ProblemValues& bucket,
+                             const TuneOptions& options, std::vector<std::string> failed) {
+    return {field, contenders_, std::move(failed),
+            runtime::KernelMaker(choice_.operation, bucket, engine_->device(), engine_->builder(),
+                                 options.seed, workshop_.trusted_references())};
+  }
+
+  /// First what is tuned by itself, then all candidates in one search, with one final.
+  /// @param alone options of the former; null: as launches do
+  TuneResult measure(const Field& field, const ProblemValues& bucket, TuneOptions options,
+                     const TuneOptions* alone, bool for_launch) {
+    const std::lock_guard lock(tuning_);
+    const auto start = runtime::Clock::now();
+    const double all = options.max_seconds.value_or(0);
+    std::vector<std::string> failed = no_failures();
+    const auto recall = workshop_.records().recall(field.subject, bucket);
+    if (!recall || !runtime::answers(*recall, options, for_launch)) {
+      if (!workshop_.may_compile())
+        throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
+                               choice_.name, choice_.operation.describe_problem(bucket)));
+      TuneOptions part = alone ? *alone : options;
+      if (all > 0) part.max_seconds = all * kShareAlone;
+      failed = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr);
+    }
+    if (all > 0) options.max_seconds = std::max(all - runtime::seconds_since(start), kLeastSeconds);
+    auto maker = this->maker(field, bucket, options, std::move(failed));
+    TuneResult result = runtime::tune_alone(workshop_, maker, options, for_launch).result;
+    for (std::size_t i = 0; i < contenders_.size(); ++i)
+      if (const std::string& why = field.entrances[i].why_not; !why.empty())
+        result.warnings.push_back(format("{} takes no part: {}", contenders_[i]->what().name, why));
+    return result;
+  }
+
+  /// A config of the bucket for launches of an exact problem. Where it cannot do that one, the first
+  /// candidate that can.
+  Launchable ready(Span problem, const Field& field, const Values& config) {
+    std::string why;
+    const auto tried = [&](const Field& from,
+                           const Values& candidate) -> std::optional<Launchable> {
+      try {
+        return launchable(problem, from, candidate);
+      } catch (const runtime::DeviceLost&) {
+        throw;
+      } catch (const Error& error) {
+        if (why.empty()) why = error.what();
+      }
+      return {};
+    };
+    if (switches_.forced) return launchable(problem, field, config);
+    if (auto made = tried(field, config)) return std::move(*made);
+    engine_->log(LogLevel::warning,
+                 format("choice {} for {}: {} cannot be used, so another candidate is: {}",
+                        choice_.name, choice_.operation.describe_problem(problem),
+                        field.subject.space.describe(config), why));
+    const Field exact = runtime::make_field(choice_, contenders_, problem);
+    for (const Values& candidate : exact.subject.configs)
+      if (auto made = tried(exact, candidate)) return std::move(*made);
+    throw UserError(format("choice {} for {}: no candidate can be used: {}", choice_.name,
+                           choice_.operation.describe_problem(problem), why));
+  }
+
+  Launchable launchable(Span problem, const Field& field, const Values& config) {
+    const auto [index, candidate] = field.place(config);
+    Contender& contender = *contenders_[index];
+    std::shared_ptr<const ChoiceCall> call = contender.ready(problem, candidate);
+    if (!contender.what().capturable)
+      call = std::make_shared<const NotCaptured>(
+          std::move(call), *engine_,
+          format("choice {} for {}: the alternative {} cannot be captured", choice_.name,
+                 choice_.operation.describe_problem(problem), contender.what().name));
+    {
+      const std::lock_guard lock(mutex_);
+      texts_.emplace(config, field.subject.space.describe(config));
+    }
+    Launchable made;
+    made.problem.assign(problem.begin(), problem.end());
+    made.config = config;
+    made.loaded = call.get();
+    made.owner = std::move(call);
+    made.start = [](const Launchable& self, const Launch&, Span, Stream stream, void** args) {
+      (*static_cast<const ChoiceCall*>(self.loaded))(stream, args);
+    };
+    return made;
+  }
+
+  void choose(Span problem, const Field& field, const Values& config) {
+    problems_.choose(ready(problem, field, config));
+  }
+
+  using Problems = runtime::Problems;
+
+  const std::shared_ptr<Engine> engine_;  ///< the runtime's
+  const ChoiceDescription choice_;
+  const ChoiceOptions options_;
+  const runtime::Switches switches_;
+  runtime::Workshop
+      workshop_;  ///< the runtime's, with a turn of its own: what is tried tunes kernels
+  runtime::Workspaces workspaces_;
+  std::vector<std::unique_ptr<Contender>> contenders_;  ///< those that are switched on
+  std::mutex tuning_;  ///< one problem at a time: two would disturb each other's clocks
+  std::mutex mutex_;   ///< of those below
+  std::map<Values, Values> decided_;     ///< configs by bucket
+  std::map<Values, std::string> texts_;  ///< of configs in use
+  Problems problems_;  ///< exact ones; last, since what it holds uses what is above
+};
+
+}  // namespace
+
+std::shared_ptr<ChoiceCore> make_choice_core(const Runtime& runtime, ChoiceDescription description,
+                                             ChoiceOptions options) {
+  return std::make_shared<Core>(Access::engine(runtime), std::move(description),
+                                std::move(options));
+}
+
+}  // namespace kiln::detail

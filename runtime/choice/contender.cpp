@@ -1,0 +1,155 @@
+#include "runtime/choice/contender.hpp"
+
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/runtime.hpp"
+#include "runtime/choice/cublaslt.hpp"
+#include "runtime/serve/access.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+class CallableCall final : public ChoiceCall {
+ public:
+  CallableCall(const detail::AlternativeDescription& what, Values problem, Values knobs,
+               Workspaces& workspaces)
+      : what_(what),
+        problem_(std::move(problem)),
+        knobs_(std::move(knobs)),
+        workspaces_(workspaces),
+        size_{what.workspace ? what.workspace(knobs_, problem_) : 0, 0} {}
+
+  void operator()(Stream stream, void** args) const override {
+    what_.call(knobs_, problem_, stream, workspaces_.of(stream, size_).scratch, args);
+  }
+
+ private:
+  const detail::AlternativeDescription& what_;
+  const Values problem_, knobs_;
+  Workspaces& workspaces_;
+  const WorkspaceSize size_;
+};
+
+class Callable final : public Contender {
+ public:
+  Callable(const DeviceInfo& device, const detail::AlternativeDescription& what,
+           Workspaces& workspaces)
+      : Contender(what), device_(device), workspaces_(workspaces) {}
+
+  std::vector<std::string> parameters() const override {
+    std::vector<std::string> names;
+    for (const Parameter& knob : what().knobs.parameters()) names.push_back(knob.name);
+    return names;
+  }
+
+  Entrance enter(Span problem) override {
+    if (what().supports)
+      if (std::string why = what().supports(problem, device_); !why.empty())
+        return {{}, std::move(why)};
+    Entrance entrance;
+    const DynamicSpace& knobs = what().knobs;
+    const Values& first = knobs.default_config(device_.target);
+    const auto add = [&](const Values& config) {
+      if (!knobs.violated(config, problem, device_.limits)) entrance.candidates.push_back(config);
+    };
+    add(first);
+    // All combinations, as an odometer counts.
+    Values config;
+    std::vector<std::size_t> place(knobs.parameters().size(), 0);
+    const auto values = [&](std::size_t i) -> const std::vector<std::int64_t>& {
+      return knobs.parameters()[i].values_on(device_.target.kind);
+    };
+    for (std::size_t i = 0; i < place.size(); ++i) config.push_back(values(i).front());
+    for (std::size_t digit = 0; digit < place.size();) {
+      if (config != first) add(config);
+      for (digit = 0; digit < place.size(); ++digit) {
+        place[digit] = place[digit] + 1 < values(digit).size() ? place[digit] + 1 : 0;
+        config[digit] = values(digit)[place[digit]];
+        if (place[digit] != 0) break;
+      }
+    }
+    if (entrance.candidates.empty()) entrance.why_not = "its constraints allow no knobs";
+    return entrance;
+  }
+
+  std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) override {
+    if (what().supports)
+      if (const std::string why = what().supports(problem, device_); !why.empty())
+        throw UserError(format("alternative {}: {}", what().name, why));
+    return std::make_shared<CallableCall>(what(), Values(problem.begin(), problem.end()),
+                                          Values(candidate.begin(), candidate.end()), workspaces_);
+  }
+
+ private:
+  const DeviceInfo& device_;
+  Workspaces& workspaces_;
+};
+
+class TemplateCall final : public ChoiceCall {
+ public:
+  TemplateCall(DynamicTuned handle, Contender::Span problem)
+      : handle_(std::move(handle)), problem_(problem) {}
+
+  void operator()(Stream stream, void** args) const override {
+    handle_.launch(stream, problem_, args);
+  }
+
+ private:
+  const DynamicTuned handle_;
+  const ProblemValues problem_;
+};
+
+/// A kernel with its space. Which config it runs with is the business of its own handle and records.
+class Template final : public Contender {
+ public:
+  Template(const std::shared_ptr<detail::Engine>& engine,
+           const detail::AlternativeDescription& what)
+      : Contender(what),
+        device_(engine->device()->info()),
+        handle_(detail::Access::runtime(engine).tuned(*what.kernel)) {}
+
+  Entrance enter(Span problem) override {
+    if (what().supports)
+      if (std::string why = what().supports(problem, device_); !why.empty())
+        return {{}, std::move(why)};
+    return {{Values{}}, {}};
+  }
+
+  void tune(Span problem, const TuneOptions* options) override {
+    const Values values(problem.begin(), problem.end());
+    if (options)
+      handle_.tune(values, *options);
+    else
+      prepare(values);
+  }
+
+  std::shared_ptr<const ChoiceCall> ready(Span problem, Span) override {
+    prepare(Values(problem.begin(), problem.end()));
+    return std::make_shared<TemplateCall>(handle_, problem);
+  }
+
+ private:
+  void prepare(const Values& problem) {
+    if (const auto missing = handle_.prepare(problem)) throw MissingError(*missing);
+  }
+
+  const DeviceInfo& device_;
+  const DynamicTuned handle_;
+};
+
+}  // namespace
+
+std::unique_ptr<Contender> make_contender(const std::shared_ptr<detail::Engine>& engine,
+                                          const KernelDefinition& operation,
+                                          const detail::AlternativeDescription& what,
+                                          Workspaces& workspaces) {
+  if (what.kernel) return std::make_unique<Template>(engine, what);
+  if (what.cublaslt) return make_cublaslt(engine->device(), operation, what, workspaces);
+  return std::make_unique<Callable>(engine->device()->info(), what, workspaces);
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,64 @@
+// An alternative at work: its candidates for a problem, and what a launch of one of them does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/detail/choice_core.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/device/workspaces.hpp"
+#include "runtime/serve/engine.hpp"
+
+namespace kiln::runtime {
+
+/// What launches of one exact problem do. Safe to use from several threads; takes no lock and
+/// allocates nothing by itself.
+class ChoiceCall {
+ public:
+  virtual ~ChoiceCall() = default;
+  /// As DynamicTuned::launch.
+  virtual void operator()(Stream stream, void** args) const = 0;
+};
+
+/// An alternative's part in one problem.
+struct Entrance {
+  std::vector<Values> candidates{};  ///< descriptions, best guess first
+  std::string why_not{};             ///< if there are none
+};
+
+/// Thread-safe. What it was made of must outlive it.
+class Contender {
+ public:
+  using Span = std::span<const std::int64_t>;
+
+  explicit Contender(const detail::AlternativeDescription& what) : what_(what) {}
+  virtual ~Contender() = default;
+
+  const detail::AlternativeDescription& what() const noexcept { return what_; }
+  /// With that of a library behind it.
+  virtual std::string version() const { return what_.version; }
+  /// Names of a description's values.
+  virtual std::vector<std::string> parameters() const { return {}; }
+  /// `problem` is a bucket. @throws what `supports` throws
+  virtual Entrance enter(Span problem) = 0;
+  /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null as
+  /// a launch does. @throws as DynamicTuned::tune
+  virtual void tune(Span /*problem*/, const TuneOptions* /*options*/) {}
+  /// A candidate of the bucket, ready for launches of an exact problem. Its owner keeps all that it
+  /// needs, the contender apart. @throws Error where it cannot do that problem
+  virtual std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) = 0;
+
+ private:
+  const detail::AlternativeDescription& what_;
+};
+
+/// What stands behind a description. `workspaces` are those of the choice.
+std::unique_ptr<Contender> make_contender(const std::shared_ptr<detail::Engine>& engine,
+                                          const KernelDefinition& operation,
+                                          const detail::AlternativeDescription& what,
+                                          Workspaces& workspaces);
+
+}  // namespace kiln::runtime

@@ -1,0 +1,41 @@
+// Who takes part in one problem of a choice, as one space: what the tuner, the records and launches
+// know of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/detail/choice_core.hpp"
+#include "kiln/detail/function_core.hpp"
+#include "runtime/choice/contender.hpp"
+
+namespace kiln::runtime {
+
+/// A config names the alternative by a number that depends on its name and version alone, and has the
+/// description's values under `<alternative>.<parameter>`; those of other alternatives are 0. So a
+/// candidate on record of another version is none of today's space, and the others still are.
+struct Field {
+  detail::FunctionDescription subject;
+  std::vector<Entrance> entrances;  ///< by contender
+
+  struct Place {
+    std::size_t contender;
+    Values candidate;
+  };
+  /// The contender of a config of the subject, and its own values. @pre it is one of `subject.configs`
+  Place place(std::span<const std::int64_t> config) const;
+
+  std::vector<std::int64_t> ids;   ///< by contender
+  std::vector<std::size_t> first;  ///< by contender: the index of its values in a config
+  std::vector<std::size_t> count;
+};
+
+/// @throws UserError where no contender takes part, with the reasons
+Field make_field(const detail::ChoiceDescription& choice,
+                 std::span<const std::unique_ptr<Contender>> contenders,
+                 std::span<const std::int64_t> problem);
+
+}  // namespace kiln::runtime

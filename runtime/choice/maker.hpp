@@ -1,0 +1,60 @@
+// Trials of a choice's candidates: calls on data of the operation.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/choice/field.hpp"
+#include "runtime/tune/kernel_maker.hpp"
+#include "runtime/tune/trial_maker.hpp"
+
+namespace kiln::runtime {
+
+/// Nothing has to be built or loaded; what makes a candidate ready is done when it is loaded.
+class ChoiceMaker final : public TrialMaker {
+ public:
+  /// @param failed why an alternative cannot run, by contender; empty: it can
+  ChoiceMaker(const Field& field, std::span<const std::unique_ptr<Contender>> contenders,
+              std::vector<std::string> failed, KernelMaker data)
+      : field_(field),
+        contenders_(contenders),
+        failed_(std::move(failed)),
+        data_(std::move(data)) {}
+
+  detail::Tunable subject() const noexcept override { return field_.subject; }
+  std::span<const std::int64_t> problem() const noexcept override { return data_.problem(); }
+  const DeviceInfo& device() const noexcept override { return data_.device(); }
+  bool has_reference() const noexcept override { return data_.has_reference(); }
+  unsigned threads() const noexcept override { return 1; }
+  Build build(const Values&) override { return {}; }
+  std::string try_to_load(const Values&, const Build&) override { return {}; }
+  TrialBench& bench() override { return data_.bench(); }
+  std::vector<std::string> take_warnings() override { return data_.take_warnings(); }
+  void drop_bench() noexcept override { data_.drop_bench(); }
+  Trial trial(const Values& config, const Build&) override {
+    const auto [contender, candidate] = field_.place(config);
+    if (const std::string& why = failed_[contender]; !why.empty()) throw EnvironmentError(why);
+    const auto call = contenders_[contender]->ready(problem(), candidate);
+    return data_.trial(Implementation{
+        .name = contenders_[contender]->what().name,
+        .config = config,
+        .text = field_.subject.space.describe(config),
+        .call = [call](Stream stream, void** args) { (*call)(stream, args); },
+        // Either all are replayed, or none: what a host spends on a launch is not in a replay.
+        .recordable =
+            std::ranges::all_of(contenders_, [](const auto& c) { return c->what().capturable; })});
+  }
+  std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
+
+ private:
+  const Field& field_;
+  const std::span<const std::unique_ptr<Contender>> contenders_;
+  const std::vector<std::string> failed_;
+  KernelMaker data_;
+};
+
+}  // namespace kiln::runtime

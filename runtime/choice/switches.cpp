@@ -1,0 +1,144 @@
+#include "runtime/choice/switches.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+#include "kiln/detail/environment.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+std::string upper(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+std::vector<std::string> listed(std::string_view text) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    names.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+/// Names, and whose they are, for messages.
+struct Names {
+  std::vector<std::string> names;
+  std::string from;
+  bool of_all_choices = false;  ///< other choices may have alternatives that this one lacks
+};
+
+class Reader {
+ public:
+  Reader(const detail::ChoiceDescription& choice, const ChoiceOptions& options)
+      : choice_(choice), options_(options) {
+    switches_.on.assign(choice.alternatives.size(), true);
+    switches_.why_not.resize(choice.alternatives.size());
+  }
+
+  Switches read() {
+    const Names backends = backends_asked_for();
+    apply(backends);
+    apply_numerics();
+    apply_choose();
+    if (std::ranges::count(switches_.on, true) > 0) return switches_;
+    std::string reasons;
+    for (std::size_t i = 0; i < switches_.on.size(); ++i)
+      reasons +=
+          format("{}{}: {}", i ? "; " : "", choice_.alternatives[i].name, switches_.why_not[i]);
+    throw UserError(format("choice {}: no alternative is left: {}", choice_.name, reasons));
+  }
+
+ private:
+  Names backends_asked_for() const {
+    if (!options_.backends.empty()) return {options_.backends, "ChoiceOptions::backends"};
+    const std::string own = upper(choice_.name);
+    if (const auto text = detail::environment("KILN_BACKENDS_*", own); !text.empty())
+      return {listed(text), "KILN_BACKENDS_" + own};
+    if (const auto text = detail::environment("KILN_BACKENDS"); !text.empty())
+      return {listed(text), "KILN_BACKENDS", true};
+    return {};
+  }
+
+  void apply(const Names& asked) {
+    std::vector<bool> named(switches_.on.size()), left_out(switches_.on.size());
+    bool only = false;
+    for (const std::string& text : asked.names) {
+      const bool minus = text.starts_with('-');
+      only = only || !minus;
+      const std::string name = text.substr(minus);
+      if (asked.of_all_choices && (name == "template" || name == "cublaslt") && !has(name))
+        continue;
+      (minus ? left_out : named)[index_of(name, asked.from)] = true;
+    }
+    for (std::size_t i = 0; i < switches_.on.size(); ++i)
+      if (left_out[i] || (only && !named[i])) leave_out(i, format("{} leaves it out", asked.from));
+  }
+
+  void apply_numerics() {
+    if (options_.numerics.empty()) return;
+    for (std::size_t i = 0; i < switches_.on.size(); ++i)
+      if (const std::string& of = choice_.alternatives[i].numerics; of != options_.numerics)
+        leave_out(
+            i, of.empty()
+                   ? format("it states no numerics class, and {} is asked for", options_.numerics)
+                   : format("its numerics class is {}, not {}", of, options_.numerics));
+  }
+
+  void apply_choose() {
+    const std::string own = upper(choice_.name);
+    std::string name = options_.choose, from = "ChoiceOptions::choose";
+    if (name.empty()) {
+      name = detail::environment("KILN_CHOOSE_*", own);
+      from = "KILN_CHOOSE_" + own;
+      switches_.forced_by = from;
+    }
+    if (name.empty()) return;
+    const std::size_t chosen = index_of(name, from);
+    if (!switches_.on[chosen])
+      throw UserError(format("choice {}: {} asks for {}, but {}", choice_.name, from, name,
+                             switches_.why_not[chosen]));
+    switches_.forced = true;
+    for (std::size_t i = 0; i < switches_.on.size(); ++i)
+      if (i != chosen) leave_out(i, format("{} is {}", from, name));
+  }
+
+  void leave_out(std::size_t i, std::string why) {
+    if (switches_.on[i]) switches_.why_not[i] = std::move(why);
+    switches_.on[i] = false;
+  }
+
+  bool has(std::string_view name) const {
+    return std::ranges::any_of(choice_.alternatives, [&](const auto& a) { return a.name == name; });
+  }
+
+  std::size_t index_of(const std::string& name, const std::string& from) const {
+    std::string known;
+    for (std::size_t i = 0; i < choice_.alternatives.size(); ++i) {
+      if (choice_.alternatives[i].name == name) return i;
+      known += (i ? ", " : "") + choice_.alternatives[i].name;
+    }
+    throw UserError(format("choice {}: {} names `{}`, which is none of its alternatives: {}",
+                           choice_.name, from, name, known));
+  }
+
+  const detail::ChoiceDescription& choice_;
+  const ChoiceOptions& options_;
+  Switches switches_;
+};
+
+}  // namespace
+
+Switches read_switches(const detail::ChoiceDescription& choice, const ChoiceOptions& options) {
+  return Reader(choice, options).read();
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,70 @@
+// The GEMM as a choice (kiln/choice.hpp): cuBLASLt, whose first answer is the default, and the kernel of
+// gemm.hpp with its whole space, `template`. Switches name it `gemm`: KILN_BACKENDS_GEMM=-cublaslt.
+//
+//   auto gemm = kiln::tuned(runtime, kiln::templates::gemm_choice<kiln::bfloat16>());
+//   gemm(stream, c, a, b, m, n, k);  // C = A * B^T, without gaps
+//
+// C, A and B must be aligned to 16 bytes. Where cuBLASLt cannot be used the kernel alone takes part.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "gemm_kernel.hpp"
+#include "kiln/choice.hpp"
+
+namespace kiln::templates {
+
+/// What cuBLASLt is told of a GEMM's problem.
+template <class T, GemmTranspose op, class Problem>
+CublasltGemm cublaslt_gemm() {
+  static_assert(
+      std::is_same_v<T, float> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>,
+      "T is float, kiln::float16 or kiln::bfloat16");
+  return {.type = std::is_same_v<T, float16>    ? CublasltGemm::Type::float16
+                  : std::is_same_v<T, bfloat16> ? CublasltGemm::Type::bfloat16
+                                                : CublasltGemm::Type::float32,
+          .product = [](std::span<const std::int64_t> problem) {
+            const auto p = gemm_shape<op>(from_values<Problem>(problem)).general();
+            return MatrixProduct{.m = p.m,
+                                 .n = p.n,
+                                 .k = p.k,
+                                 .a_transposed = a_across(op),
+                                 .b_transposed = !b_across(op),
+                                 .ldc = p.ldc,
+                                 .lda = p.lda,
+                                 .ldb = p.ldb,
+                                 .batch = p.batch,
+                                 .stride_c = p.stride_c,
+                                 .stride_a = p.stride_a,
+                                 .stride_b = p.stride_b};
+          }};
+}
+
+namespace gemm_detail {
+
+template <class T, GemmTranspose op, class Problem, class... Args>
+Choice<Problem, void(Args...)> with_cublaslt(const Kernel<Gemm, Problem, void(Args...)>& kernel) {
+  auto made = choice(kernel, "gemm");
+  made.alternatives.insert(made.alternatives.begin(),
+                           {.name = "cublaslt", .cublaslt = cublaslt_gemm<T, op, Problem>()});
+  return made;
+}
+
+}  // namespace gemm_detail
+
+/// Arguments: C, A, B, m, n, k. T is float, kiln::float16 or kiln::bfloat16.
+template <class T, GemmTranspose op = GemmTranspose::nt>
+auto gemm_choice() {
+  return gemm_detail::with_cublaslt<T, op>(gemm_kernel<T, op>());
+}
+
+/// Arguments: C, A, B, m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b.
+template <class T, GemmTranspose op = GemmTranspose::nt>
+auto gemm_strided_choice() {
+  return gemm_detail::with_cublaslt<T, op>(gemm_strided_kernel<T, op>());
+}
+
+}  // namespace kiln::templates

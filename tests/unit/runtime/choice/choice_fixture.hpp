@@ -1,0 +1,42 @@
+// A choice on the fake device: a kernel, and callables that take what a test says by its clock.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "environment_variable.hpp"
+#include "kiln/choice.hpp"
+#include "unit/runtime/typed_fixture.hpp"
+
+namespace kiln::test {
+
+using Doubling = Choice<DoublingProblem, void(float*, const float*, int)>;
+using DoublingWay = Alternative<DoublingProblem, void(float*, const float*, int)>;
+
+/// A process with a choice, `twice`: the kernel of typed_doubling(), and what a test adds.
+struct Chooser : Process {
+  explicit Chooser(const fs::path& directory) : Process(directory) {}
+
+  Behaviour& of_typed(int a) { return (*script)[typed_entry(a)]; }
+  void kernel_takes(double seconds) {
+    for (const int a : {1, 2, 4, 8}) of_typed(a).seconds = seconds;
+  }
+  /// One that doubles, and takes so long.
+  DoublingWay way(std::string name, double seconds) {
+    return {.name = name,
+            .version = "1",
+            .call = [this, name, seconds](const auto&, Stream, float* y, const float* x, int n) {
+              ++calls[name];
+              for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+              device->pass(seconds);
+            }};
+  }
+  Doubling twice() { return choice(typed_doubling(), "twice"); }
+
+  std::map<std::string, int> calls;
+};
+
+}  // namespace kiln::test

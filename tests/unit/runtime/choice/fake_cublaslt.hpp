@@ -1,0 +1,29 @@
+// A libcublasLt whose algorithms are those of a script. It multiplies on the host, by columns as the real
+// one does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace kiln::test {
+
+struct FakeAlgorithm {
+  std::uint32_t tile = 0;
+  std::size_t workspace = 0;
+};
+
+struct FakeCublaslt {
+  std::size_t version = 130000;
+  std::vector<FakeAlgorithm> algorithms;  ///< best guess first; others are not known
+  int create_status = 0;
+  std::function<void(std::uint32_t tile)> on_matmul;
+  std::size_t largest_preference = 0;  ///< of workspaces, that the heuristic was asked for
+  int handles = 0, descriptors = 0;    ///< that live
+};
+
+/// The library's script: `kiln_fake_cublaslt` in it.
+using FakeCublasltScript = FakeCublaslt* (*)();
+
+}  // namespace kiln::test

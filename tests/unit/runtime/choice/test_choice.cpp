@@ -1,0 +1,272 @@
+// Choices: which alternative is used, what is verified, remembered and refused.
+#include "choice_fixture.hpp"
+#include "kiln_test.hpp"
+#include "unit/runtime/allocations.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+TEST_CASE("the fastest alternative is used, be it a kernel or a callable", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  process.of_typed(8).seconds = 4e-4;
+  Doubling twice = process.twice();
+  const double seconds = GENERATE(3e-4, 6e-4);
+  twice.alternatives.push_back(process.way("mine", seconds));
+  const auto f = tuned(process.runtime(), twice);
+  Buffers data(40);
+  f({}, data.y.data(), data.x.data(), 40);
+  CHECK(data.doubled());
+  CHECK(f.chosen({40}).name == (seconds < 4e-4 ? "mine" : "template"));
+  CHECK_FALSE(f.chosen({40}).forced);
+  const auto known = f.known({40});
+  REQUIRE(known);
+  CHECK(known->describe(known->winner()).starts_with("alternative=" + f.chosen({40}).name));
+  CHECK(known->describe(known->default_candidate()).starts_with("alternative=template"));
+  CHECK(known->count(CandidateStatus::measured) == 2);
+  // The kernel was tuned by itself, and its record serves it without a choice.
+  const auto alone = process.runtime().tuned(typed_doubling()).known({40});
+  REQUIRE(alone);
+  CHECK(alone->winner().config == Values{8, 0});
+}
+
+TEST_CASE("the default stays where nothing is certainly faster", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.alternatives.push_back(process.way("mine", 0.998e-3));
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.tune({40}).speedup() == 1);
+  CHECK(f.chosen({40}).name == "template");
+}
+
+TEST_CASE("what is wrong or throws loses, however fast it is", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  DoublingWay wrong = process.way("wrong", 1e-5);
+  wrong.call = [](const auto&, Stream, float* y, const float*, int n) { std::fill_n(y, n, 0.0f); };
+  DoublingWay beyond = process.way("beyond", 1e-5);
+  beyond.call = [right = beyond.call](const auto& how, Stream s, float* y, const float* x, int n) {
+    right(how, s, y, x, n);
+    y[n] = 7;
+  };
+  DoublingWay spoils = process.way("spoils", 1e-5);
+  spoils.call = [right = spoils.call](const auto& how, Stream s, float* y, const float* x, int n) {
+    right(how, s, y, x, n);
+    const_cast<float*>(x)[0] += 1;
+  };
+  DoublingWay throws = process.way("throws", 1e-5);
+  throws.call = [](const auto&, Stream, float*, const float*, int) { throw 7; };
+  for (auto& way : {wrong, beyond, spoils, throws}) twice.alternatives.push_back(way);
+  const auto f = tuned(process.runtime(), twice);
+  const TuneResult result = f.tune({40});
+  CHECK(f.chosen({40}).name == "template");
+  CHECK(result.count(CandidateStatus::wrong_result) == 3);
+  CHECK(result.count(CandidateStatus::launch_failed) == 1);
+}
+
+TEST_CASE("a kernel that cannot be tuned is a failed candidate, and not the end", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  for (const int a : {1, 2, 4, 8}) process.of_typed(a).compile_log = "no";
+  Doubling twice = process.twice();
+  twice.alternatives.push_back(process.way("mine", 1e-3));
+  const auto f = tuned(process.runtime(), twice);
+  const TuneResult result = f.tune({40});
+  CHECK(f.chosen({40}).name == "mine");
+  CHECK(result.default_candidate().status == CandidateStatus::launch_failed);
+  CHECK(result.default_candidate().reason.find("doubling") != std::string::npos);
+}
+
+TEST_CASE("a callable's knobs are searched as far as its constraints allow", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  DoublingWay mine = process.way("mine", 0);
+  mine.knobs.parameter("blocks", {1, 2, 4, 8}, 2).parameter("far", {0, 1}, 0);
+  mine.knobs.where("blocks must not be 8 and far",
+                   [](auto c, auto, const DeviceLimits&) { return c[0] != 8 || c[1] == 0; });
+  std::set<std::pair<std::int64_t, std::int64_t>> seen;
+  mine.call = [&](const AlternativeCall<DoublingProblem>& how, Stream, float* y, const float* x,
+                  int n) {
+    seen.emplace(how.knobs["blocks"], how.knobs["far"]);
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(how.knobs["blocks"] == 4 && how.knobs["far"] == 1 ? 1e-4 : 2e-3);
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  const TuneResult result = f.tune({40});
+  CHECK(seen.size() == 7);
+  CHECK(result.candidates.size() == 8);
+  CHECK(result.describe(result.winner()) == "alternative=mine,mine.blocks=4,mine.far=1");
+  seen.clear();
+  Buffers data(40);
+  f({}, data.y.data(), data.x.data(), 40);
+  CHECK(seen == std::set<std::pair<std::int64_t, std::int64_t>>{{4, 1}});
+}
+
+TEST_CASE("a choice without a kernel has a workload of its own", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  const Typed kernel = typed_doubling();
+  Doubling twice{.name = "twice", .problem = kernel.problem};
+  twice.alternatives = {process.way("slow", 2e-3), process.way("quick", 1e-3)};
+  CHECK_THROWS_WITH(tuned(process.runtime(), twice), Catch::Contains("`workload` is missing"));
+  twice.workload = kernel.workload;
+  twice.reference = kernel.reference;
+  const auto f = tuned(process.runtime(), twice);
+  f.prepare({40});
+  CHECK(f.chosen({40}).name == "quick");
+}
+
+TEST_CASE("a record is found by the next process, and an entry of another version is not used",
+          "[choice]") {
+  Directory directory;
+  const auto run = [&](const std::string& version, double seconds) {
+    Chooser process(directory.path());
+    process.kernel_takes(1e-3);
+    Doubling twice = process.twice();
+    DoublingWay mine = process.way("mine", seconds);
+    mine.version = version;
+    twice.alternatives.push_back(mine);
+    const auto f = tuned(process.runtime(), twice);
+    f.prepare({40});
+    return std::pair{f.chosen({40}).name, process.calls["mine"]};
+  };
+  CHECK(run("1", 1e-4).first == "mine");
+  // Not measured again, although it would lose today.
+  CHECK(run("1", 5e-3) == std::pair<std::string, int>{"mine", 0});
+  const auto [name, calls] = run("2", 5e-3);
+  CHECK(name == "template");
+  CHECK(calls > 0);
+  CHECK(run("2", 1e-4) == std::pair<std::string, int>{"template", 0});
+}
+
+TEST_CASE("a new alternative is measured, and a damaged record is a miss", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  tuned(process.runtime(), twice).prepare({40});
+  twice.alternatives.push_back(process.way("mine", 1e-4));
+  tuned(process.runtime(), twice).prepare({40});
+  CHECK(tuned(process.runtime(), twice).chosen({40}).name == "mine");
+  for (const fs::path& file : directory.entries(".json")) fs::resize_file(file, 40);
+  const int before = process.calls["mine"];
+  CHECK(tuned(process.runtime(), twice).chosen({40}).name == "mine");
+  CHECK(process.calls["mine"] > before);
+}
+
+TEST_CASE("an alternative that does not support a problem takes no part, and says why",
+          "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  DoublingWay mine = process.way("mine", 1e-4);
+  mine.supports = [](const DoublingProblem& p, const DeviceInfo&) {
+    return p.n < 100 ? "it needs 100 elements" : "";
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.tune({40}).warnings ==
+        std::vector<std::string>{"mine takes no part: it needs 100 elements"});
+  CHECK(f.chosen({40}).name == "template");
+  CHECK(f.chosen({100}).name == "mine");
+  CHECK(f.alternatives({40})[1].why_not == "it needs 100 elements");
+  CHECK(f.alternatives({100})[1].why_not.empty());
+  twice.alternatives.erase(twice.alternatives.begin());
+  twice.workload = typed_doubling().workload;
+  CHECK_THROWS_WITH(tuned(process.runtime(), twice).prepare({40}),
+                    Catch::Contains("no alternative can do it: mine: it needs 100 elements"));
+}
+
+TEST_CASE("a launch of a bucket's other problem uses what can do that one", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 1e-4);
+  mine.supports = [](const DoublingProblem& p, const DeviceInfo&) { return p.n % 2 ? "odd" : ""; };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "mine");
+  const int before = process.calls["mine"];
+  CHECK(f.chosen({42}).name == "mine");
+  CHECK(f.chosen({41}).name == "template");
+  CHECK(process.calls["mine"] == before);  // all of one bucket, which is tuned once
+  CHECK(process.warnings().size() == 1);
+  Buffers data(41);
+  f({}, data.y.data(), data.x.data(), 41);
+  CHECK(data.doubled());
+}
+
+TEST_CASE("a launch of a known problem takes nothing from the heap", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  DoublingWay mine = process.way("mine", 0);
+  const bool callable = GENERATE(false, true);
+  mine.call = [&](const auto& how, Stream, float* y, const float* x, int n) {
+    static_cast<char*>(how.workspace)[99] = 1;
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(callable ? 1e-4 : 1e-2);
+  };
+  mine.workspace = [](Named, const DoublingProblem&) { return std::size_t{100}; };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  Buffers data(40);
+  f({}, data.y.data(), data.x.data(), 40);
+  CHECK(f.chosen({40}).name == (callable ? "mine" : "template"));
+  const std::size_t before = allocations();
+  f({}, data.y.data(), data.x.data(), 40);
+  CHECK(allocations() == before);
+  CHECK(data.doubled());
+}
+
+TEST_CASE("modes that do not tune use records, else the default", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.alternatives.push_back(process.way("mine", 1e-4));
+  process.options.mode = Mode::untuned;
+  CHECK(tuned(process.runtime(), twice).chosen({40}).name == "template");
+  CHECK(process.calls["mine"] == 0);
+  process.options.mode = Mode::tune_now;
+  tuned(process.runtime(), twice).prepare({40});
+  process.options.mode = Mode::untuned;
+  CHECK(tuned(process.runtime(), twice).chosen({40}).name == "mine");
+}
+
+TEST_CASE("what is new, or may not be captured, is refused while a stream is captured",
+          "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  DoublingWay mine = process.way("mine", 1e-4);
+  mine.capturable = GENERATE(true, false);
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  f.prepare({40});
+  int here = 0;
+  process.device->captured = &here;
+  Buffers data(50);
+  CHECK_THROWS_AS(f({&here}, data.y.data(), data.x.data(), 50), CaptureError);
+  const int before = process.calls["mine"];
+  if (mine.capturable)
+    f({&here}, data.y.data(), data.x.data(), 40);
+  else
+    CHECK_THROWS_AS(f({&here}, data.y.data(), data.x.data(), 40), CaptureError);
+  CHECK(process.calls["mine"] == before + mine.capturable);
+  f({}, data.y.data(), data.x.data(), 40);  // another stream
+  CHECK(process.calls["mine"] == before + mine.capturable + 1);
+}

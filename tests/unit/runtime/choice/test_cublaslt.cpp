@@ -1,0 +1,266 @@
+// cuBLASLt as an alternative, with a library that a script stands in for.
+#include <dlfcn.h>
+
+#include "choice_fixture.hpp"
+#include "fake_cublaslt.hpp"
+#include "kiln_test.hpp"
+#include "unit/runtime/allocations.hpp"
+
+namespace kiln::test {
+struct ProductProblem {
+  int m, n, k, at, bt, gap, batch;
+};
+}  // namespace kiln::test
+KILN_PROBLEM(kiln::test::ProductProblem, m, n, k, at, bt, gap, batch)
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+MatrixProduct product_of(const ProductProblem& p) {
+  MatrixProduct d{.m = p.m,
+                  .n = p.n,
+                  .k = p.k,
+                  .a_transposed = p.at != 0,
+                  .b_transposed = p.bt != 0,
+                  .ldc = p.n + p.gap,
+                  .lda = (p.at ? p.m : p.k) + p.gap,
+                  .ldb = (p.bt ? p.k : p.n) + p.gap,
+                  .batch = p.batch};
+  d.stride_c = d.m * d.ldc;
+  d.stride_a = (p.at ? d.k : d.m) * d.lda;
+  d.stride_b = (p.bt ? d.n : d.k) * d.ldb;
+  return d;
+}
+
+void multiply(const ProductProblem& p, float* c, const float* a, const float* b) {
+  const MatrixProduct d = product_of(p);
+  for (std::int64_t batch = 0; batch < d.batch; ++batch)
+    for (std::int64_t i = 0; i < d.m; ++i)
+      for (std::int64_t j = 0; j < d.n; ++j) {
+        float sum = 0;
+        for (std::int64_t l = 0; l < d.k; ++l)
+          sum += a[batch * d.stride_a + (p.at ? l * d.lda + i : i * d.lda + l)] *
+                 b[batch * d.stride_b + (p.bt ? j * d.ldb + l : l * d.ldb + j)];
+        c[batch * d.stride_c + i * d.ldc + j] = sum;
+      }
+}
+
+using Multiply = void(float*, const float*, const float*, int, int, int, int, int, int, int);
+using Multiplying = Choice<ProductProblem, Multiply>;
+
+/// A process on a GPU whose memory is the host's, with cuBLASLt and an own way to multiply.
+struct Multiplier : Process {
+  explicit Multiplier(const fs::path& directory) : Process(directory) {
+    device->info().target = {Target::Kind::cuda, "sm_90a"};
+    void* const opened = dlopen(FAKE_CUBLASLT, RTLD_NOW);
+    REQUIRE(opened);
+    fake = reinterpret_cast<FakeCublasltScript>(dlsym(opened, "kiln_fake_cublaslt"))();
+    *fake = {};
+    fake->algorithms = {{20, 0}, {15, 4096}};
+    fake->on_matmul = [this](std::uint32_t tile) {
+      ++matmuls;
+      device->pass(seconds[tile]);
+    };
+    seconds = {{20, 1e-3}, {15, 1e-3}};
+  }
+  ~Multiplier() { fake->on_matmul = {}; }
+
+  Multiplying choice() {
+    Multiplying made{
+        .name = "multiply",
+        .problem = [](float*, const float*, const float*, int m, int n, int k, int at, int bt,
+                      int gap, int batch) { return ProductProblem{m, n, k, at, bt, gap, batch}; }};
+    made.alternatives.push_back(
+        {.name = "cublaslt", .cublaslt = CublasltGemm{.product = [](auto p) {
+                               return product_of(from_values<ProductProblem>(p));
+                             }}});
+    made.alternatives.push_back(
+        {.name = "mine",
+         .call = [this](const AlternativeCall<ProductProblem>& how, Stream, float* c,
+                        const float* a, const float* b, int, int, int, int, int, int, int) {
+           multiply(how.problem, c, a, b);
+           device->pass(own_seconds);
+         }});
+    made.workload = [](const ProductProblem& p, Workload& w) {
+      const MatrixProduct d = product_of(p);
+      const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+      w.output<float>(Rows{size(d.batch * d.m), size(d.n), size(d.ldc)});
+      w.input<float>(size(d.batch * d.stride_a)).input<float>(size(d.batch * d.stride_b));
+      w.scalar(p.m).scalar(p.n).scalar(p.k).scalar(p.at).scalar(p.bt).scalar(p.gap).scalar(p.batch);
+    };
+    made.reference = [](float* c, const float* a, const float* b, int m, int n, int k, int at,
+                        int bt, int gap,
+                        int batch) { multiply({m, n, k, at, bt, gap, batch}, c, a, b); };
+    return made;
+  }
+
+  const EnvironmentVariable library{"KILN_CUBLASLT", FAKE_CUBLASLT};
+  FakeCublaslt* fake;
+  std::map<std::uint32_t, double> seconds;  ///< by tile
+  double own_seconds = 2e-3;
+  int matmuls = 0;
+};
+
+const ProductProblem kSmall{5, 6, 7, 0, 1, 0, 1};
+
+struct Matrices {
+  alignas(16) std::array<float, 512> c{}, a{}, b{};
+  void launch(const TunedChoice<ProductProblem, Multiply>& f, const ProductProblem& p,
+              Stream s = {}, int skip = 0) {
+    f(s, c.data(), a.data() + skip, b.data(), p.m, p.n, p.k, p.at, p.bt, p.gap, p.batch);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("cuBLASLt multiplies matrices however they lie", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const auto f = tuned(process.runtime(), process.choice());
+  for (const int at : {0, 1})
+    for (const int bt : {0, 1})
+      for (const int gap : {0, 3})
+        for (const int batch : {1, 3}) {
+          CAPTURE(at, bt, gap, batch);
+          const TuneResult result = f.tune({5, 6, 7, at, bt, gap, batch});
+          CHECK(result.count(CandidateStatus::measured) == 3);
+          CHECK(f.chosen({5, 6, 7, at, bt, gap, batch}).name == "cublaslt");
+        }
+}
+
+TEST_CASE("the heuristic's first answer stays unless another is certainly faster",
+          "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  process.seconds[15] = GENERATE(0.999e-3, 0.5e-3);
+  const bool faster = process.seconds[15] < 0.9e-3;
+  const TuneResult result = tuned(process.runtime(), process.choice()).tune(kSmall);
+  const auto tile = [&](const Candidate& c) { return result.describe(c); };
+  CHECK(tile(result.default_candidate()).find("cublaslt.tile=20") != std::string::npos);
+  CHECK(tile(result.winner()).find(faster ? "cublaslt.tile=15" : "cublaslt.tile=20") !=
+        std::string::npos);
+  // The next process takes it from the record.
+  process.matmuls = 0;
+  const auto again = tuned(process.runtime(), process.choice());
+  CHECK(again.chosen(kSmall).text.find(faster ? "tile=15" : "tile=20") != std::string::npos);
+  CHECK(process.matmuls == 0);
+}
+
+TEST_CASE("an algorithm on record that the library does not know is a miss", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  process.seconds[15] = 0.5e-3;
+  const auto now = [&] { return tuned(process.runtime(), process.choice()).chosen(kSmall).text; };
+  CHECK(now().find("tile=15") != std::string::npos);
+  process.fake->algorithms = {{20, 0}, {18, 0}};
+  process.seconds[18] = 0.7e-3;
+  CHECK(now().find("tile=18") != std::string::npos);
+  process.matmuls = 0;
+  CHECK(now().find("tile=18") != std::string::npos);
+  CHECK(process.matmuls == 0);
+  process.fake->version = 130100;  // another library's measurements are its own
+  process.seconds[18] = 3e-3;
+  CHECK(now().find("tile=20") != std::string::npos);
+  CHECK(process.matmuls > 0);
+}
+
+TEST_CASE("cuBLASLt that is absent, too old or refuses is a reason", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const auto why = [&] {
+    const auto f = tuned(process.runtime(), process.choice());
+    f.prepare(kSmall);
+    CHECK(f.chosen(kSmall).name == "mine");
+    return f.alternatives(kSmall)[0].why_not;
+  };
+  {
+    const EnvironmentVariable none("KILN_CUBLASLT", "/nowhere/libcublasLt.so");
+    CHECK_THAT(why(), Catch::Contains("cannot be opened") && Catch::Contains("/nowhere"));
+  }
+  {
+    const EnvironmentVariable other("KILN_CUBLASLT", NOT_CUBLASLT);
+    CHECK_THAT(why(), Catch::Contains("has no cublasLtGetVersion, cublasLtCreate"));
+  }
+  process.fake->version = 110900;
+  CHECK_THAT(why(), Catch::Contains("110900") && Catch::Contains("120000"));
+  process.fake->version = 130000;
+  process.fake->create_status = 3;
+  CHECK_THAT(why(), Catch::Contains("cublasLtCreate failed with status 3"));
+  process.fake->create_status = 0;
+  process.fake->algorithms.clear();
+  CHECK(why() == "cuBLASLt 130000 has no algorithm for m=5,n=6,k=7,at=0,bt=1,gap=0,batch=1");
+  process.fake->algorithms = {{20, 0}};
+  process.device->info().target = {Target::Kind::host, "generic"};
+  CHECK(why() == "it multiplies on CUDA devices only");
+  CHECK(process.fake->handles == 0);
+  CHECK(process.fake->descriptors == 0);
+}
+
+TEST_CASE("an empty product is none of cuBLASLt's", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const auto f = tuned(process.runtime(), process.choice());
+  f.prepare({5, 6, 0, 0, 1, 0, 1});
+  CHECK(f.chosen({5, 6, 0, 0, 1, 0, 1}).name == "mine");
+  CHECK(f.alternatives({5, 6, 0, 0, 1, 0, 1})[0].why_not == "the product is empty");
+}
+
+TEST_CASE("cuBLASLt's workspace is the choice's own, and as large as its limit allows",
+          "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  process.seconds[15] = 1e-4;
+  Multiplying choice = process.choice();
+  SECTION("within the limit, one per stream") {
+    const auto f = tuned(process.runtime(), choice);
+    f.prepare(kSmall);
+    int one = 0, two = 0;
+    Matrices matrices;
+    process.device->captured = &two;
+    matrices.launch(f, kSmall, {&one});
+    CHECK_THROWS_AS(matrices.launch(f, kSmall, {&two}), CaptureError);  // it would have to grow
+    process.device->captured = nullptr;
+    matrices.launch(f, kSmall, {&two});
+    process.device->captured = &two;
+    const std::size_t before = allocations();
+    const std::size_t on_device = process.device->allocated;
+    matrices.launch(f, kSmall, {&two});
+    CHECK(allocations() == before);
+    CHECK(process.device->allocated == on_device);
+  }
+  SECTION("beyond it") {
+    choice.alternatives[0].cublaslt->workspace = 4095;
+    const auto f = tuned(process.runtime(), choice);
+    CHECK(f.chosen(kSmall).text.find("tile=20") != std::string::npos);
+    CHECK(process.fake->largest_preference == 4095);
+  }
+}
+
+TEST_CASE("pointers that cuBLASLt's algorithms cannot take are refused", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const auto f = tuned(process.runtime(), process.choice());
+  f.prepare(kSmall);
+  Matrices matrices;
+  matrices.launch(f, kSmall);
+  CHECK_THROWS_WITH(matrices.launch(f, kSmall, {}, 1),
+                    Catch::Contains("argument 1 is not aligned to 16 bytes"));
+  matrices.launch(f, kSmall, {}, 4);
+}
+
+TEST_CASE("what a library multiplies wrongly is not used", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  Multiplying choice = process.choice();
+  choice.alternatives[0].cublaslt->product = [](auto p) {
+    MatrixProduct product = product_of(from_values<ProductProblem>(p));
+    product.b_transposed = !product.b_transposed;
+    return product;
+  };
+  const ProductProblem square{6, 6, 6, 0, 1, 0, 1};
+  const auto f = tuned(process.runtime(), choice);
+  CHECK(f.tune(square).count(CandidateStatus::wrong_result) == 2);
+  CHECK(f.chosen(square).name == "mine");
+}
