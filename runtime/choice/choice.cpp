@@ -8,6 +8,7 @@
 #include "runtime/choice/maker.hpp"
 #include "runtime/choice/switches.hpp"
 #include "runtime/serve/access.hpp"
+#include "runtime/serve/engine.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/tune/tuning_session.hpp"
@@ -43,8 +44,8 @@ class NotCaptured final : public ChoiceCall {
 
 class Core final : public ChoiceCore {
  public:
-  Core(std::shared_ptr<Engine> engine, ChoiceDescription choice, ChoiceOptions options)
-      : engine_(std::move(engine)),
+  Core(const Runtime& runtime, ChoiceDescription choice, ChoiceOptions options)
+      : engine_(Access::engine(runtime)),
         choice_(std::move(choice)),
         options_(std::move(options)),
         switches_(runtime::read_switches(choice_, options_)),
@@ -57,7 +58,7 @@ class Core final : public ChoiceCore {
                  choice_.name));
     for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
       if (switches_.on[i])
-        contenders_.push_back(runtime::make_contender(engine_, choice_.operation,
+        contenders_.push_back(runtime::make_contender(runtime, choice_.operation,
                                                       choice_.alternatives[i], workspaces_));
   }
 
@@ -322,8 +323,7 @@ class Core final : public ChoiceCore {
 
 std::shared_ptr<ChoiceCore> make_choice_core(const Runtime& runtime, ChoiceDescription description,
                                              ChoiceOptions options) {
-  return std::make_shared<Core>(Access::engine(runtime), std::move(description),
-                                std::move(options));
+  return std::make_shared<Core>(runtime, std::move(description), std::move(options));
 }
 
 }  // namespace kiln::detail

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "kiln/runtime.hpp"
 #include "runtime/choice/cublaslt.hpp"
 #include "runtime/serve/access.hpp"
+#include "runtime/serve/engine.hpp"
 
 namespace kiln::runtime {
 
@@ -106,11 +106,9 @@ class TemplateCall final : public ChoiceCall {
 /// A kernel with its space. Which config it runs with is the business of its own handle and records.
 class Template final : public Contender {
  public:
-  Template(const std::shared_ptr<detail::Engine>& engine,
+  Template(const Runtime& runtime, const DeviceInfo& device,
            const detail::AlternativeDescription& what)
-      : Contender(what),
-        device_(engine->device()->info()),
-        handle_(detail::Access::runtime(engine).tuned(*what.kernel)) {}
+      : Contender(what), device_(device), handle_(runtime.tuned(*what.kernel)) {}
 
   Entrance enter(Span problem) override {
     if (what().supports)
@@ -143,13 +141,13 @@ class Template final : public Contender {
 
 }  // namespace
 
-std::unique_ptr<Contender> make_contender(const std::shared_ptr<detail::Engine>& engine,
-                                          const KernelDefinition& operation,
+std::unique_ptr<Contender> make_contender(const Runtime& runtime, const KernelDefinition& operation,
                                           const detail::AlternativeDescription& what,
                                           Workspaces& workspaces) {
-  if (what.kernel) return std::make_unique<Template>(engine, what);
-  if (what.cublaslt) return make_cublaslt(engine->device(), operation, what, workspaces);
-  return std::make_unique<Callable>(engine->device()->info(), what, workspaces);
+  const std::shared_ptr<Device>& device = detail::Access::engine(runtime)->device();
+  if (what.kernel) return std::make_unique<Template>(runtime, device->info(), what);
+  if (what.cublaslt) return make_cublaslt(device, operation, what, workspaces);
+  return std::make_unique<Callable>(device->info(), what, workspaces);
 }
 
 }  // namespace kiln::runtime

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kiln/detail/choice_core.hpp"
+#include "kiln/runtime.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/device/workspaces.hpp"
-#include "runtime/serve/engine.hpp"
 
 namespace kiln::runtime {
 
@@ -56,8 +56,7 @@ class Contender {
 };
 
 /// What stands behind a description. `workspaces` are those of the choice.
-std::unique_ptr<Contender> make_contender(const std::shared_ptr<detail::Engine>& engine,
-                                          const KernelDefinition& operation,
+std::unique_ptr<Contender> make_contender(const Runtime& runtime, const KernelDefinition& operation,
                                           const detail::AlternativeDescription& what,
                                           Workspaces& workspaces);
 

@@ -18,7 +18,8 @@ std::int64_t id_of(const Contender& contender) {
   const std::string text = contender.what().name + '\n' + contender.version();
   const Digest digest = sha256(text);
   std::int64_t id = 0;
-  for (std::size_t i = 0; i < kIdBytes; ++i) id = id << 8 | std::to_integer<std::int64_t>(digest[i]);
+  for (std::size_t i = 0; i < kIdBytes; ++i)
+    id = id << 8 | std::to_integer<std::int64_t>(digest[i]);
   return id + 1;
 }
 
