@@ -29,13 +29,11 @@ inline constexpr VariableEntry kVariables[] = {
      "`5G`", "a store is opened"},
     {"KILN_CACHE_FILES", VariableEntry::Of::kiln,
      "the largest number of entries of the writable store, a file each: a number, or one with K, "
-     "M, "
-     "G, T (powers of 1024)",
+     "M, G, T (powers of 1024)",
      "`100000`", "a store is opened"},
     {"KILN_CACHE_SHARED", VariableEntry::Of::kiln,
      "`user`: only this user may write to the writable store; `group`: also members of the "
-     "folder's "
-     "group, whose code is then run",
+     "folder's group, whose code is then run",
      "`user`", "a store is opened"},
     {"KILN_RESERVE", VariableEntry::Of::kiln,
      "device memory that tunings leave free: bytes, or a number and K, M, G, T (powers of 1024)",
@@ -62,8 +60,7 @@ inline constexpr VariableEntry kVariables[] = {
      "one per core; 0 with two cores or fewer", "the first kernel is compiled"},
     {"KILN_MODE", VariableEntry::Of::kiln,
      "what a launch does for a problem without a record: `tune_now`, `background`, `untuned`, "
-     "`lookup_only`, "
-     "`frozen` or `collect` (`kiln::Mode`)",
+     "`lookup_only`, `frozen` or `collect` (`kiln::Mode`)",
      "as `KILN_TUNE` says", "a runtime is made"},
     {"KILN_TUNE", VariableEntry::Of::kiln,
      "1: launches tune what has no record; 0: they use records, and the untuned config without one",
@@ -100,9 +97,8 @@ inline constexpr VariableEntry kVariables[] = {
      "seconds that a candidate in a worker may take for one verification or one sample",
      "30, or 20 times the longest so far if that is more; 300 for the first", "a tuning begins"},
     {"KILN_MEASURE", VariableEntry::Of::kiln,
-     "how several launches of one sample are started while a kernel is tuned, where the program "
-     "does "
-     "not say: `graph`, as one graph, or `eager`, one by one, as a program without graphs does",
+     "how a sample's launches are started while kernels are tuned, where the program does not say: "
+     "`graph`, as one graph, or `eager`, one by one, as a program without graphs does",
      "`graph`", "a runtime is made"},
     {"KILN_DETERMINISTIC", VariableEntry::Of::kiln,
      "1: only configs that compute, bit for bit, what the untuned config computes; 0: all", "0",
@@ -117,12 +113,10 @@ inline constexpr VariableEntry kVariables[] = {
      "anything but 0: tuned functions are measured again in each process", "0",
      "a tuned function is made"},
     {"KILN_STRICT_VERSIONS", VariableEntry::Of::kiln,
-     "anything but 0: tuned functions are also measured again when any version differs from the "
-     "record's",
-     "0", "a tuned function is made"},
+     "anything but 0: tuned functions are also measured again when any version differs", "0",
+     "a tuned function is made"},
     {"KILN_BACKENDS", VariableEntry::Of::kiln,
-     "the alternatives that take part in choices, by name, separated by commas; with a minus in "
-     "front, all but these",
+     "the alternatives that take part in choices, separated by commas; with a minus, all but these",
      "all", "a tuned choice is made"},
     {"KILN_BACKENDS_*", VariableEntry::Of::kiln,
      "the same for one choice, in place of `KILN_BACKENDS`: `KILN_BACKENDS_GEMM` for `gemm`",
