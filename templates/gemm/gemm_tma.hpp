@@ -72,8 +72,8 @@ struct GemmTma {
     while ((swap ? block_m : block_n) % common != 0) common /= 2;
     return common;
   }
-  /// And scales that a thread has, if its columns are along m.
-  constexpr int column_factors() const { return scaled() && swap ? block_n / 4 : 0; }
+  /// And scales that a thread has, of two slices, if its columns are along m.
+  constexpr int column_factors() const { return scaled() && swap ? block_n / 2 : 0; }
   /// All that a thread has in registers.
   constexpr int held_sums() const {
     return sums() + parted_tiles() * block_n / 2 + column_factors();

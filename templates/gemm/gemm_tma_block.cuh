@@ -316,6 +316,8 @@ struct GemmTmaBody {
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
           multiply_slice(parts[0], stage.index, first_row + i * 64, false);
+          if constexpr (c.scaled())
+            if (i == 0) factors.next_slice();
           if (i == kRowTiles - 1 && slice == slices - 1) hand_over();
           hopper::multiply_wait<0>();
           if (i == kRowTiles - 1) release(stage.index);
@@ -337,6 +339,7 @@ struct GemmTmaBody {
         before = stage.index;
         stage.next();
         add(0, last);
+        if constexpr (c.scaled()) factors.next_slice();
       };
       const auto end = [&](auto& last) {
         hand_over();
@@ -345,6 +348,7 @@ struct GemmTmaBody {
         add(0, last);
       };
       start(parts[0]);
+      if constexpr (c.scaled()) factors.next_slice();
       stage.next();
       int left = slices - 1;
 #pragma unroll 1
