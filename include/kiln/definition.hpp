@@ -116,8 +116,8 @@ struct KernelDefinition {
   /// binary is missing or does not work. Without a function the default runs on all devices.
   std::function<bool(const DeviceLimits&)> untuned_by_cost;
 
-  /// The default of a problem on a device, where one per target (`space`) will not do: a config that
-  /// works there, or an empty list for the space's. The function is pure, so that ranks with like
+  /// The default of a problem on a device, where one per target (`space`) will not do: a config of the
+  /// space that works there, or an empty list for the space's. The function is pure, so that ranks with like
   /// devices have the same default. Empty: the space's default, for all problems.
   std::function<Values(std::span<const std::int64_t> problem, const DeviceLimits&)> default_for;
 

@@ -93,6 +93,7 @@ void Provisions::settle(std::span<const std::int64_t> problem) {
 }
 
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {
+  if (kernel_.deterministic) return;  // nothing stands in for what was not prepared
   const auto is_default = [&](const Ready& ready) {
     // A config that some problem has for its default.
     return std::any_of(problems.begin(), problems.end(), [&](const Values& problem) {
@@ -134,7 +135,9 @@ Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared
   Ready served;
   if (what != OnUnprepared::error) {
     if (!reserve_.distrusted(problem)) served = problems_.served(problem, Standing::meanwhile);
-    if (!served) served = reserve_.find(problem, engine_.device()->info().limits);
+    // Which configs have a problem's bits is not found without a lock.
+    if (!served && !kernel_.deterministic)
+      served = reserve_.find(problem, engine_.device()->info().limits);
   }
   const bool first = notes_.load(std::memory_order_acquire)->add(problem);
   engine_.serving().count_unprepared(served != nullptr);

@@ -1,8 +1,11 @@
 #include "kiln/detail/tunable.hpp"
 
+#include <algorithm>
 #include <limits>
 
+#include "kiln/detail/format.hpp"
 #include "kiln/detail/function_core.hpp"
+#include "kiln/error.hpp"
 
 namespace kiln::detail {
 
@@ -27,9 +30,17 @@ const std::vector<std::string>& Tunable::problem_fields() const noexcept {
 
 Values Tunable::default_config(Span problem, const Target& target,
                                const DeviceLimits& limits) const {
-  if (kernel_ && kernel_->default_for)
-    if (Values config = kernel_->default_for(problem, limits); !config.empty()) return config;
-  return space().default_config(target);
+  Values config;
+  if (kernel_ && kernel_->default_for) config = kernel_->default_for(problem, limits);
+  if (config.empty()) return space().default_config(target);
+  const auto& parameters = space().parameters();
+  bool lies_in_space = config.size() == parameters.size();
+  for (std::size_t i = 0; lies_in_space && i < config.size(); ++i)
+    lies_in_space =
+        std::ranges::find(parameters[i].values, config[i]) != parameters[i].values.end();
+  if (lies_in_space) return config;
+  throw UserError(format("{}: `default_for` gives a config for {} that does not lie in the space",
+                         describe(), describe_problem(problem)));
 }
 
 std::vector<Values> Tunable::configs(Span problem, const DeviceLimits& limits) const {

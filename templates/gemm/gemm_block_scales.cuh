@@ -54,8 +54,8 @@ class GemmTmaFactors {
  public:
   using Sums = float[c.block_n / 8][4];
 
-  /// Of a tile's element (row, column), `row` being that of the thread's warpgroup, and `slices` from
-  /// `first` on, of which there is one.
+  /// Of a tile's element (row, column), `row` being that of the thread's warpgroup, and of `slices`
+  /// from `first` on, at least one.
   template <class Scales, class Shape>
   __device__ __forceinline__ GemmTmaFactors(const Scales& scales, const Shape& shape, int row,
                                             int column, int first, int slices)
@@ -98,7 +98,9 @@ class GemmTmaFactors {
   /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
   static constexpr int kBlocks = (kScaleBlock - c.scale_group() + c.block_n - 1) / kScaleBlock + 1;
   static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks;
-  static constexpr int kAhead = !c.swap && kRowTiles == 1 ? 2 : 1;  // slices
+  /// Slices; as many as registers allow.
+  static constexpr int kAhead =
+      !c.swap && kRowTiles == 1 && c.held_sums() + 3 * (2 + kBlocks) <= GemmTma::kMostSums ? 2 : 1;
 
   const float* along_m_;  // of the slice that is loaded last, from the thread's first element on
   const float* along_n_;  // of that slice and the first block of n

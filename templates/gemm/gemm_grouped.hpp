@@ -1,5 +1,5 @@
 // GEMMs of several groups of rows, each with a matrix of its own, as the experts of a mixture have them.
-// How many rows a group has stands in device memory: the host neither knows it nor waits for it.
+// The counts of the groups' rows are in device memory: the host neither knows them nor waits for them.
 //
 // gemm_grouped: the groups' rows follow each other (contiguous).
 //

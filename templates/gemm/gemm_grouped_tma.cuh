@@ -127,7 +127,6 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
       for (unsigned tile = first; tiles.reach(tile); tile += step) {
         int end;
         const auto at = place(tile, end);
-        const auto place_of_tile = [&] { return at; };
         if (copies) body.copy_slices(at, stage, bytes);
         __syncwarp();
       }
@@ -149,6 +148,7 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
     while (tiles.reach(tile)) {
       int end;
       const auto at = place(tile, end);
+      const auto place_of_tile = [&] { return at; };
       if constexpr (Body::kPingpong) {
         // Turns: barrier 1 + w opens for consumer w when the other has started its products.
         const bool more = tiles.reach(tile + step);

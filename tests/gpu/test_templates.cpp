@@ -228,6 +228,7 @@ TEMPLATE_TEST_CASE("gemm is exact through tensor maps", "[gpu][templates]", kiln
                                                          {64, 40, 72},
                                                          {130, 328, 200},
                                                          {300, 520, 264},
+                                                         {1100, 2600, 72},
                                                          {3, 4096, 1032}})
       for (std::size_t offset : {0, 8}) {
         CAPTURE(gemm.describe(i), p.m, p.n, p.k, offset);

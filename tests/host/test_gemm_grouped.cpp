@@ -89,7 +89,7 @@ class GroupedGemm {
   Kernel kernel_;
 };
 
-constexpr auto kTogether = GemmSchedule::cooperative, kTurns = GemmSchedule::pingpong;
+constexpr auto kGroupsTogether = GemmSchedule::cooperative, kTurns = GemmSchedule::pingpong;
 constexpr GemmTma grouped(GemmSchedule schedule, int block_m, int block_n, int stages,
                           int consumers, int cluster_m, int cluster_n, bool along_n = false,
                           bool swap = false) {
@@ -143,16 +143,18 @@ void check_all(const GemmTma& c) {
 
 TEST_CASE("grouped GEMMs for Hopper write the rows of each group and no others",
           "[host][gemm_tma]") {
-  check_all(grouped(kTogether, 128, 64, 3, 2, 1, 1));
+  check_all(grouped(kGroupsTogether, 128, 64, 3, 2, 1, 1));
   check_all(grouped(kTurns, 64, 32, 2, 2, 2, 1));
 }
 
 TEST_CASE("grouped GEMMs for Hopper: each schedule and cluster", "[host][gemm_tma][long]") {
   for (const GemmTma& c :
-       {grouped(kTogether, 256, 48, 2, 2, 1, 2, true), grouped(kTogether, 64, 128, 2, 1, 1, 1),
-        grouped(kTogether, 192, 64, 2, 3, 2, 1), grouped(kTurns, 128, 64, 3, 2, 1, 1, true),
-        grouped(kTurns, 128, 32, 2, 2, 1, 2), grouped(kTogether, 64, 24, 3, 1, 1, 1, false, true),
-        grouped(kTogether, 256, 16, 2, 2, 1, 1, true, true),
-        grouped(kTogether, 64, 8, 3, 1, 1, 1, false, true)})
+       {grouped(kGroupsTogether, 256, 48, 2, 2, 1, 2, true),
+        grouped(kGroupsTogether, 64, 128, 2, 1, 1, 1),
+        grouped(kGroupsTogether, 192, 64, 2, 3, 2, 1), grouped(kTurns, 128, 64, 3, 2, 1, 1, true),
+        grouped(kTurns, 128, 32, 2, 2, 1, 2),
+        grouped(kGroupsTogether, 64, 24, 3, 1, 1, 1, false, true),
+        grouped(kGroupsTogether, 256, 16, 2, 2, 1, 1, true, true),
+        grouped(kGroupsTogether, 64, 8, 3, 1, 1, 1, false, true)})
     check_all(c);
 }

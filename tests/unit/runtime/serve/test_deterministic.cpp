@@ -184,6 +184,46 @@ TEST_CASE("what says what is right may compute other bits", "[runtime][determini
   CHECK(machine.launched_of(0) > 0);  // the reference
 }
 
+TEST_CASE("a sealed runtime serves no other bits for what was not prepared",
+          "[runtime][deterministic]") {
+  const Directory directory;
+  for (const bool deterministic : {false, true}) {
+    Machine machine(directory.path(), deterministic);
+    const Runtime runtime = machine.process.runtime();
+    const auto handle = runtime.tuned(ordered());
+    CHECK(launch(handle, 50));
+    runtime.seal(OnUnprepared::serve);
+    CHECK(launch(handle, 50));
+    if (deterministic)
+      CHECK_THROWS_AS(launch(handle, 60), UnpreparedError);
+    else
+      CHECK(launch(handle, 60));
+  }
+}
+
+TEST_CASE("a default of a problem is where its search begins, and lies in the space",
+          "[runtime][deterministic]") {
+  const Directory directory;
+  KernelDefinition kernel = ordered();
+  kernel.default_for = [](std::span<const std::int64_t> p, const DeviceLimits&) {
+    return p[0] == 50   ? Values{4, 1}
+           : p[0] == 60 ? Values{}
+           : p[0] == 70 ? Values{3, 0}
+                        : Values{4};
+  };
+  Machine machine(directory.path(), false);
+  const Runtime runtime = machine.process.runtime();
+  const auto handle = runtime.tuned(kernel);
+  CHECK(handle.tune({50}).default_candidate().config == Values{4, 1});
+  CHECK(handle.tune({60}).default_candidate().config == Values{2, 0});
+  for (const std::int64_t n : {70, 80})
+    CHECK_THROWS_WITH(handle.tune({n}), Catch::Contains("does not lie in the space"));
+  // On record.
+  const Runtime later = machine.process.runtime();
+  CHECK(launch(later.tuned(kernel), 50));
+  CHECK(later.statistics().tuned == 0);
+}
+
 TEST_CASE("tuned functions keep to the bits of their default knobs", "[runtime][deterministic]") {
   const Directory directory;
   std::map<int, int> calls;
