@@ -28,8 +28,12 @@ double adding_parts(const GemmTma& c, double tiles, double multiprocessors) {
 /// next slice meanwhile, and while it has its turn nobody else does.
 double adding_sums(const GemmTma& c) {
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
-  // With scales a warpgroup does better that has two tiles of 64 rows.
-  if (c.scaled()) return c.row_tiles() > 1 ? 1.08 : c.parted_tiles() == 2 || pingpong ? 1.42 : 1.2;
+  // With scales a warpgroup does better that has two tiles of 64 rows, and all the worse if columns
+  // have a scale each.
+  if (c.scaled()) {
+    const double columns = c.swap ? 1 + c.block_n / 128.0 : 1;
+    return columns * (pingpong || c.parted_tiles() == 2 ? 1.42 : c.row_tiles() > 1 ? 1.08 : 1.2);
+  }
   switch (c.parted_tiles()) {
     case 1:
       return pingpong ? 1.3 : 1.05;

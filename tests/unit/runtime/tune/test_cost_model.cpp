@@ -155,8 +155,13 @@ TEST_CASE("every allowed config of a shipped kernel has a cost", "[runtime][cost
     for (const std::string& type : known.types)
       for (const DeviceInfo& device : {hopper(), host(2)}) {
         const KernelDefinition k = shipped.make(known.name, type);
-        const Values problem(k.problem_fields.size(),
-                             k.problem_fields.size() == 1 ? 1 << 22 : 4096);
+        Values problem;
+        for (const std::string& field : k.problem_fields)
+          problem.push_back(k.problem_fields.size() == 1                 ? 1 << 22
+                            : field.find("_dim") != field.npos           ? 128
+                            : field.find("heads") != field.npos          ? 32
+                            : field == "groups" || field == "block_size" ? 16
+                                                                         : 4096);
         const CostModel model(k, problem, device);
         const auto& parameters = k.space.parameters();
         std::vector<std::size_t> at(parameters.size());
