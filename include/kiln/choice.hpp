@@ -1,5 +1,5 @@
-// One operation, several ways to do it: a kernel with its whole space, cuBLASLt, any callable. Which
-// one runs is measured per problem, as a config is.
+// One operation, several ways to do it: a kernel with its whole space, cuBLASLt, any callable. They are
+// measured for each problem, and the fastest runs.
 // `kiln::choice(kernel)` makes one of a kernel, with its workload and reference; further alternatives are
 // pushed back, and `kiln::tuned(runtime, choice)` gives what is launched.
 //
@@ -86,18 +86,20 @@ class TunedChoice;
 /// Copies share everything. May be used by several threads at once. A launch of a known problem takes
 /// no lock and allocates nothing, except for what an alternative does itself. A launch of a new problem
 /// tunes it in the mode tune_now; in the others it uses what is on record, else the default. On a stream
-/// that is being captured a new problem is a CaptureError.
+/// that is being captured a new problem is a CaptureError. Graphs use workspaces of the choice: its last
+/// copy must outlive them.
 template <Reflected Problem, class... Args>
 class TunedChoice<Problem, void(Args...)> {
  public:
   /// @throws UserError where no alternative can do the problem; TuningFailedError, EnvironmentError
-  /// where a new problem cannot be made ready; what the alternative throws.
+  /// where a new problem cannot be made ready; UnpreparedError on a sealed runtime where exactly this
+  /// problem was not prepared, whatever OnUnprepared says; what the alternative throws.
   void operator()(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     core_->launch(to_values(problem_(args...)), stream, pointers);
   }
 
-  /// Makes a problem ready without launching it.
+  /// Makes a problem ready without launching it, on a sealed runtime, too.
   void prepare(const Problem& problem) const { core_->prepare(to_values(problem)); }
   /// Tunes now (or reads the store) and says what was found; later launches use it. The parameter
   /// `alternative` names the winner. A forced choice is measured alone.
@@ -132,8 +134,9 @@ class TunedChoice<Problem, void(Args...)> {
 };
 
 /// Makes the handle of a choice. Nothing is measured before its first launch.
-/// @throws UserError as Choice::description, on switches that name no alternative or leave none, and
-/// where the tuning has ranks: these cannot agree on a choice yet.
+/// @throws UserError as Choice::description, on switches that name no alternative or leave none, where
+/// the tuning has ranks: these cannot agree on a choice yet, and where the runtime is deterministic and
+/// more than one alternative takes part.
 template <Reflected Problem, class... Args>
 TunedChoice<Problem, void(Args...)> tuned(const Runtime& runtime,
                                           const Choice<Problem, void(Args...)>& choice,

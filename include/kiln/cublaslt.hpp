@@ -23,7 +23,7 @@ struct MatrixProduct {
   std::int64_t stride_c = 0, stride_a = 0, stride_b = 0;
 };
 
-/// Products are summed in float, of float operands without TF32. C, A and B must be aligned to 16
+/// Products are summed in float, of float operands without TF32; parts of a split sum are float, too. C, A and B must be aligned to 16
 /// bytes: a launch with others is a UserError.
 struct CublasltGemm {
   enum class Type { float32, float16, bfloat16 };

@@ -1,7 +1,9 @@
 #include "kiln/choice.hpp"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -60,10 +62,16 @@ class Core final : public ChoiceCore {
       if (switches_.on[i])
         contenders_.push_back(runtime::make_contender(runtime, choice_.operation,
                                                       choice_.alternatives[i], workspaces_));
+    if (deterministic_ && contenders_.size() > 1)
+      throw UserError(
+          format("choice {}: the runtime is deterministic, and {} alternatives take part, whose "
+                 "results may differ: leave one, by KILN_CHOOSE_<NAME> or ChoiceOptions",
+                 choice_.name, contenders_.size()));
   }
 
   void launch(Span problem, Stream stream, void** args) override {
     if (const Launchable* known = find(problem)) return call(*known, problem, stream, args);
+    refuse_if_sealed(problem, stream);
     const Ready made = obtain(problem, stream);
     call(*made, problem, stream, args);
   }
@@ -72,7 +80,7 @@ class Core final : public ChoiceCore {
 
   TuneResult tune(Span problem, const TuneOptions* given) override {
     const ProblemValues bucket = choice_.operation.bucketed(problem);
-    const Field field = runtime::make_field(choice_, contenders_, bucket);
+    const Field field = make_field(bucket);
     TuneOptions options = tuning_options(given);
     if (options.ranks)
       throw UserError(format("choice {}: ranks cannot agree on a choice", choice_.name));
@@ -87,12 +95,13 @@ class Core final : public ChoiceCore {
     TuneResult result = measure(field, bucket, options, given ? given : &options, false);
     decide(bucket, result.winner().config);
     choose(problem, field, result.winner().config);
+    for (const Values& other : known_problems(bucket)) choose(other, field, result.winner().config);
     return result;
   }
 
   std::optional<TuneResult> known(Span problem) override {
     const ProblemValues bucket = choice_.operation.bucketed(problem);
-    const Field field = runtime::make_field(choice_, contenders_, bucket);
+    const Field field = make_field(bucket);
     auto recall = workshop_.records().recall(field.subject, bucket);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
@@ -102,7 +111,7 @@ class Core final : public ChoiceCore {
     const Launchable* known = find(problem);
     const Values config = known ? known->config : obtain(problem, {})->config;
     const ProblemValues bucket = choice_.operation.bucketed(problem);
-    const Field field = runtime::make_field(choice_, contenders_, bucket);
+    const Field field = make_field(bucket);
     const std::lock_guard lock(mutex_);
     const auto text = texts_.find(config);
     return {contenders_[field.place(config).contender]->what().name,
@@ -144,8 +153,31 @@ class Core final : public ChoiceCore {
     return format("{} forces this alternative: nothing is recorded",
                   switches_.forced_by.empty() ? "ChoiceOptions::choose" : switches_.forced_by);
   }
-  std::vector<std::string> no_failures() const {
-    return std::vector<std::string>(contenders_.size());
+  std::vector<runtime::CannotRun> no_failures() const {
+    return std::vector<runtime::CannotRun>(contenders_.size());
+  }
+  Field make_field(Span problem) const {
+    return runtime::make_field(choice_, contenders_, problem, deterministic_);
+  }
+  /// Those of a bucket that launches have used.
+  std::set<Values> known_problems(const ProblemValues& bucket) const {
+    std::set<Values> known;
+    for (const Ready& ready : problems_.loaded())
+      if (Values problem(ready->problem.begin(), ready->problem.end());
+          choice_.operation.bucketed(problem) == bucket)
+        known.insert(std::move(problem));
+    return known;
+  }
+
+  void refuse_if_sealed(Span problem, Stream stream) {
+    if (!engine_->serving().sealed() || engine_->device()->capturing(stream)) return;
+    if (problems_.find(problem)) return;
+    engine_->serving().count_unprepared(false);
+    throw UnpreparedError(
+        format("choice {} for {}: it was not prepared before the runtime was sealed; a choice has "
+               "no stand-in for other problems",
+               choice_.name, choice_.operation.describe_problem(problem)),
+        engine_->wanted_instance(choice_.operation, problem, {}));
   }
 
   /// What launches of a new problem use from now on.
@@ -155,25 +187,16 @@ class Core final : public ChoiceCore {
           "choice {} for {}: it cannot be found while the stream is being captured; launch or "
           "prepare it before the capture",
           choice_.name, choice_.operation.describe_problem(problem)));
-    const auto sealed = engine_->serving().sealed();
-    if (sealed && !problems_.find(problem)) {
-      engine_->serving().count_unprepared(*sealed != OnUnprepared::error);
-      if (*sealed == OnUnprepared::error)
-        throw UnpreparedError(
-            format("choice {} for {}: it was not launched before the runtime was sealed",
-                   choice_.name, choice_.operation.describe_problem(problem)),
-            engine_->wanted_instance(choice_.operation, problem, {}));
-    }
     const auto outcome = problems_.make(problem, [&]() -> Problems::Made {
       const ProblemValues bucket = choice_.operation.bucketed(problem);
-      const Field field = runtime::make_field(choice_, contenders_, bucket);
-      return ready(problem, field, settle(field, bucket, sealed.has_value()));
+      const Field field = make_field(bucket);
+      return ready(problem, field, settle(field, bucket));
     });
     return std::get<Ready>(outcome);
   }
 
   /// The config of a bucket: what was decided, is on record, or is found now.
-  Values settle(const Field& field, const ProblemValues& bucket, bool sealed) {
+  Values settle(const Field& field, const ProblemValues& bucket) {
     const Values& first = field.subject.configs.front();
     if (switches_.forced) return first;
     {
@@ -183,12 +206,19 @@ class Core final : public ChoiceCore {
     const TuneOptions options = tuning_options(nullptr);
     const auto recall = workshop_.records().recall(field.subject, bucket);
     const bool answered = recall && runtime::answers(*recall, options, true);
-    if (answered || sealed || engine_->options().mode != Mode::tune_now) {
+    if (answered || engine_->options().mode != Mode::tune_now) {
       if (!recall) return first;  // not decided: another process may tune it
       decide(bucket, recall->result.winner().config);
       return recall->result.winner().config;
     }
-    const TuneResult result = measure(field, bucket, options, nullptr, true);
+    const TuneOptions* const own = options_.tuning ? &options : nullptr;
+    if (field.subject.configs.size() == 1 && is_kernel(field, first)) {
+      // It has been verified by its own tuning, and an empty problem has nothing to time.
+      const std::lock_guard lock(tuning_);
+      tune_alone_each(field, bucket, own);
+      return first;
+    }
+    const TuneResult result = measure(field, bucket, options, own, true);
     const Values winner = result.winner().config;
     if (result.winner().status == CandidateStatus::measured) decide(bucket, winner);
     return winner;
@@ -199,22 +229,35 @@ class Core final : public ChoiceCore {
     decided_.insert_or_assign(Values(bucket), config);
   }
 
-  /// Tunes each alternative that is tuned by itself. Why each could not be, by contender.
-  std::vector<std::string> tune_alone_each(const Field& field, const ProblemValues& bucket,
-                                           const TuneOptions* options) {
-    std::vector<std::string> failed = no_failures();
+  bool is_kernel(const Field& field, const Values& config) const {
+    return contenders_[field.place(config).contender]->what().kernel != nullptr;
+  }
+
+  struct Alone {
+    std::vector<runtime::CannotRun> failed;  ///< by contender
+    runtime::TunedAlone all;                 ///< of all together
+  };
+  /// Tunes each alternative that is tuned by itself.
+  Alone tune_alone_each(const Field& field, const ProblemValues& bucket,
+                        const TuneOptions* options) {
+    Alone alone{no_failures(), {}};
     for (std::size_t i = 0; i < contenders_.size(); ++i) try {
-        if (!field.entrances[i].candidates.empty()) contenders_[i]->tune(bucket, options);
+        if (field.entrances[i].candidates.empty()) continue;
+        const runtime::TunedAlone one = contenders_[i]->tune(bucket, options);
+        alone.all.complete = alone.all.complete && one.complete;
+        alone.all.changed = alone.all.changed || one.changed;
       } catch (const runtime::DeviceLost&) {
         throw;
+      } catch (const EnvironmentError& error) {
+        alone.failed[i] = {error.what(), true};
       } catch (const Error& error) {
-        failed[i] = error.what();
+        alone.failed[i] = {error.what(), false};
       }
-    return failed;
+    return alone;
   }
 
   runtime::ChoiceMaker maker(const Field& field, const ProblemValues& bucket,
-                             const TuneOptions& options, std::vector<std::string> failed) {
+                             const TuneOptions& options, std::vector<runtime::CannotRun> failed) {
     return {field, contenders_, std::move(failed),
             runtime::KernelMaker(choice_.operation, bucket, engine_->device(), engine_->builder(),
                                  options.seed, workshop_.trusted_references())};
@@ -227,19 +270,28 @@ class Core final : public ChoiceCore {
     const std::lock_guard lock(tuning_);
     const auto start = runtime::Clock::now();
     const double all = options.max_seconds.value_or(0);
-    std::vector<std::string> failed = no_failures();
     const auto recall = workshop_.records().recall(field.subject, bucket);
-    if (!recall || !runtime::answers(*recall, options, for_launch)) {
-      if (!workshop_.may_compile())
-        throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
-                               choice_.name, choice_.operation.describe_problem(bucket)));
+    if (!workshop_.may_compile()) {
+      if (recall) return recall->result;
+      throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
+                             choice_.name, choice_.operation.describe_problem(bucket)));
+    }
+    Alone parts{no_failures(), {}};
+    if (!for_launch || !recall || !runtime::answers(*recall, options, for_launch)) {
       TuneOptions part = alone ? *alone : options;
       if (all > 0) part.max_seconds = all * kShareAlone;
-      failed = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr);
+      parts = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr);
+      // What is on record was measured with another config of a kernel.
+      if (recall && parts.all.changed) options.retune = true;
     }
     if (all > 0) options.max_seconds = std::max(all - runtime::seconds_since(start), kLeastSeconds);
-    auto maker = this->maker(field, bucket, options, std::move(failed));
+    auto maker = this->maker(field, bucket, options, std::move(parts.failed));
     TuneResult result = runtime::tune_alone(workshop_, maker, options, for_launch).result;
+    if (result.complete && !parts.all.complete) {
+      // A kernel that is tuned further may win yet.
+      result.complete = false;
+      workshop_.records().remember(field.subject, result, runtime::policy_of(options));
+    }
     for (std::size_t i = 0; i < contenders_.size(); ++i)
       if (const std::string& why = field.entrances[i].why_not; !why.empty())
         result.warnings.push_back(format("{} takes no part: {}", contenders_[i]->what().name, why));
@@ -250,12 +302,16 @@ class Core final : public ChoiceCore {
   /// candidate that can.
   Launchable ready(Span problem, const Field& field, const Values& config) {
     std::string why;
+    std::optional<Missing> missing;
     const auto tried = [&](const Field& from,
                            const Values& candidate) -> std::optional<Launchable> {
       try {
         return launchable(problem, from, candidate);
       } catch (const runtime::DeviceLost&) {
         throw;
+      } catch (const MissingError& error) {
+        if (!missing) missing = error.missing();
+        if (why.empty()) why = error.what();
       } catch (const Error& error) {
         if (why.empty()) why = error.what();
       }
@@ -267,9 +323,13 @@ class Core final : public ChoiceCore {
                  format("choice {} for {}: {} cannot be used, so another candidate is: {}",
                         choice_.name, choice_.operation.describe_problem(problem),
                         field.subject.space.describe(config), why));
-    const Field exact = runtime::make_field(choice_, contenders_, problem);
-    for (const Values& candidate : exact.subject.configs)
+    const Field exact = make_field(problem);
+    // Those of the winning alternative first: it may call the same thing otherwise here.
+    std::vector<Values> candidates = exact.subject.configs;
+    std::ranges::stable_partition(candidates, [&](const Values& c) { return c[0] == config[0]; });
+    for (const Values& candidate : candidates)
       if (auto made = tried(exact, candidate)) return std::move(*made);
+    if (missing) throw MissingError(*missing);
     throw UserError(format("choice {} for {}: no candidate can be used: {}", choice_.name,
                            choice_.operation.describe_problem(problem), why));
   }
@@ -308,8 +368,9 @@ class Core final : public ChoiceCore {
   const ChoiceDescription choice_;
   const ChoiceOptions options_;
   const runtime::Switches switches_;
-  runtime::Workshop
-      workshop_;  ///< the runtime's, with a turn of its own: what is tried tunes kernels
+  const bool deterministic_ = engine_->options().deterministic.value_or(false);
+  /// The runtime's, but for the turn: a candidate may be a kernel that is tuned when it is tried.
+  runtime::Workshop workshop_;
   runtime::Workspaces workspaces_;
   std::vector<std::unique_ptr<Contender>> contenders_;  ///< those that are switched on
   std::mutex tuning_;  ///< one problem at a time: two would disturb each other's clocks

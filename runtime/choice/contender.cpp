@@ -80,6 +80,8 @@ class Callable final : public Contender {
     if (what().supports)
       if (const std::string why = what().supports(problem, device_); !why.empty())
         throw UserError(format("alternative {}: {}", what().name, why));
+    if (const Constraint* no = what().knobs.violated(candidate, problem, device_.limits))
+      throw UserError(format("alternative {}: {}", what().name, no->reason));
     return std::make_shared<CallableCall>(what(), Values(problem.begin(), problem.end()),
                                           Values(candidate.begin(), candidate.end()), workspaces_);
   }
@@ -106,9 +108,15 @@ class TemplateCall final : public ChoiceCall {
 /// A kernel with its space. Which config it runs with is the business of its own handle and records.
 class Template final : public Contender {
  public:
-  Template(const Runtime& runtime, const DeviceInfo& device,
+  Template(const Runtime& runtime, detail::Engine& engine,
            const detail::AlternativeDescription& what)
-      : Contender(what), device_(device), handle_(runtime.tuned(*what.kernel)) {}
+      : Contender(what),
+        device_(engine.device()->info()),
+        records_(engine.records()),
+        handle_(runtime.tuned(*what.kernel)) {}
+
+  /// All that its own records depend on, its source among that.
+  std::string identity(Span) const override { return records_.key(*what().kernel, {}).hex(); }
 
   Entrance enter(Span problem) override {
     if (what().supports)
@@ -117,12 +125,17 @@ class Template final : public Contender {
     return {{Values{}}, {}};
   }
 
-  void tune(Span problem, const TuneOptions* options) override {
+  TunedAlone tune(Span problem, const TuneOptions* options) override {
     const Values values(problem.begin(), problem.end());
+    const auto before = handle_.known(values);
     if (options)
       handle_.tune(values, *options);
     else
       prepare(values);
+    const auto after = handle_.known(values);
+    if (!after) return {.complete = false, .changed = true};
+    return {.complete = after->complete,
+            .changed = !before || before->winner().config != after->winner().config};
   }
 
   std::shared_ptr<const ChoiceCall> ready(Span problem, Span) override {
@@ -136,6 +149,7 @@ class Template final : public Contender {
   }
 
   const DeviceInfo& device_;
+  RecordBook& records_;
   const DynamicTuned handle_;
 };
 
@@ -144,8 +158,9 @@ class Template final : public Contender {
 std::unique_ptr<Contender> make_contender(const Runtime& runtime, const KernelDefinition& operation,
                                           const detail::AlternativeDescription& what,
                                           Workspaces& workspaces) {
-  const std::shared_ptr<Device>& device = detail::Access::engine(runtime)->device();
-  if (what.kernel) return std::make_unique<Template>(runtime, device->info(), what);
+  const std::shared_ptr<detail::Engine> engine = detail::Access::engine(runtime);
+  const std::shared_ptr<Device>& device = engine->device();
+  if (what.kernel) return std::make_unique<Template>(runtime, *engine, what);
   if (what.cublaslt) return make_cublaslt(device, operation, what, workspaces);
   return std::make_unique<Callable>(device->info(), what, workspaces);
 }

@@ -29,6 +29,12 @@ struct Entrance {
   std::string why_not{};             ///< if there are none
 };
 
+/// What came of a tuning by itself.
+struct TunedAlone {
+  bool complete = true;  ///< its search has ended, so that another one would find nothing else
+  bool changed = false;  ///< something else is launched than before
+};
+
 /// Thread-safe. What it was made of must outlive it.
 class Contender {
  public:
@@ -42,11 +48,13 @@ class Contender {
   virtual std::string version() const { return what_.version; }
   /// Names of a description's values.
   virtual std::vector<std::string> parameters() const { return {}; }
+  /// What measurements of a bucket depend on, but for the version, the parameters and the problem.
+  virtual std::string identity(Span /*problem*/) const { return {}; }
   /// `problem` is a bucket. @throws what `supports` throws
   virtual Entrance enter(Span problem) = 0;
   /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null as
   /// a launch does. @throws as DynamicTuned::tune
-  virtual void tune(Span /*problem*/, const TuneOptions* /*options*/) {}
+  virtual TunedAlone tune(Span /*problem*/, const TuneOptions* /*options*/) { return {}; }
   /// A candidate of the bucket, ready for launches of an exact problem. Its owner keeps all that it
   /// needs, the contender apart. @throws Error where it cannot do that problem
   virtual std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) = 0;

@@ -98,6 +98,7 @@ class Product {
           "MatmulPreferenceSetAttribute");
     };
     set(cublaslt::PreferenceAttribute::max_workspace_bytes, workspace);
+    set(cublaslt::PreferenceAttribute::reduction_scheme_mask, cublaslt::kReducedInComputeType);
     for (const auto which : {cublaslt::PreferenceAttribute::min_alignment_a,
                              cublaslt::PreferenceAttribute::min_alignment_b,
                              cublaslt::PreferenceAttribute::min_alignment_c,
@@ -250,6 +251,14 @@ class Cublaslt final : public Contender {
     for (const cublaslt::AlgoAttribute& attribute : kAlgoAttributes)
       names.push_back(attribute.name);
     return names;
+  }
+
+  std::string identity(Span problem) const override {
+    const MatrixProduct p = gemm().product(problem);
+    return format("type {}, {}x{}x{}{}{}, leading {} {} {}, {} batches, strides {} {} {}",
+                  static_cast<int>(gemm().type), p.m, p.n, p.k, p.a_transposed ? ", A across" : "",
+                  p.b_transposed ? ", B across" : "", p.ldc, p.lda, p.ldb, p.batch, p.stride_c,
+                  p.stride_a, p.stride_b);
   }
 
   Entrance enter(Span problem) override {

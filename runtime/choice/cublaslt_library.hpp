@@ -17,12 +17,15 @@ enum class DescAttribute : int { transa = 3, transb = 4 };
 enum class LayoutAttribute : int { batch_count = 5, strided_batch_offset = 6 };
 enum class PreferenceAttribute : int {
   max_workspace_bytes = 1,
+  reduction_scheme_mask = 3,
   min_alignment_a = 5,
   min_alignment_b = 6,
   min_alignment_c = 7,
   min_alignment_d = 8
 };
 inline constexpr std::int32_t kTransposed = 1;  ///< CUBLAS_OP_T
+/// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts of a sum are not rounded to the output's type.
+inline constexpr std::uint32_t kReducedInComputeType = 2;
 
 using Handle = struct HandleOf*;
 using Desc = struct DescOf*;

@@ -25,16 +25,17 @@ std::int64_t id_of(const Contender& contender) {
 
 /// What else a measurement depends on that parameters and problem do not say.
 std::string version_of(const detail::ChoiceDescription& choice,
-                       std::span<const std::unique_ptr<Contender>> contenders) {
+                       std::span<const std::unique_ptr<Contender>> contenders,
+                       std::span<const std::int64_t> problem) {
   const KernelDefinition& o = choice.operation;
-  std::string text = o.signature();
+  std::string text = o.name + " " + o.signature();
   for (const std::string& type : o.types) text += " " + type;
   text += format("; {} relative, {} absolute, {} mismatches; data {};", o.tolerance.relative,
                  o.tolerance.absolute, o.tolerance.mismatches, o.data_version);
   for (const auto& contender : contenders) {
-    const detail::AlternativeDescription& a = contender->what();
-    text += " " + a.name;
-    if (a.kernel) text += format(" (kernel {})", a.kernel->name);
+    text += " " + contender->what().name;
+    if (const std::string identity = contender->identity(problem); !identity.empty())
+      text += format(" ({})", identity);
   }
   return text;
 }
@@ -43,19 +44,22 @@ std::string version_of(const detail::ChoiceDescription& choice,
 
 Field make_field(const detail::ChoiceDescription& choice,
                  std::span<const std::unique_ptr<Contender>> contenders,
-                 std::span<const std::int64_t> problem) {
+                 std::span<const std::int64_t> problem, bool deterministic) {
   Field field;
   detail::FunctionDescription& subject = field.subject;
   subject.name = choice.name;
   subject.of_a_choice = true;
-  subject.version = version_of(choice, contenders);
+  subject.version = version_of(choice, contenders, problem);
+  subject.deterministic = deterministic;
   subject.problem_fields = choice.operation.problem_fields;
 
   std::vector<std::int64_t> ids;
   std::vector<std::string> names, parameters{"alternative"};
   std::string reasons;
   for (const auto& contender : contenders) {
-    const Entrance& entrance = field.entrances.emplace_back(contender->enter(problem));
+    Entrance& entrance = field.entrances.emplace_back(contender->enter(problem));
+    if (deterministic && contender->what().numerics.empty() && !entrance.candidates.empty())
+      entrance.candidates.resize(1);
     const std::string& name = contender->what().name;
     const auto own = contender->parameters();
     field.ids.push_back(id_of(*contender));

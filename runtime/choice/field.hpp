@@ -33,9 +33,10 @@ struct Field {
   std::vector<std::size_t> count;
 };
 
+/// @param deterministic an alternative without a numerics class has its first candidate only
 /// @throws UserError where no contender takes part, with the reasons
 Field make_field(const detail::ChoiceDescription& choice,
                  std::span<const std::unique_ptr<Contender>> contenders,
-                 std::span<const std::int64_t> problem);
+                 std::span<const std::int64_t> problem, bool deterministic);
 
 }  // namespace kiln::runtime

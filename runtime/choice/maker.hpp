@@ -9,17 +9,24 @@
 #include <vector>
 
 #include "runtime/choice/field.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/trial_maker.hpp"
 
 namespace kiln::runtime {
 
+/// Why an alternative cannot run; with an empty `why`, it can.
+struct CannotRun {
+  std::string why{};
+  bool passing = false;  ///< the surroundings' fault: another time it may
+};
+
 /// Nothing has to be built or loaded; what makes a candidate ready is done when it is loaded.
 class ChoiceMaker final : public TrialMaker {
  public:
-  /// @param failed why an alternative cannot run, by contender; empty: it can
+  /// @param failed by contender
   ChoiceMaker(const Field& field, std::span<const std::unique_ptr<Contender>> contenders,
-              std::vector<std::string> failed, KernelMaker data)
+              std::vector<CannotRun> failed, KernelMaker data)
       : field_(field),
         contenders_(contenders),
         failed_(std::move(failed)),
@@ -37,8 +44,7 @@ class ChoiceMaker final : public TrialMaker {
   void drop_bench() noexcept override { data_.drop_bench(); }
   Trial trial(const Values& config, const Build&) override {
     const auto [contender, candidate] = field_.place(config);
-    if (const std::string& why = failed_[contender]; !why.empty()) throw EnvironmentError(why);
-    const auto call = contenders_[contender]->ready(problem(), candidate);
+    const auto call = ready(contender, candidate);
     return data_.trial(Implementation{
         .name = contenders_[contender]->what().name,
         .config = config,
@@ -51,9 +57,24 @@ class ChoiceMaker final : public TrialMaker {
   std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
 
  private:
+  /// @throws OutOfMemory for whatever may pass: a search does not remember that
+  std::shared_ptr<const ChoiceCall> ready(std::size_t contender, const Values& candidate) const {
+    if (const CannotRun& failed = failed_[contender]; failed.passing)
+      throw OutOfMemory(failed.why);
+    else if (!failed.why.empty())
+      throw EnvironmentError(failed.why);
+    try {
+      return contenders_[contender]->ready(problem(), candidate);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const EnvironmentError& error) {
+      throw OutOfMemory(error.what());
+    }
+  }
+
   const Field& field_;
   const std::span<const std::unique_ptr<Contender>> contenders_;
-  const std::vector<std::string> failed_;
+  const std::vector<CannotRun> failed_;
   KernelMaker data_;
 };
 

@@ -23,7 +23,10 @@ std::vector<std::string> listed(std::string_view text) {
   std::vector<std::string> names;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    names.emplace_back(text.substr(begin, end - begin));
+    std::string_view name = text.substr(begin, end - begin);
+    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+    name = name.substr(0, name.find_last_not_of(' ') + 1);
+    names.emplace_back(name);
     begin = end + 1;
   }
   return names;
@@ -73,10 +76,9 @@ class Reader {
     bool only = false;
     for (const std::string& text : asked.names) {
       const bool minus = text.starts_with('-');
-      only = only || !minus;
       const std::string name = text.substr(minus);
-      if (asked.of_all_choices && (name == "template" || name == "cublaslt") && !has(name))
-        continue;
+      if (asked.of_all_choices && !has(name)) continue;
+      only = only || !minus;
       (minus ? left_out : named)[index_of(name, asked.from)] = true;
     }
     for (std::size_t i = 0; i < switches_.on.size(); ++i)

@@ -105,8 +105,8 @@ Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size)
                  "semaphores of its workspace cannot be zeroed: call Bound::reserve_workspace "
                  "before the capture"
                : format("the stream is being captured, so the workspace of {} that this launch "
-                        "needs cannot be allocated: call Bound::reserve_workspace before the "
-                        "capture",
+                        "needs cannot be allocated: call Bound::reserve_workspace, or for a choice "
+                        "launch it once on this stream, before the capture",
                         describe(size)));
   if (covers) return publish(stream, slot, base, now);
   WorkspaceSize grown = max(now, size);

@@ -37,7 +37,7 @@ struct Layout {
 };
 struct Preference {
   std::uint64_t workspace = 0;
-  std::uint32_t alignment = 256;
+  std::uint32_t alignment = 256, reductions = 7;
 };
 
 const FakeAlgorithm* known(const Algo& algo) {
@@ -118,6 +118,8 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* preference, int attribute, 
                                          std::size_t bytes) {
   if (attribute == 1 && bytes == 8)
     std::memcpy(&preference->workspace, value, bytes);
+  else if (attribute == 3 && bytes == 4)
+    std::memcpy(&preference->reductions, value, bytes);
   else if (attribute >= 5 && attribute <= 8 && bytes == 4)
     std::memcpy(&preference->alignment, value, bytes);
   else
@@ -130,7 +132,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Desc*, Layout*, Layout*, Layout*, Layo
   *returned = 0;
   script.largest_preference =
       std::max<std::size_t>(script.largest_preference, preference->workspace);
-  if (preference->alignment != 16) return kInvalid;
+  if (preference->alignment != 16 || preference->reductions != 2) return kInvalid;
   for (const FakeAlgorithm& algorithm : script.algorithms)
     if (*returned < requested && algorithm.workspace <= preference->workspace)
       results[(*returned)++] =

@@ -270,3 +270,171 @@ TEST_CASE("what is new, or may not be captured, is refused while a stream is cap
   f({}, data.y.data(), data.x.data(), 40);  // another stream
   CHECK(process.calls["mine"] == before + mine.capturable + 1);
 }
+
+TEST_CASE("a deterministic runtime lets in one alternative, with one numerics", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  DoublingWay mine = process.way("mine", 0);
+  mine.knobs.parameter("blocks", {1, 2}, 1);
+  mine.call = [&](const AlternativeCall<DoublingProblem>& how, Stream, float* y, const float* x,
+                  int n) {
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(how.knobs["blocks"] == 2 ? 1e-4 : 1e-3);
+  };
+  const bool same_bits = GENERATE(false, true);
+  if (same_bits) mine.numerics = "in order";
+  twice.alternatives.push_back(mine);
+  CHECK(tuned(process.runtime(), twice, {.backends = {"mine"}}).chosen({40}).text ==
+        "alternative=mine,mine.blocks=2");
+  process.options.deterministic = true;
+  CHECK_THROWS_WITH(tuned(process.runtime(), twice),
+                    Catch::Contains("the runtime is deterministic, and 2 alternatives take part"));
+  CHECK_NOTHROW(tuned(process.runtime(), twice, {.choose = "template"}).prepare({40}));
+  const auto f = tuned(process.runtime(), twice, {.backends = {"mine"}});
+  CHECK_FALSE(f.known({40}));  // other runtimes' records are not its own
+  const std::string text = f.chosen({40}).text;
+  CHECK(text == (same_bits ? "alternative=mine,mine.blocks=2" : "alternative=mine,mine.blocks=1"));
+}
+
+TEST_CASE("a sealed runtime launches only what was prepared", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.alternatives.push_back(process.way("mine", 1e-4));
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  f.prepare({40});
+  runtime.seal(GENERATE(OnUnprepared::serve, OnUnprepared::error));
+  const std::size_t compiled = runtime.statistics().compiled;
+  process.calls.clear();
+  Buffers data(50);
+  CHECK_THROWS_AS(f({}, data.y.data(), data.x.data(), 50), UnpreparedError);
+  CHECK(runtime.statistics().compiled == compiled);
+  CHECK(process.calls.empty());
+  CHECK(runtime.statistics().unprepared_refused == 1);
+  f({}, data.y.data(), data.x.data(), 40);
+  CHECK(process.calls["mine"] == 1);
+  f.prepare({50});  // who asks for it gets it
+  f({}, data.y.data(), data.x.data(), 50);
+  CHECK(data.doubled());
+}
+
+TEST_CASE("a kernel with another source is another choice", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  const auto chosen = [&](const std::string& text, double seconds) {
+    Typed kernel = typed_doubling();
+    kernel.source.text = text;
+    Doubling twice = choice(kernel, "twice");
+    twice.alternatives.push_back(process.way("mine", seconds));
+    return tuned(process.runtime(), twice).chosen({40}).name;
+  };
+  CHECK(chosen("one", 1e-4) == "mine");
+  CHECK(chosen("one", 5e-3) == "mine");
+  CHECK(chosen("two", 5e-3) == "template");
+}
+
+TEST_CASE("a choice of a kernel whose tuning was cut short is not complete", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.alternatives.push_back(process.way("mine", 5e-4));
+  TuneOptions little;
+  little.max_evaluations = 3;  // of the kernel's four, and of the choice's two
+  const auto f = tuned(process.runtime(), twice, {.tuning = little});
+  f.prepare({40});
+  CHECK(f.chosen({40}).name == "mine");
+  const auto known = f.known({40});
+  REQUIRE(known);
+  CHECK_FALSE(known->complete);
+  process.kernel_takes(1e-4);  // as the config that is left does
+  const auto again = tuned(process.runtime(), twice);
+  again.prepare({40});
+  CHECK(again.chosen({40}).name == "mine");  // launches are content with that
+  const TuneResult result = again.tune({40});
+  CHECK(result.complete);
+  CHECK(again.chosen({40}).name == "template");
+}
+
+TEST_CASE("a failure that may pass is not on record", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-4);
+  Doubling twice = process.twice();
+  DoublingWay mine = process.way("mine", 1e-3);
+  bool broken = true;
+  mine.workspace = [&](Named, const DoublingProblem&) {
+    if (broken) throw EnvironmentError("not now");
+    return std::size_t{0};
+  };
+  DoublingWay base = process.way("base", 2e-3);
+  twice.alternatives = {base, mine};
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  const auto f = tuned(process.runtime(), twice);
+  const TuneResult first = f.tune({40});
+  CHECK(first.count(CandidateStatus::not_tried) == 1);
+  CHECK(first.count(CandidateStatus::launch_failed) == 0);
+  CHECK_FALSE(first.complete);
+  broken = false;
+  CHECK(f.tune({40}).complete);
+  CHECK(f.chosen({40}).name == "mine");
+}
+
+TEST_CASE("a callable's constraints are asked for the exact problem", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 1e-4);
+  mine.knobs.parameter("wide", {1, 0}, 1);
+  mine.knobs.where("wide needs an even number",
+                   [](auto c, auto p, const DeviceLimits&) { return c[0] == 0 || p[0] % 2 == 0; });
+  std::int64_t wide = -1;
+  mine.call = [&](const AlternativeCall<DoublingProblem>& how, Stream, float* y, const float* x,
+                  int n) {
+    wide = how.knobs["wide"];
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(wide ? 1e-4 : 2e-4);
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).text == "alternative=mine,mine.wide=1");
+  // The winner's alternative is asked before the default.
+  CHECK(f.chosen({41}).text == "alternative=mine,mine.wide=0");
+  Buffers data(41);
+  f({}, data.y.data(), data.x.data(), 41);
+  CHECK(wide == 0);
+  CHECK(data.doubled());
+}
+
+TEST_CASE("tuning a problem changes what all known problems of its bucket use", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 0);
+  double seconds = 1e-4;
+  mine.call = [&](const auto&, Stream, float* y, const float* x, int n) {
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(seconds);
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "mine");
+  CHECK(f.chosen({41}).name == "mine");
+  CHECK(f.chosen({100}).name == "mine");
+  seconds = 5e-3;
+  TuneOptions again;
+  again.retune = true;
+  f.tune({40}, again);
+  CHECK(f.chosen({41}).name == "template");
+  CHECK(f.chosen({100}).name == "mine");  // of another bucket
+}

@@ -82,15 +82,26 @@ TEST_CASE("a name that nothing has, and a set that is empty, are errors that say
         "choice twice: ChoiceOptions::choose asks for quick, but ChoiceOptions::backends leaves it "
         "out");
   {
-    const EnvironmentVariable all("KILN_BACKENDS", "qick");
-    CHECK(refused({}) == "choice twice: KILN_BACKENDS names " + known);
-  }
-  {
-    const EnvironmentVariable all("KILN_BACKENDS", "cublaslt");
-    CHECK(refused({}).find("no alternative is left") != std::string::npos);
+    const EnvironmentVariable own("KILN_BACKENDS_TWICE", "qick");
+    CHECK(refused({}) == "choice twice: KILN_BACKENDS_TWICE names " + known);
   }
   const EnvironmentVariable choose("KILN_CHOOSE_TWICE", "qick");
   CHECK(refused({}) == "choice twice: KILN_CHOOSE_TWICE names " + known);
+}
+
+TEST_CASE("the variable of all choices may name what a choice lacks", "[choice][switches]") {
+  Directory directory;
+  Switched process(directory.path());
+  {
+    const EnvironmentVariable all("KILN_BACKENDS", "cublaslt");
+    CHECK(process.chosen() == "quick");
+  }
+  {
+    const EnvironmentVariable all("KILN_BACKENDS", "other, exact ,-nothing");
+    CHECK(process.chosen() == "exact");
+  }
+  const EnvironmentVariable all("KILN_BACKENDS", "other, -quick");
+  CHECK(process.chosen() == "exact");
 }
 
 TEST_CASE("a forced alternative is used, is marked, and leaves no record", "[choice][switches]") {

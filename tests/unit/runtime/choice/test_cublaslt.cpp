@@ -264,3 +264,31 @@ TEST_CASE("what a library multiplies wrongly is not used", "[choice][cublaslt]")
   CHECK(f.tune(square).count(CandidateStatus::wrong_result) == 2);
   CHECK(f.chosen(square).name == "mine");
 }
+
+TEST_CASE("products that differ have records of their own", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const ProductProblem square{6, 6, 6, 0, 1, 0, 1};
+  const auto measured = [&](bool across) {
+    Multiplying choice = process.choice();
+    choice.alternatives.pop_back();
+    const auto transposed = [across](ProductProblem p) {
+      p.bt = across;
+      return p;
+    };
+    choice.alternatives[0].cublaslt->product = [=](auto p) {
+      return product_of(transposed(from_values<ProductProblem>(p)));
+    };
+    choice.reference = [=](float* c, const float* a, const float* b, int m, int n, int k, int at,
+                           int bt, int gap, int batch) {
+      multiply(transposed({m, n, k, at, bt, gap, batch}), c, a, b);
+    };
+    process.matmuls = 0;
+    tuned(process.runtime(), choice).prepare(square);
+    return process.matmuls;
+  };
+  CHECK(measured(true) > 0);
+  CHECK(measured(false) > 0);
+  CHECK(measured(true) == 0);
+  CHECK(measured(false) == 0);
+}
