@@ -7,6 +7,10 @@
 // have one for each 128 x 128, row-major: (j, l) has scales[j / 128 * scale_blocks(k) + l / 128].
 #pragma once
 
+#if !defined(KILN_DEVICE_PASS)
+#include "kiln/version.hpp"
+#endif
+
 namespace kiln {
 
 inline constexpr int kScaleBlock = 128;  ///< elements

@@ -9,6 +9,8 @@
 #include <functional>
 #include <span>
 
+#include "kiln/version.hpp"
+
 namespace kiln {
 
 /// C = op(A) * op(B), all row-major: C is [m][n]; op(A) is m x k and op(B) k x n. Leading dimensions
