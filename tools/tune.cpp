@@ -296,7 +296,7 @@ class Tuning {
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
     if (result.end == SearchEnd::stopped && !result.from_store) return out;
-    // Each winner was verified in the search, and the budget is spent.
+    // The budget is spent; what it has measured was verified in the search.
     if (request_.budget > 0) return out;
     const Verification launch = tuned.verify(job.problem);
     out["launch"] = {{"right", launch.right}, {"max_error", launch.max_error}, {"why", launch.why}};

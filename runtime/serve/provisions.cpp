@@ -45,9 +45,10 @@ Known Provisions::known_of(std::span<const std::int64_t> problem, const TuneOpti
 }
 
 Served Provisions::serve(std::span<const std::int64_t> problem, const Known& known,
-                         Builder::Access access, bool search_follows) {
+                         Builder::Access access, bool search_follows, Stay stay) {
   Served served;
-  problems_.pin(problem);  // before it is held, so that it cannot leave in between
+  if (stay == Stay::always)
+    problems_.pin(problem);  // before it is held, so that it cannot leave in between
   const Ready before = problems_.find(problem);
   const auto untuned = [&]() -> Problems::Loaded {
     Problems::Loaded made = configs_.untuned(problem, access);
@@ -85,8 +86,8 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const Known& kno
   return served;
 }
 
-void Provisions::settle(std::span<const std::int64_t> problem) {
-  problems_.pin(problem);
+void Provisions::settle(std::span<const std::int64_t> problem, Stay stay) {
+  if (stay == Stay::always) problems_.pin(problem);
   if (problems_.find(problem)) return;
   if (const Ready served = problems_.served(problem, Standing::meanwhile))
     problems_.try_make(problem, [&] { return configs_.untuned_in_use(problem, *served); });

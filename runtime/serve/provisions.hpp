@@ -34,6 +34,9 @@ struct Served {
   std::optional<Missing> missing;  ///< the best config's binary, if that is missing
 };
 
+/// Whether a problem may leave when launches bring in more than the handle holds.
+enum class Stay { always, while_used };
+
 /// Of one handle. Problems are bucketed. Thread-safe. Refers to what it is made of.
 class Provisions {
  public:
@@ -54,9 +57,9 @@ class Provisions {
   /// untuned one only stands in. Waits for no other making of the problem. @throws what a launch
   /// throws, except MissingError
   Served serve(std::span<const std::int64_t> problem, const Known& known, Builder::Access access,
-               bool search_follows);
+               bool search_follows, Stay stay = Stay::always);
   /// Puts in use what stands in.
-  void settle(std::span<const std::int64_t> problem);
+  void settle(std::span<const std::int64_t> problem, Stay stay = Stay::always);
   /// Whether what stands in for the problem was found to be wrong: then a sealed runtime does not
   /// launch it.
   void distrust(std::span<const std::int64_t> problem, bool wrong) {

@@ -21,7 +21,7 @@ constexpr double kUsualGain = 0.05, kDecay = 0.5;
 /// How much a problem's own last gain, and those of its kernel, count against kUsualGain.
 constexpr double kOwnWorth = 2, kMostNeighbours = 3;
 
-/// What the slice at this place has saved; below 0 where a final has put a noisy best right.
+/// What the slice at this place has saved; 0 where a final has put a noisy best right.
 std::optional<double> gain(const TuningCourse& course, std::size_t place) {
   if (place == 0 || place >= course.slices.size()) return {};
   const double before = course.slices[place - 1].best, after = course.slices[place].best;
@@ -61,7 +61,7 @@ double expected_gain(const TuningCourse& course, const Gains& gains) {
   return sum / count;
 }
 
-/// The first problem of a kernel that was not looked at yet, the heaviest first.
+/// Of those that had no slice yet: what has no record first, then the heaviest of the heaviest kernel.
 std::optional<std::size_t> first_of(std::span<const TuningCourse> courses) {
   std::map<std::size_t, double> heaviest;  // of each kernel
   for (const TuningCourse& course : courses) {
@@ -71,7 +71,7 @@ std::optional<std::size_t> first_of(std::span<const TuningCourse> courses) {
   std::optional<std::size_t> first;
   const auto rank = [&](std::size_t i) {
     const TuningCourse& course = courses[i];
-    return std::tuple(-heaviest[course.kernel], course.kernel, -course.weight, i);
+    return std::tuple(course.known, -heaviest[course.kernel], course.kernel, -course.weight, i);
   };
   for (std::size_t i = 0; i < courses.size(); ++i)
     if (!courses[i].done && courses[i].slices.empty() && (!first || rank(i) < rank(*first)))
@@ -111,6 +111,9 @@ std::optional<NextSlice> next_slice(std::span<const TuningCourse> courses, doubl
   const auto open = static_cast<std::size_t>(
       std::ranges::count_if(courses, [](const TuningCourse& c) { return !c.done; }));
   if (open == 0) return {};
+  const bool begun =
+      std::ranges::any_of(courses, [](const TuningCourse& c) { return !c.slices.empty(); });
+  if (begun && left < kLeastSlice) return {};
   // What would be left is too short to be of use.
   const auto slice = [&](std::size_t problem, double seconds) {
     seconds = std::max(seconds, kLeastSlice);

@@ -18,7 +18,8 @@ struct TuningCourse {
   std::size_t kernel = 0;  ///< problems of one kernel have the same number
   double weight = 1;       ///< launches; 0 or more
   std::vector<Slice> slices;
-  bool done = false;  ///< more time would change nothing
+  bool done = false;   ///< more time would change nothing
+  bool known = false;  ///< an earlier run has left a record
 
   double spent() const noexcept;
   /// Seconds per launch; 0: not known.
@@ -30,8 +31,8 @@ struct NextSlice {
   double seconds;  ///< greater than 0, at most what is left
 };
 
-/// Each problem has a first slice, the heavy ones before the light ones, and kernel by kernel, because
-/// problems of a kernel learn from each other; half of `total` is divided equally among them, half by
+/// Each problem has a first slice: those without a record before the others, the heavy ones before the
+/// light ones, and kernel by kernel, because problems of a kernel learn from each other; half of `total` is divided equally among them, half by
 /// weight. What they leave, because their searches end, goes to the problem with the greatest expected
 /// gain per second, again and again, in slices as long as all that the problem has had. The gain is
 /// weight x seconds per launch x the share that the slice is expected to save: about half of what the
@@ -40,7 +41,8 @@ struct NextSlice {
 /// as much as of any other.
 /// @param left  seconds
 /// @param total  seconds of the whole budget
-/// @return nothing when all is done or no time is left
+/// @return nothing when all is done, or when what is left is too short to find anything in, but for
+/// the very first slice
 std::optional<NextSlice> next_slice(std::span<const TuningCourse> courses, double left,
                                     double total);
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -23,28 +25,35 @@ using detail::format;
 
 namespace {
 
+/// Seconds; a longer budget is none, and a deadline so far away is still a time.
+constexpr double kLongest = 1e8;
+/// The part of a slice after which a search ends for want of time: the rest is for its finals.
+constexpr double kUsedUp = 0.8;
+
 class Budget {
  public:
   Budget(detail::Engine& engine, std::span<const WeightedProblem> problems,
          const TuneOptions& options)
       : engine_(engine),
         options_(options),
+        total_(std::min(options.max_seconds.value_or(0), kLongest)),
         start_(Clock::now()),
-        deadline_(options.max_seconds.value_or(0), start_) {
+        deadline_(total_, start_) {
     std::map<std::pair<const ServedHandle*, Values>, std::size_t> places;
     std::map<std::pair<std::string, std::vector<std::string>>, std::size_t> kernels;
     for (const WeightedProblem& p : problems) {
       const auto [place, first] = places.try_emplace({p.handle, p.problem}, items_.size());
       asked_.push_back(place->second);
       if (!first) {
-        courses_[place->second].weight += p.weight;
+        double& weight = courses_[place->second].weight;
+        weight = std::min(weight + p.weight, std::numeric_limits<double>::max());
         continue;
       }
       const KernelDefinition& kernel = p.handle->definition();
       const std::size_t number =
           kernels.try_emplace({kernel.name, kernel.types}, kernels.size()).first->second;
-      items_.push_back({p.handle, p.problem, {}, {}, {}});
-      courses_.push_back({number, p.weight, {}, false});
+      items_.push_back({p.handle, p.problem, {}, {}, {}, {}});
+      courses_.push_back({number, p.weight, {}});
     }
   }
 
@@ -53,9 +62,10 @@ class Budget {
     compile();
     stand_in();
     while (!options_.stop.stop_requested()) {
-      const auto next = next_slice(courses_, deadline_.left(), options_.max_seconds.value_or(0));
+      const double left = deadline_.left();
+      const auto next = next_slice(courses_, left, total_);
       if (!next) break;
-      tune(next->problem, next->seconds);
+      tune(next->problem, next->seconds, next->seconds >= left);
     }
     for (Item& item : items_) finish(item);
     std::vector<TuneResult> results;
@@ -73,7 +83,8 @@ class Budget {
     Values problem;
     Known known;
     std::optional<TuneResult> result;
-    std::exception_ptr failure;
+    std::exception_ptr failure;  ///< there is no result, and more time would not help
+    std::string in_vain;         ///< why a search ended without a result, for want of time
 
     const KernelDefinition& kernel() const { return handle->definition(); }
   };
@@ -89,13 +100,16 @@ class Budget {
                      try {
                        items_[i].known =
                            items_[i].handle->provisions().known_of(items_[i].problem, options_);
-                     } catch (const Error&) {
+                       // What is measured anew begins anew.
+                       courses_[i].known = items_[i].known.winner && !options_.retune;
+                     } catch (const std::exception&) {
                      }
                    },
                    {});
   }
 
-  /// Each distinct instance once.
+  /// Each distinct instance once, also when that outlasts the budget: a launch of what has nothing would
+  /// tune.
   void compile() {
     std::set<std::pair<const ServedHandle*, Values>> distinct;
     for (const Item& item : items_)
@@ -105,10 +119,9 @@ class Budget {
                    [&](std::size_t i) {
                      const auto& [handle, config] = instances[i];
                      try {
-                       if (!deadline_.passed())
-                         engine_.builder().build(handle->definition(), config,
-                                                 engine_.device()->info().target, access());
-                     } catch (const Error&) {  // as above
+                       engine_.builder().build(handle->definition(), config,
+                                               engine_.device()->info().target, access());
+                     } catch (const std::exception&) {  // as above
                      }
                    },
                    {});
@@ -118,41 +131,61 @@ class Budget {
     for (Item& item : items_) {
       if (item.known.configs.empty() || item.handle->chosen()) continue;
       try {
-        const auto how = deadline_.passed() || options_.stop.stop_requested()
-                             ? Builder::Access::look_up
-                             : access();
-        item.handle->provisions().serve(item.problem, item.known, how, true);
+        const auto how = options_.stop.stop_requested() ? Builder::Access::look_up : access();
+        item.handle->provisions().serve(item.problem, item.known, how, true, Stay::while_used);
       } catch (const DeviceLost&) {
         throw;
-      } catch (const Error&) {  // as above
+      } catch (const std::exception&) {  // as above
       }
     }
   }
 
-  void tune(std::size_t place, double seconds) {
+  /// `last`: there is no time for another slice.
+  void tune(std::size_t place, double seconds, bool last) {
     Item& item = items_[place];
     TuningCourse& course = courses_[place];
     TuneOptions options = options_;
     options.max_seconds = seconds;
-    // What an earlier slice has measured anew is not measured again.
-    options.retune = options.retune && course.slices.empty();
     const auto begun = Clock::now();
     try {
       TuneResult result = item.handle->tune(item.problem, &options);
-      const bool more = result.end == SearchEnd::seconds && !result.complete;
-      course.done = result.from_store || !more || item.handle->chosen();
+      const double took = seconds_since(begun);
       const bool measured = result.winner().status == CandidateStatus::measured;
-      course.slices.push_back({seconds_since(begun), measured ? result.winner().seconds : 0});
+      const bool more = result.end == SearchEnd::seconds && !result.complete;
+      // Another tuning had the turn, and what is on record is no answer to this call.
+      const bool waited = more && (result.from_store || !measured) && took >= seconds;
+      course.done = !waited && (!more || result.from_store || options_.retune ||
+                                (measured && item.handle->chosen()));
+      course.slices.push_back({took, measured ? result.winner().seconds : 0});
       if (item.result) add_up(result, *item.result);
       item.result = std::move(result);
-      item.failure = nullptr;
+      item.in_vain.clear();
     } catch (const DeviceLost&) {
       throw;
+    } catch (const TuningFailedError& error) {
+      // With more time a candidate that is right may be found.
+      const bool in_vain = seconds_since(begun) >= kUsedUp * seconds;
+      if (in_vain) item.in_vain = error.what();
+      fail(place, begun, !in_vain || last, in_vain ? nullptr : std::current_exception(),
+           error.what());
+    } catch (const std::exception& error) {
+      fail(place, begun, true, std::current_exception(), error.what());
     } catch (...) {
-      item.failure = std::current_exception();
-      course.slices.push_back({seconds_since(begun), course.best()});
-      course.done = true;
+      fail(place, begun, true, std::current_exception(), "an unknown exception");
     }
+  }
+
+  /// What was measured is kept.
+  void fail(std::size_t place, Clock::time_point begun, bool done, std::exception_ptr failure,
+            const char* why) {
+    Item& item = items_[place];
+    TuningCourse& course = courses_[place];
+    course.slices.push_back({seconds_since(begun), course.best()});
+    course.done = done;
+    if (item.result)
+      item.result->warnings.push_back(format("the tuning ended early: {}", why));
+    else
+      item.failure = std::move(failure);
   }
 
   /// All slices are one run to the caller.
@@ -173,9 +206,17 @@ class Budget {
         result.warnings.push_back(std::move(text));
   }
 
-  /// Launches do not begin what the budget has ended.
+  /// Launches do not begin what the budget has ended, but for what may be wrong.
   void finish(Item& item) {
-    if (!item.failure && !item.handle->chosen()) item.handle->provisions().settle(item.problem);
+    if (!item.failure && item.in_vain.empty() && !item.handle->chosen()) try {
+        item.handle->provisions().settle(item.problem, Stay::while_used);
+      } catch (const DeviceLost&) {
+        throw;
+      } catch (const std::exception& error) {
+        engine_.log(LogLevel::warning,
+                    format("{} {}: {}", item.kernel().name,
+                           item.kernel().describe_problem(item.problem), error.what()));
+      }
     if (item.result || item.failure) return;
     const bool stopped = options_.stop.stop_requested();
     const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
@@ -190,6 +231,7 @@ class Budget {
     const DeviceInfo& device = engine_.device()->info();
     item.result = not_tuned(item.kernel(), item.problem, device, end, why);
     TuneResult& result = *item.result;
+    if (!item.in_vain.empty()) result.warnings.push_back(item.in_vain);
     const auto ready = item.handle->find(item.problem);
     const Values used = ready ? ready->config : untuned_config(item.kernel(), item.problem, device);
     if (used == result.default_candidate().config) return;
@@ -212,6 +254,7 @@ class Budget {
 
   detail::Engine& engine_;
   const TuneOptions& options_;
+  const double total_;  ///< seconds
   const Clock::time_point start_;
   const TimeLimit deadline_;
   std::vector<Item> items_;            ///< distinct

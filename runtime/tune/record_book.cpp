@@ -119,7 +119,7 @@ std::vector<Values> RecordBook::starting_points(const Tunable& subject,
 std::vector<Evidence> RecordBook::evidence(const Tunable& subject,
                                            std::span<const std::int64_t> problem,
                                            std::size_t count) {
-  return starting_points_.evidence(subject, problem, device_->info(), count);
+  return starting_points_.evidence(subject, problem, device_->info(), key(subject, problem), count);
 }
 
 }  // namespace kiln::runtime

@@ -72,18 +72,11 @@ void StartingPoints::add(const Key& key, const json& record) {
 }
 
 void StartingPoints::insert(const Key& key, const json& record) try {
-  Past past{record.at("winner"), record.at("problem"), {}, {}, {}, {}};
+  Past past{key, record.at("winner"), record.at("problem"), {}, {}, {}};
   for (const KeyField& f : key.fields) {
     if (f.name == "target") past.target = f.value;
     if (f.name.starts_with(kDevicePrefix))
       past.device.push_back({f.name.substr(kDevicePrefix.size()), f.value});
-  }
-  if (auto result = result_in(record, key)) {
-    past.parameters = std::move(result->parameters);
-    for (Candidate& c : result->candidates)
-      if (const auto seconds = seconds_told(c))
-        past.results.push_back({std::move(c.config), *seconds});
-    thin(past.results);
   }
   std::string kernel = record.at("kernel");
   for (const std::string& type : record.at("types").get<std::vector<std::string>>())
@@ -93,7 +86,25 @@ void StartingPoints::insert(const Key& key, const json& record) try {
   // A record of another schema has nothing to suggest.
 }
 
-std::vector<std::pair<double, const StartingPoints::Past*>> StartingPoints::pasts(
+const StartingPoints::Told& StartingPoints::told(Past& past) {
+  if (past.told) return *past.told;
+  Told& told = past.told.emplace();
+  try {
+    const auto record = store_->find_record(past.key);
+    auto result = record ? result_in(*record, past.key) : std::nullopt;
+    if (!result) return told;
+    told.parameters = std::move(result->parameters);
+    for (Candidate& c : result->candidates)
+      if (const auto seconds = seconds_told(c))
+        told.results.push_back({std::move(c.config), *seconds});
+    thin(told.results);
+  } catch (const json::exception&) {  // of another schema
+    told = {};
+  }
+  return told;
+}
+
+std::vector<std::pair<double, StartingPoints::Past*>> StartingPoints::pasts(
     const detail::Tunable& subject, std::span<const std::int64_t> problem,
     const DeviceInfo& device) {
   if (!read_) {
@@ -102,8 +113,8 @@ std::vector<std::pair<double, const StartingPoints::Past*>> StartingPoints::past
   }
   std::string name = subject.name();
   for (const std::string& type : subject.types()) name += "," + type;
-  std::vector<std::pair<double, const Past*>> found;
-  for (const auto& [key, past] : pasts_[name]) {
+  std::vector<std::pair<double, Past*>> found;
+  for (auto& [key, past] : pasts_[name]) {
     const auto apart = distance(past.problem, subject.problem_fields(), problem);
     if (!apart) continue;
     const bool same_device =
@@ -145,7 +156,8 @@ std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
 
 std::vector<Evidence> StartingPoints::evidence(const detail::Tunable& subject,
                                                std::span<const std::int64_t> problem,
-                                               const DeviceInfo& device, std::size_t count) {
+                                               const DeviceInfo& device, const Key& own,
+                                               std::size_t count) {
   std::lock_guard lock(mutex_);
   auto found = pasts(subject, problem, device);
   std::stable_sort(found.begin(), found.end(),
@@ -153,19 +165,20 @@ std::vector<Evidence> StartingPoints::evidence(const detail::Tunable& subject,
   std::vector<Evidence> all;
   for (const auto& [apart, past] : found) {
     if (all.size() == count) break;
-    if (apart == 0) continue;
+    if (past->key.digest == own.digest) continue;
+    const Told& told = this->told(*past);
     std::vector<std::size_t> place;  // by today's parameters
     for (const Parameter& p : subject.space().parameters()) {
-      const auto at = std::find(past->parameters.begin(), past->parameters.end(), p.name);
-      if (at != past->parameters.end())
-        place.push_back(static_cast<std::size_t>(at - past->parameters.begin()));
+      const auto at = std::find(told.parameters.begin(), told.parameters.end(), p.name);
+      if (at != told.parameters.end())
+        place.push_back(static_cast<std::size_t>(at - told.parameters.begin()));
     }
     if (place.size() != subject.space().parameters().size() ||
-        place.size() != past->parameters.size() || past->results.empty())
+        place.size() != told.parameters.size() || told.results.empty())
       continue;
     Evidence& task = all.emplace_back();
     task.distance = apart;
-    for (const Evidence::Result& result : past->results) {
+    for (const Evidence::Result& result : told.results) {
       Values config;
       for (const std::size_t p : place) config.push_back(result.config[p]);
       task.results.push_back({std::move(config), result.seconds});

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,25 +29,31 @@ class StartingPoints {
   /// distance is the sum over fields of |log2| of their ratio, and something for another device.
   std::vector<Values> nearest(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                               const DeviceInfo& device, std::size_t count);
-  /// What the `count` nearest tunings measured, without that of this problem on this device: it is
-  /// no evidence, it is known. Configs with other parameters or values are left out.
+  /// What the `count` nearest tunings measured, without the record `own` of this very problem: it is no
+  /// evidence, it is known. Configs with other parameters or values are left out. Their times are
+  /// read from the store when they are first asked for.
   std::vector<Evidence> evidence(const detail::Tunable& subject,
                                  std::span<const std::int64_t> problem, const DeviceInfo& device,
-                                 std::size_t count);
+                                 const Key& own, std::size_t count);
 
  private:
-  struct Past {
-    std::map<std::string, std::int64_t> winner, problem;
+  struct Told {
     std::vector<std::string> parameters;    ///< of `results`
     std::vector<Evidence::Result> results;  ///< those that were measured or failed
+  };
+  struct Past {
+    Key key;
+    std::map<std::string, std::int64_t> winner, problem;
     std::string target;
     std::vector<KeyField> device;  ///< fingerprint
+    std::optional<Told> told;      ///< once it was asked for
   };
   void insert(const Key& key, const nlohmann::json& record);
   /// Of this subject, with its distance. @pre the lock is held
-  std::vector<std::pair<double, const Past*>> pasts(const detail::Tunable& subject,
-                                                    std::span<const std::int64_t> problem,
-                                                    const DeviceInfo& device);
+  std::vector<std::pair<double, Past*>> pasts(const detail::Tunable& subject,
+                                              std::span<const std::int64_t> problem,
+                                              const DeviceInfo& device);
+  const Told& told(Past& past);
 
   std::shared_ptr<cache::Store> store_;
   std::mutex mutex_;

@@ -153,7 +153,8 @@ class Model final : public Strategy {
     if (same != results_.end()) {
       same->value = value;
     } else {
-      results_.push_back({*point, site(*point), value, earlier_.opinions(*point)});
+      results_.push_back(
+          {*point, site(*point), value, earlier_.opinions(*point), earlier_.failed(*point)});
     }
     if (value < gained_at_ - kGain) {
       gained_at_ = value;
@@ -167,6 +168,7 @@ class Model final : public Strategy {
     SurrogateSite site;
     double value;  ///< log(seconds), infinite where it failed
     Opinions opinions;
+    bool failed_earlier;  ///< in a search that the opinions come from
     bool works() const { return std::isfinite(value); }
   };
 
@@ -226,7 +228,8 @@ class Model final : public Strategy {
     choose_rows();
     std::vector<SurrogateSite> sites, all_sites;  // those that work, and all
     std::vector<double> values, fails;
-    std::vector<const Opinions*> told;
+    std::vector<const Opinions*> told, comparable;
+    std::vector<double> compared;
     for (const std::size_t r : rows_) {
       const Result& result = results_[r];
       all_sites.push_back(result.site);
@@ -235,8 +238,11 @@ class Model final : public Strategy {
       sites.push_back(result.site);
       values.push_back(result.value);
       told.push_back(&result.opinions);
+      if (result.failed_earlier) continue;
+      comparable.push_back(&result.opinions);
+      compared.push_back(result.value);
     }
-    weigh_hypotheses(told, values);
+    weigh_hypotheses(comparable, compared);
     const Standard usual = standardise(values, told, likely_);
 
     const bool fitted = times_.fit(sites, usual.values, random_);

@@ -17,7 +17,11 @@ constexpr int kFitSweeps = 2;
 constexpr std::size_t kFavourites = 96;    ///< points
 constexpr std::size_t kScanned = 1 << 16;  ///< points that are looked at for them
 constexpr float kFails = std::numeric_limits<float>::infinity();
+/// A task that has fewer working results, or hardly any spread of log(seconds), tells nothing.
+constexpr std::size_t kFewestResults = 8;
 constexpr double kLeastUnit = 1e-3;
+/// The spread of log(seconds) where nothing is known.
+constexpr double kUsualSpread = 0.3;
 /// What a failing config counts as among those that work: slower than this share of them.
 constexpr double kFailingRank = 0.9;
 /// The share of the configs' spread that a task is expected to be off by, and the number of results
@@ -71,7 +75,6 @@ bool EarlierTasks::take(const Evidence& evidence, Random& random) {
     kept = std::min(kept, value);
     if (!fails) best = std::min(best, std::log(result.seconds));
   }
-  if (!std::isfinite(best)) return false;
   std::vector<Point> failing;
   for (auto& [point, value] : task.measured) {
     if (value != kFails) value = std::min(value - static_cast<float>(best), kSlowest);
@@ -80,6 +83,7 @@ bool EarlierTasks::take(const Evidence& evidence, Random& random) {
     else
       failing.push_back(point);
   }
+  if (works.size() < kFewestResults) return false;
   std::sort(works.begin(), works.end());
   std::sort(failing.begin(), failing.end());  // hashing has no order that lasts
   const double slow =
@@ -88,7 +92,8 @@ bool EarlierTasks::take(const Evidence& evidence, Random& random) {
   for (const auto& [value, point] : works) sum += value;
   task.centre = sum / static_cast<double>(works.size());
   for (const auto& [value, point] : works) squares += (value - task.centre) * (value - task.centre);
-  task.unit = std::max(std::sqrt(squares / static_cast<double>(works.size())), kLeastUnit);
+  task.unit = std::sqrt(squares / static_cast<double>(works.size()));
+  if (task.unit <= kLeastUnit) return false;
   for (const Point& point : failing) works.emplace_back(slow, point);
   // The best third, and any others.
   for (std::size_t i = kRows / 3; i < std::min(kRows, works.size()); ++i)
@@ -117,7 +122,7 @@ void EarlierTasks::fit(Random& random) {
     }
   }
   covariance_.fit(sites, values, kFitSweeps, random);
-  double doubts = 0, spread = 0;
+  double doubts = 0, spread = kUsualSpread;
   for (std::size_t t = 0; t < tasks_.size(); ++t) {
     solve(tasks_[t]);
     doubts += hypotheses_[t].doubt;
@@ -191,6 +196,13 @@ void EarlierTasks::weigh(std::span<const Opinions* const> told, std::span<const 
   for (Hypothesis& hypothesis : hypotheses_)
     all += hypothesis.weight = std::exp(hypothesis.weight - most);
   for (Hypothesis& hypothesis : hypotheses_) hypothesis.weight /= all;
+}
+
+bool EarlierTasks::failed(const Point& point) const {
+  return std::ranges::any_of(tasks_, [&](const Task& task) {
+    const auto found = task.measured.find(projected(task, point));
+    return found != task.measured.end() && found->second == kFails;
+  });
 }
 
 double EarlierTasks::chance(const Point& point) const {

@@ -42,8 +42,10 @@ class EarlierTasks {
   };
   /// Their weights add up to 1.
   std::span<const Hypothesis> hypotheses() const noexcept { return hypotheses_; }
-  /// Weighs them by the results so far: opinions and log(seconds) of each.
+  /// Weighs them by the results so far that have failed in no task: opinions and log(seconds) of each.
   void weigh(std::span<const Opinions* const> told, std::span<const double> values);
+  /// Whether it failed in any of the tasks: how fast it would have been, these cannot tell.
+  bool failed(const Point& point) const;
   /// That the config can be used, in (0, 1].
   double chance(const Point& point) const;
 
@@ -55,8 +57,6 @@ class EarlierTasks {
     std::vector<double> values;  ///< of `sites`, standardised
     std::vector<double> alpha;   ///< the covariance's inverse times `values`
     double centre = 0, unit = 1;
-    double doubt = 1;  ///< deviation of its opinions from the truth, expected
-    double weight = 1;
   };
 
   bool take(const Evidence& evidence, Random& random);

@@ -115,10 +115,20 @@ TEST_CASE("evidence may be empty, foreign, or all failures", "[runtime][search][
   broken.results = {{{1, 1, 1, 1, 0}, std::nan("")}, {{2, 2, 2, 2, 1}, -1}, {{4, 4, 4, 4, 1}, 0}};
   for (const Evidence& useless : {nothing, foreign, failing, broken})
     CHECK(best_of(space, std::span(&useless, 1), 12, 3) == alone);
-  // One result is little, and no reason to fail.
-  Evidence one;
+  // One result tells nothing of the others, nor do many that are equal.
+  Evidence one, equal = record_of(space, 0, 50, 1);
   one.results = {{{16, 4, 2, 8, 1}, 1e-3}};
-  CHECK(best_of(space, std::span(&one, 1), 12, 3) < kNever);
+  for (Evidence::Result& r : equal.results) r.seconds = 1e-3;
+  for (const Evidence& useless : {one, equal}) {
+    const auto with = make_strategy("model", {space, 3, 12, {}, std::span(&useless, 1)});
+    const auto without = make_strategy("model", {space, 3, 12});
+    for (int i = 0; i < 12; ++i) {
+      const auto proposed = with->propose(1);
+      REQUIRE(proposed == without->propose(1));
+      for (const auto& strategy : {with.get(), without.get()})
+        strategy->observe(proposed[0], family_time(7, proposed[0]));
+    }
+  }
   // Every config that is known elsewhere fails here.
   const Evidence known = record_of(space, 0, 50, 1);
   const auto strategy = make_strategy("model", {space, 1, 60, {}, std::span(&known, 1)});

@@ -1,8 +1,11 @@
 // Runtime::tune for many problems within one budget, on the fake device.
 #include <chrono>
 #include <cmath>
+#include <latch>
 #include <set>
+#include <stop_token>
 #include <thread>
+#include <utility>
 
 #include "kiln_test.hpp"
 #include "modes_fixture.hpp"
@@ -11,12 +14,6 @@ using namespace kiln;
 using namespace kiln::test;
 
 namespace {
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 std::vector<std::int64_t> many_values() {
   std::vector<std::int64_t> values(400);
@@ -52,49 +49,197 @@ TEST_CASE("a budget that does not suffice is kept, and each problem has somethin
           "[runtime][budget]") {
   Directory directory;
   Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling(many_values()));
   std::vector<TuneJob> jobs;
-  constexpr int kProblems = 60;
+  for (int n = 100; n < 160; ++n) jobs.push_back({handle, {n}, 1});
+  // All of it would take 400 x 10 ms on two threads.
+  process.compiler->on_compile = [](const codegen::Source&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  const double seconds = GENERATE(0.2, 1e-9);
+  const auto results = runtime.tune(jobs, {.max_seconds = seconds});
+  REQUIRE(results.size() == jobs.size());
+  CHECK(process.compiler->compiles < 400);
+  CHECK(process.compiler->compiles >= 1);
+  std::size_t untried = 0;
+  for (const TuneResult& result : results) {
+    CHECK_FALSE(result.complete);
+    if (result.winner().status == CandidateStatus::measured) continue;
+    ++untried;
+    CHECK(result.end == SearchEnd::seconds);
+    CHECK_THAT(result.winner().reason, Catch::Contains("budget for all problems"));
+  }
+  CHECK(untried > 0);
+  // Launches neither compile nor measure what the budget has not reached.
+  const int compiles = process.compiler->compiles, timings = process.device->timings;
+  for (int n = 100; n < 160; ++n) CHECK(launch(handle, n));
+  CHECK(process.compiler->compiles == compiles);
+  CHECK(process.device->timings == timings);
+  CHECK(runtime.wanted().wanted.empty());
+}
+
+TEST_CASE("a process that comes later goes on where a budget ended", "[runtime][budget]") {
+  Directory directory;
+  std::size_t before = 0;
   {
+    Process process(directory.path());
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling(many_values()));
-    for (int n = 0; n < kProblems; ++n) jobs.push_back({handle, {100 + n}, n == 40 ? 5.0 : 1.0});
-    process.compiler->on_compile = [](const codegen::Source&) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::stop_source stop;
+    TuneOptions options{.max_seconds = 600};
+    options.stop = stop.get_token();
+    options.progress = [&](const TuneProgress& p) {
+      if (p.evaluated > 5) stop.request_stop();
     };
-    std::vector<TuneResult> results;
-    // Not the seconds of a busy machine: far less than all of it takes, 400 x 10 ms of compiling.
-    CHECK(seconds_of([&] { results = runtime.tune(jobs, {.max_seconds = 0.4}); }) < 10);
-    REQUIRE(results.size() == jobs.size());
-    CHECK(process.compiler->compiles < 400);
-    CHECK(results[40].winner().status == CandidateStatus::measured);  // the heaviest comes first
-    std::size_t untried = 0;
-    for (const TuneResult& result : results) {
-      CHECK_FALSE(result.complete);
-      if (result.winner().status == CandidateStatus::measured) continue;
-      ++untried;
-      CHECK(result.end == SearchEnd::seconds);
-      CHECK_THAT(result.winner().reason, Catch::Contains("budget for all problems"));
-    }
-    CHECK(untried > 0);
-    // Launches neither compile nor measure what the budget has not reached.
-    const int compiles = process.compiler->compiles, timings = process.device->timings;
-    for (int n = 0; n < kProblems; ++n) CHECK(launch(handle, 100 + n));
-    CHECK(process.compiler->compiles == compiles);
-    CHECK(process.device->timings == timings);
+    const std::vector<TuneJob> jobs{{handle, {139}, 1}, {handle, {140}, 5}, {handle, {141}, 1}};
+    const auto results = runtime.tune(jobs, options);
+    REQUIRE(results[1].winner().status == CandidateStatus::measured);  // the heaviest comes first
+    CHECK(results[0].winner().status == CandidateStatus::not_tried);
+    before = results[1].candidates.size();
   }
-  // A process that comes later goes on.
   Process later(directory.path());
   const Runtime runtime = later.runtime();
   const auto handle = runtime.tuned(doubling(many_values()));
-  const auto before = handle.known({140});
-  REQUIRE(before);
-  const auto results =
-      runtime.tune(std::vector<TuneJob>{{handle, {140}, 1}, {handle, {141}, 1}},
-                   {.max_evaluations = before->candidates.size() + 3, .max_seconds = 60});
-  CHECK(results[0].candidates.size() >= before->candidates.size());
-  CHECK(results[0].evaluated <= 4);
+  std::vector<TuneJob> jobs{{handle, {140}, 5}, {handle, {141}, 1}};
+  SECTION("with what it has on record") {
+    const auto results = runtime.tune(jobs, {.max_evaluations = before + 3, .max_seconds = 600});
+    CHECK(results[0].candidates.size() >= before);
+    CHECK(results[0].evaluated <= 4);
+    CHECK(results[0].end == SearchEnd::evaluations);
+    CHECK(results[1].winner().status == CandidateStatus::measured);
+  }
+  SECTION("first with what it has nothing on record of, unless all is measured anew") {
+    std::stop_source stop;
+    TuneOptions options{.max_seconds = 600};
+    options.retune = GENERATE(false, true);
+    options.stop = stop.get_token();
+    options.progress = [&](const TuneProgress& p) {
+      if (p.evaluated > 1) stop.request_stop();
+    };
+    const auto results = runtime.tune(jobs, options);
+    CHECK((results[1].evaluated > 0) != options.retune);
+    CHECK((results[0].evaluated > 0) == options.retune);
+  }
+}
+
+namespace {
+
+/// Jobs that take hardly any time, but have their part of the budget.
+void add_fillers(std::vector<TuneJob>& jobs, const Runtime& runtime, int count) {
+  const auto chosen = runtime.tuned(doubling()).with_config({8, 0});
+  for (int i = 0; i < count; ++i) jobs.push_back({chosen, {500 + i}});
+}
+
+}  // namespace
+
+TEST_CASE("a search that ends too early to find anything right goes on later",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  const Values first = doubling().space.default_config(process.device->info().target);
+  process.of(static_cast<int>(first[0])).run = [](void**) {};
+  std::vector<TuneJob> jobs{{handle, {50}}};
+  TuneOptions options;
+  // The first slice, a sixtieth of the time, is over before anything but the default is tried.
+  bool slow = true;
+  options.progress = [&](const TuneProgress&) {
+    if (std::exchange(slow, false)) std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  };
+  SECTION("and finds it") {
+    add_fillers(jobs, runtime, 59);
+    options.max_seconds = 60;
+    const auto results = runtime.tune(jobs, options);
+    CHECK(results[0].winner().status == CandidateStatus::measured);
+    CHECK(results[0].complete);
+  }
+  SECTION("and where no time is left, no other result is lost") {
+    jobs.insert(jobs.begin(), {runtime.tuned(doubling()).with_config({8, 0}), {60}, 1});
+    options.max_seconds = 1;
+    const auto results = runtime.tune(jobs, options);
+    REQUIRE(results.size() == 2);
+    CHECK(results[1].winner().status == CandidateStatus::not_tried);
+  }
+}
+
+TEST_CASE("a budget waits for another tuning, and then goes on", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling(many_values()));
+  CHECK_FALSE(handle.tune({50}, {.max_evaluations = 3}).complete);
+  std::latch held(1), let_go(1);
+  std::jthread other([&] {
+    bool first = true;
+    TuneOptions options{.max_evaluations = 2};
+    options.progress = [&](const TuneProgress&) {
+      if (!std::exchange(first, false)) return;
+      held.count_down();
+      let_go.wait();
+    };
+    handle.tune({999}, options);
+  });
+  held.wait();
+  std::jthread releases([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    let_go.count_down();
+  });
+  // The first slice of each is over before the turn comes.
+  std::vector<TuneJob> jobs{{handle, {50}}};
+  add_fillers(jobs, runtime, 119);
+  const auto results = runtime.tune(jobs, {.max_evaluations = 6, .max_seconds = 60});
+  CHECK_FALSE(results[0].from_store);
+  CHECK(results[0].evaluated >= 1);
   CHECK(results[0].end == SearchEnd::evaluations);
   CHECK(results[1].winner().status == CandidateStatus::measured);
+}
+
+TEST_CASE("what is measured anew has one slice for each problem", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling(many_values()));
+  handle.tune({50}, {.max_evaluations = 20});
+  std::vector<TuneJob> jobs{{handle, {50}}};
+  add_fillers(jobs, runtime, 9);
+  // The slice, a tenth of the time, is over long before its search.
+  bool slow = true;
+  TuneOptions options{.max_seconds = 3, .retune = true};
+  options.progress = [&](const TuneProgress& p) {
+    if (p.evaluated >= 1 && std::exchange(slow, false))
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  };
+  const auto results = runtime.tune(jobs, options);
+  CHECK_FALSE(results[0].complete);
+  CHECK(results[0].end == SearchEnd::seconds);
+}
+
+TEST_CASE("a budget keeps within the bound of problems", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.options.max_problems = 16;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  std::vector<TuneJob> jobs;
+  for (int n = 100; n < 200; ++n) jobs.push_back({handle, {n}});
+  CHECK(runtime.tune(jobs, {.max_seconds = 1e-9}).size() == 100);
+  CHECK(runtime.metrics().problems.at({"doubling"}) <= 17);
+  for (int n = 300; n < 332; ++n) launch(handle, n);
+  CHECK(runtime.metrics().problems.at({"doubling"}) <= 17);
+}
+
+TEST_CASE("a budget may be longer than a lifetime", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  const std::vector<TuneJob> jobs{{handle, {50}, 1e308}, {handle, {50}, 1e308}, {handle, {60}, 1}};
+  for (const double seconds : {1e9, 1e300}) {
+    const auto results = runtime.tune(jobs, {.max_seconds = seconds});
+    for (const TuneResult& result : results) CHECK(result.complete);
+  }
 }
 
 TEST_CASE("a thousand equal problems are one", "[runtime][budget]") {

@@ -129,7 +129,8 @@ TEST_CASE("what neighbours measured is evidence, the nearest first, but not one'
   searched(past, 100, {30, 20, 10}, twin);     // on another device
   searched(past, 1600, {7, 5, 6}, past.here);  // 16 times as large
   StartingPoints points(past.bench.store);
-  const auto all = points.evidence(past.kernel, Values{100}, past.here, 5);
+  const auto all =
+      points.evidence(past.kernel, Values{100}, past.here, past.key(100, past.here), 5);
   REQUIRE(all.size() == 2);
   CHECK(all[0].distance == 1);
   CHECK(all[1].distance == Approx(4).margin(0.1));
@@ -138,14 +139,41 @@ TEST_CASE("what neighbours measured is evidence, the nearest first, but not one'
   CHECK(all[0].results[2].seconds == 10);
   CHECK(std::isinf(all[0].results[3].seconds));
   CHECK(all[1].results[1].seconds == 5);
-  CHECK(points.evidence(past.kernel, Values{100}, past.here, 1).size() == 1);
-  CHECK(points.evidence(past.kernel, Values{100}, past.here, 0).empty());
+  CHECK(points.evidence(past.kernel, Values{100}, past.here, past.key(100, past.here), 1).size() ==
+        1);
+  CHECK(points.evidence(past.kernel, Values{100}, past.here, past.key(100, past.here), 0).empty());
 
   KernelDefinition other = past.kernel;
   other.space.parameter("c", {1, 2}, 1);  // the records do not know it
-  CHECK(points.evidence(other, Values{100}, past.here, 5).empty());
+  CHECK(points.evidence(other, Values{100}, past.here, past.key(100, past.here), 5).empty());
   other.name = "another";
-  CHECK(points.evidence(other, Values{100}, past.here, 5).empty());
+  CHECK(points.evidence(other, Values{100}, past.here, past.key(100, past.here), 5).empty());
+}
+
+TEST_CASE("what an older source measured of the same problem is evidence",
+          "[runtime][starts][evidence]") {
+  Past past;
+  searched(past, 100, {3, 2, 1}, past.here);
+  StartingPoints points(past.bench.store);
+  const Key now = record_key(past.kernel, Values{100}, past.here, {sha256("edited")});
+  const auto all = points.evidence(past.kernel, Values{100}, past.here, now, 5);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].distance == 0);
+  CHECK(all[0].results[2].seconds == 1);
+}
+
+TEST_CASE("evidence is that of the record as it was added last", "[runtime][starts][evidence]") {
+  Past past;
+  StartingPoints points(past.bench.store);
+  for (const double seconds : {1.0, 7.0}) {
+    searched(past, 100, {seconds}, past.here);
+    points.add(past.key(100, past.here),
+               past.bench.store->find_record(past.key(100, past.here)).value());
+    const auto all =
+        points.evidence(past.kernel, Values{200}, past.here, past.key(200, past.here), 5);
+    REQUIRE(all.size() == 1);
+    CHECK(all[0].results[0].seconds == seconds);
+  }
 }
 
 TEST_CASE("a long record is kept in mind in part, the fastest whole",
@@ -165,7 +193,7 @@ TEST_CASE("a long record is kept in mind in part, the fastest whole",
   past.bench.store->put_record(past.key(50, past.here),
                                record_json(result, past.kernel, {}, past.here));
   StartingPoints points(past.bench.store);
-  const auto all = points.evidence(past.kernel, Values{60}, past.here, 5);
+  const auto all = points.evidence(past.kernel, Values{60}, past.here, past.key(60, past.here), 5);
   REQUIRE(all.size() == 1);
   std::vector<double> seconds;
   for (const auto& r : all[0].results) seconds.push_back(r.seconds);
