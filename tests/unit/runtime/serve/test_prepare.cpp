@@ -395,6 +395,7 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
     return problems(ns);
   }();
   std::size_t launchable = 0;
+  int compiled_first = 0;
   PrepareReport first;
   {
     Process process(directory.path());
@@ -411,7 +412,7 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
     for (const WantedInstance& w : manifest.wanted)
       launchable += launch(handle, static_cast<int>(w.problem.at("n"))) ? 1 : 0;
     CHECK(runtime.statistics().unprepared_refused == 0);
-    CHECK(process.compiler->compiles <= 4);  // each once, as far as the budget goes
+    compiled_first = process.compiler->compiles;
   }
   CHECK(launchable == kProblems);
   CHECK(first.out_of_time);
@@ -437,9 +438,10 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
   const std::size_t before = tried();
   const PrepareReport second = runtime.prepare(manifest);
   CHECK(second.complete());
-  CHECK(second.compiled == 0);
   CHECK(before > 0);
   CHECK(tried() == 4 * kProblems);
+  // On a slow machine the first budget ends before all four configs are compiled; none is compiled twice.
+  CHECK(compiled_first + static_cast<int>(second.compiled) == 4);
   const std::size_t twice = second.evaluated - (tried() - before);
   CHECK(twice == 0);
   WARN("manifest of " << kProblems << " problems, budget " << kBudget << " s: " << first.seconds
