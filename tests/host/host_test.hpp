@@ -1,8 +1,11 @@
 // What every host test needs: compile a piece of kernel source and launch it.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/llvm_plugin.hpp"
@@ -53,11 +56,23 @@ inline std::string refusal(const Source& source) {
   return std::get<kiln::CompileFailure>(result).log;
 }
 
+/// As `compile`, once for each source: cases launch one kernel for several problems, and compiling an
+/// emulated GEMM takes longer than running it.
+inline Binary compile_once(const std::string& text, const std::string& entry) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, std::string>, Binary> binaries;
+  const std::lock_guard lock(mutex);
+  auto found = binaries.find({text, entry});
+  if (found == binaries.end())
+    found = binaries.emplace(std::pair(text, entry), compile(text, entry)).first;
+  return found->second;
+}
+
 class Kernel {
  public:
-  Kernel(std::string text, std::string entry)
-      : module_(HostModule::load(compile(std::move(text), std::move(entry)),
-                                 kiln::runtime::HostWorkers::create())) {}
+  Kernel(const std::string& text, const std::string& entry)
+      : module_(HostModule::load(compile_once(text, entry), kiln::runtime::HostWorkers::create())) {
+  }
 
   template <class... P>
   void operator()(Extent grid, Extent block, std::size_t dynamic_shared, P... parameters) const {

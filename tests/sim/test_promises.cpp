@@ -60,27 +60,27 @@ TEST_CASE("the same seed is the same run", "[sim]") {
   CHECK(play(1).trace != play(2).trace);
 }
 
-TEST_CASE("who skips an exchange because it has everything is noticed", "[sim]") {
+TEST_CASE("who skips an exchange because it has everything is noticed", "[sim][long]") {
   CHECK(noticed(Sabotage::hit_skips_exchange, "holds a plan, rank") > 0);
 }
 
-TEST_CASE("a save before the end is noticed", "[sim]") {
+TEST_CASE("a save before the end is noticed", "[sim][long]") {
   CHECK(noticed(Sabotage::saves_early, "saved before all had agreed") > 0);
 }
 
-TEST_CASE("a plan without confirmation is noticed", "[sim]") {
+TEST_CASE("a plan without confirmation is noticed", "[sim][long]") {
   CHECK(noticed(Sabotage::no_confirmation, "holds a plan, rank") > 0);
 }
 
-TEST_CASE("a register that does not keep its word is noticed", "[sim]") {
+TEST_CASE("a register that does not keep its word is noticed", "[sim][long]") {
   CHECK(noticed(Sabotage::lying_register, "holds a plan, rank") > 0);
 }
 
-TEST_CASE("waiting without a deadline is noticed", "[sim]") {
+TEST_CASE("waiting without a deadline is noticed", "[sim][long]") {
   CHECK(noticed(Sabotage::no_deadlines, "never ends") > 0);
 }
 
-TEST_CASE("a plan that some rank cannot build is noticed", "[sim]") {
+TEST_CASE("a plan that some rank cannot build is noticed", "[sim][long]") {
   CHECK(noticed(Sabotage::blind_vouching, "has not built") > 0);
 }
 

@@ -96,7 +96,7 @@ TEST_CASE("every default is allowed wherever its kernel runs", "[templates]") {
         }
 }
 
-TEST_CASE("allowed configs launch within the device's limits", "[templates]") {
+TEST_CASE("allowed configs launch within the device's limits", "[templates][long]") {
   const Registry registry = shipped_kernels();
   std::mt19937 random(3);
   for (const Case& c : kCases)

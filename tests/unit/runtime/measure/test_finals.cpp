@@ -108,7 +108,7 @@ TEST_CASE("the default stays unless somebody is certainly faster", "[runtime][fi
   CHECK(replaced > 10);
 }
 
-TEST_CASE("picks are good and alike under all kinds of noise", "[runtime][finals]") {
+TEST_CASE("picks are good and alike under all kinds of noise", "[runtime][finals][long]") {
   struct Kind {
     const char* name;
     Noise noise;

@@ -237,7 +237,7 @@ TEST_CASE("a damaged file is read or refused, nothing else", "[runtime][recorded
   CHECK(refused > 500);
 }
 
-TEST_CASE("hostile files take neither memory nor time", "[runtime][recorded]") {
+TEST_CASE("hostile files take neither memory nor time", "[runtime][recorded][long]") {
   const T4Files files;
   CHECK(has(files.refusal(std::string(1000000, '[')), "space.t4.json"));
   CHECK(

@@ -432,7 +432,7 @@ TEST_CASE("launches of many threads race with problems that leave", "[runtime][b
 }
 
 TEST_CASE("a hundred thousand problems take no more memory than a thousand",
-          "[runtime][bounds][slow]") {
+          "[runtime][bounds][slow][long]") {
   constexpr int kProblems = 100000;
   const Directory directory;
   Bounded process(directory, 1000);

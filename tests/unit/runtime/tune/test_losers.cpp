@@ -108,7 +108,8 @@ TEST_CASE("what another process has found to win meanwhile is no loser",
   CHECK(left_in(directory) == std::set<std::string>{"k<2, 0>", "k<4, 0>", "k<8, 0>"});
 }
 
-TEST_CASE("ten thousand candidates leave a bounded number of files", "[runtime][tune][losers]") {
+TEST_CASE("ten thousand candidates leave a bounded number of files",
+          "[runtime][tune][losers][slow][long]") {
   const Directory directory;
   Process process(directory.path());
   process.options.store.max_files = 8000;
