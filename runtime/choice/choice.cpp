@@ -190,7 +190,14 @@ class Core final : public ChoiceCore {
     const auto outcome = problems_.make(problem, [&]() -> Problems::Made {
       const ProblemValues bucket = choice_.operation.bucketed(problem);
       const Field field = make_field(bucket);
-      return ready(problem, field, settle(field, bucket));
+      Values config = settle(field, bucket);
+      for (;;) {
+        Launchable made = ready(problem, field, config);
+        // A tuning may have decided otherwise meanwhile, when this problem was not yet among the known ones.
+        const auto now = decided(bucket);
+        if (switches_.forced || !now || *now == config) return made;
+        config = *now;
+      }
     });
     return std::get<Ready>(outcome);
   }
@@ -199,10 +206,7 @@ class Core final : public ChoiceCore {
   Values settle(const Field& field, const ProblemValues& bucket) {
     const Values& first = field.subject.configs.front();
     if (switches_.forced) return first;
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto known = decided_.find(bucket); known != decided_.end()) return known->second;
-    }
+    if (auto known = decided(bucket)) return std::move(*known);
     const TuneOptions options = tuning_options(nullptr);
     const auto recall = workshop_.records().recall(field.subject, bucket);
     const bool answered = recall && runtime::answers(*recall, options, true);
@@ -224,6 +228,11 @@ class Core final : public ChoiceCore {
     return winner;
   }
 
+  std::optional<Values> decided(const ProblemValues& bucket) {
+    const std::lock_guard lock(mutex_);
+    const auto known = decided_.find(bucket);
+    return known == decided_.end() ? std::nullopt : std::optional(known->second);
+  }
   void decide(const ProblemValues& bucket, const Values& config) {
     const std::lock_guard lock(mutex_);
     decided_.insert_or_assign(Values(bucket), config);
@@ -337,6 +346,9 @@ class Core final : public ChoiceCore {
   Launchable launchable(Span problem, const Field& field, const Values& config) {
     const auto [index, candidate] = field.place(config);
     Contender& contender = *contenders_[index];
+    if (const std::string why = contender.unsupported(problem, engine_->device()->info());
+        !why.empty())
+      throw UserError(format("alternative {}: {}", contender.what().name, why));
     std::shared_ptr<const ChoiceCall> call = contender.ready(problem, candidate);
     if (!contender.what().capturable)
       call = std::make_shared<const NotCaptured>(

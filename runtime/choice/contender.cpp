@@ -47,9 +47,7 @@ class Callable final : public Contender {
   }
 
   Entrance enter(Span problem) override {
-    if (what().supports)
-      if (std::string why = what().supports(problem, device_); !why.empty())
-        return {{}, std::move(why)};
+    if (std::string why = unsupported(problem, device_); !why.empty()) return {{}, std::move(why)};
     Entrance entrance;
     const DynamicSpace& knobs = what().knobs;
     const Values& first = knobs.default_config(device_.target);
@@ -77,9 +75,6 @@ class Callable final : public Contender {
   }
 
   std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) override {
-    if (what().supports)
-      if (const std::string why = what().supports(problem, device_); !why.empty())
-        throw UserError(format("alternative {}: {}", what().name, why));
     if (const Constraint* no = what().knobs.violated(candidate, problem, device_.limits))
       throw UserError(format("alternative {}: {}", what().name, no->reason));
     return std::make_shared<CallableCall>(what(), Values(problem.begin(), problem.end()),
@@ -119,9 +114,7 @@ class Template final : public Contender {
   std::string identity(Span) const override { return records_.key(*what().kernel, {}).hex(); }
 
   Entrance enter(Span problem) override {
-    if (what().supports)
-      if (std::string why = what().supports(problem, device_); !why.empty())
-        return {{}, std::move(why)};
+    if (std::string why = unsupported(problem, device_); !why.empty()) return {{}, std::move(why)};
     return {{Values{}}, {}};
   }
 

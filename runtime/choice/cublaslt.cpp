@@ -262,9 +262,8 @@ class Cublaslt final : public Contender {
   }
 
   Entrance enter(Span problem) override {
-    if (what().supports)
-      if (std::string why = what().supports(problem, device_->info()); !why.empty())
-        return {{}, std::move(why)};
+    if (std::string why = unsupported(problem, device_->info()); !why.empty())
+      return {{}, std::move(why)};
     Entrance entrance;
     std::string why;
     const auto product = this->product(problem, why);
@@ -332,7 +331,7 @@ class Cublaslt final : public Contender {
   const Session* session() const {
     std::call_once(opened_, [&] {
       if (device_->info().target.kind != Target::Kind::cuda) {
-        reason_ = "it multiplies on CUDA devices only";
+        reason_ = "cuBLASLt runs on CUDA devices only";
         return;
       }
       const cublaslt::Probe probe = cublaslt::open();

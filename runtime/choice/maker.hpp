@@ -18,7 +18,8 @@ namespace kiln::runtime {
 /// Why an alternative cannot run; with an empty `why`, it can.
 struct CannotRun {
   std::string why{};
-  bool passing = false;  ///< the surroundings' fault: another time it may
+  bool passing =
+      false;  ///< caused by the environment (memory, compiler): a later attempt may succeed
 };
 
 /// Nothing has to be built or loaded; what makes a candidate ready is done when it is loaded.

@@ -1,6 +1,6 @@
 #include "runtime/recorded/prior.hpp"
 
-#include <cstdlib>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,10 +16,20 @@ using kiln::detail::format;
 
 namespace {
 
+/// The number that the whole text spells; whatever the locale.
+template <class Number>
+std::optional<Number> number(const std::string& text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+}
+
+/// One spelling of each number: integers of 64 bits exactly.
 std::string spelling(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  return text.empty() || *end ? text : format("{}", number);
+  if (const auto integer = number<std::int64_t>(text)) return format("{}", *integer);
+  if (const auto real = number<double>(text)) return format("{}", *real);
+  return text;
 }
 
 /// A parameter of the space as the prior has it.
@@ -61,8 +71,8 @@ Evidence evidence_from(const RecordedSpace& prior, const RecordedSpace& space,
     if (!matches.back()) missing += (missing.empty() ? "" : ", ") + parameter.name;
   }
   if (2 * shared < choices)
-    throw UserError(format("{} tells nothing of {}: it has no parameter {}", prior.file().string(),
-                           space.name(), missing));
+    throw UserError(format("{} cannot serve as a prior for {}: it lacks the parameters {}",
+                           prior.file().string(), space.name(), missing));
   bool works = false;
   for (std::size_t i = 0; i < prior.size(); ++i) {
     if (!told(i)) continue;

@@ -111,15 +111,15 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
       const Values base = configs_.default_config(problem);
       if (kernel_.space.violated(base, problem, device.limits)) continue;
       // Asked first, because what is missing here is not wanted: nothing was to launch it.
-      if (!engine_.builder().build(kernel_, base, device.target, access).binary()) return;
+      if (!engine_.builder().build(kernel_, base, device.target, access).binary()) continue;
       auto made = configs_.load(problem, base, access);
       if (auto* ready = std::get_if<Launchable>(&made))
-        reserve_.keep(std::make_shared<const Launchable>(std::move(*ready)));
-      return;
+        return reserve_.keep(std::make_shared<const Launchable>(std::move(*ready)));
+    } catch (const DeviceLost&) {
+      throw;
     } catch (const Error& error) {
       engine_.log(LogLevel::debug,
                   format("{}: the default cannot be kept loaded: {}", kernel_.name, error.what()));
-      return;
     }
 }
 

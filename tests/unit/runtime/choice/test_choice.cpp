@@ -207,6 +207,49 @@ TEST_CASE("a launch of a bucket's other problem uses what can do that one", "[ch
   CHECK(data.doubled());
 }
 
+TEST_CASE("a kernel is not launched for a bucket's other problem that it does not support",
+          "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-4);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  twice.alternatives[0].supports = [](const DoublingProblem& p, const DeviceInfo&) {
+    return p.n % 2 ? "odd" : "";
+  };
+  twice.alternatives.push_back(process.way("mine", 1e-3));
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "template");
+  CHECK(f.chosen({41}).name == "mine");
+  CHECK_THROWS_WITH(tuned(process.runtime(), twice, {.choose = "template"}).prepare({41}),
+                    Catch::Contains("alternative template: odd"));
+}
+
+TEST_CASE("a problem that is being made uses what its bucket's tuning has found meanwhile",
+          "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 1e-4);
+  std::function<void()> meanwhile;
+  mine.supports = [&](const DoublingProblem& p, const DeviceInfo&) {
+    if (p.n == 42 && meanwhile) std::exchange(meanwhile, {})();
+    return "";
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "mine");
+  meanwhile = [&] {
+    process.kernel_takes(1e-5);
+    f.tune({40}, {.retune = true});
+  };
+  CHECK(f.chosen({42}).name == "template");
+  CHECK_FALSE(meanwhile);
+  CHECK(f.chosen({40}).name == "template");
+}
+
 TEST_CASE("a launch of a known problem takes nothing from the heap", "[choice]") {
   Directory directory;
   Chooser process(directory.path());

@@ -193,7 +193,7 @@ TEST_CASE("cuBLASLt that is absent, too old or refuses is a reason", "[choice][c
   CHECK(why() == "cuBLASLt 130000 has no algorithm for m=5,n=6,k=7,at=0,bt=1,gap=0,batch=1");
   process.fake->algorithms = {{20, 0}};
   process.device->info().target = {Target::Kind::host, "generic"};
-  CHECK(why() == "it multiplies on CUDA devices only");
+  CHECK(why() == "cuBLASLt runs on CUDA devices only");
   CHECK(process.fake->handles == 0);
   CHECK(process.fake->descriptors == 0);
 }

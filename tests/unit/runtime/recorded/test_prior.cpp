@@ -65,8 +65,8 @@ TEST_CASE("a prior space of another kernel is refused", "[runtime][recorded][pri
   const T4Files files;
   const SearchReplay replay(files.read(space_with(7)));
   const std::string other = refusal(replay, files.read(bowl()));
-  CHECK_THAT(other, Catch::Contains("tells nothing"));
-  CHECK_THAT(other, Catch::Contains("no parameter a, b"));
+  CHECK_THAT(other, Catch::Contains("cannot serve as a prior"));
+  CHECK_THAT(other, Catch::Contains("lacks the parameters a, b"));
   // The same parameters, but no value in common.
   CHECK_THAT(refusal(replay, files.read(t4({t4_entry(R"({"a":3,"b":1})", "1"),
                                             t4_entry(R"({"a":5,"b":2})", "1")}))),
