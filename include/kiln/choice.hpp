@@ -28,7 +28,7 @@ namespace kiln {
 template <Reflected Problem, class Signature>
 struct Choice;
 
-/// An aggregate. What is left empty behind `alternatives` is as the first kernel among these says.
+/// An aggregate. Members after `alternatives` that are left empty are those of the first kernel among them.
 template <Reflected Problem, class... Args>
 struct Choice<Problem, void(Args...)> {
   std::string name{};  ///< letters, digits, '_'; names records and variables

@@ -37,7 +37,7 @@ enum class PreparedState {
                ///< program chose
   untuned,     ///< loaded: the untuned config (Mode::untuned), as asked: there is no record, and
                ///< nothing was to be measured
-  on_default,  ///< loaded: the untuned config or the default, in place of something better: `why`
+  on_default,  ///< loaded: the untuned config or the default; `why` says why nothing better
   missing,     ///< nothing is loaded: a binary or the handle is missing: `why`
   failed       ///< nothing of it can be used: it does not compile, no candidate passed: `why`
 };

@@ -38,8 +38,8 @@ enum class Isolation {
 enum class Launching {
   graph,  ///< as one graph, on devices that have graphs: the host's part of a launch does not count.
           ///< For programs that capture their launches
-  eager   ///< one by one: a launch that takes the host longer than the device counts as what it
-          ///< takes the host. For programs that launch as they go
+  eager   ///< one by one: if enqueuing a launch takes longer than running it, the enqueuing time is
+          ///< what is measured. For programs that launch as they go
 };
 
 struct TuneProgress {

@@ -254,7 +254,8 @@ Background::Then Background::attend(Job& job, JobData& data,
 } catch (const std::exception& error) {
   return failed(job, handle, false, error.what());
 } catch (...) {
-  return failed(job, handle, false, "a function of the program threw what is no std::exception");
+  return failed(job, handle, false,
+                "a callback threw an object that is not derived from std::exception");
 }
 
 bool Background::compile_ahead(Job& job) try {

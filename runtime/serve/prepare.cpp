@@ -44,7 +44,7 @@ std::string text_of(const std::exception_ptr& failure) try {
 } catch (const std::exception& error) {
   return error.what();
 } catch (...) {
-  return "a function of the program threw what is no std::exception";
+  return "a callback threw an object that is not derived from std::exception";
 }
 
 class Run {

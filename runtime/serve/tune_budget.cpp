@@ -93,7 +93,7 @@ class Budget {
     return engine_.may_compile() ? Builder::Access::compile : Builder::Access::look_up;
   }
 
-  /// What a problem cannot even be asked about says so when it is tuned.
+  /// Errors are ignored here: tuning the problem reports them.
   void look() {
     for_each_index(engine_.builder().threads(), items_.size(), options_.stop,
                    [&](std::size_t i) {
@@ -206,7 +206,7 @@ class Budget {
         result.warnings.push_back(std::move(text));
   }
 
-  /// Launches do not begin what the budget has ended, but for what may be wrong.
+  /// Puts stand-ins in use, so that launches begin no other tuning, except where no candidate passed verification.
   void finish(Item& item) {
     if (!item.failure && item.in_vain.empty() && !item.handle->chosen()) try {
         item.handle->provisions().settle(item.problem, Stay::while_used);
@@ -227,7 +227,7 @@ class Budget {
       return;
     }
     const char* const why = stopped ? "the run was stopped before it was tried"
-                                    : "the budget for all problems was spent before it was tried";
+                                    : "the shared budget ran out before it was tried";
     const DeviceInfo& device = engine_.device()->info();
     item.result = not_tuned(item.kernel(), item.problem, device, end, why);
     TuneResult& result = *item.result;

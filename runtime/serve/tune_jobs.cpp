@@ -82,8 +82,8 @@ bool runtime::take_choice(const detail::Engine& engine, Problems& problems,
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
   if (problems.agree(problem, result.winner().config, by)) return true;
   engine.log(LogLevel::warning,
-             format("{}: the ranks agree on {} problems of a handle at most: what was chosen for "
-                    "another one is not used",
+             format("{}: ranks can agree on at most {} problems per handle; the config chosen for "
+                    "this further problem is not used",
                     result.kernel, Problems::kMostAgreed));
   return false;
 }

@@ -43,8 +43,8 @@ __device__ __forceinline__ void gemm_grouped_body(GemmResult<T>* out, const In& 
   }
 }
 
-/// Blocks that share a multiprocessor, for which the compiler leaves registers; 0: as it likes. Blocks
-/// that stay have their tiles from the beginning, so one that had to wait for another would be late.
+/// Blocks that share a multiprocessor, for which the compiler leaves registers; 0: as it likes. Persistent
+/// blocks are given their tiles up front, so one that waits for a free multiprocessor would end late.
 template <Gemm c>
 constexpr int grouped_blocks() {
   if (c.plain()) return 0;

@@ -122,7 +122,7 @@ struct RopePlace {
 template <RopeConfig c, RopeOrder order>
 __device__ RopePlace rope_place(int pair, int head_dim, int rotary) {
   constexpr bool kHalved = order == RopeOrder::halved;
-  // Pairs of which the second is half of all that is rotated away; then those of the rest.
+  // First come pairs whose elements are rotary / 2 apart, then those of the part that is not rotated.
   const int together = kHalved ? rotary / 2 / c.vector : 0;
   const int begin = kHalved ? rotary : 0, rest = (head_dim - begin) / c.vector;
   RopePlace place;
