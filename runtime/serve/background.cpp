@@ -14,6 +14,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/serve/commit.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/tune/candidate_list.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuning_session.hpp"
@@ -254,8 +255,7 @@ Background::Then Background::attend(Job& job, JobData& data,
 } catch (const std::exception& error) {
   return failed(job, handle, false, error.what());
 } catch (...) {
-  return failed(job, handle, false,
-                "a callback threw an object that is not derived from std::exception");
+  return failed(job, handle, false, kForeignException);
 }
 
 bool Background::compile_ahead(Job& job) try {

@@ -14,6 +14,7 @@
 #include "runtime/serve/prepare_items.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/tune_jobs.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/together/tune_together.hpp"
@@ -44,7 +45,7 @@ std::string text_of(const std::exception_ptr& failure) try {
 } catch (const std::exception& error) {
   return error.what();
 } catch (...) {
-  return "a callback threw an object that is not derived from std::exception";
+  return kForeignException;
 }
 
 class Run {

@@ -14,6 +14,7 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/tune_budget.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/candidates.hpp"
@@ -61,6 +62,43 @@ bool holds_for(const KernelDefinition& b, const KernelDefinition& a, const TuneR
   if (b.space.violated(config, chosen.problem, limits)) return false;
   return detail::plan(a, config, chosen.problem, limits) ==
          detail::plan(b, config, chosen.problem, limits);
+}
+
+/// What ranks are asked to agree on.
+struct Asked {
+  std::vector<runtime::Subject> subjects;
+  runtime::BenchTrials::Makers makers;
+  std::vector<std::size_t> subject_of;  ///< by entry of `left`
+};
+
+/// Subjects of the jobs that are left, one for those that are alike.
+/// @throws what functions of the program throw, once the other ranks have been told
+Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
+          const std::vector<std::size_t>& left, const TuneOptions& options) try {
+  Asked asked;
+  std::vector<Key> keys;
+  for (const std::size_t j : left) {
+    const KernelDefinition& d = jobs[j].handle->definition();
+    Values bucket = runtime::bucket_to_tune(*jobs[j].handle, jobs[j].problem);
+    Key key = engine.records().key(d, bucket);
+    std::size_t s = 0;
+    while (s < asked.subjects.size() &&
+           !(keys[s] == key &&
+             alike(*asked.subjects[s].what.kernel(), d, engine.device()->info().target)))
+      ++s;
+    asked.subject_of.push_back(s);
+    if (s < asked.subjects.size()) continue;
+    asked.makers.push_back(engine.maker(d, bucket, options));
+    asked.subjects.push_back({d, std::move(bucket)});
+    keys.push_back(std::move(key));
+  }
+  return asked;
+} catch (const std::exception& error) {
+  runtime::take_no_part(engine.workshop(), options, error.what());
+  throw;
+} catch (...) {
+  runtime::take_no_part(engine.workshop(), options, runtime::kForeignException);
+  throw;
 }
 
 }  // namespace
@@ -115,25 +153,10 @@ runtime::Agreed runtime::tune_together(detail::Engine& engine, std::span<const H
   // A config that was chosen for one handle may not suit another handle of the same kernel, whose
   // functions differ. That one is then agreed on by itself, on all ranks alike.
   while (!left.empty()) {
-    std::vector<Subject> subjects;
-    BenchTrials::Makers makers;
-    std::vector<Key> keys;
-    std::vector<std::size_t> subject_of;
-    for (const std::size_t j : left) {
-      const KernelDefinition& d = jobs[j].handle->definition();
-      Values bucket = bucket_to_tune(*jobs[j].handle, jobs[j].problem);
-      Key key = engine.records().key(d, bucket);
-      std::size_t s = 0;
-      while (s < subjects.size() && !(keys[s] == key && alike(*subjects[s].what.kernel(), d,
-                                                              engine.device()->info().target)))
-        ++s;
-      subject_of.push_back(s);
-      if (s < subjects.size()) continue;
-      makers.push_back(engine.maker(d, bucket, options));
-      subjects.push_back({d, std::move(bucket)});
-      keys.push_back(std::move(key));
-    }
-    BenchTrials trials(std::move(makers), options);
+    Asked asked = ask(engine, jobs, left, options);
+    const std::vector<Subject>& subjects = asked.subjects;
+    const std::vector<std::size_t>& subject_of = asked.subject_of;
+    BenchTrials trials(std::move(asked.makers), options);
     const auto agreed =
         tune_together(engine.workshop(), subjects, options, trials, false, may_measure);
     for (const TuneResult& result : agreed) all.compiled += result.compiled;

@@ -16,6 +16,7 @@
 #include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/counted_agreement.hpp"
 #include "runtime/together/identity.hpp"
@@ -452,6 +453,9 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
   } catch (const std::exception& error) {
     // The other ranks must not wait for a rank that does not take part.
     options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
+    throw;
+  } catch (...) {
+    options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, kForeignException});
     throw;
   }
 }

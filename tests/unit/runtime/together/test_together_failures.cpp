@@ -263,6 +263,34 @@ TEST_CASE("a rank in trouble takes nobody with it", "[runtime][ranks]") {
     CHECK(findings.wrong() == "");
     check_defaults({results[0]}, "the compiler crashed");
   }
+  SECTION("its kernel's functions throw before anything is asked") {
+    // Far more than the test may take: the others are told, and do not wait.
+    RankOptions options = job.settings();
+    options.first_seconds = 3600;
+    job.set(options);
+    const bool standard = GENERATE(true, false);
+    KernelDefinition broken = doubling();
+    broken.launch = [standard](const Values&, const Values&, const DeviceLimits&) -> Launch {
+      if (standard) throw std::runtime_error("no launch today");
+      throw 7;
+    };
+    Findings findings;
+    const auto results = job.run<TuneResult>([&](Process& process, int rank) -> TuneResult {
+      const auto handle = process.runtime().tuned(rank == 0 ? doubling() : broken);
+      if (rank == 0) return handle.tune({64});
+      try {
+        handle.tune({64});
+        findings.add("nothing was thrown");
+      } catch (const std::runtime_error&) {
+        if (!standard) findings.add("another exception");
+      } catch (int) {
+        if (standard) findings.add("another exception");
+      }
+      return {};
+    });
+    CHECK(findings.wrong() == "");
+    check_defaults({results[0]}, standard ? "no launch today" : "not derived from std::exception");
+  }
   SECTION("its device is lost") {
     job[1].of(4).launch_error = "device lost";
     check_defaults({job.tune()[0]}, "rank 1");
