@@ -110,6 +110,20 @@ TEST_CASE("grouped gemm: what runs untuned compiles for each architecture", "[te
   }
 }
 
+TEST_CASE("gated gemm: what runs untuned compiles for each architecture", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const auto silu = gemm_gated_kernel<bfloat16, Silu>().definition();
+  const auto gelu = gemm_gated_kernel<float16, Gelu, GatedWeights::interleaved>().definition();
+  for (const int m : {16, 64, 4096}) CHECK(fast(untuned(silu, {m, 14336, 4096}, "sm_90a")));
+  CHECK(fast(untuned(gelu, {4096, 14336, 4096}, "sm_90a")));
+  CHECK(fast(untuned(gelu, {64, 1003, 8192}, "sm_90a")));        // shared sums need no map of C
+  CHECK_FALSE(fast(untuned(silu, {64, 1003, 8192}, "sm_90a")));  // groups of 8 rows are not whole
+  for (const char* arch : {"sm_80", "sm_100a"})
+    CHECK(untuned(silu, {64, 14336, 4096}, arch) == GemmBody::mma);
+  CHECK(untuned(gemm_gated_kernel<float, kiln::epilogue::GeluTanh>().definition(), {64, 100, 72},
+                "sm_80") == GemmBody::simt);
+}
+
 TEST_CASE("gemm with scales of blocks: what runs untuned, and each tile, compiles without spills",
           "[templates]") {
   KILN_NEEDS_NVRTC(probe());
