@@ -187,58 +187,58 @@ Kernel<Gemm, GatedProblem, void()> gemm_gated_base(GatedWeights weights, bool fe
 
 template <class T>
 InterleaveGateUpKernel<T> interleave_gate_up_kernel() {
-  return {
-      .name = "interleave_gate_up",
-      .source = {.file = templates_dir() / "gemm/interleave_gate_up.cuh"},
-      .entry = "kiln::templates::interleave_gate_up",
-      .config_type = "kiln::templates::InterleaveGateUp",
-      .types = {device_name<T>()},
-      .space = interleave_space(),
-      .launch =
-          [](const InterleaveGateUp& c, const GateUpRows& p) {
-            return Launch{
-                {c.grid(p.n, p.k)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes()};
-          },
-      .problem =
-          [](T* out, const T* gate, const T* up, int n, int k) {
-            using namespace gemm_detail;
-            const GemmStride rows = n;
-            const GemmArea area = gemm_area(out, GemmStride{gated_rows(n)} * k, 1, k, k);
-            for (const T* const from : {gate, up})
-              if (overlap(area, gemm_area(from, rows * k, 1, k, k)))
-                throw UserError("interleave_gate_up: out overlaps gate or up");
-            return GateUpRows{n, k};
-          },
-      .relations = {{3, "n"}, {4, "k"}},
-      .bucket =
-          [](const GateUpRows& p) {
-            if (p.n < 0 || p.k < 0) throw UserError("interleave_gate_up: n or k is negative");
-            if (p.n > kMostGated) throw UserError("interleave_gate_up: n is above 2^29");
-            return p;
-          },
-      .workload =
-          [](const GateUpRows& p, Workload& w) {
-            const auto k = static_cast<std::size_t>(p.k), n = static_cast<std::size_t>(p.n);
-            w.output<T>(static_cast<std::size_t>(gated_rows(p.n)) * k);
-            w.input<T>(n * k).template input<T>(n * k).scalar(p.n).scalar(p.k);
-          },
-      .reference =
-          [](T* out, const T* gate, const T* up, int n, int k) {
-            for (int row = 0; row < gated_rows(n); ++row) {
-              const int in_group = row % (2 * kGatedGroup);
-              const GemmStride from =
-                  row / (2 * kGatedGroup) * kGatedGroup + in_group % kGatedGroup;
-              T* const to = out + GemmStride{row} * k;
-              if (from < n)
-                std::copy_n((in_group < kGatedGroup ? gate : up) + from * k, k, to);
-              else
-                std::fill_n(to, k, T(0.0f));
-            }
-          },
-      .tolerance = {.relative = 0, .absolute = 0},
-      .bytes =
-          [](const GateUpRows& p) { return sizeof(T) * 1.0 * p.k * (2.0 * p.n + gated_rows(p.n)); },
-      .numerics = [](const InterleaveGateUp&, const GateUpRows&) { return "copies"; }};
+  return {.name = "interleave_gate_up",
+          .source = {.file = templates_dir() / "gemm/interleave_gate_up.cuh"},
+          .entry = "kiln::templates::interleave_gate_up",
+          .config_type = "kiln::templates::InterleaveGateUp",
+          .types = {device_name<T>()},
+          .space = interleave_space(),
+          .launch =
+              [](const InterleaveGateUp& c, const GateUpRows& p) {
+                return Launch{
+                    {c.grid(p.n, p.k)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes()};
+              },
+          .problem =
+              [](T* out, const T* gate, const T* up, int n, int k) {
+                using namespace gemm_detail;
+                const GemmStride rows = n;
+                const GemmArea area = gemm_area(out, gated_rows(n) * k, 1, k, k);
+                for (const T* const from : {gate, up})
+                  if (overlap(area, gemm_area(from, rows * k, 1, k, k)))
+                    throw UserError("interleave_gate_up: out overlaps gate or up");
+                return GateUpRows{n, k};
+              },
+          .relations = {{3, "n"}, {4, "k"}},
+          .bucket =
+              [](const GateUpRows& p) {
+                if (p.n < 0 || p.k < 0) throw UserError("interleave_gate_up: n or k is negative");
+                return p;
+              },
+          .workload =
+              [](const GateUpRows& p, Workload& w) {
+                const auto k = static_cast<std::size_t>(p.k), n = static_cast<std::size_t>(p.n);
+                w.output<T>(static_cast<std::size_t>(gated_rows(p.n)) * k);
+                w.input<T>(n * k).template input<T>(n * k).scalar(p.n).scalar(p.k);
+              },
+          .reference =
+              [](T* out, const T* gate, const T* up, int n, int k) {
+                for (GemmStride row = 0; row < gated_rows(n); ++row) {
+                  const GemmStride in_group = row % (2 * kGatedGroup);
+                  const GemmStride from =
+                      row / (2 * kGatedGroup) * kGatedGroup + in_group % kGatedGroup;
+                  T* const to = out + row * k;
+                  if (from < n)
+                    std::copy_n((in_group < kGatedGroup ? gate : up) + from * k, k, to);
+                  else
+                    std::fill_n(to, k, T(0.0f));
+                }
+              },
+          .tolerance = {.relative = 0, .absolute = 0},
+          .bytes =
+              [](const GateUpRows& p) {
+                return sizeof(T) * 1.0 * p.k * (2.0 * p.n + static_cast<double>(gated_rows(p.n)));
+              },
+          .numerics = [](const InterleaveGateUp&, const GateUpRows&) { return "copies"; }};
 }
 
 #define KILN_GATED(T)                                                                 \

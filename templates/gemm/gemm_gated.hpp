@@ -44,13 +44,15 @@ struct GatedProblem {
 /// Rows of gate, and then of up, that lie together in interleaved weights.
 inline constexpr int kGatedGroup = 8;
 /// Rows of interleaved weights: a multiple of 16.
-constexpr int gated_rows(int n) { return (n + kGatedGroup - 1) / kGatedGroup * kGatedGroup * 2; }
+constexpr GemmStride gated_rows(int n) {
+  return (GemmStride{n} + kGatedGroup - 1) / kGatedGroup * kGatedGroup * 2;
+}
 
 /// Of the product of both projections, whose columns are in groups of 8, gate and up in turn. C, which is
 /// narrower, has rows of `ldc` elements.
 constexpr GemmShape<false> gated_shape(int m, int n, int k) {
   return {.m = m,
-          .n = gated_rows(n),
+          .n = static_cast<int>(gated_rows(n)),
           .k = k,
           .ldc = n,
           .lda = k,

@@ -13,12 +13,11 @@ __global__ void __launch_bounds__(c.threads())
   static_assert(c.items >= 1, "items: at least 1 element per thread");
   constexpr int kPack = pack_width<T>(c.items);
   const unsigned tiles = c.tiles(k);
-  const int row = static_cast<int>(blockIdx.x / tiles);
+  const unsigned row = blockIdx.x / tiles;
   const long long first = static_cast<long long>(blockIdx.x % tiles) * c.tile();
-  const int from_row = row / (2 * kGatedGroup) * kGatedGroup + row % kGatedGroup;
+  const long long from_row = row / (2 * kGatedGroup) * kGatedGroup + row % kGatedGroup;
   const bool inside = from_row < n;
-  const T* const from =
-      (row % (2 * kGatedGroup) < kGatedGroup ? gate : up) + static_cast<long long>(from_row) * k;
+  const T* const from = (row % (2 * kGatedGroup) < kGatedGroup ? gate : up) + from_row * k;
   T* const to = out + static_cast<long long>(row) * k;
   const int thread = static_cast<int>(threadIdx.x);
 
