@@ -20,7 +20,7 @@ int main() try {
   // On a CPU smaller ones do.
   const bool gpu = runtime.device().target.kind == kiln::Target::Kind::cuda;
   const int batch = gpu ? 256 : 16, features = gpu ? 1024 : 64;
-  const auto random = [state = 1u](std::size_t count, float scale) mutable {
+  auto random = [state = 1u](std::size_t count, float scale) mutable {
     std::vector<T> values(count);
     for (T& value : values) {
       state = state * 1664525 + 1013904223;
@@ -74,7 +74,7 @@ int main() try {
   };
 
   kiln::RegionOptions options;
-  options.max_evaluations = gpu ? 24 : 4;  // of each layer
+  options.max_evaluations = gpu ? 24 : 2;  // of each layer
   options.check = check;
   const kiln::RegionResult result = kiln::tune_region(runtime, forward, options);
   for (const kiln::RegionSite& site : result.sites)

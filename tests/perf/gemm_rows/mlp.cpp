@@ -13,16 +13,19 @@ namespace {
 
 using kiln::bfloat16;
 using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Relu, kiln::epilogue::Silu;
-using kiln::templates::gemm_kernel, kiln::templates::gemm_gated_kernel;
+using kiln::templates::gemm_kernel, kiln::templates::gemm_gated_kernel,
+    kiln::templates::GemmTranspose;
+
+auto relu_kernel() {
+  return gemm_kernel<bfloat16, GemmTranspose::nt, Chain<Bias<bfloat16>, Relu>>();
+}
+auto bias_kernel() { return gemm_kernel<bfloat16, GemmTranspose::nt, Bias<bfloat16>>(); }
 
 /// One runtime for all layers, tuned or not.
 struct Mlp {
   explicit Mlp(kiln::Mode mode) : runtime(for_python::options_of(mode)) {}
 
   kiln::Runtime runtime;
-  using Op = kiln::templates::GemmTranspose;
-  static auto relu_kernel() { return gemm_kernel<bfloat16, Op::nt, Chain<Bias<bfloat16>, Relu>>(); }
-  static auto bias_kernel() { return gemm_kernel<bfloat16, Op::nt, Bias<bfloat16>>(); }
   decltype(runtime.tuned(gemm_kernel<bfloat16>())) down = runtime.tuned(gemm_kernel<bfloat16>());
   decltype(runtime.tuned(relu_kernel())) first = runtime.tuned(relu_kernel());
   decltype(runtime.tuned(bias_kernel())) second = runtime.tuned(bias_kernel());
