@@ -89,7 +89,8 @@ struct TypedGatedGemm {
 /// T is float, kiln::float16 or kiln::bfloat16; Activation is Silu, Gelu, GeluTanh or Relu of
 /// kiln/epilogue.hpp, or a struct like those in a header of your own.
 template <class T, class Activation, GatedWeights weights = GatedWeights::stacked>
-GemmGatedKernel<T> gemm_gated_kernel(const std::filesystem::path& activation_header = {}) {
+typename gemm_detail::TypedGatedGemm<T, Activation, weights>::Type gemm_gated_kernel(
+    const std::filesystem::path& activation_header = {}) {
   return gemm_detail::TypedGatedGemm<T, Activation, weights>::kernel(activation_header);
 }
 
