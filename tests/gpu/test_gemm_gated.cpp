@@ -35,7 +35,7 @@ const std::vector<GatedProblem> kGated{{1000, 264, 200}, {300, 520, 1024}, {5, 6
                                        {1, 8, 8}};
 
 template <class Kernel>
-void check_each(const kiln::Runtime& runtime, const Kernel& kernel) {
+void check_gated_configs(const kiln::Runtime& runtime, const Kernel& kernel) {
   const bool hopper = runtime.device().limits.compute_capability == 90;
   for (const Gemm& config : kGatedConfigs) {
     if (!hopper && config.body != mma && config.body != stream) continue;
@@ -48,9 +48,9 @@ void check_each(const kiln::Runtime& runtime, const Kernel& kernel) {
 
 TEST_CASE("gated gemm is right by each body", "[gpu][templates]") {
   const kiln::Runtime runtime = untuned_runtime();
-  check_each(runtime, gemm_gated_kernel<bfloat16, Silu>());
-  check_each(runtime, gemm_gated_kernel<bfloat16, Gelu, GatedWeights::interleaved>());
-  check_each(runtime, gemm_gated_kernel<float16, GeluTanh>());
+  check_gated_configs(runtime, gemm_gated_kernel<bfloat16, Silu>());
+  check_gated_configs(runtime, gemm_gated_kernel<bfloat16, Gelu, GatedWeights::interleaved>());
+  check_gated_configs(runtime, gemm_gated_kernel<float16, GeluTanh>());
   for (const GatedProblem& p : kGated)
     CHECK(runtime.tuned(gemm_gated_kernel<float, Relu>()).verify(p).right);
 }

@@ -26,8 +26,8 @@ kiln::RuntimeOptions gated_options(kiln::Mode mode) {
 
 /// Elements of out that are not as they should be, with ReLU, where the weights are in W.
 template <class T, GatedWeights weights>
-std::size_t wrong_elements(const HostInstance<GemmGatedKernel<T>>& gated, const GatedProblem& p,
-                           std::size_t offset) {
+std::size_t wrong_results(const HostInstance<GemmGatedKernel<T>>& gated, const GatedProblem& p,
+                          std::size_t offset) {
   constexpr bool kStacked = weights == GatedWeights::stacked;
   const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n),
              k = static_cast<std::size_t>(p.k);
@@ -66,7 +66,7 @@ void check_gated(const Gemm& config, const std::vector<GatedProblem>& problems,
   for (const GatedProblem& p : problems)
     for (std::size_t offset : {0, 1}) {
       CAPTURE(config.block_m, p.m, p.n, p.k, offset);
-      CHECK(wrong_elements<T, weights>(gated, p, offset) == 0);
+      CHECK(wrong_results<T, weights>(gated, p, offset) == 0);
     }
 }
 
