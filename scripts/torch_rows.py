@@ -73,13 +73,42 @@ def prepare(kernel, p, dtype):
         copies = copies_of(2 * size * shape[0] * shape[1])
         x, w = random(copies, *shape, dtype=dtype), torch.randn(shape[1], device="cuda", dtype=dtype)
         return lambda i: torch.nn.functional.rms_norm(x[i], shape[1:], w, 1e-5), copies
-    if kernel == "rope_paged":
-        return prepare_rope(p, dtype)
+    if kernel in LAYERS:
+        return LAYERS[kernel](p, dtype)
     shape = (p["n"],) if kernel == "vector_add" else (p["rows"], p["hidden"])
     count = p["n"] if kernel == "vector_add" else shape[0] * shape[1]
     copies = copies_of(3 * size * count)
     a, b, out = (random(copies, *shape, dtype=dtype) for _ in range(3))
     return lambda i: torch.add(a[i], b[i], out=out[i]), copies
+
+
+def prepare_gated(p, dtype):
+    """One product with stacked weights, and what torch.compile makes of the activation."""
+    m, n, k = p["m"], p["n"], p["k"]
+    copies = copies_of(torch.empty((), dtype=dtype).element_size() * (m * k + 2 * n * k + m * n))
+    a, w = random(copies, m, k, dtype=dtype), random(copies, 2 * n, k, dtype=dtype)
+    out = random(copies, m, n, dtype=dtype)
+
+    @torch.compile(dynamic=False)
+    def gated(a, w, out):
+        gate, up = torch.matmul(a, w.t()).split(n, -1)
+        out.copy_(torch.nn.functional.silu(gate) * up)
+
+    return lambda i: gated(a[i], w[i], out[i]), copies
+
+
+def prepare_norm_residual(p, dtype):
+    shape = p["rows"], p["hidden"]
+    copies = copies_of(4 * torch.empty((), dtype=dtype).element_size() * shape[0] * shape[1])
+    x, residual, y = (random(copies, *shape, dtype=dtype) for _ in range(3))
+    weight = torch.randn(shape[1], device="cuda", dtype=dtype)
+
+    @torch.compile(dynamic=False)
+    def norm(x, residual, y):
+        residual.add_(x)
+        y.copy_(torch.nn.functional.rms_norm(residual, shape[1:], weight, 1e-5))
+
+    return lambda i: norm(x[i], residual[i], y[i]), copies
 
 
 def prepare_rope(p, dtype):
@@ -112,6 +141,10 @@ def prepare_rope(p, dtype):
     return lambda i: rope(qkv[i], out[i], caches[0][i], caches[1][i]), copies
 
 
+LAYERS = {"rope_paged": prepare_rope, "gemm_gated_silu": prepare_gated,
+          "rmsnorm_residual": prepare_norm_residual}
+
+
 def main(*paths):
     if torch is None or not torch.cuda.is_available():
         print("no PyTorch with a GPU here")
@@ -129,8 +162,9 @@ def main(*paths):
             dtype = getattr(torch, TYPES[result["types"][0]])
             work, copies = prepare(result["kernel"], problem, dtype)
             taken, kiln = seconds(work, copies), result["winner"]["time_ms"] * 1e-3
-            rate = f", {2e-12 * problem['m'] * problem['n'] * problem['k'] / taken:.4g} TFLOP/s" \
-                if result["kernel"] == "gemm" else ""
+            products = {"gemm": 1, "gemm_gated_silu": 2}.get(result["kernel"])
+            rate = f", {2e-12 * products * problem['m'] * problem['n'] * problem['k'] / taken:.4g} TFLOP/s" \
+                if products else ""
             sizes = ",".join(f"{name}={value}" for name, value in problem.items())
             print(f"{result['kernel']} {sizes}: torch {taken * 1e6:.4g} us{rate}; Kiln "
                   f"{kiln * 1e6:.4g} us: {taken / kiln:.2f} times torch's speed")

@@ -55,6 +55,29 @@ void add_grouped_gemms(Registry& registry) {
                       [](auto t) { return templates::gemm_masked_kernel<decltype(t)>(); }));
 }
 
+template <class Activation>
+void add_gated(Registry& registry, const std::string& name) {
+  using templates::GatedWeights;
+  const std::string equation = "out[m][n] = " + name + "(A * gate^T)[m][n] * (A * up^T)[m][n]";
+  registry.add(family("gemm_gated_" + name, equation, [](auto t) {
+    return templates::gemm_gated_kernel<decltype(t), Activation>();
+  }));
+  registry.add(family(
+      "gemm_gated_" + name + "_interleaved", equation + ", rows of gate and up interleaved",
+      [](auto t) {
+        return templates::gemm_gated_kernel<decltype(t), Activation, GatedWeights::interleaved>();
+      }));
+}
+
+void add_gated_gemms(Registry& registry) {
+  add_gated<epilogue::Silu>(registry, "silu");
+  add_gated<epilogue::Gelu>(registry, "gelu");
+  add_gated<epilogue::GeluTanh>(registry, "gelu_tanh");
+  add_gated<epilogue::Relu>(registry, "relu");
+  registry.add(family("interleave_gate_up", "out = rows of gate and up, 8 of each in turn",
+                      [](auto t) { return templates::interleave_gate_up_kernel<decltype(t)>(); }));
+}
+
 void add_rows(Registry& registry) {
   registry.add(family("rmsnorm_residual", "residual[r][h] += x[r][h], y = rmsnorm(residual)",
                       [](auto t) { return templates::rmsnorm_residual_kernel<decltype(t)>(); }));
@@ -117,6 +140,7 @@ Registry shipped_kernels() {
           "C[m][n] = sum_k scales_a[k / 128][m] * scales_b[n / 128][k / 128] * A[m][k] * B[n][k]",
           [] { return templates::gemm_fp8_block_kernel<>(); });
   add_grouped_gemms(registry);
+  add_gated_gemms(registry);
   return registry;
 }
 

@@ -29,16 +29,8 @@ std::vector<TypedMapRule<Gemm, Problem>> gemm_maps() {
     constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
     return {{.argument = 0,
              .map =
-                 [](const Gemm& c, const Problem& problem) {
-                   const auto p = gemm_shape<op>(problem);
-                   const GemmTma t = c.tma(GemmTypes<T>::kOperands);
-                   const int columns = t.store_columns();
-                   return box_of<GemmResult<T>>(p, p.n, p.m, p.ldc, p.stride_c, columns,
-                                                std::min(t.swap ? t.block_n : 16, p.m),
-                                                columns == 64   ? Swizzle::bytes128
-                                                : columns == 32 ? Swizzle::bytes64
-                                                                : Swizzle::bytes32,
-                                                0);
+                 [](const Gemm& c, const Problem& p) {
+                   return c_map<T>(c.tma(GemmTypes<T>::kOperands), gemm_shape<op>(p));
                  },
              .only_if = [](const Gemm& c) { return c.stores_by_map(); }},
             {.argument = 1,
@@ -50,13 +42,6 @@ std::vector<TypedMapRule<Gemm, Problem>> gemm_maps() {
                        const Problem& problem) { return b_map<T, op>(c, gemm_shape<op>(problem)); },
              .only_if = uses_tma}};
   }
-}
-
-/// Tiles of all batches, for bodies with tensor maps.
-std::size_t tiles_of(const Gemm& c, const GemmShape<true>& p) {
-  const GemmTma t = c.tma();
-  return std::size_t{t.tiles_m(p.m, p.n)} * t.tiles_n(p.m, p.n) *
-         static_cast<std::size_t>(std::max(p.batch, 0));
 }
 
 /// A problem of one batch that has as many tiles: batches are rows, or with few rows or `swap`
@@ -172,29 +157,18 @@ Kernel<Gemm, Problem, void()> gemm_base() {
           [](const Problem& p, const DeviceLimits& d) {
             return gemm_configs(op, gemm_shape<op>(p).general(), kOperandBytes, kOperands, d);
           },
-      .launch =
-          [](const Gemm& c, const Problem& problem, const DeviceLimits& d) {
-            const auto p = gemm_shape<op>(problem);
-            Launch launch{{c.grid(p.sizes(), d.usable_multiprocessors(), p.batch)},
-                          {static_cast<unsigned>(c.threads())},
-                          c.shared_bytes(kOperandBytes, op, kOperands)};
-            if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
-            launch.programmatic = c.programmatic;
-            return launch;
-          },
+      .launch = [](const Gemm& c, const Problem& p,
+                   const DeviceLimits& d) { return gemm_launch<T>(c, op, gemm_shape<op>(p), d); },
       .maps = gemm_maps<T, op, Problem>(),
       .workspace = {.size =
                         [](const Gemm& c, const Problem& p, const DeviceLimits&) {
-                          const auto tiles = tiles_of(c, gemm_shape<op>(p).general());
-                          return WorkspaceSize{.bytes = tiles * c.tma().tile_scratch(),
-                                               .semaphores = c.later ? 0 : tiles};
+                          return gemm_workspace(c, gemm_shape<op>(p).general());
                         },
                     .only_if = [](const Gemm& c) { return c.parts > 1; }},
       .steps = {{.entry = std::string("kiln::templates::") + K::kEntry + "_add",
                  .launch =
                      [](const Gemm& c, const Problem& p) {
-                       const auto tiles = tiles_of(c, gemm_shape<op>(p).general());
-                       return Launch{{c.tma().add_grid(tiles)}, {GemmTma::kAddThreads}};
+                       return gemm_add_launch(c, gemm_shape<op>(p).general());
                      },
                  .only_if = [](const Gemm& c) { return c.later; }}},
       .relations = K::relations(),

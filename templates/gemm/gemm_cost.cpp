@@ -84,8 +84,8 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
 }  // namespace
 
 double gemm_cost(const Gemm& c, const GemmProblem& p, double traffic, std::size_t element_bytes,
-                 GemmOperands operands, int registers, const DeviceLimits& d) {
-  if (c.uses_tma()) return gemm_tma_cost(c.tma(operands), p, traffic, d);
+                 GemmOperands operands, int registers, const DeviceLimits& d, double stored) {
+  if (c.uses_tma()) return gemm_tma_cost(c.tma(operands), p, traffic, d, stored);
   if (c.body == GemmBody::stream) return gemm_small_m_cost(c.small_m(), p, traffic, d);
   const auto bytes = static_cast<double>(element_bytes);
   return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d);

@@ -73,9 +73,15 @@ __device__ __forceinline__ auto with_arguments(P... parameters) {
     return call;
 }
 
+/// An epilogue that makes one element of C of two sums (gemm_gated.cuh): those of gate and up.
+template <class Epilogue>
+inline constexpr bool kGated = requires { Epilogue::kGated; };
+
 /// C as a block sees it.
 template <bool batched, class Epilogue>
 struct GemmOutput {
+  static constexpr bool kPairs = kGated<Epilogue>;
+
   const GemmShape<batched>& shape;
   const Epilogue& epilogue;
   int batch;
@@ -105,6 +111,13 @@ struct GemmOutput {
   __device__ __forceinline__ void store(T* c, float sum, long long row, long long column) const {
     if (row < shape.m && column < shape.n)
       c[element(row, column)] = from_float<T>(finished(sum, row, column));
+  }
+  /// The same of two sums, at a column of C, which has ldc of them.
+  template <class T>
+  __device__ __forceinline__ void store_pair(T* c, float gate, float up, long long row,
+                                             long long column) const {
+    if (row < shape.m && column < shape.ldc)
+      c[element(row, column)] = from_float<T>(epilogue(gate, up));
   }
 };
 

@@ -1,4 +1,4 @@
-// What the host halves of GEMMs share: maps of the operands, tolerances, the order of sums.
+// What the host halves of GEMMs share: maps, launches, tolerances, the order of sums.
 #pragma once
 
 #include <algorithm>
@@ -49,6 +49,45 @@ TensorMap b_map(const Gemm& c, const GemmShape<batched>& p) {
   const GemmTma t = c.tma(GemmTypes<T>::kOperands);
   return box_of<GemmOperand<T>>(p, p.b_row(op), p.b_rows(op), p.ldb, p.stride_b, t.box_k(),
                                 b_box(t, op, p), Swizzle::bytes128, 256);
+}
+
+/// What a warp has of C.
+template <class T, bool batched>
+TensorMap c_map(const GemmTma& t, const GemmShape<batched>& p) {
+  const int columns = t.store_columns();
+  return box_of<GemmResult<T>>(p, p.n, p.m, p.ldc, p.stride_c, columns,
+                               std::min(t.swap ? t.block_n : 16, p.m),
+                               columns == 64   ? Swizzle::bytes128
+                               : columns == 32 ? Swizzle::bytes64
+                                               : Swizzle::bytes32,
+                               0);
+}
+
+template <class T, bool batched>
+Launch gemm_launch(const Gemm& c, GemmTranspose op, const GemmShape<batched>& p,
+                   const DeviceLimits& d) {
+  Launch launch{{c.grid(p.sizes(), d.usable_multiprocessors(), p.batch)},
+                {static_cast<unsigned>(c.threads())},
+                c.shared_bytes(sizeof(GemmOperand<T>), op, GemmTypes<T>::kOperands)};
+  if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
+  launch.programmatic = c.programmatic;
+  return launch;
+}
+
+/// Tiles of all batches, for bodies with tensor maps.
+inline std::size_t tiles_of(const Gemm& c, const GemmShape<true>& p) {
+  const GemmTma t = c.tma();
+  return std::size_t{t.tiles_m(p.m, p.n)} * t.tiles_n(p.m, p.n) *
+         static_cast<std::size_t>(std::max(p.batch, 0));
+}
+
+inline WorkspaceSize gemm_workspace(const Gemm& c, const GemmShape<true>& p) {
+  const auto tiles = tiles_of(c, p);
+  return {.bytes = tiles * c.tma().tile_scratch(), .semaphores = c.later ? 0 : tiles};
+}
+/// Of the step that adds the sums of parts.
+inline Launch gemm_add_launch(const Gemm& c, const GemmShape<true>& p) {
+  return {{c.tma().add_grid(tiles_of(c, p))}, {GemmTma::kAddThreads}};
 }
 
 /// Sums of k products in another order, then a unit in the last place of T either way.

@@ -8,6 +8,7 @@
 #include "gemm.hpp"
 #include "gemm_block_scales.cuh"
 #include "gemm_epilogue.cuh"
+#include "gemm_pairs.cuh"
 #ifndef KILN_HOST_TARGET
 #include "../device/wgmma.cuh"
 #endif
@@ -56,22 +57,30 @@ struct SliceLayout {
   }
 };
 
-/// Starts copying the rows [row, row + kRows) and elements [l, l + block_k) of an operand to `tile`;
-/// what lies outside of `rows` and `k` becomes 0. Without `packed` the copy is element by element and
-/// done on return.
-template <Gemm c, int kRows, bool across, class T, class Copies>
+/// The rows of an operand from `first` on.
+struct RowsFrom {
+  long long first;
+  int rows;  // of the operand
+  __device__ bool inside(int row) const { return first + row < rows; }
+  __device__ long long at(int row) const { return first + row; }
+};
+
+/// Starts copying kRows rows (those of RowsFrom, or like that) and the elements [l, l + block_k) of an
+/// operand to `tile`; what lies outside of its rows and `k` becomes 0. Without `packed` the copy is
+/// element by element and done on return.
+template <Gemm c, int kRows, bool across, class T, class Copies, class Rows>
 __device__ void copy_tile(Copies& copies, T* tile, const T* matrix, GemmStride leading,
-                          long long row, int l, int rows, int k, bool packed) {
+                          const Rows& rows, int l, int k, bool packed) {
   using Layout = SliceLayout<c, kRows, across>;
   const int thread = static_cast<int>(threadIdx.x);
   // In memory: `kOuter` rows of `kInner` contiguous elements.
   constexpr int kOuter = across ? c.block_k : kRows, kInner = across ? kRows : c.block_k;
   const auto inside = [&](int outer, int inner) {
-    return across ? row + inner < rows && l + outer < k : row + outer < rows && l + inner < k;
+    return across ? rows.inside(inner) && l + outer < k : rows.inside(outer) && l + inner < k;
   };
   const auto at = [&](int outer, int inner) {
-    return across ? matrix + (l + outer) * leading + (row + inner)
-                  : matrix + (row + outer) * leading + (l + inner);
+    return across ? matrix + (l + outer) * leading + rows.at(inner)
+                  : matrix + rows.at(outer) * leading + (l + inner);
   };
   const auto to = [&](int outer, int inner) {
     return tile + (across ? Layout::place(inner, outer) : Layout::place(outer, inner));
@@ -111,6 +120,7 @@ __device__ void copy_tile(Copies& copies, T* tile, const T* matrix, GemmStride l
 /// neighbouring rows of a slice, without bank conflicts, and write neighbouring columns of C.
 template <Gemm c, class T, int kStrideA, int kStrideB>
 struct SimtBody {
+  static constexpr int kPairApart = c.block_n / 2;  // columns from gate to up in a tile of pairs
   Sum<c.vector> sums[c.tile_m][c.tile_n] = {};
 
   __device__ static int unit_m() { return static_cast<int>(threadIdx.x) / c.units_n(); }
@@ -148,12 +158,22 @@ struct SimtBody {
   __device__ static void store_each(Out* out, const Output& output, long long row, long long column,
                                     Value value) {
     row += unit_m();
-    column += unit_n();
+    if constexpr (Output::kPairs) {
+      column = column / 2 + unit_n();
 #pragma unroll
-    for (int i = 0; i < c.tile_m; ++i)
+      for (int i = 0; i < c.tile_m; ++i)
 #pragma unroll
-      for (int j = 0; j < c.tile_n; ++j)
-        output.store(out, value(i, j), row + i * c.units_m(), column + j * c.units_n());
+        for (int j = 0; j < c.tile_n / 2; ++j)
+          output.store_pair(out, value(i, j), value(i, j + c.tile_n / 2), row + i * c.units_m(),
+                            column + j * c.units_n());
+    } else {
+      column += unit_n();
+#pragma unroll
+      for (int i = 0; i < c.tile_m; ++i)
+#pragma unroll
+        for (int j = 0; j < c.tile_n; ++j)
+          output.store(out, value(i, j), row + i * c.units_m(), column + j * c.units_n());
+    }
   }
 };
 
@@ -180,6 +200,22 @@ __device__ void store_sums(const float (&sums)[kTiles][4], T* out, const Output&
     }
 }
 
+/// The same, or of pairs of sums what becomes of them.
+template <int kTiles, class T, class Output>
+__device__ void store_results(const float (&sums)[kTiles][4], T* out, const Output& output,
+                              long long row, long long column) {
+  if constexpr (Output::kPairs) {
+    float results[kTiles / 2][4];
+    gated_results(results, sums, output.epilogue);
+    const auto shape = gated_output(output.shape);
+    constexpr StoreSum kAsItIs{};
+    store_sums(results, out, GemmOutput<false, StoreSum>{shape, kAsItIs, 0}, row,
+               column / 16 * 8 + column % 8);
+  } else {
+    store_sums(sums, out, output, row, column);
+  }
+}
+
 /// A warp's tile_m x tile_n elements are 16x8 tensor-core tiles; layouts in mma.cuh.
 template <Gemm c, class T, class LayoutA, class LayoutB>
 struct MmaBody {
@@ -189,6 +225,7 @@ struct MmaBody {
   static_assert(c.block_k % 16 == 0, "body mma: block_k is a multiple of 16 elements");
   static_assert(c.vector == 8, "body mma: vector is 8 elements, a row of ldmatrix");
 
+  static constexpr int kPairApart = kGatedGroup;
   static constexpr int kTilesM = c.tile_m / 16, kTilesN = c.tile_n / 8;
   float sums[kTilesM][kTilesN][4] = {};
 
@@ -235,7 +272,7 @@ struct MmaBody {
     row += warp_m() + lane() / 4;
     column += warp_n() + lane() % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < kTilesM; ++i) store_sums(sums[i], out, output, row + i * 16, column);
+    for (int i = 0; i < kTilesM; ++i) store_results(sums[i], out, output, row + i * 16, column);
   }
 };
 
@@ -248,6 +285,7 @@ struct WgmmaBody {
   static_assert(sizeof(T) == 2, "body wgmma: T has 2 bytes");
   static_assert(c.stages >= 3, "body wgmma: at least 3 stages, one of which is still being read");
 
+  static constexpr int kPairApart = kGatedGroup;
   static constexpr int kTilesM = c.tile_m / 64, kTilesN = c.tile_n / 8;
   float sums[kTilesM][kTilesN][4];  // not set: only tensor cores may write it before all is settled
   bool adding = false;
@@ -290,7 +328,7 @@ struct WgmmaBody {
     row += unit_m() + warp * 16 + lane / 4;
     column += unit_n() + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < kTilesM; ++i) store_sums(sums[i], out, output, row + i * 64, column);
+    for (int i = 0; i < kTilesM; ++i) store_results(sums[i], out, output, row + i * 64, column);
   }
 };
 
@@ -363,18 +401,25 @@ __device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const Ge
   const bool packed_b = packs(b, shape.b_row(op), shape.ldb);
   const int slices = (k + c.block_k - 1) / c.block_k;
 
+  using Multiply = MaybeScaled<kBlockScaled<T>, c, Body<c.body, c, In, LayoutA, LayoutB>>;
+  const auto rows_of_b = [&] {
+    if constexpr (kGated<Epilogue>)
+      return gated_rows_from<Epilogue, Multiply::kPairApart>(column, shape);
+    else
+      return RowsFrom{column, n};
+  }();
   const auto copy_slice = [&](int slice) {
     if (slice < slices) {
       In* const buffer = buffers + slice % c.stages * c.stage_elements(op);
-      copy_tile<c, c.block_m, a_across(op)>(copies, buffer, a, shape.lda, row, slice * c.block_k, m,
-                                            k, packed_a);
+      copy_tile<c, c.block_m, a_across(op)>(copies, buffer, a, shape.lda, RowsFrom{row, m},
+                                            slice * c.block_k, k, packed_a);
       copy_tile<c, c.block_n, b_across(op)>(copies, buffer + LayoutA::kElements, b, shape.ldb,
-                                            column, slice * c.block_k, n, k, packed_b);
+                                            rows_of_b, slice * c.block_k, k, packed_b);
     }
     copies.commit();  // also when empty: the count of groups is what wait() goes by
   };
 
-  MaybeScaled<kBlockScaled<T>, c, Body<c.body, c, In, LayoutA, LayoutB>> body;
+  Multiply body;
   for (int slice = 0; slice < c.ahead(); ++slice) copy_slice(slice);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
@@ -387,8 +432,9 @@ __device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const Ge
     __syncthreads();  // all threads' copies of this slice are there, and all have read the last one
     const In* const buffer = buffers + slice % c.stages * c.stage_elements(op);
     const auto multiply = [&] {
+      const bool in_line = !b_across(op) && !kGated<Epilogue>;  // rows of B as they are multiplied
       body.multiply(buffer, buffer + LayoutA::kElements,
-                    b_across(op) ? nullptr : b + column * shape.ldb + (slice + 1) * c.block_k,
+                    in_line ? b + column * shape.ldb + (slice + 1) * c.block_k : nullptr,
                     shape.ldb);
     };
     if constexpr (c.body == GemmBody::wgmma) {

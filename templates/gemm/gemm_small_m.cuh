@@ -4,6 +4,7 @@
 #include "../device/elements.cuh"
 #include "../device/mma.cuh"
 #include "gemm_epilogue.cuh"
+#include "gemm_pairs.cuh"
 #include "gemm_small_m.hpp"
 #ifndef KILN_HOST_TARGET
 #include "kiln/hopper.cuh"
@@ -36,6 +37,42 @@ struct Whole {
   static constexpr bool value = whole;
 };
 
+/// The row of B for a column of the product; for one outside of B that of a column that is in it.
+template <class Epilogue, bool batched>
+__device__ __forceinline__ long long row_of_b(int column, const GemmShape<batched>& shape) {
+  if constexpr (kGated<Epilogue>) {
+    const int n = static_cast<int>(shape.ldc), of_c = column / 16 * 8 + column % 8;
+    return gated_row<Epilogue::kStacked>(min(of_c, n - 1), column % 16 >= 8, n);
+  } else {
+    return min(column, shape.n - 1);
+  }
+}
+
+/// Calls store(sum's place in the block, row, column of the product) for the thread's share of the
+/// block's sums; of pairs, for those of gate.
+template <GemmSmallM c, bool pairs, class Store>
+__device__ __forceinline__ void for_sums(int first_column, Store store) {
+  constexpr int kColumns = pairs ? c.columns() / 2 : c.columns();
+  for (int i = static_cast<int>(threadIdx.x); i < c.rows() * kColumns; i += c.threads()) {
+    const int row = i / kColumns, of_row = i % kColumns;
+    const int column = pairs ? of_row / 8 * 16 + of_row % 8 : of_row;
+    store(row * c.columns() + column, row, first_column + column);
+  }
+}
+
+/// Stores what `sum(more)` is for the product's columns `column + more`.
+template <class T, bool batched, class Epilogue, class SumAt>
+__device__ __forceinline__ void store_sum(T* out, const GemmOutput<batched, Epilogue>& output,
+                                          int row, int column, SumAt sum) {
+  if (row >= output.shape.m) return;
+  if constexpr (kGated<Epilogue>) {
+    const int of_c = column / 16 * 8 + column % 8;
+    if (of_c < output.shape.ldc) output.store_pair(out, sum(0), sum(kGatedGroup), row, of_c);
+  } else {
+    if (column < output.shape.n) output.store(out, sum(0), row, column);
+  }
+}
+
 /// For pointers that no access of 16 bytes may take: a thread sums up an element of C at a time.
 template <GemmSmallM c, class T, bool batched, class Epilogue>
 __device__ __forceinline__ void gemm_small_m_unaligned(
@@ -44,17 +81,17 @@ __device__ __forceinline__ void gemm_small_m_unaligned(
 #ifndef KILN_HOST_TARGET
   if constexpr (c.programmatic) hopper::wait_for_previous();
 #endif
-  const int first = static_cast<int>(block) * c.columns();
-  for (int i = static_cast<int>(threadIdx.x); i < c.rows() * c.columns(); i += c.threads()) {
-    const int row = i / c.columns(), column = first + i % c.columns();
-    if (row >= shape.m || column >= shape.n) continue;
-    const T* const of_a = a + row * shape.lda;
-    const T* const of_b = b + column * shape.ldb;
-    float sum = 0;
+  for_sums<c, kGated<Epilogue>>(
+      static_cast<int>(block) * c.columns(), [&](int, int row, int column) {
+        store_sum(out, output, row, column, [&](int more) {
+          const T* const of_a = a + row * shape.lda;
+          const T* const of_b = b + row_of_b<Epilogue>(column + more, shape) * shape.ldb;
+          float sum = 0;
 #pragma unroll 1
-    for (int l = 0; l < shape.k; ++l) sum += to_float(of_a[l]) * to_float(of_b[l]);
-    output.store(out, sum, row, column);
-  }
+          for (int l = 0; l < shape.k; ++l) sum += to_float(of_a[l]) * to_float(of_b[l]);
+          return sum;
+        });
+      });
 }
 
 /// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree on
@@ -63,7 +100,7 @@ template <GemmSmallM c, class T, bool batched, class Epilogue>
 __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b, unsigned block,
                                                   const GemmOutput<batched, Epilogue>& output) {
   const GemmShape<batched>& shape = output.shape;
-  const int m = shape.m, n = shape.n, k = shape.k;
+  const int m = shape.m, k = shape.k;
   static_assert(c.tiles_m >= 1 && c.tiles_m <= 4, "tiles_m: 1 to 4 times 8 rows");
   static_assert(c.warps >= 1 && c.warps <= 32 && c.tiles_n >= 1 && c.unroll >= 1,
                 "warps: 1 to 32; tiles_n and unroll: at least 1");
@@ -77,7 +114,8 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
   for (int j = 0; j < c.tiles_n; ++j)
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      rows[j][h] = b + min(first_column + j * 16 + h * 8 + lane / 4, n - 1) * shape.ldb + at;
+      rows[j][h] =
+          b + row_of_b<Epilogue>(first_column + j * 16 + h * 8 + lane / 4, shape) * shape.ldb + at;
   const T* columns[c.tiles_m];
 #pragma unroll
   for (int i = 0; i < c.tiles_m; ++i)
@@ -157,14 +195,14 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
         left[(warp * c.rows() + i * 8 + lane % 4 * 2 + e % 2) * c.columns() + j * 16 + e / 2 * 8 +
              lane / 4] = sums[j][i][e];
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < c.rows() * c.columns(); i += c.threads()) {
-    const int row = i / c.columns(), column = first_column + i % c.columns();
-    if (row >= m || column >= n) continue;
-    float sum = 0.0f;
+  for_sums<c, kGated<Epilogue>>(first_column, [&](int place, int row, int column) {
+    store_sum(out, output, row, column, [&](int more) {
+      float sum = 0.0f;
 #pragma unroll
-    for (int w = 0; w < c.warps; ++w) sum += left[w * c.rows() * c.columns() + i];
-    output.store(out, sum, row, column);
-  }
+      for (int w = 0; w < c.warps; ++w) sum += left[w * c.rows() * c.columns() + place + more];
+      return sum;
+    });
+  });
 }
 
 /// Elements of batches are `stride` apart; a block has columns of one of them.

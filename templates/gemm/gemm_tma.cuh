@@ -9,9 +9,10 @@ namespace kiln::templates {
 /// c.shared_bytes() bytes of dynamic shared memory. Maps: gemm_tma.hpp.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue>
 __device__ __forceinline__ void gemm_tma_body(
-    const hopper::Argument<c.store_tma, GemmResult<T>*>& out, const hopper::TensorMap& a,
+    const typename GemmTmaOutputOf<c, T, batched, Epilogue>::Array& out, const hopper::TensorMap& a,
     const hopper::TensorMap& b, const GemmShape<batched>& shape, const Epilogue& epilogue,
     const Workspace& workspace) {
+  using Output = GemmTmaOutputOf<c, T, batched, Epilogue>;
   constexpr auto kALies = a_across(op) ? hopper::Lies::across : hopper::Lies::along_k;
   constexpr auto kBLies = b_across(op) ? hopper::Lies::across : hopper::Lies::along_k;
   using Body =
@@ -31,7 +32,7 @@ __device__ __forceinline__ void gemm_tma_body(
       kParts == 1 ? all_slices : static_cast<int>(1ll * all_slices * (part + 1) / kParts);
   Body body{.rows_map = c.swap ? b : a,
             .columns_map = c.swap ? a : b,
-            .output = {{epilogue, shape, gemm_tma_shared + c.buffer_bytes()}, out},
+            .output = Output::of(epilogue, shape, gemm_tma_shared + c.buffer_bytes(), out),
             .shape = shape,
             .m = m,
             .n = n,
@@ -48,7 +49,7 @@ __device__ __forceinline__ void gemm_tma_body(
   if (threadIdx.x == 32) {
     hopper::prefetch_map(a);
     hopper::prefetch_map(b);
-    if constexpr (c.store_tma) hopper::prefetch_map(out);
+    body.output.prefetch();
   }
   const unsigned first = blockIdx.x / (c.cluster() * c.parts);
   const auto start = body.place(first);  // before the barrier, which takes its time anyway
@@ -138,9 +139,10 @@ __device__ __forceinline__ void gemm_tma_add(GemmResult<T>* const& out, const ho
                                              const GemmShape<batched>& shape,
                                              const Epilogue& epilogue, const Workspace& workspace) {
   using Body = GemmTmaBody<c, T, batched, Epilogue, hopper::Lies::along_k, hopper::Lies::along_k>;
+  using Output = GemmTmaOutputOf<c, T, batched, Epilogue>;
   const Body body{.rows_map = a,
                   .columns_map = b,
-                  .output = {{epilogue, shape, nullptr}, out},
+                  .output = Output::of(epilogue, shape, nullptr, out),
                   .shape = shape,
                   .m = shape.m,
                   .n = shape.n,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "gemm_block_scales.cuh"
+#include "gemm_pairs_tma.cuh"
 #include "gemm_tma_output.cuh"
 #include "gemm_tma_parts.cuh"
 #include "kiln/hopper.cuh"
@@ -14,7 +15,8 @@
 namespace kiln::templates {
 
 template <GemmTma c, class T, bool batched, class Epilogue, hopper::Lies rows_lie,
-          hopper::Lies columns_lie, class Output = GemmTmaOutput<c, T, batched, Epilogue>>
+          hopper::Lies columns_lie,
+          class Output = typename GemmTmaOutputOf<c, T, batched, Epilogue>::Type>
 struct GemmTmaBody {
   static_assert(kGemmTmaFits<c, T, rows_lie, columns_lie>);
 
@@ -45,6 +47,7 @@ struct GemmTmaBody {
   };
 
   static constexpr bool kRepeats = requires { Epilogue::kRepeatable; };
+  static constexpr bool kStacked = requires { requires Epilogue::kStacked; };  // B: gate, then up
 
   /// The barriers, before the block's threads meet.
   __device__ __forceinline__ void init_barriers() const {
@@ -145,17 +148,28 @@ struct GemmTmaBody {
 
   /// One thread sees to it that the first tile's first slices are in the L2 cache.
   __device__ __forceinline__ void prefetch(Place at) const {
-    const auto fetch = [](const hopper::TensorMap& map, int x, int y, int batch) {
-      if constexpr (batched)
-        hopper::prefetch_tile(map, x, y, batch);
-      else
-        hopper::prefetch_tile(map, x, y);
+    const auto fetch = [](const hopper::TensorMap& map, auto... place) {
+      hopper::prefetch_tile(map, place...);
     };
     for (int slice = 0; slice < min(slices, c.stages); ++slice) {
-      for_row_boxes(at, slice, [&](int, int x, int y) { fetch(rows_map, x, y, rows_batch(at)); });
-      for_column_boxes(at, slice,
-                       [&](int, int x, int y) { fetch(columns_map, x, y, columns_batch(at)); });
+      for_row_boxes(at, slice, [&](int, int x, int y) {
+        at_box<c.swap>(x, y, rows_batch(at), [&](auto... place) { fetch(rows_map, place...); });
+      });
+      for_column_boxes(at, slice, [&](int, int x, int y) {
+        at_box<!c.swap>(x, y, columns_batch(at),
+                        [&](auto... place) { fetch(columns_map, place...); });
+      });
     }
+  }
+  /// Calls act(the place of a box in its map); `of_b`: in B's.
+  template <bool of_b, class Act>
+  __device__ __forceinline__ static void at_box(int x, int y, int batch, Act act) {
+    if constexpr (of_b && kStacked)
+      act(x, 0, 0, y / (2 * kGatedGroup));
+    else if constexpr (batched)
+      act(x, y, batch);
+    else
+      act(x, y);
   }
 
   /// Bytes that a stage receives: a box has no more rows than its operand.
@@ -189,27 +203,27 @@ struct GemmTmaBody {
       barrier.arrive_expect(bytes);
       unsigned char* const rows = stages + stage.index * c.stage_bytes();
       for_row_boxes(at, slice, [&](int offset, int x, int y) {
-        load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, x, y, rows_batch(at));
+        at_box<c.swap>(x, y, rows_batch(at), [&](auto... place) {
+          load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, place...);
+        });
       });
       for_column_boxes(at, slice, [&](int offset, int x, int y) {
-        load<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier, x, y,
-                          columns_batch(at));
+        at_box<!c.swap>(x, y, columns_batch(at), [&](auto... place) {
+          load<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier,
+                            place...);
+        });
       });
       stage.next();
     }
   }
-  template <int count>
+  template <int count, class... At>
   __device__ __forceinline__ static void load(unsigned blocks, void* to,
                                               const hopper::TensorMap& map,
-                                              hopper::Barrier& barrier, int x, int y, int batch) {
-    if constexpr (batched && count == 1)
-      hopper::load_tile(to, map, barrier, x, y, batch);
-    else if constexpr (batched)
-      hopper::load_tile_to(blocks, to, map, barrier, x, y, batch);
-    else if constexpr (count == 1)
-      hopper::load_tile(to, map, barrier, x, y);
+                                              hopper::Barrier& barrier, At... at) {
+    if constexpr (count == 1)
+      hopper::load_tile(to, map, barrier, at...);
     else
-      hopper::load_tile_to(blocks, to, map, barrier, x, y);
+      hopper::load_tile_to(blocks, to, map, barrier, at...);
   }
 
   using Sums = float[kRowTiles][kColumnTiles][4];

@@ -57,8 +57,8 @@ double narrow_boxes(const GemmTma& c) {
 // share its tensor cores. The larger of that and of memory counts, and a little of the other. The cost
 // of parts is calculated, and all else was fitted to measurements: so a config with parts counts as a
 // quarter slower than it was calculated to be.
-double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
-                     const DeviceLimits& d) {
+double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic, const DeviceLimits& d,
+                     double stored) {
   if (!c.fits() || c.shared_bytes() > static_cast<unsigned>(d.shared_per_block_optin))
     return std::numeric_limits<double>::infinity();
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
@@ -82,7 +82,8 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic,
   const double latency = 1.04 / (c.stages * depth);
   const auto round = [&](double together) { return slices * std::max(slice * together, latency); };
 
-  const double store = c.block_m * c.block_n * 2 / 64e3 * narrow_boxes(c), alone = 3.05 * store;
+  const double store = stored * c.block_m * c.block_n * 2 / 64e3 * narrow_boxes(c),
+               alone = 3.05 * store;
   const double overlapped = pingpong ? 0.64 * store : alone;
   const double start = c.persistent ? 0.38 : 4.1;  // of another tile
   const double last = pingpong && rounds > 1 ? overlapped : alone;

@@ -24,9 +24,11 @@ struct GemmTmaResults {
     return GemmOutput<batched, Epilogue>{shape, epilogue, batch}.finished(sum, min(i, shape.m - 1),
                                                                           min(j, shape.n - 1));
   }
-  /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each.
-  __device__ __forceinline__ void pack(unsigned (&pairs)[2], const float (&s)[4], int row,
-                                       int column, int batch) const {
+  /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each. `s`: float[4], or
+  /// like it.
+  template <class Sums>
+  __device__ __forceinline__ void pack(unsigned (&pairs)[2], const Sums& s, int row, int column,
+                                       int batch) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     row += lane / 4;
     column += lane % 4 * 2;
@@ -39,10 +41,10 @@ struct GemmTmaResults {
   /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time: with
   /// swap 16 rows as they are stored, of all columns, else all rows of store_columns() columns.
   /// ready() is called before a box is written, and leave(box, its first column) behind that.
-  template <class Ready, class Leave>
-  __device__ __forceinline__ void stage_rows(const float (&s)[kTiles][4], int row, int column,
-                                             int batch, int& buffer, Ready ready,
-                                             Leave leave) const {
+  /// `s`: float[kTiles][4], or like it.
+  template <class Sums, class Ready, class Leave>
+  __device__ __forceinline__ void stage_rows(const Sums& s, int row, int column, int batch,
+                                             int& buffer, Ready ready, Leave leave) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
     const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) - 4;
     if constexpr (c.swap) {
@@ -87,6 +89,7 @@ struct GemmTmaResults {
   }
 };
 
+/// `out`: a map with store_tma, else a pointer.
 template <GemmTma c, class T, bool batched, class Epilogue>
 struct GemmTmaOutput : GemmTmaResults<c, T, batched, Epilogue> {
   using Results = GemmTmaResults<c, T, batched, Epilogue>;
@@ -107,24 +110,28 @@ struct GemmTmaOutput : GemmTmaResults<c, T, batched, Epilogue> {
         // A lane's pair are neighbours along n.
         const int i = c.swap ? column + lane / 4 : row + 8 * h + lane / 4;
         const int j = c.swap ? row + 8 * h + lane % 4 * 2 : column + lane % 4 * 2;
-        const unsigned pair = c.swap ? hopper::transpose_matrix(pairs[h]) : pairs[h];
-        if (i >= shape.m || j >= shape.n) continue;
-        GemmResult<T>* const to =
-            out + GemmOutput<batched, Epilogue>{shape, epilogue, batch}.element(i, j);
-        if (j + 1 < shape.n && aligned(4, to)) {
-          *reinterpret_cast<unsigned*>(to) = pair;
-        } else {
-          auto* const halves = reinterpret_cast<unsigned short*>(to);
-          halves[0] = static_cast<unsigned short>(pair);
-          if (j + 1 < shape.n) halves[1] = static_cast<unsigned short>(pair >> 16);
-        }
+        store_pair(c.swap ? hopper::transpose_matrix(pairs[h]) : pairs[h], i, j, batch);
       }
+    }
+  }
+  /// Two neighbours along n, as far as they are in C.
+  __device__ __forceinline__ void store_pair(unsigned pair, int i, int j, int batch) const {
+    if (i >= shape.m || j >= shape.n) return;
+    GemmResult<T>* const to =
+        out + GemmOutput<batched, Epilogue>{shape, epilogue, batch}.element(i, j);
+    if (j + 1 < shape.n && aligned(4, to)) {
+      *reinterpret_cast<unsigned*>(to) = pair;
+    } else {
+      auto* const halves = reinterpret_cast<unsigned short*>(to);
+      halves[0] = static_cast<unsigned short>(pair);
+      if (j + 1 < shape.n) halves[1] = static_cast<unsigned short>(pair >> 16);
     }
   }
 
   /// Stores the warp's 16 rows from `row` on through shared memory.
-  __device__ __forceinline__ void store_rows(const float (&s)[kTiles][4], int row, int column,
-                                             int batch, int& buffer) const {
+  template <class Sums>
+  __device__ __forceinline__ void store_rows(const Sums& s, int row, int column, int batch,
+                                             int& buffer) const {
     if constexpr (c.store_tma) {
       Results::stage_rows(
           s, row, column, batch, buffer,
@@ -145,6 +152,11 @@ struct GemmTmaOutput : GemmTmaResults<c, T, batched, Epilogue> {
     }
   }
 
+  __device__ __forceinline__ void prefetch() const {
+    if constexpr (c.store_tma) hopper::prefetch_map(out);
+  }
+
+ private:
   __device__ __forceinline__ void store_box(const void* from, int x, int y, int batch) const {
     if constexpr (batched)
       hopper::store_tile(out, from, x, y, batch);

@@ -35,7 +35,8 @@ def main():
     gemms = {"gemm" + strided + op for strided in ("", "_strided") for op in ("", "_nn", "_tn", "_tt")}
     gemms |= {"gemm_fp8" + scales + sums for scales in ("", "_rows") for sums in ("", "_fast")}
     gemms |= {"gemm_fp8_block"}
-    gemms |= {"gemm_grouped", "gemm_masked"}
+    gemms |= {"gemm_grouped", "gemm_masked", "interleave_gate_up"}
+    gemms |= {"gemm_gated_" + act + rows for act in ("silu", "gelu", "gelu_tanh", "relu") for rows in ("", "_interleaved")}
     rows = {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"}
     ropes = {"rope" + norm + paged + order for norm in ("", "_norm") for paged in ("", "_paged") for order in ("", "_interleaved")}
     assert names == {"vector_add", "residual_add", "rmsnorm"} | rows | ropes | gemms, names

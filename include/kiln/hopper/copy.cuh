@@ -105,13 +105,15 @@ __device__ __forceinline__ void load_tile_to(unsigned blocks, void* to, const Te
 /// written there later is what is read.
 template <class... At>
 __device__ __forceinline__ void prefetch_tile(const TensorMap& map, At... at) {
-  static_assert(sizeof...(At) == 2 || sizeof...(At) == 3,
-                "a tile to prefetch has 2 or 3 dimensions");
+  static_assert(sizeof...(At) >= 2 && sizeof...(At) <= 4,
+                "a tile to prefetch has 2 to 4 dimensions");
   const int c[] = {static_cast<int>(at)..., 0, 0, 0};
   if constexpr (sizeof...(At) == 2)
     KILN_PREFETCH("2d", "%1, %2");
-  else
+  else if constexpr (sizeof...(At) == 3)
     KILN_PREFETCH("3d", "%1, %2, %3");
+  else
+    KILN_PREFETCH("4d", "%1, %2, %3, %4");
 }
 #undef KILN_PREFETCH
 /// The same for the line around an address.

@@ -9,6 +9,7 @@
 #include "nvrtc_test.hpp"
 #include "runtime/tune/best_guess.hpp"
 #include "templates/kernels.hpp"
+#include "templates/small/small_spaces.hpp"
 
 using namespace kiln::templates;
 using namespace nvrtc_test;
@@ -108,6 +109,33 @@ TEST_CASE("grouped gemm: what runs untuned compiles for each architecture", "[te
     CHECK(untuned(contiguous, {8192, 2048, 2048, 128}, arch) == GemmBody::mma);
     CHECK(untuned(masked, {64, 2048, 2048, 128, 32}, arch) == GemmBody::mma);
   }
+}
+
+TEST_CASE("gated gemm: what runs untuned compiles for each architecture", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const auto silu = gemm_gated_kernel<bfloat16, Silu>().definition();
+  const auto gelu = gemm_gated_kernel<float16, Gelu, GatedWeights::interleaved>().definition();
+  for (const int m : {16, 64, 4096}) CHECK(fast(untuned(silu, {m, 14336, 4096}, "sm_90a")));
+  CHECK(fast(untuned(gelu, {4096, 14336, 4096}, "sm_90a")));
+  CHECK(fast(untuned(gelu, {64, 1003, 8192}, "sm_90a")));        // shared sums need no map of C
+  CHECK_FALSE(fast(untuned(silu, {64, 1003, 8192}, "sm_90a")));  // groups of 8 rows are not whole
+  for (const char* arch : {"sm_80", "sm_100a"})
+    CHECK(untuned(silu, {64, 14336, 4096}, arch) == GemmBody::mma);
+  CHECK(untuned(gemm_gated_kernel<float, kiln::epilogue::GeluTanh>().definition(), {64, 100, 72},
+                "sm_80") == GemmBody::simt);
+}
+
+TEST_CASE("the defaults of small spaces compile", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const auto gated = in_small_space(gemm_gated_kernel<bfloat16, Silu>().definition());
+  CHECK(untuned(gated, {512, 14336, 4096}, "sm_80") == GemmBody::mma);
+  const auto fp8 = in_small_space(gemm_fp8_kernel().definition());
+  CHECK(untuned(fp8, {512, 4096, 14336}, "sm_90a") == GemmBody::tma);
+  const auto rope = in_small_space(rope_norm_kernel<bfloat16>().definition());
+  const Values problem{512, 32, 8, 128, 128, 4096, 1024, 6144, 6144};
+  const Binary binary =
+      must_compile(rope, runtime::untuned_config(rope, problem, device("sm_80")), "sm_80");
+  CHECK(binary.resources.spill_stores == 0);
 }
 
 TEST_CASE("gemm with scales of blocks: what runs untuned, and each tile, compiles without spills",

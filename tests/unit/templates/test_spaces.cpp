@@ -61,6 +61,9 @@ const std::vector<Case> kCases{
     {"gemm_fp8_block", {{1, 1, 128}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_grouped", {{1, 1, 1, 1}, {8192, 2048, 2048, 128}, {32768, 4096, 7168, 4}}},
     {"gemm_masked", {{1, 1, 1, 1, 0}, {64, 2048, 2048, 128, 32}, {1024, 4096, 7168, 4, 1000}}},
+    {"gemm_gated_silu", {{1, 1, 1}, {16, 14336, 4096}, {4096, 14336, 4096}, {64, 1003, 1000}}},
+    {"gemm_gated_gelu_interleaved", {{1, 1, 1}, {16, 14336, 4096}, {512, 1003, 1000}}},
+    {"interleave_gate_up", {{1, 1}, {14336, 4096}, {1003, 1001}}},
     {"gemm_tt", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_strided_nn",
      {{1, 1, 1, 1, 1, 1, 1, 0, 0, 0}, {64, 64, 128, 72, 128, 64, 512, 4608, 8192, 0}}}};
@@ -269,7 +272,9 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
       {"quantize_blocks", {{0, 64}, {8, 0}}},
       {"quantize_tensor", {{0, 64}, {8, 0}}},
       {"rope", {{0, 8, 2, 64, 64, 512, 128, 512, 128}, {1, 0, 0, 64, 64, 0, 0, 0, 0}}},
-      {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
+      {"interleave_gate_up", {{0, 64}, {8, 0}}},
+      {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
+      {"gemm_gated_silu", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
   for (const Case& c : cases)
     for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16"}))
       for (const auto& [capability, arch] :
