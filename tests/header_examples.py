@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every example in a comment of a public header must be, line for line, part of a source that is compiled.
 
-Usage: INCLUDE_FOLDER SOURCE"""
+Usage: INCLUDE_FOLDER SOURCE..."""
 import pathlib
 import re
 import sys
@@ -25,8 +25,8 @@ def examples(header):
 
 
 def main():
-    include, source = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    text = [line.strip() for line in source.read_text().splitlines()]
+    include, *sources = map(pathlib.Path, sys.argv[1:])
+    text = [line.strip() for source in sources for line in source.read_text().splitlines()]
     count = missing = 0
     for header in sorted(include.glob("kiln/*.hpp")):
         if header.name in NOT_CODE:
@@ -35,7 +35,7 @@ def main():
             count += 1
             if not any(text[i:i + len(lines)] == lines for i in range(len(text))):
                 missing += 1
-                print(f"{header.name}:{number}: not in {source.name}:")
+                print(f"{header.name}:{number}: not in {', '.join(s.name for s in sources)}:")
                 print("\n".join(lines))
     print(f"{count} examples, {missing} not compiled")
     return 0 if count and not missing else 1

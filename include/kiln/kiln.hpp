@@ -63,6 +63,7 @@
 #include "kiln/step.hpp"
 #include "kiln/store.hpp"
 #include "kiln/symbol.hpp"
+#include "kiln/symmetric.hpp"
 #include "kiln/target.hpp"
 #include "kiln/tensor_map.hpp"
 #include "kiln/trace.hpp"

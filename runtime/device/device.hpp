@@ -22,8 +22,11 @@
 #include "runtime/device/graphs.hpp"
 #include "runtime/device/module_count.hpp"
 #include "runtime/device/stopwatch.hpp"
+#include "runtime/device/stream_order.hpp"
 
 namespace kiln::runtime {
+
+class PeerAccess;
 
 /// The stage after Binary: code loaded on a device, entry resolved, ready to launch. Keeps its
 /// module alive. Immutable after load; safe to launch from several threads.
@@ -78,20 +81,6 @@ class WrongResult : public Error {
 /// A tensor map as a kernel's argument: opaque, 128 bytes.
 struct alignas(128) EncodedMap {
   std::array<std::byte, 128> bytes{};
-};
-
-/// What puts launches in order: of those with equal orders, one begins when the one before has ended;
-/// a programmatic one may begin earlier, and waits itself before it touches what both use.
-struct StreamOrder {
-  const void* stream = nullptr;
-  const void* thread = nullptr;  ///< where a stream orders the launches of one thread only
-
-  bool operator==(const StreamOrder&) const = default;
-  /// Different for threads that run at the same time.
-  static const void* this_thread() noexcept {
-    static thread_local const char here = 0;
-    return &here;
-  }
 };
 
 /// All functions are safe to call from several threads. Failures of the device are
@@ -169,6 +158,9 @@ class Device {
   virtual bool capturing(Stream /*stream*/) const { return false; }
   /// Null where nothing is ever captured.
   virtual Graphs* graphs() noexcept { return nullptr; }
+
+  /// Null where no other rank can reach this device's memory.
+  virtual PeerAccess* peer_access() noexcept { return nullptr; }
 
   /// Waits for all work submitted to `stream`; reports a failure of that work.
   virtual void synchronize(Stream stream) = 0;

@@ -88,7 +88,8 @@ __kiln_inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_RE
 __kiln_inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 __kiln_inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 __kiln_inline void __trap() { __kiln_fault("__trap()"); }
-__kiln_inline void __nanosleep(unsigned) {}
+extern "C" int sched_yield() noexcept;
+__kiln_inline void __nanosleep(unsigned) { sched_yield(); }  // what it waits for may need this core
 __kiln_inline void __brkpt() {}
 __kiln_inline long long clock64() { return (long long)__builtin_readcyclecounter(); }
 __kiln_inline int clock() { return (int)clock64(); }

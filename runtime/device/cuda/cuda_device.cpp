@@ -13,6 +13,7 @@
 #include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/device/cuda/digest.hpp"
 #include "runtime/device/cuda/launch.hpp"
+#include "runtime/device/cuda/peer_access.hpp"
 #include "runtime/device/cuda/program_graphs.hpp"
 #include "runtime/device/cuda/properties.hpp"
 #include "runtime/device/resource_check.hpp"
@@ -114,7 +115,8 @@ class CudaDevice final : public Device {
         driver_(context_->driver()),
         info_(read_device_info(*context_, ordinal, reserved_multiprocessors)),
         tuning_stream_(create_stream(context_)),
-        graphs_(context_) {}
+        graphs_(context_),
+        peer_access_(make_cuda_peer_access(context_)) {}
 
   const DeviceInfo& info() const noexcept override { return info_; }
 
@@ -337,6 +339,8 @@ class CudaDevice final : public Device {
 
   bool shares_cpu() const noexcept override { return false; }
 
+  PeerAccess* peer_access() noexcept override { return peer_access_.get(); }
+
  private:
   int attribute(CUfunction function, CUfunction_attribute which) const {
     int value = 0;
@@ -384,6 +388,7 @@ class CudaDevice final : public Device {
   /// copy; the driver refuses that.
   std::recursive_mutex own_work_;
   ProgramGraphs graphs_;
+  const std::unique_ptr<PeerAccess> peer_access_;
   std::once_flag digest_once_;
   std::unique_ptr<CudaDigest> digest_;
 };

@@ -104,6 +104,14 @@ std::string load(Loader& loader, DriverTable& t) {
   loader.optional("cuGraphRetainUserObject", kInterface, t.GraphRetainUserObject);
   loader.optional("cuGraphKernelNodeGetParams", kInterface, t.GraphKernelNodeGetParams);
   loader.optional("cuGraphExecKernelNodeSetParams", kInterface, t.GraphExecKernelNodeSetParams);
+  loader.optional("cuDeviceCanAccessPeer", kInterface, t.DeviceCanAccessPeer);
+  loader.optional("cuCtxEnablePeerAccess", kInterface, t.CtxEnablePeerAccess);
+  loader.optional("cuIpcGetMemHandle", kInterface, t.IpcGetMemHandle);
+  loader.optional("cuIpcOpenMemHandle", kInterface, t.IpcOpenMemHandle);
+  loader.optional("cuIpcCloseMemHandle", kInterface, t.IpcCloseMemHandle);
+  loader.optional("cuMemHostRegister", kInterface, t.MemHostRegister);
+  loader.optional("cuMemHostGetDevicePointer", kInterface, t.MemHostGetDevicePointer);
+  loader.optional("cuMemHostUnregister", kInterface, t.MemHostUnregister);
   return loader.missing();
 }
 

@@ -80,6 +80,20 @@ struct DriverTable {
   decltype(&::cuGraphKernelNodeGetParams) GraphKernelNodeGetParams = nullptr;
   decltype(&::cuGraphExecKernelNodeSetParams) GraphExecKernelNodeSetParams = nullptr;
 
+  // Memory that kernels of other devices and processes reach; any may be null.
+  decltype(&::cuDeviceCanAccessPeer) DeviceCanAccessPeer = nullptr;
+  decltype(&::cuCtxEnablePeerAccess) CtxEnablePeerAccess = nullptr;
+  decltype(&::cuIpcGetMemHandle) IpcGetMemHandle = nullptr;
+  decltype(&::cuIpcOpenMemHandle) IpcOpenMemHandle = nullptr;
+  decltype(&::cuIpcCloseMemHandle) IpcCloseMemHandle = nullptr;
+  decltype(&::cuMemHostRegister) MemHostRegister = nullptr;
+  decltype(&::cuMemHostGetDevicePointer) MemHostGetDevicePointer = nullptr;
+  decltype(&::cuMemHostUnregister) MemHostUnregister = nullptr;
+
+  bool can_share() const noexcept {
+    return DeviceCanAccessPeer && CtxEnablePeerAccess && IpcGetMemHandle && IpcOpenMemHandle &&
+           IpcCloseMemHandle && MemHostRegister && MemHostGetDevicePointer && MemHostUnregister;
+  }
   bool can_retain() const noexcept {
     return UserObjectCreate && UserObjectRelease && GraphRetainUserObject;
   }

@@ -16,6 +16,7 @@
 #include "kiln/detail/host_tensor_map.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/host/host_module.hpp"
+#include "runtime/device/host/shared_memory.hpp"
 #include "runtime/device/host_memory_device.hpp"
 #include "runtime/support/machine.hpp"
 
@@ -182,6 +183,8 @@ class HostDevice final : public HostMemoryDevice {
 
   bool shares_cpu() const noexcept override { return true; }
 
+  PeerAccess* peer_access() noexcept override { return peer_access_.get(); }
+
  private:
   void check_shared(const Launch& launch) const {
     if (launch.shared_bytes > static_cast<unsigned>(info_.limits.shared_per_block_optin))
@@ -193,6 +196,7 @@ class HostDevice final : public HostMemoryDevice {
   const CallerAllocator allocator_;
   const DeviceInfo info_ = host_info();
   const std::shared_ptr<HostWorkers> workers_ = HostWorkers::create();
+  const std::unique_ptr<PeerAccess> peer_access_ = make_host_peer_access();
 };
 
 }  // namespace

@@ -280,6 +280,7 @@ kiln::runtime::DriverTable make_table() {
     return CUDA_SUCCESS;
   };
   add_graphs(t);
+  add_peers(t);
   return t;
 }
 

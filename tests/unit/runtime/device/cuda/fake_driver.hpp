@@ -37,6 +37,7 @@ class FakeDriver {
   std::map<CUdevice_attribute, int> attributes;
   std::string name = "Fake H200";
   std::map<CUfunction_attribute, int> function_attributes;
+  int peers_reach = 1;                         ///< whether devices reach each other's memory
   std::map<std::string, std::size_t> globals;  ///< bytes of each module's variables, by symbol
 
   // What was seen.
@@ -45,6 +46,10 @@ class FakeDriver {
   int primary_retained = 0, primary_released = 0;
   std::set<void*> streams, events, modules, graphs, graph_execs;
   std::set<CUdeviceptr> memory;
+  std::set<CUdeviceptr> opened;   ///< of other processes
+  CUdeviceptr opened_handle = 0;  ///< the memory that the last handle was made for
+  std::set<void*> registered;     ///< host memory that kernels reach
+  std::set<std::pair<CUcontext, CUcontext>> peer_access;  ///< from a context to another one
   std::map<CUfunction_attribute, int> set_attributes;
   std::map<std::string, CUfunction> functions_by_name;
   std::map<CUfunction, std::map<CUfunction_attribute, int>> attributes_of;  ///< as they were set
@@ -103,9 +108,9 @@ class FakeDriver {
   std::vector<std::string> misuse;        ///< double frees, work without the right context
 
   bool leaks() const {
-    return primary_retained != primary_released || !streams.empty() || !events.empty() ||
-           !modules.empty() || !memory.empty() || !graphs.empty() || !graph_execs.empty() ||
-           !capturing.empty() || !objects.empty();
+    return !opened.empty() || !registered.empty() || primary_retained != primary_released ||
+           !streams.empty() || !events.empty() || !modules.empty() || !memory.empty() ||
+           !graphs.empty() || !graph_execs.empty() || !capturing.empty() || !objects.empty();
   }
   int count(const std::string& call) const;
   /// Position of the first such call; -1 when there is none.

@@ -41,3 +41,5 @@ void* create(Set& alive, const char* call) {
 
 /// Captures, graphs, and what these keep.
 void add_graphs(kiln::runtime::DriverTable& t);
+/// Memory of other devices and processes.
+void add_peers(kiln::runtime::DriverTable& t);

@@ -1,0 +1,132 @@
+// What a kernel does with symmetric memory (kiln/symmetric.hpp): reach the data of other ranks, signal
+// them, and wait for their signals. Every kernel compiler and every program can read this header.
+//
+//   __global__ void exchange(const kiln::Peers* peers, unsigned epoch) {
+//     const int next = (peers->rank + 1) % peers->size;
+//     static_cast<float*>(kiln::peer_data(*peers, next))[threadIdx.x] = 1;
+//     __syncthreads();  // all threads have stored
+//     if (threadIdx.x == 0) kiln::signal(*peers, next, 0, epoch);
+//     const int before = (peers->rank + peers->size - 1) % peers->size;
+//     if (!kiln::wait(*peers, before, 0, epoch)) return;  // given up: leave
+//     ...
+//   }
+//
+// Flags. Each rank has `flags` flags for each source rank, which only that rank writes: so no two
+// ranks ever write one flag. A flag holds an epoch, which only grows: 1, 2, 3, ..., and then 0 after
+// 2^32 - 1. A wait for an epoch ends when that one or a later one is there. So flags are never reset,
+// and a rank may be up to 2^31 - 1 epochs ahead of a wait.
+//
+// Giving up. A wait also ends when the host of a rank gives up (SymmetricMemory::within, abort): it
+// returns false, as all later waits that would have to wait do, and the kernel must leave without
+// the data. Kernels that wait for each other must all be running: on CUDA, a grid fits the device
+// (cooperative, or persistent). On the host device blocks of a launch may run one after the other, in
+// any order: a block waits only for what other ranks do without another block of their launches.
+#pragma once
+
+#ifdef __CUDACC__
+#define KILN_PEERS_FUNCTION __device__ inline
+#else
+#include <thread>
+
+#include "kiln/version.hpp"
+#define KILN_PEERS_FUNCTION inline
+#endif
+
+namespace kiln {
+
+/// What a rank's host and its kernels tell each other while kernels run.
+struct PeersControl {
+  /// 0, or 1 + the rank that gave up. Written by hosts.
+  unsigned aborted;
+  /// 0, or what a wait that was given up had waited for: (1 + index of the flag) << 32 | epoch.
+  /// Written by kernels; the last one counts.
+  unsigned long long stalled;
+};
+
+/// One rank's view of all ranks; in memory that its kernels can read. Addresses are those of the rank
+/// that it was made for, and mean nothing to others.
+struct Peers {
+  struct Peer {
+    void* data;
+    unsigned* flags;  ///< of source r, flag f: [r * Peers::flags + f]
+  };
+  int rank, size;
+  unsigned flags;         ///< of each rank, for each source
+  PeersControl* control;  ///< this rank's
+  const Peer* peer;       ///< `size` of them
+};
+
+/// `rank`'s data, as this rank reaches it. Aligned to 256 bytes.
+KILN_PEERS_FUNCTION void* peer_data(const Peers& peers, int rank) { return peers.peer[rank].data; }
+
+/// Whether `value` is `epoch` or a later one, also where epochs have wrapped round.
+KILN_PEERS_FUNCTION bool epoch_reached(unsigned value, unsigned epoch) {
+  return static_cast<int>(value - epoch) >= 0;
+}
+
+/// One thread's; after a __syncthreads(), what its block has stored before is there for whoever has
+/// waited. Sets this rank's flag at `to` (which may be this rank). Ends at once.
+/// @pre flag < peers.flags, and `epoch` is later than the one before
+KILN_PEERS_FUNCTION void signal(const Peers& peers, int to, unsigned flag, unsigned epoch) {
+  unsigned* cell =
+      peers.peer[to].flags + static_cast<unsigned long long>(peers.rank) * peers.flags + flag;
+#ifdef __CUDA_ARCH__
+  asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(cell), "r"(epoch) : "memory");
+#else
+  __atomic_store_n(cell, epoch, __ATOMIC_RELEASE);
+#endif
+}
+
+/// Any thread's, for itself; with a __syncthreads() behind it, for its block. Waits until `from` has
+/// set its flag here to `epoch` or a later one. False: given up, and what was waited for is not there.
+/// @pre flag < peers.flags
+[[nodiscard]] KILN_PEERS_FUNCTION bool wait(const Peers& peers, int from, unsigned flag,
+                                            unsigned epoch) {
+  const unsigned index = static_cast<unsigned>(from) * peers.flags + flag;
+  const unsigned* cell = peers.peer[peers.rank].flags + index;
+  for (unsigned turn = 1;; ++turn) {
+    unsigned value;
+#ifdef __CUDA_ARCH__
+    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(cell) : "memory");
+#else
+    value = __atomic_load_n(cell, __ATOMIC_ACQUIRE);
+#endif
+    if (epoch_reached(value, epoch)) return true;
+    if (turn % 64 == 0) {  // it lies in the host's memory, which is far from a GPU
+      unsigned aborted;
+      const unsigned long long what = (1ull + index) << 32 | epoch;
+#ifdef __CUDA_ARCH__
+      asm volatile("ld.relaxed.sys.u32 %0, [%1];"
+                   : "=r"(aborted)
+                   : "l"(&peers.control->aborted)
+                   : "memory");
+      if (aborted)
+        asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(&peers.control->stalled), "l"(what)
+                     : "memory");
+#else
+      aborted = __atomic_load_n(&peers.control->aborted, __ATOMIC_RELAXED);
+      if (aborted) __atomic_store_n(&peers.control->stalled, what, __ATOMIC_RELAXED);
+#endif
+      if (aborted) return false;
+    }
+#ifdef __CUDACC__
+    if (turn > 16) __nanosleep(32);
+#else
+    if (turn > 16) std::this_thread::yield();
+#endif
+  }
+}
+
+/// One thread's of each rank: signals all ranks, then waits for all. False: given up.
+/// @pre as signal()
+[[nodiscard]] KILN_PEERS_FUNCTION bool peer_barrier(const Peers& peers, unsigned flag,
+                                                    unsigned epoch) {
+  for (int i = 1; i < peers.size; ++i) signal(peers, (peers.rank + i) % peers.size, flag, epoch);
+  for (int i = 1; i < peers.size; ++i)
+    if (!wait(peers, (peers.rank + i) % peers.size, flag, epoch)) return false;
+  return true;
+}
+
+}  // namespace kiln
+
+#undef KILN_PEERS_FUNCTION

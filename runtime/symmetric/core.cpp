@@ -1,0 +1,355 @@
+#include "runtime/symmetric/core.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/device/host/shared_memory.hpp"
+
+namespace kiln::detail {
+
+using runtime::Device;
+using runtime::PeerScope;
+using runtime::ProcessIdentity;
+using runtime::ReachedMemory;
+using runtime::ShortText;
+using runtime::SymmetricOffer;
+using runtime::SymmetricRequest;
+
+namespace {
+
+/// So that flags have 32-bit numbers, and sums of sizes do not overflow.
+constexpr std::uint64_t kMostFlags = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
+
+/// How long a rank that gives up listens to whom the others wait for.
+constexpr double kChainSeconds = 0.1;
+constexpr std::chrono::milliseconds kPause{2};
+
+/// Acts at a deadline, unless it is gone before.
+class Watch {
+ public:
+  Watch(Deadline deadline, std::function<void()> act)
+      : thread_([this, deadline, act = std::move(act)] {
+          std::unique_lock lock(mutex_);
+          if (!changed_.wait_until(lock, deadline, [this] { return over_; })) act();
+        }) {}
+  ~Watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+SymmetricRequest request_of(const SymmetricOptions& options, Device& device) {
+  SymmetricRequest request;
+  request.bytes = options.bytes;
+  request.flags = options.flags;
+  const char* kind = device.info().limits.on_host() ? "host" : "cuda";
+  std::strncpy(request.device.data(), kind, request.device.size() - 1);
+  request.process = ProcessIdentity::mine();
+  if (!(options.seconds > 0))
+    request.mistake = ShortText("SymmetricOptions::seconds is not above 0");
+  else if (!device.peer_access())
+    request.mistake =
+        ShortText("other ranks cannot reach the memory of device " + device.info().id);
+  return request;
+}
+
+/// What makes the requests useless, with the ranks and values; empty: nothing.
+std::string mistake_of(const std::vector<SymmetricRequest>& requests) {
+  const auto differ = [&](auto get, const char* what) -> std::string {
+    for (std::size_t r = 1; r < requests.size(); ++r)
+      if (get(requests[r]) != get(requests[0]))
+        return format("rank {} has {} {}, but rank 0 has {}", r, get(requests[r]), what,
+                      get(requests[0]));
+    return {};
+  };
+  for (std::size_t r = 0; r < requests.size(); ++r)
+    if (!requests[r].mistake.empty()) return format("rank {}: {}", r, requests[r].mistake.text());
+  if (auto text = differ([](const auto& q) { return std::string(q.device.data()); },
+                         "as its kind of device");
+      !text.empty())
+    return text;
+  if (auto text = differ([](const auto& q) { return q.bytes; }, "bytes"); !text.empty())
+    return text;
+  if (auto text = differ([](const auto& q) { return q.flags; }, "flags"); !text.empty())
+    return text;
+  for (std::size_t r = 1; r < requests.size(); ++r)
+    if (requests[r].process.machine != requests[0].process.machine)
+      return format("ranks 0 and {} run on different machines", r);
+  const SymmetricRequest& first = requests.front();
+  if (first.bytes == 0) return "SymmetricOptions::bytes is 0";
+  if (first.flags == 0) return "SymmetricOptions::flags is 0";
+  if (first.bytes > kMostBytes) return format("{} bytes are too many", first.bytes);
+  if (first.flags * requests.size() > kMostFlags)
+    return format("{} flags for each of {} ranks are too many", first.flags, requests.size());
+  return {};
+}
+
+/// Calls `step`, and returns what it throws as a text.
+template <class Step>
+std::string failure_of(const Step& step) {
+  try {
+    step();
+    return {};
+  } catch (const std::exception& error) {
+    return *error.what() ? error.what() : "unknown";
+  }
+}
+
+template <class Messages, class Get>
+void throw_failures(const Messages& messages, const Get& get) {
+  for (std::size_t r = 0; r < messages.size(); ++r)
+    if (const ShortText& text = get(messages[r]); !text.empty())
+      throw EnvironmentError(format("symmetric memory: rank {} failed: {}", r, text.text()));
+}
+
+const SymmetricOptions& small_enough(const SymmetricOptions& options) {
+  static const SymmetricOptions nothing;  // all ranks refuse it, once they have heard of it
+  return options.bytes > kMostBytes || options.flags > kMostFlags ? nothing : options;
+}
+
+Communicator& existing(const std::shared_ptr<Communicator>& ranks) {
+  if (!ranks) throw UserError("symmetric memory: the communicator is null");
+  return *ranks;
+}
+
+}  // namespace
+
+SymmetricCore::SymmetricCore(std::shared_ptr<Device> device, std::shared_ptr<Communicator> ranks,
+                             const SymmetricOptions& options)
+    : options_(options),
+      device_(std::move(device)),
+      exchange_(ranks),
+      layout_(existing(ranks).size(), small_enough(options).flags, small_enough(options).bytes) {
+  const auto turn = exchange_.turn();
+  const Deadline deadline = deadline_in(options.seconds > 0 ? options.seconds : 30);
+  const Requests requests = exchange_.all(request_of(options, *device_), deadline);
+  if (const std::string mistake = mistake_of(requests); !mistake.empty())
+    throw UserError("symmetric memory: " + mistake);
+  for (const SymmetricRequest& request : requests)
+    if (request.process != requests.front().process) scope_ = PeerScope::machine;
+  try {
+    make(requests, deadline);
+  } catch (...) {
+    release(deadline);
+    throw;
+  }
+}
+
+void SymmetricCore::make(const Requests& requests, Deadline deadline) {
+  SymmetricOffer offer;
+  offer.failure = ShortText(failure_of([&] {
+    own_ = std::make_shared<const runtime::RankMemory>(device_, layout_.bytes, scope_);
+    own_control_ = device_->peer_access()->map_host(own_->control->data(), sizeof(PeersControl));
+    offer.id = runtime::publish(own_);
+    if (scope_ == PeerScope::machine)
+      offer.data = own_->data->handle(), offer.control = own_->control->handle();
+  }));
+  const std::vector<SymmetricOffer> offers = exchange_.all(offer, deadline);
+  throw_failures(offers, [](const SymmetricOffer& o) { return o.failure; });
+
+  const ShortText opened(failure_of([&] {
+    reach(requests, offers);
+    write_view();
+  }));
+  const auto all_opened = exchange_.all(opened, deadline);
+  own_->data->withdraw(), own_->control->withdraw();
+  throw_failures(all_opened, [](const ShortText& text) { return text; });
+}
+
+void SymmetricCore::reach(const Requests& requests, const std::vector<SymmetricOffer>& offers) {
+  runtime::PeerAccess& access = *device_->peer_access();
+  for (std::size_t r = 0; r < offers.size(); ++r) {
+    ReachedMemory memory;
+    if (requests[r].process == ProcessIdentity::mine()) {
+      memory.shared = runtime::find_published(offers[r].id);
+      if (!memory.shared) throw EnvironmentError(format("rank {} has ended", r));
+      access.reach(*memory.shared->device->peer_access());
+    } else {
+      memory.data = access.open(offers[r].data, layout_.bytes);
+      memory.control = runtime::open_shared_memory(offers[r].control, sizeof(PeersControl));
+    }
+    reached_.push_back(std::move(memory));
+  }
+}
+
+void SymmetricCore::write_view() {
+  auto* const own = static_cast<std::byte*>(own_->data->data());
+  Peers view{rank(), size(), options_.flags, static_cast<PeersControl*>(own_control_->data()),
+             reinterpret_cast<const Peers::Peer*>(own + sizeof(Peers))};
+  std::vector<std::byte> bytes(sizeof view + reached_.size() * sizeof(Peers::Peer));
+  std::memcpy(bytes.data(), &view, sizeof view);
+  for (std::size_t r = 0; r < reached_.size(); ++r) {
+    std::byte* const base = reached_[r].data_address();
+    const Peers::Peer peer{base + layout_.data_at,
+                           reinterpret_cast<unsigned*>(base + layout_.flags_at)};
+    std::memcpy(bytes.data() + sizeof view + r * sizeof peer, &peer, sizeof peer);
+  }
+  device_->copy_to_device(own, bytes.data(), bytes.size());
+}
+
+SymmetricCore::~SymmetricCore() {
+  if (closed_) return;
+  abort();
+  if (own_ && scope_ == PeerScope::machine) own_->data->keep_forever();
+}
+
+void SymmetricCore::require_open() const {
+  if (closed_) throw UserError("symmetric memory is used after close()");
+}
+
+PeersControl& SymmetricCore::control(int rank) const {
+  return *reached_[static_cast<std::size_t>(rank)].control_address();
+}
+
+void* SymmetricCore::data(int rank) const {
+  require_open();
+  if (rank < 0 || rank >= size())
+    throw UserError(format("symmetric memory: there is no rank {} among {}", rank, size()));
+  return reached_[static_cast<std::size_t>(rank)].data_address() + layout_.data_at;
+}
+
+const Peers* SymmetricCore::peers() const {
+  require_open();
+  return static_cast<const Peers*>(own_->data->data());
+}
+
+void SymmetricCore::abort() noexcept {
+  if (closed_) return;
+  for (int i = 0; i < static_cast<int>(reached_.size()); ++i) {
+    unsigned none = 0;  // the first to give up is the one that is named
+    __atomic_compare_exchange_n(&control((rank() + i) % size()).aborted, &none,
+                                static_cast<unsigned>(rank()) + 1, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
+  }
+}
+
+bool SymmetricCore::aborted() const {
+  require_open();
+  return __atomic_load_n(&control(rank()).aborted, __ATOMIC_RELAXED) != 0;
+}
+
+std::optional<PeerStall> SymmetricCore::stalled(const PeersControl& control) const {
+  const unsigned long long what = __atomic_load_n(&control.stalled, __ATOMIC_RELAXED);
+  if (what == 0) return {};
+  const auto index = static_cast<unsigned>((what >> 32) - 1);
+  return PeerStall{static_cast<int>(index / options_.flags), index % options_.flags,
+                   static_cast<unsigned>(what)};
+}
+
+std::optional<PeerStall> SymmetricCore::stalled() const {
+  require_open();
+  return stalled(control(rank()));
+}
+
+std::string SymmetricCore::reason() const {
+  const int first =
+      static_cast<int>(__atomic_load_n(&control(rank()).aborted, __ATOMIC_RELAXED)) - 1;
+  // Who gave up waited for a rank that may wait for another one. The kernels of those that live say so
+  // as soon as they hear of it.
+  std::vector<std::pair<int, PeerStall>> chain;
+  for (const Deadline until = deadline_in(kChainSeconds);; std::this_thread::sleep_for(kPause)) {
+    chain.clear();
+    for (int r = first; static_cast<int>(chain.size()) < size();) {
+      const auto stall = stalled(control(r));
+      if (!stall) break;
+      chain.emplace_back(r, *stall);
+      r = stall->rank;
+    }
+    if (static_cast<int>(chain.size()) == size() || std::chrono::steady_clock::now() >= until)
+      break;
+  }
+  std::string text = format("symmetric memory: rank {} gave up", first);
+  for (const auto& [r, stall] : chain) {
+    if (r != first) text += format("; rank {} was", r);
+    text += format(" waiting for rank {}, which has not set flag {} to epoch {}", stall.rank,
+                   stall.flag, stall.epoch);
+    if (stall.rank == first) break;
+  }
+  return text;
+}
+
+void SymmetricCore::throw_if_aborted() const {
+  if (aborted()) throw EnvironmentError(reason());
+}
+
+void SymmetricCore::within(Deadline deadline, const std::function<void()>& work) {
+  throw_if_aborted();
+  try {
+    const Watch watch(deadline, [this] { abort(); });
+    work();
+  } catch (const std::exception& error) {
+    if (aborted()) throw EnvironmentError(reason() + ": " + error.what());
+    abort();  // others wait for what this work would have signalled
+    throw;
+  } catch (...) {
+    abort();
+    throw;
+  }
+  throw_if_aborted();
+}
+
+void SymmetricCore::barrier() {
+  throw_if_aborted();
+  const auto turn = exchange_.turn();
+  exchange_.meet(soon());
+  throw_if_aborted();
+}
+
+void SymmetricCore::reset() {
+  require_open();
+  const auto turn = exchange_.turn();
+  const Deadline deadline = soon();
+  exchange_.meet(deadline);
+  auto* const own = static_cast<std::byte*>(own_->data->data());
+  const std::string failure = failure_of([&] {
+    device_->fill(own + layout_.flags_at, std::byte{0}, layout_.data_at - layout_.flags_at,
+                  device_->tuning_stream());
+    device_->synchronize(device_->tuning_stream());
+  });
+  __atomic_store_n(&control(rank()).stalled, 0ull, __ATOMIC_RELAXED);
+  __atomic_store_n(&control(rank()).aborted, 0u, __ATOMIC_RELAXED);
+  throw_failures(exchange_.all(ShortText(failure), deadline),
+                 [](const ShortText& text) { return text; });
+}
+
+void SymmetricCore::close() {
+  if (closed_) throw UserError("symmetric memory is closed twice");
+  const auto turn = exchange_.turn();
+  if (const std::string failure = release(soon()); !failure.empty())
+    throw EnvironmentError(failure + "; it is closed on this rank");
+}
+
+std::string SymmetricCore::release(Deadline deadline) {
+  closed_ = true;
+  std::string failure = failure_of([&] {
+    exchange_.meet(deadline);  // nobody's kernels use it any more
+    reached_.clear();
+    exchange_.meet(deadline);  // nobody has it mapped any more
+  });
+  if (!failure.empty() && own_ && scope_ == PeerScope::machine) own_->data->keep_forever();
+  reached_.clear();
+  own_control_.reset();
+  own_.reset();
+  return failure;
+}
+
+}  // namespace kiln::detail

@@ -1,0 +1,62 @@
+// What stands behind kiln::SymmetricMemory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kiln/symmetric.hpp"
+#include "runtime/symmetric/exchange.hpp"
+#include "runtime/symmetric/rank_memory.hpp"
+
+namespace kiln::detail {
+
+class SymmetricCore {
+ public:
+  SymmetricCore(std::shared_ptr<runtime::Device> device, std::shared_ptr<Communicator> ranks,
+                const SymmetricOptions& options);
+  ~SymmetricCore();
+
+  int rank() const noexcept { return exchange_.rank(); }
+  int size() const noexcept { return exchange_.size(); }
+  const SymmetricOptions& options() const noexcept { return options_; }
+  void* data(int rank) const;
+  const Peers* peers() const;
+  void within(Deadline deadline, const std::function<void()>& work);
+  void abort() noexcept;
+  bool aborted() const;
+  std::optional<PeerStall> stalled() const;
+  void barrier();
+  void reset();
+  void close();
+
+ private:
+  using Requests = std::vector<runtime::SymmetricRequest>;
+
+  void make(const Requests& requests, Deadline deadline);
+  void reach(const Requests& requests, const std::vector<runtime::SymmetricOffer>& offers);
+  void write_view();
+  /// Returns why the other ranks did not do it, too; empty: they did.
+  std::string release(Deadline deadline);
+  void require_open() const;
+  void throw_if_aborted() const;
+  /// Who gave up, and what for. @pre aborted()
+  std::string reason() const;
+  std::optional<PeerStall> stalled(const PeersControl& control) const;
+  PeersControl& control(int rank) const;
+  Deadline soon() const { return deadline_in(options_.seconds); }
+
+  const SymmetricOptions options_;
+  std::shared_ptr<runtime::Device> device_;
+  runtime::Exchange exchange_;
+  const runtime::SymmetricLayout layout_;
+  runtime::PeerScope scope_ = runtime::PeerScope::process;
+  std::shared_ptr<const runtime::RankMemory> own_;
+  std::unique_ptr<runtime::PeerMemory> own_control_;  ///< as kernels see it
+  std::vector<runtime::ReachedMemory> reached_;       ///< by rank
+  bool closed_ = false;
+};
+
+}  // namespace kiln::detail

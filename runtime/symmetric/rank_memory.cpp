@@ -1,0 +1,57 @@
+#include "runtime/symmetric/rank_memory.hpp"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "runtime/device/host/shared_memory.hpp"
+
+namespace kiln::runtime {
+namespace {
+
+constexpr std::size_t kSymmetricAlignment = 256;
+
+constexpr std::size_t aligned(std::size_t bytes) {
+  return (bytes + kSymmetricAlignment - 1) / kSymmetricAlignment * kSymmetricAlignment;
+}
+
+/// Of the process, because ranks that are threads tell each other bytes alone, and no owners.
+struct Published {
+  std::mutex mutex;
+  std::uint64_t next = 1;
+  std::map<std::uint64_t, std::weak_ptr<const RankMemory>> memory;
+};
+
+Published& published() {
+  static Published all;
+  return all;
+}
+
+}  // namespace
+
+SymmetricLayout::SymmetricLayout(int ranks, unsigned flags, std::size_t data_bytes)
+    : flags_at(aligned(sizeof(Peers) + static_cast<std::size_t>(ranks) * sizeof(Peers::Peer))),
+      data_at(flags_at + aligned(static_cast<std::size_t>(ranks) * flags * sizeof(unsigned))),
+      bytes(data_at + data_bytes) {}
+
+RankMemory::RankMemory(std::shared_ptr<Device> on, std::size_t bytes, PeerScope scope)
+    : device(std::move(on)),
+      data(device->peer_access()->share(bytes, scope)),
+      control(create_shared_memory(sizeof(PeersControl), scope)) {}
+
+std::uint64_t publish(const std::shared_ptr<const RankMemory>& memory) {
+  Published& all = published();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.memory, [](const auto& entry) { return entry.second.expired(); });
+  all.memory.emplace(all.next, memory);
+  return all.next++;
+}
+
+std::shared_ptr<const RankMemory> find_published(std::uint64_t id) {
+  Published& all = published();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.memory.find(id);
+  return found == all.memory.end() ? nullptr : found->second.lock();
+}
+
+}  // namespace kiln::runtime

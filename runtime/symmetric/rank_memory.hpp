@@ -1,0 +1,51 @@
+// What a rank shares with the others, and what it has reached of theirs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "kiln/peers.cuh"
+#include "runtime/device/device.hpp"
+#include "runtime/device/peer_access.hpp"
+
+namespace kiln::runtime {
+
+/// Where things lie in a rank's memory: its view of all ranks, its flags, the data.
+struct SymmetricLayout {
+  std::size_t flags_at = 0, data_at = 0, bytes = 0;
+
+  /// @pre the sum is no more than a std::size_t holds
+  SymmetricLayout(int ranks, unsigned flags, std::size_t data_bytes);
+};
+
+/// A rank's own. Shared by all ranks of its process that reach it, so that none of them loses it.
+/// Immutable; thread-safe.
+struct RankMemory {
+  /// @throws UserError, EnvironmentError
+  RankMemory(std::shared_ptr<Device> device, std::size_t bytes, PeerScope scope);
+
+  const std::shared_ptr<Device> device;
+  const std::unique_ptr<PeerMemory> data;
+  const std::unique_ptr<PeerMemory> control;  ///< a PeersControl, in the host's memory
+};
+
+/// Ranks of one process find each other's memory by a number.
+std::uint64_t publish(const std::shared_ptr<const RankMemory>& memory);
+/// Null when its owner is gone.
+std::shared_ptr<const RankMemory> find_published(std::uint64_t id);
+
+/// Another rank's, or one's own, as this rank's kernels and host reach it.
+struct ReachedMemory {
+  std::shared_ptr<const RankMemory> shared;   ///< of this process
+  std::unique_ptr<PeerMemory> data, control;  ///< of another one
+
+  std::byte* data_address() const noexcept {
+    return static_cast<std::byte*>((shared ? *shared->data : *data).data());
+  }
+  PeersControl* control_address() const noexcept {
+    return static_cast<PeersControl*>((shared ? *shared->control : *control).data());
+  }
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,224 @@
+// Processes whose kernels communicate, of which one is killed or stopped, or does not come. The others
+// must end in time and name it. Ends with "communicating kernels: faults tried N, hangs N".
+//   symmetric_faults [--only TEXT]
+// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT` it is one rank.
+// Exit 77: this build cannot run kernels on the host.
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "codegen/llvm_plugin.hpp"
+#include "folder_communicator.hpp"
+#include "symmetric_ring.hpp"
+#include "temporary_directory.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double timeout_factor() {
+  const char* text = std::getenv("KILN_TIMEOUT_FACTOR");
+  const double factor = text ? std::atof(text) : 1;
+  return factor >= 1 ? factor : 1;
+}
+
+/// What goes wrong: `kill`, `stop`, or nothing, on the last rank; `at` which point.
+struct Fault {
+  const char *name, *kind, *at;
+  int ranks;
+};
+constexpr int kRounds = 12;
+const Fault kFaults[] = {
+    {"nothing, 2 ranks", "none", "", 2},
+    {"nothing, 3 ranks", "none", "", 3},
+    {"nothing, 8 ranks", "none", "", 8},
+    {"killed before creation", "kill", "join", 3},
+    {"killed between creation and first use", "kill", "made", 3},
+    {"killed between two launches", "kill", "work", 3},
+    {"killed while its kernel runs", "kill", "kernel", 3},
+    {"killed while its kernel runs, 8 ranks", "kill", "kernel", 8},
+    {"killed before close", "kill", "close", 3},
+    {"stopped before creation", "stop", "join", 3},
+    {"stopped between creation and first use", "stop", "made", 3},
+    {"stopped while its kernel runs", "stop", "kernel", 3},
+    {"stopped before close", "stop", "close", 3},
+    {"stopped while its kernel runs, 2 ranks", "stop", "kernel", 2},
+};
+
+// One rank.
+
+RuntimeOptions rank_options(const std::string& store) {
+  RuntimeOptions options;
+  options.device = "host";
+  options.store.directory = store;
+  return options;
+}
+
+/// @returns what it has to say: "right", or why it ended before
+std::string work(const fs::path& folder, const std::string& store, int rank, int size,
+                 double seconds, const std::string& fault, const std::string& at) {
+  const bool odd = fault != "none" && rank == size - 1;
+  const auto strike = [&](const char* point) {
+    if (odd && at == point) ::raise(fault == "kill" ? SIGKILL : SIGSTOP);
+  };
+  const Runtime runtime(rank_options(store));
+  Ring ring(runtime);
+  // All have started when the seconds begin to count.
+  const auto ranks = std::make_shared<FolderCommunicator>(folder, rank, size);
+  if (auto failure = ranks->gather({}, {}, deadline_in(120 * timeout_factor())))
+    return failure->describe();
+  strike("join");
+  SymmetricMemory memory(runtime, ranks, Ring::options(size, seconds));
+  strike("made");
+  for (unsigned epoch = 1; epoch <= kRounds; ++epoch) {
+    if (epoch == kRounds / 2) strike("work");
+    const bool in_kernel = odd && at == "kernel" && epoch == kRounds / 2;
+    std::thread striker;
+    const bool right =
+        ring.run(memory, epoch, deadline_in(seconds), in_kernel ? rank : -1, [&](const int* out) {
+          if (!in_kernel) return;
+          striker = std::thread([&, out] {
+            while (__atomic_load_n(out, __ATOMIC_ACQUIRE) != -1) std::this_thread::yield();
+            strike("kernel");
+          });
+          striker.detach();
+        });
+    if (!right) return "wrong in epoch " + std::to_string(epoch);
+  }
+  strike("close");
+  memory.close();
+  return "right";
+}
+
+int rank_main(char** a) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::string said;
+  try {
+    said = work(a[2], a[3], std::atoi(a[4]), std::atoi(a[5]), std::atof(a[6]), a[7], a[8]);
+  } catch (const std::exception& error) {
+    said = error.what();
+  }
+  std::ofstream(std::string(a[2]) + "/said." + a[4]) << said;
+  return 0;
+}
+
+// The job.
+
+pid_t start(const char* program, const fs::path& folder, const std::string& store,
+            const Fault& fault, int rank, double seconds) {
+  const std::string words[] = {program,
+                               "--rank",
+                               folder.string(),
+                               store,
+                               std::to_string(rank),
+                               std::to_string(fault.ranks),
+                               std::to_string(seconds),
+                               fault.kind,
+                               fault.at};
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  pid_t pid = -1;
+  if (posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0)
+    return -1;
+  return pid;
+}
+
+struct Outcome {
+  int hangs = 0;
+  std::string wrong;  ///< empty: as it must be
+};
+
+Outcome run(const char* program, const Fault& fault, const std::string& store, double seconds) {
+  const TemporaryDirectory folder;
+  const int last = fault.ranks - 1;
+  const std::string kind = fault.kind;
+  std::map<int, pid_t> living;
+  for (int r = 0; r < fault.ranks; ++r)
+    living[r] = start(program, folder.path(), store, fault, r, seconds);
+  const auto limit =
+      Clock::now() + std::chrono::duration<double>(130 * timeout_factor() + 4 * seconds);
+  bool continued = false;
+  while (!living.empty() && Clock::now() < limit) {
+    std::erase_if(living,
+                  [](const auto& one) { return waitpid(one.second, nullptr, WNOHANG) != 0; });
+    // A stopped rank goes on when the others have ended: they must not need that.
+    if (kind == "stop" && living.size() == 1 && living.count(last) && !continued) {
+      kill(living[last], SIGCONT);
+      continued = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  Outcome outcome;
+  for (const auto& [rank, pid] : living) {
+    ++outcome.hangs;
+    outcome.wrong += "rank " + std::to_string(rank) + " hangs; ";
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+  const std::string odd = "rank " + std::to_string(last);
+  int named = 0;
+  for (int r = 0; r < fault.ranks; ++r) {
+    std::ifstream file(folder.path() / ("said." + std::to_string(r)));
+    const std::string said{std::istreambuf_iterator<char>(file), {}};
+    const bool dead = kind == "kill" && r == last;
+    const bool right = kind == "none" ? said == "right"
+                       : dead         ? said.empty()
+                       : r == last    ? !said.empty() && said != "right"
+                                      : said.find(odd) != std::string::npos;
+    // Who waits for a neighbour that waits itself may hear of that one alone, when all are slow.
+    const bool heard = kind != "none" && r != last && said.find(" gave up") != std::string::npos;
+    named += r != last && right;
+    if (!right && !heard) outcome.wrong += "rank " + std::to_string(r) + ": '" + said + "'; ";
+  }
+  if (kind != "none" && named == 0) outcome.wrong += "nobody names " + odd;
+  return outcome;
+}
+
+int job(const char* program, const std::string& only) {
+  const TemporaryDirectory store;
+  {
+    const Runtime runtime(rank_options(store.path().string()));
+    const Ring compiled(runtime);  // the ranks find it in the store
+  }
+  int tried = 0, hangs = 0, failed = 0;
+  for (const Fault& fault : kFaults) {
+    if (std::string(fault.name).find(only) == std::string::npos) continue;
+    // Where a machine is so slow that others seem late, too, there is more time.
+    Outcome outcome;
+    double seconds = std::string(fault.kind) == "none" ? 120 * timeout_factor() : 0.5;
+    for (int attempt = 0; attempt < 3; ++attempt, seconds *= 8) {
+      outcome = run(program, fault, store.path().string(), seconds);
+      if (outcome.wrong.empty() || outcome.hangs) break;
+    }
+    ++tried;
+    hangs += outcome.hangs > 0;
+    failed += !outcome.wrong.empty();
+    if (!outcome.wrong.empty()) std::printf("%s: %s\n", fault.name, outcome.wrong.c_str());
+  }
+  for (const auto& entry : fs::directory_iterator("/dev/shm"))
+    if (entry.path().filename().string().find("kiln-symmetric") != std::string::npos)
+      ++failed, std::printf("%s was left behind\n", entry.path().c_str());
+  std::printf("communicating kernels: faults tried %d, hangs %d\n", tried, hangs);
+  return tried == 0 || failed || hangs;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 9 && std::string(argv[1]) == "--rank") return rank_main(argv);
+  if (!codegen::host_compiler_problem().empty()) return 77;
+  return job(argv[0], argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");
+}
