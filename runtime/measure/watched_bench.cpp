@@ -36,8 +36,11 @@ void WatchedBench::tell(double seconds, bool returned) {
   told_ = true;
   const Overdue late{
       at_work_->trial.config, at_work_->trial.text, seconds, allowed_, limit_ > 0, returned};
-  // A rejection is on record before anything of the program's may fail.
-  if (also_tell_) also_tell_(late);
+  try {
+    if (also_tell_) also_tell_(late);
+  } catch (...) {
+    // It is the program's, and what comes next is to be told all the same.
+  }
   if (tell_) tell_(late);
 }
 
