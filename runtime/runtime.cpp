@@ -75,13 +75,20 @@ std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
   if (!options.reserve_bytes) options.reserve_bytes = reserve_by_environment();
   auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors,
                                      runtime::CallerAllocator(options.allocator));
+  std::shared_ptr<runtime::Device> background;
+  if (const std::string& name = options.background.device;
+      !name.empty() && options.mode == Mode::background)
+    background = runtime::open_device(name, options.log, options.reserved_multiprocessors,
+                                      runtime::CallerAllocator());
   const auto make_compiler =
       runtime::compiler_maker(options.compile_processes, options.background_compiles);
-  return std::make_shared<detail::Engine>(std::move(options), device,
-                                          [device, make_compiler](Target::Kind kind) {
-                                            auto own = device->compiler();
-                                            return own ? own : make_compiler(kind);
-                                          });
+  return std::make_shared<detail::Engine>(
+      std::move(options), device,
+      [device, make_compiler](Target::Kind kind) {
+        auto own = device->compiler();
+        return own ? own : make_compiler(kind);
+      },
+      std::move(background));
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ struct BackgroundOptions {
   /// Evaluations per problem, where TuneOptions::max_evaluations sets no limit. A search goes on from
   /// window to window, and is over after so many.
   std::size_t max_evaluations = 64;
+  /// Another device of the same kind, such as `cuda:1`, to measure on: at any time, without windows and
+  /// without a duty, because nothing of it runs on the runtime's device until a winner is loaded there.
+  /// Its memory is the driver's, not RuntimeOptions::allocator's. Empty: the runtime's own device.
+  /// @throws by Runtime's constructor: UserError when it is the runtime's own or of another kind (other
+  /// times would be compared), and what an unknown RuntimeOptions::device throws
+  std::string device{};
 };
 
 struct WindowOptions {
@@ -45,7 +51,8 @@ namespace detail {
 struct OpenWindow;
 }
 
-/// While one is open, the background may measure on the runtime's device. Move-only; may outlive the
+/// While one is open, the background may measure on the runtime's device. With BackgroundOptions::device
+/// it never does, and a window changes nothing. Move-only; may outlive the
 /// runtime. Thread-safe.
 class TuningWindow {
  public:

@@ -63,9 +63,9 @@ struct Function<Knobs, Problem, void(Args...)> {
   /// function that it returns is called before each call of the tuning, outside the timed region,
   /// and when the tuning has ended, so that the call that tuned finds what any call would.
   std::function<std::function<void(Stream)>(Stream, Args...)> snapshot{};
-  /// Whether the first call with new knobs gave the right results: false, or an exception that says
-  /// what is wrong, disqualifies them. Called when the stream has finished. Empty: nothing is
-  /// verified.
+  /// Whether a call with new knobs gave the right results: false, or an exception that says what is
+  /// wrong, disqualifies them. Called after the first call with them, and after the 1st, 2nd, 4th,
+  /// 8th and so on of their samples, when the stream has finished. Empty: nothing is verified.
   std::function<bool(Args...)> verify{};
   std::function<double(const Knobs&, const Problem&, const DeviceLimits&)> cost{};  ///< as Kernel
   std::function<std::string(const Knobs&, const Problem&)> numerics{};              ///< as Kernel

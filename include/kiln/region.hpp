@@ -105,6 +105,11 @@ class Region {
 struct RegionProgress {
   std::size_t runs = 0;             ///< of the region, so far
   std::size_t done = 0, total = 0;  ///< candidates, over all sites
+  /// Of a candidate whose launch takes longer than it may (RegionOptions::candidate_seconds): the site
+  /// and the config, as text, and how long it has taken so far; `done` and `total` are then 0. Else
+  /// empty and 0.
+  std::string overdue{};
+  double overdue_seconds = 0;
 };
 
 struct RegionOptions {
@@ -118,8 +123,14 @@ struct RegionOptions {
   std::size_t max_evaluations = 64;  ///< candidates of each site; 0: as tuning with ranks does
   std::size_t max_runs = 0;          ///< of the region; 0: no limit
   double max_seconds = 0;            ///< wall time; 0: no limit but RankOptions::tune_seconds
-  std::uint64_t seed = 1;            ///< of the choice of candidates
-  bool retune = false;               ///< measure again even if the store has an answer
+  /// Seconds that a launch of a candidate may take, on the calling thread. Nothing can end one that
+  /// takes longer; it is reported while it runs, in the log, in `progress` and in the metrics, and is
+  /// `hung` if it returns. 0: $KILN_CANDIDATE_SECONDS; if that is not set, a launch is reported as
+  /// one of TuneOptions::candidate_seconds is, and not rejected. Waiting for the streams at the end
+  /// of a run is reported in the same way.
+  double candidate_seconds = 0;
+  std::uint64_t seed = 1;  ///< of the choice of candidates
+  bool retune = false;     ///< measure again even if the store has an answer
 
   /// Called before each run, outside of what is timed: resets what the region changes.
   std::function<void()> before{};
@@ -139,7 +150,9 @@ struct RegionOptions {
   /// too, no logs are written.
   std::filesystem::path log_folder{};
   std::stop_token stop{};  ///< ends it before the next run, from any thread
-  std::function<void(const RegionProgress&)> progress{};  ///< on the calling thread, after each run
+  /// Called on the calling thread, after each run; while that waits in a launch that is overdue, on
+  /// another one.
+  std::function<void(const RegionProgress&)> progress{};
 };
 
 /// A kernel and a bucketed problem that the region launches. Several launches of the same in one

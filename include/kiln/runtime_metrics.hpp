@@ -51,6 +51,8 @@ struct RuntimeMetrics {
   MetricSeries agreements_total;
   Histogram agreement_seconds;
   std::uint64_t background_errors_total = 0;
+  std::uint64_t overdue_calls = 0;
+  std::uint64_t overdue_calls_total = 0;
 };
 
 /// The text that Prometheus scrapes (exposition format 0.0.4). What could not be written shows in

@@ -48,6 +48,10 @@ struct TuneProgress {
   std::size_t done = 0, total = 0;  ///< candidates (finals: rounds) of this phase
   std::size_t evaluated = 0;        ///< candidates finished so far, earlier runs' included
   double best_seconds = 0;          ///< 0: none yet
+  /// Of a candidate whose call takes longer than it may (TuneOptions::candidate_seconds): its config,
+  /// as text, and how long it has taken so far. Else empty and 0.
+  std::string overdue{};
+  double overdue_seconds = 0;
 };
 
 /// A run ends when the search has nothing more to try, or at the first limit that is reached; its
@@ -70,7 +74,11 @@ struct TuneOptions {
   /// one sample; then it is `hung`. 0: `$KILN_CANDIDATE_SECONDS`; if that is not set, 30, or 20
   /// times the longest verification or sample so far if that is more, and 300 while there is none.
   /// A candidate that `max_seconds` cuts off before that, once another one has ended, is left
-  /// untried (`Candidate::cut_seconds`). Candidates that run in this process have no such limit.
+  /// untried (`Candidate::cut_seconds`). Callables (functions with knobs, alternatives of choices) run
+  /// in this process, where nothing can end them. One that takes longer is reported while it runs: in
+  /// the log, in `progress`, in the metrics. Where the limit is given, here or by the variable, it is
+  /// `hung` from then on, even if it returns, and on record at once, so that no later process calls
+  /// it. Kernels that run in this process have no such limit.
   double candidate_seconds = 0;
   bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for
@@ -82,7 +90,8 @@ struct TuneOptions {
   std::optional<Launching> launching{};
   bool retune = false;     ///< measure again even if the store has an answer
   std::stop_token stop{};  ///< ends the run early, from any thread
-  std::function<void(const TuneProgress&)> progress{};  ///< called on the tuning thread
+  /// Called on the tuning thread; while that waits in a call that is overdue, on another one.
+  std::function<void(const TuneProgress&)> progress{};
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the
   /// first launch of a problem, are then collective: every rank makes the same calls for the same

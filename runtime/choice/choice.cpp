@@ -11,9 +11,11 @@
 #include "runtime/choice/switches.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/overdue_calls.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/tune/tuning_session.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln::detail {
 
@@ -267,9 +269,14 @@ class Core final : public ChoiceCore {
 
   runtime::ChoiceMaker maker(const Field& field, const ProblemValues& bucket,
                              const TuneOptions& options, std::vector<runtime::CannotRun> failed) {
-    return {field, contenders_, std::move(failed),
+    return {field,
+            contenders_,
+            std::move(failed),
             runtime::KernelMaker(choice_.operation, bucket, engine_->device(), engine_->builder(),
-                                 options.seed, workshop_.trusted_references())};
+                                 options.seed, workshop_.trusted_references()),
+            runtime::candidate_seconds(options.candidate_seconds),
+            runtime::tell_of_calls(*engine_, format("choice {} for {}", choice_.name,
+                                                    choice_.operation.describe_problem(bucket)))};
   }
 
   /// First what is tuned by itself, then all candidates in one search, with one final.

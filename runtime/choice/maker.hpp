@@ -10,6 +10,7 @@
 
 #include "runtime/choice/field.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/measure/watched_bench.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/trial_maker.hpp"
 
@@ -26,12 +27,16 @@ struct CannotRun {
 class ChoiceMaker final : public TrialMaker {
  public:
   /// @param failed by contender
+  /// @param seconds,tell as WatchedBench
   ChoiceMaker(const Field& field, std::span<const std::unique_ptr<Contender>> contenders,
-              std::vector<CannotRun> failed, KernelMaker data)
+              std::vector<CannotRun> failed, KernelMaker data, double seconds,
+              WatchedBench::Tell tell)
       : field_(field),
         contenders_(contenders),
         failed_(std::move(failed)),
-        data_(std::move(data)) {}
+        data_(std::move(data)),
+        seconds_(seconds),
+        tell_(std::move(tell)) {}
 
   detail::Tunable subject() const noexcept override { return field_.subject; }
   std::span<const std::int64_t> problem() const noexcept override { return data_.problem(); }
@@ -40,9 +45,22 @@ class ChoiceMaker final : public TrialMaker {
   unsigned threads() const noexcept override { return 1; }
   Build build(const Values&) override { return {}; }
   std::string try_to_load(const Values&, const Build&) override { return {}; }
-  TrialBench& bench() override { return data_.bench(); }
+  TrialBench& bench() override {
+    if (!watched_) {
+      watched_ = std::make_unique<WatchedBench>(data_.bench(), seconds_, tell_);
+      watched_->when_overdue(also_tell_);
+    }
+    return *watched_;
+  }
   std::vector<std::string> take_warnings() override { return data_.take_warnings(); }
-  void drop_bench() noexcept override { data_.drop_bench(); }
+  void when_overdue(WatchedBench::Tell tell) override {
+    also_tell_ = std::move(tell);
+    if (watched_) watched_->when_overdue(also_tell_);
+  }
+  void drop_bench() noexcept override {
+    watched_.reset();
+    data_.drop_bench();
+  }
   Trial trial(const Values& config, const Build&) override {
     const auto [contender, candidate] = field_.place(config);
     const auto call = ready(contender, candidate);
@@ -77,6 +95,10 @@ class ChoiceMaker final : public TrialMaker {
   const std::span<const std::unique_ptr<Contender>> contenders_;
   const std::vector<CannotRun> failed_;
   KernelMaker data_;
+  const double seconds_;
+  const WatchedBench::Tell tell_;
+  WatchedBench::Tell also_tell_;
+  std::unique_ptr<WatchedBench> watched_;  ///< over the bench of `data_`
 };
 
 }  // namespace kiln::runtime

@@ -46,6 +46,8 @@ class FunctionBench final : public TrialBench {
 
   /// Whether something has to be done before each call.
   bool one_by_one() const noexcept { return cold_ || function_.changes_state; }
+  Verdict verdict() const;
+  void look_again();
   void put_back();
   void flush();
   void call(const Implementation& implementation);

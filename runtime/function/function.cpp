@@ -10,9 +10,11 @@
 #include "kiln/communicators.hpp"
 #include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
+#include "runtime/function/bench.hpp"
 #include "runtime/function/maker.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/overdue_calls.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/measuring_together.hpp"
@@ -20,6 +22,7 @@
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/deterministic.hpp"
 #include "runtime/tune/tuning_session.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln::detail {
 
@@ -252,8 +255,14 @@ class Core final : public FunctionCore {
                        RankLog* log) {
     const auto& device = workshop_.device();
     runtime::FunctionBench bench(device, function_, call, log);
+    runtime::WatchedBench watched(
+        bench, runtime::candidate_seconds(tuning.candidate_seconds),
+        runtime::tell_of_calls(
+            *engine_,
+            format("{} {}", function_.name, problem_text(function_.problem_fields, problem)),
+            [log](const std::string& text) { log->line(text); }));
     auto maker =
-        std::make_unique<runtime::FunctionMaker>(function_, problem, device->info(), bench);
+        std::make_unique<runtime::FunctionMaker>(function_, problem, device->info(), watched);
     const auto tuned = [&] {
       if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch).result;
       const runtime::Subject subject{function_, {problem.begin(), problem.end()}};

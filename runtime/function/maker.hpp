@@ -4,8 +4,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
-#include "runtime/function/bench.hpp"
+#include "runtime/measure/watched_bench.hpp"
 #include "runtime/tune/trial_maker.hpp"
 
 namespace kiln::runtime {
@@ -15,7 +16,7 @@ class FunctionMaker final : public TrialMaker {
  public:
   /// The bench must outlive it.
   FunctionMaker(const detail::FunctionDescription& function, std::span<const std::int64_t> problem,
-                const DeviceInfo& device, FunctionBench& bench)
+                const DeviceInfo& device, WatchedBench& bench)
       : function_(function),
         problem_(problem.begin(), problem.end()),
         device_(device),
@@ -30,6 +31,7 @@ class FunctionMaker final : public TrialMaker {
   Build build(const Values&) override { return {}; }
   std::string try_to_load(const Values&, const Build&) override { return {}; }
   TrialBench& bench() override { return bench_; }
+  void when_overdue(WatchedBench::Tell tell) override { bench_.when_overdue(std::move(tell)); }
   void drop_bench() noexcept override {}
   Trial trial(const Values& config, const Build&) override {
     return {.code = Implementation{function_.name, config, function_.space.describe(config)}};
@@ -40,7 +42,7 @@ class FunctionMaker final : public TrialMaker {
   const detail::FunctionDescription& function_;
   const Values problem_;
   const DeviceInfo& device_;
-  FunctionBench& bench_;
+  WatchedBench& bench_;
 };
 
 }  // namespace kiln::runtime

@@ -54,6 +54,16 @@ class TrialCut : public Error {
   double seconds_;
 };
 
+/// A verification or a sample that takes longer than it may, and that nothing can end.
+struct Overdue {
+  const Values& config;
+  const std::string& text;  ///< the config
+  double seconds = 0;       ///< so far
+  double limit = 0;
+  bool rejected = false;  ///< the limit was given: whatever comes of the trial, it has failed
+  bool returned = false;  ///< it has come to its end
+};
+
 /// The bench can run no trial any more. No trial is to blame for that.
 class BenchLost : public EnvironmentError {
  public:

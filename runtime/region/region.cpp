@@ -61,6 +61,9 @@ void check(const RegionOptions& options, const RankOptions& together) {
   if (options.warmup < 0) refuse(format("`warmup` is {}; it must not be negative", options.warmup));
   if (!(options.max_seconds >= 0) || std::isinf(options.max_seconds))
     refuse(format("`max_seconds` is {}; it must be finite and not negative", options.max_seconds));
+  if (!(options.candidate_seconds >= 0) || std::isinf(options.candidate_seconds))
+    refuse(format("`candidate_seconds` is {}; it must be finite and not negative",
+                  options.candidate_seconds));
   if (together.strategy != RankStrategy::replicate)
     refuse(
         format("the strategy `{}` cannot be used for regions, which all ranks run: use replicate",

@@ -6,8 +6,10 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/kernel_loader.hpp"
+#include "runtime/serve/overdue_calls.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/tuner.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln::runtime {
 
@@ -15,6 +17,16 @@ using detail::format;
 using detail::Launchable;
 using detail::RegionLaunch;
 using detail::Tunable;
+
+RegionRunner::RegionRunner(detail::Engine& engine, const std::function<void(Region&)>& region,
+                           const RegionOptions& options, bool defaults)
+    : engine_(engine),
+      region_(region),
+      options_(options),
+      defaults_(defaults),
+      limit_(candidate_seconds(options.candidate_seconds)),
+      tell_(tell_of_calls(engine, options.name)),
+      watch_([this](double seconds) { tell(seconds, false); }) {}
 
 std::string Site::describe() const {
   return format("{} {}", what().name(), what().describe_problem(problem));
@@ -36,8 +48,14 @@ RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments)
   Outcome outcome;
   outcome.site_seconds.resize(sites_.size());
   outcome.failures.resize(sites_.size());
+  outcome.hung.resize(sites_.size());
   assignments_ = assignments;
   outcome_ = &outcome;
+  texts_.assign(sites_.size(), {});
+  for (std::size_t s = 0; s < sites_.size(); ++s)
+    if (const Launchable* kernel = assignments_[s].kernel)
+      texts_[s] = format("{} with {}", sites_[s].describe(),
+                         sites_[s].what().space().describe(kernel->config));
   watches_used_ = 0;
   try {
     outcome.seconds = call();
@@ -65,7 +83,13 @@ double RegionRunner::call() {
   const auto start = std::chrono::steady_clock::now();
   region_(region);
   try {
-    for (const Stream& stream : streams_) engine_.device()->synchronize(stream);
+    const auto wait = [&] {
+      for (const Stream& stream : streams_) engine_.device()->synchronize(stream);
+    };
+    if (outcome_)
+      watched("the wait for the streams of " + tried(), wait);
+    else
+      wait();
   } catch (const Error& error) {
     give_up_if_lost(error.what());
     throw;
@@ -76,6 +100,7 @@ double RegionRunner::call() {
 void RegionRunner::add_up(Outcome& outcome) {
   std::vector<double> counts(sites_.size());
   for (std::size_t w = 0; w < watches_used_; ++w) {
+    if (!watches_[w].counts) continue;
     outcome.site_seconds[watches_[w].site] += watches_[w].stopwatch->seconds();
     ++counts[watches_[w].site];
   }
@@ -107,13 +132,72 @@ std::string RegionRunner::clear_semaphores() {
 /// A candidate of this run may have broken the device.
 void RegionRunner::give_up_if_lost(const std::string& why) {
   if (!engine_.device()->lost()) return;
-  std::string tried;
+  throw DeviceLost(format("{}, while the region ran {}", why, tried()));
+}
+
+/// The candidates of this run.
+std::string RegionRunner::tried() const {
+  std::string all;
   for (std::size_t s = 0; outcome_ && s < sites_.size(); ++s)
     if (assignments_[s].timed && assignments_[s].kernel)
-      tried += format("{}{} with {}", tried.empty() ? "" : ", ", sites_[s].describe(),
-                      sites_[s].what().space().describe(assignments_[s].kernel->config));
-  throw DeviceLost(
-      format("{}, while the region ran {}", why, tried.empty() ? "the configs in use" : tried));
+      all += format("{}{}", all.empty() ? "" : ", ", texts_[s]);
+  return all.empty() ? "the configs in use" : all;
+}
+
+/// The calling thread waits in the launch, or has returned from it.
+void RegionRunner::tell(double seconds, bool returned) {
+  told_ = true;
+  static const Values nothing;
+  tell_({nothing, *at_work_, seconds, allowed_, limit_ > 0, returned});
+  if (!returned && options_.progress) options_.progress({runs_, 0, 0, *at_work_, seconds});
+}
+
+/// The seconds that it took; 0 inside of a launch that is watched already.
+template <class Work>
+double RegionRunner::watched(const std::string& text, const Work& work) {
+  if (at_work_) return work(), 0;
+  at_work_ = &text;
+  told_ = false;
+  watch_.begin(allowed_ = limit_ > 0 ? limit_ : usual_limit(longest_));
+  const auto end = [&] {
+    const double seconds = watch_.end();
+    longest_ = std::max(longest_, seconds);
+    if (told_) tell(seconds, true);
+    at_work_ = nullptr;
+    return seconds;
+  };
+  try {
+    work();
+  } catch (...) {
+    end();
+    throw;
+  }
+  return end();
+}
+
+void RegionRunner::launch_candidate(std::size_t s, const RegionLaunch& launch) {
+  const Assignment& assigned = assignments_[s];
+  double seconds = 0;
+  if (!assigned.timed) {
+    seconds = watched(texts_[s], [&] { start(*assigned.kernel, launch); });
+  } else {
+    // What it launches inside of itself takes further ones.
+    const std::size_t w = watches_used_++;
+    if (w == watches_.size()) watches_.push_back({engine_.device()->stopwatch()});
+    Stopwatch& stopwatch = *watches_[w].stopwatch;
+    watches_[w].site = s;
+    watches_[w].counts = false;
+    seconds = watched(texts_[s], [&] {
+      stopwatch.start(launch.stream);
+      start(*assigned.kernel, launch);
+      stopwatch.stop(launch.stream);
+    });
+    watches_[w].counts = true;
+  }
+  if (!(limit_ > 0) || seconds <= limit_) return;
+  outcome_->hung[s] = true;
+  outcome_->failures[s] =
+      format("its launch returned after {:.3g} s, and {:.3g} s is the limit", seconds, limit_);
 }
 
 void RegionRunner::launch(const RegionLaunch& launch) {
@@ -143,15 +227,7 @@ void RegionRunner::launch_at(std::size_t s, const RegionLaunch& launch) {
   std::string& failure = outcome_->failures[s];
   if (assigned.kernel && failure.empty()) {
     try {
-      if (!assigned.timed) return start(*assigned.kernel, launch);
-      if (watches_used_ == watches_.size()) watches_.push_back({engine_.device()->stopwatch(), 0});
-      Watch& watch = watches_[watches_used_];
-      watch.site = s;
-      watch.stopwatch->start(launch.stream);
-      start(*assigned.kernel, launch);
-      watch.stopwatch->stop(launch.stream);
-      ++watches_used_;
-      return;
+      return launch_candidate(s, launch);
     } catch (const std::exception& error) {
       failure = *error.what() ? error.what() : "the launch failed";
       give_up_if_lost(failure);

@@ -15,6 +15,7 @@
 
 #include "kiln/detail/tunable.hpp"
 #include "kiln/region.hpp"
+#include "runtime/measure/watched_bench.hpp"
 #include "runtime/region/function.hpp"
 #include "runtime/serve/engine.hpp"
 
@@ -37,8 +38,7 @@ class RegionRunner final : public detail::RegionCore {
  public:
   /// `defaults`: base configs are the kernels' defaults, whatever is in use.
   RegionRunner(detail::Engine& engine, const std::function<void(Region&)>& region,
-               const RegionOptions& options, bool defaults)
-      : engine_(engine), region_(region), options_(options), defaults_(defaults) {}
+               const RegionOptions& options, bool defaults);
 
   /// The first run: finds the sites, and what `check` says of it. @throws what the region throws.
   std::string discover();
@@ -52,6 +52,7 @@ class RegionRunner final : public detail::RegionCore {
   struct Outcome {
     std::vector<double> site_seconds;   ///< mean per launch of those timed; 0: not launched
     std::vector<std::string> failures;  ///< not empty: the candidate failed, its base was launched
+    std::vector<bool> hung;             ///< the candidate took too long; that is its failure
     std::string wrong;                  ///< by `check`
     double seconds = 0;                 ///< of the whole run
     std::exception_ptr thrown;          ///< by the region, `before`, or its bases
@@ -67,6 +68,7 @@ class RegionRunner final : public detail::RegionCore {
   struct Watch {
     std::unique_ptr<Stopwatch> stopwatch;
     std::size_t site = 0;
+    bool counts = false;
   };
 
   /// The site of a launch; nothing for one that the first run did not see.
@@ -80,6 +82,11 @@ class RegionRunner final : public detail::RegionCore {
   void add_up(Outcome& outcome);
   std::string verdict() const;
   void give_up_if_lost(const std::string& why);
+  std::string tried() const;
+  template <class Work>
+  double watched(const std::string& text, const Work& work);
+  void launch_candidate(std::size_t site, const detail::RegionLaunch& launch);
+  void tell(double seconds, bool returned);
   /// What launches of this run have left in the workspaces that they share with the program's own
   /// launches; puts it right. Empty: nothing.
   std::string clear_semaphores();
@@ -114,6 +121,15 @@ class RegionRunner final : public detail::RegionCore {
   };
   std::vector<UsedWorkspace> workspaces_;
   std::size_t runs_ = 0;
+
+  // Of what is watched. What a candidate launches inside of its own launch is a part of it.
+  const double limit_;                    ///< 0: nobody gives one
+  std::vector<std::string> texts_;        ///< the run's candidates, by site
+  const std::string* at_work_ = nullptr;  ///< null: nothing
+  double allowed_ = 0, longest_ = 0;      ///< seconds
+  bool told_ = false;
+  const WatchedBench::Tell tell_;
+  CallWatch watch_;  ///< last: its thread uses what is above
 };
 
 }  // namespace kiln::runtime

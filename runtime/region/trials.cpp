@@ -236,6 +236,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
   }
   outcome.site_seconds.resize(sites_.size());
   outcome.failures.resize(sites_.size());
+  outcome.hung.resize(sites_.size());
   longest_run_ = std::max(longest_run_, outcome.seconds);
   run_seconds_ += outcome.seconds;
 
@@ -275,6 +276,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
     Candidate& candidate = sites_[s].candidates[*places[s].candidate];
     if (std::isinf(shared[s]))
       candidate.reason = outcome.failures[s].empty() ? kElsewhere : outcome.failures[s];
+    if (outcome.hung[s]) candidate.status = CandidateStatus::hung;
     if (wrong && places[s].tried)
       wrongs_[s] = outcome.wrong.empty() ? "its results were wrong on another rank" : outcome.wrong;
   }
@@ -359,7 +361,8 @@ void RegionTrials::describe(const RegionSchedule& schedule) {
         case Fate::refused:
           break;  // why is known
         case Fate::failed:
-          candidate.status = CandidateStatus::launch_failed;
+          if (candidate.status != CandidateStatus::hung)
+            candidate.status = CandidateStatus::launch_failed;
           break;
         case Fate::wrong:
           candidate.status = CandidateStatus::wrong_result;

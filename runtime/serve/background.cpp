@@ -83,9 +83,11 @@ detail::Ready unwrapped(const detail::Ready& ready) {
   return untuned;
 }
 
-Background::Background(detail::Engine& engine)
+Background::Background(detail::Engine& engine, std::shared_ptr<Device> device)
     : engine_(engine),
-      times_(std::make_shared<MeasuringTimes>(engine.options().background.duty)),
+      other_device_(std::move(device)),
+      times_(other_device_ ? std::make_shared<MeasuringTimes>(MeasuringTimes::AtAllTimes{})
+                           : std::make_shared<MeasuringTimes>(engine.options().background.duty)),
       jobs_(std::make_shared<Jobs>()) {
   engine_.workshop().turn().when_wanted([times = times_] { times->interrupt(); });
 }
@@ -309,9 +311,10 @@ Background::Then Background::search(Job& job, const JobData& data, MeasuringTime
     job.in_finals = job.in_finals || now.phase == TuneProgress::Phase::finals;
   };
   tuning.stop = stretch.stop();
+  if (other_device_ && other_device_->lost()) throw DeviceLost(other_device_->info().id);
   if (job.begun) tuning.retune = false;  // this search goes on
   if (tuning.max_evaluations.value_or(0) == 0) tuning.max_evaluations = options.max_evaluations;
-  const auto maker = engine_.maker(*job.kernel, job.problem, tuning);
+  const auto maker = engine_.maker(*job.kernel, job.problem, tuning, other_device_);
   maker->use_data(data.draws);
   maker->when_device_is_left([&stretch] { stretch.left_device(); });
   TuneOutcome tuned = tune_alone(engine_.workshop(), *maker, tuning, false);
@@ -329,6 +332,7 @@ Background::Then Background::search(Job& job, const JobData& data, MeasuringTime
     throw EnvironmentError(winner.reason.empty() ? "nothing could be measured" : winner.reason);
   handle = job.handle.lock();
   if (!handle) return Then::over;
+  if (other_device_) tuned.module.reset();  // it is loaded there
   Problems::Loaded made = handle->load_config(job.problem, winner.config, std::move(tuned.module));
   if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
   auto& launchable = std::get<Launchable>(made);

@@ -40,7 +40,8 @@ detail::Ready unwrapped(const detail::Ready& ready);
 /// Of one engine. Thread-safe.
 class Background {
  public:
-  explicit Background(detail::Engine& engine);
+  /// Measures on `device`; null: on the engine's.
+  Background(detail::Engine& engine, std::shared_ptr<Device> device);
   /// Stops what is measured, and waits for the candidates and the data at hand.
   ~Background();
   Background(const Background&) = delete;
@@ -98,6 +99,7 @@ class Background {
   void count_error() noexcept;
 
   detail::Engine& engine_;
+  const std::shared_ptr<Device> other_device_;  ///< null: the engine's
   const std::shared_ptr<MeasuringTimes> times_;
   const std::shared_ptr<Jobs> jobs_;
   std::atomic<std::uint64_t> generation_{0};

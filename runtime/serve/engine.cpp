@@ -65,28 +65,48 @@ void check(const BackgroundOptions& options) {
                            options.duty));
 }
 
+/// Times that were taken on one are those of the other.
+void check_same_kind(const DeviceInfo& own, const DeviceInfo& other) {
+  const auto refuse = [&](const std::string& why) {
+    throw UserError(format("BackgroundOptions::device is {}: {}", other.id, why));
+  };
+  if (own.id == other.id) refuse("it is the runtime's own device; leave it empty to use windows");
+  if (own.target != other.target)
+    refuse(format("it runs {}, the runtime's device {}", other.target.arch, own.target.arch));
+  for (const KeyField& field : own.fingerprint)
+    if (const auto same = std::ranges::find(other.fingerprint, field.name, &KeyField::name);
+        same == other.fingerprint.end() || same->value != field.value)
+      refuse(format("it is of another kind: {} is {}, and {} for the runtime's device", field.name,
+                    same == other.fingerprint.end() ? "unknown" : same->value, field.value));
+  if (own.fingerprint.size() != other.fingerprint.size()) refuse("it is of another kind");
+}
+
 }  // namespace
 
 Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
-               runtime::Builder::MakeCompiler make_compiler)
-    : Engine(std::move(options), nullptr, std::move(device), std::move(make_compiler)) {}
+               runtime::Builder::MakeCompiler make_compiler,
+               std::shared_ptr<runtime::Device> background)
+    : Engine(Completed{completed(std::move(options))}, nullptr, std::move(device),
+             std::move(make_compiler), std::move(background)) {}
 
 Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
                std::shared_ptr<runtime::Device> device,
                runtime::Builder::MakeCompiler make_compiler)
     : Engine(Completed{completed(std::move(options))}, std::move(store), std::move(device),
-             std::move(make_compiler)) {}
+             std::move(make_compiler), nullptr) {}
 
 Engine::Engine(const Completed& completed, std::shared_ptr<cache::Store> store,
                std::shared_ptr<runtime::Device> device,
-               runtime::Builder::MakeCompiler make_compiler)
+               runtime::Builder::MakeCompiler make_compiler,
+               std::shared_ptr<runtime::Device> background)
     : workshop_(completed.options, std::move(store), std::move(device), std::move(make_compiler),
                 telemetry_of(completed.options)),
       captures_(workshop_.device()) {
   check_roots(*this->store(), *this->options().mode);
   check(this->options().background);
   runtime::warn_of_unknown_variables(this->options().log);
-  if (this->options().mode == Mode::background) background_.emplace(*this);
+  if (background) check_same_kind(this->device()->info(), background->info());
+  if (this->options().mode == Mode::background) background_.emplace(*this, std::move(background));
 }
 
 runtime::Background& Engine::background_or_throw() {
@@ -155,10 +175,11 @@ TuneOptions Engine::with_ranks(TuneOptions tuning) const {
 
 std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kernel,
                                                     std::span<const std::int64_t> problem,
-                                                    const TuneOptions& tuning) {
-  auto maker = std::make_unique<runtime::KernelMaker>(kernel, problem, device(), builder(),
-                                                      tuning.seed, workshop_.trusted_references(),
-                                                      runtime::worker_options(tuning));
+                                                    const TuneOptions& tuning,
+                                                    std::shared_ptr<runtime::Device> device) {
+  auto maker = std::make_unique<runtime::KernelMaker>(
+      kernel, problem, device ? std::move(device) : this->device(), builder(), tuning.seed,
+      workshop_.trusted_references(), runtime::worker_options(tuning));
   const bool in_step = tuning.ranks && tuning.together.lockstep;
   if (workshop_.isolation() == Isolation::always && !in_step) maker->isolate();
   return maker;

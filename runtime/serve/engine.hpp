@@ -30,8 +30,10 @@ namespace kiln::detail {
 /// Thread-safe.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
+  /// `background`: another device for mode background to measure on; null: `device`.
   Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
-         runtime::Builder::MakeCompiler make_compiler);
+         runtime::Builder::MakeCompiler make_compiler,
+         std::shared_ptr<runtime::Device> background = {});
   /// For another device on the same store.
   Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
          std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler);
@@ -58,10 +60,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::TuneOutcome tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                             const TuneOptions& options, bool for_launch = false,
                             const runtime::Read& known = {});
-  /// Trials of a kernel on this engine's device, for a tuning with these options.
+  /// Trials of a kernel on `device`, or on this engine's if that is null, for a tuning with these
+  /// options.
   std::unique_ptr<runtime::KernelMaker> maker(const KernelDefinition& kernel,
                                               std::span<const std::int64_t> problem,
-                                              const TuneOptions& options);
+                                              const TuneOptions& options,
+                                              std::shared_ptr<runtime::Device> device = {});
   /// `options` with the runtime's ranks, where it names none, and with the limits that variables
   /// set, where it sets none.
   TuneOptions with_ranks(TuneOptions options) const;
@@ -100,7 +104,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     RuntimeOptions options;
   };
   Engine(const Completed& completed, std::shared_ptr<cache::Store> store,
-         std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler);
+         std::shared_ptr<runtime::Device> device, runtime::Builder::MakeCompiler make_compiler,
+         std::shared_ptr<runtime::Device> background);
 
   const runtime::TuneLimits limits_ = runtime::limits_from_environment();
   const std::filesystem::path wanted_file_ = runtime::wanted_from_environment();

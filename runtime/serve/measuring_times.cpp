@@ -59,7 +59,7 @@ void MeasuringTimes::close_window() noexcept {
   std::unique_lock lock(mutex_);
   if (--windows_ > 0) return;
   pause_after(kSlice);
-  if (!stretch_) return;
+  if (!stretch_ || at_all_times_) return;
   stretch_->stop_.request_stop();
   const unsigned long measuring = stretches_;
   changed_.wait(lock,
@@ -85,7 +85,7 @@ bool MeasuringTimes::ended() const {
 
 bool MeasuringTimes::may_begin() const {
   if (ended_ || stretch_) return false;
-  return windows_ > 0 || (duty_ > 0 && now_() >= next_slice_);
+  return at_all_times_ || windows_ > 0 || (duty_ > 0 && now_() >= next_slice_);
 }
 
 void MeasuringTimes::pause_after(Clock::duration measured) {
@@ -101,7 +101,7 @@ bool MeasuringTimes::may_measure() const {
 std::unique_ptr<MeasuringTimes::Stretch> MeasuringTimes::begin(double slices) {
   const std::lock_guard lock(mutex_);
   if (!may_begin()) return nullptr;
-  std::unique_ptr<Stretch> stretch(new Stretch(*this, windows_ == 0, slices));
+  std::unique_ptr<Stretch> stretch(new Stretch(*this, windows_ == 0 && !at_all_times_, slices));
   stretch_ = stretch.get();
   ++stretches_;
   return stretch;

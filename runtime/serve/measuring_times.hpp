@@ -20,6 +20,9 @@ class MeasuringTimes {
 
   /// `duty`: the share of time outside of windows. `now` tells pauses; slices end by the real clock.
   explicit MeasuringTimes(double duty, Now now = Clock::now) : duty_(duty), now_(std::move(now)) {}
+  /// What is measured is no matter of the program's: at all times, and no window's end waits for it.
+  struct AtAllTimes {};
+  explicit MeasuringTimes(AtAllTimes) : duty_(0), now_(Clock::now), at_all_times_(true) {}
 
   void open_window();
   /// Where it was the last one, ends what is measured, waits until that has left the device, and lets
@@ -73,6 +76,7 @@ class MeasuringTimes {
 
   const double duty_;
   const Now now_;
+  const bool at_all_times_ = false;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   int windows_ = 0;

@@ -78,6 +78,8 @@ void Counters::read(RuntimeMetrics& metrics) const {
   metrics.agreements_total = agreements.read();
   metrics.agreement_seconds = agreement_seconds.read();
   metrics.background_errors_total = background_errors.load(kRelaxed);
+  metrics.overdue_calls = overdue.load(kRelaxed);
+  metrics.overdue_calls_total = overdue_total.load(kRelaxed);
 }
 
 }  // namespace runtime

@@ -1,4 +1,5 @@
 // What a tuning may be asked for, and when a result that is there answers it.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -11,6 +12,12 @@
 namespace kiln::runtime {
 
 using kiln::detail::format;
+
+namespace {
+
+constexpr std::size_t kMaxWarnings = 5;
+
+}  // namespace
 
 void check(const TuneOptions& options) {
   for (const double limit :
@@ -49,6 +56,27 @@ void add_missing(TuneResult& result, const TuneResult& earlier) {
              (was_built(c) || c.cut_seconds > now.cut_seconds))
       now = c;
   }
+}
+
+void drop_untried(TuneResult& result, std::span<const std::size_t> postponed) {
+  const Values winner = result.winner().config;
+  std::size_t index = 0;
+  std::erase_if(result.candidates, [&](const Candidate& c) {
+    const std::size_t i = index++;
+    return i != result.default_index && !is_kept(c) && c.status == CandidateStatus::not_tried &&
+           std::find(postponed.begin(), postponed.end(), i) == postponed.end();
+  });
+  const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
+                                  [&](const Candidate& c) { return c.config == winner; });
+  result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
+}
+
+void limit_warnings(TuneResult& result) {
+  std::vector<std::string>& warnings = result.warnings;
+  if (warnings.size() <= kMaxWarnings) return;
+  const std::size_t more = warnings.size() - kMaxWarnings;
+  warnings.resize(kMaxWarnings);
+  warnings.push_back(format("and {} more warnings", more));
 }
 
 TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_t> problem,

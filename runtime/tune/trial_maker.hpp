@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,6 +48,9 @@ class TrialMaker {
   virtual TrialBench& bench() = 0;
   /// Warnings about the bench for the result of a tuning; each is returned once.
   virtual std::vector<std::string> take_warnings() { return {}; }
+  /// Where nothing can end a trial: from now on told of those that take too long, while they run on
+  /// another thread. Empty: not any more.
+  virtual void when_overdue(std::function<void(const Overdue&)> /*tell*/) {}
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;
   /// The run was stopped: it runs nothing on the device any more, though it may still wait for builds.

@@ -37,22 +37,7 @@ constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
 /// config, the default and the one in use, whose scores may be disturbed, and except when each launch
 /// takes so many seconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
-constexpr std::size_t kMaxWarnings = 5;
 constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
-
-/// Leaves out the candidates that were planned, but not reached.
-void drop_untried(TuneResult& result, std::span<const std::size_t> postponed) {
-  const Values winner = result.winner().config;
-  std::size_t index = 0;
-  std::erase_if(result.candidates, [&](const Candidate& c) {
-    const std::size_t i = index++;
-    return i != result.default_index && !is_kept(c) && c.status == CandidateStatus::not_tried &&
-           std::find(postponed.begin(), postponed.end(), i) == postponed.end();
-  });
-  const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
-                                  [&](const Candidate& c) { return c.config == winner; });
-  result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
-}
 
 class TuningRun {
  public:
@@ -84,7 +69,8 @@ class TuningRun {
     start_search(space, model);
     open_lane();
     try {
-      const CountAtEnd count{*this};
+      const AtEnd at_end{*this};
+      maker_.when_overdue([this](const Overdue& late) { note_overdue(late); });
       search();
       hold_finals();
     } catch (const BenchLost& lost) {
@@ -103,11 +89,30 @@ class TuningRun {
   }
 
  private:
-  /// Whatever ends the search, its candidates are counted.
-  struct CountAtEnd {
+  /// Whatever ends the search, its candidates are counted, and it is told nothing more.
+  struct AtEnd {
     const TuningRun& run;
-    ~CountAtEnd() { run.count_candidates(); }
+    ~AtEnd() {
+      run.maker_.when_overdue({});
+      run.count_candidates();
+    }
   };
+
+  /// On another thread, while this run's waits in the call: nothing here changes meanwhile. What may
+  /// never return is on record before the process is ended.
+  void note_overdue(const Overdue& late) {
+    if (late.returned) return;
+    if (const auto index = candidates_.find(late.config); late.rejected && index) {
+      candidates_.reject(
+          *index, CandidateStatus::hung,
+          format("its call had not returned after {:.3g} s, and {:.3g} s is the limit",
+                 late.seconds, late.limit));
+      if (const auto winner = candidates_.decide(); winner && context_.save) save_with(*winner);
+    }
+    if (options_.progress)
+      options_.progress(
+          {.evaluated = evaluated_, .overdue = late.text, .overdue_seconds = late.seconds});
+  }
 
   /// The result is what was found so far; a later run continues from there.
   void end_early(const BenchLost& lost) {
@@ -238,8 +243,9 @@ class TuningRun {
       progress(TuneProgress::Phase::compile, 0, queue.in_flight());
       expect();
       LoggedSpan span(trace_, "wait for compilers");
-      // One measured config, and whatever happens later, there is something to keep.
-      const std::size_t count = lane_->leader() || shares_cpu() ? group_ : 1;
+      // One measured config, and whatever happens later, there is something to keep. A host kernel
+      // may end the process as well as a callable may, but after that it runs in a worker.
+      const std::size_t count = lane_->leader() || (shares_cpu() && subject_.kernel()) ? group_ : 1;
       // Without a leader there is no answer yet, so this wait has no deadline.
       const std::vector<BuildQueue::Finished> group =
           queue.take(count, options_.stop, lane_->leader() ? search_deadline_ : TimeLimit());
@@ -415,7 +421,7 @@ class TuningRun {
                               subject_.describe_problem(problem_), candidates_.size()));
     result_.winner_index = winner_.value_or(0);
     finish(result_);
-    limit_warnings();
+    limit_warnings(result_);
     result_.spans = trace_.take();
     result_.wall_seconds = seconds_since(start_);
   }
@@ -426,28 +432,23 @@ class TuningRun {
     result.candidates.insert(result.candidates.end(), unlisted_.begin(), unlisted_.end());
   }
 
-  /// On a disturbed machine every group has warnings.
-  void limit_warnings() {
-    std::vector<std::string>& warnings = result_.warnings;
-    if (warnings.size() <= kMaxWarnings) return;
-    const std::size_t more = warnings.size() - kMaxWarnings;
-    warnings.resize(kMaxWarnings);
-    warnings.push_back(format("and {} more warnings", more));
-  }
-
   void save() {
     if (!context_.save || seconds_since(saved_) < std::max(kSaveEvery, kSaveShare * save_seconds_))
       return;
     const auto winner = candidates_.decide();
     if (!winner) return;
     LoggedSpan span(trace_, "save");
+    save_with(*winner);
+    saved_ = Clock::now();
+    save_seconds_ = span.end();
+  }
+
+  void save_with(std::size_t winner) const {
     TuneResult so_far = result_;
-    so_far.winner_index = *winner;
+    so_far.winner_index = winner;
     so_far.end = SearchEnd::stopped;  // as far as the saved record can know
     finish(so_far);
     context_.save(so_far);
-    saved_ = Clock::now();
-    save_seconds_ = span.end();
   }
 
   bool shares_cpu() const noexcept { return maker_.bench().shares_cpu(); }

@@ -26,6 +26,12 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch);
 /// Adds the candidates of an earlier run that this run has not tried.
 void add_missing(TuneResult& result, const TuneResult& earlier);
 
+/// Leaves out the candidates that were planned, but not reached; not those that were `postponed`.
+void drop_untried(TuneResult& result, std::span<const std::size_t> postponed);
+
+/// Leaves out all warnings but a few: on a disturbed machine every group of candidates has some.
+void limit_warnings(TuneResult& result);
+
 /// What a tuning run may start from, and what it reports to.
 struct TuneContext {
   /// An earlier result whose candidates are taken over and not tried again; or null.

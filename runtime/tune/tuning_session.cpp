@@ -87,16 +87,19 @@ class Session {
       return search();
     } catch (const DeviceLost& lost) {
       if (!may_isolate || isolated || !maker_.isolate()) throw;
-      workshop_.log(LogLevel::warning,
-                    format("{}; the tuning goes on in a worker, but this process must be restarted "
-                           "before it launches anything",
-                           lost.what()));
+      // The background may measure on a device that launches nothing.
+      const bool own = workshop_.device()->lost();
+      workshop_.log(
+          LogLevel::warning,
+          format("{}; the tuning goes on in a worker{}", lost.what(),
+                 own ? ", but this process must be restarted before it launches anything" : ""));
       faulted_ = true;
       known_ = recall();
       try {
         TuneOutcome outcome = search();
         outcome.result.warnings.push_back(
-            format("this process has lost its device and must be restarted: {}", lost.what()));
+            format("this process has lost {}: {}",
+                   own ? "its device and must be restarted" : maker_.device().id, lost.what()));
         return outcome;
       } catch (const EnvironmentError&) {
         throw lost;  // no worker could be used, either

@@ -19,19 +19,22 @@ Isolation isolation_mode(std::optional<Isolation> asked) {
       detail::format("KILN_ISOLATION is '{}': it must be off, after_fault or always", text));
 }
 
-WorkerOptions worker_options(const TuneOptions& tuning) {
-  WorkerOptions options{.executable = detail::installation().programs / "kiln-worker",
-                        .candidate_seconds = tuning.candidate_seconds,
-                        .most_seconds = tuning.max_seconds.value_or(0)};
+double candidate_seconds(double asked) {
   const std::string_view text = detail::environment("KILN_CANDIDATE_SECONDS");
-  if (options.candidate_seconds > 0 || text.empty()) return options;
+  if (asked > 0 || text.empty()) return asked;
   const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, options.candidate_seconds);
-  if (error != std::errc{} || stop != end || !(options.candidate_seconds > 0) ||
-      std::isinf(options.candidate_seconds))
+  double seconds = 0;
+  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
+  if (error != std::errc{} || stop != end || !(seconds > 0) || std::isinf(seconds))
     throw UserError(detail::format(
         "KILN_CANDIDATE_SECONDS is '{}': it must be a number of seconds above 0", text));
-  return options;
+  return seconds;
+}
+
+WorkerOptions worker_options(const TuneOptions& tuning) {
+  return {.executable = detail::installation().programs / "kiln-worker",
+          .candidate_seconds = candidate_seconds(tuning.candidate_seconds),
+          .most_seconds = tuning.max_seconds.value_or(0)};
 }
 
 }  // namespace kiln::runtime

@@ -32,7 +32,11 @@ struct WorkerOptions {
   std::function<void(pid_t worker, std::string_view step)> journal{};
 };
 
-/// @throws UserError when $KILN_CANDIDATE_SECONDS is no number of seconds
+/// What a candidate may take for one verification or one sample: `asked`, else what
+/// $KILN_CANDIDATE_SECONDS says; 0: nobody says. @throws UserError when that is no number of seconds
+double candidate_seconds(double asked);
+
+/// @throws likewise
 WorkerOptions worker_options(const TuneOptions& tuning);
 
 /// Why trials do not run in a worker.

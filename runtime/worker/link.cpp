@@ -9,6 +9,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/measure/call_watch.hpp"
 #include "runtime/support/machine.hpp"
 
 namespace kiln::runtime {
@@ -17,9 +18,8 @@ using kiln::detail::format;
 
 namespace {
 
-/// Seconds: for a candidate, by what was seen; for a worker's start; at least for what launches
-/// nothing, such as copies of the data.
-constexpr double kLeast = 30, kTimesLongest = 20, kFirst = 300, kStart = 60, kLeastAlone = 10;
+/// Seconds: for a worker's start; at least for what launches nothing, such as copies of the data.
+constexpr double kStart = 60, kLeastAlone = 10;
 /// Bytes that a worker reads and uploads in a second at least.
 constexpr double kBytesPerSecond = 1e8;
 constexpr int kStarts = 3;
@@ -187,7 +187,7 @@ void WorkerLink::allow() {
 
 WorkerLink::Allowed WorkerLink::allowed(Ask what) const {
   double most = options_.candidate_seconds;
-  if (!(most > 0)) most = longest_ > 0 ? std::max(kLeast, kTimesLongest * longest_) : kFirst;
+  if (!(most > 0)) most = usual_limit(longest_);
   const bool cut = options_.most_seconds > 0 && longest_ > 0 && options_.most_seconds < most;
   const double seconds = cut ? options_.most_seconds : most;
   return {launches(what) ? seconds : std::max(seconds, kLeastAlone), cut};

@@ -94,7 +94,7 @@ inline constexpr VariableEntry kVariables[] = {
      "there until one has faulted, then in a worker; `always`, in a worker",
      "`after_fault`", "a runtime is made"},
     {"KILN_CANDIDATE_SECONDS", VariableEntry::Of::kiln,
-     "seconds that a candidate in a worker may take for one verification or one sample",
+     "seconds that a candidate in a worker or a callable may take for one verification or sample",
      "30, or 20 times the longest so far if that is more; 300 for the first", "a tuning begins"},
     {"KILN_MEASURE", VariableEntry::Of::kiln,
      "how a sample's launches are started while kernels are tuned, where the program does not say: "

@@ -83,6 +83,13 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      "errors behind the launches (mode `background`): tunings that failed, and exceptions of the "
      "program's functions",
      &RuntimeMetrics::background_errors_total},
+    {"kiln_overdue_calls", RuntimeMetric::Type::gauge, "", "",
+     "callables that are being tuned, have taken longer than a candidate may, and have not "
+     "returned",
+     &RuntimeMetrics::overdue_calls},
+    {"kiln_overdue_calls_total", RuntimeMetric::Type::counter, "", "",
+     "calls that have taken longer than a candidate may, those that have returned included",
+     &RuntimeMetrics::overdue_calls_total},
 };
 
 }  // namespace kiln::detail

@@ -2,6 +2,7 @@
 #include "choice_fixture.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/allocations.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -480,4 +481,38 @@ TEST_CASE("tuning a problem changes what all known problems of its bucket use", 
   f.tune({40}, again);
   CHECK(f.chosen({41}).name == "template");
   CHECK(f.chosen({100}).name == "mine");  // of another bucket
+}
+
+TEST_CASE("an alternative whose call takes too long is hung, and not called by another process",
+          "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.options.tuning.candidate_seconds = 1;
+  process.kernel_takes(1e-3);
+  std::atomic<int> told = 0;
+  process.options.log = [&](LogLevel, std::string_view text) {
+    told += text.find("the call has taken") != std::string_view::npos;
+  };
+  std::atomic<int> late = 0;
+  const auto with_a_late_one = [&](Chooser& chooser) {
+    Doubling twice = chooser.twice();
+    DoublingWay way = chooser.way("late", 1e-6);
+    way.call = [&, right = way.call](const auto& how, Stream s, float* y, const float* x, int n) {
+      ++late;
+      CHECK(becomes([&] { return told > 0; }));
+      right(how, s, y, x, n);
+    };
+    twice.alternatives.push_back(std::move(way));
+    return twice;
+  };
+  const auto f = tuned(process.runtime(), with_a_late_one(process));
+  const TuneResult result = f.tune({40});
+  CHECK(f.chosen({40}).name == "template");
+  CHECK(result.count(CandidateStatus::hung) == 1);
+  CHECK(late == 1);
+
+  Chooser next(directory.path());
+  next.kernel_takes(1e-3);
+  CHECK(tuned(next.runtime(), with_a_late_one(next)).tune({40}).count(CandidateStatus::hung) == 1);
+  CHECK(late == 1);
 }

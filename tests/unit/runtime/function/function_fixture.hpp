@@ -92,10 +92,11 @@ class ClockedDevice final : public runtime::Device {
     return nullptr;
   }
   bool lost() noexcept override { return is_lost; }
-  bool shares_cpu() const noexcept override { return false; }
+  bool shares_cpu() const noexcept override { return on_cpu; }
 
   double now = 0;  ///< seconds
   bool timing = false, is_lost = false, filled_while_timed = false;
+  bool on_cpu = false;  ///< what is built and what is timed share it
   int fills = 0, captures = 0, live = 0;
   std::string sync_error;
 

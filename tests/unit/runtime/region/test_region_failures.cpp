@@ -210,6 +210,9 @@ TEST_CASE("what makes no sense is refused", "[runtime][region]") {
   SECTION("seconds") {
     options.max_seconds = -1;
     CHECK(contains(pair.refused(options), "max_seconds"));
+    options.max_seconds = 0;
+    options.candidate_seconds = -1;
+    CHECK(contains(pair.refused(options), "candidate_seconds"));
   }
   SECTION("strategies that run on some ranks only") {
     options.together.strategy = RankStrategy::shard;

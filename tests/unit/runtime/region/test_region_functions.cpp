@@ -1,8 +1,10 @@
 // Functions with knobs in a region.
 #include <algorithm>
+#include <atomic>
 
 #include "kiln/function.hpp"
 #include "region_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -118,4 +120,76 @@ TEST_CASE("on a sealed runtime a region loads nothing and asks no store",
   CHECK(after.store.memory_hits == before.store.memory_hits);
   CHECK(after.unprepared_served == 2);
   CHECK(after.unprepared_refused == 1);
+}
+
+TEST_CASE("a launch in a region that takes too long is told of while it runs, and is hung",
+          "[runtime][region]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  std::atomic<int> told = 0;
+  process.options.log = [&](LogLevel, std::string_view text) {
+    told += text.find("copy n=16 with blocks=4: the call has taken") != std::string_view::npos;
+  };
+  Pair pair(process);
+  std::vector<int> calls;
+  const Function<CopyKnobs, CopyProblem, void(int)> copy{
+      .name = "copy",
+      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3, 4}),
+      .call =
+          [&](const CopyKnobs& knobs, Stream, int) {
+            calls.push_back(knobs.blocks);
+            if (knobs.blocks == 4) CHECK(becomes([&] { return told > 0; }));
+            process.device->pass(knobs.blocks == 3 ? 0.2e-3 : knobs.blocks == 4 ? 1e-6 : 1e-3);
+          },
+      .problem = [](int n) { return CopyProblem{n}; }};
+  const auto function = tuned(pair.runtime, copy);
+  RegionOptions options;
+  options.candidate_seconds = 1;
+  std::string overdue;
+  options.progress = [&](const RegionProgress& now) {
+    if (!now.overdue.empty()) overdue = now.overdue;
+  };
+  const auto step = [&](Region& region) {
+    pair(region);
+    region(function, Stream{}, 16);
+  };
+  const RegionResult result = tune_region(pair.runtime, step, options);
+  CHECK(overdue == "copy n=16 with blocks=4");
+  CHECK(chosen(result, 2) == 3);
+  CHECK(candidate(result, 2, 4).status == CandidateStatus::hung);
+  CHECK(pair.runtime.metrics().overdue_calls_total == 1);
+  // It did its work once: nothing was launched in its place.
+  CHECK(std::count(calls.begin(), calls.end(), 4) == 1);
+  CHECK(calls.size() == result.runs);
+}
+
+TEST_CASE("what a function launches inside of itself is timed apart", "[runtime][region]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  process.kernel("first", 8).seconds = 0.1e-3;
+  const Runtime runtime = process.runtime();
+  const auto inner = runtime.tuned(counting("first"));
+  std::vector<float> y(64);
+  Region* current = nullptr;
+  const Function<CopyKnobs, CopyProblem, void(int)> outer{
+      .name = "outer",
+      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3}),
+      .call =
+          [&](const CopyKnobs& knobs, Stream, int) {
+            process.device->pass(knobs.blocks == 3 ? 2e-3 : 5e-3);
+            (*current)(inner, {}, {64}, y.data(), 64);
+          },
+      .problem = [](int n) { return CopyProblem{n}; }};
+  const auto function = tuned(runtime, outer);
+  const RegionResult result = tune_region(runtime, [&](Region& region) {
+    current = &region;
+    region(function, Stream{}, 16);
+  });
+  REQUIRE(result.sites.size() == 2);
+  CHECK(chosen(result, 0) == 3);
+  CHECK(chosen(result, 1) == 8);
+  CHECK(result.sites[0].tuned.winner().seconds > 2e-3);
+  CHECK(result.sites[1].tuned.winner().seconds == Approx(0.1e-3));
 }

@@ -1,11 +1,8 @@
 // A process that serves, and is tuned behind its launches.
 #pragma once
 
-#include <chrono>
-#include <functional>
-#include <thread>
-
 #include "unit/runtime/typed_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 namespace kiln::test {
 
@@ -21,14 +18,5 @@ struct Served : Process {
     of(8).seconds = 0.5e-3;
   }
 };
-
-/// Within a time that nothing which works takes.
-inline bool becomes(const std::function<bool()>& what, double seconds = 30) {
-  using std::chrono::steady_clock;
-  const auto end = steady_clock::now() + std::chrono::duration<double>(seconds);
-  for (; steady_clock::now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(2)))
-    if (what()) return true;
-  return what();
-}
 
 }  // namespace kiln::test

@@ -1,0 +1,95 @@
+#include "runtime/measure/watched_bench.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+struct WatchedBench::WatchedRig final : Rig {
+  WatchedRig(std::shared_ptr<Rig> rig, Implementation of)
+      : inner(std::move(rig)), trial(std::move(of)) {}
+  bool recorded() const noexcept override { return inner->recorded(); }
+
+  const std::shared_ptr<Rig> inner;
+  const Implementation trial;
+};
+
+WatchedBench::WatchedBench(TrialBench& inner, double limit, Tell tell)
+    : inner_(inner),
+      limit_(limit),
+      tell_(std::move(tell)),
+      watch_([this](double seconds) { this->tell(seconds, false); }) {}
+
+std::variant<std::shared_ptr<Rig>, Refusal> WatchedBench::load(const Trial& trial) {
+  auto loaded = inner_.load(trial);
+  if (auto* rig = std::get_if<std::shared_ptr<Rig>>(&loaded))
+    return std::make_shared<WatchedRig>(std::move(*rig), std::get<Implementation>(trial.code));
+  return loaded;
+}
+
+/// The calling thread waits in the call, or has returned from it.
+void WatchedBench::tell(double seconds, bool returned) {
+  told_ = true;
+  const Overdue late{
+      at_work_->trial.config, at_work_->trial.text, seconds, allowed_, limit_ > 0, returned};
+  try {
+    if (also_tell_) also_tell_(late);
+  } catch (...) {
+    // It is the program's, and what comes next is to be told all the same.
+  }
+  if (tell_) tell_(late);
+}
+
+template <class Work>
+auto WatchedBench::watched(Rig& rig, const Work& work) {
+  auto& r = static_cast<WatchedRig&>(rig);
+  at_work_ = &r;
+  allowed_ = limit_ > 0 ? limit_ : usual_limit(longest_);
+  told_ = false;
+  watch_.begin(allowed_);
+  const auto end = [&] {
+    const double seconds = watch_.end();
+    longest_ = std::max(longest_, seconds);
+    if (told_) tell(seconds, true);
+    return seconds;
+  };
+  auto result = [&] {
+    try {
+      return work(*r.inner);
+    } catch (...) {
+      end();
+      throw;
+    }
+  }();
+  if (const double seconds = end(); limit_ > 0 && seconds > limit_)
+    throw TrialFault(
+        CandidateStatus::hung,
+        format("its call returned after {:.3g} s, and {:.3g} s is the limit", seconds, limit_));
+  return result;
+}
+
+Verdict WatchedBench::verify(Rig& rig) {
+  return watched(rig, [&](Rig& inner) { return inner_.verify(inner); });
+}
+
+std::size_t WatchedBench::most_launches(const Rig& rig) const {
+  return inner_.most_launches(*static_cast<const WatchedRig&>(rig).inner);
+}
+
+double WatchedBench::time(Rig& rig, std::size_t launches) {
+  return watched(rig, [&](Rig& inner) { return inner_.time(inner, launches); });
+}
+
+bool WatchedBench::record(Rig& rig, std::size_t launches) {
+  return watched(rig, [&](Rig& inner) { return inner_.record(inner, launches); });
+}
+
+void WatchedBench::forget_recording(Rig& rig) {
+  inner_.forget_recording(*static_cast<WatchedRig&>(rig).inner);
+}
+
+}  // namespace kiln::runtime
