@@ -176,8 +176,13 @@ std::string why_it_lost(const TuneResult& result, std::size_t candidate) {
   const std::string slower = behind >= 1 ? format("{:.1f} times the winner's time", behind + 1)
                                          : format("{:.2g} % slower", 100 * behind);
   const auto own = interval_of(c), best = interval_of(result.winner());
-  if (!own || !best) return slower + ", of too few samples to be certain";
-  return own->low <= best->high ? slower + ", but their intervals overlap" : slower;
+  // Of few samples, such as losers have, the extreme ones.
+  std::vector<double> few = c.samples, winners = result.winner().samples;
+  few.push_back(c.seconds);
+  winners.push_back(result.winner().seconds);
+  const double least = own ? own->low : *std::min_element(few.begin(), few.end());
+  const double most = best ? best->high : *std::max_element(winners.begin(), winners.end());
+  return least <= most ? slower + ", but not certainly: their samples overlap" : slower;
 }
 
 json result_data(const Reported& reported, const Roofline* roofline) {

@@ -312,7 +312,7 @@ function modelPlot(device, problems) {
   });
 }
 
-const kMostGains = 25;
+const kMostGains = 15;
 function gainPlot(device, problems) {
   const gained = problem => problem.weight * (defaultOrWinner(problem) - problem.winner);
   const shown = problems.filter(problem => problem.winner !== null && gained(problem) > 0)
@@ -350,7 +350,7 @@ function deviceSection(device, problems) {
   if (device.untimed_defaults)
     section.append(element("p", {class: "soft"}, `Of ${plural(device.untimed_defaults, "problem")} the default could not be timed: ` +
       "they count as not gained."));
-  section.append(element("div", {class: "plots"}, modelPlot(device, tuned), rooflinePlot(device, tuned), gainPlot(device, tuned)));
+  section.append(element("div", {class: "plots columns"}, modelPlot(device, tuned), gainPlot(device, tuned), rooflinePlot(device, tuned)));
   return section;
 }
 

@@ -42,7 +42,7 @@ TEST_CASE("A report has every candidate, and why it lost", "[report]") {
   CHECK(result["candidates"]["seconds"] == json({4e-3, 2e-3, 2.004e-3, 3e-3, nullptr}));
   CHECK(why(result, 0) == "2.0 times the winner's time");
   CHECK(why(result, 1).empty());
-  CHECK(why(result, 2) == "0.2 % slower, but their intervals overlap");
+  CHECK(why(result, 2) == "0.2 % slower, but not certainly: their samples overlap");
   CHECK(why(result, 3) == "50 % slower");
   CHECK(why(result, 4) == "error: no\nmore of the log");
   CHECK(result["counts"] == json({{"measured", 4}, {"compile_failed", 1}}));
