@@ -3,9 +3,8 @@
 //
 //   std::ofstream("result.json") << kiln::to_json(result);
 //
-//   kiln::Report report;
-//   report.read("/scratch/me/kiln");  // a store, a bundle, or files of results
-//   std::ofstream("report.html") << report.html();
+// A Report is given results, or the stores, bundles and files that have them (`read`), and makes one
+// page of them (`html`).
 #pragma once
 
 #include <cstddef>

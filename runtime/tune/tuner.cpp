@@ -40,20 +40,6 @@ constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 constexpr std::size_t kMaxWarnings = 5;
 constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
 
-/// Leaves out the candidates that were planned, but not reached.
-void drop_untried(TuneResult& result, std::span<const std::size_t> postponed) {
-  const Values winner = result.winner().config;
-  std::size_t index = 0;
-  std::erase_if(result.candidates, [&](const Candidate& c) {
-    const std::size_t i = index++;
-    return i != result.default_index && !is_kept(c) && c.status == CandidateStatus::not_tried &&
-           std::find(postponed.begin(), postponed.end(), i) == postponed.end();
-  });
-  const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
-                                  [&](const Candidate& c) { return c.config == winner; });
-  result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
-}
-
 class TuningRun {
  public:
   TuningRun(TrialMaker& maker, const TuneOptions& options, const TuneContext& context)

@@ -199,7 +199,7 @@ function parallelPlot(result, order) {
   if (parameters.length < 2) return null;
   const step = Math.ceil(order.length / kMostLines);
   const shown = order.filter((_, rank) => rank < kMostLines / 3 || rank % step === 0);
-  return plot("Parallel coordinates", "A line is a candidate, dark lines are fast." +
+  return plot("Parallel coordinates", "A line is a candidate, dark lines are fast, the blue one is the winner." +
     (shown.length < order.length ? ` The fastest and every ${step}th of ${order.length}.` : ""), () => {
     const c = result.candidates, axis = timeAxis(order.map(i => c.seconds[i]));
     const names = parameters.map(parameter => result.parameters[parameter].name).concat("time");
@@ -228,6 +228,8 @@ function parallelPlot(result, order) {
       {data: {values: lines}, mark: {type: "line", strokeWidth: 1.4, opacity: .55}, encoding: {x, y, detail: {field: "line"},
         color: {field: "t", type: "quantitative", title: axis.title, scale: {type: axis.scale.type || "linear", scheme: "lightorange", reverse: true}},
         tooltip: [{field: "time", title: "time"}, {field: "config", title: "config"}]}},
+      {data: {values: lines.filter(each => each.line === result.winner)}, mark: {type: "line", strokeWidth: 3, color: "#2f5d9b"},
+        encoding: {x, y, order: {field: "axis"}}},
       {data: {values: labels}, mark: {type: "text", align: "left", dx: 4, fontSize: 11, color: "#1d2433"},
         encoding: {x, y, text: {field: "label"}}}]};
   });
@@ -319,7 +321,7 @@ function gainPlot(device, problems) {
     .sort((a, b) => gained(b) - gained(a)).slice(0, kMostGains);
   if (!shown.length) return null;
   return plot("What was gained", "Time saved against the default" + (device.weighted ? ", times how often it is launched" : "") +
-    (problems.length > shown.length ? `: the ${shown.length} problems with most of it.` : "."), () => {
+    (problems.length > shown.length ? `: the ${shown.length} problems that gained most.` : "."), () => {
     const axis = timeAxis([gained(shown[0])]);
     const values = shown.map((problem, place) => ({place, label: subjectText(problem), t: gained(problem) * axis.factor,
       saved: time(gained(problem)), per: time(problem.default) + " → " + time(problem.winner), factor: times(problem.default / problem.winner)}));

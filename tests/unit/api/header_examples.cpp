@@ -413,10 +413,6 @@ void replay() {
 
 void report(const kiln::TuneResult& result) {
   std::ofstream("result.json") << kiln::to_json(result);
-
-  kiln::Report report;
-  report.read("/scratch/me/kiln");  // a store, a bundle, or files of results
-  std::ofstream("report.html") << report.html();
 }
 
 void roofline(kiln::Runtime& runtime, double flops, double bytes) {
