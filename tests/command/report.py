@@ -224,7 +224,7 @@ def main(folder):
     if "no plots" in kiln("report", folder / "store", "-o", store_page).stderr:
         print("skipped: this Kiln was built without plots (scripts/setup fetches them)")
         return SKIPPED
-    check_browser(program, page, kernels, store_page, os.environ.get("KILN_SCREENSHOTS"))
+    check_browser(program, page, kernels, store_page, os.environ.get("REPORT_SCREENSHOTS"))
     print("drawn, without a request or a message")
     return DONE
 
