@@ -29,8 +29,14 @@ def tuned(folder, name, dip):
     """A real tuning, of a recorded device: needs neither a compiler nor a GPU."""
     recorded = folder / f"{name}.t4.json"
     recorded.write_text(json.dumps(space(dip)))
-    said = kiln("tune", "--device", f"recorded:{recorded}", "--evaluations", 40, "--json", "--cache-dir", folder / "store")
-    return json.loads(said.stdout)
+    first, result = (json.loads(kiln("tune", "--device", f"recorded:{recorded}", "--evaluations", evaluations, "--json",
+                                     "--cache-dir", folder / "store").stdout) for evaluations in (15, 40))
+    # A search that is continued goes on counting its seconds.
+    after = {str(c["config"]): c["after_seconds"] for c in result["candidates"]}
+    earlier = {str(c["config"]): c["after_seconds"] for c in first["candidates"]}
+    assert len(earlier) == 15 and len(after) == 40 and earlier.items() <= after.items(), (earlier, after)
+    assert max(earlier.values()) < min(t for config, t in after.items() if config not in earlier), (earlier, after)
+    return result
 
 
 def problem(result, kernel, n, **more):
