@@ -33,12 +33,15 @@ Installation installation_of(const fs::path& library_folder) {
       if (key == "source") {
         found.include = fs::path(value) / "include";
         found.templates = fs::path(value) / "templates";
+        found.report = fs::path(value) / "runtime/report/page";
       } else if (key == "toolkit") {
         found.toolkit = value;
       } else if (key == "plugins") {
         found.plugins.push_back(library_folder / value);
       } else if (key == "programs") {
         found.programs = library_folder / value;
+      } else if (key == "plots") {
+        found.plots = library_folder / value;
       }
     }
     return found;
@@ -47,6 +50,8 @@ Installation installation_of(const fs::path& library_folder) {
   found.templates = (library_folder / KILN_TEMPLATES_FROM_LIBRARY).lexically_normal();
   found.plugins = {library_folder};
   found.programs = (library_folder / KILN_PROGRAMS_FROM_LIBRARY).lexically_normal();
+  found.report = (library_folder / KILN_REPORT_FROM_LIBRARY).lexically_normal();
+  found.plots = found.report / "plots.js";
   return found;
 }
 

@@ -69,6 +69,9 @@ cuda_root() {
   return 1
 }
 
+# What draws the plots of `kiln report`: Vega-Lite with all that it needs, as one script.
+plots="$kiln_cache/vega-lite-6.4.js"
+
 # Boost's version in the header of an include folder, as 108100; 0 if there is none.
 boost_version() {
   local version
@@ -104,6 +107,7 @@ configure() {
   if [[ $# -eq 0 && ! -e $stamp ]]; then by_hand=yes; fi
   has_llvm || set -- "$@" -Dllvm=disabled
   if [[ -n ${KILN_CUDA_ROOT:-} ]]; then set -- "$@" "-Dtoolkit_include=$KILN_CUDA_ROOT/include"; fi
+  if [[ -f $plots ]]; then set -- "$@" "-Dplots=$plots"; fi
   arguments="$* BOOST_ROOT=${BOOST_ROOT:-}"
   if [[ -e $dir/meson-private ]]; then
     source=$(sed -n 's/.*"source": *"\([^"]*\)".*/\1/p' "$dir/meson-info/meson-info.json" 2>/dev/null |

@@ -84,6 +84,7 @@ int run_cli(int argc, char** argv, Context& context) {
   add_bundle(app, context);
   add_cache(app, context);
   add_replay(app, context);
+  add_report(app, context);
   add_roofline(app, context);
   add_reference(app, context);
   try {

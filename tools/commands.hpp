@@ -50,6 +50,7 @@ void add_prepare(CLI::App& app, Context& context);
 void add_bundle(CLI::App& app, Context& context);
 void add_cache(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
+void add_report(CLI::App& app, Context& context);
 void add_roofline(CLI::App& app, Context& context);
 void add_reference(CLI::App& app, Context& context);
 

@@ -207,8 +207,8 @@ class Tuning {
     std::size_t stored = 0, wrong = 0;
     for (std::size_t p = 0; p < problems_.size(); ++p) {
       if (!together() && interrupt_.signal() != 0) break;
-      json result = together() ? finish(problems_[p], jobs_[p].kernel, together_[p])
-                               : tune_alone(problems_[p]);
+      json result =
+          together() ? finish(problems_[p], jobs_[p].kernel, together_[p]) : tune_alone(p);
       stored += result["from_store"].get<bool>() ? 1 : 0;
       wrong += result["launch"].value("right", true) ? 0 : 1;
       results.push_back(std::move(result));
@@ -253,13 +253,23 @@ class Tuning {
     TuneOptions options = request_.tuning;
     if (request_.budget > 0) options.max_seconds = request_.budget;
     ProgressBar bar(ranks_ ? format("{} problems on {} ranks", jobs_.size(), ranks_->size())
-                           : format("{} problems", jobs_.size()));
-    if (talks()) options.progress = [&](const TuneProgress& p) { bar.show(p); };
+                           : format("{} problems", jobs_.size()),
+                    {.seconds = options.max_seconds.value_or(0)});
+    if (talks())
+      options.progress = [&](const TuneProgress& p) { bar.show(p, [&] { return subject_of(p); }); };
     options.stop = interrupt_.token();
     together_ = runtime_->tune(jobs_, options);
   }
 
-  json tune_alone(const NamedProblem& job) {
+  std::string subject_of(const TuneProgress& progress) const {
+    for (const NamedProblem& p : problems_)
+      if (p.kernel.name == progress.kernel)
+        return p.kernel.name + " " + p.kernel.describe_problem(progress.problem);
+    return {};
+  }
+
+  json tune_alone(std::size_t index) {
+    const NamedProblem& job = problems_[index];
     const DynamicTuned tuned = runtime_->tuned(job.kernel);
     if (const auto known = request_.tuning.retune ? std::nullopt : tuned.known(job.problem);
         known && !known->complete && talks())
@@ -268,7 +278,11 @@ class Tuning {
                   known->candidates.size());
     TuneResult result;
     {
-      ProgressBar bar(job.kernel.name + " " + job.kernel.describe_problem(job.problem));
+      const std::string place =
+          problems_.size() > 1 ? format("{} of {}: ", index + 1, problems_.size()) : "";
+      ProgressBar bar(place + job.kernel.name + " " + job.kernel.describe_problem(job.problem),
+                      {.seconds = request_.tuning.max_seconds.value_or(0),
+                       .evaluations = request_.tuning.max_evaluations.value_or(0)});
       TuneOptions options = request_.tuning;
       options.progress = [&](const TuneProgress& p) { bar.show(p); };
       options.stop = interrupt_.token();
@@ -293,6 +307,7 @@ class Tuning {
     out["asked"] = json::object();  // `problem` is the bucket that this belongs to
     for (std::size_t i = 0; i < job.problem.size(); ++i)
       out["asked"][job.kernel.problem_fields[i]] = job.problem[i];
+    if (job.weight > 0) out["weight"] = job.weight;
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
     if (result.end == SearchEnd::stopped && !result.from_store) return out;

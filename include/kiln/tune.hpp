@@ -9,8 +9,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kiln/key.hpp"
@@ -48,6 +50,9 @@ struct TuneProgress {
   std::size_t done = 0, total = 0;  ///< candidates (finals: rounds) of this phase
   std::size_t evaluated = 0;        ///< candidates finished so far, earlier runs' included
   double best_seconds = 0;          ///< 0: none yet
+  /// What is tuned now. These are valid during the call.
+  std::string_view kernel{};
+  std::span<const std::int64_t> problem{};
   /// Of a candidate whose call takes longer than it may (TuneOptions::candidate_seconds): its config,
   /// as text, and how long it has taken so far. Else empty and 0.
   std::string overdue{};
@@ -148,6 +153,9 @@ struct Candidate {
   /// The longest time after which the budget (`max_seconds`) cut off one verification or sample; 0:
   /// none was cut off. On record: later tunings try it last, and only if they have more time.
   double cut_seconds = 0;
+  /// When its outcome was known: seconds of tuning this problem until then, earlier runs included. 0:
+  /// not known, as in records of earlier versions and where ranks tune together.
+  double after_seconds = 0;
 };
 
 /// How ranks came to a result together.

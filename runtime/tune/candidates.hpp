@@ -22,6 +22,10 @@ bool is_kept(const Candidate& candidate) noexcept;
 /// when it was cut off.
 bool gets_more_time(const Candidate& candidate, double budget) noexcept;
 
+/// Leaves out the candidates that were planned, but not reached.
+/// `postponed` ones stay.
+void drop_untried(TuneResult& result, std::span<const std::size_t> postponed);
+
 /// Not thread-safe. Candidate 0 is the default.
 class Candidates {
  public:

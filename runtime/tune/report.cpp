@@ -47,6 +47,7 @@ std::string to_json(const TuneResult& result, const Roofline* roofline) {
   j["space"] = std::move(j["count"]);
   j.erase("count");
   j.update({{"from_store", result.from_store},
+            {"problem_fields", result.problem_fields},
             {"evaluated", result.evaluated},
             {"warnings", result.warnings},
             {"default", shown(result, result.default_candidate(), roofline)},

@@ -69,6 +69,8 @@ Candidate candidate_from(const json& j, const std::vector<std::string>& paramete
   }
   c.cut_seconds = j.value("cut_seconds", 0.0);
   if (!(c.cut_seconds >= 0)) throw std::out_of_range("cut_seconds");
+  c.after_seconds = j.value("after_seconds", 0.0);
+  if (!(c.after_seconds >= 0)) throw std::out_of_range("after_seconds");
   if (const auto r = j.find("resources"); r != j.end())
     c.resources = {r->at("registers"), r->at("spill_bytes"), r->at("shared_bytes")};
   return c;
@@ -103,6 +105,7 @@ json candidate_json(const TuneResult& result, const Candidate& c) {
     j["reason"] = c.reason;
   }
   if (c.cut_seconds > 0) j["cut_seconds"] = c.cut_seconds;
+  if (c.after_seconds > 0) j["after_seconds"] = c.after_seconds;
   return j;
 }
 

@@ -202,6 +202,7 @@ class TuningRun {
         last_.push_back(candidates_[i].config);
       built_before_.push_back(was_built(candidates_[i]));
       evaluated_ += was_built(candidates_[i]);
+      earlier_seconds_ = std::max(earlier_seconds_, candidates_[i].after_seconds);
     }
   }
 
@@ -340,8 +341,10 @@ class TuningRun {
       if (std::find(postponed.begin(), postponed.end(), index) != postponed.end())
         strategy_->observe(candidates_[index].config, kInfinity);
     std::erase_if(fresh, [this](std::size_t index) { return !was_built(candidates_[index]); });
-    for (const std::size_t index : fresh)
+    for (const std::size_t index : fresh) {
+      candidates_[index].after_seconds = earlier_seconds_ + seconds_since(start_);
       strategy_->observe(candidates_[index].config, score(index));
+    }
     evaluated_ += fresh.size();
     result_.evaluated += fresh.size();
   }
@@ -457,7 +460,8 @@ class TuningRun {
     if (!options_.progress) return;
     const auto best = lane_ ? lane_->leader() : std::nullopt;
     const double seconds = best ? score(*best) : 0;
-    options_.progress({phase, done, total, evaluated_, seconds < kInfinity ? seconds : 0});
+    options_.progress({phase, done, total, evaluated_, seconds < kInfinity ? seconds : 0,
+                       subject_.name(), problem_});
   }
 
   const Clock::time_point start_ = Clock::now();
@@ -484,6 +488,7 @@ class TuningRun {
   const TimeLimit search_deadline_{max_seconds_ * (context_.finals ? 1 - kFinalsShare : 1), start_};
   std::vector<bool> built_before_;  ///< candidates of earlier runs
   std::size_t evaluated_ = 0;       ///< earlier runs' included
+  double earlier_seconds_ = 0;      ///< of earlier runs, as far as their candidates tell
   bool searched_ = false;           ///< the strategy has no more
   bool expects_ = false;            ///< what is right is known, as far as a reference tells it
   Clock::time_point saved_{};

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+from replay_space import space
+
 DONE, USER = 0, 1
 KILN = sys.argv[1]
 STRATEGIES = {"exhaustive", "random", "local_search"}  # some of those that must be there
@@ -28,20 +30,6 @@ def refused(words, *arguments):
     missing = [w for w in words if w not in result.stderr]
     assert result.returncode == USER and not missing, f"{arguments}: {result.returncode}, without {missing}:\n{result.stderr}"
     return result.stderr
-
-
-def space(dip, unit="milliseconds"):
-    """20 x 20 configs around one best; every seventh does not work."""
-    results = []
-    for a in range(20):
-        for b in range(20):
-            ms = 1 + ((a - dip) ** 2 + (b - 7) ** 2) / 50
-            works = (a * 20 + b) % 7 != 0 or (a, b) == (dip, 7)
-            results.append({"configuration": {"a": 2 ** a, "b": b, "pad": bool(b % 2)},
-                            "times": {"compilation": 200, "runtimes": [ms * 0.98, ms * 1.02] if works else []},
-                            "invalidity": "correct" if works else "compile",
-                            "measurements": [{"name": "time", "value": ms, "unit": unit}]})
-    return {"metadata": {"timeunit": unit}, "results": results}
 
 
 def well_formed(row, budget, repeats):

@@ -4,7 +4,7 @@
 // Nothing here is a path that was compiled in. An installation is found from where the library
 // lies, so it can be moved and never reads from the tree that it was built in. A build tree has a
 // note beside the library, `kiln-build-tree`, which is not installed; its lines are "source DIR",
-// "toolkit DIR", "plugins DIR" and "programs DIR".
+// "toolkit DIR", "plugins DIR", "programs DIR" and "plots FILE".
 #pragma once
 
 #include <filesystem>
@@ -18,6 +18,8 @@ struct Installation {
   std::filesystem::path toolkit;               ///< CUDA's, if a build tree was configured with one
   std::vector<std::filesystem::path> plugins;  ///< folders of libkiln_llvm.so and libkiln_mpi.so
   std::filesystem::path programs;  ///< holds `kiln-compiler` and `kiln-worker`, if they are there
+  std::filesystem::path report;    ///< holds `page.html`
+  std::filesystem::path plots;     ///< the script that draws a report's plots, if it is there
 };
 
 /// What belongs to a library in this folder.

@@ -16,7 +16,8 @@ TEST_CASE("An installed library goes by its own folder alone", "[installation]")
   CHECK(found.plugins == std::vector<fs::path>{folder});
   CHECK(found.toolkit.empty());
   // Where in the prefix the library lies is configured; no folder above that is looked into.
-  for (const fs::path& path : {found.include, found.templates, found.programs}) {
+  for (const fs::path& path :
+       {found.include, found.templates, found.programs, found.report, found.plots}) {
     CHECK(path.is_absolute());
     CHECK(path == path.lexically_normal());
     CHECK(path.string().find("..") == std::string::npos);
@@ -24,6 +25,7 @@ TEST_CASE("An installed library goes by its own folder alone", "[installation]")
   CHECK(found.include.filename() == "include");
   CHECK(found.templates.filename() == "templates");
   CHECK(found.programs.filename() == "kiln");
+  CHECK(found.plots == found.report / "plots.js");
 }
 
 TEST_CASE("A library in a build tree goes by the note beside it", "[installation]") {
@@ -32,7 +34,8 @@ TEST_CASE("A library in a build tree goes by the note beside it", "[installation
                                                      "toolkit /opt/cuda\n"
                                                      "plugins codegen/llvm\n"
                                                      "plugins runtime/transport\n"
-                                                     "programs runtime\n";
+                                                     "programs runtime\n"
+                                                     "plots runtime/report/plots.js\n";
   const auto found = installation_of(build.path());
   CHECK(found.include == "/a source tree/include");
   CHECK(found.templates == "/a source tree/templates");
@@ -40,6 +43,8 @@ TEST_CASE("A library in a build tree goes by the note beside it", "[installation
   CHECK(found.plugins ==
         std::vector<fs::path>{build.path() / "codegen/llvm", build.path() / "runtime/transport"});
   CHECK(found.programs == build.path() / "runtime");
+  CHECK(found.report == "/a source tree/runtime/report/page");
+  CHECK(found.plots == build.path() / "runtime/report/plots.js");
 }
 
 TEST_CASE("A note in a folder above a library is not read", "[installation]") {

@@ -1,0 +1,143 @@
+// Where results are: stores, bundles, files.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <variant>
+
+#include <nlohmann/json.hpp>
+
+#include "cache/bundle.hpp"
+#include "cache/bundle_layout.hpp"
+#include "cache/record.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/report/reported.hpp"
+#include "runtime/report/results_json.hpp"
+#include "runtime/tune/record.hpp"
+
+namespace kiln::runtime {
+
+namespace {
+
+namespace fs = std::filesystem;
+using detail::format;
+using nlohmann::json;
+
+constexpr const char* kOtherVersion = "it is a record of another version of Kiln";
+
+/// Finds what it is told to and says where it was found.
+class Reading {
+ public:
+  Reading(const std::function<void(Reported)>& found,
+          const std::function<void(Report::PassedOver)>& passed_over)
+      : found_(found), passed_over_(passed_over) {}
+
+  /// False: it cannot be opened, and errno tells why.
+  bool file(const fs::path& path) const {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return false;
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    if (in.bad()) return passed_over_({path, "the disk failed to read it"}), true;
+    std::error_code ignored;
+    const auto written = fs::last_write_time(path, ignored);
+    const json parsed = json::parse(text, nullptr, false);
+    if (parsed.is_discarded()) {
+      passed_over_({path, text.empty() ? "it is empty" : "it is not JSON, or cut off"});
+    } else if (parsed.is_object() && parsed.value("format", json()) == "kiln record") {
+      const cache::DecodedRecord decoded = cache::decode_record(text);
+      if (decoded.status == cache::DecodeStatus::valid)
+        record(decoded.key, decoded.record, path, written);
+      else
+        passed_over_({path, decoded.status == cache::DecodeStatus::damaged
+                                ? "the record is damaged: " + decoded.why
+                                : kOtherVersion});
+    } else {
+      each_printed_result(
+          parsed, [&](Reported reported) { tell(std::move(reported), path, written); },
+          [&](const std::string& why) { passed_over_({path, why}); });
+    }
+    return true;
+  }
+
+  /// Of a store only the records, since a folder above may hold anything. Files that appear or vanish
+  /// meanwhile are met or not; temporary ones are no JSON files by name.
+  void folder(const fs::path& path) const {
+    std::error_code error;
+    const fs::path records = path / "v1" / "records";
+    const bool store = fs::is_directory(records, error);
+    std::vector<fs::path> files;
+    fs::recursive_directory_iterator at(store ? records : path, error), end;
+    if (error)
+      throw EnvironmentError(format("{} cannot be read: {}", path.string(), error.message()));
+    for (; !error && at != end; at.increment(error))
+      if (std::error_code gone; at->path().extension() == ".json" && at->is_regular_file(gone))
+        files.push_back(at->path());
+    if (error) passed_over_({path, "it could not be read to its end: " + error.message()});
+    std::sort(files.begin(), files.end());  // else in the disk's order
+    for (const fs::path& each : files)
+      if (!file(each) && errno != ENOENT) passed_over_({each, std::strerror(errno)});
+  }
+
+  void bundle(const fs::path& path) const {
+    const auto opened = cache::Bundle::open(path);
+    if (const auto* failure = std::get_if<cache::Failure>(&opened))
+      return passed_over_({path, failure->what});
+    std::error_code ignored;
+    const auto written = fs::last_write_time(path, ignored);
+    const auto failure = std::get<0>(opened)->each_entry([&](EntryKind kind, auto entry) {
+      if (kind != EntryKind::record) return;
+      const auto text = entry.payload.view();
+      const auto* begin = reinterpret_cast<const char*>(text.data());
+      record(entry.key, json::parse(begin, begin + text.size(), nullptr, false), path, written);
+    });
+    if (failure) passed_over_({path, failure->what});
+  }
+
+ private:
+  void record(const Key& key, const json& record, const fs::path& path,
+              fs::file_time_type written) const {
+    auto result = result_in(record, key);
+    if (!result) return passed_over_({path, kOtherVersion});
+    Reported reported{.result = *std::move(result)};
+    constexpr std::string_view kDevice = "device.";
+    for (const KeyField& field : key.fields)
+      if (field.name.starts_with(kDevice))
+        reported.hardware.push_back({field.name.substr(kDevice.size()), field.value});
+    tell(std::move(reported), path, written);
+  }
+
+  void tell(Reported reported, const fs::path& path, fs::file_time_type written) const {
+    reported.source = path.string();
+    reported.written = written;
+    found_(std::move(reported));
+  }
+
+  const std::function<void(Reported)>& found_;
+  const std::function<void(Report::PassedOver)>& passed_over_;
+};
+
+bool begins_like_a_bundle(const fs::path& path) {
+  std::string front(cache::kBundleMagic.size(), '\0');
+  std::ifstream in(path, std::ios::binary);
+  return in.read(front.data(), static_cast<std::streamsize>(front.size())) &&
+         front == cache::kBundleMagic;
+}
+
+}  // namespace
+
+void read_reported(const fs::path& path, const std::function<void(Reported)>& found,
+                   const std::function<void(Report::PassedOver)>& passed_over) {
+  const Reading reading(found, passed_over);
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) return reading.folder(path);
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    throw EnvironmentError(format("{} is neither a file nor a folder", path.string()));
+  if (begins_like_a_bundle(path)) return reading.bundle(path);
+  if (!reading.file(path))
+    throw EnvironmentError(format("{} cannot be read: {}", path.string(), std::strerror(errno)));
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "kiln/report.hpp"
+#include "tools/checks.hpp"
+#include "tools/commands.hpp"
+#include "tools/output.hpp"
+#include "tools/problems.hpp"
+#include "tools/terminal.hpp"
+
+namespace kiln::tools {
+
+namespace {
+
+using kiln::detail::format;
+
+struct ReportRequest {
+  std::vector<std::string> sources;
+  std::string output, problems_file;
+};
+
+/// The rest is in the report.
+constexpr std::size_t kMostPassedOver = 5;
+
+void say_passed_over(const Report& report) {
+  const auto& passed = report.passed_over();
+  for (std::size_t i = 0; i < std::min(passed.size(), kMostPassedOver); ++i)
+    say_error(format("warning: passed over {}: {}", passed[i].path.string(), passed[i].why));
+  if (passed.size() > kMostPassedOver)
+    say_error(
+        format("warning: and {} more, which the report lists", passed.size() - kMostPassedOver));
+}
+
+void write(const std::string& file, const std::string& text) {
+  if (!(std::ofstream(file, std::ios::binary) << text << std::flush))
+    throw EnvironmentError(format("--output: {} cannot be written: is the disk full?", file));
+}
+
+int run_report(const Context& context, const ReportRequest& request) {
+  if (request.output.empty() && !context.json)
+    throw UserError("give --output FILE for a page, or --json for the data");
+  if (!request.output.empty()) check_writable("--output", request.output);
+  Report report;
+  if (!request.problems_file.empty())
+    for (const NamedProblem& p : read_problems(request.problems_file, context.registry))
+      report.weigh(p.kernel.name, p.kernel.types, p.kernel.bucketed(p.problem), p.weight);
+  for (const std::string& source : request.sources) report.read(source);
+  if (!request.output.empty()) write(request.output, report.html());
+  say_passed_over(report);
+  if (!request.output.empty() && !Report::has_plots())
+    say_error(
+        "warning: the report has tables, but no plots: this Kiln was built without them "
+        "(scripts/setup, and the option `plots`)");
+  if (context.json)
+    print(report.json() + "\n");
+  else
+    print(format("{}: {} results\n", request.output, report.results()));
+  return kDone;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Context& context) {
+  auto* report = app.add_subcommand(
+      "report", "Make one HTML file of results: candidates, searches, gains, why each other lost");
+  const auto request = std::make_shared<ReportRequest>();
+  report
+      ->add_option("sources", request->sources,
+                   "Cache folders, bundles, records, what `kiln tune --json` printed, ranks' logs, "
+                   "or folders of such files")
+      ->required();
+  report->add_option("-o,--output", request->output, "The page to write");
+  report->add_option("--problems", request->problems_file,
+                     "JSON file with problems and how often each is launched (`weight`)");
+  report->add_flag("--json", context.json, "Print the data of the page");
+  report->callback([&context, request] {
+    context.run = [&context, request] { return run_report(context, *request); };
+  });
+}
+
+}  // namespace kiln::tools
