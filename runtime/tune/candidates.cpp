@@ -74,6 +74,14 @@ bool gets_more_time(const Candidate& c, double budget) noexcept {
   return budget == 0 || budget > kWorthIt * c.cut_seconds;
 }
 
+void count_outcomes(const TuneResult& result, const std::vector<bool>& built_before,
+                    Counters& counters) {
+  for (std::size_t i = 0; i < result.candidates.size(); ++i)
+    if (const CandidateStatus status = result.candidates[i].status;
+        status != CandidateStatus::not_tried && !(i < built_before.size() && built_before[i]))
+      counters.candidates.add(to_string(status));
+}
+
 void drop_untried(TuneResult& result, std::span<const std::size_t> postponed) {
   const Values winner = result.winner().config;
   std::size_t index = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kiln/tune.hpp"
+#include "runtime/support/counters.hpp"
 
 namespace kiln::runtime {
 
@@ -25,6 +26,10 @@ bool gets_more_time(const Candidate& candidate, double budget) noexcept;
 /// Leaves out the candidates that were planned, but not reached.
 /// `postponed` ones stay.
 void drop_untried(TuneResult& result, std::span<const std::size_t> postponed);
+
+/// Counts the candidates that were tried, by status. Those of earlier runs were counted then.
+void count_outcomes(const TuneResult& result, const std::vector<bool>& built_before,
+                    Counters& counters);
 
 /// Not thread-safe. Candidate 0 is the default.
 class Candidates {

@@ -94,7 +94,8 @@ class TuningRun {
     const TuningRun& run;
     ~AtEnd() {
       run.maker_.when_overdue({});
-      run.count_candidates();
+      if (run.context_.counters)
+        count_outcomes(run.result_, run.built_before_, *run.context_.counters);
     }
   };
 
@@ -110,8 +111,11 @@ class TuningRun {
       if (const auto winner = candidates_.decide(); winner && context_.save) save_with(*winner);
     }
     if (options_.progress)
-      options_.progress(
-          {.evaluated = evaluated_, .overdue = late.text, .overdue_seconds = late.seconds});
+      options_.progress({.evaluated = evaluated_,
+                         .kernel = subject_.name(),
+                         .problem = problem_,
+                         .overdue = late.text,
+                         .overdue_seconds = late.seconds});
   }
 
   /// The result is what was found so far; a later run continues from there.
@@ -120,15 +124,6 @@ class TuningRun {
     result_.complete = false;
     result_.warnings.insert(result_.warnings.begin(),
                             format("the tuning ended before all was tried: {}", lost.what()));
-  }
-
-  /// Those of earlier runs were counted then.
-  void count_candidates() const {
-    if (!context_.counters) return;
-    for (std::size_t i = 0; i < candidates_.size(); ++i)
-      if (const CandidateStatus status = candidates_[i].status;
-          status != CandidateStatus::not_tried && !(i < built_before_.size() && built_before_[i]))
-        context_.counters->candidates.add(to_string(status));
   }
 
   /// The data, and where they are used.

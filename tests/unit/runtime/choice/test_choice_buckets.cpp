@@ -1,0 +1,123 @@
+// Choices: problems that share a bucket, and what each of them uses.
+#include "choice_fixture.hpp"
+#include "kiln_test.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+TEST_CASE("a launch of a bucket's other problem uses what can do that one", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 1e-4);
+  mine.supports = [](const DoublingProblem& p, const DeviceInfo&) { return p.n % 2 ? "odd" : ""; };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "mine");
+  const int before = process.calls["mine"];
+  CHECK(f.chosen({42}).name == "mine");
+  CHECK(f.chosen({41}).name == "template");
+  CHECK(process.calls["mine"] == before);  // all of one bucket, which is tuned once
+  CHECK(process.warnings().size() == 1);
+  Buffers data(41);
+  f({}, data.y.data(), data.x.data(), 41);
+  CHECK(data.doubled());
+}
+
+TEST_CASE("a kernel is not launched for a bucket's other problem that it does not support",
+          "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-4);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  twice.alternatives[0].supports = [](const DoublingProblem& p, const DeviceInfo&) {
+    return p.n % 2 ? "odd" : "";
+  };
+  twice.alternatives.push_back(process.way("mine", 1e-3));
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "template");
+  CHECK(f.chosen({41}).name == "mine");
+  CHECK_THROWS_WITH(tuned(process.runtime(), twice, {.choose = "template"}).prepare({41}),
+                    Catch::Contains("alternative template: odd"));
+}
+
+TEST_CASE("a problem that is being made uses what its bucket's tuning has found meanwhile",
+          "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 1e-4);
+  std::function<void()> meanwhile;
+  mine.supports = [&](const DoublingProblem& p, const DeviceInfo&) {
+    if (p.n == 42 && meanwhile) std::exchange(meanwhile, {})();
+    return "";
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "mine");
+  meanwhile = [&] {
+    process.kernel_takes(1e-5);
+    f.tune({40}, {.retune = true});
+  };
+  CHECK(f.chosen({42}).name == "template");
+  CHECK_FALSE(meanwhile);
+  CHECK(f.chosen({40}).name == "template");
+}
+
+TEST_CASE("a callable's constraints are asked for the exact problem", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 1e-4);
+  mine.knobs.parameter("wide", {1, 0}, 1);
+  mine.knobs.where("wide needs an even number",
+                   [](auto c, auto p, const DeviceLimits&) { return c[0] == 0 || p[0] % 2 == 0; });
+  std::int64_t wide = -1;
+  mine.call = [&](const AlternativeCall<DoublingProblem>& how, Stream, float* y, const float* x,
+                  int n) {
+    wide = how.knobs["wide"];
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(wide ? 1e-4 : 2e-4);
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).text == "alternative=mine,mine.wide=1");
+  // The winner's alternative is asked before the default.
+  CHECK(f.chosen({41}).text == "alternative=mine,mine.wide=0");
+  Buffers data(41);
+  f({}, data.y.data(), data.x.data(), 41);
+  CHECK(wide == 0);
+  CHECK(data.doubled());
+}
+
+TEST_CASE("tuning a problem changes what all known problems of its bucket use", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  process.kernel_takes(1e-3);
+  Doubling twice = process.twice();
+  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  DoublingWay mine = process.way("mine", 0);
+  double seconds = 1e-4;
+  mine.call = [&](const auto&, Stream, float* y, const float* x, int n) {
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(seconds);
+  };
+  twice.alternatives.push_back(mine);
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "mine");
+  CHECK(f.chosen({41}).name == "mine");
+  CHECK(f.chosen({100}).name == "mine");
+  seconds = 5e-3;
+  TuneOptions again;
+  again.retune = true;
+  f.tune({40}, again);
+  CHECK(f.chosen({41}).name == "template");
+  CHECK(f.chosen({100}).name == "mine");  // of another bucket
+}
