@@ -82,19 +82,6 @@ void count_outcomes(const TuneResult& result, const std::vector<bool>& built_bef
       counters.candidates.add(to_string(status));
 }
 
-void drop_untried(TuneResult& result, std::span<const std::size_t> postponed) {
-  const Values winner = result.winner().config;
-  std::size_t index = 0;
-  std::erase_if(result.candidates, [&](const Candidate& c) {
-    const std::size_t i = index++;
-    return i != result.default_index && !is_kept(c) && c.status == CandidateStatus::not_tried &&
-           std::find(postponed.begin(), postponed.end(), i) == postponed.end();
-  });
-  const auto found = std::find_if(result.candidates.begin(), result.candidates.end(),
-                                  [&](const Candidate& c) { return c.config == winner; });
-  result.winner_index = static_cast<std::size_t>(found - result.candidates.begin());
-}
-
 std::optional<std::size_t> Candidates::find(const Values& config) const {
   const auto found = index_.find(config);
   return found == index_.end() ? std::nullopt : std::optional(found->second);

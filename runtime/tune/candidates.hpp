@@ -23,10 +23,6 @@ bool is_kept(const Candidate& candidate) noexcept;
 /// when it was cut off.
 bool gets_more_time(const Candidate& candidate, double budget) noexcept;
 
-/// Leaves out the candidates that were planned, but not reached.
-/// `postponed` ones stay.
-void drop_untried(TuneResult& result, std::span<const std::size_t> postponed);
-
 /// Counts the candidates that were tried, by status. Those of earlier runs were counted then.
 void count_outcomes(const TuneResult& result, const std::vector<bool>& built_before,
                     Counters& counters);
