@@ -115,7 +115,7 @@ def main():
                 winners, measured, seconds = compare(kiln, name, shape, options)
             except (RuntimeError, AssertionError) as error:
                 failures += 1
-                print(f"{text}: FAILED: {str(error).strip().splitlines()[0]}", flush=True)
+                print(f"{text}: FAILED: {(str(error).strip() or repr(error)).splitlines()[0]}", flush=True)
                 continue
             ratios.append(measured)
             print(f"{text}: torch {seconds * 1e6:.1f} us, tuned {measured[0]:.3f} times its speed, untuned {measured[1]:.3f}")

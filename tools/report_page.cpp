@@ -57,9 +57,9 @@ int run_report(const Context& context, const ReportRequest& request) {
         "warning: the report has tables, but no plots: this Kiln was built without them "
         "(scripts/setup, and the option `plots`)");
   if (context.json)
-    print(report.json() + "\n");
+    tools::print(report.json() + "\n");
   else
-    print(format("{}: {} results\n", request.output, report.results()));
+    tools::print(format("{}: {} results\n", request.output, report.results()));
   return kDone;
 }
 

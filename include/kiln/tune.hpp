@@ -95,7 +95,7 @@ struct TuneOptions {
   std::optional<Launching> launching{};
   bool retune = false;     ///< measure again even if the store has an answer
   std::stop_token stop{};  ///< ends the run early, from any thread
-  /// Called on the tuning thread; while that waits in a call that is overdue, on another one.
+  /// On the tuning thread; while a call is overdue, on another one. It must not wait for that call.
   std::function<void(const TuneProgress&)> progress{};
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the

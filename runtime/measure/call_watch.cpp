@@ -50,7 +50,7 @@ void CallWatch::watch(const std::stop_token& stop) {
     const auto now = Clock::now();
     if (calling_ && now >= next_) {
       try {
-        tell_(seconds_since(begin_));
+        tell_(std::chrono::duration<double>(now - begin_).count());
       } catch (...) {
         // It is the program's, and nothing of this thread's can end the call.
       }

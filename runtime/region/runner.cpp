@@ -87,7 +87,7 @@ double RegionRunner::call() {
       for (const Stream& stream : streams_) engine_.device()->synchronize(stream);
     };
     if (outcome_)
-      watched("the wait for the streams of " + tried(), wait);
+      watched("the wait for the streams of " + tried(), false, wait);
     else
       wait();
   } catch (const Error& error) {
@@ -148,15 +148,16 @@ std::string RegionRunner::tried() const {
 void RegionRunner::tell(double seconds, bool returned) {
   told_ = true;
   static const Values nothing;
-  tell_({nothing, *at_work_, seconds, allowed_, limit_ > 0, returned});
+  tell_({nothing, *at_work_, seconds, allowed_, rejects_, returned});
   if (!returned && options_.progress) options_.progress({runs_, 0, 0, *at_work_, seconds});
 }
 
 /// The seconds that it took; 0 inside of a launch that is watched already.
 template <class Work>
-double RegionRunner::watched(const std::string& text, const Work& work) {
+double RegionRunner::watched(const std::string& text, bool rejects, const Work& work) {
   if (at_work_) return work(), 0;
   at_work_ = &text;
+  rejects_ = rejects;
   told_ = false;
   watch_.begin(allowed_ = limit_ > 0 ? limit_ : usual_limit(longest_));
   const auto end = [&] {
@@ -179,7 +180,7 @@ void RegionRunner::launch_candidate(std::size_t s, const RegionLaunch& launch) {
   const Assignment& assigned = assignments_[s];
   double seconds = 0;
   if (!assigned.timed) {
-    seconds = watched(texts_[s], [&] { start(*assigned.kernel, launch); });
+    seconds = watched(texts_[s], limit_ > 0, [&] { start(*assigned.kernel, launch); });
   } else {
     // What it launches inside of itself takes further ones.
     const std::size_t w = watches_used_++;
@@ -187,7 +188,7 @@ void RegionRunner::launch_candidate(std::size_t s, const RegionLaunch& launch) {
     Stopwatch& stopwatch = *watches_[w].stopwatch;
     watches_[w].site = s;
     watches_[w].counts = false;
-    seconds = watched(texts_[s], [&] {
+    seconds = watched(texts_[s], limit_ > 0, [&] {
       stopwatch.start(launch.stream);
       start(*assigned.kernel, launch);
       stopwatch.stop(launch.stream);

@@ -84,7 +84,7 @@ class RegionRunner final : public detail::RegionCore {
   void give_up_if_lost(const std::string& why);
   std::string tried() const;
   template <class Work>
-  double watched(const std::string& text, const Work& work);
+  double watched(const std::string& text, bool rejects, const Work& work);
   void launch_candidate(std::size_t site, const detail::RegionLaunch& launch);
   void tell(double seconds, bool returned);
   /// What launches of this run have left in the workspaces that they share with the program's own
@@ -127,6 +127,7 @@ class RegionRunner final : public detail::RegionCore {
   std::vector<std::string> texts_;        ///< the run's candidates, by site
   const std::string* at_work_ = nullptr;  ///< null: nothing
   double allowed_ = 0, longest_ = 0;      ///< seconds
+  bool rejects_ = false;                  ///< what is at work, where it takes longer than it may
   bool told_ = false;
   const WatchedBench::Tell tell_;
   CallWatch watch_;  ///< last: its thread uses what is above

@@ -12,15 +12,13 @@ using detail::format;
 namespace {
 
 std::string text_of(const std::string& subject, const Overdue& late) {
-  const char* const what_follows =
-      late.rejected ? "it is rejected" : "TuneOptions::candidate_seconds would reject it";
+  const char* const what_follows = late.rejected ? "; it is rejected" : "";
   if (late.returned)
-    return format("{} with {}: the call has returned after {:.3g} s; {}", subject, late.text,
+    return format("{} with {}: the call has returned after {:.3g} s{}", subject, late.text,
                   late.seconds, what_follows);
   return format(
       "{} with {}: the call has taken {:.3g} s so far, and {:.3g} s is the limit; nothing can end "
-      "it; "
-      "{}",
+      "it{}",
       subject, late.text, late.seconds, late.limit, what_follows);
 }
 

@@ -367,8 +367,7 @@ class TuningRun {
     return {};
   }
 
-  /// Those near the best meet what runs untuned, the default and the config in use, in the order of
-  /// preference.
+  /// Those near the best meet the untuned config, the default and the config in use.
   void hold_finals() {
     const std::vector<std::size_t> ranked = candidates_.ranked();
     if (!context_.finals || ranked.size() < 2 || result_.end == SearchEnd::stopped) return;
@@ -445,6 +444,7 @@ class TuningRun {
     TuneResult so_far = result_;
     so_far.winner_index = winner;
     so_far.end = SearchEnd::stopped;  // as far as the saved record can know
+    so_far.complete = false;
     finish(so_far);
     context_.save(so_far);
   }

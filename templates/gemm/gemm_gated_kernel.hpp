@@ -53,7 +53,7 @@ struct TypedGatedGemm {
         const float* const row = product.data() + static_cast<std::size_t>(i) * width;
         const int gate = kStacked ? j : j / kGatedGroup * 2 * kGatedGroup + j % kGatedGroup;
         const GemmStride at = GemmStride{i} * n + j;
-        out[at] = T(Activation{}(row[gate], epilogue::Place{i, j, 0, at}) *
+        out[at] = T(Activation{}(row[gate], epilogue::Place{}) *
                     row[gate + (kStacked ? n : kGatedGroup)]);
       }
   }

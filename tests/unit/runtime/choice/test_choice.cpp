@@ -370,7 +370,7 @@ TEST_CASE("an alternative whose call takes too long is hung, and not called by a
           "[choice]") {
   Directory directory;
   Chooser process(directory.path());
-  process.options.tuning.candidate_seconds = 1;
+  process.options.tuning.candidate_seconds = patient(1);
   process.kernel_takes(1e-3);
   std::atomic<int> told = 0;
   process.options.log = [&](LogLevel, std::string_view text) {

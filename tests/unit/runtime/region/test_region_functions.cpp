@@ -145,7 +145,7 @@ TEST_CASE("a launch in a region that takes too long is told of while it runs, an
       .problem = [](int n) { return CopyProblem{n}; }};
   const auto function = tuned(pair.runtime, copy);
   RegionOptions options;
-  options.candidate_seconds = 1;
+  options.candidate_seconds = patient(1);
   std::string overdue;
   options.progress = [&](const RegionProgress& now) {
     if (!now.overdue.empty()) overdue = now.overdue;
