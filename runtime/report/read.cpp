@@ -4,7 +4,9 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <variant>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -67,17 +69,9 @@ class Reading {
     std::error_code error;
     const fs::path records = path / "v1" / "records";
     const bool store = fs::is_directory(records, error);
-    std::vector<fs::path> files;
-    fs::recursive_directory_iterator at(store ? records : path, error), end;
+    error = below(store ? records : path);
     if (error)
       throw EnvironmentError(format("{} cannot be read: {}", path.string(), error.message()));
-    for (; !error && at != end; at.increment(error))
-      if (std::error_code gone; at->path().extension() == ".json" && at->is_regular_file(gone))
-        files.push_back(at->path());
-    if (error) passed_over_({path, "it could not be read to its end: " + error.message()});
-    std::sort(files.begin(), files.end());  // else in the disk's order
-    for (const fs::path& each : files)
-      if (!file(each) && errno != ENOENT) passed_over_({each, std::strerror(errno)});
   }
 
   void bundle(const fs::path& path) const {
@@ -96,6 +90,34 @@ class Reading {
   }
 
  private:
+  /// What a folder has, and those in it. An error: it cannot be opened.
+  std::error_code below(const fs::path& path) const {
+    std::error_code error;
+    std::vector<fs::directory_entry> entries;
+    fs::directory_iterator at(path, error), end;
+    if (error) return error;
+    for (; !error && at != end; at.increment(error)) entries.push_back(*at);
+    if (error) passed_over_({path, "it could not be read to its end: " + error.message()});
+    std::sort(entries.begin(), entries.end());  // else in the disk's order
+    for (const fs::directory_entry& each : entries) one(each);
+    return {};
+  }
+
+  void one(const fs::directory_entry& entry) const {
+    std::error_code error, ignored;
+    const fs::path& path = entry.path();
+    if (!entry.is_directory(ignored)) {
+      if (path.extension() == ".json" && entry.is_regular_file(ignored) && !file(path))
+        error.assign(errno, std::generic_category());
+    } else if (entry.is_symlink(ignored)) {  // it may lead to where it is
+      return passed_over_({path, "it is a link to a folder, and those are not followed"});
+    } else {
+      error = below(path);
+    }
+    if (error && error != std::errc::no_such_file_or_directory)
+      passed_over_({path, error.message()});
+  }
+
   void record(const Key& key, const json& record, const fs::path& path,
               fs::file_time_type written) const {
     auto result = result_in(record, key);

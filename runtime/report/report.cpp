@@ -44,6 +44,12 @@ std::string device_of(const Reported& r) {
   return text;
 }
 
+int rank_of(const Reported& r) { return r.result.agreed ? r.result.agreed->rank : 0; }
+
+bool has_winner(const TuneResult& result) {
+  return result.winner().status == CandidateStatus::measured;
+}
+
 /// Some results know less of their device than others. They are of the same one if there is one.
 std::vector<std::string> devices_of(const std::vector<Reported>& all) {
   std::map<std::string, std::set<std::string>> known;
@@ -77,7 +83,7 @@ bool tells_roofline(const TuneResult& result, Roofline& roofline) {
       {"roofline_mma", &Roofline::tensor_flops_per_second, &TuneResult::flops}};
   for (const Part& part : kParts) {
     if (result.kernel != part.kernel) continue;
-    if (result.winner().status == CandidateStatus::measured)
+    if (has_winner(result))
       roofline.*part.rate =
           std::max(roofline.*part.rate, result.*part.amount / fastest(result.winner()));
     return true;
@@ -96,7 +102,7 @@ struct Totals {
   double base = 0, winner = 0;
 
   void add(const TuneResult& result, double weight) {
-    if (result.winner().status != CandidateStatus::measured) return;
+    if (!has_winner(result)) return;
     ++problems;
     const bool timed = result.default_candidate().status == CandidateStatus::measured;
     untimed_defaults += timed ? 0 : 1;
@@ -151,12 +157,15 @@ struct Report::Data {
 
   double weight_of(const std::vector<const Reported*>& results) const {
     const TuneResult& first = results.front()->result;
-    double given = 0, weight = 0;  // several problems may be measured as one
+    double given = 0, weight = 0;  // several problems may be measured as one: they add up
     for (const Weight& w : weights)
       if (w.kernel == first.kernel && w.types == first.types && w.problem == first.problem)
         given += w.weight;
     if (given > 0) return given;
-    for (const Reported* r : results) weight = std::max(weight, r->weight);
+    // Other sources and ranks tell of the same launches.
+    std::map<std::pair<std::string, int>, double> sums;
+    for (const Reported* r : results) sums[{r->source, rank_of(*r)}] += r->weight;
+    for (const auto& [from, sum] : sums) weight = std::max(weight, sum);
     return weight;
   }
 };
@@ -217,12 +226,12 @@ std::string Report::json() const {
   // The first of several speaks for the problem: the lowest rank, else the latest.
   for (auto& [subject, results] : problems) {
     std::stable_sort(results.begin(), results.end(), [](const Reported* a, const Reported* b) {
-      const int x = a->result.agreed ? a->result.agreed->rank : 0,
-                y = b->result.agreed ? b->result.agreed->rank : 0;
+      const int x = rank_of(*a), y = rank_of(*b);
       return x != y ? x < y : a->written > b->written;
     });
     Totals& total = totals[std::get<0>(subject)];
-    total.weighted = total.weighted || data_->weight_of(results) > 0;
+    total.weighted =
+        total.weighted || (has_winner(results.front()->result) && data_->weight_of(results) > 0);
   }
   json shown = json::array(), places = json::object(), shown_devices = json::array(),
        passed = json::array();

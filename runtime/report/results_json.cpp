@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kiln/detail/format.hpp"
 #include "runtime/tune/result_json.hpp"
 
 namespace kiln::runtime {
@@ -99,27 +100,43 @@ Reported result_printed_as(json j) {
 
 void each_printed_result(const json& printed, const std::function<void(Reported)>& found,
                          const std::function<void(std::string)>& not_one) {
+  std::size_t entries = 0, others = 0;
+  std::string why;  // the first of the others is none
   const auto one = [&](const json& j) {
-    if (!j.is_object() || !j.contains("kernel") || !j.contains("candidates"))
-      return not_one("it is not a result of a tuning");
-    Reported reported;
-    try {
-      reported = result_printed_as(j);
-    } catch (const std::exception& error) {  // json's type and range errors
-      return not_one(std::string("it is not a whole result: ") + error.what());
+    std::string trouble = "it is not a result of a tuning";
+    ++entries;
+    if (j.is_object() && j.contains("kernel") && j.contains("candidates")) {
+      Reported reported;
+      try {
+        reported = result_printed_as(j);
+        trouble.clear();
+      } catch (const std::exception& error) {  // json's type and range errors
+        trouble = std::string("it is not a whole result: ") + error.what();
+      }
+      if (trouble.empty()) return found(std::move(reported));
     }
-    found(std::move(reported));
+    if (others++ == 0) why = std::move(trouble);
   };
-  if (printed.is_object() && printed.contains("error") && printed["error"].is_object())
-    return not_one("it is an error, not a result: " + printed["error"].value("message", ""));
+  if (printed.is_object() && printed.contains("error") && printed["error"].is_object()) {
+    const json message = printed["error"].value("message", json());
+    return not_one("it is an error, not a result" +
+                   (message.is_string() ? ": " + message.get<std::string>() : ""));
+  }
   const json& all =
       printed.is_object() && printed.contains("results") ? printed["results"] : printed;
-  if (!all.is_array()) return one(all);
-  for (const json& j : all)
-    if (!j.is_object() || !j.contains("kind"))
-      one(j);
-    else if (j.contains("result"))  // of `kiln cache explain`, where binaries have none
-      one(j["result"]);
+  if (!all.is_array())
+    one(all);
+  else
+    for (const json& j : all)
+      if (!j.is_object() || !j.contains("kind"))
+        one(j);
+      else if (j.contains("result"))  // of `kiln cache explain`, where binaries have none
+        one(j["result"]);
+  // Other tools' files may have thousands of entries.
+  if (entries == 1 && others == 1) return not_one(why);
+  if (others > 0)
+    not_one(detail::format("{} of its {} entries are passed over, the first because {}", others,
+                           entries, why));
 }
 
 }  // namespace kiln::runtime

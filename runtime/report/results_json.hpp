@@ -11,7 +11,7 @@
 namespace kiln::runtime {
 
 /// Calls `found` for each result: of a problem, of several, of a rank's log, or of `kiln cache explain
-/// --json`; and `not_one` with the reason for what is something else. Sets all but source and time.
+/// --json`; and `not_one` at most once, with what the rest is instead. Sets all but source and time.
 void each_printed_result(const nlohmann::json& printed, const std::function<void(Reported)>& found,
                          const std::function<void(std::string)>& not_one);
 

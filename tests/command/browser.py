@@ -9,15 +9,26 @@ import tempfile
 import time
 
 
+FACTOR = max(1.0, float(os.environ.get("KILN_TIMEOUT_FACTOR") or 1))  # slow machines get more time
+
+
+def starts(program):
+    """Debian and Ubuntu have scripts by this name that only say how to install it; others lack libraries."""
+    try:
+        return subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30 * FACTOR).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
 def find():
-    return next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    return next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)) and starts(path)), None)
 
 
 class Browser:
     """One page. `requests` are the URLs it has asked for, `messages` are errors and warnings of its console."""
 
     def __init__(self, program, seconds=90):
-        self.deadline = time.monotonic() + seconds
+        self.deadline = time.monotonic() + seconds * FACTOR
         self.requests, self.messages = [], []
         self._count, self._rest = 0, b""
         self._profile = tempfile.TemporaryDirectory()
@@ -103,9 +114,11 @@ class Browser:
         return result["result"].get("value")
 
     def wait_for(self, condition):
-        while not self.evaluate(condition):
+        """Returns what the condition came to."""
+        while not (value := self.evaluate(condition)):
             assert time.monotonic() < self.deadline, f"this never came true: {condition}; {self.messages}"
             time.sleep(0.05)
+        return value
 
     def screenshot(self, file):
         """The whole page, not only what is in sight."""

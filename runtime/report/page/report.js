@@ -294,7 +294,7 @@ const defaultOrWinner = problem => problem.default ?? problem.winner;
 function modelPlot(device, problems) {
   return plot("Where the time goes", "The sum over all problems" + (device.weighted ? ", each times how often it is launched" : "") +
     ", by kernel: with default configs and with winners.", () => {
-    const sums = {};
+    const sums = Object.create(null);  // so that any name is just a name
     for (const problem of problems) {
       if (problem.winner === null) continue;
       const sum = sums[kernelText(problem)] ??= {default: 0, winner: 0};
@@ -425,7 +425,7 @@ function whyTable(result, order) {
     show(kMostRows);
     event.target.remove();
   }}, `show all ${all.length}`);
-  const reasons = {};
+  const reasons = Object.create(null);
   for (const i of rest) {
     const text = result.texts[c.status[i]] + (c.why[i] === c.status[i] || c.why[i] === null ? "" : ": " + result.texts[c.why[i]].split("\n")[0]);
     reasons[text] = (reasons[text] || 0) + 1;
@@ -539,10 +539,10 @@ function problemsTable() {
 
 // What is the same for all results, once; where it differs, each value with its count.
 function environmentSection() {
-  const seen = {};
+  const seen = Object.create(null);
   for (const problem of data.problems) for (const result of problem.results)
     for (const [name, value] of [...Object.entries(result.hardware), ...Object.entries(result.versions), ["source", result.source]])
-      ((seen[name] ??= {})[value] ??= 0, ++seen[name][value]);
+      ((seen[name] ??= Object.create(null))[value] ??= 0, ++seen[name][value]);
   const kMost = 8;
   const values = counts => {
     const sorted = Object.entries(counts).sort((a, b) => b[1] - a[1]);

@@ -77,7 +77,7 @@ TEST_CASE("What is printed reads back as it was", "[report]") {
   Report several;
   several.read(file);
   CHECK(several.results() == 2);
-  CHECK(data_of(several)["problems"][0]["weight"] == 4);
+  CHECK(data_of(several)["problems"][0]["weight"] == 8);
   CHECK(data_of(several)["devices"][0]["roofline"]["bytes_per_second"] == 1e11);
   write(file, json{{{"kind", "binary"}}, {{"kind", "record"}, {"result", printed}}}.dump());
   Report explained;
@@ -185,6 +185,8 @@ TEST_CASE("Results that are no whole results are passed over", "[report]") {
       json::array({1, json::array({good})}),
       json::parse(R"({"error": {"kind": "user", "message": "no such kernel"}})"),
       json::parse(R"({"error": 7})"),
+      json::parse(R"({"error": {"message": 3}})"),
+      json::parse(R"({"error": {}})"),
       json::object(),
       json::array()};
   for (std::size_t i = 0; i < bad.size(); ++i)
@@ -200,6 +202,70 @@ TEST_CASE("Results that are no whole results are passed over", "[report]") {
     CHECK(!passed_over(report, std::to_string(i) + ".json").empty());
   }
   CHECK(contains(passed_over(report, "16.json"), "no such kernel"));
+}
+
+TEST_CASE("A file of many other entries is passed over once", "[report]") {
+  const TemporaryDirectory folder;
+  const json good = json::parse(to_json(some_result())), other{{"file", "a.cpp"}};
+  json broken = good;
+  broken["candidates"] = 7;
+  write(folder.path() / "others.json", json(300, other).dump());
+  write(folder.path() / "t4.json", json{{"results", json(300, other)}}.dump());
+  write(folder.path() / "mixed.json", json{broken, good, other}.dump());
+  Report report;
+  report.read(folder.path());
+  CHECK(report.results() == 1);
+  CHECK(report.passed_over().size() == 3);
+  CHECK(contains(passed_over(report, "others.json"), "300 of its 300 entries"));
+  CHECK(contains(passed_over(report, "t4.json"), "300 of its 300 entries"));
+  CHECK(contains(passed_over(report, "mixed.json"), "2 of its 3 entries"));
+  CHECK(contains(passed_over(report, "mixed.json"), "it is not a whole result"));
+}
+
+TEST_CASE("Weights of a file's entries add up, those of ranks do not", "[report]") {
+  const TemporaryDirectory folder;
+  const auto printed = [](double weight, int rank) {
+    TuneResult result = some_result();
+    result.agreed =
+        RankReport{.rank = rank, .size = 3, .plan_digest = "5ea1", .why = "", .measured = 3};
+    json j = json::parse(to_json(result));
+    j["weight"] = weight;
+    return j;
+  };
+  const auto weight_in = [](const fs::path& path) {
+    Report report;
+    report.read(path);
+    return data_of(report)["problems"][0]["weight"].get<double>();
+  };
+  for (int rank = 0; rank < 3; ++rank)
+    write(folder.path() / "ranks" / (std::to_string(rank) + ".json"), printed(5, rank).dump());
+  CHECK(weight_in(folder.path() / "ranks") == 5);
+  write(folder.path() / "one.json", json{{"results", {printed(5, 0), printed(7, 0)}}}.dump());
+  CHECK(weight_in(folder.path() / "one.json") == 12);
+  json all = json::array();
+  for (int rank = 0; rank < 3; ++rank) all.push_back(printed(5, rank));
+  write(folder.path() / "all.json", all.dump());
+  CHECK(weight_in(folder.path() / "all.json") == 5);
+}
+
+TEST_CASE("A folder that cannot be read does not end the walk", "[report]") {
+  const TemporaryDirectory folder;
+  for (const char* name : {"a", "z"})
+    write(folder.path() / name / "good.json", to_json(some_result()));
+  // Too long a path to be opened, even by root.
+  fs::path deep = folder.path() / "deep", rest = folder.path() / "rest";
+  for (int i = 0; i < 12; ++i)
+    for (fs::path* path : {&deep, &rest}) *path /= std::string(200, 'x');
+  fs::create_directories(deep);
+  fs::create_directories(rest);
+  fs::rename(folder.path() / "rest", deep / "rest");
+  fs::create_directory_symlink(folder.path(), folder.path() / "loop");
+  Report report;
+  report.read(folder.path());
+  CHECK(report.results() == 2);
+  REQUIRE(report.passed_over().size() == 2);
+  CHECK(contains(report.passed_over()[0].why, "too long"));
+  CHECK(contains(passed_over(report, "loop"), "link"));
 }
 
 TEST_CASE("A path without any result is the caller's mistake", "[report]") {

@@ -136,6 +136,12 @@ TEST_CASE("A default that cannot run, and a result without a winner", "[report]"
   CHECK(all["problems"][1]["results"][0]["winner"].is_null());
   CHECK(why(all["problems"][1]["results"][0], 0) == "not_tried");
   CHECK(data_of(Report())["problems"].empty());
+
+  // No weight counts of a problem without a winner: sums would be none.
+  Report weighed = report_of({r, none});
+  weighed.weigh("scale", {"float"}, Values{16, 1024}, 3);
+  CHECK(data_of(weighed)["devices"][0]["weighted"] == false);
+  CHECK(data_of(weighed)["devices"][0]["winner"] == 2e-3);
 }
 
 TEST_CASE("Ranks stand side by side, the first one speaks", "[report]") {
