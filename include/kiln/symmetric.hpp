@@ -57,7 +57,8 @@ class SymmetricMemory {
   SymmetricMemory(const Runtime& runtime, std::shared_ptr<Communicator> ranks,
                   const SymmetricOptions& options);
   /// Where close() was not called, gives up for all ranks, and waits for none of them. Memory that a
-  /// process may still use by IPC is then never released.
+  /// process may still use by IPC is then never released. @pre as close(): this rank's kernels that
+  /// use it have ended
   ~SymmetricMemory();
   SymmetricMemory(SymmetricMemory&&) noexcept;
   SymmetricMemory& operator=(SymmetricMemory&&) noexcept;

@@ -212,8 +212,10 @@ SymmetricCore::~SymmetricCore() {
   if (own_ && scope_ == PeerScope::machine) own_->data->keep_forever();
 }
 
-void SymmetricCore::require_open() const {
+std::unique_lock<std::mutex> SymmetricCore::while_open() const {
+  std::unique_lock lock(mutex_);
   if (closed_) throw UserError("symmetric memory is used after close()");
+  return lock;
 }
 
 PeersControl& SymmetricCore::control(int rank) const {
@@ -221,18 +223,19 @@ PeersControl& SymmetricCore::control(int rank) const {
 }
 
 void* SymmetricCore::data(int rank) const {
-  require_open();
+  const auto lock = while_open();
   if (rank < 0 || rank >= size())
     throw UserError(format("symmetric memory: there is no rank {} among {}", rank, size()));
   return reached_[static_cast<std::size_t>(rank)].data_address() + layout_.data_at;
 }
 
 const Peers* SymmetricCore::peers() const {
-  require_open();
+  const auto lock = while_open();
   return static_cast<const Peers*>(own_->data->data());
 }
 
 void SymmetricCore::abort() noexcept {
+  const std::lock_guard lock(mutex_);
   if (closed_) return;
   for (int i = 0; i < static_cast<int>(reached_.size()); ++i) {
     unsigned none = 0;  // the first to give up is the one that is named
@@ -242,34 +245,35 @@ void SymmetricCore::abort() noexcept {
   }
 }
 
-bool SymmetricCore::aborted() const {
-  require_open();
-  return __atomic_load_n(&control(rank()).aborted, __ATOMIC_RELAXED) != 0;
+unsigned SymmetricCore::who_aborted() const {
+  const auto lock = while_open();
+  return __atomic_load_n(&control(rank()).aborted, __ATOMIC_RELAXED);
 }
 
-std::optional<PeerStall> SymmetricCore::stalled(const PeersControl& control) const {
-  const unsigned long long what = __atomic_load_n(&control.stalled, __ATOMIC_RELAXED);
+bool SymmetricCore::aborted() const { return who_aborted() != 0; }
+
+std::optional<PeerStall> SymmetricCore::stalled(int rank) const {
+  const auto lock = while_open();
+  const unsigned long long what = __atomic_load_n(&control(rank).stalled, __ATOMIC_RELAXED);
   if (what == 0) return {};
   const auto index = static_cast<unsigned>((what >> 32) - 1);
   return PeerStall{static_cast<int>(index / options_.flags), index % options_.flags,
                    static_cast<unsigned>(what)};
 }
 
-std::optional<PeerStall> SymmetricCore::stalled() const {
-  require_open();
-  return stalled(control(rank()));
-}
+std::optional<PeerStall> SymmetricCore::stalled() const { return stalled(rank()); }
 
 std::string SymmetricCore::reason() const {
-  const int first =
-      static_cast<int>(__atomic_load_n(&control(rank()).aborted, __ATOMIC_RELAXED)) - 1;
+  const unsigned who = who_aborted();
+  if (who == 0) return {};
+  const int first = static_cast<int>(who) - 1;
   // Who gave up waited for a rank that may wait for another one. The kernels of those that live say so
   // as soon as they hear of it.
   std::vector<std::pair<int, PeerStall>> chain;
   for (const Deadline until = deadline_in(kChainSeconds);; std::this_thread::sleep_for(kPause)) {
     chain.clear();
     for (int r = first; static_cast<int>(chain.size()) < size();) {
-      const auto stall = stalled(control(r));
+      const auto stall = stalled(r);
       if (!stall) break;
       chain.emplace_back(r, *stall);
       r = stall->rank;
@@ -288,7 +292,7 @@ std::string SymmetricCore::reason() const {
 }
 
 void SymmetricCore::throw_if_aborted() const {
-  if (aborted()) throw EnvironmentError(reason());
+  if (const std::string why = reason(); !why.empty()) throw EnvironmentError(why);
 }
 
 void SymmetricCore::within(Deadline deadline, const std::function<void()>& work) {
@@ -297,7 +301,8 @@ void SymmetricCore::within(Deadline deadline, const std::function<void()>& work)
     const Watch watch(deadline, [this] { abort(); });
     work();
   } catch (const std::exception& error) {
-    if (aborted()) throw EnvironmentError(reason() + ": " + error.what());
+    if (const std::string why = reason(); !why.empty())
+      throw EnvironmentError(why + ": " + error.what());
     abort();  // others wait for what this work would have signalled
     throw;
   } catch (...) {
@@ -307,18 +312,50 @@ void SymmetricCore::within(Deadline deadline, const std::function<void()>& work)
   throw_if_aborted();
 }
 
+const char* SymmetricCore::name(Meeting meeting) {
+  switch (meeting) {
+    case Meeting::barrier:
+    case Meeting::given_up:
+      return "barrier()";
+    case Meeting::reset:
+      return "reset()";
+    case Meeting::close:
+    case Meeting::unmapped:
+      return "close()";
+  }
+  return "an unknown call";
+}
+
+void SymmetricCore::gather_for(Meeting meeting, Deadline deadline) {
+  for (bool together = false; !together;) {
+    const std::vector<Meeting> all = exchange_.all(meeting, deadline);
+    together = true;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (all[r] == meeting) continue;
+      together = false;
+      if (all[r] != Meeting::barrier && all[r] != Meeting::given_up)
+        throw EnvironmentError(format("symmetric memory: rank {} is in {}, but rank {} is in {}", r,
+                                      name(all[r]), rank(), name(meeting)));
+    }
+  }
+}
+
 void SymmetricCore::barrier() {
-  throw_if_aborted();
   const auto turn = exchange_.turn();
-  exchange_.meet(soon());
+  // Also after somebody gave up: else the others would take what this rank joins next for a barrier.
+  const Meeting mine = aborted() ? Meeting::given_up : Meeting::barrier;
+  const std::vector<Meeting> all = exchange_.all(mine, soon());
   throw_if_aborted();
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r] != Meeting::barrier)
+      throw EnvironmentError(format("symmetric memory: rank {} has left this barrier", r));
 }
 
 void SymmetricCore::reset() {
-  require_open();
+  while_open();
   const auto turn = exchange_.turn();
   const Deadline deadline = soon();
-  exchange_.meet(deadline);
+  gather_for(Meeting::reset, deadline);
   auto* const own = static_cast<std::byte*>(own_->data->data());
   const std::string failure = failure_of([&] {
     device_->fill(own + layout_.flags_at, std::byte{0}, layout_.data_at - layout_.flags_at,
@@ -339,17 +376,20 @@ void SymmetricCore::close() {
 }
 
 std::string SymmetricCore::release(Deadline deadline) {
-  closed_ = true;
-  std::string failure = failure_of([&] {
-    exchange_.meet(deadline);  // nobody's kernels use it any more
-    reached_.clear();
-    exchange_.meet(deadline);  // nobody has it mapped any more
-  });
+  std::string failure = failure_of([&] { gather_for(Meeting::close, deadline); });
+  let_go();  // nobody's kernels use it any more
+  if (failure.empty()) failure = failure_of([&] { gather_for(Meeting::unmapped, deadline); });
   if (!failure.empty() && own_ && scope_ == PeerScope::machine) own_->data->keep_forever();
-  reached_.clear();
   own_control_.reset();
   own_.reset();
   return failure;
+}
+
+void SymmetricCore::let_go() {
+  std::vector<ReachedMemory> reached;  // unmapping takes its time: not under the lock
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  reached.swap(reached_);
 }
 
 }  // namespace kiln::detail

@@ -69,11 +69,6 @@ class Exchange {
            deadline);
     return messages;
   }
-  /// @throws EnvironmentError naming the ranks that have not come
-  void meet(Deadline deadline) {
-    const char here = 1;
-    all(here, deadline);
-  }
 
  private:
   void gather(std::span<const std::byte> mine, std::span<std::byte> all, Deadline deadline);

@@ -3,6 +3,7 @@
 //   symmetric_faults [--only TEXT]
 // Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT` it is one rank.
 // Exit 77: this build cannot run kernels on the host.
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -66,6 +67,26 @@ RuntimeOptions rank_options(const std::string& store) {
   return options;
 }
 
+/// Does something as soon as `ready`, unless it is gone before.
+class Striker {
+ public:
+  ~Striker() {
+    over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  template <class Ready, class Strike>
+  void start(Ready ready, Strike strike) {
+    thread_ = std::thread([this, ready, strike] {
+      while (!over_ && !ready()) std::this_thread::yield();
+      if (!over_) strike();
+    });
+  }
+
+ private:
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
 /// @returns what it has to say: "right", or why it ended before
 std::string work(const fs::path& folder, const std::string& store, int rank, int size,
                  double seconds, const std::string& fault, const std::string& at) {
@@ -85,16 +106,16 @@ std::string work(const fs::path& folder, const std::string& store, int rank, int
   for (unsigned epoch = 1; epoch <= kRounds; ++epoch) {
     if (epoch == kRounds / 2) strike("work");
     const bool in_kernel = odd && at == "kernel" && epoch == kRounds / 2;
-    std::thread striker;
-    const bool right =
-        ring.run(memory, epoch, deadline_in(seconds), in_kernel ? rank : -1, [&](const int* out) {
-          if (!in_kernel) return;
-          striker = std::thread([&, out] {
-            while (__atomic_load_n(out, __ATOMIC_ACQUIRE) != -1) std::this_thread::yield();
-            strike("kernel");
-          });
-          striker.detach();
-        });
+    Striker striker;
+    if (in_kernel) {
+      // The kernel's first signal, which lies in memory that outlives the striker.
+      const Peers& peers = *memory.peers();
+      const unsigned* const first =
+          peers.peer[(rank + 1) % size].flags + static_cast<unsigned>(rank) * peers.flags + 1;
+      striker.start([=] { return epoch_reached(__atomic_load_n(first, __ATOMIC_ACQUIRE), epoch); },
+                    [&] { strike("kernel"); });
+    }
+    const bool right = ring.run(memory, epoch, deadline_in(seconds), in_kernel ? rank : -1);
     if (!right) return "wrong in epoch " + std::to_string(epoch);
   }
   strike("close");
@@ -116,6 +137,7 @@ int rank_main(char** a) {
 
 // The job.
 
+/// -1: it could not be started.
 pid_t start(const char* program, const fs::path& folder, const std::string& store,
             const Fault& fault, int rank, double seconds) {
   const std::string words[] = {program,
@@ -136,6 +158,12 @@ pid_t start(const char* program, const fs::path& folder, const std::string& stor
   return pid;
 }
 
+/// @pre pid > 0: others stand for many processes
+void end(pid_t pid) {
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
 struct Outcome {
   int hangs = 0;
   std::string wrong;  ///< empty: as it must be
@@ -146,8 +174,18 @@ Outcome run(const char* program, const Fault& fault, const std::string& store, d
   const int last = fault.ranks - 1;
   const std::string kind = fault.kind;
   std::map<int, pid_t> living;
-  for (int r = 0; r < fault.ranks; ++r)
-    living[r] = start(program, folder.path(), store, fault, r, seconds);
+  Outcome outcome;
+  for (int r = 0; r < fault.ranks && outcome.wrong.empty(); ++r) {
+    const pid_t pid = start(program, folder.path(), store, fault, r, seconds);
+    if (pid > 0)
+      living[r] = pid;
+    else
+      outcome.wrong = "rank " + std::to_string(r) + " could not be started";
+  }
+  if (!outcome.wrong.empty()) {
+    for (const auto& [rank, pid] : living) end(pid);
+    return outcome;
+  }
   const auto limit =
       Clock::now() + std::chrono::duration<double>(130 * timeout_factor() + 4 * seconds);
   bool continued = false;
@@ -161,12 +199,10 @@ Outcome run(const char* program, const Fault& fault, const std::string& store, d
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  Outcome outcome;
   for (const auto& [rank, pid] : living) {
     ++outcome.hangs;
     outcome.wrong += "rank " + std::to_string(rank) + " hangs; ";
-    kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
+    end(pid);
   }
   const std::string odd = "rank " + std::to_string(last);
   int named = 0;

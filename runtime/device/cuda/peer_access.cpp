@@ -1,6 +1,9 @@
 #include "runtime/device/cuda/peer_access.hpp"
 
+#include <atomic>
 #include <cstring>
+#include <list>
+#include <mutex>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -14,25 +17,45 @@ namespace {
 /// its own, so nothing else of the process is shared with it.
 constexpr std::size_t kIpcBlock = std::size_t{2} << 20;
 
+/// What is never released, nor its context. Reachable, so that no leak checker reports it.
+struct KeptMemory {
+  std::mutex mutex;
+  std::list<CudaMemory> blocks;
+};
+
+KeptMemory& kept_memory() {
+  static KeptMemory& all = *new KeptMemory;
+  return all;
+}
+
 class SharedCudaMemory final : public PeerMemory {
  public:
-  explicit SharedCudaMemory(CudaMemory memory) : memory_(std::move(memory)) {}
+  explicit SharedCudaMemory(CudaMemory memory) { memory_.push_back(std::move(memory)); }
+  ~SharedCudaMemory() override {
+    if (!forever_) return;
+    KeptMemory& kept = kept_memory();
+    const std::lock_guard lock(kept.mutex);
+    kept.blocks.splice(kept.blocks.end(), memory_);
+  }
 
-  void* data() const noexcept override { return reinterpret_cast<void*>(memory_.get()); }
+  void* data() const noexcept override { return reinterpret_cast<void*>(memory_.front().get()); }
   PeerHandle handle() const override {
-    const WorkingContext working(*memory_.context());
-    const DriverTable& driver = memory_.context()->driver();
+    const CudaMemory& memory = memory_.front();
+    const WorkingContext working(*memory.context());
+    const DriverTable& driver = memory.context()->driver();
     CUipcMemHandle ipc;
-    driver.check(driver.IpcGetMemHandle(&ipc, memory_.get()), "cuIpcGetMemHandle");
+    driver.check(driver.IpcGetMemHandle(&ipc, memory.get()), "cuIpcGetMemHandle");
     PeerHandle handle;
     static_assert(sizeof ipc == sizeof handle);
     std::memcpy(handle.data(), &ipc, sizeof ipc);
     return handle;
   }
-  void keep_forever() noexcept override { static_cast<void>(memory_.release()); }
+  /// Ranks of this process may share it, and go on to use it: only its end is different.
+  void keep_forever() noexcept override { forever_ = true; }
 
  private:
-  CudaMemory memory_;
+  std::list<CudaMemory> memory_;  ///< one, in a node that moves to what is kept without allocating
+  std::atomic<bool> forever_ = false;
 };
 
 using OpenedCudaMemory = CudaOwner<CUdeviceptr, &DriverTable::IpcCloseMemHandle>;

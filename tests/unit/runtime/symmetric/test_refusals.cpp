@@ -1,4 +1,5 @@
 // Wrong requests, ranks that do not come, and use after the end.
+#include <atomic>
 #include <limits>
 
 #include "findings.hpp"
@@ -83,6 +84,9 @@ void check_all(const std::vector<std::string>& texts, const std::string& part) {
   }
 }
 
+/// So that no thread starts too late for what comes next.
+bool all_here(Communicator& ranks) { return !ranks.gather({}, {}, deadline_in(120)); }
+
 }  // namespace
 
 TEST_CASE("what ranks ask for differs: all hear of it, with ranks and values", "[symmetric]") {
@@ -123,8 +127,9 @@ TEST_CASE("a rank that gets no memory, or does not reach the others, is named to
 
 TEST_CASE("a rank that does not join is named at the deadline", "[symmetric]") {
   const Ends ends = ends_of(3);
-  const auto thrown = on_ranks(ends, [&](int rank, Communicator&) {
-    if (rank != 2) symmetric(ends, rank, {.bytes = 8, .seconds = 0.1});
+  const auto thrown = on_ranks(ends, [&](int rank, Communicator& ranks) {
+    if (!all_here(ranks)) throw EnvironmentError("a thread has not started");
+    if (rank != 2) symmetric(ends, rank, {.bytes = 8, .seconds = 3});
   });
   CHECK(has(thrown[0], "rank 2 is late"));
   CHECK(has(thrown[1], "rank 2 is late"));
@@ -145,6 +150,77 @@ TEST_CASE("a rank that is gone before close() is named, and the rest can still b
   });
   for (const std::string& text : thrown) CHECK(text.empty());
   CHECK(findings.wrong().empty());
+}
+
+TEST_CASE("a rank that fails and resets meets one in a barrier, and both go on", "[symmetric]") {
+  const Ends ends = ends_of(2);
+  Findings findings;
+  const auto thrown = on_ranks(ends, [&](int rank, Communicator&) {
+    const auto memory = symmetric(ends, rank, {.bytes = 8});
+    if (rank == 0)
+      findings.check_throws<UserError>(
+          [&] { memory->within(deadline_in(1000), [] { throw UserError("no such kernel"); }); });
+    else
+      findings.check_throws<EnvironmentError>([&] { memory->barrier(); }, "rank 0 gave up");
+    memory->reset();
+    memory->barrier();
+    memory->within(deadline_in(120), [&] { findings.check(peer_barrier(*memory->peers(), 0, 1)); });
+    // Nobody has given up this time.
+    if (rank == 1)
+      findings.check_throws<EnvironmentError>([&] { memory->barrier(); },
+                                              "rank 0 has left this barrier");
+    memory->reset();
+    memory->within(deadline_in(120), [&] { findings.check(peer_barrier(*memory->peers(), 0, 1)); });
+    if (rank == 0)
+      findings.check_throws<EnvironmentError>([&] { memory->barrier(); },
+                                              "rank 1 has left this barrier");
+    memory->close();
+  });
+  for (const std::string& text : thrown) CHECK(text.empty());
+  CHECK(findings.wrong().empty());
+}
+
+TEST_CASE("ranks that come for different things are named", "[symmetric]") {
+  const Ends ends = ends_of(3);
+  Findings findings;
+  const auto thrown = on_ranks(ends, [&](int rank, Communicator& ranks) {
+    const auto memory = symmetric(ends, rank, {.bytes = 8});
+    if (rank == 0)
+      findings.check_throws<EnvironmentError>([&] { memory->reset(); }, "rank 2 is in close()");
+    else if (rank == 1)
+      findings.check_throws<EnvironmentError>([&] { memory->barrier(); },
+                                              "rank 0 has left this barrier");
+    else
+      findings.check_throws<EnvironmentError>([&] { memory->close(); }, "rank 0 is in reset()");
+    findings.check(all_here(ranks));  // who is destroyed before gives up for all
+  });
+  for (const std::string& text : thrown) CHECK(text.empty());
+  CHECK(findings.wrong().empty());
+}
+
+TEST_CASE("another thread gives up while ranks close", "[symmetric]") {
+  const Ends ends = ends_of(2);
+  const auto thrown = on_ranks(ends, [&](int rank, Communicator&) {
+    for (int round = 0; round < 20; ++round) {
+      const auto memory = symmetric(ends, rank, {.bytes = 8});
+      std::atomic<bool> begun{false}, closed{false};
+      std::thread other([&] {
+        for (; !closed; begun = true) {
+          memory->abort();
+          try {
+            static_cast<void>(memory->aborted());
+            static_cast<void>(memory->stalled());
+          } catch (const UserError&) {  // closed by now
+          }
+        }
+      });
+      while (!begun) std::this_thread::yield();
+      memory->close();
+      closed = true;
+      other.join();
+    }
+  });
+  for (const std::string& text : thrown) CHECK(text.empty());
 }
 
 TEST_CASE("memory that is destroyed unclosed gives up for all", "[symmetric]") {

@@ -83,11 +83,15 @@ TEST_CASE("memory that a process may still use is never freed", "[runtime][cuda]
   FakeDriver fake;
   {
     const auto device = make_cuda_device(fake.table(), 0);
-    device->peer_access()->share(100, PeerScope::machine)->keep_forever();
+    const auto memory = device->peer_access()->share(100, PeerScope::machine);
+    void* const address = memory->data();
+    memory->keep_forever();
+    CHECK(memory->data() == address);  // other ranks of this process still reach it
   }
   CHECK(fake.memory.size() == 1);
   CHECK(fake.count("cuMemFree") == 0);
-  CHECK(fake.primary_released == fake.primary_retained);
+  CHECK(fake.primary_retained == 1);
+  CHECK(fake.primary_released == 0);  // it would take the memory with it
 }
 
 TEST_CASE("a device reaches another one once, and says when it cannot",
