@@ -94,7 +94,7 @@ def main(folder):
     for entry in other["results"]:
         entry["configuration"] = {"x": entry["configuration"]["a"], "y": entry["configuration"]["b"]}
     (folder / "other.t4.json").write_text(json.dumps(other))
-    refused(["other.t4.json", "tells nothing", "a, b, pad"], plain, "--prior", folder / "other.t4.json")
+    refused(["other.t4.json", "cannot serve as a prior", "a, b, pad"], plain, "--prior", folder / "other.t4.json")
 
     refused(["guesswork", *STRATEGIES], plain, "--strategy", "guesswork")
     refused(["--budget", "0"], plain, "--budget", 0)
