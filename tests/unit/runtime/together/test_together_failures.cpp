@@ -264,10 +264,6 @@ TEST_CASE("a rank in trouble takes nobody with it", "[runtime][ranks]") {
     check_defaults({results[0]}, "the compiler crashed");
   }
   SECTION("its kernel's functions throw before anything is asked") {
-    // Far more than the test may take: the others are told, and do not wait.
-    RankOptions options = job.settings();
-    options.first_seconds = 3600;
-    job.set(options);
     const bool standard = GENERATE(true, false);
     KernelDefinition broken = doubling();
     broken.launch = [standard](std::span<const std::int64_t>,
@@ -277,10 +273,11 @@ TEST_CASE("a rank in trouble takes nobody with it", "[runtime][ranks]") {
     };
     Findings findings;
     const auto results = job.run<TuneResult>([&](Process& process, int rank) -> TuneResult {
-      const auto handle = process.runtime().tuned(rank == 0 ? doubling() : broken);
-      if (rank == 0) return handle.tune({64});
+      const Runtime runtime = process.runtime();
+      const std::vector<TuneJob> jobs{{runtime.tuned(rank == 0 ? doubling() : broken), {64}, 1}};
+      if (rank == 0) return runtime.tune(jobs, {}).front();
       try {
-        handle.tune({64});
+        runtime.tune(jobs, {});
         findings.check(false);
       } catch (const std::runtime_error&) {
         findings.check(standard);
