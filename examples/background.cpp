@@ -55,7 +55,7 @@ int main(int argc, char** argv) try {
   Server server(runtime);
   std::mt19937 random(1);
   bool right = true;
-  for (int burst = 0; burst < 100 && (burst < 2 || !runtime.settled()); ++burst) {
+  for (int burst = 0; burst < 300 && (burst < 2 || !runtime.settled()); ++burst) {
     for (int request = 0; request < 50; ++request)
       right = server.serve(1 << (16 + random() % 3)) && right;
     const auto wait_for_requests = [] {
