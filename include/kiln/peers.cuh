@@ -54,6 +54,9 @@ struct Peers {
   unsigned flags;         ///< of each rank, for each source
   PeersControl* control;  ///< this rank's
   const Peer* peer;       ///< `size` of them
+  /// For kernels that count launches or blocks: `size` x `flags` numbers of this rank's own, which
+  /// no other rank sees. 0 after the creation and after SymmetricMemory::reset().
+  unsigned* counters;
 };
 
 /// `rank`'s data, as this rank reaches it. Aligned to 256 bytes.
@@ -64,8 +67,8 @@ KILN_PEERS_FUNCTION bool epoch_reached(unsigned value, unsigned epoch) {
   return static_cast<int>(value - epoch) >= 0;
 }
 
-/// One thread's; after a __syncthreads(), what its block has stored before is there for whoever has
-/// waited. Sets this rank's flag at `to` (which may be this rank). Ends at once.
+/// One thread's; after a __syncthreads(), what its block has stored before is there for each thread
+/// that has waited. Sets this rank's flag at `to` (which may be this rank). Ends at once.
 /// @pre flag < peers.flags, and `epoch` is later than the one before
 KILN_PEERS_FUNCTION void signal(const Peers& peers, int to, unsigned flag, unsigned epoch) {
   unsigned* cell =

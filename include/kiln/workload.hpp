@@ -56,6 +56,7 @@ class Workload {
     bool zeroed = false;           ///< for `in_out`: begins as zeros
     /// Elements from one row to the next, and elements of a row. 0: no padding.
     std::size_t leading = 0, columns = 0;
+    bool address = false;  ///< a pointer that is passed as it is; `pointer` is false
 
     bool padded() const noexcept { return leading > columns; }
     /// Whether an element belongs to a row, rather than to the padding.
@@ -126,6 +127,15 @@ class Workload {
   template <class T>
   Workload& scalar(T value) {
     return add(data_type<T>(), Direction::in, false, 1, sizeof(T), &value);
+  }
+
+  /// A pointer to memory of the program's, which is passed as it is: to memory that ranks share, say.
+  /// What lies there is neither made nor checked nor restored, and a reference must not read it: what
+  /// it gets is no such pointer. Such a kernel is always tuned in the program's own process.
+  Workload& address(const void* memory) {
+    add(DataType::bytes, Direction::in, false, 1, sizeof memory, &memory);
+    arguments_.back().address = true;
+    return *this;
   }
 
   /// A `__constant__` or `__device__` variable of the source, by its name there (`filter`,

@@ -168,6 +168,7 @@ void check_workload(const KernelDefinition& kernel, const Workload& workload) {
     const std::string type = canonical_type(kernel.arguments[i]);
     const bool pointer = type.find('*') != std::string::npos;
     const bool read_only = type.rfind("const ", 0) == 0;
+    if (pointer && given[i].address) continue;
     if (pointer != given[i].pointer)
       throw UserError(
           format("kernel {}: `workload` makes argument {} {}, but the signature has `{}`",

@@ -193,8 +193,12 @@ void SymmetricCore::reach(const Requests& requests, const std::vector<SymmetricO
 
 void SymmetricCore::write_view() {
   auto* const own = static_cast<std::byte*>(own_->data->data());
-  Peers view{rank(), size(), options_.flags, static_cast<PeersControl*>(own_control_->data()),
-             reinterpret_cast<const Peers::Peer*>(own + sizeof(Peers))};
+  Peers view{rank(),
+             size(),
+             options_.flags,
+             static_cast<PeersControl*>(own_control_->data()),
+             reinterpret_cast<const Peers::Peer*>(own + sizeof(Peers)),
+             reinterpret_cast<unsigned*>(own + layout_.counters_at)};
   std::vector<std::byte> bytes(sizeof view + reached_.size() * sizeof(Peers::Peer));
   std::memcpy(bytes.data(), &view, sizeof view);
   for (std::size_t r = 0; r < reached_.size(); ++r) {

@@ -38,6 +38,17 @@ WorkerDevice device_for_worker(const DeviceInfo& device, std::uint64_t reserve_b
   }
 }
 
+/// Another process cannot reach the memory that a pointer of the program's leads to.
+std::vector<KernelData> draws_for_worker(const KernelDefinition& kernel,
+                                         std::span<const std::int64_t> problem,
+                                         std::uint64_t seed) {
+  std::vector<KernelData> draws = make_draws(kernel, problem, seed);
+  for (const Workload::Argument& argument : draws.front().trial->arguments)
+    if (argument.address)
+      throw CannotIsolate(format("kernel {} takes memory of this process", kernel.name));
+  return draws;
+}
+
 std::vector<std::byte> number(std::uint64_t value) { return FieldWriter().integer(value).finish(); }
 
 }  // namespace
@@ -49,7 +60,7 @@ struct IsolatedBench::IsolatedRig final : Rig, WorkerRig {
 struct IsolatedBench::State {
   State(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
         const DeviceInfo& device, std::uint64_t seed, WorkerOptions options)
-      : draws(make_draws(kernel, problem, seed)),
+      : draws(draws_for_worker(kernel, problem, seed)),
         data(draws),
         link(device,
              {.device = device_for_worker(device, options.reserve_bytes),

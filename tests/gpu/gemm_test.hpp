@@ -1,6 +1,9 @@
 // What tests of the shipped GEMMs on a GPU share.
 #pragma once
 
+#include <future>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/kernels/gemm.hpp"
@@ -17,24 +20,35 @@ inline kiln::Runtime untuned_runtime() {
   return kiln::Runtime(options);
 }
 
-/// Verifies what a config may compute. Returns how many did.
+/// Verifies what a config may compute. Returns how many did. Configs are compiled side by side:
+/// one after the other they would take minutes.
 template <class Kernel, class Problem>
 int verified(const kiln::Runtime& runtime, const Kernel& kernel,
              const std::vector<kiln::templates::Gemm>& configs,
              const std::vector<Problem>& problems) {
-  int count = 0;
   const auto tuned = runtime.tuned(kernel);
-  for (const auto& config : configs)
+  const auto definition = kernel.definition();
+  using Verified = std::vector<std::pair<std::string, kiln::Verification>>;
+  const auto verify = [&](const kiln::templates::Gemm& config) {
+    Verified of_config;
+    const auto values = kiln::to_values(config);
     for (const Problem& p : problems) {
-      const auto definition = kernel.definition();
-      const auto values = kiln::to_values(config);
       const auto problem = kiln::to_values(p);
       if (definition.space.violated(values, problem, runtime.device().limits)) continue;
+      of_config.emplace_back(kernel.name + " with " + definition.space.describe(values) + " for " +
+                                 definition.describe_problem(problem),
+                             tuned.with_config(config).verify(p));
+    }
+    return of_config;
+  };
+  std::vector<std::future<Verified>> all;
+  for (const auto& config : configs) all.push_back(std::async(std::launch::async, verify, config));
+  int count = 0;
+  for (auto& of_config : all)
+    for (const auto& [what, verification] : of_config.get()) {
       ++count;
-      const kiln::Verification v = tuned.with_config(config).verify(p);
-      INFO(kernel.name << " with " << definition.space.describe(values) << " for "
-                       << definition.describe_problem(problem) << ": " << v.why);
-      CHECK(v.right);
+      INFO(what << ": " << verification.why);
+      CHECK(verification.right);
     }
   return count;
 }
