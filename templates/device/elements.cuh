@@ -64,6 +64,22 @@ __device__ inline void store_pack(T* address, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(address) = pack;
 }
 
+/// Elements of two bytes stay packed between the passes: the compiler would keep them as floats.
+/// The assembler may do so again, but not if they are joined with a `zero` that it cannot know.
+template <class T, int N>
+__device__ void stay_packed(Pack<T, N>& pack, unsigned zero = 0) {
+#ifndef KILN_HOST_TARGET
+  if constexpr (sizeof(T) == 2 && N > 1) {
+    auto& words = reinterpret_cast<unsigned(&)[N / 2]>(pack);
+#pragma unroll
+    for (int w = 0; w < N / 2; ++w) {
+      words[w] |= zero;
+      asm volatile("" : "+r"(words[w]));
+    }
+  }
+#endif
+}
+
 template <int N, class T>
 __device__ float sum_of_squares(const Pack<T, N>& x) {
   float sum = 0.0f;

@@ -39,21 +39,28 @@ __device__ void normalize_row(T* y, const T* x, const T* w, int hidden, float ep
   constexpr int kStep = c.threads_per_row() * kVector;
   const int first = static_cast<int>(threadIdx.x) % c.threads_per_row() * kVector;
   const int rest = first + kKept * kStep;  // from here on x is read twice
-  Pack<T, kVector> kept[kKept > 0 ? kKept : 1];
+  // Few weights are read before they are needed, not when the sum is there.
+  constexpr int kEarly = kKept <= 4 ? kKept : 0;
+  Pack<T, kVector> kept[kKept > 0 ? kKept : 1], weights[kEarly > 0 ? kEarly : 1];
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kKept; ++i)
     if (first + i * kStep < hidden) kept[i] = load_pack<kVector>(x + first + i * kStep);
 #pragma unroll
+  for (int i = 0; i < kEarly; ++i)
+    if (first + i * kStep < hidden) weights[i] = load_pack<kVector>(w + first + i * kStep);
+#pragma unroll
   for (int i = 0; i < kKept; ++i)
     if (first + i * kStep < hidden) sum += sum_of_squares(kept[i]);
   for (int h = rest; h < hidden; h += kStep) sum += sum_of_squares(load_pack<kVector>(x + h));
 
-  const float scale = rsqrtf(sum_over_row<c>(sum) / static_cast<float>(hidden) + eps);
+  const float scale = rsqrtf(__fdividef(sum_over_row<c>(sum), static_cast<float>(hidden)) + eps);
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     const int h = first + i * kStep;
-    if (h < hidden) store_pack(y + h, normalized(kept[i], scale, load_pack<kVector>(w + h)));
+    if (h < hidden)
+      store_pack(y + h,
+                 normalized(kept[i], scale, i < kEarly ? weights[i] : load_pack<kVector>(w + h)));
   }
   for (int h = rest; h < hidden; h += kStep)
     store_pack(y + h, normalized(load_pack<kVector>(x + h), scale, load_pack<kVector>(w + h)));

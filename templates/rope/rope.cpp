@@ -25,10 +25,10 @@ constexpr int rope_vector(const Problem& p, int widest) {
 }
 
 /// For elements of which `kWidest` are 16 bytes.
-template <int kWidest, class Problem>
+template <int kWidest, bool norm, class Problem>
 constexpr Space<RopeConfig, Problem> rope_space() {
   return Space<RopeConfig, Problem>{
-      {.block = 128, .vector = kWidest, .pairs = 1, .heads = 1, .streaming = false}}
+      {.block = 128, .vector = kWidest, .pairs = 1, .heads = norm ? 1 : 2, .streaming = false}}
       .default_on(Target::Kind::host,
                   {.block = 128, .vector = kWidest, .pairs = 4, .heads = 2, .streaming = false})
       .values(&RopeConfig::block, {64, 128, 256, 512})
@@ -41,19 +41,21 @@ constexpr Space<RopeConfig, Problem> rope_space() {
              [](const RopeConfig& c, const Problem&, const DeviceLimits& d) {
                return c.threads() <= d.max_threads_per_block;
              })
-      .where("an access has 16 bytes, or as many as sizes and strides allow",
-             [](const RopeConfig& c, const Problem& p, const DeviceLimits&) {
-               return c.vector == kWidest || c.vector == rope_vector(p, kWidest);
-             })
+      .where(
+          "an access has 16 bytes, or as many as sizes and strides allow, or 8 for several heads",
+          [](const RopeConfig& c, const Problem& p, const DeviceLimits& d) {
+            return c.vector == kWidest || c.vector == rope_vector(p, kWidest) ||
+                   (!d.on_host() && 2 * c.vector == kWidest && c.pairs == 1 && c.heads > 1);
+          })
       .where_on(Target::Kind::cuda, "a thread has no more of a head than there is",
                 [](const RopeConfig& c, const Problem& p, const DeviceLimits&) {
                   return c.pairs == 1 || c.pairs <= c.pairs_of(p.head_dim);
                 })
       .where("what a thread reads at once fits its registers",
              [](const RopeConfig& c, const Problem&, const DeviceLimits&) {
-               constexpr int kOthers = 90, kOfBlocks = 65536;
-               const int read = 8 * c.vector / kWidest * c.pairs * c.heads;
-               return c.pairs * c.heads <= 8 && read + kOthers <= kOfBlocks / c.block;
+               constexpr int kOthers = norm ? 75 : 50, kEach = norm ? 22 : 16, kOfBlocks = 65536;
+               const int registers = kOthers + kEach * c.pairs * c.heads * c.vector / kWidest;
+               return c.pairs * c.heads <= 8 && registers <= kOfBlocks / c.block;
              })
       .where("a token has the heads that a thread works on",
              [](const RopeConfig& c, const Problem& p, const DeviceLimits&) {
@@ -271,7 +273,7 @@ template <class T, class Table, class Position, class... Norm>
 RopeKernelOf<T, Table, Position, Norm...> apart(RopeOrder order) {
   using I = RopeStride;
   RopeKernelOf<T, Table, Position, Norm...> kernel{
-      .space = rope_space<16 / sizeof(T), RopeProblem>(),
+      .space = rope_space<16 / sizeof(T), sizeof...(Norm) != 0, RopeProblem>(),
       .problem =
           [](T*, T*, const T*, const T*, const Table*, const Position*, int tokens, int q_heads,
              int kv_heads, int head_dim, int rotary_dim, int, I q_out_stride, I k_out_stride,
@@ -323,7 +325,7 @@ template <class T, class Table, class Position, class... Norm>
 RopePagedKernelOf<T, Table, Position, Norm...> paged(RopeOrder order) {
   using I = RopeStride;
   RopePagedKernelOf<T, Table, Position, Norm...> kernel{
-      .space = rope_space<16 / sizeof(T), RopePagedProblem>(),
+      .space = rope_space<16 / sizeof(T), sizeof...(Norm) != 0, RopePagedProblem>(),
       .problem =
           [](T*, T*, T*, const T*, const T*, const T*, const Table*, const Position*,
              const std::int64_t*, int tokens, int q_heads, int kv_heads, int head_dim,

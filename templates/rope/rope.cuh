@@ -13,7 +13,7 @@ struct RopeNorm {
   float eps;
 };
 
-/// One of q and k, and where it goes.
+/// One of q, k and v, and where it goes.
 template <class T>
 struct RopeArray {
   T* to;
@@ -29,25 +29,47 @@ __device__ bool rope_wide(RopeStride strides, const Table* table, const Arrays*.
          aligned(c.vector * sizeof(Table), table);
 }
 
+/// A token's heads of q, and of k.
+template <class T>
+struct HeadsApart {
+  const T *q_from, *k_from;
+  T *q_to, *k_to;
+  unsigned q_heads, head_dim;
+  const T *q_weight, *k_weight;
+
+  __device__ void locate() {}
+  __device__ const T* from(unsigned h) const {
+    const bool of_q = h < q_heads;
+    return (of_q ? q_from : k_from) + in_row(h);
+  }
+  __device__ RopeHead<T> at(unsigned h) const {
+    const bool of_q = h < q_heads;
+    return {from(h), (of_q ? q_to : k_to) + in_row(h), weight(h), true};
+  }
+  __device__ const T* weight(unsigned h) const { return h < q_heads ? q_weight : k_weight; }
+
+ private:
+  __device__ unsigned long long in_row(unsigned h) const {
+    return static_cast<unsigned long long>(h < q_heads ? h : h - q_heads) * head_dim;
+  }
+};
+
 template <RopeConfig c, RopeOrder order, bool norm, class T, class Table, class Position>
 __device__ void rope_apart(const RopeArray<T>& q, const RopeArray<T>& k, const Table* table,
                            const Position* positions, int tokens, int q_heads, int kv_heads,
                            int head_dim, int rotary_dim, int max_position,
                            const RopeNorm<T>& norms) {
   const RopeUnit unit = rope_unit<c>(tokens, q_heads + kv_heads, head_dim);
-  const Angles<Table> angles(table, positions, unit, rotary_dim, max_position);
+  const Angles<Table, Position> angles(table, positions, unit, rotary_dim, max_position);
   const bool wide =
       rope_wide<c, T>(q.to_stride | q.from_stride | k.to_stride | k.from_stride, table, q.to,
                       q.from, k.to, k.from, norms.q_weight, norms.k_weight);
   rotate_heads<c, order, norm, T>(
-      angles, unit, q_heads + kv_heads, head_dim, norms.eps, wide, [&](int h) {
-        const bool of_q = h < q_heads;
-        const RopeArray<T>& array = of_q ? q : k;
-        const long long in_row = static_cast<long long>(of_q ? h : h - q_heads) * head_dim;
-        return RopeHead<T>{array.from + unit.token * array.from_stride + in_row,
-                           array.to + unit.token * array.to_stride + in_row,
-                           of_q ? norms.q_weight : norms.k_weight, true};
-      });
+      angles, unit, q_heads + kv_heads, head_dim, norms.eps, wide,
+      HeadsApart<T>{q.from + unit.token * q.from_stride, k.from + unit.token * k.from_stride,
+                    q.to + unit.token * q.to_stride, k.to + unit.token * k.to_stride,
+                    static_cast<unsigned>(q_heads), static_cast<unsigned>(head_dim), norms.q_weight,
+                    norms.k_weight});
 }
 
 /// Where a slot begins in the caches; negative: nowhere.
@@ -60,6 +82,46 @@ __device__ inline long long cache_place(long long slot, int blocks, int block_si
   return block * block_stride + (slot - block * block_size) * row;
 }
 
+/// A token's heads of q, and those of k and v, which go to the token's slot.
+template <class T>
+struct HeadsToCache {
+  const T *q_from, *k_from, *v_from;
+  T *q_to, *k_cache, *v_cache;
+  unsigned q_heads, kv_heads, head_dim;
+  const T *q_weight, *k_weight;
+  const long* slot;  // null: none
+  int blocks, block_size;
+  RopeStride block_stride;
+  long long place = -1;
+
+  /// Not before it has to be known: what follows waits for the slot.
+  __device__ void locate() {
+    const long long s = slot ? *slot : -1;
+    place = cache_place(s, blocks, block_size, block_stride,
+                        static_cast<long long>(kv_heads) * head_dim);
+  }
+  __device__ const T* from(unsigned h) const {
+    return (h < q_heads ? q_from : of_k(h) ? k_from : v_from) + in_row(h);
+  }
+  __device__ RopeHead<T> at(unsigned h) const {
+    const bool of_q = h < q_heads;
+    T* const cache = (of_k(h) ? k_cache : v_cache) + place;
+    T* const to = of_q ? q_to : place >= 0 ? cache : nullptr;
+    return {from(h), to ? to + in_row(h) : nullptr, weight(h), of_k(h)};
+  }
+  __device__ const T* weight(unsigned h) const {
+    return h < q_heads ? q_weight : of_k(h) ? k_weight : nullptr;
+  }
+
+ private:
+  /// And not of q, or of q.
+  __device__ bool of_k(unsigned h) const { return h < q_heads + kv_heads; }
+  __device__ unsigned long long in_row(unsigned h) const {
+    const unsigned before = h < q_heads ? 0 : of_k(h) ? q_heads : q_heads + kv_heads;
+    return static_cast<unsigned long long>(h - before) * head_dim;
+  }
+};
+
 template <RopeConfig c, RopeOrder order, bool norm, class T, class Table, class Position>
 __device__ void rope_to_cache(const RopeArray<T>& q, T* k_cache, T* v_cache, const T* k, const T* v,
                               const Table* table, const Position* positions, const long* slots,
@@ -68,28 +130,18 @@ __device__ void rope_to_cache(const RopeArray<T>& q, T* k_cache, T* v_cache, con
                               RopeStride k_stride, RopeStride v_stride, const RopeNorm<T>& norms) {
   const int all = q_heads + 2 * kv_heads;
   const RopeUnit unit = rope_unit<c>(tokens, all, head_dim);
-  const Angles<Table> angles(table, positions, unit, rotary_dim, max_position);
-  const long long place = unit.exists
-                              ? cache_place(slots[unit.token], blocks, block_size, block_stride,
-                                            static_cast<long long>(kv_heads) * head_dim)
-                              : -1;
+  const Angles<Table, Position> angles(table, positions, unit, rotary_dim, max_position);
+  const long* const slot = unit.exists ? slots + unit.token : nullptr;
   const bool wide =
       rope_wide<c, T>(q.to_stride | q.from_stride | k_stride | v_stride | block_stride, table, q.to,
                       q.from, k_cache, v_cache, k, v, norms.q_weight, norms.k_weight);
-  rotate_heads<c, order, norm, T>(angles, unit, all, head_dim, norms.eps, wide, [&](int h) {
-    if (h < q_heads) {
-      const long long in_row = static_cast<long long>(h) * head_dim;
-      return RopeHead<T>{q.from + unit.token * q.from_stride + in_row,
-                         q.to + unit.token * q.to_stride + in_row, norms.q_weight, true};
-    }
-    if (place < 0) return RopeHead<T>{};
-    const bool of_k = h < q_heads + kv_heads;
-    const long long in_row =
-        static_cast<long long>(of_k ? h - q_heads : h - q_heads - kv_heads) * head_dim;
-    return RopeHead<T>{(of_k ? k + unit.token * k_stride : v + unit.token * v_stride) + in_row,
-                       (of_k ? k_cache : v_cache) + place + in_row, of_k ? norms.k_weight : nullptr,
-                       of_k};
-  });
+  rotate_heads<c, order, norm, T>(
+      angles, unit, all, head_dim, norms.eps, wide,
+      HeadsToCache<T>{q.from + unit.token * q.from_stride, k + unit.token * k_stride,
+                      v + unit.token * v_stride, q.to + unit.token * q.to_stride, k_cache, v_cache,
+                      static_cast<unsigned>(q_heads), static_cast<unsigned>(kv_heads),
+                      static_cast<unsigned>(head_dim), norms.q_weight, norms.k_weight, slot, blocks,
+                      block_size, block_stride});
 }
 
 template <RopeConfig c, class T, class Table, class Position, RopeOrder order>

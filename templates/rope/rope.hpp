@@ -27,8 +27,8 @@
 // elements where there is a norm.
 //
 // A position below 0, or of max_position or more, reads no table: what would be rotated becomes NaN.
-// A slot below 0 (-1 as engines have it for padding), or behind the cache, is not written, nor are
-// its k and v read; q_out is written all the same. Several tokens of one slot leave any of them
+// A slot below 0 (-1 as engines have it for padding), or behind the cache, is not written; q_out is
+// written all the same. Several tokens of one slot leave any of them
 // there. Counts of 0 are fine. A negative count, a rotary_dim that is odd or larger than head_dim, a
 // stride less than a row, and a block_stride less than a block are a UserError.
 //
@@ -74,10 +74,9 @@ struct RopeConfig {
     return lanes;
   }
   /// Whether accesses of `vector` elements make up a head and its parts.
-  constexpr bool fits(RopeOrder order, int head_dim, int rotary_dim) const {
+  constexpr bool fits(RopeOrder order, int head_dim, int lanes, int rotary_dim) const {
     const int part = order == RopeOrder::halved ? rotary_dim / 2 : rotary_dim;
-    return part % vector == 0 && head_dim % vector == 0 &&
-           pairs_of(head_dim) <= lanes(head_dim) * pairs;
+    return part % vector == 0 && head_dim % vector == 0 && pairs_of(head_dim) <= lanes * pairs;
   }
   /// Groups of heads of a token that has `all` of them.
   constexpr int groups(int all) const { return (all + heads - 1) / heads; }

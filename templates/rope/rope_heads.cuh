@@ -6,7 +6,7 @@
 
 namespace kiln::templates {
 
-/// Nothing is done where `to` is null.
+/// Nothing is written where `to` is null.
 template <class T>
 struct RopeHead {
   const T* from = nullptr;
@@ -24,41 +24,61 @@ struct RopeUnit {
 
 template <RopeConfig c>
 __device__ RopeUnit rope_unit(int tokens, int heads, int head_dim) {
-  const auto lanes = static_cast<unsigned>(c.lanes(head_dim));
+  // As c.lanes(), without its loop.
+  const unsigned turns = static_cast<unsigned>(c.pairs_of(head_dim) + c.pairs - 1) / c.pairs;
+  const int bits = turns <= 1 ? 0 : turns >= 32 ? 5 : 32 - __clz(static_cast<int>(turns - 1));
+  const unsigned lanes = 1u << bits, thread = threadIdx.x;
   const auto groups = static_cast<unsigned>(c.groups(heads));
-  const unsigned unit = blockIdx.x * (c.block / lanes) + threadIdx.x / lanes;
+  const unsigned unit = blockIdx.x * (c.block >> bits) + (thread >> bits);
   const unsigned token = unit / groups;
   return {token,  unit - token * groups,
-          groups, threadIdx.x % lanes,
+          groups, thread & (lanes - 1),
           lanes,  token < static_cast<unsigned>(tokens)};
 }
 
+/// The loads in front of it begin before those behind it: the assembler would rather begin with what
+/// most depends on, wait for that, and only then load the rest. All threads of the block call it.
+__device__ inline void loads_begin() {
+#ifndef KILN_HOST_TARGET
+  __syncthreads();
+#endif
+}
+
 /// A position's cosines and sines; where it has none, all are NaN.
-template <class Table>
+template <class Table, class Position>
 struct Angles {
   const Table* row;
-  int rotary;
+  const Position* position;
+  int rotary, max_position;
+  bool known = false;
 
-  template <class Position>
   __device__ Angles(const Table* table, const Position* positions, const RopeUnit& unit,
-                    int rotary_dim, int max_position)
-      : row(nullptr), rotary(rotary_dim) {
-    if (!unit.exists) return;
-    const long long p = positions[unit.token];
-    if (p >= 0 && p < max_position) row = table + p * rotary_dim;
+                    int rotary_dim, int max)
+      : row(table),
+        position(unit.exists ? positions + unit.token : nullptr),
+        rotary(rotary_dim),
+        max_position(max) {}
+  /// Once, before load().
+  __device__ void locate() {
+    const long long p = position ? static_cast<long long>(*position) : -1;
+    known = p >= 0 && p < max_position;
+    if (known) row += p * rotary;
   }
-  /// `N` of each, from `first` on.
+  /// `N` of each, from `first` on, if they are wanted.
   template <int N>
-  __device__ void load(int first, float* cosines, float* sines) const {
+  __device__ void load(int first, bool wanted, float* cosines, float* sines) const {
     Pack<Table, N> c, s;
-    if (row) {
+#pragma unroll
+    for (int e = 0; e < N; ++e)
+      c.value[e] = s.value[e] = from_float<Table>(__int_as_float(0x7fffffff));
+    if (known && wanted) {
       c = load_pack<N>(row + first);
       s = load_pack<N>(row + rotary / 2 + first);
     }
 #pragma unroll
     for (int e = 0; e < N; ++e) {
-      cosines[e] = row ? to_float(c.value[e]) : __int_as_float(0x7fffffff);
-      sines[e] = row ? to_float(s.value[e]) : __int_as_float(0x7fffffff);
+      cosines[e] = to_float(c.value[e]);
+      sines[e] = to_float(s.value[e]);
     }
   }
 };
@@ -142,103 +162,142 @@ __device__ RopePlace rope_place(int pair, int head_dim, int rotary) {
   return place;
 }
 
-/// All accesses of `vector` elements: what a thread has of its heads is read at once.
-template <RopeConfig c, RopeOrder order, bool norm, class T, class Table>
-__device__ void rotate_packs(const RopeHead<T> (&heads)[c.heads], const Angles<Table>& angles,
-                             const RopeUnit& unit, int head_dim, float eps) {
+/// What a thread multiplies its heads with: it is read once for all of them.
+template <RopeConfig c, RopeOrder order, class Found>
+__device__ void load_angles(const Found& angles, const RopePlace& place, float (&cosines)[c.vector],
+                            float (&sines)[c.vector]) {
+  constexpr int N = c.vector;
+  if constexpr (order == RopeOrder::halved) {
+    angles.template load<N>(place.at[0], place.rotated[0], cosines, sines);
+  } else {
+#pragma unroll
+    for (int side = 0; side < 2; ++side)
+      angles.template load<N / 2>(place.at[side] / 2, place.rotated[side], cosines + side * (N / 2),
+                                  sines + side * (N / 2));
+  }
+}
+
+template <RopeOrder order, int N>
+__device__ void rotate_sides(float (&x)[2][N], const RopePlace& place, const float (&cosines)[N],
+                             const float (&sines)[N]) {
+  if constexpr (order == RopeOrder::halved) {
+    if (place.rotated[0])
+#pragma unroll
+      for (int e = 0; e < N; ++e) rotate_pair(x[0][e], x[1][e], cosines[e], sines[e]);
+  } else {
+#pragma unroll
+    for (int side = 0; side < 2; ++side)
+      if (place.rotated[side])
+#pragma unroll
+        for (int e = 0; e < N; e += 2)
+          rotate_pair(x[side][e], x[side][e + 1], cosines[(side * N + e) / 2],
+                      sines[(side * N + e) / 2]);
+  }
+}
+
+/// All accesses of `vector` elements. What a thread has of its heads is read at once, while its
+/// position is still under way: no load of a head waits for another value, and nothing branches.
+template <RopeConfig c, RopeOrder order, bool norm, class T, class Found, class Heads>
+__device__ void rotate_packs(Heads heads, Found angles, const RopeUnit& unit, unsigned all,
+                             int head_dim, float eps) {
   constexpr int N = c.vector;
   RopePlace places[c.pairs];
 #pragma unroll
   for (int p = 0; p < c.pairs; ++p)
     places[p] =
         rope_place<c, order>(static_cast<int>(unit.lane + p * unit.lanes), head_dim, angles.rotary);
+  const auto number = [&](int i) { return unit.group + i * unit.groups; };
+  const auto exists = [&](int i, int p, int side) {
+    return unit.exists && number(i) < all && places[p].exists[side];
+  };
   Pack<T, N> packs[c.heads][c.pairs][2];
-  const auto computed = [&](const RopeHead<T>& head, int p, int side) {
-    return (norm && head.weight) || (head.rotates && places[p].rotated[side]);
-  };
-  const auto moved = [&](const RopeHead<T>& head, int p, int side) {
-    return head.to && places[p].exists[side] && (head.from != head.to || computed(head, p, side));
-  };
 #pragma unroll
-  for (int h = 0; h < c.heads; ++h)
+  for (int i = 0; i < c.heads; ++i)
 #pragma unroll
     for (int p = 0; p < c.pairs; ++p)
 #pragma unroll
-      for (int side = 0; side < 2; ++side)
-        if (moved(heads[h], p, side))
-          packs[h][p][side] = load_head<c.streaming, N>(heads[h].from + places[p].at[side]);
+      for (int side = 0; side < 2; ++side) {
+        packs[i][p][side] = {};
+        if (exists(i, p, side))
+          packs[i][p][side] = load_head<c.streaming, N>(heads.from(number(i)) + places[p].at[side]);
+      }
+  loads_begin();
+  angles.locate();
+  float cosines[N], sines[N];
+  load_angles<c, order>(angles, places[0], cosines, sines);
+  // Those of q and of k: few threads have heads of both.
+  const T* of = nullptr;
+  Pack<T, N> weights[2] = {};
+  const auto weigh = [&](const T* weight, const RopePlace& place) {
+    if (!norm || !weight || weight == of) return;
+    of = weight;
+#pragma unroll
+    for (int side = 0; side < 2; ++side)
+      if (place.exists[side]) weights[side] = load_pack<N>(weight + place.at[side]);
+  };
+  weigh(heads.weight(number(0)), places[0]);
+  heads.locate();
 
+  const unsigned zero = static_cast<unsigned>(head_dim) >> 31;
   float scales[c.heads];
   if constexpr (norm) {
 #pragma unroll
-    for (int h = 0; h < c.heads; ++h) {
-      float squares = 0.0f;
+    for (int i = 0; i < c.heads; ++i) {
+      scales[i] = 0.0f;
 #pragma unroll
       for (int p = 0; p < c.pairs; ++p)
-#pragma unroll
-        for (int side = 0; side < 2; ++side)
-          if (moved(heads[h], p, side)) squares += sum_of_squares(packs[h][p][side]);
-      scales[h] = rsqrtf(sum_over_lanes(squares, unit.lanes) / static_cast<float>(head_dim) + eps);
+        scales[i] += sum_of_squares(packs[i][p][0]) + sum_of_squares(packs[i][p][1]);
     }
+    for (unsigned other = unit.lanes / 2; other > 0; other /= 2)
+#pragma unroll
+      for (int i = 0; i < c.heads; ++i)
+        scales[i] += __shfl_xor_sync(0xffffffffu, scales[i], static_cast<int>(other));
+#pragma unroll
+    for (int i = 0; i < c.heads; ++i)
+      scales[i] = rsqrtf(__fdividef(scales[i], static_cast<float>(head_dim)) + eps);
   }
 
 #pragma unroll
   for (int p = 0; p < c.pairs; ++p) {
-    float cosines[N], sines[N];
-    if constexpr (order == RopeOrder::halved) {
-      if (places[p].rotated[0]) angles.template load<N>(places[p].at[0], cosines, sines);
-    } else {
-#pragma unroll
-      for (int side = 0; side < 2; ++side)
-        if (places[p].rotated[side])
-          angles.template load<N / 2>(places[p].at[side] / 2, cosines + side * (N / 2),
-                                      sines + side * (N / 2));
+    if (p > 0) {
+      load_angles<c, order>(angles, places[p], cosines, sines);
+      of = nullptr;
     }
 #pragma unroll
-    for (int h = 0; h < c.heads; ++h) {
-      const RopeHead<T>& head = heads[h];
+    for (int i = 0; i < c.heads; ++i) {
+      const RopeHead<T> head = heads.at(number(i));
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        stay_packed(packs[i][p][side], norm ? zero : 0);
+        if constexpr (norm) stay_packed(weights[side]);
+      }
+      weigh(head.weight, places[p]);
       float x[2][N];
 #pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        if (!moved(head, p, side)) continue;
+      for (int side = 0; side < 2; ++side)
 #pragma unroll
-        for (int e = 0; e < N; ++e) x[side][e] = to_float(packs[h][p][side].value[e]);
-        if constexpr (norm) {
-          if (head.weight) {
-            const Pack<T, N> weight = load_pack<N>(head.weight + places[p].at[side]);
-#pragma unroll
-            for (int e = 0; e < N; ++e) x[side][e] *= scales[h] * to_float(weight.value[e]);
-          }
+        for (int e = 0; e < N; ++e) {
+          x[side][e] = to_float(packs[i][p][side].value[e]);
+          if constexpr (norm) x[side][e] *= scales[i] * to_float(weights[side].value[e]);
         }
-        if constexpr (order == RopeOrder::interleaved) {
-          if (head.rotates && places[p].rotated[side])
-#pragma unroll
-            for (int e = 0; e < N; e += 2)
-              rotate_pair(x[side][e], x[side][e + 1], cosines[(side * N + e) / 2],
-                          sines[(side * N + e) / 2]);
-        }
-      }
-      if constexpr (order == RopeOrder::halved) {
-        if (head.to && head.rotates && places[p].rotated[0])
-#pragma unroll
-          for (int e = 0; e < N; ++e) rotate_pair(x[0][e], x[1][e], cosines[e], sines[e]);
-      }
+      rotate_sides<order>(x, places[p], cosines, sines);
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
-        if (!moved(head, p, side)) continue;
-        if (computed(head, p, side))
+        Pack<T, N> y;
 #pragma unroll
-          for (int e = 0; e < N; ++e) packs[h][p][side].value[e] = from_float<T>(x[side][e]);
-        store_head<c.streaming>(head.to + places[p].at[side], packs[h][p][side]);
+        for (int e = 0; e < N; ++e) y.value[e] = from_float<T>(x[side][e]);
+        const bool computed = (norm && head.weight) || (head.rotates && places[p].rotated[side]);
+        if (exists(i, p, side) && head.to && (computed || head.from != head.to))
+          store_head<c.streaming>(head.to + places[p].at[side], computed ? y : packs[i][p][side]);
       }
     }
   }
 }
 
 /// Element by element, whatever the sizes and addresses.
-template <RopeOrder order, bool norm, class T, class Table>
-__device__ void rotate_elements(const RopeHead<T>& head, const Angles<Table>& angles,
-                                const RopeUnit& unit, int head_dim, float eps) {
+template <RopeOrder order, bool norm, class T, class Found>
+__device__ void rotate_elements(const RopeHead<T>& head, const Found& angles, const RopeUnit& unit,
+                                int head_dim, float eps) {
   const int lane = static_cast<int>(unit.lane), lanes = static_cast<int>(unit.lanes);
   const bool normed = norm && head.to && head.weight;
   float scale = 1.0f;
@@ -260,7 +319,7 @@ __device__ void rotate_elements(const RopeHead<T>& head, const Angles<Table>& an
       const int first = order == RopeOrder::halved ? i : 2 * i;
       const int second = order == RopeOrder::halved ? half + i : 2 * i + 1;
       float a = value(first), b = value(second), cosine, sine;
-      angles.template load<1>(i, &cosine, &sine);
+      angles.template load<1>(i, true, &cosine, &sine);
       rotate_pair(a, b, cosine, sine);
       head.to[first] = from_float<T>(a);
       head.to[second] = from_float<T>(b);
@@ -270,32 +329,30 @@ __device__ void rotate_elements(const RopeHead<T>& head, const Angles<Table>& an
     head.to[e] = normed ? from_float<T>(value(e)) : head.from[e];
 }
 
-/// `head_of(h)` is the unit's token's head h. `wide`: all addresses and strides are aligned to
-/// `vector` elements.
-template <RopeConfig c, RopeOrder order, bool norm, class T, class Table, class HeadOf>
-__device__ void rotate_heads(const Angles<Table>& angles, const RopeUnit& unit, int all,
-                             int head_dim, float eps, bool wide, HeadOf head_of) {
+/// `heads.from(h)` is where the unit's token's head h is read, and `heads.at(h)` all of it, once
+/// `heads.locate()` has been called. `wide`: all addresses and strides are aligned to `vector`
+/// elements.
+template <RopeConfig c, RopeOrder order, bool norm, class T, class Found, class Heads>
+__device__ void rotate_heads(Found angles, const RopeUnit& unit, int all, int head_dim, float eps,
+                             bool wide, Heads heads) {
   static_assert((c.block & (c.block - 1)) == 0 && c.block >= 32 && c.block <= 1024,
                 "block: a power of two from 32 to 1024 threads");
   static_assert((c.vector & (c.vector - 1)) == 0 && c.vector >= 2 && c.vector * sizeof(T) <= 16,
                 "vector: a power of two of elements from 2, at most 16 bytes");
   static_assert(c.pairs >= 1 && c.heads >= 1, "pairs, heads: at least one per thread");
-  RopeHead<T> heads[c.heads];
-#pragma unroll
+  if (wide && c.fits(order, head_dim, static_cast<int>(unit.lanes), angles.rotary)) {
+    rotate_packs<c, order, norm, T>(heads, angles, unit, static_cast<unsigned>(all), head_dim, eps);
+    return;
+  }
+  angles.locate();
+  heads.locate();
+#pragma unroll 1
   for (int i = 0; i < c.heads; ++i) {
     const unsigned h = unit.group + i * unit.groups;
-    if (unit.exists && h < static_cast<unsigned>(all)) heads[i] = head_of(static_cast<int>(h));
+    RopeHead<T> head;
+    if (unit.exists && h < static_cast<unsigned>(all)) head = heads.at(h);
+    rotate_elements<order, norm>(head, angles, unit, head_dim, eps);
   }
-  if (wide && c.fits(order, head_dim, angles.rotary))
-    rotate_packs<c, order, norm>(heads, angles, unit, head_dim, eps);
-  else
-#pragma unroll 1
-    for (int i = 0; i < c.heads; ++i) {
-      const unsigned h = unit.group + i * unit.groups;
-      RopeHead<T> head;
-      if (unit.exists && h < static_cast<unsigned>(all)) head = head_of(static_cast<int>(h));
-      rotate_elements<order, norm>(head, angles, unit, head_dim, eps);
-    }
 }
 
 }  // namespace kiln::templates

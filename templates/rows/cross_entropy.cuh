@@ -7,12 +7,12 @@
 namespace kiln::templates {
 
 template <RowConfig c, class T>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), c.resident_blocks())
     cross_entropy(float* loss, const T* x, const int* label, int rows, int columns, int ignored) {
   check_row_config<c, T>();
   unsigned turn = 0;
   each_row<c>(rows, [&](long long r) {
-    const bool writes = threadIdx.x % c.threads_per_row() == 0;
+    const bool writes = thread_of_row<c>() == 0;
     const int wanted = label[r];
     if (wanted == ignored) {
       if (writes) loss[r] = 0.0f;

@@ -15,6 +15,27 @@ __device__ float largest_magnitude(const Pack<T, N>& x, float of) {
   return of;
 }
 
+struct Fp8Scale {
+  float scale, factor;  // the factor is 1 / scale
+};
+
+/// fp8_scale(most). What divisions are made of, without their branches: neither quotient is close to
+/// the least or the largest float, so these are the same bits.
+__device__ inline Fp8Scale fp8_scale_of(float most) {
+#ifdef KILN_HOST_TARGET
+  const float scale = fp8_scale(most);
+  return {scale, 1.0f / scale};
+#else
+  constexpr float kInverse = 1.0f / 448.0f, kLeast = 1.17549435e-38f;
+  const float near = most * kInverse;
+  float scale = fmaf(fmaf(-448.0f, near, most), kInverse, near), inverse;
+  const bool infinite = most > 3.4028234663852886e38f;
+  scale = infinite ? most : fmaxf(scale, kLeast);
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
+  return {scale, infinite ? 0.0f : fmaf(inverse, fmaf(-scale, inverse, 1.0f), inverse)};
+#endif
+}
+
 /// e4m3 numbers of `a` (the lower byte) and `b`, rounded to nearest even and saturated.
 #if !defined(KILN_HOST_TARGET) && __CUDA_ARCH__ >= 890
 

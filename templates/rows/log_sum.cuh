@@ -42,8 +42,8 @@ __device__ float sum_of_exp(const Pack<T, N>& x, float max) {
   return sum;
 }
 
-template <RowConfig c, int kVector, int kKept, class T>
-__device__ MaxAndSum max_and_sum(Row<c, kVector, kKept, T>& row, unsigned& turn) {
+template <RowConfig c, int kVector, int kKept, class T, bool kWhole>
+__device__ MaxAndSum max_and_sum(Row<c, kVector, kKept, T, kWhole>& row, unsigned& turn) {
   MaxAndSum s{{kLeast, 0.0f}};
   float& max = s.value[0];
   float& sum = s.value[1];

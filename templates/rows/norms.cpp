@@ -109,33 +109,34 @@ constexpr RowWork kOfFp8{.element = 4, .passes = 3, .reductions = 2};
 
 template <class T>
 LayerNormKernel<T> layernorm_kernel() {
-  return {
-      .name = "layernorm",
-      .source = {.file = templates_dir() / "rows/layernorm.cuh"},
-      .entry = "kiln::templates::layernorm",
-      .config_type = "kiln::templates::RowConfig",
-      .types = {device_name<T>()},
-      .space = row_space<T, HiddenRows>(false).values(&RowConfig::online, {false, true}).checked(),
-      .launch = row_launch<HiddenRows>,
-      .problem = [](T*, const T*, const T*, const T*, int rows, int hidden,
-                    float) { return HiddenRows{rows, hidden}; },
-      .relations = {{4, "rows"}, {5, "hidden"}},
-      .bucket = token_bucket<HiddenRows>,
-      .workload =
-          [](const HiddenRows& p, Workload& w) {
-            const auto hidden = static_cast<std::size_t>(p.hidden);
-            const auto elements = static_cast<std::size_t>(p.rows) * hidden;
-            w.output<T>(elements).template input<T>(elements, {-1, 3});
-            w.input<T>(hidden).template input<T>(hidden);
-            w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
-          },
-      .reference = layernorm_reference<T>,
-      .tolerance = kLayerNormTolerance<T>,
-      .flops = [](const HiddenRows& p) { return 7.0 * p.rows * p.hidden; },
-      .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 2) * p.hidden * sizeof(T); },
-      .cost = [](const RowConfig& c, const HiddenRows& p,
-                 const DeviceLimits& d) { return row_cost<T>(c, p, kOfLayerNorm, d); },
-      .numerics = row_sums<HiddenRows>};
+  return {.name = "layernorm",
+          .source = {.file = templates_dir() / "rows/layernorm.cuh"},
+          .entry = "kiln::templates::layernorm",
+          .config_type = "kiln::templates::RowConfig",
+          .types = {device_name<T>()},
+          .space = row_space<T, HiddenRows, RowUse{.beside = 2}>()
+                       .values(&RowConfig::online, {false, true})
+                       .checked(),
+          .launch = row_launch<HiddenRows>,
+          .problem = [](T*, const T*, const T*, const T*, int rows, int hidden,
+                        float) { return HiddenRows{rows, hidden}; },
+          .relations = {{4, "rows"}, {5, "hidden"}},
+          .bucket = token_bucket<HiddenRows>,
+          .workload =
+              [](const HiddenRows& p, Workload& w) {
+                const auto hidden = static_cast<std::size_t>(p.hidden);
+                const auto elements = static_cast<std::size_t>(p.rows) * hidden;
+                w.output<T>(elements).template input<T>(elements, {-1, 3});
+                w.input<T>(hidden).template input<T>(hidden);
+                w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
+              },
+          .reference = layernorm_reference<T>,
+          .tolerance = kLayerNormTolerance<T>,
+          .flops = [](const HiddenRows& p) { return 7.0 * p.rows * p.hidden; },
+          .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 2) * p.hidden * sizeof(T); },
+          .cost = [](const RowConfig& c, const HiddenRows& p,
+                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfLayerNorm, d); },
+          .numerics = row_sums<HiddenRows>};
 }
 
 template <class T>
@@ -145,7 +146,7 @@ RmsNormResidualKernel<T> rmsnorm_residual_kernel() {
           .entry = "kiln::templates::rmsnorm_residual",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = row_space<T, HiddenRows, 2>(false).checked(),
+          .space = row_space<T, HiddenRows, RowUse{.rows = 2, .ahead = false}>().checked(),
           .launch = row_launch<HiddenRows>,
           .problem = [](T*, T*, const T*, const T*, int rows, int hidden,
                         float) { return HiddenRows{rows, hidden}; },
@@ -175,7 +176,7 @@ RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
           .entry = "kiln::templates::rmsnorm_fp8",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = row_space<T, HiddenRows>(false).checked(),
+          .space = row_space<T, HiddenRows, RowUse{.beside = 1}>().checked(),
           .launch = row_launch<HiddenRows>,
           .problem = [](float8_e4m3*, float*, const T*, const T*, int rows, int hidden,
                         float) { return HiddenRows{rows, hidden}; },

@@ -106,7 +106,7 @@ QuantizeRowsKernel<T> scaling_kernel() {
   return {.source = {.file = templates_dir() / "rows/quantize.cuh"},
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = row_space<T, HiddenRows>(false).checked(),
+          .space = row_space<T, HiddenRows, RowUse{}>().checked(),
           .problem = [](float8_e4m3*, float*, const T*, int rows,
                         int hidden) { return HiddenRows{rows, hidden}; },
           .relations = {{3, "rows"}, {4, "hidden"}},

@@ -6,19 +6,17 @@
 namespace kiln::templates {
 
 template <RowConfig c, class T>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), c.resident_blocks())
     quantize_rows(__nv_fp8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
   check_row_config<c, T>();
   unsigned turn = 0;
-  each_row<c>(rows, [&](long long r) {
+  with_rows<c>(x, q, rows, hidden, [&](auto& row, long long r) {
     __nv_fp8_e4m3* const to = q + r * hidden;
-    with_row<c>(x + r * hidden, to, hidden, [&](auto& row) {
-      float most = 0.0f;
-      row.each([&](const auto& pack, unsigned) { most = largest_magnitude(pack, most); });
-      const float scale = fp8_scale(largest_over_row<c>(most, turn)), factor = 1.0f / scale;
-      if (threadIdx.x % c.threads_per_row() == 0) scales[r] = scale;
-      row.each([&](const auto& pack, unsigned h) { store_scaled(to + h, pack, factor); });
-    });
+    float most = 0.0f;
+    row.each([&](const auto& pack, unsigned) { most = largest_magnitude(pack, most); });
+    const Fp8Scale scale = fp8_scale_of(largest_over_row<c>(most, turn));
+    if (thread_of_row<c>() == 0) scales[r] = scale.scale;
+    row.each([&](const auto& pack, unsigned h) { store_scaled(to + h, pack, scale.factor); });
   });
 }
 
@@ -42,35 +40,67 @@ __device__ void store_part(__nv_fp8_e4m3* address, const Pack<T, N>& x, float fa
     if (e < count) store_scaled(address + e, Pack<T, 1>{{x.value[e]}}, factor);
 }
 
+struct LargestOfEach {
+  template <int N>
+  __device__ Statistics<N> operator()(const Statistics<N>& a, const Statistics<N>& b) const {
+    Statistics<N> most;
+#pragma unroll
+    for (int i = 0; i < N; ++i) most.value[i] = fmaxf(a.value[i], b.value[i]);
+    return most;
+  }
+};
+
+/// The scales of consecutive rows, of which `count` are there.
+template <int N>
+__device__ void store_scales(float* address, const float (&scales)[N], long long count) {
+  if (N % 4 == 0 && count >= N && misalignment<4>(address) == 0) {
+    // The compiler would rather share the stores of the other way.
+#pragma unroll
+    for (int i = 0; i < N / 4 * 4; i += 4)
+      __stcg(reinterpret_cast<float4*>(address + i),
+             make_float4(scales[i], scales[i + 1], scales[i + 2], scales[i + 3]));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count) address[i] = scales[i];
+  }
+}
+
 template <RowConfig c, class T>
 __global__ void __launch_bounds__(c.threads())
     quantize_blocks(__nv_fp8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
   check_row_config<c, T>();
   static_assert(c.vector >= 4, "vector: a block's 128 elements are those of one warp at most");
-  const long long tiles = column_tiles(c, hidden);
-  const long long first = blockIdx.x / tiles * c.kept;
+  const auto tiles = static_cast<unsigned>(column_tiles(c, hidden));
+  const unsigned tile = blockIdx.x / tiles;
+  const long long first = static_cast<long long>(tile) * c.kept;
   const int h =
-      static_cast<int>(blockIdx.x % tiles * (c.block * c.vector) + threadIdx.x * c.vector);
+      static_cast<int>((blockIdx.x - tile * tiles) * (c.block * c.vector) + threadIdx.x * c.vector);
   const int here = hidden - h;  // elements of this access that are in the row, if positive
   const bool whole =
       hidden % c.vector == 0 && misalignment<c.vector>(x) == 0 && misalignment<c.vector>(q) == 0;
 
+  // Step by step for all rows, so that none waits for another.
   Pack<T, c.vector> kept[c.kept];
 #pragma unroll
   for (int i = 0; i < c.kept; ++i)
-    if (first + i < rows) kept[i] = load_part<c.vector>(x + (first + i) * hidden + h, here, whole);
+    kept[i] = load_part<c.vector>(x + (first + i) * hidden + h, first + i < rows ? here : 0, whole);
+  Statistics<c.kept> most;
+#pragma unroll
+  for (int i = 0; i < c.kept; ++i) most.value[i] = largest_magnitude(kept[i], 0.0f);
+  most = over_lanes<kScaleBlock / c.vector>(most, LargestOfEach{});
+  float scale[c.kept], factor[c.kept];
 #pragma unroll
   for (int i = 0; i < c.kept; ++i) {
-    const long long row = first + i;
-    if (row >= rows) continue;  // the same for all threads
-    const float most = over_lanes<kScaleBlock / c.vector>(
-                           Statistics<1>{{largest_magnitude(kept[i], 0.0f)}}, Largest{})
-                           .value[0];
-    const float scale = fp8_scale(most);
-    if (h % kScaleBlock == 0 && here > 0)
-      scales[h / kScaleBlock * scale_leading(rows) + row] = scale;
-    store_part(q + row * hidden + h, kept[i], 1.0f / scale, here, whole);
+    const Fp8Scale of = fp8_scale_of(most.value[i]);
+    scale[i] = of.scale;
+    factor[i] = of.factor;
   }
+  if (h % kScaleBlock == 0 && here > 0)
+    store_scales(scales + h / kScaleBlock * scale_leading(rows) + first, scale, rows - first);
+#pragma unroll
+  for (int i = 0; i < c.kept; ++i)
+    if (first + i < rows) store_part(q + (first + i) * hidden + h, kept[i], factor[i], here, whole);
 }
 
 template <RowConfig c, class T>

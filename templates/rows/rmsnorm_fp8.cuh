@@ -7,28 +7,48 @@
 
 namespace kiln::templates {
 
+struct JoinSumAndLargest {
+  __device__ Statistics<2> operator()(const Statistics<2>& a, const Statistics<2>& b) const {
+    return {{a.value[0] + b.value[0], fmaxf(a.value[1], b.value[1])}};
+  }
+};
+
+template <int N, class T>
+__device__ float largest_product(const Pack<T, N>& x, const Pack<T, N>& w, float of) {
+#pragma unroll
+  for (int e = 0; e < N; ++e) of = fmaxf(of, fabsf(to_float(x.value[e]) * to_float(w.value[e])));
+  return of;
+}
+
 template <RowConfig c, class T>
 __global__ void __launch_bounds__(c.threads(), c.resident_blocks())
     rmsnorm_fp8(__nv_fp8_e4m3* q, float* scales, const T* x, const T* w, int rows, int hidden,
                 float eps) {
   check_row_config<c, T>();
   unsigned turn = 0;
-  each_row<c>(rows, [&](long long r) {
-    __nv_fp8_e4m3* const to = q + r * hidden;
-    with_row<c>(x + r * hidden, to, hidden, [&](auto& row) {
-      float squares = 0.0f, most = 0.0f;
-      row.each([&](const auto& pack, unsigned) { squares += sum_of_squares(pack); });
-      const float norm = rms_scale<c>(squares, hidden, eps, turn);
-      row.each([&](const auto& pack, unsigned h) {
-        most = largest_magnitude(rms_normalized(pack, norm, w + h), most);
-      });
-      const float scale = fp8_scale(largest_over_row<c>(most, turn)), factor = 1.0f / scale;
-      if (threadIdx.x % c.threads_per_row() == 0) scales[r] = scale;
-      row.each([&](const auto& pack, unsigned h) {
-        store_scaled(to + h, rms_normalized(pack, norm, w + h), factor);
-      });
-    });
-  });
+  with_rows<c>(
+      x, q, rows, hidden,
+      [&](auto& row, long long r, auto& weights) {
+        __nv_fp8_e4m3* const to = q + r * hidden;
+        Statistics<2> s{};
+        row.each(
+            [&](const auto& pack, unsigned, const auto& weight) {
+              s.value[0] += sum_of_squares(pack);
+              s.value[1] = largest_product(pack, weight, s.value[1]);
+            },
+            weights);
+        s = over_row<c>(s, turn, JoinSumAndLargest{});
+        // The norm is one factor of all, so the largest product is that of the largest element.
+        const float norm = rms_scale_of(s.value[0], hidden, eps);
+        const Fp8Scale scale = fp8_scale_of(s.value[1] * norm);
+        if (thread_of_row<c>() == 0) scales[r] = scale.scale;
+        row.each(
+            [&](const auto& pack, unsigned h, const auto& weight) {
+              store_scaled(to + h, rms_normalized(pack, norm, weight), scale.factor);
+            },
+            weights);
+      },
+      w);
 }
 
 }  // namespace kiln::templates

@@ -19,14 +19,17 @@ __device__ void add_and_normalize(T* y, T* residual, const T* x, const T* w, int
              store_pack(residual + h, sum);
              squares += sum_of_squares(sum);
            });
+  Beside<kVector, kKept, T, false> beside(w, row);
   const float scale = rms_scale<c>(squares, hidden, eps, turn);
-  row.each([&]<int N>(const Pack<T, N>& sum, unsigned h) {
-    const Pack<float, N> values = rms_normalized(sum, scale, w + h);
-    Pack<T, N> rounded;
+  row.each(
+      [&]<int N>(const Pack<T, N>& sum, unsigned h, const Pack<T, N>& weight) {
+        const Pack<float, N> values = rms_normalized(sum, scale, weight);
+        Pack<T, N> rounded;
 #pragma unroll
-    for (int e = 0; e < N; ++e) rounded.value[e] = from_float<T>(values.value[e]);
-    store_pack(y + h, rounded);
-  });
+        for (int e = 0; e < N; ++e) rounded.value[e] = from_float<T>(values.value[e]);
+        store_pack(y + h, rounded);
+      },
+      beside);
 }
 
 template <RowConfig c, class T>

@@ -1,7 +1,7 @@
 // What the kernels over rows share: softmax.hpp, cross_entropy.hpp, layernorm.hpp,
 // rmsnorm_residual.hpp, rmsnorm_fp8.hpp and quantize.hpp.
 //
-// A row is read by all threads of a block, or by one warp. Accesses move `vector` elements. The
+// A row is read by all threads of a block, of a cluster of blocks, or by one warp. Accesses move `vector` elements. The
 // elements in front of a row's first aligned access, and those behind its last whole one, are read
 // one by one, so that rows of any length are fast, those of odd vocabularies, too. Arrays of which
 // the elements of one place are aligned differently are read element by element.
@@ -20,21 +20,23 @@ struct RowConfig {
   int vector;          // elements per access, at most 16 bytes of the input
   int kept;            // accesses per thread that stay in registers; what follows is read again
   bool online;         // a row's statistics in one pass over it, instead of two
-  bool persistent;     // as many blocks as the device holds walk over the rows, instead of one each
+  bool persistent;  // as many blocks as are resident walk over the rows, instead of one each, and
+                    // begin to read the next row before they look at one
+  int resident = 1024;  // threads of a multiprocessor for which registers are left
+  int cluster = 1;      // blocks that share a row; more than 1: a cluster, which sm_90 has
 
   constexpr int threads() const { return block; }
-  constexpr int threads_per_row() const { return block / rows_per_block; }
+  constexpr int threads_per_row() const { return block * cluster / rows_per_block; }
   constexpr int warps_per_row() const { return threads_per_row() / 32; }
   constexpr int step() const { return threads_per_row() * vector; }  // elements per access of all
   constexpr unsigned shared_bytes() const { return 0; }              // dynamic; see rows.cuh
-  /// Blocks of a multiprocessor that registers are left for where threads keep little.
-  constexpr int resident_blocks() const { return kept <= 4 ? 1024 / block : 1; }
+  constexpr int resident_blocks() const { return resident > block ? resident / block : 1; }
   constexpr unsigned blocks(int rows) const {
-    return static_cast<unsigned>((0ll + rows + rows_per_block - 1) / rows_per_block);
+    return static_cast<unsigned>((0ll + rows + rows_per_block - 1) / rows_per_block * cluster);
   }
   constexpr unsigned grid(int rows, int multiprocessors) const {
     const unsigned all = blocks(rows);
-    const auto held = static_cast<unsigned>(multiprocessors) * static_cast<unsigned>(2048 / block);
+    const unsigned held = static_cast<unsigned>(multiprocessors * resident_blocks());
     return persistent && held < all ? held : all;
   }
 };
@@ -55,6 +57,7 @@ struct LogitRows {
 
 }  // namespace kiln::templates
 
-KILN_CONFIG(kiln::templates::RowConfig, block, rows_per_block, vector, kept, online, persistent)
+KILN_CONFIG(kiln::templates::RowConfig, block, rows_per_block, vector, kept, online, persistent,
+            resident, cluster)
 KILN_PROBLEM(kiln::templates::HiddenRows, rows, hidden)
 KILN_PROBLEM(kiln::templates::LogitRows, rows, columns)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../device/elements.cuh"
+#include "kiln/hopper.cuh"
 #include "row_config.hpp"
 
 namespace kiln::templates {
@@ -16,16 +17,35 @@ __device__ constexpr void check_row_config() {
   static_assert((c.vector & (c.vector - 1)) == 0 && c.vector * sizeof(T) <= 16,
                 "vector: a power of two of elements, at most 16 bytes");
   static_assert(c.kept >= 1, "kept: at least one access per thread");
+  static_assert(c.cluster == 1 || (c.rows_per_block == 1 && !c.persistent),
+                "cluster: blocks of a cluster share one row, and do not walk");
+}
+
+/// This thread's number among those of its row.
+template <RowConfig c>
+__device__ unsigned thread_of_row() {
+  if constexpr (c.cluster > 1) return blockIdx.x % c.cluster * c.block + threadIdx.x;
+  return threadIdx.x % c.threads_per_row();
+}
+
+/// The first row of this thread, and how far the next one is.
+template <RowConfig c>
+__device__ long long first_row() {
+  const unsigned warp = c.rows_per_block > 1 ? threadIdx.x / 32 : 0;
+  return static_cast<long long>(blockIdx.x / c.cluster) * c.rows_per_block + warp;
+}
+template <RowConfig c>
+__device__ long long row_step() {
+  return static_cast<long long>(gridDim.x) * c.rows_per_block;
 }
 
 /// Calls `f(row)` for each row of this thread. All threads of a block get the same rows where a
 /// block has one at a time, so that `f` may have barriers.
 template <RowConfig c, class F>
 __device__ void each_row(int rows, F f) {
-  const unsigned warp = c.rows_per_block > 1 ? threadIdx.x / 32 : 0;
-  long long row = static_cast<long long>(blockIdx.x) * c.rows_per_block + warp;
+  long long row = first_row<c>();
   if constexpr (c.persistent) {
-    for (; row < rows; row += static_cast<long long>(gridDim.x) * c.rows_per_block) f(row);
+    for (; row < rows; row += row_step<c>()) f(row);
   } else {
     if (c.rows_per_block == 1 || row < rows) f(row);
   }
@@ -57,54 +77,52 @@ __device__ Pack<T, N> load_any(const T* address) {
   return load_pack<N>(address);
 }
 
-/// Elements of two bytes stay packed between the passes: the compiler would keep them as floats.
-template <class T, int N>
-__device__ void stay_packed(Pack<T, N>& pack) {
-#ifndef KILN_HOST_TARGET
-  if constexpr (sizeof(T) == 2 && N > 1) {
-    auto& words = reinterpret_cast<unsigned(&)[N / 2]>(pack);
-#pragma unroll
-    for (int w = 0; w < N / 2; ++w) asm volatile("" : "+r"(words[w]));
-  }
-#endif
-}
-
 /// A row in accesses of `kVector` elements, of which `kKept` per thread are read at once and stay in
-/// registers.
-template <RowConfig c, int kVector, int kKept, class T>
+/// registers. `kWhole`: they are all of it, and aligned.
+template <RowConfig c, int kVector, int kKept, class T, bool kWhole = false>
 class Row {
   static constexpr unsigned kThreads = c.threads_per_row(), kStep = kThreads * kVector;
-  static constexpr int kInFlight = 4;  // accesses of what is not kept
+  // Accesses of what is not kept: as many as there are registers for.
+  static constexpr int kInFlight = c.resident > 1024 ? 1 : c.resident > 512 ? 4 : 8;
 
  public:
   __device__ Row(const T* x, int columns)
-      : x_(x), columns_(static_cast<unsigned>(columns)), thread_(threadIdx.x % kThreads) {
-    const unsigned before = (kVector - misalignment<kVector>(x)) & (kVector - 1);
+      : x_(x), columns_(static_cast<unsigned>(columns)), thread_(thread_of_row<c>()) {
+    if constexpr (c.cluster > 1) hopper::cluster_arrive();  // over_row waits for the others
+    const unsigned before = kWhole ? 0 : (kVector - misalignment<kVector>(x)) & (kVector - 1);
     head_ = before < columns_ ? before : columns_;
-    end_ = head_ + (columns_ - head_) / kVector * kVector;
+    end_ = kWhole ? columns_ : head_ + (columns_ - head_) / kVector * kVector;
 #pragma unroll
     for (int i = 0; i < kKept; ++i)
       if (place(i) < end_) kept_[i] = load_pack<kVector>(x + place(i));
+    if (columns_ > 0) first_ = *x;
   }
 
-  /// `f(pack, h)` for each pack of this thread; its first element is x[h].
-  template <class F>
-  __device__ void each(F f) {
+  /// `f(pack, h, packs of w...)` for each pack of this thread; its first element is x[h]. Each w is
+  /// an array as long as the row, which it follows.
+  template <class F, class... W>
+  __device__ void each(F f, W&... w) {
 #pragma unroll
     for (int i = 0; i < kKept; ++i) stay_packed(kept_[i]);
+    (w.stay_packed_too(), ...);
 #pragma unroll
     for (int i = 0; i < kKept; ++i)
-      if (place(i) < end_) f(static_cast<const Pack<T, kVector>&>(kept_[i]), place(i));
-    unsigned h = place(kKept);
-    for (; h + (kInFlight - 1) * kStep < end_; h += kInFlight * kStep) {
-      Pack<T, kVector> packs[kInFlight];
+      if (place(i) < end_)
+        f(static_cast<const Pack<T, kVector>&>(kept_[i]), place(i), w.kept(i, place(i))...);
+    if constexpr (!kWhole) {
+      unsigned h = place(kKept);
+      for (; kInFlight > 1 && h + (kInFlight - 1) * kStep < end_; h += kInFlight * kStep) {
+        Pack<T, kVector> packs[kInFlight];
 #pragma unroll
-      for (unsigned j = 0; j < kInFlight; ++j) packs[j] = load_pack<kVector>(x_ + h + j * kStep);
+        for (unsigned j = 0; j < kInFlight; ++j) packs[j] = load_pack<kVector>(x_ + h + j * kStep);
 #pragma unroll
-      for (unsigned j = 0; j < kInFlight; ++j) f(packs[j], h + j * kStep);
+        for (unsigned j = 0; j < kInFlight; ++j)
+          f(packs[j], h + j * kStep, w.template at<kVector>(h + j * kStep)...);
+      }
+#pragma unroll 1
+      for (; h < end_; h += kStep) f(load_pack<kVector>(x_ + h), h, w.template at<kVector>(h)...);
+      each_edge([&](unsigned e) { f(load_pack<1>(x_ + e), e, w.template at<1>(e)...); });
     }
-    for (; h < end_; h += kStep) f(load_pack<kVector>(x_ + h), h);
-    each_edge([&](unsigned e) { f(load_pack<1>(x_ + e), e); });
   }
 
   /// `f(pack, pack of other, h)` for each; `other` lies in memory as this row does. What `f` makes of
@@ -135,11 +153,14 @@ class Row {
     });
   }
 
- private:
-  /// Where this thread's i-th access begins.
+  /// Where this thread's i-th access begins, and whether it is one of those that are kept.
   __device__ unsigned place(int i) const {
     return head_ + thread_ * kVector + static_cast<unsigned>(i) * kStep;
   }
+  __device__ bool keeps(int i) const { return place(i) < end_; }
+  __device__ T first() const { return first_; }
+
+ private:
   /// The elements around the whole accesses: at most one of each side per thread.
   template <class F>
   __device__ void each_edge(F f) const {
@@ -151,20 +172,79 @@ class Row {
 
   const T* x_;
   unsigned columns_, thread_, head_, end_;
+  T first_;
   Pack<T, kVector> kept_[kKept > 0 ? kKept : 1];
 };
 
-/// Calls `f(row)` with a Row& of x: of the config's accesses if `other`, which has one element per
-/// element of x, is aligned alike; else element by element.
-template <RowConfig c, class T, class U, class F>
-__device__ void with_row(const T* x, const U* other, int columns, F f) {
-  if (aligned_alike<c.vector>(x, other)) {
-    Row<c, c.vector, c.kept, T> row(x, columns);
-    f(row);
-  } else {
-    Row<c, 1, 0, T> row(x, columns);
-    f(row);
+/// Weights beside the rows. What goes with the accesses that are kept of whole rows stays in registers,
+/// too, where it is little, and is read before the first row is looked at.
+template <int kVector, int kKept, class T, bool kWhole>
+class Beside {
+  static constexpr int kStay = kWhole && kKept <= 4 ? kKept : 0;
+
+ public:
+  template <class R>
+  __device__ Beside(const T* w, const R& row) : w_(w) {
+#pragma unroll
+    for (int i = 0; i < kStay; ++i)
+      if (row.keeps(i)) kept_[i] = load_pack<kVector>(w + row.place(i));
   }
+  __device__ void stay_packed_too() {
+#pragma unroll
+    for (int i = 0; i < kStay; ++i) stay_packed(kept_[i]);
+  }
+  __device__ Pack<T, kVector> kept(int i, unsigned h) const {
+    return i < kStay ? kept_[i] : at<kVector>(h);
+  }
+  template <int N>
+  __device__ Pack<T, N> at(unsigned h) const {
+    return kWhole ? load_pack<N>(w_ + h) : load_any<N>(w_ + h);
+  }
+
+ private:
+  const T* w_;
+  Pack<T, kVector> kept_[kStay > 0 ? kStay : 1];
+};
+
+template <RowConfig c, int kVector, int kKept, bool kWhole, class T, class F, class... W>
+__device__ void walk_rows(const T* x, int rows, int columns, F f, const W*... w) {
+  using Read = Row<c, kVector, kKept, T, kWhole>;
+  if constexpr (c.persistent && kWhole) {
+    const auto read = [&](long long r) {
+      return Read(x + (r < rows ? r * columns : 0), r < rows ? columns : 0);
+    };
+    const auto walk = [&](Read row, auto... beside) {
+      for (long long r = first_row<c>(); r < rows; r += row_step<c>()) {
+        const Read next = read(r + row_step<c>());
+        f(row, r, beside...);
+        row = next;
+      }
+    };
+    const Read row = read(first_row<c>());
+    walk(row, Beside<kVector, kKept, W, true>(w, row)...);
+  } else {
+    each_row<c>(rows, [&](long long r) {
+      Read row(x + r * columns, columns);
+      const auto read = [&](auto... beside) { f(row, r, beside...); };
+      read(Beside<kVector, kKept, W, kWhole>(w, row)...);
+    });
+  }
+}
+
+/// Calls `f(row, r, what is beside it...)` for each row of x that is this thread's: of the config's
+/// accesses if `other`, which has one element per element of x, is aligned alike; else element by
+/// element. `w...` are arrays as long as a row.
+template <RowConfig c, class T, class U, class F, class... W>
+__device__ void with_rows(const T* x, const U* other, int rows, int columns, F f, const W*... w) {
+  const bool whole = columns <= c.kept * c.step() && columns % c.vector == 0 &&
+                     (misalignment<c.vector>(x) | misalignment<c.vector>(other) |
+                      (misalignment<c.vector>(w) | ... | 0u)) == 0;
+  if (whole)
+    walk_rows<c, c.vector, c.kept, true>(x, rows, columns, f, w...);
+  else if (aligned_alike<c.vector>(x, other))
+    walk_rows<c, c.vector, c.kept, false>(x, rows, columns, f, w...);
+  else
+    walk_rows<c, 1, 0, false>(x, rows, columns, f, w...);
 }
 
 /// What threads combine: `N` numbers each.
@@ -205,10 +285,22 @@ __device__ Statistics<N> over_row(Statistics<N> mine, unsigned& turn, Combine co
   if constexpr (c.warps_per_row() > 1) {
     constexpr unsigned kWarps = c.warps_per_row();
     __shared__ Statistics<N> of_warp[2][kWarps];
-    if (threadIdx.x % 32 == 0) of_warp[turn][threadIdx.x / 32] = mine;
-    __syncthreads();
-    mine = over_lanes<kWarps>(of_warp[turn][threadIdx.x % kWarps], combine);
-    turn ^= 1;
+    const unsigned lane = threadIdx.x % 32, warp = thread_of_row<c>() / 32;
+    Statistics<N>* const of_all = of_warp[turn & 1];
+    if constexpr (c.cluster > 1) {
+      // Each block gets the numbers of all: then none reads another's, which may have ended.
+      if (turn == 0) hopper::cluster_wait();  // for all to have started
+      if (lane < c.cluster) *hopper::at_block(of_all + warp, lane) = mine;
+      hopper::cluster_sync();
+    } else {
+      if (lane == 0) of_all[warp] = mine;
+      __syncthreads();
+    }
+    mine = of_all[lane % kWarps];
+#pragma unroll
+    for (unsigned more = 32; more < kWarps; more += 32) mine = combine(mine, of_all[more + lane]);
+    mine = over_lanes<(kWarps < 32 ? kWarps : 32)>(mine, combine);
+    ++turn;
   }
   return mine;
 }

@@ -20,27 +20,47 @@ Problem token_bucket(const Problem& p) {
   return bucket;
 }
 
-/// `kArrays` arrays of T are kept in registers at once.
-template <class T, class Problem, int kArrays = 1>
-constexpr Space<RowConfig, Problem> row_space(bool online) {
+/// How a kernel uses registers, and what it may choose.
+struct RowUse {
+  int rows = 1;       // that are kept at once; the next one apart
+  int beside = 0;     // arrays beside them
+  bool ahead = true;  // the next row is kept, too, where blocks walk
+  bool online = false;
+};
+
+/// Registers of a thread, as NVRTC needs them to spill none.
+constexpr int row_registers(const RowUse& use, const RowConfig& c, int element_bytes) {
+  const int of_array = c.kept * c.vector * element_bytes / 4;
+  const int rows = use.rows + (use.ahead && c.persistent ? 1 : 0);
+  const int beside = c.kept <= 2 || c.persistent ? use.beside : 0;
+  int others = use.rows > 1 ? 32 : 24;
+  if (use.beside > 0) others += c.kept / 2 + (c.online ? c.kept >= 4 ? 30 : 6 : 0);
+  return others + (c.kept >= 16 ? 60 : 0) + (rows + beside) * of_array;
+}
+
+template <class T, class Problem, RowUse use>
+constexpr Space<RowConfig, Problem> row_space() {
   constexpr int kWidest = 16 / sizeof(T);
   return Space<RowConfig, Problem>{{.block = 256,
                                     .rows_per_block = 1,
                                     .vector = kWidest,
                                     .kept = 4,
-                                    .online = online,
+                                    .online = use.online,
                                     .persistent = false}}
       // A thread takes turns with the others of its row, so a row has few.
       .default_on(Target::Kind::host, {.block = 128,
                                        .rows_per_block = 4,
                                        .vector = kWidest,
                                        .kept = 1,
-                                       .online = online,
-                                       .persistent = false})
+                                       .online = use.online,
+                                       .persistent = false,
+                                       .resident = 2048})
       .values(&RowConfig::block, {128, 256, 512, 1024})
       .values(&RowConfig::rows_per_block, {1, 4, 8})
       .values(&RowConfig::kept, {1, 2, 4, 8, 16})
       .values(&RowConfig::persistent, {false, true})
+      .values(&RowConfig::resident, {256, 512, 1024, 1536, 2048})
+      .values_on(Target::Kind::host, &RowConfig::resident, {2048})
       .where("a block's threads fit the device",
              [](const RowConfig& c, const Problem&, const DeviceLimits& d) {
                return c.threads() <= d.max_threads_per_block;
@@ -53,16 +73,29 @@ constexpr Space<RowConfig, Problem> row_space(bool online) {
                 [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
                   return c.rows_per_block == 1 || p.width() <= 32 * c.step();
                 })
-      .where_on(Target::Kind::cuda, "what a thread keeps fits its registers",
-                [](const RowConfig& c, const Problem&, const DeviceLimits&) {
-                  constexpr int kOthers = 52, kOfBlocks = 65536;
-                  return kArrays * c.kept * c.vector * static_cast<int>(sizeof(T)) / 4 + kOthers <=
-                         kOfBlocks / c.block;
+      .where_on(Target::Kind::cuda, "whole blocks are resident, and what their threads keep",
+                [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
+                  const auto fits = [&](int threads) {
+                    constexpr int kAll = 65536;
+                    return row_registers(use, c, sizeof(T)) <= kAll / threads / 8 * 8;
+                  };
+                  // Few threads read much at once of what they do not keep.
+                  const bool reads = c.resident == 512 && c.kept == 4 && p.width() > 16 * c.step();
+                  return c.resident % c.block == 0 && fits(c.resident) &&
+                         (c.resident >= 1024 || !fits(2 * c.resident) || reads);
                 })
       .where("of more than four accesses that are kept, half as many would not do",
              [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
                return c.kept <= 4 || c.kept / 2 * c.step() < p.width();
              })
+      .where_on(Target::Kind::cuda, "fewer accesses than four are kept where they are the row",
+                [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
+                  return c.kept >= 4 || c.kept * c.step() >= p.width();
+                })
+      .where_on(Target::Kind::cuda, "four or two are kept where half as many would not do",
+                [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
+                  return c.kept == 1 || c.block == 256 || c.kept / 2 * c.step() < p.width();
+                })
       .where("blocks that walk over the rows are fewer than one for each",
              [](const RowConfig& c, const Problem& p, const DeviceLimits& d) {
                return !c.persistent ||
@@ -70,11 +103,30 @@ constexpr Space<RowConfig, Problem> row_space(bool online) {
              });
 }
 
+/// Of rows that a block would read twice, clusters keep all.
+template <class T, class Problem>
+constexpr Space<RowConfig, Problem> clustered(Space<RowConfig, Problem> space) {
+  return space.values(&RowConfig::cluster, {1, 2, 4, 8})
+      .values_on(Target::Kind::host, &RowConfig::cluster, {1})
+      .where("the device has clusters",
+             [](const RowConfig& c, const Problem&, const DeviceLimits& d) {
+               return c.cluster == 1 || c.cluster <= d.max_cluster_blocks;
+             })
+      .where("a cluster has one row, which it keeps, and a block could not",
+             [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
+               constexpr int kOfBlock = 262144 / sizeof(T) / 4;  // half of the registers
+               return c.cluster == 1 ||
+                      (c.rows_per_block == 1 && !c.persistent && p.width() > kOfBlock / 2 &&
+                       c.kept * c.step() >= p.width());
+             });
+}
+
 template <class Problem>
 Launch row_launch(const RowConfig& c, const Problem& p, const DeviceLimits& d) {
   return {{p.width() > 0 ? c.grid(p.rows, d.usable_multiprocessors()) : 0},
           {static_cast<unsigned>(c.threads())},
-          c.shared_bytes()};
+          c.shared_bytes(),
+          {static_cast<unsigned>(c.cluster)}};
 }
 
 /// Kernel::numerics of kernels that sum a row: its threads' sums, and the accesses' order.

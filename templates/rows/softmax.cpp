@@ -11,9 +11,11 @@ namespace kiln::templates {
 
 namespace {
 
-template <class T>
+template <class T, bool ahead>
 constexpr auto logit_space() {
-  return row_space<T, LogitRows>(true).values(&RowConfig::online, {false, true}).checked();
+  return clustered<T>(row_space<T, LogitRows, RowUse{.ahead = ahead, .online = true}>().values(
+                          &RowConfig::online, {false, true}))
+      .checked();
 }
 
 struct LogitSum {
@@ -88,7 +90,7 @@ SoftmaxKernel<T> softmax_kernel() {
           .entry = "kiln::templates::softmax",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = logit_space<T>(),
+          .space = logit_space<T, true>(),
           .launch = row_launch<LogitRows>,
           .problem = [](T*, const T*, int rows, int columns) { return LogitRows{rows, columns}; },
           .relations = {{2, "rows"}, {3, "columns"}},
@@ -116,7 +118,7 @@ CrossEntropyKernel<T> cross_entropy_kernel() {
           .entry = "kiln::templates::cross_entropy",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = logit_space<T>(),
+          .space = logit_space<T, false>(),
           .launch = row_launch<LogitRows>,
           .problem = [](float*, const T*, const int*, int rows, int columns,
                         int) { return LogitRows{rows, columns}; },

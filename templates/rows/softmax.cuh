@@ -16,17 +16,16 @@ __device__ Pack<T, N> weights(const Pack<T, N>& x, float max, float scale) {
 }
 
 template <RowConfig c, class T>
-__global__ void __launch_bounds__(c.threads()) softmax(T* y, const T* x, int rows, int columns) {
+__global__ void __launch_bounds__(c.threads(), c.resident_blocks())
+    softmax(T* y, const T* x, int rows, int columns) {
   check_row_config<c, T>();
   unsigned turn = 0;
-  each_row<c>(rows, [&](long long r) {
+  with_rows<c>(x, y, rows, columns, [&](auto& row, long long r) {
     T* const to = y + r * columns;
-    with_row<c>(x + r * columns, to, columns, [&](auto& row) {
-      const MaxAndSum s = max_and_sum(row, turn);
-      const float scale = 1.0f / s.value[1];
-      row.each([&](const auto& pack, unsigned h) {
-        store_pack(to + h, weights(pack, s.value[0], scale));
-      });
+    const MaxAndSum s = max_and_sum(row, turn);
+    const float scale = __fdividef(1.0f, s.value[1]);
+    row.each([&](const auto& pack, unsigned h) {
+      store_pack(to + h, weights(pack, s.value[0], scale));
     });
   });
 }

@@ -36,7 +36,8 @@ inline std::string describe(const kiln::templates::RowConfig& c) {
   return "block=" + std::to_string(c.block) +
          " rows_per_block=" + std::to_string(c.rows_per_block) +
          " vector=" + std::to_string(c.vector) + " kept=" + std::to_string(c.kept) +
-         " online=" + std::to_string(c.online) + " persistent=" + std::to_string(c.persistent);
+         " online=" + std::to_string(c.online) + " persistent=" + std::to_string(c.persistent) +
+         " cluster=" + std::to_string(c.cluster);
 }
 
 /// The defaults of both kinds of targets, and what differs from them.
@@ -70,6 +71,14 @@ std::vector<kiln::templates::RowConfig> row_configs(const Kernel& kernel) {
        .kept = 1,
        .online = true,
        .persistent = false}};
+  // Rows that are kept whole, one ahead of the other.
+  configs.push_back({.block = 128,
+                     .rows_per_block = 1,
+                     .vector = kWidest,
+                     .kept = 4,
+                     .online = true,
+                     .persistent = true,
+                     .resident = 128});
   // Both types of two bytes go the same ways: one of them goes them all.
   if (std::is_same_v<T, kiln::float16>) configs.resize(3);
   return configs;

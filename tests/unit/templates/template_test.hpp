@@ -82,7 +82,7 @@ class HostInstance {
     void* arguments[] = {static_cast<void*>(&args)...};
     if (g.grid.x != 0)
       module_.launch({g.grid.x, g.grid.y, g.grid.z}, {g.block.x, g.block.y, g.block.z},
-                     g.shared_bytes, arguments);
+                     g.shared_bytes, arguments, {g.cluster.x, g.cluster.y, g.cluster.z});
   }
 
  private:

@@ -127,20 +127,29 @@ constexpr int kWidth = 300;
 const std::vector<RowConfig> kExtremeConfigs{
     {128, 1, 4, 1, false, false}, {128, 1, 4, 1, true, true}, {128, 4, 4, 4, true, false}};
 
+/// With blocks that share a row, all of which they keep, or not.
+template <class T, class Kernel>
+std::vector<RowConfig> logit_configs(const Kernel& kernel) {
+  auto configs = template_test::row_configs<T>(kernel);
+  constexpr int kWidest = 16 / sizeof(T);
+  configs.push_back({64, 1, kWidest, 4, true, false, 1024, 4});
+  configs.push_back({32, 1, kWidest, 1, false, false, 2048, 2});
+  return configs;
+}
+
 }  // namespace
 
 TEMPLATE_TEST_CASE("softmax: all lengths, alignments and ways", "[templates][host]", float,
                    kiln::float16, kiln::bfloat16) {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  for (const RowConfig& config : template_test::row_configs<TestType>(softmax_kernel<TestType>()))
+  for (const RowConfig& config : logit_configs<TestType>(softmax_kernel<TestType>()))
     check_softmax<TestType>(config);
 }
 
 TEMPLATE_TEST_CASE("cross-entropy: all lengths, labels and ways", "[templates][host]", float,
                    kiln::float16, kiln::bfloat16) {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  for (const RowConfig& config :
-       template_test::row_configs<TestType>(cross_entropy_kernel<TestType>()))
+  for (const RowConfig& config : logit_configs<TestType>(cross_entropy_kernel<TestType>()))
     check_cross_entropy<TestType>(config);
 }
 
