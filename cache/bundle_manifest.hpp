@@ -1,4 +1,4 @@
-// A bundle's manifest: who made it, and how many entries it has for which kernel and target.
+// A bundle's manifest: what made it, and how many entries it has for which kernel and target.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,8 @@ struct GuardedDirectory {
 bool is_trusted(const struct stat& status, Owner owner);
 
 /// Opens `name` relative to `parent` (AT_FDCWD: as it is). Refused: anything that is not a
-/// directory, a symbolic link, one that is not trusted (also when running as root). `path` is for messages only.
+/// directory, a symbolic link, one that is not trusted (also when running as root). `path` is for
+/// messages only.
 GuardedDirectory open_guarded(int parent, const std::string& name, const std::string& path,
                               Owner owner = Owner::self);
 

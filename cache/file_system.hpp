@@ -33,11 +33,11 @@ class FileSystem {
   /// mkdirat, whatever the umask with mode 0700; shared with a group, with 2770 and the parent's
   /// group.
   virtual int make_directory(int parent, const char* name);
-  /// mkdir of a folder above the store, by its absolute path. A group's is no secret, and is not the
-  /// group's: 0755, less the umask.
+  /// mkdir of a folder above the store, by its absolute path. A group's is no secret, and is not
+  /// the group's: 0755, less the umask.
   virtual int make_parent(const char* path);
-  /// openat of a file that does not exist yet, for writing, whatever the umask with mode 0600; shared
-  /// with a group, with 0660 and the directory's group.
+  /// openat of a file that does not exist yet, for writing, whatever the umask with mode 0600;
+  /// shared with a group, with 0660 and the directory's group.
   virtual int create(int directory, const char* name);
   virtual ssize_t read(int fd, void* data, std::size_t size);
   virtual ssize_t write(int fd, const void* data, std::size_t size);
@@ -47,7 +47,7 @@ class FileSystem {
   virtual int rename_new(int directory, const char* from, const char* to);
   /// unlinkat of a file.
   virtual int remove(int directory, const char* name);
-  /// Sets a file's time stamps to now, by the clock of whoever keeps the file.
+  /// Sets a file's time stamps to now, by the clock of the machine that keeps the file.
   virtual int touch(int fd);
 
  private:

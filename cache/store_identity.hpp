@@ -10,8 +10,9 @@
 
 namespace kiln::cache {
 
-/// Whoever asks first names the store; everyone else reads the same, over any shared file system
-/// that shows one inode number everywhere. A copy of a store has another identity.
+/// The first process that asks names the store; every other one reads the same name, over any
+/// shared file system that shows one inode number everywhere. A copy of a store has another
+/// identity.
 /// Nothing when it has no directory to write to. Throws nothing, but bad_alloc.
 std::optional<std::uint64_t> identity_of(DiskLevel& disk);
 

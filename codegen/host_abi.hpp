@@ -13,7 +13,8 @@ namespace kiln::codegen {
 
 /// Raised whenever a struct below or the meaning of a field changes.
 inline constexpr std::uint32_t kHostAbiVersion = 3;
-/// The symbol under which a shared object exports its `HostKernel`; those of steps end with a suffix.
+/// The symbol under which a shared object exports its `HostKernel`; those of steps end with a
+/// suffix.
 inline constexpr const char* kHostKernelSymbol = "kiln_host_kernel";
 /// Of the names that belong to an entry: 0 is the kernel's own, from 1 on they are steps.
 inline std::string host_entry_suffix(std::size_t entry) {

@@ -30,8 +30,8 @@ constexpr int count_bucket(int count) {
   return bucket < count ? count : bucket;
 }
 
-/// Counts of rows whose tiles must fit, because rows beyond them are computed all the same: powers of
-/// two up to 32, from there on four counts between each and the next, in steps of at least 16.
+/// Counts of rows whose tiles must fit, because rows beyond them are computed all the same: powers
+/// of two up to 32, from there on four counts between each and the next, in steps of at least 16.
 constexpr int row_bucket(int rows) {
   const int power = count_bucket(rows);
   if (power <= 32 || power < rows) return power;

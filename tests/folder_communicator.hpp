@@ -1,5 +1,5 @@
-// Ranks that are processes and share a folder: each gather is a file per rank. For tests of what ranks
-// do without MPI.
+// Ranks that are processes and share a folder: each gather is a file per rank. For tests of what
+// ranks do without MPI.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Catch2, version 2 (Debian 12) or 3 (newer distributions), under one include, and test cases that skip
-// themselves.
+// Catch2, version 2 (Debian 12) or 3 (newer distributions), under one include, and test cases that
+// skip themselves.
 #pragma once
 
 #include <cstdio>
@@ -14,8 +14,8 @@ using Catch::Approx;
 
 namespace kiln::test {
 
-/// Catch2 2 has no skipped cases: scripts/count_tests.py reads this line, and counts the running case
-/// as skipped instead of passed.
+/// Catch2 2 has no skipped cases: scripts/count_tests.py reads this line, and counts the running
+/// case as skipped instead of passed.
 inline void say_skipped(const std::string& why) {
   const std::string name = Catch::getResultCapture().getCurrentTestName();
   std::printf("case skipped: %s\t%s\n", name.c_str(), why.substr(0, why.find('\n')).c_str());

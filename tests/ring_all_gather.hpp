@@ -1,5 +1,5 @@
-// A kernel that communicates while it runs: an all-gather by a ring, in chunks. Its source, for both
-// kernel compilers.
+// A kernel that communicates while it runs: an all-gather by a ring, in chunks. Its source, for
+// both kernel compilers.
 #pragma once
 
 namespace kiln::test {
@@ -10,9 +10,9 @@ inline constexpr const char* kRingAllGather = R"(
 // Value i of a rank in an epoch.
 __device__ inline int value_of(int rank, int i, unsigned epoch) { return int(epoch * 31u) + rank * 1000 + i; }
 
-// One block. A chunk goes to the next rank as soon as it has come. Two buffers in turn, so that a rank that
-// is an epoch ahead writes where nobody reads any more. `odd` rank does its part of this epoch only until
-// its first signal, and then says so in `out`.
+// One block. A chunk goes to the next rank as soon as it has come. Two buffers in turn, so that a
+// rank that is an epoch ahead writes where nobody reads any more. `odd` rank does its part of this
+// epoch only until its first signal, and then says so in `out`.
 template <int threads>
 __global__ void ring(const kiln::Peers* peers, int* out, int chunk, int chunks, unsigned epoch, int odd) {
   const kiln::Peers& p = *peers;

@@ -59,7 +59,7 @@ Communicator::Failure RankEnd::split(int group, std::unique_ptr<Communicator>& p
 
 std::optional<RankFailure> RankEnd::begin(const std::string& trouble,
                                           const std::filesystem::path& folder, double seconds) {
-  auto cannot = who_cannot(trouble, !folder.empty(), deadline_in(seconds));
+  auto cannot = ranks_that_cannot(trouble, !folder.empty(), deadline_in(seconds));
   if (!cannot && !broken_ && !folder.empty()) {
     const Deadline deadline = deadline_in(seconds);
     std::string why;
@@ -68,7 +68,7 @@ std::optional<RankFailure> RankEnd::begin(const std::string& trouble,
     if (!settles())
       why = kiln::detail::format("--settle-in: {}",
                                  why.empty() ? "ranks cannot settle in " + folder.string() : why);
-    cannot = who_cannot(why, true, deadline);
+    cannot = ranks_that_cannot(why, true, deadline);
   }
   used_ = broken_;
   return cannot;
@@ -83,8 +83,8 @@ bool RankEnd::all_well(bool well, double seconds) {
          std::find(all.begin(), all.end(), 0) == all.end();
 }
 
-std::optional<RankFailure> RankEnd::who_cannot(const std::string& trouble, bool settling,
-                                               Deadline d) {
+std::optional<RankFailure> RankEnd::ranks_that_cannot(const std::string& trouble, bool settling,
+                                                      Deadline d) {
   Opening mine;
   mine.settling = settling ? 1 : 0;
   trouble.copy(mine.trouble.data(), mine.trouble.size());

@@ -41,7 +41,8 @@ class RankEnd final : public Communicator {
 
  private:
   Failure seen(Failure failure);
-  std::optional<RankFailure> who_cannot(const std::string& trouble, bool settling, Deadline d);
+  std::optional<RankFailure> ranks_that_cannot(const std::string& trouble, bool settling,
+                                               Deadline d);
 
   std::unique_ptr<Communicator> base_;
   bool used_ = false, broken_ = false;

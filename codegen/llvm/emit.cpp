@@ -145,7 +145,8 @@ std::vector<std::byte> link_shared_object(llvm::ArrayRef<llvm::SmallVector<char,
   }
   ::unlink(name.c_str());
   if (!bytes.empty()) return bytes;
-  // The objects are all that LLD reads, so an error that is not about the output is about the kernel.
+  // The objects are all that LLD reads, so an error that is not about the output is about the
+  // kernel.
   if (errors.empty() || errors.find(name) != std::string::npos)
     throw EnvironmentError("lld failed to link a host kernel: " + errors);
   throw LoweringError("the linker refuses the kernel:\n" + errors);

@@ -7,8 +7,8 @@
 
 namespace kiln::codegen::llvm_host {
 
-/// Name of the function that unpacks the arguments and calls the wanted instance. In the unit, those
-/// of steps end with `_1`, `_2`, ...
+/// Name of the function that unpacks the arguments and calls the wanted instance. In the unit,
+/// those of steps end with `_1`, `_2`, ...
 inline constexpr const char* kEntryFunction = "kiln_entry";
 /// Name of the array of parameter sizes, in bytes; likewise.
 inline constexpr const char* kParameterSizes = "kiln_parameter_sizes";

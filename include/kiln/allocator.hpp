@@ -16,19 +16,21 @@
 
 namespace kiln {
 
-/// Serves all memory that a runtime allocates on a cuda or host device: workspaces, arrays, the data
-/// of tunings, what empties caches. Communicators allocate theirs themselves. Both functions may be
-/// called from several threads at once, on a CUDA device with its context current. Launches on a
-/// stream that is being captured do not call them; other threads may meanwhile. They must work as long
-/// as the runtime and all that was made from it: handles, arrays, graphs that Runtime::retain was
-/// called for. What such a graph kept is released on a thread of Kiln's own.
+/// Serves all memory that a runtime allocates on a cuda or host device: workspaces, arrays, the
+/// data of tunings, what empties caches. Communicators allocate theirs themselves. Both functions
+/// may be called from several threads at once, on a CUDA device with its context current. Launches
+/// on a stream that is being captured do not call them; other threads may meanwhile. They must stay
+/// callable as long as the runtime and everything made from it exist: handles, arrays, and graphs
+/// that Runtime::retain was called for. What such a graph kept is released on a thread of Kiln's
+/// own.
 struct Allocator {
-  /// At least `bytes` > 0 bytes of the device's memory, aligned to 256 bytes, usable at once on every
-  /// stream. Null or an exception: there is none, so that a candidate is not tried while tuning, and an
-  /// EnvironmentError elsewhere.
+  /// At least `bytes` > 0 bytes of the device's memory, aligned to 256 bytes, usable at once on
+  /// every stream. Null or an exception means that there is none: while tuning, the candidate is
+  /// then not tried; elsewhere it is an EnvironmentError.
   std::function<void*(std::size_t bytes)> allocate{};
-  /// Takes back what `allocate` gave for as many bytes. Launches that the program has made with it
-  /// may not have ended, unless it has waited for them. Must not throw.
+  /// Takes back memory that `allocate` returned for the same number of bytes. Launches of the
+  /// program that use it may still be running, unless the program has waited for them. Must not
+  /// throw.
   std::function<void(void* memory, std::size_t bytes)> release{};
   /// Bytes that `allocate` can still give: a tuning then asks before it allocates, and leaves
   /// RuntimeOptions::reserve_bytes of them. Empty: unknown, and only `allocate` itself refuses.

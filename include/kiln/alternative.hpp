@@ -1,5 +1,5 @@
-// One of several ways to do an operation (choice.hpp): a callable with or without knobs, a kernel with
-// its space, or cuBLASLt's product.
+// One of several ways to do an operation (choice.hpp): a callable with or without knobs, a kernel
+// with its space, or cuBLASLt's product.
 #pragma once
 
 #include <cstddef>
@@ -35,11 +35,11 @@ struct Alternative;
 /// An aggregate: `call`, `kernel` or `cublaslt`, and what applies.
 template <Reflected Problem, class... Args>
 struct Alternative<Problem, void(Args...)> {
-  std::string name{};  ///< letters, digits, '_'; switches and records name it so
+  std::string name{};  ///< letters, digits, '_'; its name in switches and records
   /// Names the implementation: measurements of another version are not used.
   std::string version{};
-  /// Why it cannot do a problem on this device; empty: it can. Pure. What a kernel's constraints, or
-  /// cuBLASLt's heuristic, refuse need not be said here.
+  /// Why it cannot do a problem on this device; empty: it can. Pure. It need not repeat what a
+  /// kernel's constraints or cuBLASLt's heuristic refuse.
   std::function<std::string(const Problem&, const DeviceInfo&)> supports{};
   /// Puts the operation on the stream. Callable from several threads. What it throws makes it a
   /// failed candidate while it is tuned, and is passed on otherwise.

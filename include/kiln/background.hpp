@@ -1,6 +1,6 @@
-// Tuning behind a program that serves: in Mode::background a launch of a problem without a record gets the
-// untuned config at once, and the problem is tuned on a thread of Kiln's own, which measures only
-// while the program allows it.
+// Tuning behind a program that serves: in Mode::background a launch of a problem without a record
+// gets the untuned config at once, and the problem is tuned on a thread of Kiln's own, which
+// measures only while the program allows it.
 //
 //   auto window = runtime.window({.max_seconds = 2});  // the GPU has nothing urgent to do
 //   wait_for_requests();
@@ -28,18 +28,20 @@ enum class Publish {
 
 struct BackgroundOptions {
   Publish publish = Publish::at_once;
-  /// The share of time, 0 to 1, in which the background may measure while no window is open: in slices
-  /// of a quarter of a second, with pauses between them. A slice in which no candidate of a problem was
-  /// finished makes that problem's next slice twice as long, and the pause after it as well.
+  /// The share of time, 0 to 1, in which the background may measure while no window is open: in
+  /// slices of a quarter of a second, with pauses between them. A slice in which no candidate of a
+  /// problem was finished makes that problem's next slice twice as long, and the pause after it as
+  /// well.
   double duty = 0;
-  /// Evaluations per problem, where TuneOptions::max_evaluations sets no limit. A search goes on from
-  /// window to window, and is over after so many.
+  /// Evaluations per problem, where TuneOptions::max_evaluations sets no limit. A search continues
+  /// from window to window, and ends after this many.
   std::size_t max_evaluations = 64;
-  /// Another device of the same kind, such as `cuda:1`, to measure on: at any time, without windows and
-  /// without a duty, because nothing of it runs on the runtime's device until a winner is loaded there.
-  /// Its memory is the driver's, not RuntimeOptions::allocator's. Empty: the runtime's own device.
-  /// @throws by Runtime's constructor: UserError when it is the runtime's own or of another kind (other
-  /// times would be compared), and what an unknown RuntimeOptions::device throws
+  /// Another device of the same kind, such as `cuda:1`, to measure on: at any time, without windows
+  /// and without a duty, because nothing of it runs on the runtime's device until a winner is
+  /// loaded there. Its memory is the driver's, not RuntimeOptions::allocator's. Empty: the
+  /// runtime's own device.
+  /// @throws by Runtime's constructor: UserError when it is the runtime's own or of another kind
+  /// (times of unlike devices would be compared), and what an unknown RuntimeOptions::device throws
   std::string device{};
 };
 
@@ -51,21 +53,21 @@ namespace detail {
 struct OpenWindow;
 }
 
-/// While one is open, the background may measure on the runtime's device. With BackgroundOptions::device
-/// it never does, and a window changes nothing. Move-only; may outlive the
-/// runtime. Thread-safe.
+/// While one is open, the background may measure on the runtime's device. With
+/// BackgroundOptions::device it never does, and a window changes nothing. Move-only; may outlive
+/// the runtime. Thread-safe.
 class TuningWindow {
  public:
   TuningWindow(TuningWindow&&) noexcept;
   TuningWindow& operator=(TuningWindow&&) noexcept;
   /// As close().
   ~TuningWindow();
-  /// Ends it. Where no other window is open, it also ends a slice of the duty, and waits until nothing
-  /// of tuning runs on the device: for the candidates that are being measured at the time, for data
-  /// that is being uploaded, and for data that is being made for a worker (Isolation) or by a reference
-  /// on the device. It does not wait for compilations, nor for other data. When it has returned,
-  /// nothing is measured until a window is opened or, with a duty, the pause after a slice is over; a
-  /// duty of 1 has no pauses.
+  /// Ends it. Where no other window is open, it also ends a slice of the duty, and waits until
+  /// nothing of tuning runs on the device: for the candidates that are being measured at the time,
+  /// for data that is being uploaded, and for data that is being made for a worker (Isolation) or
+  /// by a reference on the device. It does not wait for compilations, nor for other data. When it
+  /// has returned, nothing is measured until a window is opened or, with a duty, the pause after a
+  /// slice is over; a duty of 1 has no pauses.
   void close() noexcept;
 
  private:
@@ -85,8 +87,8 @@ struct CommitReport {
   };
   std::uint64_t generation = 0;  ///< of the runtime: how often anything was published
   std::vector<Change> changes;   ///< sorted; with ranks the same on all of them
-  /// Problems whose choice could not be loaded, with ranks on one of them at least. They stay as they
-  /// are, and are not proposed again.
+  /// Problems whose choice could not be loaded, with ranks on one of them at least. They stay as
+  /// they are, and are not proposed again.
   std::size_t dropped = 0;
   Digest digest{};  ///< of `generation` and `changes`: equal on all ranks
 };

@@ -1,10 +1,12 @@
-// How scales of blocks lie in memory, in float: those that quantize_blocks (kiln/kernels/quantize.hpp)
-// writes and the block-scaled GEMM of 8-bit floats (kiln/kernels/gemm_fp8.hpp) reads. This header is
-// read by the host compiler and by kernel compilers.
+// How scales of blocks lie in memory, in float: those that quantize_blocks
+// (kiln/kernels/quantize.hpp) writes and the block-scaled GEMM of 8-bit floats
+// (kiln/kernels/gemm_fp8.hpp) reads. This header is read by the host compiler and by kernel
+// compilers.
 //
-// Activations [rows][k] have one for each 1 x 128, block by block of k, so that neighbouring rows have
-// neighbouring scales: element (r, l) has scales[l / 128 * scale_leading(rows) + r]. Weights [n][k]
-// have one for each 128 x 128, row-major: (j, l) has scales[j / 128 * scale_blocks(k) + l / 128].
+// Activations [rows][k] have one for each 1 x 128, block by block of k, so that neighbouring rows
+// have neighbouring scales: element (r, l) has scales[l / 128 * scale_leading(rows) + r]. Weights
+// [n][k] have one for each 128 x 128, row-major: (j, l) has scales[j / 128 * scale_blocks(k) + l /
+// 128].
 #pragma once
 
 #if !defined(KILN_DEVICE_PASS)

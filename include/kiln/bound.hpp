@@ -28,14 +28,15 @@ class BoundKernel {
   /// lists the variables there are
   Symbol symbol(std::string_view name) const { return core_->symbol(*ready_, name); }
 
-  /// What this problem needs besides its arguments; nothing of a config without a workspace.
+  /// The workspace that launches of this problem need; zero for a config without one.
   WorkspaceSize workspace_size() const { return core_->workspace_size(*ready_, problem_); }
-  /// Gets the memory for launches on this stream now, so that they may be captured, and waits for the
-  /// stream where the memory is new. On the host device, for the calling thread's launches. What was
-  /// there stays valid for graphs that were captured. A graph shares the workspace of the stream that
-  /// it was captured on: graphs and launches of one handle that share that stream must not run at the
-  /// same time. @throws CaptureError while the stream is being captured, UserError where the program
-  /// has supplied less; EnvironmentError naming the bytes when they cannot be allocated
+  /// Allocates the workspace for launches on this stream now, so that they may be captured, and
+  /// waits for the stream if the memory is new. On the host device, it is that of the calling
+  /// thread's launches. Earlier memory stays valid for graphs that were captured with it. A graph
+  /// shares the workspace of the stream that it was captured on: graphs and launches of one handle
+  /// that share that stream must not run at the same time. @throws CaptureError while the stream is
+  /// being captured, UserError where the program has supplied less; EnvironmentError naming the
+  /// bytes when they cannot be allocated
   void reserve_workspace(Stream stream) const {
     core_->reserve_workspace(stream, workspace_size());
   }
@@ -63,7 +64,7 @@ class BoundKernel {
   Ready ready_;
   Launch launch_;
   ProblemValues problem_;
-  /// Null: a launch is the entry with what the caller passes.
+  /// Null: a launch passes the caller's arguments to the entry as they are.
   std::shared_ptr<const PreparedLaunch> prepared_;
 };
 

@@ -31,8 +31,8 @@ class Cache {
   /// Removes every entry and returns the number of files removed. @throws EnvironmentError when the
   /// directory may not be used or a file cannot be removed.
   std::size_t clear() const;
-  /// Removes the least recently used entries until at most `max_bytes` in at most `max_files` entries
-  /// are left, and abandoned temporary and lock files. Safe while others read and write.
+  /// Removes the least recently used entries until at most `max_bytes` in at most `max_files`
+  /// entries are left, and abandoned temporary and lock files. Safe while others read and write.
   /// @throws EnvironmentError when the directory may not be used.
   TrimReport trim(std::uint64_t max_bytes,
                   std::uint64_t max_files = std::numeric_limits<std::uint64_t>::max()) const;

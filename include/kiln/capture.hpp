@@ -1,5 +1,5 @@
-// CUDA graphs that a program captures: what keeps alive what they launch, and how they get what was
-// tuned since. docs/engine.md, "Captures".
+// CUDA graphs that a program captures: how to keep alive what they launch, and how to bring in what
+// was tuned since. docs/engine.md, "Captures".
 //
 //   begin_capture(stream);                   // the program's: cuStreamBeginCapture
 //   model(stream);                           // launches by handles

@@ -1,7 +1,7 @@
-// One operation, several ways to do it: a kernel with its whole space, cuBLASLt, any callable. They are
-// measured for each problem, and the fastest runs.
-// `kiln::choice(kernel)` makes one of a kernel, with its workload and reference; further alternatives are
-// pushed back, and `kiln::tuned(runtime, choice)` gives what is launched.
+// One operation, several ways to do it: a kernel with its whole space, cuBLASLt, any callable. They
+// are measured for each problem, and the fastest runs.
+// `kiln::choice(kernel)` makes one of a kernel, with its workload and reference; further
+// alternatives are pushed back, and `kiln::tuned(runtime, choice)` gives what is launched.
 //
 // The first alternative that takes part gives the default: its first candidate is replaced only by
 // one that is certainly faster. docs/choices.md says how a choice is tuned, and what is on record.
@@ -28,7 +28,8 @@ namespace kiln {
 template <Reflected Problem, class Signature>
 struct Choice;
 
-/// An aggregate. Members after `alternatives` that are left empty are those of the first kernel among them.
+/// An aggregate. Members after `alternatives` that are left empty are taken from the first kernel
+/// among the alternatives.
 template <Reflected Problem, class... Args>
 struct Choice<Problem, void(Args...)> {
   std::string name{};  ///< letters, digits, '_'; names records and variables
@@ -83,17 +84,17 @@ struct ChosenAlternative {
 template <Reflected Problem, class Signature>
 class TunedChoice;
 
-/// Copies share everything. May be used by several threads at once. A launch of a known problem takes
-/// no lock and allocates nothing, except for what an alternative does itself. A launch of a new problem
-/// tunes it in the mode tune_now; in the others it uses what is on record, else the default. On a stream
-/// that is being captured a new problem is a CaptureError. Graphs use workspaces of the choice: its last
-/// copy must outlive them.
+/// Copies share everything. May be used by several threads at once. A launch of a known problem
+/// takes no lock and allocates nothing, except for what an alternative does itself. A launch of a
+/// new problem tunes it in the mode tune_now; in the others it uses what is on record, else the
+/// default. On a stream that is being captured a new problem is a CaptureError. Graphs use
+/// workspaces of the choice: its last copy must outlive them.
 template <Reflected Problem, class... Args>
 class TunedChoice<Problem, void(Args...)> {
  public:
   /// @throws UserError where no alternative can do the problem; TuningFailedError, EnvironmentError
-  /// where a new problem cannot be made ready; UnpreparedError on a sealed runtime where exactly this
-  /// problem was not prepared, whatever OnUnprepared says; what the alternative throws.
+  /// where a new problem cannot be made ready; UnpreparedError on a sealed runtime where exactly
+  /// this problem was not prepared, whatever OnUnprepared says; what the alternative throws.
   void operator()(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     core_->launch(to_values(problem_(args...)), stream, pointers);
@@ -134,9 +135,9 @@ class TunedChoice<Problem, void(Args...)> {
 };
 
 /// Makes the handle of a choice. Nothing is measured before its first launch.
-/// @throws UserError as Choice::description, on switches that name no alternative or leave none, where
-/// the tuning has ranks: these cannot agree on a choice yet, and where the runtime is deterministic and
-/// more than one alternative takes part.
+/// @throws UserError as Choice::description does; for switches that name no alternative or leave
+/// none; if the tuning has ranks, which cannot agree on a choice yet; and if the runtime is
+/// deterministic and more than one alternative takes part.
 template <Reflected Problem, class... Args>
 TunedChoice<Problem, void(Args...)> tuned(const Runtime& runtime,
                                           const Choice<Problem, void(Args...)>& choice,

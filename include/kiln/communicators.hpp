@@ -1,8 +1,8 @@
 // Kiln's own communicators. Each needs only what its name says; asking for one whose library is
 // missing says what is missing.
 //
-//   auto own = kiln::nccl_communicator(engine.nccl(), {engine.stream()});         // an engine's own
-//   auto comm = kiln::nccl_communicator_from_environment(kiln::deadline_in(60));  // torchrun, Slurm
+//   auto own = kiln::nccl_communicator(engine.nccl(), {engine.stream()});        // an engine's own
+//   auto job = kiln::nccl_communicator_from_environment(kiln::deadline_in(60));  // torchrun, Slurm
 #pragma once
 
 #include <filesystem>

@@ -13,9 +13,9 @@
 
 namespace kiln {
 
-/// C = op(A) * op(B), all row-major: C is [m][n]; op(A) is m x k and op(B) k x n. Leading dimensions
-/// are elements from one row to the next, strides elements from one batch to the next; a stride of 0
-/// gives all batches the same A or B.
+/// C = op(A) * op(B), all row-major: C is [m][n]; op(A) is m x k and op(B) k x n. Leading
+/// dimensions are elements from one row to the next, strides elements from one batch to the next; a
+/// stride of 0 gives all batches the same A or B.
 struct MatrixProduct {
   std::int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false;  ///< A is stored as [k][m], else as [m][k]
@@ -25,8 +25,8 @@ struct MatrixProduct {
   std::int64_t stride_c = 0, stride_a = 0, stride_b = 0;
 };
 
-/// Products are summed in float, of float operands without TF32; parts of a split sum are float, too. C, A and B must be aligned to 16
-/// bytes: a launch with others is a UserError.
+/// Products are summed in float, those of float operands without TF32; parts of a split sum are
+/// float, too. C, A and B must be aligned to 16 bytes: a launch with other pointers is a UserError.
 struct CublasltGemm {
   enum class Type { float32, float16, bfloat16 };
 

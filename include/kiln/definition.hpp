@@ -75,22 +75,22 @@ struct ArgumentIsField {
 
 struct KernelDefinition;
 
-/// A slower implementation that says what is right in the place of `reference`, where that would
-/// take long on the host: a config of the kernel itself, or another kernel. It runs on the device
-/// that is tuned for, and is trusted once it has computed what `reference` computes for a problem
-/// that is small; that is tried once per runtime. Where it cannot be built, fails, or computes
-/// something else, `reference` is used, and the result's warnings say so.
+/// A slower implementation that replaces `reference` where that would take long on the host: a
+/// config of the kernel itself, or another kernel. It runs on the device that is tuned for, and is
+/// trusted once its result for a small problem agrees with `reference`, which is tried once per
+/// runtime. Where it cannot be built, fails, or disagrees, `reference` is used, and the result's
+/// warnings say so.
 ///
 ///   kernel.device_reference = {.config = "body=plain", .problem = {{"m", 64}, {"n", 48}}};
 ///
-/// It is used for problems of more `flops` than the small one; without `flops`, for all others than
-/// that one. Its results are rounded as the kernel's: a candidate may be as far from them as
-/// `tolerance` says, and they as far from `reference`.
+/// It is used for problems of more `flops` than the small one; without `flops`, for all problems
+/// but that one. Its results are rounded like the kernel's. `tolerance` bounds how far a candidate
+/// may be from them, and how far they may be from `reference`.
 struct DeviceReference {
   std::string config{};  ///< `body=plain,block=64`; parameters left out are as in the default
   std::map<std::string, std::int64_t> problem{};  ///< the small one: a value per problem field
-  /// Null: the kernel itself. Of another one, of the same arguments and problem fields, only what
-  /// is launched is used: source, entry, types, space and launch.
+  /// Null: the kernel itself. Another kernel must have the same arguments and problem fields; only
+  /// its source, entry, types, space and launch are used.
   std::shared_ptr<const KernelDefinition> kernel{};
 };
 
@@ -106,30 +106,33 @@ struct KernelDefinition {
 
   /// The configs that a search for this problem may try, for spaces of millions of combinations of
   /// which few make sense. All lie in the space; a search skips those that break a constraint. The
-  /// function is pure. Without one, or where it returns an empty list, searches try the whole space.
+  /// function is pure. Without one, or where it returns an empty list, searches try the whole
+  /// space.
   std::function<std::vector<Values>(std::span<const std::int64_t> problem, const DeviceLimits&)>
       configs;
 
-  /// Devices on which a problem that was never measured runs with the config of the least `cost`,
-  /// and not with the default: those where that has been shown to be faster. The function is pure,
-  /// so that ranks with like devices choose alike. The default still runs where that config's
+  /// True for devices on which a problem that was never measured runs with the config of the least
+  /// `cost` instead of the default, because that has been shown to be faster there. The function is
+  /// pure, so that ranks with like devices choose alike. The default still runs where that config's
   /// binary is missing or does not work. Without a function the default runs on all devices.
   std::function<bool(const DeviceLimits&)> untuned_by_cost;
 
-  /// The default of a problem on a device, where one per target (`space`) will not do: a config of the
-  /// space that works there, or an empty list for the space's. The function is pure, so that ranks with like
-  /// devices have the same default. Empty: the space's default, for all problems.
+  /// The default for a problem on a device, where one default per target (`space`) is not enough: a
+  /// config of the space that works there, or an empty list for the space's own default. The
+  /// function is pure, so that ranks with like devices have the same default. Without a function
+  /// all problems have the space's default.
   std::function<Values(std::span<const std::int64_t> problem, const DeviceLimits&)> default_for;
 
   /// A name for the bits that a config computes: two configs that have the same name for a problem
-  /// leave the same bits in all outputs on a device, and do so at each launch. Sums in another order
-  /// have another name. An empty name: the bits differ from launch to launch. The function is pure.
-  /// Without one each config has a name of its own. Only `deterministic` asks.
+  /// leave the same bits in all outputs on a device, and do so at each launch. Configs that sum in
+  /// different orders have different names. An empty name means that the bits differ from launch to
+  /// launch. The function is pure. Without one each config has a name of its own. Only
+  /// `deterministic` uses it.
   std::function<std::string(std::span<const std::int64_t> config,
                             std::span<const std::int64_t> problem)>
       numerics;
-  /// Only configs whose results are those of the untuned config, bit for bit, are tried and used: see
-  /// RuntimeOptions::deterministic, which sets this for all kernels.
+  /// Only configs whose results are those of the untuned config, bit for bit, are tried and used:
+  /// see RuntimeOptions::deterministic, which sets this for all kernels.
   bool deterministic = false;
 
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
@@ -148,10 +151,11 @@ struct KernelDefinition {
   /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
   /// source that the kernel reads.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
-  /// For sizes that depend on data (rows per expert, lengths of sequences): `workload` makes several
-  /// draws of each problem, which differ by `Workload::draw()` and in their random elements. There
-  /// are as many as there are weights here. A candidate must be right on each, and its time is the
-  /// mean over all, each counted by its weight. All draws are launched alike. Empty: one draw.
+  /// For sizes that depend on data (rows per expert, lengths of sequences): `workload` makes
+  /// several draws of each problem, which differ by `Workload::draw()` and in their random
+  /// elements. There are as many as there are weights here. A candidate must be right on each, and
+  /// its time is the mean over all, each counted by its weight. All draws are launched alike.
+  /// Empty: one draw.
   std::vector<double> draws;
   /// Computes what the kernel should, on the host: `args[i]` points to a by-value argument, or is
   /// an array's first element. Runs on the thread that tunes, while the first candidates compile.

@@ -54,8 +54,8 @@ struct DeviceLimits {
   int max_blocks_per_multiprocessor = 32;
   int multiprocessors = 1;  ///< host: hardware threads
   int warp_size = 32;
-  /// Of the whole device; 0: not known, as where kernels are precompiled without the device. So
-  /// constraints and lists of configs should not depend on it.
+  /// Bytes of the whole device; 0 if unknown, as where kernels are precompiled without the device.
+  /// So constraints and lists of configs should not depend on it.
   std::int64_t memory_bytes = 0;
   std::int64_t l2_bytes = 0;   ///< host: last-level cache
   int compute_capability = 0;  ///< 80, 90, 100, ...; host: 0

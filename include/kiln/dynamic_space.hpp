@@ -85,8 +85,9 @@ class DynamicSpace {
   /// A default of its own for one kind of target; the parameters must be there already.
   /// @throws UserError when it lies outside the space.
   DynamicSpace& default_on(Target::Kind kind, Values config);
-  /// A default of its own for GPUs from a compute capability on; of several that fit a GPU the one
-  /// of the highest capability counts, and each comes before that of a kind of target.
+  /// A default of its own for GPUs from a compute capability on. Of several that fit a GPU, the one
+  /// of the highest capability counts; each of them takes precedence over the default of a kind of
+  /// target.
   /// @throws UserError when it lies outside the space, when the capability is not positive, or has
   /// a default already.
   DynamicSpace& default_on(ComputeCapability gpus, Values config);

@@ -9,9 +9,10 @@
 //   };
 //
 // The operator's parameters behind the place are arguments of the launch, behind the GEMM's own:
-// scalars by value, and arrays as PerRow, PerColumn, PerBatch, PerElement or Single, whose arguments
-// are plain pointers. The same struct computes the reference on the host. It holds nothing, and its
-// operator is neither a template nor overloaded. A kernel may call it more than once for a place.
+// scalars by value, and arrays as PerRow, PerColumn, PerBatch, PerElement or Single, whose
+// arguments are plain pointers. The same struct computes the reference on the host. It holds
+// nothing, and its operator is neither a template nor overloaded. A kernel may call it more than
+// once for a place.
 //
 //   using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu;
 //   using BiasGelu = Chain<Bias<kiln::bfloat16>, Gelu>;  // gelu(sum + bias[column])
@@ -33,7 +34,7 @@ using bfloat16 = __nv_bfloat16;
 
 namespace kiln::epilogue {
 
-/// Of an element of C.
+/// Where an element of C is.
 struct Place {
   int row, column, batch;
   long long element;  ///< in the array: batch * stride + row * leading dimension + column
@@ -146,7 +147,8 @@ struct RowBias {
 struct Scale {
   float operator()(float sum, const Place&, float factor) const { return sum * factor; }
 };
-/// What A's and B's elements were divided by when they were quantized: one scale for each of them.
+/// Multiplies by what A's and B's elements were divided by when they were quantized: one scale for
+/// each of the two arrays.
 struct TensorScales {
   float operator()(float sum, const Place&, Single<float> a, Single<float> b) const {
     return sum * (a * b);
@@ -158,9 +160,9 @@ struct RowScales {
     return sum * (a[at] * b[at]);
   }
 };
-/// The same with a scale for each 128 k of a row of A, and for each 128 x 128 of B, that lie as
-/// kiln/block_scales.hpp says. Sums of Fp8Sums::scaled have these factors already, and no others can
-/// have them: so this is first in an epilogue, and the sum stays as it is.
+/// The same with a scale for each 128 k of a row of A, and for each 128 x 128 of B, which lie as
+/// kiln/block_scales.hpp says. Sums of Fp8Sums::scaled contain these factors already, and no other
+/// sums can have them. So this leaves the sum as it is, and must be the first of an epilogue.
 struct BlockScales {
   float operator()(float sum, const Place&, RowBlocks, WeightBlocks) const { return sum; }
 };

@@ -51,17 +51,17 @@ struct Function<Knobs, Problem, void(Args...)> {
   /// given; on the host, until the call returns. What it throws makes these knobs a failed
   /// candidate while it is tuned, and is passed on otherwise.
   std::function<void(const Knobs&, Stream, Args...)> call{};
-  /// Reads what the choice depends on off the arguments. It must be cheap: every call makes it.
+  /// Reads what the choice depends on off the arguments. It must be cheap: every call runs it.
   std::function<Problem(const std::remove_reference_t<Args>&...)> problem{};
   /// Maps a problem to the one that it is tuned as, with the arguments of the first call.
   std::function<Problem(const Problem&)> bucket{};
   /// For conditions that the space's constraints cannot express: returns false for knobs that must
   /// not be tried. Pure.
   std::function<bool(const Knobs&, const Problem&, const DeviceLimits&)> prune{};
-  /// Saves what a call changes without setting it anew (accumulators, arguments that are read and
-  /// written), and returns a function that restores it. It is called once before a tuning. The
-  /// function that it returns is called before each call of the tuning, outside the timed region,
-  /// and when the tuning has ended, so that the call that tuned finds what any call would.
+  /// Saves what a call updates in place (accumulators, arguments that are read and written), and
+  /// returns a function that restores it. It is called once before a tuning. The returned function
+  /// is called before each call of the tuning, outside the timed region, and when the tuning has
+  /// ended, so that the call that tuned finds what any call would.
   std::function<std::function<void(Stream)>(Stream, Args...)> snapshot{};
   /// Whether a call with new knobs gave the right results: false, or an exception that says what is
   /// wrong, disqualifies them. Called after the first call with them, and after the 1st, 2nd, 4th,
@@ -117,10 +117,10 @@ class TunedFunction;
 /// A function whose knobs are chosen per problem, once, and then only looked up. Copies share
 /// everything. May be called from several threads at once; without ranks also while another thread
 /// tunes. A call of a known problem takes no lock and allocates nothing. A function that calls
-/// itself while it is tuned uses what is known, or the default; while ranks tune it together, the
-/// same holds for whatever it calls that the ranks would have to choose for. On a stream that is being
-/// captured nothing is looked up in the store, measured or agreed on: a call of a problem that is not
-/// known yet is a CaptureError there, before the function runs.
+/// itself while it is tuned uses what is known, or the default; while ranks tune it together, so
+/// does whatever it calls that the ranks would have to choose for. On a stream that is being
+/// captured nothing is looked up in the store, measured or agreed on: a call of a problem that is
+/// not known yet is a CaptureError there, before the function runs.
 template <Reflected Knobs, Reflected Problem, class... Args>
 class TunedFunction<Knobs, Problem, void(Args...)> {
  public:

@@ -8,8 +8,8 @@
 //
 // Handles are values, safe to launch from several threads. A launch of a known problem takes no
 // lock and allocates nothing; only a kernel with a workspace and steps holds a lock of its stream
-// while its launches are enqueued. On a CUDA device it is asynchronous on the stream; on the host it
-// has finished.
+// while its launches are enqueued. On a CUDA device it is asynchronous on the stream; on the host
+// it has finished.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,8 @@ class Tuned<Config, Problem, void(Args...)> {
   /// Launches with the best known config for the problem that the arguments describe. Pointers are
   /// not compared with each other: which arrays may overlap is for the kernel to say.
   /// @throws UserError, TuningFailedError, EnvironmentError (MissingError) when a new problem
-  /// cannot be made ready, or when the device refuses the launch; CaptureError, before the stream is
-  /// touched, when a new problem would have to be made ready while the stream is being captured.
+  /// cannot be made ready, or when the device refuses the launch; CaptureError, before the stream
+  /// is touched, when a new problem would have to be made ready while the stream is being captured.
   template <class... Actual>
   void operator()(Stream stream, Actual&&... args) const {
     detail::Arguments<Args...>::template check<Actual...>();
@@ -61,10 +61,10 @@ class Tuned<Config, Problem, void(Args...)> {
     return core_->prepare(values_of(problem));
   }
 
-  /// The kernel for one problem, ready to launch without any look-up. It cannot know whether the
-  /// caller is capturing a stream, so call it before: it makes a new problem ready, on streams of
-  /// Kiln's own, which takes its time and, with ranks, communicates. A stand-in
-  /// (WhileBusy::use_default) is held as well, and Runtime::refresh does not know of its launches.
+  /// The kernel for one problem, ready to launch without any look-up. Call it before a capture,
+  /// which it cannot detect: it makes a new problem ready on streams of Kiln's own, which takes
+  /// time and, with ranks, communicates. A stand-in (WhileBusy::use_default) is held as well, and
+  /// Runtime::refresh does not know of its launches.
   Bound<Args...> at(const Problem& problem) const {
     detail::Ready ready = core_->at(values_of(problem));
     const Launch launch = launch_(from_values<Config>(ready->config), problem, core_->limits());
@@ -104,7 +104,7 @@ class Tuned<Config, Problem, void(Args...)> {
     core_->set_symbol(std::move(name), detail::bytes_of(data));
   }
 
-  /// What launches of a problem need besides their arguments. Makes the problem ready.
+  /// The workspace that launches of a problem need. Makes the problem ready.
   WorkspaceSize workspace_size(const Problem& problem) const {
     return core_->workspace_size(*core_->at(values_of(problem)), to_values(problem));
   }
@@ -200,18 +200,20 @@ class DynamicTuned {
   /// As Tuned::workspace_size.
   WorkspaceSize workspace_size(const ProblemValues& problem) const;
   /// Launches of this handle on this stream take the program's memory as their workspace, in place
-  /// of the handle's own: `size.total()` bytes, aligned to kWorkspaceAlignment, which must stay valid
-  /// as long as launches or graphs use it. The semaphores are set to zero on the stream. One that
-  /// covers all problems is the `max` of their sizes; a launch that needs more is a UserError. The
-  /// place of the scratch depends on `size`, so graphs that were captured with the same memory and
-  /// another size must not be launched any more. Null: the handle's own again, which is due before the
-  /// stream ends. On the host device, for launches of the calling thread.
+  /// of the handle's own: `size.total()` bytes, aligned to kWorkspaceAlignment, which must stay
+  /// valid as long as launches or graphs use it. The semaphores are set to zero on the stream. The
+  /// `max` of several problems' sizes covers all of them; a launch that needs more is a UserError.
+  /// The place of the scratch depends on `size`, so graphs that were captured with the same memory
+  /// and another size must not be launched any more. Null: the handle's own workspace again; call
+  /// this before the stream is destroyed. On the host device it concerns the calling thread's
+  /// launches.
   ///
   ///   const auto size = max(k.workspace_size(small), k.workspace_size(large));
   ///   k.use_workspace(stream, pool.allocate(size.total()), size);
   ///
-  /// @throws UserError when the memory is not aligned or no device could have this size, CaptureError
-  /// while the stream is being captured, EnvironmentError when the device cannot zero the semaphores
+  /// @throws UserError when the memory is not aligned or no device could have this size,
+  /// CaptureError while the stream is being captured, EnvironmentError when the device cannot zero
+  /// the semaphores
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const;
 
  private:

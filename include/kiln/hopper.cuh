@@ -9,7 +9,7 @@
 //     __syncthreads();
 //     if (threadIdx.x == 0) {
 //       full.arrive_expect(8192);
-//       kiln::hopper::load_tile(shared, a, full, 0, 64 * blockIdx.x);  // a box of 64 x 64 x 2 bytes
+//       kiln::hopper::load_tile(shared, a, full, 0, 64 * blockIdx.x);  // a box of 64x64x2 bytes
 //     }
 //     full.wait(0);  // all threads may read the tile
 //   }

@@ -1,5 +1,6 @@
-// What a kernel does with symmetric memory (kiln/symmetric.hpp): reach the data of other ranks, signal
-// them, and wait for their signals. Every kernel compiler and every program can read this header.
+// What a kernel does with symmetric memory (kiln/symmetric.hpp): reach the data of other ranks,
+// signal them, and wait for their signals. Every kernel compiler and every program can read this
+// header.
 //
 //   __global__ void exchange(const kiln::Peers* peers, unsigned epoch) {
 //     const int next = (peers->rank + 1) % peers->size;
@@ -12,15 +13,15 @@
 //   }
 //
 // Flags. Each rank has `flags` flags for each source rank, which only that rank writes: so no two
-// ranks ever write one flag. A flag holds an epoch, which only grows: 1, 2, 3, ..., and then 0 after
-// 2^32 - 1. A wait for an epoch ends when that one or a later one is there. So flags are never reset,
-// and a rank may be up to 2^31 - 1 epochs ahead of a wait.
+// ranks ever write one flag. A flag holds an epoch, which only grows: 1, 2, 3, ..., and then 0
+// after 2^32 - 1. A wait for an epoch ends when that one or a later one is there. So flags are
+// never reset, and a rank may be up to 2^31 - 1 epochs ahead of a wait.
 //
 // Giving up. A wait also ends when the host of a rank gives up (SymmetricMemory::within, abort): it
 // returns false, as all later waits that would have to wait do, and the kernel must leave without
 // the data. Kernels that wait for each other must all be running: on CUDA, a grid fits the device
-// (cooperative, or persistent). On the host device blocks of a launch may run one after the other, in
-// any order: a block waits only for what other ranks do without another block of their launches.
+// (cooperative, or persistent). On the host device blocks of a launch may run one after the other,
+// in any order: a block waits only for what other ranks do without another block of their launches.
 #pragma once
 
 #ifdef __CUDACC__
@@ -43,8 +44,8 @@ struct PeersControl {
   unsigned long long stalled;
 };
 
-/// One rank's view of all ranks; in memory that its kernels can read. Addresses are those of the rank
-/// that it was made for, and mean nothing to others.
+/// One rank's view of all ranks; in memory that its kernels can read. Addresses are those of the
+/// rank that it was made for, and mean nothing to others.
 struct Peers {
   struct Peer {
     void* data;
@@ -67,8 +68,9 @@ KILN_PEERS_FUNCTION bool epoch_reached(unsigned value, unsigned epoch) {
   return static_cast<int>(value - epoch) >= 0;
 }
 
-/// One thread's; after a __syncthreads(), what its block has stored before is there for each thread
-/// that has waited. Sets this rank's flag at `to` (which may be this rank). Ends at once.
+/// Called by one thread. Sets this rank's flag at `to` (which may be this rank), and returns at
+/// once. What the block stored before a preceding __syncthreads() is there for a kernel that has
+/// waited for the flag.
 /// @pre flag < peers.flags, and `epoch` is later than the one before
 KILN_PEERS_FUNCTION void signal(const Peers& peers, int to, unsigned flag, unsigned epoch) {
   unsigned* cell =
@@ -80,8 +82,9 @@ KILN_PEERS_FUNCTION void signal(const Peers& peers, int to, unsigned flag, unsig
 #endif
 }
 
-/// Any thread's, for itself; with a __syncthreads() behind it, for its block. Waits until `from` has
-/// set its flag here to `epoch` or a later one. False: given up, and what was waited for is not there.
+/// Called by any thread, for itself; with a __syncthreads() behind it, for its block. Waits until
+/// `from` has set its flag here to `epoch` or a later one. Returns false if the wait was given up,
+/// and what was waited for is not there.
 /// @pre flag < peers.flags
 [[nodiscard]] KILN_PEERS_FUNCTION bool wait(const Peers& peers, int from, unsigned flag,
                                             unsigned epoch) {
@@ -120,7 +123,8 @@ KILN_PEERS_FUNCTION void signal(const Peers& peers, int to, unsigned flag, unsig
   }
 }
 
-/// One thread's of each rank: signals all ranks, then waits for all. False: given up.
+/// Called by one thread of each rank: signals all ranks, then waits for all. Returns false if the
+/// wait was given up.
 /// @pre as signal()
 [[nodiscard]] KILN_PEERS_FUNCTION bool peer_barrier(const Peers& peers, unsigned flag,
                                                     unsigned epoch) {

@@ -27,8 +27,8 @@ struct PrecompileJob {
   KernelDefinition kernel;
   Values problem;
   std::vector<Target> targets;
-  /// Empty: every config that the space allows for the problem on each target; of a kernel that lists
-  /// its configs, all of the list.
+  /// Empty: every config that the space allows for the problem on each target; of a kernel that
+  /// lists its configs, all of the list.
   std::vector<Values> configs{};
 };
 
@@ -44,7 +44,7 @@ struct PrecompileOptions {
   std::stop_token stop{};  ///< ends early without a bundle; what was compiled is in the store
   std::function<void(std::size_t done, std::size_t total)> progress{};  ///< on the calling thread
   std::optional<unsigned> processes{};  ///< as RuntimeOptions::compile_processes
-  std::optional<bool> deterministic{};  ///< as RuntimeOptions::deterministic, for those who use it
+  std::optional<bool> deterministic{};  ///< RuntimeOptions::deterministic of programs that use it
 };
 
 struct PrecompileReport {

@@ -1,4 +1,4 @@
-// Making the problems of a manifest ready before a program serves, and what it came to.
+// Making the problems of a manifest ready before a program serves, and the report of it.
 //
 //   const kiln::PrepareReport report = runtime.prepare(manifest, {.max_seconds = 60});
 //   if (!report.complete()) std::puts(kiln::to_json(report).c_str());
@@ -96,9 +96,9 @@ const char* to_string(PrepareProgress::Step step) noexcept;
 
 struct PrepareOptions {
   PrepareWork work = PrepareWork::tune;
-  /// For the whole manifest; 0: no limit. Each problem that is to be tuned gets an equal part of what
-  /// is left. What has begun is not cut off: a compilation, the kernel's `workload` and `reference`,
-  /// loading what is compiled. How each is searched is said by RuntimeOptions::tuning.
+  /// For the whole manifest; 0: no limit. Each problem that is to be tuned gets an equal part of
+  /// what is left. What has begun is not cut off: a compilation, the kernel's `workload` and
+  /// `reference`, loading what is compiled. RuntimeOptions::tuning says how each is searched.
   double max_seconds = 0;
   std::stop_token stop{};  ///< ends early, from any thread; what was done is kept
   std::function<void(const PrepareProgress&)> progress{};  ///< on the thread that prepares
@@ -111,13 +111,14 @@ class Preparation {
   Preparation& operator=(Preparation&&) noexcept;
   ~Preparation();
 
-  /// How far it is. Thread-safe.
+  /// Its progress so far. Thread-safe.
   PrepareProgress progress() const;
-  /// Waits until it has ended, at most `seconds` (0: as long as it takes); whether it has. Thread-safe.
+  /// Waits until it has ended, for at most `seconds` (0: no limit), and returns whether it has.
+  /// Thread-safe.
   bool wait(double seconds = 0) const;
   /// Asks it to end early. Thread-safe.
   void cancel() noexcept;
-  /// Waits, and returns what it came to. @throws what Runtime::prepare throws
+  /// Waits, and returns the report. @throws what Runtime::prepare throws
   PrepareReport get() const;
 
  private:

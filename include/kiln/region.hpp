@@ -105,9 +105,9 @@ class Region {
 struct RegionProgress {
   std::size_t runs = 0;             ///< of the region, so far
   std::size_t done = 0, total = 0;  ///< candidates, over all sites
-  /// Of a candidate whose launch takes longer than it may (RegionOptions::candidate_seconds): the site
-  /// and the config, as text, and how long it has taken so far; `done` and `total` are then 0. Else
-  /// empty and 0.
+  /// Set while a candidate's launch takes longer than it may (RegionOptions::candidate_seconds):
+  /// the site and the config, as text, and how long it has taken so far; `done` and `total` are
+  /// then 0. Otherwise empty and 0.
   std::string overdue{};
   double overdue_seconds = 0;
 };
@@ -124,10 +124,10 @@ struct RegionOptions {
   std::size_t max_runs = 0;          ///< of the region; 0: no limit
   double max_seconds = 0;            ///< wall time; 0: no limit but RankOptions::tune_seconds
   /// Seconds that a launch of a candidate may take, on the calling thread. Nothing can end one that
-  /// takes longer; it is reported while it runs, in the log, in `progress` and in the metrics, and is
-  /// `hung` if it returns. 0: $KILN_CANDIDATE_SECONDS; if that is not set, a launch is reported as
-  /// one of TuneOptions::candidate_seconds is, and not rejected. Waiting for the streams at the end
-  /// of a run is reported in the same way.
+  /// takes longer; it is reported while it runs, in the log, in `progress` and in the metrics, and
+  /// is `hung` if it returns. 0: $KILN_CANDIDATE_SECONDS; if that is not set, a launch is reported
+  /// as one of TuneOptions::candidate_seconds is, and not rejected. Waiting for the streams at the
+  /// end of a run is reported in the same way.
   double candidate_seconds = 0;
   std::uint64_t seed = 1;  ///< of the choice of candidates
   bool retune = false;     ///< measure again even if the store has an answer
@@ -150,7 +150,7 @@ struct RegionOptions {
   /// too, no logs are written.
   std::filesystem::path log_folder{};
   std::stop_token stop{};  ///< ends it before the next run, from any thread
-  /// Called on the calling thread, after each run; while that waits in a launch that is overdue, on
+  /// Called after each run, on the calling thread; while that thread waits in an overdue launch, on
   /// another one.
   std::function<void(const RegionProgress&)> progress{};
 };
@@ -194,9 +194,10 @@ struct RegionResult {
 /// anything there is timed, and later finds its answer in the store (so do not ask it to `retune`).
 /// Handles launched without the Region are not sites, and tune themselves as usual.
 ///
-/// What the region launches must not be captured: a CaptureError ends the tuning. @throws UserError on
-/// options that make no sense, or when `check` refuses the first run; what `region`, `before`,
-/// `progress` throw, after all ranks have been told; DeviceLost when a candidate took the device with it.
+/// What the region launches must not be captured: a CaptureError ends the tuning. @throws UserError
+/// on options that make no sense, or when `check` refuses the first run; what `region`, `before`,
+/// `progress` throw, after all ranks have been told; DeviceLost when a candidate took the device
+/// with it.
 RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
                          const RegionOptions& options = {});
 

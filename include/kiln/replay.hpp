@@ -68,8 +68,8 @@ class SearchReplay {
 
   /// Each search is one strategy with its own seed that asks for one config at a time and is told
   /// that config's time, nothing else. One that ends early keeps its best.
-  /// @throws UserError on an unknown strategy, listing those that exist; a budget or repeats of 0; a
-  /// prior space that lacks most of the parameters, or all values that work.
+  /// @throws UserError on an unknown strategy, listing those that exist; a budget or repeats of 0;
+  /// a prior space that lacks most of the parameters, or all values that work.
   ReplayResult run(const ReplayOptions& options = {}) const;
 
  private:

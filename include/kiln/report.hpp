@@ -3,8 +3,8 @@
 //
 //   std::ofstream("result.json") << kiln::to_json(result);
 //
-// A Report is given results, or the stores, bundles and files that have them (`read`), and makes one
-// page of them (`html`).
+// A Report is given results, or the stores, bundles and files that have them (`read`), and makes
+// one page of them (`html`).
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ namespace kiln {
 struct Roofline;
 
 /// What `kiln tune --json` prints of a problem, as one line: `default`, `winner`, `candidates`
-/// (each with its times or its reason), `problem_fields` (in order), counts, the space, where the time went, versions; with
-/// ranks `plan_digest`. Times are milliseconds (`_ms`) or seconds (`_s`). Rates are there where the
-/// kernel says what it computes, percentages where a roofline is given. Bytes of compilers' logs
-/// that are not UTF-8 are replaced.
+/// (each with its times or its reason), `problem_fields` (in order), counts, the space, where the
+/// time went, versions; with ranks `plan_digest`. Times are milliseconds (`_ms`) or seconds (`_s`).
+/// Rates are there where the kernel says what it computes, percentages where a roofline is given.
+/// Bytes of compilers' logs that are not UTF-8 are replaced.
 std::string to_json(const TuneResult& result, const Roofline* roofline = nullptr);
 
 /// Why the winner is not the candidate with the least `seconds`. Empty if it is that candidate, or
@@ -47,17 +47,19 @@ class Report {
   Report& operator=(Report&&) noexcept;
   ~Report();
 
-  /// @param source where it is from, as readers know it
+  /// @param source where it is from, in words that its readers know
   void add(const TuneResult& result, const std::string& source = {});
-  /// Reads, and changes nothing: a store's folder, which other processes may be writing to; any other
-  /// folder, for the JSON files in it and below; a bundle; a JSON file, which is a record or what
-  /// `kiln tune --json` printed. Results of the roofline's own kernels tell the device's roofline.
-  /// @throws UserError where the path has no result at all, naming why; EnvironmentError where it
-  /// cannot be read. What else is damaged, of another version, or something else, is passed over.
+  /// Reads, and changes nothing: a store's folder, which other processes may be writing to; any
+  /// other folder, for the JSON files in it and below; a bundle; a JSON file, which is a record or
+  /// what `kiln tune --json` printed. Results of the roofline's own kernels tell the device's
+  /// roofline.
+  /// @throws UserError when the path has no result at all, saying why; EnvironmentError when it
+  /// cannot be read. Beside results, files that are damaged, of another version, or something else
+  /// are passed over.
   void read(const std::filesystem::path& source);
-  /// How often a problem, as it was measured, is launched, against others; calls add up. A device's
-  /// totals count each problem once where none of its problems has a weight. @throws UserError for a weight that is
-  /// negative or infinite.
+  /// How often a problem (as it was measured) is launched, relative to others; several calls for a
+  /// problem add up. A device's totals count each problem once where none of its problems has a
+  /// weight. @throws UserError for a weight that is negative or infinite.
   void weigh(const std::string& kernel, const std::vector<std::string>& types,
              std::span<const std::int64_t> problem, double weight);
 

@@ -104,17 +104,17 @@ class Runtime {
   }
   DynamicTuned tuned(const KernelDefinition& definition) const;
 
-  /// As DynamicTuned::tune, for each. `max_seconds`, if it is given, is the budget of all: at once each
-  /// problem gets something to launch, what is on record or else its untuned config, compiled on all
-  /// cores; then each is tuned a little, and then again and again the one that is expected to gain most
-  /// per second. Whatever was measured is kept, so the next call goes on from there. What the budget
-  /// did not reach has a winner that is `not_tried`, and stays on it: its launches do not tune.
-  /// Problems of one bucket are tuned once, where they are of one handle, and binaries that problems
-  /// share are compiled once. Without `max_seconds` each is tuned in turn, with the limit of the
-  /// runtime's environment for each. With ranks all is one agreement, in which sharding spreads the
-  /// candidates of all problems over all ranks, and weights tell nothing. The jobs' handles must be
-  /// this runtime's. @throws what DynamicTuned::tune throws, with a budget or ranks when all else is
-  /// done; UserError on a weight that is negative or no number
+  /// As DynamicTuned::tune, for each. `max_seconds`, if given, is one budget for all of them. First
+  /// each problem gets something to launch: what is on record, else its untuned config, compiled on
+  /// all cores. Then each is tuned a little, and after that, again and again, the one that is
+  /// expected to gain most per second. Whatever was measured is kept, so the next call goes on from
+  /// there. A problem that the budget did not reach has a winner that is `not_tried`, and stays on
+  /// it: its launches do not tune. Problems of one bucket are tuned once if they are of one handle,
+  /// and binaries that problems share are compiled once. Without `max_seconds` each is tuned in
+  /// turn, with the limit of the runtime's environment for each. With ranks there is one agreement
+  /// on all problems: sharding spreads their candidates over all ranks, and weights have no effect.
+  /// The jobs' handles must be this runtime's. @throws what DynamicTuned::tune throws, with a
+  /// budget or ranks when all else is done; UserError on a weight that is negative or no number
   std::vector<TuneResult> tune(std::span<const TuneJob> jobs, const TuneOptions& options) const;
 
   template <class T>
@@ -141,59 +141,61 @@ class Runtime {
   RuntimeMetrics metrics() const;
 
   /// While the stream is being captured: what the handles of this runtime have loaded so far, and
-  /// their workspaces, stay valid as long as the graph and whatever is instantiated of it, also when
-  /// handles and runtime are gone. Call it when all launches of the capture have been made. With
-  /// RuntimeOptions::max_problems or max_module_bytes call it right after the capture begins as well:
-  /// without that, what the capture has launched may leave before its end. @throws UserError when the
-  /// stream is not being captured, EnvironmentError when the driver refuses
+  /// their workspaces, stay valid as long as the graph and whatever is instantiated of it, also
+  /// when handles and runtime are gone. Call it when all launches of the capture have been made.
+  /// With RuntimeOptions::max_problems or max_module_bytes call it right after the capture begins
+  /// as well: without that, what the capture has launched may leave before its end. @throws
+  /// UserError when the stream is not being captured, EnvironmentError when the driver refuses
   void retain(Stream stream) const;
 
-  /// Captured launches of stand-ins launch what is in use for their problem now; the graph's other
-  /// nodes, its topology and all arguments stay. Later launches of `exec` are affected, so it must not
-  /// be launched or changed meanwhile. Does not wait for the device. A launch that is still
-  /// provisional, one with tensor maps, a workspace or steps, and one that the driver does not exchange
-  /// are kept. @throws UserError when `graph` or `exec` is null, EnvironmentError when the driver
-  /// does not list the graph's nodes
+  /// Makes captured launches of stand-ins launch what is now in use for their problem; the graph's
+  /// other nodes, its topology and all arguments stay. Later launches of `exec` are affected, so it
+  /// must not be launched or changed meanwhile. Does not wait for the device. A launch that is
+  /// still provisional, one with tensor maps, a workspace or steps, and one that the driver does
+  /// not exchange are kept. @throws UserError when `graph` or `exec` is null, EnvironmentError when
+  /// the driver does not list the graph's nodes
   RefreshResult refresh(const InstantiatedGraph& graph) const;
 
   /// Mode background: see kiln/background.hpp. @throws UserError in other modes
   TuningWindow window(const WindowOptions& options = {}) const;
-  /// Puts in use what the background has found. With ranks collective: for each problem that any of them
-  /// has tuned, all use the config that most of them found. Launches by other threads get either the
-  /// old or the new one. @throws EnvironmentError when a rank fails: nothing is published then
+  /// Puts in use what the background has found. With ranks collective: for each problem that any of
+  /// them has tuned, all use the config that most of them found. Launches by other threads get
+  /// either the old or the new one. @throws EnvironmentError when a rank fails: nothing is
+  /// published then
   CommitReport commit() const;
   /// Whether all launches get what is final for their problem: nothing untuned is in use that the
-  /// background looks for something better for. On ranks that launched the same problems the same.
+  /// background still tries to improve. The same on all ranks that launched the same problems.
   bool settled() const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:
-  /// also those in whose place another config was launched. With $KILN_WANTED they are added to that
-  /// file when the runtime and all that was made from it have ended. Then the problems that were launched
-  /// unprepared on the sealed runtime and are not ready yet, without a config: up to 1024 per
-  /// handle.
+  /// also those in whose place another config was launched. With $KILN_WANTED they are added to
+  /// that file when the runtime and all that was made from it have ended. After them come the
+  /// problems that were launched unprepared on the sealed runtime and are not ready yet, without a
+  /// config: up to 1024 per handle.
   Manifest wanted() const;
 
   /// Makes the manifest's problems ready on all living handles of this runtime: those with the
   /// entry's kernel and types, and of handles with a chosen config those with the entry's. Compiles
-  /// distinct instances first, on all cores, then loads, then tunes, one problem after the other. An
-  /// entry with a config asks for that instance as well: it is compiled, so that the store has it.
-  /// Afterwards launches of problems that are ready neither compile, tune nor load; what is on a
-  /// default stays so until the problem is tuned or prepared again. An entry that cannot be prepared
-  /// is reported, not thrown. May be called at any time, also on a sealed runtime. With ranks it is a
-  /// collective call: every rank makes it with the same manifest, on the same handles, and all
-  /// problems are agreed on in one go; with PrepareWork::compile ranks that hold different records
-  /// use the defaults.
+  /// distinct instances first, on all cores, then loads, then tunes, one problem after the other.
+  /// An entry with a config asks for that instance as well: it is compiled, so that the store has
+  /// it. Afterwards launches of problems that are ready neither compile, tune nor load; what is on
+  /// a default stays so until the problem is tuned or prepared again. An entry that cannot be
+  /// prepared is reported, not thrown. May be called at any time, also on a sealed runtime. With
+  /// ranks it is a collective call: every rank makes it with the same manifest, on the same
+  /// handles, and all problems are agreed on in one go; with PrepareWork::compile ranks that hold
+  /// different records use the defaults.
   /// @throws UserError while another preparation of this runtime is going on, on a limit that is no
-  /// number of seconds, or for look_up with ranks where the mode allows to compile; EnvironmentError
-  /// when the device is lost
+  /// number of seconds, or for look_up with ranks where the mode allows to compile;
+  /// EnvironmentError when the device is lost
   PrepareReport prepare(const Manifest& manifest, const PrepareOptions& options = {}) const;
   /// The same on a thread of its own. @throws UserError as prepare()
   Preparation prepare_async(Manifest manifest, PrepareOptions options = {}) const;
 
   /// From now on no launch compiles, tunes, loads, opens a file, asks other ranks or allocates
-  /// device memory for what is not ready; a launch of what is ready is as before. A launch of another problem gets, by `unprepared`, what stands in for it, or a config of
-  /// its handle that is loaded (the default first) whose constraints and limits hold for it, or
-  /// UnpreparedError. It is counted, and in wanted(). Such a launch allocates nothing, but for
+  /// device memory for what is not ready; launches of what is ready are as before. What a launch of
+  /// any other problem gets depends on `unprepared`: what stands in for it, or a loaded config of
+  /// its handle (the default first) whose constraints and limits hold for it, or UnpreparedError.
+  /// Such a launch is counted, and wanted() lists its problem. It allocates nothing, except for
   /// kernels with tensor maps, a workspace or steps, whose launches without `at` always take some
   /// host memory while they run. A function with knobs is called with its default knobs. Explicit
   /// calls (prepare, tune, verify, a region's tuning) work as before. A launch that began before

@@ -51,8 +51,8 @@ struct RuntimeOptions {
   std::optional<Mode> mode{};  ///< empty: $KILN_MODE, else by $KILN_TUNE, else tune_now
   BackgroundOptions background;  ///< in mode background
   WhileBusy while_busy = WhileBusy::wait;
-  /// 0: $KILN_COMPILE_THREADS, else one per core that this process may use; with ranks, the ranks of this host share these, if
-  /// a launcher says how many ranks there are.
+  /// 0: $KILN_COMPILE_THREADS, else one per core that this process may use. The ranks of this host
+  /// share these cores if a launcher says how many ranks there are.
   unsigned compile_threads = 0;
   /// Multiprocessors of a CUDA device that launches leave free, for communication kernels that run
   /// beside them: what launch rules see as DeviceLimits::reserved_multiprocessors. Records are kept
@@ -64,35 +64,37 @@ struct RuntimeOptions {
   /// not set, one per core that this process may use, within the available memory, and 0 with two
   /// cores or fewer.
   std::optional<unsigned> compile_processes{};
-  /// Compiling processes run only while a core has nothing else to do (SCHED_IDLE). For programs that
-  /// serve while others of their kernels are tuned.
+  /// Compiling processes run only while a core has nothing else to do (SCHED_IDLE). For programs
+  /// that serve while others of their kernels are tuned.
   bool background_compiles = false;
   /// Bytes of the device's memory that are the program's: data of tunings and of Runtime's
-  /// measurements leave so many free. What does not fit is not tried; see docs/engine.md. Arrays
+  /// measurements leave this many free. What does not fit is not tried; see docs/engine.md. Arrays
   /// and workspaces of launches are the program's own and may use them. Empty: $KILN_RESERVE
   /// (bytes, or with K, M, G, T), else 0.
   std::optional<std::uint64_t> reserve_bytes{};
-  /// The number of problems that a kernel's handle holds. If launches bring in more, an eighth leaves:
-  /// those that were not launched for the longest time, approximately; their next launch is that of a
-  /// new problem. Those that Runtime::prepare has made ready, that a Bound uses, or that are being made
-  /// or measured stay, and all of a sealed runtime. Where there is a bound, what another config has
-  /// replaced is unloaded, too, and a graph needs Runtime::retain for what it launches. 0: no bound.
-  /// Empty: 65,536 on the host device; none on devices that capture graphs.
+  /// The most problems that a kernel's handle holds. If launches bring in more, an eighth of them
+  /// leaves: approximately those that have not been launched for the longest time. The next launch
+  /// of one is that of a new problem. Problems that Runtime::prepare has made ready, that a Bound
+  /// uses, or that are being made or measured stay, and so do all problems of a sealed runtime.
+  /// Where there is a bound, kernels that another config has replaced are unloaded, too, and a
+  /// graph needs Runtime::retain for what it launches. 0: no bound. Empty: 65,536 on the host
+  /// device; none on devices that capture graphs.
   std::optional<std::size_t> max_problems{};
-  /// Bytes of the binaries that are loaded on the device at a time. If a launch loads more, problems of
-  /// all handles leave in the same way, and their kernels are unloaded; candidates of tunings count, too,
-  /// but do not leave. 0: no bound. Empty: 4 GiB on the host device; none on devices that capture graphs.
+  /// The most bytes of binaries that are loaded on the device at a time. If a launch loads more,
+  /// problems of all handles leave in the same way, and their kernels are unloaded; candidates of
+  /// tunings count, too, but do not leave. 0: no bound. Empty: 4 GiB on the host device; none on
+  /// devices that capture graphs.
   std::optional<std::uint64_t> max_module_bytes{};
   /// Where candidates run while they are tuned. Empty: `$KILN_ISOLATION`; if that is not set,
   /// `after_fault`.
   std::optional<Isolation> isolation{};
-  /// Tuning changes no bit of a result. Of each kernel only configs are tried and used that compute
-  /// what its untuned config computes, bit for bit (KernelDefinition::numerics): with the same
-  /// version of Kiln and a like device, results are the same on each rank, in each process, and
-  /// before and after tuning. Records are kept apart from others. A kernel that does not say which
-  /// of its configs these are runs untuned, and a tuned function with its default knobs. The untuned
-  /// config depends on the bucketed problem, so that problems of two buckets may still differ. Empty:
-  /// `$KILN_DETERMINISTIC` (1 or 0), else off.
+  /// Tuning changes no bit of a result: only those configs of a kernel are tried and used that
+  /// compute, bit for bit, what its untuned config computes (KernelDefinition::numerics). With the
+  /// same version of Kiln and a like device, results are the same on each rank, in each process,
+  /// and before and after tuning. Records are kept apart from others. A kernel that does not say
+  /// which of its configs these are runs untuned, and a tuned function with its default knobs. The
+  /// untuned config depends on the bucketed problem, so that problems of two buckets may still
+  /// differ. Empty: `$KILN_DETERMINISTIC` (1 or 0), else off.
   std::optional<bool> deterministic{};
   /// Where device memory comes from; empty: from the driver, on the host device from the system.
   Allocator allocator{};

@@ -9,8 +9,8 @@
 //
 // All entries of a config are instantiated with the same config and types, and take the same
 // parameters: the arguments, tensor maps in the place of some of them, and the workspace. They are
-// compiled as one module. A config with its steps is one candidate: it is compiled, verified, timed,
-// recorded and launched as a whole.
+// compiled as one module. A config with its steps is one candidate: it is compiled, verified,
+// timed, recorded and launched as a whole.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ namespace kiln {
 /// Which users may write to a store.
 enum class StoreSharing {
   user,  ///< the effective user of this process alone
-  group  ///< also others of a group that this process is in, by whatever user the folder was made
+  group  ///< also members of the folder's group, whichever user made it, if this process is one
 };
 
 /// Where and whether compiled binaries and tuning records are kept between processes.
@@ -47,12 +47,13 @@ struct StoreOptions {
   std::uint64_t max_files = 0;
   /// `group`: the folder may belong to any user, if its group is one of this process's; what Kiln
   /// creates has mode 2770 (folders) or 0660, whatever the umask, and the folder's group. Each
-  /// member of the group can then put code there that this process runs. Writable by others, and
-  /// links, are refused as ever. Empty: $KILN_CACHE_SHARED (`user` or `group`), else `user`.
+  /// member of the group can then put code there that this process runs. Folders that others may
+  /// write to, and links, are refused as ever. Empty: $KILN_CACHE_SHARED (`user` or `group`), else
+  /// `user`.
   std::optional<StoreSharing> sharing{};
-  /// False: when a kernel's search of one rank is complete, the binaries that it compiled are removed
-  /// from disk, except the winner's, the default's and the untuned config's. The times stay on
-  /// record. Another process that tunes another problem of the kernel, or a larger space, then
+  /// False: when a kernel's search of one rank is complete, the binaries that it compiled are
+  /// removed from disk, except the winner's, the default's and the untuned config's. The times stay
+  /// on record. Another process that tunes another problem of the kernel, or a larger space, then
   /// compiles them again.
   bool keep_losers = true;
   /// How long, in seconds, another process that is making an entry may give no sign of life before

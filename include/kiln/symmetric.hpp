@@ -40,23 +40,23 @@ class SymmetricCore;
 
 /// Move-only. Ranks are threads of one process or processes of one machine, all on CUDA devices or
 /// all on the host device. On CUDA, threads need peer access between their devices, and processes
-/// the driver's IPC; on the host, memory is shared without a name, so nothing of it is left behind by
-/// processes that are killed. Multicast is never used.
+/// the driver's IPC; on the host, memory is shared without a name, so nothing of it is left behind
+/// by processes that are killed. Multicast is never used.
 ///
 /// Collective calls (the constructor, `barrier`, `reset`, `close`) come in the same order on all
 /// ranks. When a rank is late, gone or different, each of them throws on every other rank, at the
 /// latest when `seconds` are over, and names that rank where the communicator can.
 ///
-/// Thread safety: collective calls by one thread at a time; `within`, `abort` and `stalled` from any
-/// thread. @pre after close() nothing but the destructor is called, else UserError
+/// Thread safety: collective calls by one thread at a time; `within`, `abort` and `stalled` from
+/// any thread. @pre after close() nothing but the destructor is called, else UserError
 class SymmetricMemory {
  public:
   /// Collective. @throws UserError on all ranks when bytes, flags or the kinds of device differ
-  /// between ranks, or when bytes or flags are 0 or too many; EnvironmentError on all ranks when the
-  /// memory cannot be had or reached on one of them, or when a rank does not join
+  /// between ranks, or when bytes or flags are 0 or too many; EnvironmentError on all ranks when
+  /// the memory cannot be had or reached on one of them, or when a rank does not join
   SymmetricMemory(const Runtime& runtime, std::shared_ptr<Communicator> ranks,
                   const SymmetricOptions& options);
-  /// Where close() was not called, gives up for all ranks, and waits for none of them. Memory that a
+  /// If close() was not called, gives up for all ranks, and waits for none of them. Memory that a
   /// process may still use by IPC is then never released. @pre as close(): this rank's kernels that
   /// use it have ended
   ~SymmetricMemory();
@@ -76,25 +76,27 @@ class SymmetricMemory {
   /// What kernels take: in device memory; lives as long as this object.
   const Peers* peers() const;
 
-  /// Calls `work`, which launches kernels that wait for peers, and waits until they have ended. When
-  /// it has not returned at the deadline, all ranks' waits are given up, so that their kernels end. Takes
-  /// a thread for as long. @throws EnvironmentError when a rank has given up, which says whose signal
-  /// this rank or who else waited for; else what `work` throws
+  /// Calls `work`, which launches kernels that wait for peers, and waits until they have ended.
+  /// When it has not returned at the deadline, all ranks' waits are given up, so that their kernels
+  /// end. A thread of Kiln's watches the deadline meanwhile. @throws EnvironmentError when a rank
+  /// has given up, which says which rank waited for which one's signal; else what `work` throws
   void within(Deadline deadline, const std::function<void()>& work) const;
   /// Ends all waits of all ranks' kernels, now and later, until reset().
   void abort() const noexcept;
   bool aborted() const;
-  /// Of this rank, since the last reset(). Nothing while no wait was given up.
+  /// What a wait of this rank that was given up had waited for, since the last reset(). Nothing if
+  /// no wait was given up.
   std::optional<PeerStall> stalled() const;
 
   /// Collective. Returns when all ranks have called it; their kernels may still run. @throws
   /// EnvironmentError when a rank does not come, or has given up
   void barrier() const;
-  /// Collective. All flags are 0 again, and nothing is given up. @pre no kernel of any rank that was
-  /// launched before is still running. @throws EnvironmentError when a rank does not come
+  /// Collective. All flags are 0 again, and nothing is given up. @pre no kernel of any rank that
+  /// was launched before is still running. @throws EnvironmentError when a rank does not come
   void reset() const;
-  /// Collective. Returns the memory when all ranks have come here. @pre this rank's kernels that use
-  /// it have ended. @throws EnvironmentError when a rank does not come; the object is closed then, too
+  /// Collective. Returns the memory when all ranks have come here. @pre this rank's kernels that
+  /// use it have ended. @throws EnvironmentError when a rank does not come; the object is closed
+  /// then, too
   void close();
 
  private:

@@ -27,7 +27,8 @@
 namespace kiln {
 
 /// How 16-byte pieces of a box change places in shared memory, so that a column of it lies in
-/// different banks: within spans of that many bytes. The box's inner extent fits the span.
+/// different banks. They do so within spans of this many bytes, and the box's inner extent fits the
+/// span.
 enum class Swizzle : std::uint8_t { none, bytes32, bytes64, bytes128 };
 
 /// Immutable once made; plain data.
@@ -58,8 +59,8 @@ struct TensorMap {
   std::size_t element_bytes() const noexcept;
   /// Bytes that a box takes in shared memory, and that its barrier must expect.
   std::size_t box_bytes() const noexcept;
-  /// Which of the hardware's rules the map breaks, with the figure; empty: it breaks none. The rules
-  /// are those of cuTensorMapEncodeTiled (CUDA Driver API).
+  /// Which of the hardware's rules the map breaks, with the figure; empty: it breaks none. The
+  /// rules are those of cuTensorMapEncodeTiled (CUDA Driver API).
   std::string problem() const;
   bool operator==(const TensorMap&) const = default;
 };

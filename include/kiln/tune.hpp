@@ -25,10 +25,10 @@ namespace kiln {
 
 class Communicator;
 
-/// Where a kernel's candidates run while they are tuned: in this process, where one that faults costs
-/// a CUDA device or, on the host device, the program; or in a worker, a process of Kiln's own, where
-/// it costs that process. Tuned functions, regions, and kernels that ranks run in step stay in this
-/// process.
+/// Where a kernel's candidates run while they are tuned: in this process, where one that faults
+/// costs a CUDA device or, on the host device, the program; or in a worker, a process of Kiln's
+/// own, where it costs that process. Tuned functions, regions, and kernels that ranks run in step
+/// stay in this process.
 enum class Isolation {
   off,          ///< in this process
   after_fault,  ///< in this process, until a candidate of the problem has faulted, in this process
@@ -36,10 +36,11 @@ enum class Isolation {
   always        ///< in a worker
 };
 
-/// How the launches of one sample are started, where a launch is so short that a sample has several.
+/// How the launches of one sample are started, where a launch is so short that a sample has
+/// several.
 enum class Launching {
-  graph,  ///< as one graph, on devices that have graphs: the host's part of a launch does not count.
-          ///< For programs that capture their launches
+  graph,  ///< as one graph, on devices that have graphs: the host's part of a launch does not
+          ///< count. For programs that capture their launches
   eager   ///< one by one: if enqueuing a launch takes longer than running it, the enqueuing time is
           ///< what is measured. For programs that launch as they go
 };
@@ -53,8 +54,8 @@ struct TuneProgress {
   /// What is tuned now. These are valid during the call.
   std::string_view kernel{};
   std::span<const std::int64_t> problem{};
-  /// Of a candidate whose call takes longer than it may (TuneOptions::candidate_seconds): its config,
-  /// as text, and how long it has taken so far. Else empty and 0.
+  /// Set while a candidate's call takes longer than it may (TuneOptions::candidate_seconds): its
+  /// config, as text, and how long it has taken so far. Otherwise empty and 0.
   std::string overdue{};
   double overdue_seconds = 0;
 };
@@ -79,23 +80,24 @@ struct TuneOptions {
   /// one sample; then it is `hung`. 0: `$KILN_CANDIDATE_SECONDS`; if that is not set, 30, or 20
   /// times the longest verification or sample so far if that is more, and 300 while there is none.
   /// A candidate that `max_seconds` cuts off before that, once another one has ended, is left
-  /// untried (`Candidate::cut_seconds`). Callables (functions with knobs, alternatives of choices) run
-  /// in this process, where nothing can end them. One that takes longer is reported while it runs: in
-  /// the log, in `progress`, in the metrics. Where the limit is given, here or by the variable, it is
-  /// `hung` from then on, even if it returns, and on record at once, so that no later process calls
-  /// it. Kernels that run in this process have no such limit.
+  /// untried (`Candidate::cut_seconds`). Callables (functions with knobs, alternatives of choices)
+  /// run in this process, where nothing can end them. One that takes longer is reported while it
+  /// runs: in the log, in `progress`, in the metrics. Where the limit is given, here or by the
+  /// variable, it is `hung` from then on, even if it returns, and on record at once, so that no
+  /// later process calls it. Kernels that run in this process have no such limit.
   double candidate_seconds = 0;
   bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for
   /// programs whose streams are chains of such launches. Off: each begins when the one in front of
   /// it has ended, so that no config wins by starting early. Verified launches are as in use.
   bool overlap_launches = false;
-  /// Times of one kind are not compared with those of the other: a record made by the other is tuned
-  /// again. Ranks in step launch one by one. Left open: $KILN_MEASURE, else `graph`.
+  /// Times of one kind are not compared with those of the other: a record made by the other is
+  /// tuned again. Ranks in step launch one by one. Left open: $KILN_MEASURE, else `graph`.
   std::optional<Launching> launching{};
   bool retune = false;     ///< measure again even if the store has an answer
   std::stop_token stop{};  ///< ends the run early, from any thread
-  /// On the tuning thread; while a call is overdue, on another one. It must not wait for that call.
+  /// Called on the tuning thread; while a call is overdue, on another one. It must not wait for
+  /// that call.
   std::function<void(const TuneProgress&)> progress{};
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the
@@ -125,8 +127,8 @@ enum class CandidateStatus {
   crashed,  ///< it ended its worker, or cost the process its device: the signal, the exit code or
             ///< the driver's words are in the reason. On record; not tried again, as the next two
   hung,     ///< it did not end in time, and was ended with its worker
-  out_of_memory,  ///< it took more of the host's memory than a worker may have. One that the machine
-                  ///< had less for just then is left untried, and tried by the next tuning
+  out_of_memory,  ///< it took more of the host's memory than a worker may have. Where the machine
+                  ///< had less to spare just then, it is left untried, and tried by the next tuning
   not_tried       ///< the budget ended first
 };
 const char* to_string(CandidateStatus status) noexcept;
@@ -153,8 +155,8 @@ struct Candidate {
   /// The longest time after which the budget (`max_seconds`) cut off one verification or sample; 0:
   /// none was cut off. On record: later tunings try it last, and only if they have more time.
   double cut_seconds = 0;
-  /// When its outcome was known: seconds of tuning this problem until then, earlier runs included. 0:
-  /// not known, as in records of earlier versions and where ranks tune together.
+  /// When its outcome was known: seconds of tuning this problem until then, earlier runs included.
+  /// 0: not known, as in records of earlier versions and where ranks tune together.
   double after_seconds = 0;
 };
 

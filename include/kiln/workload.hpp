@@ -1,8 +1,8 @@
 // The arguments of one launch, made for a problem: what a kernel is tuned and verified on.
 //
 //   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
-//     w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in the order of
-//   };                                                                            // the signature
+//     w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in signature
+//   };                                                                            // order
 #pragma once
 
 #include <concepts>
@@ -23,7 +23,8 @@ enum class Direction : std::uint8_t { in, out, in_out };
 
 /// Interval that random elements are drawn from. Never all zeros: zeros hide unwritten outputs and
 /// run faster than real data. Integers are drawn from those in the interval that the type can hold:
-/// {0, 1} of [-1, 1] for unsigned types. An interval that holds none, or zero alone, is a UserError.
+/// {0, 1} of [-1, 1] for unsigned types. An interval that holds none, or zero alone, is a
+/// UserError.
 struct Uniform {
   double low = -1.0, high = 1.0;
 };

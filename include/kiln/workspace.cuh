@@ -1,5 +1,5 @@
-// The workspace as a kernel's entry takes it: the last parameter of all entries of configs that have
-// one (kiln/workspace.hpp). Every kernel compiler and every program can read this header.
+// The workspace as a kernel's entry takes it: the last parameter of all entries of configs that
+// have one (kiln/workspace.hpp). Every kernel compiler and every program can read this header.
 //
 //   template <SplitK c, class T>
 //   __global__ void gemm(T* out, const T* a, const T* b, int n, kiln::Workspace workspace) {

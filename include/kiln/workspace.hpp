@@ -11,9 +11,10 @@
 // Entries of configs that the rule applies to take one more parameter, the last one, a
 // `kiln::Workspace` (kiln/workspace.cuh). The runtime owns the memory: one workspace per handle and
 // stream, which grows when a problem needs more, but not while the stream is being captured. All
-// launches of a handle on one stream share it, so an entry whose launch is programmatic must execute
-// `griddepcontrol.wait` before it touches its workspace: the launch in front of it may still be using
-// it. Verification runs launches one at a time and does not find a kernel that breaks this rule.
+// launches of a handle on one stream share it, so an entry whose launch is programmatic must
+// execute `griddepcontrol.wait` before it touches its workspace: the launch in front of it may
+// still be using it. Verification runs launches one at a time and does not find a kernel that
+// breaks this rule.
 #pragma once
 
 #include <algorithm>

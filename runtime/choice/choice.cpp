@@ -195,7 +195,8 @@ class Core final : public ChoiceCore {
       Values config = settle(field, bucket);
       for (;;) {
         Launchable made = ready(problem, field, config);
-        // A tuning may have decided otherwise meanwhile, when this problem was not yet among the known ones.
+        // A tuning may have decided otherwise meanwhile, when this problem was not yet among the
+        // known ones.
         const auto now = decided(bucket);
         if (switches_.forced || !now || *now == config) return made;
         config = *now;
@@ -314,8 +315,8 @@ class Core final : public ChoiceCore {
     return result;
   }
 
-  /// A config of the bucket for launches of an exact problem. Where it cannot do that one, the first
-  /// candidate that can.
+  /// A config of the bucket for launches of an exact problem. Where it cannot do that one, the
+  /// first candidate that can.
   Launchable ready(Span problem, const Field& field, const Values& config) {
     std::string why;
     std::optional<Missing> missing;

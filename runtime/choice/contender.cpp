@@ -100,7 +100,8 @@ class TemplateCall final : public ChoiceCall {
   const ProblemValues problem_;
 };
 
-/// A kernel with its space. Which config it runs with is the business of its own handle and records.
+/// A kernel with its space. Which config it runs with is the business of its own handle and
+/// records.
 class Template final : public Contender {
  public:
   Template(const Runtime& runtime, detail::Engine& engine,

@@ -44,8 +44,8 @@ class Contender {
   virtual ~Contender() = default;
 
   const detail::AlternativeDescription& what() const noexcept { return what_; }
-  /// Why the alternative's author says that it cannot do a problem; else empty. A bucket that it can do may
-  /// hold problems that it cannot. @throws what `supports` throws
+  /// Why the alternative's author says that it cannot do a problem; else empty. A bucket that it
+  /// can do may hold problems that it cannot. @throws what `supports` throws
   std::string unsupported(Span problem, const DeviceInfo& device) const {
     return what_.supports ? what_.supports(problem, device) : std::string();
   }
@@ -57,11 +57,12 @@ class Contender {
   virtual std::string identity(Span /*problem*/) const { return {}; }
   /// `problem` is a bucket. @throws what `supports` throws
   virtual Entrance enter(Span problem) = 0;
-  /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null as
-  /// a launch does. @throws as DynamicTuned::tune
+  /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null
+  /// as a launch does. @throws as DynamicTuned::tune
   virtual TunedAlone tune(Span /*problem*/, const TuneOptions* /*options*/) { return {}; }
-  /// A candidate of the bucket, ready for launches of an exact problem that `unsupported` has no objection
-  /// to. Its owner keeps all that it needs, the contender apart. @throws Error where it cannot do that problem
+  /// A candidate of the bucket, ready for launches of an exact problem that `unsupported` has no
+  /// objection to. Its owner keeps all that it needs, the contender apart. @throws Error where it
+  /// cannot do that problem
   virtual std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) = 0;
 
  private:

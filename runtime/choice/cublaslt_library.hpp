@@ -1,5 +1,6 @@
-// Internal: what Kiln uses of libcublasLt, found at run time. The names and values are those of NVIDIA's
-// cublasLt.h, without `cublasLt`: they have been the same since CUDA 12.0, and nothing is linked.
+// Internal: what Kiln uses of libcublasLt, found at run time. The names and values are those of
+// NVIDIA's cublasLt.h, without `cublasLt`: they have been the same since CUDA 12.0, and nothing is
+// linked.
 #pragma once
 
 #include <array>
@@ -94,8 +95,8 @@ struct Probe {
   std::string reason;                      ///< why there is none, and what to do
 };
 
-/// $KILN_CUBLASLT, else what is loaded already or the loader finds, else the toolkits' (as NVRTC's).
-/// Its absence is an ordinary outcome. A library stays loaded.
+/// $KILN_CUBLASLT, else what is loaded already or the loader finds, else the toolkits' (as
+/// NVRTC's). Its absence is an ordinary outcome. A library stays loaded.
 Probe open();
 
 }  // namespace kiln::runtime::cublaslt

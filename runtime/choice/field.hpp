@@ -1,5 +1,5 @@
-// Who takes part in one problem of a choice, as one space: what the tuner, the records and launches
-// know of it.
+// The alternatives that take part in one problem of a choice, as one space: what the tuner, the
+// records and launches know of it.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace kiln::runtime {
 
-/// A config names the alternative by a number that depends on its name and version alone, and has the
-/// description's values under `<alternative>.<parameter>`; those of other alternatives are 0. So a
-/// candidate on record of another version is none of today's space, and the others still are.
+/// A config names the alternative by a number that depends on its name and version alone, and has
+/// the description's values under `<alternative>.<parameter>`; those of other alternatives are 0.
+/// So a candidate on record of another version is none of today's space, and the others still are.
 struct Field {
   detail::FunctionDescription subject;
   std::vector<Entrance> entrances;  ///< by contender
@@ -25,7 +25,8 @@ struct Field {
     std::size_t contender;
     Values candidate;
   };
-  /// The contender of a config of the subject, and its own values. @pre it is one of `subject.configs`
+  /// The contender of a config of the subject, and its own values. @pre it is one of
+  /// `subject.configs`
   Place place(std::span<const std::int64_t> config) const;
 
   std::vector<std::int64_t> ids;   ///< by contender

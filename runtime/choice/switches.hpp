@@ -15,8 +15,8 @@ struct Switches {
   std::string forced_by;  ///< `KILN_CHOOSE_GEMM`; empty: the options
 };
 
-/// @throws UserError on a name that no alternative has, with those that there are, and where nothing is
-/// left, with the reasons
+/// @throws UserError on a name that no alternative has, with those that there are, and where
+/// nothing is left, with the reasons
 Switches read_switches(const detail::ChoiceDescription& choice, const ChoiceOptions& options);
 
 }  // namespace kiln::runtime

@@ -92,8 +92,8 @@ class Device {
   virtual const DeviceInfo& info() const noexcept = 0;
 
   /// Launches may ask for as much dynamic shared memory and as large clusters as `launch` does; its
-  /// grid and block do not matter. Likewise `steps`, one for each step of the binary; one whose grid
-  /// is empty asks for nothing.
+  /// grid and block do not matter. Likewise `steps`, one for each step of the binary; one whose
+  /// grid is empty asks for nothing.
   /// @throws UserError when that is over the device's limit; EnvironmentError when loading fails.
   virtual std::shared_ptr<Module> load(const codegen::Binary& binary, const Launch& launch,
                                        std::span<const Launch> steps = {}) = 0;

@@ -9,8 +9,8 @@
 
 namespace kiln::runtime {
 
-/// Calls `launch(const Module&, const Launch&)` for the entry and for each step that is not empty; for
-/// nothing where the entry's grid is empty.
+/// Calls `launch(const Module&, const Launch&)` for the entry and for each step that is not empty;
+/// for nothing where the entry's grid is empty.
 template <class F>
 void each_entry(const Module& kernel, const Launch& own, std::span<const Launch> steps,
                 const F& launch) {

@@ -1,5 +1,5 @@
-// What entries take for what a caller passes: tensor maps in the place of pointers, and the workspace
-// behind all arguments.
+// What entries take for what a caller passes: tensor maps in the place of pointers, and the
+// workspace behind all arguments.
 #pragma once
 
 #include <atomic>

@@ -46,8 +46,9 @@ class Graphs {
   /// @throws EnvironmentError when the driver refuses
   virtual void retain(void* graph, std::shared_ptr<const void> what) = 0;
 
-  /// Changes kernel nodes of `graph` in what was instantiated of it. Returns, for each, why that was
-  /// not possible, or an empty text. @throws EnvironmentError when the graph's nodes cannot be listed
+  /// Changes kernel nodes of `graph` in what was instantiated of it. Returns, for each, why that
+  /// was not possible, or an empty text. @throws EnvironmentError when the graph's nodes cannot be
+  /// listed
   virtual std::vector<std::string> change(const InstantiatedGraph& graph,
                                           std::span<const NodeChange> nodes) = 0;
 };

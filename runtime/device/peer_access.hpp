@@ -24,14 +24,14 @@ class PeerMemory {
   virtual void* data() const noexcept = 0;
   /// @pre it was shared with other processes. @throws EnvironmentError
   virtual PeerHandle handle() const = 0;
-  /// From now on nobody can open it by its handle any more; who has opened it keeps it. Where a
-  /// handle cannot be taken back, nothing happens.
+  /// From now on no process can open it by its handle any more; those that have opened it keep it.
+  /// Where a handle cannot be taken back, nothing happens.
   virtual void withdraw() noexcept {}
   /// It must never be released: another process may still use it, and would be hurt.
   virtual void keep_forever() noexcept {}
 };
 
-/// Who may reach a rank's memory.
+/// Which ranks may reach a rank's memory.
 enum class PeerScope {
   process,  ///< ranks of this process alone
   machine   ///< other processes as well
@@ -43,15 +43,15 @@ class PeerAccess {
  public:
   virtual ~PeerAccess() = default;
 
-  /// `bytes` zero bytes, aligned to a page. @pre bytes > 0. @throws UserError too when they are more
-  /// than there is memory
+  /// `bytes` zero bytes, aligned to a page. @pre bytes > 0. @throws UserError too when they are
+  /// more than there is memory
   virtual std::unique_ptr<PeerMemory> share(std::size_t bytes, PeerScope scope) = 0;
   /// What another process has shared with as many bytes.
   virtual std::unique_ptr<PeerMemory> open(const PeerHandle& handle, std::size_t bytes) = 0;
   /// From now on this device's kernels reach what `theirs`, of this process, has shared.
   virtual void reach(PeerAccess& theirs) = 0;
-  /// Lets kernels of this device reach host memory, as long as what is returned lives; its data() is
-  /// their address of it.
+  /// Lets kernels of this device reach host memory, as long as what is returned lives; its data()
+  /// is their address of it.
   virtual std::unique_ptr<PeerMemory> map_host(void* memory, std::size_t bytes) = 0;
 };
 

@@ -25,12 +25,12 @@ std::optional<std::uint64_t> spare_bytes(const Device& device);
 std::uint64_t taken_by(const Device& device, std::uint64_t bytes) noexcept;
 
 /// @param bytes as taken_by says
-/// @throws OutOfMemory that names `what`, `bytes`, what is free and what is reserved, where a tuning
-/// may not take so many
+/// @throws OutOfMemory that names `what`, `bytes`, what is free and what is reserved, where a
+/// tuning may not take so many
 void require_spare(const Device& device, std::string_view what, std::uint64_t bytes);
 
-/// Allocates for a tuning. @throws OutOfMemory likewise; what Device::allocate throws, because what was
-/// there a moment ago may be gone
+/// Allocates for a tuning. @throws OutOfMemory likewise; what Device::allocate throws, because what
+/// was there a moment ago may be gone
 DeviceMemory take_spare(const std::shared_ptr<Device>& device, std::string_view what,
                         std::size_t bytes);
 

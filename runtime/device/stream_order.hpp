@@ -3,8 +3,8 @@
 
 namespace kiln::runtime {
 
-/// What puts launches in order: of those with equal orders, one begins when the one before has ended;
-/// a programmatic one may begin earlier, and waits itself before it touches what both use.
+/// What puts launches in order: of those with equal orders, one begins when the one before has
+/// ended; a programmatic one may begin earlier, and waits itself before it touches what both use.
 struct StreamOrder {
   const void* stream = nullptr;
   const void* thread = nullptr;  ///< where a stream orders the launches of one thread only

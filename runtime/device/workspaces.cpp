@@ -20,7 +20,8 @@ Workspace workspace_at(void* memory, const WorkspaceSize& size) noexcept {
           size.semaphores > 0 ? reinterpret_cast<unsigned*>(bytes) : nullptr};
 }
 
-// The loads acquire, so that a thread that reads a value of a later version sees the later version, too.
+// The loads acquire, so that a thread that reads a value of a later version sees the later version,
+// too.
 std::optional<Workspace> Workspaces::Slot::find(const WorkspaceSize& needed) const noexcept {
   const unsigned seen = version.load(std::memory_order_acquire);
   void* const memory = base.load(std::memory_order_acquire);

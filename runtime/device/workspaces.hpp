@@ -58,22 +58,22 @@ class Workspaces {
   /// A workspace of at least this size for what is launched on `stream` next. Grows where it is too
   /// small; its semaphores are then set to zero on the stream.
   /// @throws before anything is put on the stream: UserError when no device could have this size or
-  /// the program has supplied less, CaptureError when the workspace would have to grow or to be zeroed
-  /// while the stream is being captured; EnvironmentError that names the bytes when they cannot be
-  /// allocated
+  /// the program has supplied less, CaptureError when the workspace would have to grow or to be
+  /// zeroed while the stream is being captured; EnvironmentError that names the bytes when they
+  /// cannot be allocated
   Workspace of(Stream stream, const WorkspaceSize& size) {
     return size == WorkspaceSize{} ? Workspace{} : of(slot_of(stream), stream, size);
   }
-  /// The same for several launches. `alone`: no other turn of this order that is alone begins before
-  /// this one ends.
+  /// The same for several launches. `alone`: no other turn of this order that is alone begins
+  /// before this one ends.
   Turn turn(Stream stream, const WorkspaceSize& size, bool alone);
   /// As Bound::reserve_workspace.
   void reserve(Stream stream, const WorkspaceSize& size);
   /// As Tuned::use_workspace.
   void use(Stream stream, void* memory, const WorkspaceSize& size);
 
-  /// All memory of its own that was given out, to be used longer than this object lives. Does not wait
-  /// for a thread that allocates.
+  /// All memory of its own that was given out, to be used longer than this object lives. Does not
+  /// wait for a thread that allocates.
   std::vector<std::shared_ptr<const DeviceMemory>> memory() const;
 
   /// Waits for the stream, sets the semaphores of its workspace to zero, and returns how many
@@ -92,8 +92,8 @@ class Workspaces {
     std::atomic<unsigned> zeroed{0};    ///< how many of these the semaphores were zeroed after
     std::mutex launching;               ///< of turns that are alone
 
-    // Written with the mutex of all slots held. A reader compares versions: odd while the others are
-    // written.
+    // Written with the mutex of all slots held. A reader compares versions: odd while the others
+    // are written.
     std::atomic<unsigned> version{0};
     std::atomic<void*> base{nullptr};
     std::atomic<std::size_t> bytes{0}, semaphores{0};

@@ -84,8 +84,8 @@ double FunctionBench::time(Rig& rig, std::size_t launches) {
   return seconds;
 }
 
-/// Results may be right once and wrong another time. Looking at each would take too long, and nobody
-/// else's calls have come in between.
+/// Results may be right once and wrong another time. Looking at each would take too long, and
+/// nobody else's calls have come in between.
 void FunctionBench::look_again() {
   if (!call_.verify) return;
   device_->synchronize(call_.stream);

@@ -34,8 +34,8 @@ struct Refusal {
 /// has loaded, can be used as before.
 class TrialFault : public Error {
  public:
-  /// @param as `crashed`, `hung` or `out_of_memory`; `wrong_result` where the trial had to be verified
-  /// once more
+  /// @param as `crashed`, `hung` or `out_of_memory`; `wrong_result` where the trial had to be
+  /// verified once more
   TrialFault(CandidateStatus as, const std::string& why) : Error(why), status_(as) {}
   CandidateStatus status() const noexcept { return status_; }
 

@@ -17,9 +17,9 @@ double usual_limit(double longest) noexcept;
 /// Used by one thread, which makes the calls. It sleeps, unless a call is late.
 class CallWatch {
  public:
-  /// `tell` is called on another thread with the seconds that a call has taken so far: when its limit
-  /// has passed, and each time that it has taken twice as long. Meanwhile end() waits, so that what
-  /// the calling thread uses can be read. Exceptions of `tell` are dropped.
+  /// `tell` is called on another thread with the seconds that a call has taken so far: when its
+  /// limit has passed, and each time that it has taken twice as long. Meanwhile end() waits, so
+  /// that what the calling thread uses can be read. Exceptions of `tell` are dropped.
   explicit CallWatch(std::function<void(double seconds)> tell);
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;

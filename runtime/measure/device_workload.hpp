@@ -94,10 +94,10 @@ class DeviceWorkload {
   ///
   /// Copies together fill the cache a few times over. Data that do so by themselves need none: one
   /// launch leaves little that the next could find. Copies never take more than an eighth of the
-  /// memory, more than half of what is there beside the reserve, and on the host kHostCopyBytes. Where
-  /// they are too few, and on devices with a stream
-  /// in any case, prepare() fills the cache with something else; not on the host, where that would
-  /// cost more than what is timed, and where data so small are in a cache in real life, too.
+  /// memory, more than half of what is there beside the reserve, and on the host kHostCopyBytes.
+  /// Where they are too few, and on devices with a stream in any case, prepare() fills the cache
+  /// with something else; not on the host, where that would cost more than what is timed, and where
+  /// data so small are in a cache in real life, too.
   void keep_cold(bool cold);
   std::size_t copies() const noexcept { return copies_; }
   /// Launches between two prepare() calls that find what they should: cold data, restored arrays.

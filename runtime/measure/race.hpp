@@ -58,8 +58,8 @@ struct RaceReport {
 /// `give_up_factor` times as long as the leader beside it leaves after one sample, the others after
 /// three at the earliest. A contestant for which `keeps(candidate)` is true gives at least three
 /// samples, however slow it is, and leaves only when it is far behind. A launch that fails, or a
-/// clock that does not advance, ends that contestant with a failure; the race continues with the others.
-/// `progress(done, total)` counts samples.
+/// clock that does not advance, ends that contestant with a failure; the race continues with the
+/// others. `progress(done, total)` counts samples.
 RaceReport race(TrialBench& bench, std::vector<Contestant>& contestants, const RaceOptions& options,
                 const std::function<bool(std::size_t)>& keeps,
                 const std::function<void(std::size_t, std::size_t)>& progress);

@@ -22,8 +22,8 @@ struct Implementation {
   std::string name;
   Values config;
   std::string text;  ///< the config, for messages
-  /// What a bench in this process calls with its own arguments, as Device::launch takes them. Empty:
-  /// the bench calls it by itself.
+  /// What a bench in this process calls with its own arguments, as Device::launch takes them.
+  /// Empty: the bench calls it by itself.
   std::function<void(Stream, void** args)> call{};
   bool recordable = true;  ///< calls may be replayed as a graph
 };

@@ -1,5 +1,5 @@
-// A bench whose trials are calls of the program's own functions, which no worker can run and nothing
-// can end: they have a deadline all the same.
+// A bench whose trials are calls of the program's own functions, which no worker can run and
+// nothing can end: they have a deadline all the same.
 #pragma once
 
 #include <functional>

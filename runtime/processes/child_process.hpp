@@ -12,8 +12,9 @@ namespace kiln::runtime {
 
 /// A program that this process has started by exec, never a fork. Its descriptor 0 is the channel,
 /// 1 is /dev/null, and 2 is a pipe to this process; it inherits no other descriptor, unless it is
-/// given one as its descriptor 3. All its signals have their default actions. It has a process group of its own, so that Ctrl-C goes to
-/// this process alone. Its only argument is the id of this process.
+/// given one as its descriptor 3. All its signals have their default actions. It has a process
+/// group of its own, so that Ctrl-C goes to this process alone. Its only argument is the id of this
+/// process.
 ///
 /// It is a child of this process: SIGCHLD is sent when it ends, and a waitpid(-1) of the program
 /// may reap it, which does no harm. Not thread-safe. The destructor kills it.

@@ -4,12 +4,13 @@
 // Before it, on the same communicator, runtime/together asks which rank holds which winners.
 //
 //   digest    gather: is the same asked of everyone? A difference is named; all use defaults.
-//   vote      gather: which rank has a record of which problem? From here on every rank derives the same
-//             list of exchanges, whatever it had cached.
+//   vote      gather: which rank has a record of which problem? From here on every rank derives the
+//             same list of exchanges, whatever it had cached.
 //   share     broadcast per problem that only some have (if so asked)
 //   costs     shard: one maximum of what candidates cost
-//   tune      no exchange inside. Lockstep: per problem one maximum of which ranks can run what, then per
-//             candidate one run and one reduction; a candidate that fails on one rank fails on all.
+//   tune      no exchange inside. Lockstep: per problem one maximum of which ranks can run what,
+//             then per candidate one run and one reduction; a candidate that fails on one rank
+//             fails on all.
 //   reduce    per problem one reduction (leader: broadcast); a failed candidate is +inf
 //   finals    shard: the best few and the default, timed by everyone, one reduction per problem
 //   prepare   no exchange: each rank builds what was chosen; a rank that cannot is in trouble
@@ -24,19 +25,19 @@
 //  1. It ends. Every wait has a deadline, kept by this machine itself.
 //  2. No rank holds the plan unless all ranks computed it and built what it names: to finish
 //     `confirm`, every rank must have finished `compare`. A failure before `confirm` leaves all
-//     survivors with the defaults, because a rank that fails contributes nothing more. No save happens
-//     before.
+//     survivors with the defaults, because a rank that fails contributes nothing more. No save
+//     happens before.
 //  3. A failure during `confirm` may let some ranks finish it and others not. No number of further
 //     rounds mends that: whichever is the last has the same gap (two generals). So
 //     a. with `settle` (one register, first proposal wins, outlives ranks), all survivors do the
 //        same: ranks that finished propose the plan, ranks that failed propose the defaults, and
 //        every rank obeys the answer. A rank that cannot reach the register takes the defaults and
 //        aborts; that is case b for this rank.
-//     b. without, ranks that finished hold the plan and ranks that failed hold the defaults. But a rank
-//        that failed has aborted: its end is broken, so no rank that holds the plan can finish another
-//        collective with one that does not. They never drift apart in silence; the next exchange
-//        of the job fails on every rank. The gap is one gather of 8 bytes per rank, with nothing in
-//        between.
+//     b. without, ranks that finished hold the plan and ranks that failed hold the defaults. But a
+//        rank that failed has aborted: its end is broken, so no rank that holds the plan can
+//        finish another collective with one that does not. They never drift apart in silence; the
+//        next exchange of the job fails on every rank. The gap is one gather of 8 bytes per rank,
+//        with nothing in between.
 //  4. Which exchange comes next depends on what gathers, broadcasts and maxima gave, which are the
 //     same everywhere, never on a mean, whose last bit may differ between ranks. As long as no
 //     exchange fails, every rank makes the same number of collectives of the same kinds and sizes,

@@ -116,7 +116,7 @@ Message decode(std::span<const std::byte> bytes, std::size_t index = 0) {
 
 std::uint64_t settings_digest(const RankOptions& options, bool settles);
 
-/// Whose first messages differ from those of most, and in what: `another candidate list`.
+/// The ranks whose first messages differ from those of most, and in what: `another candidate list`.
 struct Difference {
   std::vector<int> ranks;
   std::string what;  ///< empty: there is none

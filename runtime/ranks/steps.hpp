@@ -135,7 +135,7 @@ struct Decision {
   Plan plan;
   Digest digest{};  ///< of the plan
   RankFailure why;  ///< for defaults: which rank and what
-  /// For people: whose cache lacked what others had. The same on every rank.
+  /// For people: which ranks' caches lacked what others had. The same on every rank.
   std::vector<std::string> notes;
   bool broken = false;       ///< this end of the communicator was aborted
   std::size_t measured = 0;  ///< candidates given to this rank to time

@@ -117,8 +117,8 @@ std::string RegionRunner::verdict() const {
   }
 }
 
-/// Handles may share a workspace among their problems: whose candidate it was, runs with one
-/// candidate at a time tell.
+/// Problems of a handle may share a workspace: runs with one candidate at a time tell which
+/// problem's candidate it was.
 std::string RegionRunner::clear_semaphores() {
   std::string found;
   for (const UsedWorkspace& used : workspaces_)

@@ -63,8 +63,8 @@ class Reading {
     return true;
   }
 
-  /// Of a store only the records, since a folder above may hold anything. Files that appear or vanish
-  /// meanwhile are met or not; temporary ones are no JSON files by name.
+  /// Of a store only the records, since a folder above may hold anything. Files that appear or
+  /// vanish meanwhile are met or not; temporary ones are no JSON files by name.
   void folder(const fs::path& path) const {
     std::error_code error;
     const fs::path records = path / "v1" / "records";

@@ -35,7 +35,8 @@ std::string kind_of(const Reported& r) {
   return r.result.device.substr(0, r.result.device.find(':'));
 }
 
-/// `host: AMD EPYC, level x86-64-v3, threads 2`; without what is known of the hardware just the kind.
+/// `host: AMD EPYC, level x86-64-v3, threads 2`; without what is known of the hardware just the
+/// kind.
 std::string device_of(const Reported& r) {
   std::string text = kind_of(r);
   for (const KeyField& field : r.hardware)

@@ -27,8 +27,8 @@ enum class Neighbourhood {
 };
 
 /// Immutable after construction but for what `enumerate` keeps; const functions are safe from
-/// several threads, so one space can serve many searches. Refers to the problem and the limits: they
-/// must outlive it.
+/// several threads, so one space can serve many searches. Refers to the problem and the limits:
+/// they must outlive it.
 class SearchSpace {
  public:
   /// Further refusals that cost no compile (the launch); empty: none.

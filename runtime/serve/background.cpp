@@ -36,7 +36,8 @@ constexpr int kRetryGrowth = 4;
 constexpr double kMostSlices = 1 << 20;
 /// Until it is asked again whether a problem's launchable has been put in use.
 constexpr std::chrono::milliseconds kUntilInUse{5};
-/// Where the program never gives the time for finals, the best so far is used after so many attempts.
+/// Where the program never gives the time for finals, the best so far is used after so many
+/// attempts.
 constexpr int kMostFinals = 8;
 
 /// The owner of a launchable that is in use while something better is looked for.
@@ -185,8 +186,8 @@ bool Background::holds_back(const KernelDefinition& kernel,
   return false;
 }
 
-/// Nothing of this object is used once the handle of a job has been let go: it may have been the last
-/// that kept the engine.
+/// Nothing of this object is used once the handle of a job has been let go: it may have been the
+/// last that kept the engine.
 void Background::work(const std::shared_ptr<Jobs>& jobs,
                       const std::shared_ptr<MeasuringTimes>& times) {
   lower_priority();
@@ -282,7 +283,8 @@ bool Background::compile_ahead(Job& job) try {
   return false;
 }
 
-/// What needs no device is done first, outside of the stretch: closing a window does not wait for it.
+/// What needs no device is done first, outside of the stretch: closing a window does not wait for
+/// it.
 Background::Then Background::measure(Job& job, JobData& data,
                                      std::shared_ptr<ServedHandle>& handle) {
   const bool in_worker = engine_.workshop().isolation() == Isolation::always;

@@ -1,5 +1,5 @@
-// Tuning behind the launches of a runtime: the problems that run untuned are compiled for and measured on
-// one thread, and what was found is published.
+// Tuning behind the launches of a runtime: the problems that run untuned are compiled for and
+// measured on one thread, and what was found is published.
 #pragma once
 
 #include <atomic>
@@ -55,13 +55,13 @@ class Background {
   void settle(const void* handle, const Values& problem);
   /// The handle is gone: what is measured for it is stopped.
   void forget(const void* handle);
-  /// Of these problems those whose search has not begun are not tuned any more. Erases the others that
-  /// are unsettled from the list.
+  /// Of these problems those whose search has not begun are not tuned any more. Erases the others
+  /// that are unsettled from the list.
   void withdraw(const void* handle, std::vector<Values>& problems);
   /// As Runtime::settled.
   bool settled() const;
-  /// Whether what is on record for the problem is used only after a commit, because it is being tuned
-  /// behind another handle of the kernel.
+  /// Whether what is on record for the problem is used only after a commit, because it is being
+  /// tuned behind another handle of the kernel.
   bool holds_back(const KernelDefinition& kernel, std::span<const std::int64_t> problem) const;
 
   const std::shared_ptr<MeasuringTimes>& times() const noexcept { return times_; }
@@ -82,7 +82,8 @@ class Background {
   enum class Then { over, compile_more, measure_more, measure_later, wait };
 
   void work(const std::shared_ptr<Jobs>& jobs, const std::shared_ptr<MeasuringTimes>& times);
-  /// `handle` keeps what was locked: the caller lets it go when nothing of this object is used any more.
+  /// `handle` keeps what was locked: the caller lets it go when nothing of this object is used any
+  /// more.
   Then attend(Job& job, JobData& data, std::shared_ptr<ServedHandle>& handle);
   Then measure(Job& job, JobData& data, std::shared_ptr<ServedHandle>& handle);
   Then search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,

@@ -27,7 +27,8 @@ struct BackgroundJob {
   Clock::time_point not_before{};
 };
 
-/// What one job's trials are made of, in host memory: kept from one stretch of measuring to the next.
+/// What one job's trials are made of, in host memory: kept from one stretch of measuring to the
+/// next.
 struct JobData {
   const void* place = nullptr;
   std::shared_ptr<const KernelDefinition> kernel;  ///< which `draws` refer to

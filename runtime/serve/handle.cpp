@@ -306,7 +306,7 @@ class KernelHandle final : public runtime::ServedHandle {
            engine_->options().mode != Mode::background;
   }
 
-  /// An untuned launchable. The background looks for something better, where there is anything to time.
+  /// An untuned launchable. The background tries to improve on it if there is anything to time.
   Launchable in_use(Launchable untuned) {
     runtime::Background* const background = engine_->background();
     if (!background || chosen_ ||
@@ -338,7 +338,7 @@ class KernelHandle final : public runtime::ServedHandle {
                               [&] { return configs_.untuned(problem); });
   }
 
-  /// With ranks a record alone is no choice, nor is what the background has written before a commit.
+  /// With ranks neither a record nor what the background wrote before a commit is a choice.
   std::optional<runtime::Recall> recall(std::span<const std::int64_t> problem) {
     if (engine_->options().tuning.ranks || chosen_) return {};
     if (runtime::Background* const background = engine_->background();
@@ -347,7 +347,7 @@ class KernelHandle final : public runtime::ServedHandle {
     return engine_->records().recall(definition_, problem);
   }
 
-  /// A launch is content with other ways of timing than its own, except with one that was asked for.
+  /// A launch accepts times taken in another way than its own, unless a way was asked for.
   bool timed_as_asked(const runtime::Recall& known) const {
     const auto asked = engine_->options().tuning.launching;
     return !asked || *asked == known.policy.launching;

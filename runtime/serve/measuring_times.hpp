@@ -18,15 +18,17 @@ class MeasuringTimes {
  public:
   using Now = std::function<Clock::time_point()>;
 
-  /// `duty`: the share of time outside of windows. `now` tells pauses; slices end by the real clock.
+  /// `duty`: the share of time outside of windows. `now` tells pauses; slices end by the real
+  /// clock.
   explicit MeasuringTimes(double duty, Now now = Clock::now) : duty_(duty), now_(std::move(now)) {}
-  /// What is measured is no matter of the program's: at all times, and no window's end waits for it.
+  /// What is measured is no matter of the program's: at all times, and no window's end waits for
+  /// it.
   struct AtAllTimes {};
   explicit MeasuringTimes(AtAllTimes) : duty_(0), now_(Clock::now), at_all_times_(true) {}
 
   void open_window();
-  /// Where it was the last one, ends what is measured, waits until that has left the device, and lets
-  /// a pause of the duty begin.
+  /// Where it was the last one, ends what is measured, waits until that has left the device, and
+  /// lets a pause of the duty begin.
   void close_window() noexcept;
   /// Another thread wants to tune: what is measured ends soon.
   void interrupt() noexcept;
@@ -59,7 +61,8 @@ class MeasuringTimes {
   };
   /// Whether begin() would give one.
   bool may_measure() const;
-  /// Null: nothing may be measured now. One at a time. Outside of windows it lasts for as many slices.
+  /// Null: nothing may be measured now. One at a time. Outside of windows it lasts for as many
+  /// slices.
   std::unique_ptr<Stretch> begin(double slices = 1);
 
   /// Sleeps until `ready()` holds, or until the end. It is asked when something here changes, and

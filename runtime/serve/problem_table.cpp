@@ -24,8 +24,8 @@ inline std::uint64_t ProblemTable::hash(std::span<const std::int64_t> problem) n
   return h;
 }
 
-/// At most half of the slots are full, so this ends. Loads and the stores of writers are sequentially
-/// consistent, as a section that begins with a fence needs it.
+/// At most half of the slots are full, so this ends. Loads and the stores of writers are
+/// sequentially consistent, as a section that begins with a fence needs it.
 inline ProblemTable::Place ProblemTable::place(const Slots& slots,
                                                std::span<const std::int64_t> problem) noexcept {
   const std::size_t mask = slots.entries.size() - 1;
@@ -101,7 +101,8 @@ ProblemTable::Use ProblemTable::use(std::span<const std::int64_t> problem) {
   const std::lock_guard lock(mutex_);
   const Entry* const entry = place(*slots_, problem).entry;
   if (!entry) return Use::none;
-  // A thread that becomes an owner later has a section or an owner already, so the entry is not freed.
+  // A thread that becomes an owner later has a section or an owner already, so the entry is not
+  // freed.
   if (entries_.at(entry).use_count() > 1 || entry->ready.owner.use_count() > 1) return Use::owned;
   return entry->used.exchange(false, std::memory_order_relaxed) ? Use::found : Use::none;
 }

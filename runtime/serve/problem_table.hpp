@@ -23,8 +23,8 @@ enum class Standing : std::uint8_t {
   in_use      ///< the launchable in use
 };
 
-/// Open addressing over immutable entries. Readers see whole entries or none. What a writer removes or
-/// replaces is freed by reclaim(), once no section can have found it and it has no other owner.
+/// Open addressing over immutable entries. Readers see whole entries or none. What a writer removes
+/// or replaces is freed by reclaim(), once no section can have found it and it has no other owner.
 class ProblemTable {
  public:
   /// What becomes of an entry that another one replaces.
@@ -45,7 +45,8 @@ class ProblemTable {
                      Standing at_least = Standing::in_use) const noexcept;
   /// Adds the entry, or puts it in the place of the one with the same problem.
   detail::Ready publish(detail::Launchable ready, Standing standing = Standing::in_use);
-  /// All that can be found, and what has stayed: by problem, and for one problem as they were published.
+  /// All that can be found, and what has stayed: by problem, and for one problem as they were
+  /// published.
   std::vector<detail::Ready> all() const;
 
   /// How a problem was used since this was asked last.
@@ -97,8 +98,8 @@ class ProblemTable {
 
   static std::uint64_t hash(std::span<const std::int64_t> problem) noexcept;
   static Place place(const Slots& slots, std::span<const std::int64_t> problem) noexcept;
-  /// All entries are in the slots `fresh` from now on: there are at least twice as many. `old`, of one
-  /// element, gets the former slots. The mutex is held.
+  /// All entries are in the slots `fresh` from now on: there are at least twice as many. `old`, of
+  /// one element, gets the former slots. The mutex is held.
   void rebuild(std::unique_ptr<Slots> fresh, std::list<Garbage> old) noexcept;
 
   const Replaced replaced_;

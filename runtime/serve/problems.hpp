@@ -30,8 +30,8 @@ namespace kiln::runtime {
 struct ProblemBound {
   std::size_t most = 0;        ///< 0: any number
   bool may_be_evicted = true;  ///< by evict(); without that and without `most` there is no bound
-  /// Erases from the list the problems that must stay, and sees to it that nothing is done for the others.
-  /// Must not ask for problems. Empty: all may leave.
+  /// Erases from the list the problems that must stay, and sees to it that nothing is done for the
+  /// others. Must not ask for problems. Empty: all may leave.
   std::function<void(std::vector<Values>&)> keep{};
   /// Destroys what has left. Empty: at once, on the thread that has found it unused.
   std::function<void(std::shared_ptr<const void>)> dispose{};
@@ -108,8 +108,8 @@ class Problems {
 
   /// The problem stays, whatever the bound, from now on or from when it is held.
   void pin(std::span<const std::int64_t> problem);
-  /// Lets problems leave that were not used since this was called last: `most` of them at most, in one
-  /// round over all. Returns how many. @pre there is a bound
+  /// Lets problems leave that were not used since this was called last: `most` of them at most, in
+  /// one round over all. Returns how many. @pre there is a bound
   std::size_t evict(std::size_t most);
   /// Whether something that has left waits for a launch to end.
   bool waiting() const { return table_.waiting(); }
@@ -126,8 +126,8 @@ class Problems {
   /// forgets one would ask the others, which remember it and do not answer.
   static constexpr std::size_t kMostAgreed = std::size_t{1} << 16;
   enum class By { all_ranks, this_rank };
-  /// Whether all ranks may agree on this problem. The same on all of them, because they agree on the
-  /// same problems in the same order, and what one rank has decided alone does not count.
+  /// Whether all ranks may agree on this problem. The same on all of them, because they agree on
+  /// the same problems in the same order, and what one rank has decided alone does not count.
   bool may_agree(std::span<const std::int64_t> problem) const;
   /// False: may_agree() forbids it.
   bool agree(std::span<const std::int64_t> problem, const Values& config, By by = By::all_ranks);

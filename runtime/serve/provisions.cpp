@@ -101,7 +101,8 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
       return ready->config == configs_.default_config(problem);
     });
   };
-  // The one that is kept already, whatever was loaded since: ranks that prepared alike keep the same.
+  // The one that is kept already, whatever was loaded since: ranks that prepared alike keep the
+  // same.
   for (const Ready& ready : reserve_.kept())
     if (is_default(ready)) return;
   for (Ready& ready : loaded())

@@ -65,14 +65,14 @@ class Provisions {
   void distrust(std::span<const std::int64_t> problem, bool wrong) {
     reserve_.distrust(problem, wrong);
   }
-  /// Sees to it that the default config is loaded, if its binary can be had for one of the problems:
-  /// on a sealed runtime it serves what was not prepared.
+  /// Sees to it that the default config is loaded, if its binary can be had for one of the
+  /// problems: on a sealed runtime it serves what was not prepared.
   void keep_default(std::span<const Values> problems, Builder::Access access);
 
   /// Gets ready to serve on a sealed runtime, with what is loaded now. By one thread at a time.
   void seal();
-  /// What a launch of a problem that is not in use gets. Allocates nothing, as Reserve::find, unless
-  /// it warns or throws. @pre seal() was called
+  /// What a launch of a problem that is not in use gets. Allocates nothing, as Reserve::find,
+  /// unless it warns or throws. @pre seal() was called
   /// @throws UnpreparedError
   detail::Ready unprepared(std::span<const std::int64_t> problem, OnUnprepared what);
   /// Problems that were launched unprepared and are still not in use.

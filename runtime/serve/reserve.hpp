@@ -24,13 +24,14 @@ class Reserve {
   /// `definition` must outlive the reserve.
   explicit Reserve(const KernelDefinition& definition) : definition_(definition) {}
 
-  /// A launchable whose constraints hold for the problem, and which was loaded for launches that ask
-  /// for as much; or null. Takes no lock, and allocates nothing for an entry with the caller's
+  /// A launchable whose constraints hold for the problem, and which was loaded for launches that
+  /// ask for as much; or null. Takes no lock, and allocates nothing for an entry with the caller's
   /// arguments. @throws what the kernel's rules throw
   detail::Ready find(std::span<const std::int64_t> problem, const DeviceLimits& limits) const;
   /// Whether what stands in for the problem was found to be wrong. Takes no lock.
   bool distrusted(std::span<const std::int64_t> problem) const noexcept;
-  /// Serves from now on with some of these, the default config first, then those with most problems.
+  /// Serves from now on with some of these, the default config first, then those with most
+  /// problems.
   void renew(const std::vector<detail::Ready>& loaded, const Values& default_config,
              const DeviceLimits& limits);
   /// Keeps a launchable loaded, also when it is not in the handle's table any more.

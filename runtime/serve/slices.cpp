@@ -61,7 +61,8 @@ double expected_gain(const TuningCourse& course, const Gains& gains) {
   return sum / count;
 }
 
-/// Of those that had no slice yet: what has no record first, then the heaviest of the heaviest kernel.
+/// Of those that had no slice yet: what has no record first, then the heaviest of the heaviest
+/// kernel.
 std::optional<std::size_t> first_of(std::span<const TuningCourse> courses) {
   std::map<std::size_t, double> heaviest;  // of each kernel
   for (const TuningCourse& course : courses) {

@@ -31,14 +31,14 @@ struct NextSlice {
   double seconds;  ///< greater than 0, at most what is left
 };
 
-/// Each problem has a first slice: those without a record before the others, the heavy ones before the
-/// light ones, and kernel by kernel, because problems of a kernel learn from each other; half of `total` is divided equally among them, half by
-/// weight. What they leave, because their searches end, goes to the problem with the greatest expected
-/// gain per second, again and again, in slices as long as all that the problem has had. The gain is
-/// weight x seconds per launch x the share that the slice is expected to save: about half of what the
-/// problem's last slice has saved, and what slices of this place have saved for other problems of the
-/// kernel. If all weights are 0, nothing is known of launches, and a share saved of one problem is worth
-/// as much as of any other.
+/// Each problem has a first slice: those without a record before the others, the heavy ones before
+/// the light ones, and kernel by kernel, because problems of a kernel learn from each other; half
+/// of `total` is divided equally among them, half by weight. What they leave, because their
+/// searches end, goes to the problem with the greatest expected gain per second, again and again,
+/// in slices as long as all that the problem has had. The gain is weight x seconds per launch x the
+/// share that the slice is expected to save: about half of what the problem's last slice has saved,
+/// and what slices of this place have saved for other problems of the kernel. If all weights are 0,
+/// nothing is known of launches, and a share saved of one problem is worth as much as of any other.
 /// @param left  seconds
 /// @param total  seconds of the whole budget
 /// @return nothing when all is done, or when what is left is too short to find anything in, but for

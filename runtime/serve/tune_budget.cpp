@@ -108,8 +108,8 @@ class Budget {
                    {});
   }
 
-  /// Each distinct instance once, also when that outlasts the budget: a launch of what has nothing would
-  /// tune.
+  /// Each distinct instance once, also when that outlasts the budget: a launch of what has nothing
+  /// would tune.
   void compile() {
     std::set<std::pair<const ServedHandle*, Values>> distinct;
     for (const Item& item : items_)
@@ -206,7 +206,8 @@ class Budget {
         result.warnings.push_back(std::move(text));
   }
 
-  /// Puts stand-ins in use, so that launches begin no other tuning, except where no candidate passed verification.
+  /// Puts stand-ins in use, so that launches begin no other tuning, except where no candidate
+  /// passed verification.
   void finish(Item& item) {
     if (!item.failure && item.in_vain.empty() && !item.handle->chosen()) try {
         item.handle->provisions().settle(item.problem, Stay::while_used);

@@ -23,8 +23,8 @@ struct HandleProblem {
 /// What ranks agreed on, by job.
 struct Agreed {
   std::vector<TuneResult> results;
-  /// Why it could not be put in use here; null: it is in use, or take_choice() or is_unusable() says
-  /// why not.
+  /// Why it could not be put in use here; null: it is in use, or take_choice() or is_unusable()
+  /// says why not.
   std::vector<std::exception_ptr> failures;
   std::size_t compiled = 0;  ///< for all of it
 };
@@ -32,9 +32,10 @@ struct Agreed {
 /// Whether its winner was tried and cannot be used: then there is nothing to launch.
 bool is_unusable(const TuneResult& result);
 
-/// Where the runtime has ranks: remembers what a tuning with these options has chosen for a problem.
-/// Whether it is to be put in use. What is used already stays where the ranks came to nothing: one
-/// that took no part goes on with it. So does the default where no more agreements are remembered.
+/// Where the runtime has ranks: remembers what a tuning with these options has chosen for a
+/// problem. Whether it is to be put in use. What is used already stays where the ranks came to
+/// nothing: one that took no part goes on with it. So does the default where no more agreements are
+/// remembered.
 bool take_choice(const detail::Engine& engine, Problems& problems, const TuneResult& result,
                  const TuneOptions& options);
 

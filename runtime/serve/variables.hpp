@@ -29,7 +29,8 @@ struct OptionVariable {
 std::span<const OptionVariable> option_variables() noexcept;
 
 /// The options, with what they leave open taken from the environment, the log included.
-/// @throws UserError for a value that makes no sense; EnvironmentError when the log cannot be opened
+/// @throws UserError for a value that makes no sense; EnvironmentError when the log cannot be
+/// opened
 RuntimeOptions with_variables(RuntimeOptions options);
 
 /// For tunings that leave their limits open; so does what no variable says.

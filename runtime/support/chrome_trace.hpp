@@ -30,9 +30,9 @@ class ChromeTrace {
   void add(TraceSlice slice) { slices_.push_back(std::move(slice)); }
   std::size_t size() const noexcept { return slices_.size(); }
 
-  /// Microseconds since `start` seconds. An arrow leads from where a config is compiled, or found in
-  /// the store, to where it is loaded. Replaces the file. @throws EnvironmentError when it cannot be
-  /// written
+  /// Microseconds since `start` seconds. An arrow leads from where a config is compiled, or found
+  /// in the store, to where it is loaded. Replaces the file. @throws EnvironmentError when it
+  /// cannot be written
   void write(const std::filesystem::path& file, double start = 0) const;
 
  private:

@@ -33,8 +33,8 @@ inline void begin(detail::ReadSection& section) noexcept {
   section.begin(*thread_reader.reader, thread_reader.fenced);
 }
 
-/// Over when all sections have ended that threads were in when it began. Those that begin later find
-/// what was stored before it. Waits for nobody.
+/// Over when all sections have ended that threads were in when it began. Those that begin later
+/// find what was stored before it. Waits for nobody.
 class GracePeriod {
  public:
   /// Costs an interrupt of each core that runs a thread of the process, where the system has

@@ -10,8 +10,8 @@
 
 namespace kiln::runtime {
 
-/// From here to end(), on this thread; a part of the SpanScope around it. Work that does not come to
-/// end() is not in the log, and has failed.
+/// From here to end(), on this thread; a part of the SpanScope around it. Work that does not come
+/// to end() is not in the log, and has failed.
 class LoggedSpan {
  public:
   LoggedSpan(TraceLog& log, std::string name, const char* attribute = "detail",

@@ -24,7 +24,8 @@ void require_memory(const char* what, std::uint64_t bytes);
 unsigned usable_cores(const std::filesystem::path& root = "/");
 
 /// How many of `jobs` that take up to `bytes` of memory each may run at once, as far as the memory
-/// goes that is available now. At least 1, where jobs >= 1. @param root of the file system, for tests
+/// goes that is available now. At least 1, where jobs >= 1. @param root of the file system, for
+/// tests
 unsigned jobs_that_fit(unsigned jobs, std::int64_t bytes, const std::filesystem::path& root = "/");
 
 }  // namespace kiln::runtime

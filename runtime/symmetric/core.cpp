@@ -29,7 +29,7 @@ namespace {
 constexpr std::uint64_t kMostFlags = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
 
-/// How long a rank that gives up listens to whom the others wait for.
+/// How long a rank that gives up listens for what the other ranks wait for.
 constexpr double kChainSeconds = 0.1;
 constexpr std::chrono::milliseconds kPause{2};
 
@@ -249,12 +249,12 @@ void SymmetricCore::abort() noexcept {
   }
 }
 
-unsigned SymmetricCore::who_aborted() const {
+unsigned SymmetricCore::aborted_by() const {
   const auto lock = while_open();
   return __atomic_load_n(&control(rank()).aborted, __ATOMIC_RELAXED);
 }
 
-bool SymmetricCore::aborted() const { return who_aborted() != 0; }
+bool SymmetricCore::aborted() const { return aborted_by() != 0; }
 
 std::optional<PeerStall> SymmetricCore::stalled(int rank) const {
   const auto lock = while_open();
@@ -268,11 +268,11 @@ std::optional<PeerStall> SymmetricCore::stalled(int rank) const {
 std::optional<PeerStall> SymmetricCore::stalled() const { return stalled(rank()); }
 
 std::string SymmetricCore::reason() const {
-  const unsigned who = who_aborted();
-  if (who == 0) return {};
-  const int first = static_cast<int>(who) - 1;
-  // Who gave up waited for a rank that may wait for another one. The kernels of those that live say so
-  // as soon as they hear of it.
+  const unsigned by = aborted_by();
+  if (by == 0) return {};
+  const int first = static_cast<int>(by) - 1;
+  // The rank that gave up waited for one that may wait for another. The kernels of live ranks say
+  // so as soon as they hear of it.
   std::vector<std::pair<int, PeerStall>> chain;
   for (const Deadline until = deadline_in(kChainSeconds);; std::this_thread::sleep_for(kPause)) {
     chain.clear();
@@ -346,7 +346,7 @@ void SymmetricCore::gather_for(Meeting meeting, Deadline deadline) {
 
 void SymmetricCore::barrier() {
   const auto turn = exchange_.turn();
-  // Also after somebody gave up: else the others would take what this rank joins next for a barrier.
+  // Also after a rank gave up: else the others would take what this rank joins next for a barrier.
   const Meeting mine = aborted() ? Meeting::given_up : Meeting::barrier;
   const std::vector<Meeting> all = exchange_.all(mine, soon());
   throw_if_aborted();
@@ -381,7 +381,7 @@ void SymmetricCore::close() {
 
 std::string SymmetricCore::release(Deadline deadline) {
   std::string failure = failure_of([&] { gather_for(Meeting::close, deadline); });
-  let_go();  // nobody's kernels use it any more
+  let_go();  // no rank's kernels use it any more
   if (failure.empty()) failure = failure_of([&] { gather_for(Meeting::unmapped, deadline); });
   if (!failure.empty() && own_ && scope_ == PeerScope::machine) own_->data->keep_forever();
   own_control_.reset();

@@ -35,27 +35,28 @@ class SymmetricCore {
 
  private:
   using Requests = std::vector<runtime::SymmetricRequest>;
-  /// What a rank has come for; `given_up`: for a barrier, after somebody has given up.
+  /// What a rank has come for; `given_up`: for a barrier, after a rank has given up.
   enum class Meeting : char { barrier, given_up, reset, close, unmapped };
 
   void make(const Requests& requests, Deadline deadline);
   void reach(const Requests& requests, const std::vector<runtime::SymmetricOffer>& offers);
   void write_view();
   static const char* name(Meeting meeting);
-  /// Returns when all ranks have come for the same. Those in a barrier are waited for: they leave it,
-  /// and come again. @throws EnvironmentError naming a rank that is late or has come for something else
+  /// Returns when all ranks have come for the same. Those in a barrier are waited for: they leave
+  /// it, and come again. @throws EnvironmentError naming a rank that is late or has come for
+  /// something else
   void gather_for(Meeting meeting, Deadline deadline);
   /// Returns why the other ranks did not do it, too; empty: they did.
   std::string release(Deadline deadline);
-  /// From now on nobody is reached any more.
+  /// From now on no other rank's memory is reached.
   void let_go();
   /// While this is held, it stays open. @throws UserError when it is closed
   std::unique_lock<std::mutex> while_open() const;
   void throw_if_aborted() const;
-  /// Who gave up, and what for. Empty: nobody has.
+  /// Which rank gave up, and what it waited for. Empty: none has.
   std::string reason() const;
   /// 0, or 1 + the rank that gave up.
-  unsigned who_aborted() const;
+  unsigned aborted_by() const;
   std::optional<PeerStall> stalled(int rank) const;
   PeersControl& control(int rank) const;
   Deadline soon() const { return deadline_in(options_.seconds); }

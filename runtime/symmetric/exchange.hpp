@@ -49,8 +49,8 @@ struct SymmetricOffer {
   PeerHandle data{}, control{};
 };
 
-/// Gathers what all ranks say. After the first failure the communicator is aborted, and each further
-/// call fails.
+/// Gathers what all ranks say. After the first failure the communicator is aborted, and each
+/// further call fails.
 class Exchange {
  public:
   explicit Exchange(std::shared_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}

@@ -23,7 +23,8 @@ class RankWork {
            const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
            int size, bool may_measure);
 
-  /// This rank does not try a candidate that its record says was cut off, unless it has more time now.
+  /// This rank does not try a candidate that its record says was cut off, unless it has more time
+  /// now.
   void heed(std::size_t s, const TuneResult& record);
 
   ranks::Worked perform(const ranks::Work& work, Deadline deadline);

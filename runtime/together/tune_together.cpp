@@ -83,7 +83,7 @@ class TogetherRun {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
     Decision decision;
-    const Communicator::Failure failure = ask_who_has_it();
+    const Communicator::Failure failure = ask_which_ranks_have_it();
     if (failure) communicator_.abort(*failure);
     if (failure || refused_) {
       decision.why = failure ? *failure : *refused_;
@@ -140,7 +140,7 @@ class TogetherRun {
 
   /// Ranks that hold the same winners need no list of candidates that has them: records may come
   /// from a search that went further than the list.
-  Communicator::Failure ask_who_has_it() {
+  Communicator::Failure ask_which_ranks_have_it() {
     HeldMessage mine;
     mine.retune = may_measure_ && options_.retune;
     std::array<std::string, HeldMessage::kPlaces> lines;

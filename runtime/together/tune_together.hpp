@@ -10,10 +10,11 @@
 
 namespace kiln::runtime {
 
-/// One result per subject, chosen together with `options.ranks` (null: alone) by the protocol of runtime/ranks: from the store if every rank has the same
-/// there, else measured by `trials`. Saved once per store. Where nothing may be measured, by the mode or by `may_measure`
-/// (the same on all ranks), ranks with different records use defaults. Fills in RankReport. A collective call: every rank makes it with
-/// the same subjects.
+/// One result per subject, chosen together with `options.ranks` (null: alone) by the protocol of
+/// runtime/ranks: from the store if every rank has the same there, else measured by `trials`. Saved
+/// once per store. Where nothing may be measured, by the mode or by `may_measure` (the same on all
+/// ranks), ranks with different records use defaults. Fills in RankReport. A collective call: every
+/// rank makes it with the same subjects.
 /// @throws UserError on options that make no sense; a rank that fails is no exception.
 std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
                                       const TuneOptions& options, Trials& trials,

@@ -449,8 +449,7 @@ tcp::acceptor listen_at(asio::io_context& io, const MeetingPoint& point, error_c
 }
 
 /// Throws, when the port is taken by another process that wants to be rank 0 of this job.
-void ask_who_listens(const Meeting& meeting, const MeetingPoint& point,
-                     std::span<std::byte> payload) {
+void ask_listener(const Meeting& meeting, const MeetingPoint& point, std::span<std::byte> payload) {
   asio::io_context io;
   try {
     OtherRank(io, meeting, point, payload).run(std::min(meeting.deadline, Clock::now() + 500ms));
@@ -466,7 +465,7 @@ tcp::acceptor wait_for_port(asio::io_context& io, const Meeting& meeting, const 
     tcp::acceptor acceptor = listen_at(io, point, error);
     if (!error) return acceptor;
     std::vector<std::byte> unused(payload.size());
-    if (error == asio::error::address_in_use) ask_who_listens(meeting, point, unused);
+    if (error == asio::error::address_in_use) ask_listener(meeting, point, unused);
     if (error != asio::error::address_in_use || Clock::now() >= until)
       throw EnvironmentError(
           format("rank 0 cannot listen at port {} ({}): {}. Set "

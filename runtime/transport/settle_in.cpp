@@ -64,8 +64,8 @@ class Place {
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  /// Losing to another proposal is not a failure. @throws EnvironmentError when a proposal cannot be
-  /// made at all.
+  /// Losing to another proposal is not a failure. @throws EnvironmentError when a proposal cannot
+  /// be made at all.
   void propose(const Digest& question, bool proposal) const {
     const std::string mine = format("{}{:016x}", kProposal, random_bits());
     const std::string answer = answer_name(question);

@@ -49,7 +49,8 @@ class Candidates {
   void reject(std::size_t index, CandidateStatus status, std::string reason);
 
   /// A candidate that a budget has cut off may hang. So it takes no budget twice, and the search
-  /// tries it after all others: before the finals, and if this run may give it more time than it had.
+  /// tries it after all others: before the finals, and if this run may give it more time than it
+  /// had.
   bool comes_last(std::size_t index) const;
   bool gets_more_time(std::size_t index) const;
   /// Whether some candidate was cut off and has no result.

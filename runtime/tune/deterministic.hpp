@@ -10,9 +10,9 @@
 
 namespace kiln::runtime {
 
-/// The kernel with a space of those configs that compute what its untuned config computes, bit for bit
-/// (KernelDefinition::numerics). That config is the default of its problem. The definition that is
-/// returned may be used by several threads.
+/// The kernel with a space of those configs that compute what its untuned config computes, bit for
+/// bit (KernelDefinition::numerics). That config is the default of its problem. The definition that
+/// is returned may be used by several threads.
 KernelDefinition deterministic(const KernelDefinition& kernel, const DeviceInfo& device);
 /// The same for a function, of its default knobs.
 detail::FunctionDescription deterministic(const detail::FunctionDescription& function,

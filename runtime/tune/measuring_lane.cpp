@@ -260,7 +260,8 @@ void MeasuringLane::postpone(std::size_t candidate, const std::string& why) {
 }
 
 /// Finds candidates that write an input, or beyond an array, but only in later launches than the
-/// one that verification makes. They are found if they do so again, or fail. False: there were none.
+/// one that verification makes. They are found if they do so again, or fail. False: there were
+/// none.
 bool MeasuringLane::drop_culprits(std::vector<Contestant>& contestants) {
   const RaceOptions options = race_options();
   return 0 != std::erase_if(contestants, [&](const Contestant& c) {

@@ -14,15 +14,16 @@
 
 namespace kiln::runtime {
 
-/// Digests of the sources that a result depends on (codegen::kernel_source), where they can be read.
+/// Digests of the sources that a result depends on (codegen::kernel_source), where they can be
+/// read.
 struct Sources {
   std::optional<Digest> kernel{};
   std::optional<Digest> reference{};  ///< of the device reference, if that is another kernel
 };
 
 /// The key under which a result is kept. What is wanted: all of the definition that changes a
-/// kernel's code or what is measured, except the values of the parameters and what callables do; the
-/// bucketed problem; the device's fingerprint. What it is made with: the sources.
+/// kernel's code or what is measured, except the values of the parameters and what callables do;
+/// the bucketed problem; the device's fingerprint. What it is made with: the sources.
 Key record_key(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                const DeviceInfo& device, const Sources& sources);
 
@@ -60,8 +61,8 @@ struct Recall {
   /// The space, and the list of configs by the kernel's author, are still what was searched.
   bool same_space = false;
   MeasuringPolicy policy{};
-  /// A process has died or lost its device over this problem, and not all candidates have been tried
-  /// in a worker since then.
+  /// A process has died or lost its device over this problem, and not all candidates have been
+  /// tried in a worker since then.
   bool faulted = false;
   /// Candidates that were built. Those that the author's list no longer has do not count.
   std::size_t evaluated = 0;

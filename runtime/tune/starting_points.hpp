@@ -29,9 +29,9 @@ class StartingPoints {
   /// distance is the sum over fields of |log2| of their ratio, and something for another device.
   std::vector<Values> nearest(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                               const DeviceInfo& device, std::size_t count);
-  /// What the `count` nearest tunings measured, without the record `own` of this very problem: it is no
-  /// evidence, it is known. Configs with other parameters or values are left out. Their times are
-  /// read from the store when they are first asked for.
+  /// What the `count` nearest tunings measured, without the record `own` of this very problem: it
+  /// is no evidence, it is known. Configs with other parameters or values are left out. Their times
+  /// are read from the store when they are first asked for.
   std::vector<Evidence> evidence(const detail::Tunable& subject,
                                  std::span<const std::int64_t> problem, const DeviceInfo& device,
                                  const Key& own, std::size_t count);

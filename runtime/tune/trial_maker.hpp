@@ -53,7 +53,8 @@ class TrialMaker {
   virtual void when_overdue(std::function<void(const Overdue&)> /*tell*/) {}
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;
-  /// The run was stopped: it runs nothing on the device any more, though it may still wait for builds.
+  /// The run was stopped: it runs nothing on the device any more, though it may still wait for
+  /// builds.
   virtual void leave_device() noexcept {}
   /// @throws CompileError, MissingError when the build has no binary
   virtual Trial trial(const Values& config, const Build& build) = 0;

@@ -34,8 +34,8 @@ constexpr double kSaveEvery = 0.25, kSaveShare = 20;
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
 /// Candidates that are slower than the best by this factor are not in the final, except the untuned
-/// config, the default and the one in use, whose scores may be disturbed, and except when each launch
-/// takes so many seconds.
+/// config, the default and the one in use, whose scores may be disturbed, and except when each
+/// launch takes so many seconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
 
@@ -99,8 +99,8 @@ class TuningRun {
     }
   };
 
-  /// On another thread, while this run's waits in the call: nothing here changes meanwhile. What may
-  /// never return is on record before the process is ended.
+  /// On another thread, while this run's waits in the call: nothing here changes meanwhile. What
+  /// may never return is on record before the process is ended.
   void note_overdue(const Overdue& late) {
     if (late.returned) return;
     if (const auto index = candidates_.find(late.config); late.rejected && index) {
@@ -423,7 +423,7 @@ class TuningRun {
     result_.wall_seconds = seconds_since(start_);
   }
 
-  /// Candidates that the author's list no longer has are kept, because the list may have them again.
+  /// Candidates that the author's list has dropped are kept, because it may have them again.
   void finish(TuneResult& result) const {
     drop_untried(result, lane_ ? std::span(lane_->postponed()) : std::span<const std::size_t>());
     result.candidates.insert(result.candidates.end(), unlisted_.begin(), unlisted_.end());

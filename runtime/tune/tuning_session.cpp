@@ -77,8 +77,8 @@ class Session {
 
  private:
   /// Searches in this process until a candidate has faulted, then in a worker, where the mode says
-  /// so. A process that died over this problem has left its lock; a fault that a process survived is
-  /// on record.
+  /// so. A process that died over this problem has left its lock; a fault that a process survived
+  /// is on record.
   TuneOutcome search_on() {
     const bool may_isolate = workshop_.isolation() == Isolation::after_fault;
     faulted_ = left_ || faulted_before() || workshop_.faults().contains(key_.digest);

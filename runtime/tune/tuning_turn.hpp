@@ -42,8 +42,8 @@ class TuningTurn {
 
   /// Threads that wait for it.
   int waiting() const noexcept { return waiting_; }
-  /// Called when a thread begins to wait, on that thread; it must not take the turn. Before the first
-  /// turn is taken.
+  /// Called when a thread begins to wait, on that thread; it must not take the turn. Before the
+  /// first turn is taken.
   void when_wanted(std::function<void()> wanted) { wanted_ = std::move(wanted); }
 
   bool mine() const noexcept { return owner_ == std::this_thread::get_id(); }

@@ -95,7 +95,8 @@ class Desk {
     const std::vector<ArgumentPlace> places = setup.places[draw];
     for (std::size_t i = 0; i < arguments.size(); ++i)
       read_all(kData, places[i].given, arguments[i].bytes);
-    // The bench learns by its reference what is right: then it also chooses what outputs hold before.
+    // The bench learns by its reference what is right: then it also chooses what outputs hold
+    // before.
     if (std::exchange(data.trial->expected_known, false) || setup.expects)
       data.judge.reference = [trial = data.trial, places](std::span<void* const>) {
         for (std::size_t i = 0; i < places.size(); ++i)

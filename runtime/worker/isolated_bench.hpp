@@ -1,4 +1,5 @@
-// The bench for a kernel's problem whose trials run in a worker: what faults there costs the worker.
+// The bench for a kernel's problem whose trials run in a worker: what faults there costs the
+// worker.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,10 @@
 namespace kiln::runtime {
 
 /// The worker has the device, the data and the modules; `reference` and `check` are the program's,
-/// and run here. The worker is asked for one thing at a time, so what it has not answered is what it
-/// died of. A trial whose worker dies while others have run there, or is killed by another process,
-/// runs once more in a new worker before it is blamed: others may have damaged the first one. The
-/// worker starts with this object, and ends with it.
+/// and run here. The worker is asked for one thing at a time, so what it has not answered is what
+/// it died of. A trial whose worker dies while others have run there, or is killed by another
+/// process, runs once more in a new worker before it is blamed: others may have damaged the first
+/// one. The worker starts with this object, and ends with it.
 class IsolatedBench final : public ProblemBench {
  public:
   /// Whether a worker opens devices of this kind.

@@ -33,7 +33,8 @@ struct WorkerOptions {
 };
 
 /// What a candidate may take for one verification or one sample: `asked`, else what
-/// $KILN_CANDIDATE_SECONDS says; 0: nobody says. @throws UserError when that is no number of seconds
+/// $KILN_CANDIDATE_SECONDS says; 0: nobody says. @throws UserError when that is no number of
+/// seconds
 double candidate_seconds(double asked);
 
 /// @throws likewise

@@ -25,8 +25,8 @@ constexpr double kBytesPerSecond = 1e8;
 constexpr int kStarts = 3;
 constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
                         kUsualMemory = std::uint64_t{2} << 30;
-/// Trials that ended a worker, but not the next one. After so many there is no other worker: a tuning
-/// must end, whatever kills its workers.
+/// Trials that ended a worker, but not the next one. After so many there is no other worker: a
+/// tuning must end, whatever kills its workers.
 constexpr std::size_t kMostExcused = 50;
 
 const char* name_of(Ask ask) {

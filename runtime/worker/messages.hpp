@@ -1,4 +1,5 @@
-// What a worker is told and asked: fields of frames, and the layout of the memory file with the data.
+// What a worker is told and asked: fields of frames, and the layout of the memory file with the
+// data.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// kiln-worker: runs candidates for the process that has started it, which is a program that uses Kiln.
+// kiln-worker: runs candidates for the process that has started it, which is a program that uses
+// Kiln.
 #include "runtime/worker/bench_service.hpp"
 
 int main(int argument_count, char** arguments) {

@@ -1,33 +1,34 @@
 // C[i][j] = epilogue(sum_l op(A)[i][l] * op(B)[l][j]), 0 <= i < m, 0 <= j < n, 0 <= l < k.
 //
-// op, and how the arrays lie: gemm_problem.hpp. As a rule A is [m][k] and B [n][k] (a linear layer's
-// weights as they are stored). C is [m][n]; all are row-major, of T = float, __half or
-// __nv_bfloat16, or with T = Fp8<R> A and B are 8-bit floats and C is of R (gemm_fp8.hpp, which says
-// how they are summed). Other products are summed in float. C rounds once, behind the epilogue
+// op, and how the arrays lie: gemm_problem.hpp. As a rule A is [m][k] and B [n][k] (a linear
+// layer's weights as they are stored). C is [m][n]; all are row-major, of T = float, __half or
+// __nv_bfloat16, or with T = Fp8<R> A and B are 8-bit floats and C is of R (gemm_fp8.hpp, which
+// says how they are summed). Other products are summed in float. C rounds once, behind the epilogue
 // (kiln/epilogue.hpp). C may overlap neither A nor B.
 //
-// m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access of
-// an operand that is aligned to that many bytes, with rows and leading dimensions of multiples of
-// that; else element by element. On sm_90, where leading dimensions and strides are multiples of 8, a
-// config with tensor maps may be chosen, and a launch with a pointer that is not aligned to 16 bytes
-// is then a UserError.
+// m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access
+// of an operand that is aligned to that many bytes, with rows and leading dimensions of multiples
+// of that; else element by element. On sm_90, where leading dimensions and strides are multiples of
+// 8, a config with tensor maps may be chosen, and a launch with a pointer that is not aligned to 16
+// bytes is then a UserError.
 //
 // A block computes block_m x block_n of C. It walks k in slices of block_k, each copied into one of
 // `stages` buffers in shared memory, and multiplies them with one of these bodies:
 //   simt  a thread computes tile_m x tile_n elements as dot products. Any T, any target.
 //   mma   a warp computes tile_m x tile_n elements with tensor cores (mma.sync). 2-byte T, sm_80 or
 //   later.
-//   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores (wgmma), which read
-//   shared memory themselves while the warps do other work. 2-byte T, sm_90a alone, op nt.
+//   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores (wgmma), which
+//   read shared memory themselves while the warps do other work. 2-byte T, sm_90a alone, op nt.
 //   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
 //   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T or Fp8, sm_90a,
-//   leading dimensions and strides of A and B multiples of 16 bytes, without a split of k also n and
-//   those of C. C, A and B must be aligned to 16 bytes.
-//   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at a
-//   time, and the block's warps share k. 2-byte T, sm_80 on, op nt, k, lda, ldb and strides multiples
-//   of 8. Element by element, and slowly, where A or B is not aligned to 16 bytes.
+//   leading dimensions and strides of A and B multiples of 16 bytes, without a split of k also n
+//   and those of C. C, A and B must be aligned to 16 bytes.
+//   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at
+//   a time, and the block's warps share k. 2-byte T, sm_80 on, op nt, k, lda, ldb and strides
+//   multiples of 8. Element by element, and slowly, where A or B is not aligned to 16 bytes.
 //
-// With `parts` a config has a workspace (kiln/workspace.hpp) for partial sums, and with `later` a step.
+// With `parts` a config has a workspace (kiln/workspace.hpp) for partial sums, and with `later` a
+// step.
 //
 // C++ programs: `auto gemm = runtime.tuned(kiln::templates::gemm_kernel<kiln::bfloat16>());`, and
 // more in gemm_kernel.hpp.
@@ -42,8 +43,8 @@ namespace kiln::templates {
 
 enum class GemmBody { simt, mma, wgmma, tma, pingpong, stream };
 
-/// Blocks of tma and pingpong that run together: pairs that share columns (two_m) or rows (two_n) of
-/// a tile's operands, or blocks that share the k of one tile.
+/// Blocks of tma and pingpong that run together: pairs that share columns (two_m) or rows (two_n)
+/// of a tile's operands, or blocks that share the k of one tile.
 enum class GemmCluster { none, two_m, two_n, split_2, split_3, split_4 };
 
 struct Gemm {
@@ -160,8 +161,8 @@ struct Gemm {
   }
   /// Slices that are being copied while one is multiplied. wgmma still reads the one before it.
   constexpr int ahead() const { return body == GemmBody::wgmma ? stages - 2 : stages - 1; }
-  /// Of one operand in a slice. Of one that lies across, mma keeps block_k rows along m or n, padded,
-  /// and simt transposes it.
+  /// Of one operand in a slice. Of one that lies across, mma keeps block_k rows along m or n,
+  /// padded, and simt transposes it.
   constexpr int operand_elements(int rows, bool across) const {
     return across && body == GemmBody::mma ? block_k * (rows + vector) : rows * row_stride();
   }

@@ -44,11 +44,11 @@ struct ScaledSimtBody : Simt {
   }
 };
 
-/// What a thread's sums of a slice are multiplied with (gemm_tma_block.cuh). A slice's factors are loaded
-/// while the one before it is multiplied, or the one before that if slices are short: loaded later, they
-/// would keep the tensor cores waiting.
-/// "Rows" and "columns" are the product's, as in gemm_tma.hpp. Places outside of C have factors, too,
-/// which nothing is stored of.
+/// What a thread's sums of a slice are multiplied with (gemm_tma_block.cuh). A slice's factors are
+/// loaded while the one before it is multiplied, or the one before that if slices are short: loaded
+/// later, they would keep the tensor cores waiting.
+/// "Rows" and "columns" are the product's, as in gemm_tma.hpp. Places outside of C have factors,
+/// too, which nothing is stored of.
 template <GemmTma c>
 class GemmTmaFactors {
  public:

@@ -1,10 +1,12 @@
-// The GEMM as a choice (kiln/choice.hpp): cuBLASLt, whose first answer is the default, and the kernel of
-// gemm.hpp with its whole space, `template`. Switches name it `gemm`: KILN_BACKENDS_GEMM=-cublaslt.
+// The GEMM as a choice (kiln/choice.hpp): cuBLASLt, whose first answer is the default, and the
+// kernel of gemm.hpp with its whole space, `template`. Switches name it `gemm`:
+// KILN_BACKENDS_GEMM=-cublaslt.
 //
 //   auto gemm = kiln::tuned(runtime, kiln::templates::gemm_choice<kiln::bfloat16>());
 //   gemm(stream, c, a, b, m, n, k);  // C = A * B^T, without gaps
 //
-// C, A and B must be aligned to 16 bytes. Where cuBLASLt cannot be used the kernel alone takes part.
+// C, A and B must be aligned to 16 bytes. Where cuBLASLt cannot be used the kernel alone takes
+// part.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ BlockWork work(const Gemm& c, const GemmProblem& p) {
 }
 
 /// Blocks follow each other on a core. Nanoseconds: products at the speed of the vectors and of the
-/// loads that feed them (elements of 1 and 2 bytes are widened, too), copies (element by element where an
-/// access does not divide k), and the threads' turns between barriers.
+/// loads that feed them (elements of 1 and 2 bytes are widened, too), copies (element by element
+/// where an access does not divide k), and the threads' turns between barriers.
 double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const DeviceLimits& d) {
   const BlockWork w = work(c, p);
   const double lanes = std::min(c.vector, 8);  // wider ones are no faster where they are cut in two

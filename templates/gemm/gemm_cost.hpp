@@ -9,7 +9,8 @@
 namespace kiln::templates {
 
 /// Seconds, of which only the order is meaningful. `registers` is an estimate per thread, `traffic`
-/// is in bytes, `element_bytes` those of A and B; of a tile's sums `stored` are stored, a part of 1.
+/// is in bytes, `element_bytes` those of A and B; of a tile's sums `stored` are stored, a part of
+/// 1.
 double gemm_cost(const Gemm& c, const GemmProblem& p, double traffic, std::size_t element_bytes,
                  GemmOperands operands, int registers, const DeviceLimits& d, double stored = 1);
 

@@ -6,7 +6,8 @@
 
 namespace kiln::templates {
 
-/// Dynamic shared memory: c.shared_bytes(sizeof(T), GemmTranspose::nt, GemmOperands::two_bytes) bytes.
+/// Dynamic shared memory: c.shared_bytes(sizeof(T), GemmTranspose::nt, GemmOperands::two_bytes)
+/// bytes.
 template <Gemm c, class T, GatedWeights weights, class Activation>
   requires(c.parts == 1)
 __global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)

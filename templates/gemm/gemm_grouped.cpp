@@ -1,4 +1,5 @@
-// Host half of gemm_grouped.hpp: space, launch, maps, cost, and the sizes of groups that tunings draw.
+// Host half of gemm_grouped.hpp: space, launch, maps, cost, and the sizes of groups that tunings
+// draw.
 #include "templates/gemm/gemm_grouped.hpp"
 
 #include <algorithm>

@@ -43,8 +43,9 @@ __device__ __forceinline__ void gemm_grouped_body(GemmResult<T>* out, const In& 
   }
 }
 
-/// Blocks that share a multiprocessor, for which the compiler leaves registers; 0: as it likes. Persistent
-/// blocks are given their tiles up front, so one that waits for a free multiprocessor would end late.
+/// Blocks that share a multiprocessor, for which the compiler leaves registers; 0: as it likes.
+/// Persistent blocks are given their tiles up front, so one that waits for a free multiprocessor
+/// would end late.
 template <Gemm c>
 constexpr int grouped_blocks() {
   if (c.plain()) return 0;

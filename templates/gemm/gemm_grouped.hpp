@@ -1,44 +1,47 @@
-// GEMMs of several groups of rows, each with a matrix of its own, as the experts of a mixture have them.
-// The counts of the groups' rows are in device memory: the host neither knows them nor waits for them.
+// GEMMs of several groups of rows, each with a matrix of its own, as the experts of a mixture have
+// them. The counts of the groups' rows are in device memory: the host neither knows them nor waits
+// for them.
 //
 // gemm_grouped: the groups' rows follow each other (contiguous).
 //
-//   C[i][j] = epilogue(sum_l A[i][l] * B[g][j][l]),  begin(g) <= i < ends[g], 0 <= j < n, 0 <= l < k
+//   C[i][j] = epilogue(sum_l A[i][l] * B[g][j][l]),
+//   begin(g) <= i < ends[g], 0 <= j < n, 0 <= l < k
 //
-// A: [m][k], B: [groups][n][k], C: [m][n]; ends: [groups], the row behind each group's last (`offs` of
-// torch's grouped product). begin(g) is the end of the group before, and 0 for the first. Rows from the
-// last end on belong to no group.
+// A: [m][k], B: [groups][n][k], C: [m][n]; ends: [groups], the row behind each group's last (`offs`
+// of torch's grouped product). begin(g) is the end of the group before, and 0 for the first. Rows
+// from the last end on belong to no group.
 //
 // gemm_masked: each group has room for m rows, of which the first counts[g] are computed.
 //
 //   C[g][i][j] = epilogue(sum_l A[g][i][l] * B[g][j][l]),  0 <= i < counts[g]
 //
-// A: [groups][m][k], B: [groups][n][k], C: [groups][m][n]; counts: [groups]. `expected` is about how many
-// rows a group has, 0 if nobody knows: what is measured and chosen is chosen for that. Results do not
-// depend on it.
+// A: [groups][m][k], B: [groups][n][k], C: [groups][m][n]; counts: [groups]. `expected` is about
+// how many rows a group has, 0 if unknown: what is measured and chosen is chosen for that. Results
+// do not depend on it.
 //
-// All are row-major without gaps, of T = float, __half or __nv_bfloat16; ends and counts are int. Sums
-// are in float, and C rounds once. Rows of C that no group has are not written. Groups may be empty, and
-// all rows one group's. Without rows or groups C is left alone; with k = 0 all sums are 0.
+// All are row-major without gaps, of T = float, __half or __nv_bfloat16; ends and counts are int.
+// Sums are in float, and C rounds once. Rows of C that no group has are not written. Groups may be
+// empty, and all rows one group's. Without rows or groups C is left alone; with k = 0 all sums are
+// 0.
 //
-// No end or count leads outside of the arrays: one that is negative counts as 0, one beyond m as m, and
-// an end that is less than an earlier one as that, so its group is empty.
+// No end or count leads outside of the arrays: one that is negative counts as 0, one beyond m as m,
+// and an end that is less than an earlier one as that, so its group is empty.
 //
 // An epilogue (kiln/epilogue.hpp) sees the group as the batch, so PerBatch has an element for each
 // group, and the rows and columns of C; with gemm_masked rows count from the group's first.
 //
-// On sm_90, with an n and a k that are multiples of 8, blocks that stay walk over the tiles of all groups,
-// fed by tensor maps (gemm_tma.hpp); A and B must be aligned to 16 bytes then, and a launch with one
-// that is not is a UserError. Others have a block for each tile that there may be at most, with
-// tensor cores for 2-byte types from sm_80 on.
+// On sm_90, with an n and a k that are multiples of 8, blocks that stay walk over the tiles of all
+// groups, fed by tensor maps (gemm_tma.hpp); A and B must be aligned to 16 bytes then, and a launch
+// with one that is not is a UserError. Others have a block for each tile that there may be at most,
+// with tensor cores for 2-byte types from sm_80 on.
 //
 //   auto gemm = runtime.tuned(kiln::templates::gemm_grouped_kernel<kiln::bfloat16>());
 //   gemm(stream, c, a, b, ends, m, n, k, groups);
 //   auto masked = runtime.tuned(kiln::templates::gemm_masked_kernel<kiln::bfloat16>());
 //   masked(stream, c, a, b, counts, m, n, k, groups, expected);
 //
-// Negative sizes, and a C that overlaps A or B, are a UserError. Tunings draw sizes of groups that are
-// equal, that differ by much, and of which every second one is 0.
+// Negative sizes, and a C that overlaps A or B, are a UserError. Tunings draw sizes of groups that
+// are equal, that differ by much, and of which every second one is 0.
 #pragma once
 
 #include "gemm.hpp"

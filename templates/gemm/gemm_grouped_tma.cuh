@@ -1,4 +1,5 @@
-// Part of gemm_grouped.cuh: grouped GEMMs with TMA, wgmma and clusters, by the roles of gemm_tma_block.cuh.
+// Part of gemm_grouped.cuh: grouped GEMMs with TMA, wgmma and clusters, by the roles of
+// gemm_tma_block.cuh.
 //
 // C has no map: a tile at a group's end must leave the next group's rows alone. So a warp's rows go
 // through shared memory, and from there in pieces of 16 bytes as far as they are the group's.
@@ -17,8 +18,9 @@ struct GroupedTmaOutput : GemmTmaResults<c, T, true, Epilogue> {
 
   GemmResult<T>* out;
 
-  /// Stores the warp's 16 rows from `row` on, and those of its other tiles of 64. Rows of C end at `end`.
-  /// No loop, because compilers unroll none that has others inside, and sums must stay in registers.
+  /// Stores the warp's 16 rows from `row` on, and those of its other tiles of 64. Rows of C end at
+  /// `end`. No loop, because compilers unroll none that has others inside, and sums must stay in
+  /// registers.
   template <int i = 0, int tiles>
   __device__ __forceinline__ void store_tiles(const float (&s)[tiles][kTiles][4], int row,
                                               int column, int group, int end, int& buffer) const {

@@ -11,8 +11,8 @@ struct GroupRows {
   __device__ __forceinline__ int count() const { return end - begin; }
 };
 
-/// The tiles of all groups, group by group, as a warp walks over them: its lanes look at 32 groups at a
-/// time. All lanes call each function. `c.tiles_m` and `c.tiles_n` count a group's tiles.
+/// The tiles of all groups, group by group, as a warp walks over them: its lanes look at 32 groups
+/// at a time. All lanes call each function. `c.tiles_m` and `c.tiles_n` count a group's tiles.
 template <auto c, bool masked>
 class GroupTiles {
  public:

@@ -107,8 +107,8 @@ template <>
 inline constexpr Tolerance kGemmTolerance<Fp8<bfloat16, Fp8Sums::fast>>{.relative = 5e-2,
                                                                         .absolute = 2};
 
-/// Kernel::numerics: in which order an element's products are summed. Tiles, stages and the blocks' order
-/// change nothing in that.
+/// Kernel::numerics: in which order an element's products are summed. Tiles, stages and the blocks'
+/// order change nothing in that.
 inline std::string order_of_sums(const Gemm& c) {
   const auto number = [](int n) { return " " + std::to_string(n); };
   switch (c.body) {

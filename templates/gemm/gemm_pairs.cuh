@@ -1,6 +1,7 @@
-// What the bodies of a GEMM do where two of its columns are one of C (gemm_gated.hpp). Gate and up of a
-// column lie 8 columns apart in a product on tensor cores, so a thread has both, in the same place of
-// two tiles of 8 columns; and where columns are the rows of a product, in the two halves of 16.
+// What the bodies of a GEMM do where two of its columns are one of C (gemm_gated.hpp). Gate and up
+// of a column lie 8 columns apart in a product on tensor cores, so a thread has both, in the same
+// place of two tiles of 8 columns; and where columns are the rows of a product, in the two halves
+// of 16.
 #pragma once
 
 #include "gemm_epilogue.cuh"
@@ -44,7 +45,8 @@ __device__ __forceinline__ long long gated_row(int column, bool up, int n) {
                        column % kGatedGroup;
 }
 
-/// The rows of B for a tile in which `apart` columns of gate and as many of up take turns: like RowsFrom.
+/// The rows of B for a tile in which `apart` columns of gate and as many of up take turns: like
+/// RowsFrom.
 template <bool stacked, int apart>
 struct GatedRowsFrom {
   int first;  // of C's columns

@@ -1,8 +1,9 @@
-// Part of gemm_tma.cuh: how a warp's sums of gate and up become elements of C, by the GEMM's own ways of
-// storing a product of half as many columns.
+// Part of gemm_tma.cuh: how a warp's sums of gate and up become elements of C, by the GEMM's own
+// ways of storing a product of half as many columns.
 //
-// Where columns are along n they leave as the GEMM's do, through boxes of half as many. With swap a warp has
-// 8 elements along n of each of its columns, 16 bytes, which leave from registers: `out` is a pointer.
+// Where columns are along n they leave as the GEMM's do, through boxes of half as many. With swap a
+// warp has 8 elements along n of each of its columns, 16 bytes, which leave from registers: `out`
+// is a pointer.
 #pragma once
 
 #include "gemm_pairs.cuh"

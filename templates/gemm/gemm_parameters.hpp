@@ -67,8 +67,8 @@ template <class T>
 struct GemmParameter<epilogue::PerColumn<T>> : GemmArray<T, &GemmShape<true>::n> {};
 template <class T>
 struct GemmParameter<epilogue::PerBatch<T>> : GemmArray<T, &GemmShape<true>::batch> {};
-/// A scale, as a rule: near 1, so that results are neither all large nor all small, and not more, so
-/// that errors are not.
+/// A scale, as a rule: near 1, so that results are neither all large nor all small, and not more,
+/// so that errors are not.
 template <class T>
 struct GemmParameter<epilogue::Single<T>> {
   using Argument = const T*;

@@ -1,7 +1,7 @@
 // What a GEMM computes: how its operands lie, its sizes, leading dimensions and batches.
 //
-// C = op(A) * op(B), all row-major. A leading dimension is the number of elements from one row to the
-// next; a stride, from one batch to the next.
+// C = op(A) * op(B), all row-major. A leading dimension is the number of elements from one row to
+// the next; a stride, from one batch to the next.
 #pragma once
 
 #include "kiln/config.hpp"

@@ -1,5 +1,6 @@
-// The bodies of gemm.hpp that copy slices of k themselves. They share the walk over k and differ in how
-// a slice is multiplied and where a thread's results lie; another body is one more struct like these.
+// The bodies of gemm.hpp that copy slices of k themselves. They share the walk over k and differ in
+// how a slice is multiplied and where a thread's results lie; another body is one more struct like
+// these.
 #pragma once
 
 #include "../device/dot.cuh"
@@ -41,8 +42,8 @@ template <Gemm c, int rows, bool across>
 struct SliceLayout {
   /// The tensor cores' loads transpose; other bodies find rows along k.
   static constexpr bool kKept = across && c.body == GemmBody::mma && (!kHostTarget || kEmulatesMma);
-  /// On the host, whose memory has no banks, rows that were transposed have no padding: they take no
-  /// more than those that were not.
+  /// On the host, whose memory has no banks, rows that were transposed have no padding: they take
+  /// no more than those that were not.
   static constexpr int kStride = kKept                               ? rows + c.vector
                                  : across && c.body == GemmBody::mma ? c.block_k
                                                                      : c.row_stride();
@@ -65,9 +66,9 @@ struct RowsFrom {
   __device__ long long at(int row) const { return first + row; }
 };
 
-/// Starts copying kRows rows (those of RowsFrom, or like that) and the elements [l, l + block_k) of an
-/// operand to `tile`; what lies outside of its rows and `k` becomes 0. Without `packed` the copy is
-/// element by element and done on return.
+/// Starts copying kRows rows (those of RowsFrom, or like that) and the elements [l, l + block_k) of
+/// an operand to `tile`; what lies outside of its rows and `k` becomes 0. Without `packed` the copy
+/// is element by element and done on return.
 template <Gemm c, int kRows, bool across, class T, class Copies, class Rows>
 __device__ void copy_tile(Copies& copies, T* tile, const T* matrix, GemmStride leading,
                           const Rows& rows, int l, int k, bool packed) {
@@ -238,8 +239,8 @@ struct MmaBody {
   }
 
   __device__ void multiply(const T* a, const T* b, const T* /*ahead*/, GemmStride /*leading*/) {
-    // The lane's row in load_matrices. Of a: rows 0-7, then 8-15 at k, then both at k + 8. Of b, whose
-    // rows are C's columns: rows 0-7 at k, then at k + 8, then rows 8-15.
+    // The lane's row in load_matrices. Of a: rows 0-7, then 8-15 at k, then both at k + 8. Of b,
+    // whose rows are C's columns: rows 0-7 at k, then at k + 8, then rows 8-15.
     const int q = lane() / 8, r = lane() % 8;
     a += LayoutA::kKept ? LayoutA::place(warp_m() + q % 2 * 8, q / 2 * 8 + r)
                         : LayoutA::place(warp_m() + q % 2 * 8 + r, q / 2 * 8);

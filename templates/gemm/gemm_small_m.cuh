@@ -12,8 +12,8 @@
 
 namespace kiln::templates {
 
-/// 16 bytes that are read `once`, or again by other blocks. Such loads keep their order, so that all
-/// of a loop's are on their way before the last one is there.
+/// 16 bytes that are read `once`, or again by other blocks. Such loads keep their order, so that
+/// all of a loop's are on their way before the last one is there.
 template <bool once>
 __device__ __forceinline__ uint4 load_in_order(const void* address) {
 #ifndef KILN_HOST_TARGET
@@ -94,8 +94,8 @@ __device__ __forceinline__ void gemm_small_m_unaligned(
       });
 }
 
-/// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree on
-/// which. Dynamic shared memory: c.shared_bytes().
+/// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree
+/// on which. Dynamic shared memory: c.shared_bytes().
 template <GemmSmallM c, class T, bool batched, class Epilogue>
 __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b, unsigned block,
                                                   const GemmOutput<batched, Epilogue>& output) {

@@ -1,9 +1,9 @@
 // Configurations of gemm_small_m.cuh, the GEMM for few rows (m <= 32) and a B that is read once: at
 // the speed of memory. B goes from memory to registers and into mma.sync, no shared memory between.
 //
-// A warp has tiles_n x 16 columns of C and takes every `warps`-th slice of k; the block's warps add up
-// their sums at the end. Any sm_80 or later; A [m][k], B [n][k]; k is a multiple of 8, and so are
-// leading dimensions and strides of A and B.
+// A warp has tiles_n x 16 columns of C and takes every `warps`-th slice of k; the block's warps add
+// up their sums at the end. Any sm_80 or later; A [m][k], B [n][k]; k is a multiple of 8, and so
+// are leading dimensions and strides of A and B.
 #pragma once
 
 #include "kiln/config.hpp"

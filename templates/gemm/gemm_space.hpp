@@ -1,5 +1,5 @@
-// The space of gemm.hpp's kernels. It lives here and not in the header, so that a new value leaves the
-// kernel's source, and with it every compiled binary, as it is.
+// The space of gemm.hpp's kernels. It lives here and not in the header, so that a new value leaves
+// the kernel's source, and with it every compiled binary, as it is.
 #pragma once
 
 #include "templates/kernels.hpp"

@@ -131,8 +131,8 @@ __device__ __forceinline__ void gemm_tma_body(
   if constexpr (c.cluster_m * c.cluster_n > 1) hopper::cluster_meet();
 }
 
-/// The step of a config whose parts are added `later`: a warp for each unit of each tile. The maps are
-/// parameters of all entries; this one copies nothing.
+/// The step of a config whose parts are added `later`: a warp for each unit of each tile. The maps
+/// are parameters of all entries; this one copies nothing.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue>
 __device__ __forceinline__ void gemm_tma_add(GemmResult<T>* const& out, const hopper::TensorMap& a,
                                              const hopper::TensorMap& b,

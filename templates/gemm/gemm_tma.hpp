@@ -1,7 +1,8 @@
 // Configurations of gemm_tma.cuh, the GEMM for Hopper: TMA feeds shared memory, wgmma multiplies.
 //
 // "Rows" and "columns" are those of the product that the tensor cores compute: rows are along m and
-// columns along n, or, with `swap`, rows are along n and columns along m, for products with few rows.
+// columns along n, or, with `swap`, rows are along n and columns along m, for products with few
+// rows.
 //
 // Operands come through tensor maps with a swizzle of 128 bytes and an L2 promotion of 256 bytes;
 // R x C is a box's contiguous elements x the others; K is box_k(), 64 or, of 8-bit floats, 128.
@@ -10,12 +11,13 @@
 //   C: [m][n], with store_tma: box store_columns() x 16, or with `swap` 16 x block_n; swizzle
 //      store_span() bytes, no promotion. Else a pointer.
 // The copied_m(), copied_n(), 16 and block_n elements are fewer where the array has not so many.
-// With batches each has a third dimension, of which a box has 1; of an operand that all batches share
-// it has 1 itself. So leading dimensions and strides are multiples of 16 bytes, and m, n and k are
-// arbitrary.
+// With batches each has a third dimension, of which a box has 1; of an operand that all batches
+// share it has 1 itself. So leading dimensions and strides are multiples of 16 bytes, and m, n and
+// k are arbitrary.
 //
-// One warpgroup (four warps) of a block copies, `consumers` of them multiply. cooperative: they share
-// the rows of one tile. pingpong: each has tiles of its own, and stores one while another multiplies.
+// One warpgroup (four warps) of a block copies, `consumers` of them multiply. cooperative: they
+// share the rows of one tile. pingpong: each has tiles of its own, and stores one while another
+// multiplies.
 #pragma once
 
 #include "gemm_types.hpp"
@@ -59,13 +61,14 @@ struct GemmTma {
     return block_m / 64 / (schedule == GemmSchedule::cooperative ? consumers : 1);
   }
   constexpr int sums() const { return row_tiles() * block_n / 2; }
-  /// With exact sums of 8-bit products: tiles of 64 rows whose products have sums of their own, until
-  /// those are added. With two of them one is added while the other is multiplied.
+  /// With exact sums of 8-bit products: tiles of 64 rows whose products have sums of their own,
+  /// until those are added. With two of them one is added while the other is multiplied.
   constexpr int parted_tiles() const {
     if (operands != GemmOperands::fp8_exact && !scaled()) return 0;
     return row_tiles() == 1 && sums() + block_n + column_factors() <= most_sums() ? 2 : 1;
   }
-  /// With scales of blocks: as many elements along n have one in common where tiles begin at multiples.
+  /// With scales of blocks: as many elements along n have one in common where tiles begin at
+  /// multiples.
   constexpr bool scaled() const { return operands == GemmOperands::fp8_scaled; }
   constexpr int scale_group() const {
     int common = 128;
@@ -96,8 +99,8 @@ struct GemmTma {
   constexpr int staging_bytes() const {
     return !store_tma ? 0 : 4 * consumers * (swap ? 1 : 2) * store_bytes();
   }
-  /// Of a cluster that splits k: the tile's units of 16 x 8 sums, and a block's share of them. A block
-  /// receives its share from each, where the stages were.
+  /// Of a cluster that splits k: the tile's units of 16 x 8 sums, and a block's share of them. A
+  /// block receives its share from each, where the stages were.
   constexpr int units() const { return block_m / 16 * (block_n / 8); }
   constexpr int share() const { return (units() + split_k - 1) / split_k; }
   constexpr int partial_bytes() const { return split_k == 1 ? 0 : split_k * share() * 16 * 8 * 4; }

@@ -1,8 +1,8 @@
 // Part of gemm_tma.cuh: what the threads of a block do, each in its role.
 //
-// A stage's life: the copying thread waits until the stage is empty in each block that it copies to,
-// expects the stage's bytes at `full` and starts the copies; consumers wait for `full`, multiply, and
-// once the products are done arrive at `empty` of each block that copies to theirs.
+// A stage's life: the copying thread waits until the stage is empty in each block that it copies
+// to, expects the stage's bytes at `full` and starts the copies; consumers wait for `full`,
+// multiply, and once the products are done arrive at `empty` of each block that copies to theirs.
 #pragma once
 
 #include "gemm_block_scales.cuh"
@@ -59,8 +59,8 @@ struct GemmTmaBody {
   }
 
   /// The block's part of the cluster's tile `index`. Neighbours in time share operands. A part that
-  /// would reach beyond the product begins earlier, and overlaps its neighbour: TMA takes longer over
-  /// rows that lie outside of an operand than over others.
+  /// would reach beyond the product begins earlier, and overlaps its neighbour: TMA takes longer
+  /// over rows that lie outside of an operand than over others.
   __device__ __forceinline__ Place place(unsigned index) const {
     int batch = 0;
     if constexpr (batched) {
@@ -119,9 +119,10 @@ struct GemmTmaBody {
     }
   };
 
-  /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes, from
-  /// `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: box_k() k of one row, all
-  /// rows of the operand one after the other, or (across) 64 rows at one k, all k of the stage.
+  /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes,
+  /// from `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: box_k() k of one
+  /// row, all rows of the operand one after the other, or (across) 64 rows at one k, all k of the
+  /// stage.
   template <hopper::Lies lies, int block, int copied, class Box>
   __device__ __forceinline__ static void for_boxes(int part, int row, int l, Box box) {
     row += part * copied;
@@ -266,7 +267,8 @@ struct GemmTmaBody {
     hopper::multiply_commit();
   }
 
-  /// All slices of the tile at `place_of()`. `hand_over` is called when all products have been started.
+  /// All slices of the tile at `place_of()`. `hand_over` is called when all products have been
+  /// started.
   template <class PlaceOf, class HandOver>
   __device__ __forceinline__ void multiply(Sums& sums, Stage& stage, int first_row,
                                            PlaceOf place_of, HandOver hand_over) {
@@ -301,8 +303,8 @@ struct GemmTmaBody {
     release(before);
   }
 
-  /// A slice's products have sums of their own, which are added to the others in float: with scales,
-  /// times `factors`.
+  /// A slice's products have sums of their own, which are added to the others in float: with
+  /// scales, times `factors`.
   template <class HandOver, class Factors>
   __device__ __forceinline__ void multiply_in_parts(Sums& sums, Stage& stage, int first_row,
                                                     HandOver hand_over, Factors factors) {
@@ -416,8 +418,8 @@ struct GemmTmaBody {
             slices > 0 ? make_float4(s[0], s[1], s[2], s[3]) : make_float4(0, 0, 0, 0);
       }
   }
-  /// Adds a unit's sums of `count` parts, which lie `apart` units from each other, in the order of the
-  /// parts, and stores them.
+  /// Adds a unit's sums of `count` parts, which lie `apart` units from each other, in the order of
+  /// the parts, and stores them.
   template <int count>
   __device__ __forceinline__ void add_unit(const float4* parts, int apart, int unit,
                                            Place at) const {
@@ -453,8 +455,8 @@ struct GemmTmaBody {
     }
   }
 
-  // Parts of k: each block leaves its sums in the workspace, and the one that comes last to a tile, or
-  // a step, adds them.
+  // Parts of k: each block leaves its sums in the workspace, and the one that comes last to a tile,
+  // or a step, adds them.
 
   /// Of all parts of a tile.
   __device__ __forceinline__ static float4* partial_sums(const Workspace& workspace,
@@ -465,8 +467,8 @@ struct GemmTmaBody {
   __device__ __forceinline__ void leave_sums(const Sums& sums, float4* partial, int part) const {
     write_sums(sums, [&](int unit) { return partial + (part * kUnits + unit) * 32; });
   }
-  /// Called by all threads that multiply, when their sums are written: whether all blocks of the tile
-  /// have written theirs. To one of them it is; that one resets the semaphore.
+  /// Called by all threads that multiply, when their sums are written: whether all blocks of the
+  /// tile have written theirs. To one of them it is; that one resets the semaphore.
   __device__ __forceinline__ bool is_last(unsigned* semaphore) const {
     unsigned* const before = reinterpret_cast<unsigned*>(stages);  // multiplied by now
     __threadfence();

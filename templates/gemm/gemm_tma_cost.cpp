@@ -16,16 +16,17 @@ double starved(double kilobytes, double needed, double weight) {
   return 1 + weight * std::max(0.0, needed / kilobytes - 1);
 }
 
-/// Microseconds in which a tile's sums go to the L2 cache and come back. A multiprocessor moves 64 bytes
-/// a clock. All of them add when that is a launch of its own, and one when that is the last block.
+/// Microseconds in which a tile's sums go to the L2 cache and come back. A multiprocessor moves 64
+/// bytes a clock. All of them add when that is a launch of its own, and one when that is the last
+/// block.
 double adding_parts(const GemmTma& c, double tiles, double multiprocessors) {
   constexpr double kFromL2 = 64 * 1550, kLaunch = 3, kFence = 1.5;  // the first: bytes
   const double write = c.block_m * c.block_n * 4 / kFromL2, read = c.parts * write;
   return write + (c.later ? kLaunch + read * tiles / multiprocessors : kFence + read);
 }
 
-/// How much longer products take whose sums are added in float: where a warpgroup cannot multiply the
-/// next slice meanwhile, and while it has its turn nobody else does.
+/// How much longer products take whose sums are added in float: where a warpgroup cannot multiply
+/// the next slice meanwhile, and no other warpgroup multiplies while it has its turn.
 double adding_sums(const GemmTma& c) {
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
   // With scales a warpgroup does better that has two tiles of 64 rows, and all the worse if columns
@@ -44,8 +45,8 @@ double adding_sums(const GemmTma& c) {
   }
 }
 
-/// How much longer tiles take to be stored in boxes of few columns. What bf16's tiles show of it is in
-/// the other constants.
+/// How much longer tiles take to be stored in boxes of few columns. What bf16's tiles show of it is
+/// in the other constants.
 double narrow_boxes(const GemmTma& c) {
   if (c.element() == 2 || c.swap) return 1;
   return c.store_columns() == 16 ? 1.5 : c.store_columns() == 32 ? 1.2 : 1;
@@ -54,9 +55,9 @@ double narrow_boxes(const GemmTma& c) {
 }  // namespace
 
 // Microseconds. Blocks come in rounds of as many as are resident; those that share a multiprocessor
-// share its tensor cores. The larger of that and of memory counts, and a little of the other. The cost
-// of parts is calculated, and all else was fitted to measurements: so a config with parts counts as a
-// quarter slower than it was calculated to be.
+// share its tensor cores. The larger of that and of memory counts, and a little of the other. The
+// cost of parts is calculated, and all else was fitted to measurements: so a config with parts
+// counts as a quarter slower than it was calculated to be.
 double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic, const DeviceLimits& d,
                      double stored) {
   if (!c.fits() || c.shared_bytes() > static_cast<unsigned>(d.shared_per_block_optin))

@@ -1,5 +1,5 @@
-// Part of gemm_tma.cuh: how a warp's sums become elements of C, from registers or through shared memory
-// and TMA.
+// Part of gemm_tma.cuh: how a warp's sums become elements of C, from registers or through shared
+// memory and TMA.
 #pragma once
 
 #include "gemm_epilogue.cuh"
@@ -38,10 +38,10 @@ struct GemmTmaResults {
                          stored(s[3], row + 8, column + 1, batch), GemmResult<T>{});
   }
 
-  /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time: with
-  /// swap 16 rows as they are stored, of all columns, else all rows of store_columns() columns.
-  /// ready() is called before a box is written, and leave(box, its first column) behind that.
-  /// `s`: float[kTiles][4], or like it.
+  /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time:
+  /// with swap 16 rows as they are stored, of all columns, else all rows of store_columns()
+  /// columns. ready() is called before a box is written, and leave(box, its first column) behind
+  /// that. `s`: float[kTiles][4], or like it.
   template <class Sums, class Ready, class Leave>
   __device__ __forceinline__ void stage_rows(const Sums& s, int row, int column, int batch,
                                              int& buffer, Ready ready, Leave leave) const {

@@ -27,8 +27,8 @@ enum class Fp8Sums { exact, fast, scaled };
 template <class Result, Fp8Sums sums = Fp8Sums::exact>
 struct Fp8 {};
 
-/// What the tensor cores are given. fp8_exact: whose sums are added in float every 128 k; fp8_scaled:
-/// with a factor.
+/// What the tensor cores are given. fp8_exact: whose sums are added in float every 128 k;
+/// fp8_scaled: with a factor.
 enum class GemmOperands { two_bytes, fp8, fp8_exact, fp8_scaled };
 
 template <class T>

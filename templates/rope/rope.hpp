@@ -4,8 +4,8 @@
 //
 //   y[a] = x[a] * cos[i] - x[b] * sin[i],  y[b] = x[b] * cos[i] + x[a] * sin[i]
 //
-//   RopeOrder::halved       a = i,     b = i + rotary_dim / 2   (GPT-NeoX, Llama as engines keep it)
-//   RopeOrder::interleaved  a = 2 * i, b = 2 * i + 1            (GPT-J)
+//   RopeOrder::halved       a = i,     b = i + rotary_dim / 2  (GPT-NeoX, Llama as engines keep it)
+//   RopeOrder::interleaved  a = 2 * i, b = 2 * i + 1           (GPT-J)
 //
 // y[h] = x[h] for rotary_dim <= h < head_dim. Four kernels:
 //
@@ -16,20 +16,19 @@
 //   rope_norm_paged  both
 //
 // Layouts, in elements. q, q_out: [tokens][q_heads][head_dim]; k, k_out, v: [tokens][kv_heads]
-// [head_dim]. Tokens are *_stride apart, so that q, k and v may be slices of one array; heads have no
-// gaps. table: [max_position][rotary_dim]. positions, slots: [tokens]. q_weight, k_weight:
+// [head_dim]. Tokens are *_stride apart, so that q, k and v may be slices of one array; heads have
+// no gaps. table: [max_position][rotary_dim]. positions, slots: [tokens]. q_weight, k_weight:
 // [head_dim]. k_cache, v_cache: [blocks][block_size][kv_heads][head_dim], blocks `block_stride`
 // apart. Slot s is place s % block_size of block s / block_size.
 //
-// T = float, __half or __nv_bfloat16, of q, k, v, weights and caches; the table has elements of T or
-// float. All is computed in float, and y rounds once. What is not rotated nor normalized keeps its
-// bits. A NaN or an infinity reaches the elements that are computed of it: its pair, or its head's
-// elements where there is a norm.
+// T = float, __half or __nv_bfloat16, of q, k, v, weights and caches; the table has elements of T
+// or float. All is computed in float, and y rounds once. What is not rotated nor normalized keeps
+// its bits. A NaN or an infinity reaches the elements that are computed of it: its pair, or its
+// head's elements where there is a norm.
 //
-// A position below 0, or of max_position or more, reads no table: what would be rotated becomes NaN.
-// A slot below 0 (-1 as engines have it for padding), or behind the cache, is not written; q_out is
-// written all the same. Several tokens of one slot leave any of them
-// there. Counts of 0 are fine. A negative count, a rotary_dim that is odd or larger than head_dim, a
+// A position below 0, or of max_position or more, reads no table: what would be rotated becomes
+// NaN. A slot below 0 (-1 as engines have it for padding), or behind the cache, is not written;
+// q_out is written all the same. Several tokens of one slot leave any of them there. Counts of 0 are fine. A negative count, a rotary_dim that is odd or larger than head_dim, a
 // stride less than a row, and a block_stride less than a block are a UserError.
 //
 // q_out may be q, and k_out may be k, with the same stride; then what is not computed is not
@@ -38,8 +37,8 @@
 // or rotary_dim (interleaved) and head_dim are multiples of it; else one by one, which is slow.
 //
 //   auto rope = runtime.tuned(kiln::templates::rope_kernel<kiln::bfloat16>());
-//   rope(stream, q, k, q, k, table, positions, tokens, 32, 8, 128, 128, max_position, stride, stride,
-//        stride, stride);
+//   rope(stream, q, k, q, k, table, positions, tokens, 32, 8, 128, 128, max_position, stride,
+//        stride, stride, stride);
 #pragma once
 
 #include "kiln/config.hpp"
@@ -123,8 +122,8 @@ KILN_PROBLEM(kiln::templates::RopePagedProblem, tokens, q_heads, kv_heads, head_
 #if !defined(KILN_DEVICE_PASS)
 namespace kiln::templates {
 
-/// Arguments: q_out, k_out, q, k, table, positions, tokens, q_heads, kv_heads, head_dim, rotary_dim,
-/// max_position, q_out_stride, k_out_stride, q_stride, k_stride, and `Norm`.
+/// Arguments: q_out, k_out, q, k, table, positions, tokens, q_heads, kv_heads, head_dim,
+/// rotary_dim, max_position, q_out_stride, k_out_stride, q_stride, k_stride, and `Norm`.
 template <class T, class Table, class Position, class... Norm>
 using RopeKernelOf =
     Kernel<RopeConfig, RopeProblem,

@@ -132,8 +132,8 @@ __device__ void store_head(T* to, const Pack<T, N>& pack) {
   }
 }
 
-/// Where the two accesses of a pair begin, and which of them are there and rotated. Halved: they are
-/// rotated together, or not at all. Interleaved: each by itself.
+/// Where the two accesses of a pair begin, and which of them are there and rotated. Halved: they
+/// are rotated together, or not at all. Interleaved: each by itself.
 struct RopePlace {
   int at[2];
   bool exists[2], rotated[2];
@@ -142,7 +142,8 @@ struct RopePlace {
 template <RopeConfig c, RopeOrder order>
 __device__ RopePlace rope_place(int pair, int head_dim, int rotary) {
   constexpr bool kHalved = order == RopeOrder::halved;
-  // First come pairs whose elements are rotary / 2 apart, then those of the part that is not rotated.
+  // First come pairs whose elements are rotary / 2 apart, then those of the part that is not
+  // rotated.
   const int together = kHalved ? rotary / 2 / c.vector : 0;
   const int begin = kHalved ? rotary : 0, rest = (head_dim - begin) / c.vector;
   RopePlace place;

@@ -2,9 +2,9 @@
 // label[r] is `ignored`.
 //
 // x: logits, [rows][columns], row-major without gaps, T = float, __half or __nv_bfloat16; loss:
-// [rows], float, natural logarithm; label: [rows], int, 0 <= label[r] < columns, or `ignored`, which
-// may be any number (-100 as a rule). Sums are float, and relative to the row's largest logit, so
-// that none overflows. Pointers need no alignment beyond that of their elements.
+// [rows], float, natural logarithm; label: [rows], int, 0 <= label[r] < columns, or `ignored`,
+// which may be any number (-100 as a rule). Sums are float, and relative to the row's largest
+// logit, so that none overflows. Pointers need no alignment beyond that of their elements.
 //
 // The loss of a label that is out of range is NaN, and so is that of a row that holds a NaN or
 // +infinity, or nothing but -infinity. Where the label's logit alone is -infinity it is +infinity.

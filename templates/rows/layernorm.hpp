@@ -3,8 +3,8 @@
 //
 // x and y: [rows][hidden], w (gamma) and b (beta): [hidden], row-major without gaps; T = float,
 // __half or __nv_bfloat16. Mean, variance and products are float; y rounds once. Both are taken of
-// the differences from the row's first element, the variance as a sum of squared deviations, so that
-// a large mean costs no digits.
+// the differences from the row's first element, the variance as a sum of squared deviations, so
+// that a large mean costs no digits.
 // y may be x. Pointers need no alignment beyond that of T; accesses are wide where x and y are
 // aligned alike, as row_config.hpp says.
 //

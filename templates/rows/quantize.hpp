@@ -8,8 +8,8 @@
 // x and q: [rows][hidden], row-major without gaps; T = float, __half or __nv_bfloat16. Scales are
 // float. The scales of blocks lie as a block-scaled matrix product reads those of its rows, block
 // by block of k: [ceil(hidden / 128)][leading], `leading` = scale_leading(rows), rows rounded up to
-// a multiple of 4, so that each block's scales begin at a multiple of 16 bytes. What lies behind the
-// rows is not written. The last block of a row may be shorter.
+// a multiple of 4, so that each block's scales begin at a multiple of 16 bytes. What lies behind
+// the rows is not written. The last block of a row may be shorter.
 //
 // A scale that is computed is the largest |x| of its elements / 448, the largest e4m3, and at least
 // 2^-126; so it is positive, and zeros have zeros. Quotients are products with 1 / scale in float,

@@ -8,8 +8,8 @@
 // alignment beyond that of their elements; accesses are wide where x and q are aligned alike, as
 // row_config.hpp says. No arrays may overlap.
 //
-// A row that holds a NaN becomes NaN. Of a row with an infinity the infinite elements become NaN and
-// the others 0. Other rows are not affected.
+// A row that holds a NaN becomes NaN. Of a row with an infinity the infinite elements become NaN
+// and the others 0. Other rows are not affected.
 //
 // C++ programs: `auto norm = runtime.tuned(kiln::templates::rmsnorm_fp8_kernel<float>());`.
 #pragma once

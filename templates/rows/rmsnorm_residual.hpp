@@ -3,10 +3,10 @@
 // 0 <= r < rows, 0 <= h < hidden: what stands between two blocks of a transformer, in one pass.
 //
 // x, residual and y: [rows][hidden], w: [hidden], row-major without gaps; T = float, __half or
-// __nv_bfloat16. The sum is rounded to T, and the norm is that of the rounded sum, as if two kernels
-// had computed them. Squares, their sum and the products are float; y rounds once. y may be x; no
-// other arrays may overlap. Pointers need no alignment beyond that of T; accesses are wide where x,
-// residual and y are aligned alike, as row_config.hpp says.
+// __nv_bfloat16. The sum is rounded to T, and the norm is that of the rounded sum, as if two
+// kernels had computed them. Squares, their sum and the products are float; y rounds once. y may be
+// x; no other arrays may overlap. Pointers need no alignment beyond that of T; accesses are wide
+// where x, residual and y are aligned alike, as row_config.hpp says.
 //
 // A NaN in a row's sum makes all of its y NaN. Of a row with an infinity the infinite elements
 // become NaN and the others 0. Other rows are not affected.

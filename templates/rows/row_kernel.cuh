@@ -125,8 +125,9 @@ class Row {
     }
   }
 
-  /// `f(pack, pack of other, h)` for each; `other` lies in memory as this row does. What `f` makes of
-  /// a pack is what later passes see. It must store the pack to x, too, because not all are kept.
+  /// `f(pack, pack of other, h)` for each; `other` lies in memory as this row does. What `f` makes
+  /// of a pack is what later passes see. It must store the pack to x, too, because not all are
+  /// kept.
   template <class F>
   __device__ void join(const Row& other, F f) {
 #pragma unroll

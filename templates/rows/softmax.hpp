@@ -2,12 +2,12 @@
 // 0 <= c < columns.
 //
 // x and y: [rows][columns], row-major without gaps; T = float, __half or __nv_bfloat16. The sum is
-// float; y rounds once, and what is less than the least normal float is 0. y may be x. Pointers need
-// no alignment beyond that of T; accesses are wide where x and y are aligned alike, as
+// float; y rounds once, and what is less than the least normal float is 0. y may be x. Pointers
+// need no alignment beyond that of T; accesses are wide where x and y are aligned alike, as
 // row_config.hpp says.
 //
-// -infinity is a logit like others, of weight 0. A row that holds a NaN or +infinity, or nothing but
-// -infinity, becomes NaN. Other rows are not affected.
+// -infinity is a logit like others, of weight 0. A row that holds a NaN or +infinity, or nothing
+// but -infinity, becomes NaN. Other rows are not affected.
 //
 // C++ programs: `auto softmax = runtime.tuned(kiln::templates::softmax_kernel<float>());`.
 #pragma once

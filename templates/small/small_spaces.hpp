@@ -1,19 +1,20 @@
-// Small spaces in the terms of Triton's autotuners: blocks, warps and stages. Their names, values and defaults
-// are those of the Python package triton_ops. Kiln's kernels for the same operations can be searched in
-// them alone:
+// Small spaces in the terms of Triton's autotuners: blocks, warps and stages. Their names, values
+// and defaults are those of the Python package triton_ops. Kiln's kernels for the same operations
+// can be searched in them alone:
 //
-//   kernel              its small space                      configs
-//   rope_norm           block_size, num_warps, num_stages         45
-//   gemm_gated_*        block_m, block_n, block_k, num_warps, num_stages   108
-//   gemm_fp8            the same and group_size_m                216
+//   kernel        its small space                                  configs
+//   rope_norm     block_size, num_warps, num_stages                     45
+//   gemm_gated_*  block_m, block_n, block_k, num_warps, num_stages     108
+//   gemm_fp8      the same and group_size_m                            216
 //
 //   const auto space = kiln::templates::gated_mlp_space().dynamic();
-//   kiln::for_each_config(space, problem, limits, visit);   // enumerated; blocks that are far too large refused
-//   auto small = kiln::templates::in_small_space(kiln::shipped_kernels().make("gemm_gated_silu", "bf16"));
+//   kiln::for_each_config(space, problem, limits, visit);  // blocks far too large are refused
+//   const auto kernel = kiln::shipped_kernels().make("gemm_gated_silu", "bf16");
+//   auto small = kiln::templates::in_small_space(kernel);
 //   runtime.tuned(small).tune({512, 14336, 4096});
 //
-// A point of a small space stands for a config of the kernel's own space, as as_config() says, which the
-// kernel's own constraints may refuse on a device. Several may stand for one.
+// A point of a small space stands for a config of the kernel's own space, as as_config() says,
+// which the kernel's own constraints may refuse on a device. Several may stand for one.
 #pragma once
 
 #include <algorithm>
@@ -62,8 +63,8 @@ constexpr Space<Tile, Problem> bounded(Space<Tile, Problem> space) {
              })
       .checked();
 }
-/// Warps or threads along m of `count`, so that a unit's part of block_m x block_n is nearly square and has
-/// at least `least` rows and columns.
+/// Warps or threads along m of `count`, so that a unit's part of block_m x block_n is nearly square
+/// and has at least `least` rows and columns.
 constexpr int along_m(int block_m, int block_n, int count, int least) {
   int best = 1;
   const auto unevenness = [&](int m) {
@@ -131,8 +132,9 @@ constexpr Space<Fp8GemmTile, GemmProblem> fp8_gemm_space() {
                                    .values(&Tile::num_stages, {3, 4, 5}));
 }
 
-/// Threads of as many warps with the widest accesses; a warp has at least block_size elements of each half of
-/// its heads at a time, and stages 1, 2 and 3 are 1, 2 and 4 heads that a thread reads at once.
+/// Threads of as many warps with the widest accesses; a warp has at least block_size elements of
+/// each half of its heads at a time, and stages 1, 2 and 3 are 1, 2 and 4 heads that a thread reads
+/// at once.
 constexpr RopeConfig as_config(const RmsnormRopeTile& tile, const DeviceLimits&) {
   constexpr int kVector = 8, kWarp = 32;
   return {.block = kWarp * tile.num_warps,
@@ -141,8 +143,9 @@ constexpr RopeConfig as_config(const RmsnormRopeTile& tile, const DeviceLimits&)
           .heads = 1 << (tile.num_stages - 1),
           .streaming = false};
 }
-/// A tile of twice the columns, gate and up, on the tensor cores of sm_80; warps are as square as can be. On the
-/// host threads have the sums, slices are four times as deep, and there is one stage.
+/// A tile of twice the columns, gate and up, on the tensor cores of sm_80; warps are as square as
+/// can be. On the host threads have the sums, slices are four times as deep, and there is one
+/// stage.
 constexpr Gemm as_config(const GatedMlpTile& tile, const DeviceLimits& limits) {
   constexpr int kGroup = 8, kBoth = 2;
   if (limits.on_host())
@@ -151,8 +154,9 @@ constexpr Gemm as_config(const GatedMlpTile& tile, const DeviceLimits& limits) {
   return small_detail::shared_tile(GemmBody::mma, tile.block_m, kBoth * tile.block_n, tile.block_k,
                                    tile.num_stages, tile.num_warps, 16, 8, kGroup);
 }
-/// On sm_90 a tile that tensor maps feed: block_k counts k in pieces of 32 bytes of which a stage has four,
-/// num_warps are those that multiply, and there are as many stages as fit. Elsewhere threads have the sums.
+/// On sm_90 a tile that tensor maps feed: block_k counts k in pieces of 32 bytes of which a stage
+/// has four, num_warps are those that multiply, and there are as many stages as fit. Elsewhere
+/// threads have the sums.
 constexpr Gemm as_config(const Fp8GemmTile& tile, const DeviceLimits& limits) {
   if (limits.on_host())
     return small_detail::shared_tile(GemmBody::simt, tile.block_m, tile.block_n, 4 * tile.block_k,
@@ -206,9 +210,9 @@ KernelDefinition within(KernelDefinition kernel, const Space<Tile, Problem>& typ
 }
 }  // namespace small_detail
 
-/// The kernel, of which nothing is searched but its small space. Its default is that space's, where the kernel
-/// takes it on the device, else its own. The spaces are of 2-byte types: of others a GPU takes nearly none of their
-/// configs, and what is left is the default.
+/// The kernel, of which nothing is searched but its small space. Its default is that space's, where
+/// the kernel takes it on the device, else its own. The spaces are of 2-byte types: of others a GPU
+/// takes nearly none of their configs, and what is left is the default.
 /// @throws UserError for a kernel that is none of those above.
 inline KernelDefinition in_small_space(KernelDefinition kernel) {
   if (kernel.name == "rope_norm")

@@ -1,4 +1,4 @@
-// Faults 4, 5 and 6: many at once, and those who hold others up.
+// Faults 4, 5 and 6: many at once, and processes that hold others up.
 #include <algorithm>
 #include <cstdio>
 #include <thread>
@@ -328,7 +328,7 @@ void lock_holder_gone(Trial& trial) {
     processes.wait_all();
   }
 
-  // Locks of nobody: what is in them does not matter, whoever wrote them.
+  // Locks that no process holds: it does not matter what is in them, nor what wrote them.
   const Key key = Program(options_for("/nonexistent/kiln")).key(1);
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);

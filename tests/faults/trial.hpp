@@ -62,12 +62,12 @@ class Trial {
  public:
   Trial(int number, Tally& tally, double seconds);
 
-  /// Begins the next case. Whoever is not done with it, children included, after `deadline` (times
-  /// $KILN_TIMEOUT_FACTOR) is killed and counts as a hang.
+  /// Begins the next case. A process that is not done with it, children included, after `deadline`
+  /// (times $KILN_TIMEOUT_FACTOR) is killed and counts as a hang.
   void next(const std::string& what, milliseconds deadline = milliseconds(10'000));
 
-  /// Somebody got somewhere: the case's deadline begins anew. For long cases, so that a slow
-  /// machine is not taken for a hang.
+  /// There was progress: the case's deadline begins anew. For long cases, so that a slow machine is
+  /// not taken for a hang.
   void progress();
 
   bool right(bool holds, const std::string& what);

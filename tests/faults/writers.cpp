@@ -1,4 +1,4 @@
-// Faults 3, 7, 17 and 18: who writes dies, or may not write on.
+// Faults 3, 7, 17 and 18: a process that writes dies, or may not write on.
 #include <csignal>
 #include <cstdio>
 
@@ -83,7 +83,7 @@ void age(const fs::path& path, long seconds) {
 /// The next program finds or makes everything, and an hour later nothing is left lying about.
 void check_recovers(Trial& trial, const fs::path& directory, int value) {
   StoreOptions options = options_for(directory);
-  options.lock_deadline = 0.1;  // of who died before the lock said who held it
+  options.lock_deadline = 0.1;  // of one that died before its lock named it
   Program next(options);
   next.runs(trial, 1);
   const auto record = next.store->find_record(kRecordKey);
@@ -317,7 +317,7 @@ void directory_removed(Trial& trial) {
     check_recovers(trial, directory, 1);
   }
 
-  trial.next("removed while others wait for the one who compiles");
+  trial.next("removed while others wait for the one that compiles");
   {
     const TemporaryDirectory root;
     const fs::path directory = root.path() / "cache";

@@ -1,5 +1,5 @@
-// A program that uses Kiln on a GPU: its context and stream, its kernel and arrays, and what it counts of
-// the driver's work.
+// A program that uses Kiln on a GPU: its context and stream, its kernel and arrays, and what it
+// counts of the driver's work.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,8 @@ inline RuntimeOptions in_memory() {
   return options;
 }
 
-/// y = 2 x. The default stores every element many times, so that another config is certainly faster.
-/// `note` makes it another source.
+/// y = 2 x. The default stores every element many times, so that another config is certainly
+/// faster. `note` makes it another source.
 inline KernelDefinition twice(const std::string& note = "") {
   using Span = std::span<const std::int64_t>;
   KernelDefinition k;

@@ -96,7 +96,7 @@ def stopped(process):
 
 
 def wait(ranks, folder, wanted, limit):
-    """Until all have ended; a stopped rank goes on once the others have. Returns who hung."""
+    """Until all have ended; a stopped rank goes on once the others have. Returns the ranks that hung."""
     begin, others_ended = time.monotonic(), None
     faulty = int(wanted.get("faulty", -1))
     while any(r.poll() is None for r in ranks):

@@ -1,5 +1,5 @@
-// Launches inside of the program's stream captures, on a GPU: captures stay whole in each mode, graphs
-// keep what they launch, and stand-ins in them are exchanged.
+// Launches inside of the program's stream captures, on a GPU: captures stay whole in each mode,
+// graphs keep what they launch, and stand-ins in them are exchanged.
 #include <atomic>
 #include <cstdio>
 #include <optional>

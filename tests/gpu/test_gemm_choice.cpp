@@ -1,5 +1,5 @@
-// The GEMM as a choice on real hardware: cuBLASLt computes what the kernel computes, however operands lie,
-// is captured with its workspace, and is found again on record.
+// The GEMM as a choice on real hardware: cuBLASLt computes what the kernel computes, however
+// operands lie, is captured with its workspace, and is found again on record.
 #include "gemm_test.hpp"
 #include "kiln/kernels/gemm_choice.hpp"
 #include "temporary_directory.hpp"

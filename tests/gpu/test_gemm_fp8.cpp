@@ -1,5 +1,5 @@
-// GEMMs of 8-bit floats on real hardware: each schedule, cluster and way to share k, with exact and fast
-// sums, verified by the kernel's own reference.
+// GEMMs of 8-bit floats on real hardware: each schedule, cluster and way to share k, with exact and
+// fast sums, verified by the kernel's own reference.
 #include "gemm_test.hpp"
 #include "kiln/kernels/gemm_fp8.hpp"
 

@@ -1,5 +1,5 @@
-// Gated GEMMs on real hardware: each body, schedule and cluster, in both layouts of the weights, verified by
-// the kernel's own reference with guards around each array.
+// Gated GEMMs on real hardware: each body, schedule and cluster, in both layouts of the weights,
+// verified by the kernel's own reference with guards around each array.
 #include "gemm_test.hpp"
 #include "kiln/kernels/gemm_gated.hpp"
 #include "kiln/kernels/interleave_gate_up.hpp"

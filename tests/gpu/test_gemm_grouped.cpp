@@ -1,5 +1,6 @@
-// Grouped GEMMs on real hardware: each schedule and cluster, with the groups that tunings draw and with
-// sizes that make no sense, verified by the kernel's own reference with guards around each array.
+// Grouped GEMMs on real hardware: each schedule and cluster, with the groups that tunings draw and
+// with sizes that make no sense, verified by the kernel's own reference with guards around each
+// array.
 #include "gemm_test.hpp"
 #include "kiln/kernels/gemm_grouped.hpp"
 

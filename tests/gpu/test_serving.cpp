@@ -1,5 +1,5 @@
-// A program that serves on a GPU while Kiln works beside it: its persistent kernels and its launches are
-// left alone, and its next start only loads.
+// A program that serves on a GPU while Kiln works beside it: its persistent kernels and its
+// launches are left alone, and its next start only loads.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
-// Tunings on a GPU whose memory the program has nearly all taken: what it has reserved is left to it, and
-// what does not fit is skipped and said. No other program may use the GPU meanwhile.
+// Tunings on a GPU whose memory the program has nearly all taken: what it has reserved is left to
+// it, and what does not fit is skipped and said. No other program may use the GPU meanwhile.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,8 +21,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 constexpr std::size_t kLeft = 1024 * kMiB;  // of the device's memory
 constexpr std::size_t kBlock = 256 * kMiB;  // what the program allocates again and again
-/// The driver takes memory of its own for kernels that are loaded, so a program reserves more than it
-/// allocates itself (docs/engine.md).
+/// The driver takes memory of its own for kernels that are loaded, so a program reserves more than
+/// it allocates itself (docs/engine.md).
 constexpr std::size_t kReserve = kBlock + 64 * kMiB;
 constexpr std::size_t kOfTheDriver = 48 * kMiB;
 

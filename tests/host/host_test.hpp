@@ -56,8 +56,8 @@ inline std::string refusal(const Source& source) {
   return std::get<kiln::CompileFailure>(result).log;
 }
 
-/// As `compile`, once for each source: cases launch one kernel for several problems, and compiling an
-/// emulated GEMM takes longer than running it.
+/// As `compile`, once for each source: cases launch one kernel for several problems, and compiling
+/// an emulated GEMM takes longer than running it.
 inline Binary compile_once(const std::string& text, const std::string& entry) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, std::string>, Binary> binaries;

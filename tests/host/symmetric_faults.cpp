@@ -1,8 +1,8 @@
-// Processes whose kernels communicate, of which one is killed or stopped, or does not come. The others
-// must end in time and name it. Ends with "communicating kernels: faults tried N, hangs N".
+// Processes whose kernels communicate, of which one is killed or stopped, or does not come. The
+// others must end in time and name it. Ends with "communicating kernels: faults tried N, hangs N".
 //   symmetric_faults [--only TEXT]
-// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT` it is one rank.
-// Exit 77: this build cannot run kernels on the host.
+// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT` it is one
+// rank. Exit 77: this build cannot run kernels on the host.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -214,7 +214,7 @@ Outcome run(const char* program, const Fault& fault, const std::string& store, d
                        : dead         ? said.empty()
                        : r == last    ? !said.empty() && said != "right"
                                       : said.find(odd) != std::string::npos;
-    // Who waits for a neighbour that waits itself may hear of that one alone, when all are slow.
+    // A rank that waits for a waiting neighbour may hear of that one alone, when all are slow.
     const bool heard = kind != "none" && r != last && said.find(" gave up") != std::string::npos;
     named += r != last && right;
     if (!right && !heard) outcome.wrong += "rank " + std::to_string(r) + ": '" + said + "'; ";

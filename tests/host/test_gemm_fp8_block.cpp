@@ -1,5 +1,5 @@
-// The shipped GEMM for Hopper on the host with scales of blocks: tiles that reach into one, two and three
-// blocks of n, swapped ones, schedules, clusters, parts of k, and ragged edges.
+// The shipped GEMM for Hopper on the host with scales of blocks: tiles that reach into one, two and
+// three blocks of n, swapped ones, schedules, clusters, parts of k, and ragged edges.
 #include <algorithm>
 #include <cmath>
 
@@ -15,8 +15,8 @@ namespace {
 using kiln::float8_e4m3;
 using kiln::templates::GemmOperands;
 
-/// Operands of quarters from -2 to 2 and scales of powers of two, so that all sums are exact. What lies
-/// behind the rows of A's scales is NaN.
+/// Operands of quarters from -2 to 2 and scales of powers of two, so that all sums are exact. What
+/// lies behind the rows of A's scales is NaN.
 struct BlockScaled {
   BlockScaled(int rows, int columns, int depth)
       : m(rows),

@@ -1,5 +1,5 @@
-// Gated GEMMs for Hopper on the host: both layouts of the weights, schedules, clusters, swap and shared k,
-// with ragged edges. With ReLU all results are exact.
+// Gated GEMMs for Hopper on the host: both layouts of the weights, schedules, clusters, swap and
+// shared k, with ragged edges. With ReLU all results are exact.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Grouped GEMMs for Hopper on the host: schedules, clusters and swap, with groups that are empty, ragged
-// and lopsided, sizes that are nonsense, and rows that nobody may write.
+// Grouped GEMMs for Hopper on the host: schedules, clusters and swap, with groups that are empty,
+// ragged and lopsided, sizes that are nonsense, and rows that nobody may write.
 #include <algorithm>
 #include <cmath>
 
@@ -28,8 +28,8 @@ class GroupedGemm {
                                   ", __nv_bfloat16, " + (masked ? "true" : "false") +
                                   ", TimesGroup, const float*>") {}
 
-  /// `sizes`: ends or counts; `m` as the kernels take it; C begins `offset` elements past a multiple
-  /// of 16 bytes.
+  /// `sizes`: ends or counts; `m` as the kernels take it; C begins `offset` elements past a
+  /// multiple of 16 bytes.
   void check(const std::vector<int>& sizes, int m, int n, int k, std::size_t offset = 0) const {
     CAPTURE(text_of(c_), masked_, sizes, m, n, k, offset);
     REQUIRE(c_.fits());

@@ -1,5 +1,5 @@
-// The shipped GEMM for Hopper on the host: schedules, clusters, splits and parts of k, ragged edges, operands
-// that lie across k, padded rows, batches and epilogues.
+// The shipped GEMM for Hopper on the host: schedules, clusters, splits and parts of k, ragged
+// edges, operands that lie across k, padded rows, batches and epilogues.
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -1,5 +1,5 @@
-// What a worker must do as the program's own bench does it: kernels that are judged in other ways than
-// by a reference, with a candidate that ends the worker on the way.
+// What a worker must do as the program's own bench does it: kernels that are judged in other ways
+// than by a reference, with a candidate that ends the worker on the way.
 #include <atomic>
 #include <cstring>
 

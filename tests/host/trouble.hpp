@@ -1,5 +1,5 @@
-// A kernel whose candidates do what no kernel may, for the host target: what happens then must happen
-// to a worker. `mode` 0, the default, is right and slow; 1 is right and fast: the winner.
+// A kernel whose candidates do what no kernel may, for the host target: what happens then must
+// happen to a worker. `mode` 0, the default, is right and slow; 1 is right and fast: the winner.
 #pragma once
 
 #include <cstdlib>

@@ -15,7 +15,7 @@ def main(mpirun, program):
     for mode in ("several", "parts", "again", "foreign", "broken"):
         done = subprocess.run([mpirun, "-n", str(RANKS), program, mode], env=environment, capture_output=True,
                               text=True, timeout=60)
-        # Who leaves without MPI_Finalize, as one must after a failure, is reported by the launcher.
+        # A rank that leaves without MPI_Finalize, as it must after a failure, is reported by the launcher.
         good = done.stdout.split().count("ok") == RANKS and (done.returncode == 0 or mode == "broken")
         print(mode, "ok" if good else f"FAILED\n{done.stdout}{done.stderr}")
         failed |= not good

@@ -82,7 +82,7 @@ void again() {
   require(false, "MPI was started twice");
 }
 
-/// Who has started it shuts it down.
+/// The part of the program that has started MPI shuts it down.
 void foreign() {
   MPI_Init(nullptr, nullptr);
   End a = open();

@@ -41,7 +41,7 @@ class Fault:
 
 
 BOTH = (0, 1)  # without a register, and with one
-CAME_LATE = "rank {} is late"  # who was stopped finds the others gone
+CAME_LATE = "rank {} is late"  # a rank that was stopped finds the others gone
 
 
 def late(rank):
@@ -132,7 +132,7 @@ class Job:
             for rank, pid in self.pids():
                 if rank == self.fault.rank and stopped(pid):
                     os.kill(pid, signal.SIGCONT)
-        # Whoever has written its result has ended; what MPI does after a death is its own matter.
+        # A rank that has written its result has ended; what MPI does after a death is its own matter.
         return not (ended >= self.fault.ranks - (self.fault.kind == "kill") and since > 2.5)
 
     def end(self):

@@ -217,8 +217,8 @@ void launch_overhead(const std::string& device_name) {
   measure(" in a current context");
 }
 
-/// A held kernel that takes three tensor maps against a bare launch of the same code, which is given
-/// maps that were encoded before.
+/// A held kernel that takes three tensor maps against a bare launch of the same code, which is
+/// given maps that were encoded before.
 void launch_with_maps(const std::string& device_name) {
   const auto device = kiln::runtime::open_device(device_name, {});
   const kiln::DeviceLimits& limits = device->info().limits;

@@ -105,7 +105,8 @@ class Comparison {
   kiln::TuneOptions tuning_;
 };
 
-/// The kernels of rows/, of which each reads and writes what its arrays hold: y, x, and `w` as long.
+/// The kernels of rows/, of which each reads and writes what its arrays hold: y, x, and `w` as
+/// long.
 void compare_rows(Comparison& comparison, int rows, int hidden) {
   using namespace kiln::templates;
   using kiln::float8_e4m3;

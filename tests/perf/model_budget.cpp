@@ -1,14 +1,15 @@
-// One budget for a whole model, by a simulated clock: what searches reach within it when it is divided
-// by next_slice() and searches know what others of the kernel have measured, against equal parts, with
-// and without that knowledge.
+// One budget for a whole model, by a simulated clock: what searches reach within it when it is
+// divided by next_slice() and searches know what others of the kernel have measured, against equal
+// parts, with and without that knowledge.
 //
 //   perf_model_budget [PROBLEMS] [SECONDS...]    by default 80 problems of 4 kernels; 8 and 24 s
 //
-// Printed: the mean and the worst fraction of the optimum over all problems, where the optimum is the
-// best config of the problem's whole space; and the time of all launches, as a multiple of the least. A
-// kernel is a formula: tile sizes whose best values move with the size of the problem, two switches, a
-// limit on what works, 3 % of roughness. An evaluation costs a compilation, unless a problem of
-// the kernel has had it before, and a measurement; each slice costs its data, and a part for finals.
+// Printed: the mean and the worst fraction of the optimum over all problems, where the optimum is
+// the best config of the problem's whole space; and the time of all launches, as a multiple of the
+// least. A kernel is a formula: tile sizes whose best values move with the size of the problem, two
+// switches, a limit on what works, 3 % of roughness. An evaluation costs a compilation, unless a
+// problem of the kernel has had it before, and a measurement; each slice costs its data, and a part
+// for finals.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -62,8 +62,8 @@ double fused_all_gather_gemm(const Operation& op, const Machine& machine, const 
   const double chunk_bytes = kBytesOfBf16 * static_cast<double>(op.m) * static_cast<double>(op.k) /
                              (op.ranks * how.chunks);
   const double chunk_work = slowed_gemm(op, machine, how) / (op.ranks * how.chunks);
-  // All ranks do the same at the same time, each shifted by one: so what a rank receives comes as what
-  // it sends leaves, one peer after the other.
+  // All ranks do the same at the same time, each shifted by one: so what a rank receives comes as
+  // what it sends leaves, one peer after the other.
   Link link(machine);
   double now = machine.launch_seconds + how.chunks * chunk_work;  // its own rows
   for (int peer = 1; peer < op.ranks; ++peer) {

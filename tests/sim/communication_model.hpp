@@ -1,14 +1,15 @@
-// How long one operation of several GPUs takes that multiplies and communicates: all-gather + GEMM, and
-// GEMM + reduce-scatter. Pure functions: no clock, no device. It is what overlap can reach: whole waves of
-// tiles, links that carry nothing else, and no multiprocessor that is slowed down by copies beside it.
+// How long one operation of several GPUs takes that multiplies and communicates: all-gather + GEMM,
+// and GEMM + reduce-scatter. Pure functions: no clock, no device. It is what overlap can reach:
+// whole waves of tiles, links that carry nothing else, and no multiprocessor that is slowed down by
+// copies beside it.
 #pragma once
 
 #include <cstdint>
 
 namespace sim {
 
-/// A GPU and its links, as measured or taken from a data sheet. The defaults are an H200 among two: its
-/// arithmetic and its links are those that the published figures come from.
+/// A GPU and its links, as measured or taken from a data sheet. The defaults are an H200 among two:
+/// its arithmetic and its links are those that the published figures come from.
 struct Machine {
   double flops_per_second = 0.75e15;  ///< of a bf16 GEMM
   double bytes_per_second = 370e9;    ///< that a GPU sends to all others together, and receives
@@ -18,9 +19,10 @@ struct Machine {
   double memory_bytes_per_second = 4e12;
 };
 
-/// bf16. All-gather: A's `m` rows of `k` are divided among ranks, and each rank multiplies all of them
-/// by `n` columns of its own. Reduce-scatter: each rank multiplies `m` x `k` of its own by `k` x `n`, and
-/// of the sum over ranks it gets its part of the `m` rows. @pre m is a multiple of ranks x chunks
+/// bf16. All-gather: A's `m` rows of `k` are divided among ranks, and each rank multiplies all of
+/// them by `n` columns of its own. Reduce-scatter: each rank multiplies `m` x `k` of its own by `k`
+/// x `n`, and of the sum over ranks it gets its part of the `m` rows. @pre m is a multiple of ranks
+/// x chunks
 struct Operation {
   std::int64_t m = 0, n = 0, k = 0;
   int ranks = 2;
@@ -43,12 +45,13 @@ double reduce_scatter_seconds(const Operation& operation, const Machine& machine
 double unfused_all_gather_gemm(const Operation& operation, const Machine& machine);
 double unfused_gemm_reduce_scatter(const Operation& operation, const Machine& machine);
 
-/// At once. Each rank sends its chunks to all others, the next rank first; a GEMM takes its own rows,
-/// then others' in the order in which they come, and waits for each chunk's flag.
+/// At once. Each rank sends its chunks to all others, the next rank first; a GEMM takes its own
+/// rows, then others' in the order in which they come, and waits for each chunk's flag.
 double fused_all_gather_gemm(const Operation& operation, const Machine& machine,
                              const Overlap& how);
-/// At once. The GEMM's rows that other ranks need come first, and its own last; a chunk of sums leaves
-/// as soon as it is there, and its owner adds it to its own. The operation ends when all have come.
+/// At once. The GEMM's rows that other ranks need come first, and its own last; a chunk of sums
+/// leaves as soon as it is there, and its owner adds it to its own. The operation ends when all
+/// have come.
 double fused_gemm_reduce_scatter(const Operation& operation, const Machine& machine,
                                  const Overlap& how);
 

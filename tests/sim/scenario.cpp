@@ -44,7 +44,7 @@ Network draw_network(Random& random, int size) {
   return n;
 }
 
-/// Who has which record: nobody, all the same, some, or two that differ; some of them corrupt.
+/// Which ranks have which record: none, all the same, some, or two that differ; some corrupt.
 void draw_caches(Random& random, std::vector<Rank>& all,
                  const std::vector<std::vector<float>>& truth) {
   const int mode = random.below(5);

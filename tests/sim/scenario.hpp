@@ -64,12 +64,12 @@ struct Rank {
 /// Ways to break the protocol at its edges. Each must be noticed.
 enum class Sabotage {
   none,
-  hit_skips_exchange,  ///< who has everything cached takes no part
+  hit_skips_exchange,  ///< a rank that has everything cached takes no part
   saves_early,         ///< saved when the plans were seen to be equal
   no_confirmation,     ///< the plan is taken then, too
-  lying_register,      ///< everyone is told what it proposed
-  no_deadlines,        ///< nobody ever loses patience
-  forgets_abort,       ///< who gives up keeps joining in exchanges
+  lying_register,      ///< every rank is told what it proposed
+  no_deadlines,        ///< no rank ever loses patience
+  forgets_abort,       ///< a rank that gives up keeps joining in exchanges
   blind_vouching       ///< whatever was chosen is said to be built
 };
 

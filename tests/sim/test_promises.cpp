@@ -60,7 +60,7 @@ TEST_CASE("the same seed is the same run", "[sim]") {
   CHECK(play(1).trace != play(2).trace);
 }
 
-TEST_CASE("who skips an exchange because it has everything is noticed", "[sim][long]") {
+TEST_CASE("a rank that skips an exchange because it has everything is noticed", "[sim][long]") {
   CHECK(noticed(Sabotage::hit_skips_exchange, "holds a plan, rank") > 0);
 }
 

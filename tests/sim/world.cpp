@@ -336,7 +336,7 @@ void World::abort(int r, const RankFailure& why) {
 std::vector<int> World::late(const Round& round) const {
   std::vector<int> missing;
   if (!scenario_.network.names_late) return missing;
-  for (int r = 0; r < size_; ++r) {  // who does not answer a roll call, too
+  for (int r = 0; r < size_; ++r) {  // ranks that do not answer a roll call, too
     const State& s = states_[static_cast<std::size_t>(r)];
     if (!round.joined[static_cast<std::size_t>(r)] || s.dead || s.stalled_until > now_)
       missing.push_back(r);

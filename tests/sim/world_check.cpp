@@ -99,7 +99,7 @@ void World::check() {
   if (calm && !unprepared.empty() && !troubled && even)
     for (int r = 0; r < size_; ++r)
       if (state(r).machine->decision()->why.ranks != unprepared)
-        violation(format("rank {} does not say who cannot build", r));
+        violation(format("rank {} does not say which ranks cannot build", r));
   if (calm && !scenario_.odd_rank && !troubled && unprepared.empty() && even &&
       outcome_.plans != size_)
     violation("nothing went wrong, yet there is no plan");

@@ -44,7 +44,8 @@ struct AlternativeDescription {
 
 struct ChoiceDescription {
   std::string name;
-  /// What a workload and a reference are, for all alternatives. Its code, if it has any, is one of them.
+  /// What a workload and a reference are, for all alternatives. Its code, if it has any, is one of
+  /// them.
   KernelDefinition operation;
   std::vector<AlternativeDescription> alternatives;
 

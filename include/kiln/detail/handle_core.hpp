@@ -73,8 +73,8 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
                                  ReadSection& section) const noexcept = 0;
   /// The launchable in use, or null.
   virtual Ready find(std::span<const std::int64_t> problem) const = 0;
-  /// One config, built and loaded, but not in use. @throws CompileError, UserError, EnvironmentError
-  /// when that fails
+  /// One config, built and loaded, but not in use. @throws CompileError, UserError,
+  /// EnvironmentError when that fails
   virtual std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
                                                   std::span<const std::int64_t> config) = 0;
   /// What a launch that may not wait gets: the launchable in use, else the winner on record, else
@@ -82,8 +82,8 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   /// @throws MissingError where nothing may be compiled.
   virtual Ready current(std::span<const std::int64_t> problem) = 0;
   /// What a launch on a stream that is being captured gets: the launchable in use, else a stand-in
-  /// that is loaded, whose launches are then known to be provisional. Loads nothing, and waits for no
-  /// other thread.
+  /// that is loaded, whose launches are then known to be provisional. Loads nothing, and waits for
+  /// no other thread.
   /// @throws CaptureError where there is neither
   virtual Ready captured(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// Launches from now on use this config. @throws as `current`.
@@ -119,11 +119,11 @@ class Held {
 class HandleCore : public RegionHandle {
  public:
   Tunable what() const noexcept final;
-  /// Makes it ready (store, compile, tune) and returns it. It must not be launched when the core has
-  /// ended. @throws MissingError where nothing may be compiled.
+  /// Makes it ready (store, compile, tune) and returns it. It must not be launched when the core
+  /// has ended. @throws MissingError where nothing may be compiled.
   virtual Ready make_ready(std::span<const std::int64_t> problem) = 0;
-  /// The same for a launch on this stream. While that is being captured, only what is loaded already
-  /// is returned. @throws also CaptureError
+  /// The same for a launch on this stream. While that is being captured, only what is loaded
+  /// already is returned. @throws also CaptureError
   virtual Ready make_ready(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// The same, with what is missing as a value, and looked for anew.
   virtual std::optional<Missing> prepare(std::span<const std::int64_t> problem) = 0;

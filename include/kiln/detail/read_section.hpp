@@ -7,7 +7,8 @@
 
 namespace kiln::detail {
 
-/// One thread's sections. Only that thread writes it; a thread that wants to free something reads it.
+/// One thread's sections. Only that thread writes it; a thread that wants to free something reads
+/// it.
 struct alignas(64) Reader {
   std::atomic<std::uint64_t> sections{0};  ///< begun and ended; odd: the thread is in one
   unsigned depth = 0;                      ///< sections within sections count once
@@ -15,8 +16,8 @@ struct alignas(64) Reader {
   Reader* next = nullptr;                  ///< of all readers of the process
 };
 
-/// Begun by the library, ended by the destructor, on the same thread. Sections may be nested, and then
-/// the outermost one counts.
+/// Begun by the library, ended by the destructor, on the same thread. Sections may be nested, and
+/// then the outermost one counts.
 class ReadSection {
  public:
   ReadSection() noexcept = default;

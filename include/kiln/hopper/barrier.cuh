@@ -41,8 +41,9 @@ struct alignas(8) Barrier {
         "r"(bytes)
         : "memory");
   }
-  /// One arrival at the barrier that lies at the same place in block `rank` of the cluster. What the
-  /// thread has read is done for the threads that wait; what it wrote is visible to this block alone.
+  /// One arrival at the barrier that lies at the same place in block `rank` of the cluster. What
+  /// the thread has read is done for the threads that wait; what it wrote is visible to this block
+  /// alone.
   __device__ __forceinline__ void arrive_at(unsigned rank) {
     asm volatile(
         "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
@@ -50,8 +51,8 @@ struct alignas(8) Barrier {
         "r"(rank)
         : "memory");
   }
-  /// The same, and what the thread wrote is visible to threads that call wait_cluster(). It is slow,
-  /// because it is a memory fence.
+  /// The same, and what the thread wrote is visible to threads that call wait_cluster(). It is
+  /// slow, because it is a memory fence.
   __device__ __forceinline__ void publish_at(unsigned rank) {
     asm volatile(
         "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "

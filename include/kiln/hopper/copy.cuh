@@ -122,9 +122,10 @@ __device__ __forceinline__ void prefetch_line(const void* global) {
 }
 
 /// Starts copying a box from shared memory; what lies outside stays as it is. The threads that
-/// wrote `from` have called publish_shared() and then met this thread at a barrier. One thread, which commits.
-/// The box begins at 16 bytes or a multiple, as that of load_tile(), and not before the row. It
-/// reaches the end of rows of multiples of 16 bytes only: whole pieces of 16 bytes are written.
+/// wrote `from` have called publish_shared() and then met this thread at a barrier. One thread,
+/// which commits. The box begins at 16 bytes or a multiple, as that of load_tile(), and not before
+/// the row. It reaches the end of rows of multiples of 16 bytes only: whole pieces of 16 bytes are
+/// written.
 template <class... At>
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* from, At... at) {
   detail::store<false>(map, from, at...);

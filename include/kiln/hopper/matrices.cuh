@@ -6,8 +6,8 @@
 namespace kiln::hopper {
 
 /// Stores four 8x8 matrices of 2-byte elements. Lane 8q + r gives the address of row r of matrix q
-/// (16 bytes, aligned); lane l holds in m[q] elements 2(l % 4), 2(l % 4) + 1 of row l / 4. The whole
-/// warp calls it. `transposed`: lane l holds these elements of column l / 4.
+/// (16 bytes, aligned); lane l holds in m[q] elements 2(l % 4), 2(l % 4) + 1 of row l / 4. The
+/// whole warp calls it. `transposed`: lane l holds these elements of column l / 4.
 template <bool transposed = false>
 __device__ __forceinline__ void store_matrices(void* row, const unsigned (&m)[4]) {
   if constexpr (transposed)

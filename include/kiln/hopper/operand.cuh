@@ -5,8 +5,8 @@ namespace kiln::hopper {
 
 __device__ unsigned shared_address(const void* shared);  // each target has its own
 
-/// How an operand lies in shared memory. along_k: a row of `swizzle` bytes holds consecutive k of one
-/// row of A or column of B. across: a row holds consecutive rows of A or columns of B at one k.
+/// How an operand lies in shared memory. along_k: a row of `swizzle` bytes holds consecutive k of
+/// one row of A or column of B. across: a row holds consecutive rows of A or columns of B at one k.
 enum class Lies { along_k, across };
 
 /// An operand of multiply(), as the tensor cores take it.

@@ -24,7 +24,8 @@ struct ArgumentOf<false, Pointer> {
 template <bool is_map, class Pointer>
 using Argument = typename detail::ArgumentOf<is_map, Pointer>::Type;
 
-/// How long the L2 cache is to keep what a copy moves: as it sees fit, briefly (read once), or long.
+/// How long the L2 cache is to keep what a copy moves: as it sees fit, briefly (read once), or
+/// long.
 enum class Keep : unsigned long long {
   normally = 0,
   briefly = 0x12F0000000000000,

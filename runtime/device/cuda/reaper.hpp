@@ -1,5 +1,5 @@
-// Destroys on a thread of its own what ends in a callback of the driver, where the driver must not be
-// called.
+// Destroys on a thread of its own what ends in a callback of the driver, where the driver must not
+// be called.
 //
 //   Reaper reaper;
 //   driver.UserObjectCreate(&object, reaper.hold(module), Reaper::release, 1, flags);

@@ -16,8 +16,8 @@ std::uint64_t box_bytes(const detail::HostTensorMap& map);
 /// Why the map cannot be used, as the end of a sentence that begins with its name; empty: it can.
 std::string unusable(const detail::HostTensorMap& map);
 
-/// Why a box of the map cannot be copied at `at`, as the end of a sentence that begins with "a box";
-/// empty: it can. The rules are those of kiln/hopper/copy.cuh.
+/// Why a box of the map cannot be copied at `at`, as the end of a sentence that begins with "a
+/// box"; empty: it can. The rules are those of kiln/hopper/copy.cuh.
 std::string misplaced(const detail::HostTensorMap& map, const std::int32_t (&at)[5], bool store);
 
 /// Copies the box at `at` to `shared + place`. Elements outside the array become zero, or NaN.

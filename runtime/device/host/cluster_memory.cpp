@@ -100,7 +100,8 @@ std::optional<ClusterMemory::Place> ClusterMemory::locate(std::uint32_t rank,
   return std::nullopt;
 }
 
-// After a failure a thread still runs to its next suspension, so it gets an address that it may use.
+// After a failure a thread still runs to its next suspension, so it gets an address that it may
+// use.
 std::uint64_t ClusterMemory::serve_memory(std::uint32_t rank, HostService service, const void* p,
                                           std::uint64_t x) {
   if (service == HostService::shared_pointer) {

@@ -64,10 +64,11 @@ class ClusterMemory {
   bool passed(std::uint32_t rank, std::uint64_t address, std::uint32_t parity);
   /// Takes the thread past the cluster's barrier if all have arrived there.
   bool passed_cluster(std::uint32_t rank, std::uint32_t thread);
-  /// Does the products of the thread's warpgroup, all groups but this thread's last `left`, if all of
-  /// it has started them; false: it has not.
+  /// Does the products of the thread's warpgroup, all groups but this thread's last `left`, if all
+  /// of it has started them; false: it has not.
   bool finish_products(std::uint32_t rank, std::uint32_t thread, std::uint32_t left);
-  /// Opens the cluster's barrier if all threads that have not exited are there; false: they are not.
+  /// Opens the cluster's barrier if all threads that have not exited are there; false: they are
+  /// not.
   bool open_cluster_barrier();
   /// Does what was started first; false: there is nothing under way.
   bool advance_copy();

@@ -1,9 +1,9 @@
 // Runs the blocks of a cluster together on one CPU thread, warp by warp in turn: for kernels that
 // use clusters, mbarriers, named barriers or asynchronous copies (cluster_memory.hpp).
 //
-// A suspended thread resumes as soon as what it waits for has happened. When no thread can resume and
-// no copy or product is pending, the kernel is in a deadlock: an error that says which thread waits
-// for what.
+// A suspended thread resumes as soon as what it waits for has happened. When no thread can resume
+// and no copy or product is pending, the kernel is in a deadlock: an error that says which thread
+// waits for what.
 #pragma once
 
 #include <atomic>

@@ -45,8 +45,8 @@ class HostModule {
   /// Safe to call from several threads. Allocates nothing once every CPU thread has run a block of
   /// this size; takes no lock; a grid of one block runs on the calling thread.
   /// `cluster` is that of the kernel's __cluster_dims__ where it has them and none is given.
-  /// @throws UserError for a launch that exceeds a limit, a divergent barrier, waits that never end,
-  /// a failed assert or a trap; blocks that have started are finished first.
+  /// @throws UserError for a launch that exceeds a limit, a divergent barrier, waits that never
+  /// end, a failed assert or a trap; blocks that have started are finished first.
   void launch(const Extent& grid, const Extent& block, std::size_t dynamic_shared,
               void* const* arguments, const Extent& cluster = {}) const;
   /// launch() with guard zones around the shared memory of blocks; slower, in memory of its own.

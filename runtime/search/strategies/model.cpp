@@ -10,8 +10,8 @@
 // spaces); the size of the design and kDesignOdd matter three times as much, and only to the first
 // 25 evaluations.
 //
-// With evidence of other problems or devices there is no design: an expectation that comes from them
-// (model_evidence.hpp) is the process's mean from the first proposal on.
+// With evidence of other problems or devices there is no design: an expectation that comes from
+// them (model_evidence.hpp) is the process's mean from the first proposal on.
 #include <algorithm>
 #include <cmath>
 #include <limits>

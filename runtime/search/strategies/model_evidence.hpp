@@ -3,13 +3,13 @@
 //
 // Each earlier search ("task") has an opinion of every config: the logarithm of its time over the
 // task's best; as measured, else as a Gaussian process says whose length scales are fitted to all
-// tasks at once. A hypothesis is that one of the tasks is right, that their mean is, or that none of
-// them tells anything. Each has a weight, by how well it has told the times that were measured since,
-// so tasks that tell nothing are soon ignored. Only differences between configs count: how fast the
-// problem is as a whole is for the new search to find out. Weighing by what came true: M. Feurer,
-// B. Letham, E. Bakshy, Scalable Meta-Learning for Bayesian Optimization using Ranking-Weighted
-// Gaussian Process Ensembles, AutoML 2018; modelling what is left: D. Golovin et al., Google Vizier,
-// KDD 2017, section 3.3.
+// tasks at once. A hypothesis is that one of the tasks is right, that their mean is, or that none
+// of them tells anything. Each has a weight, by how well it has told the times that were measured
+// since, so tasks that tell nothing are soon ignored. Only differences between configs count: how
+// fast the problem is as a whole is for the new search to find out. Weighing by what came true: M.
+// Feurer, B. Letham, E. Bakshy, Scalable Meta-Learning for Bayesian Optimization using
+// Ranking-Weighted Gaussian Process Ensembles, AutoML 2018; modelling what is left: D. Golovin et
+// al., Google Vizier, KDD 2017, section 3.3.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,8 @@ class EarlierTasks {
   };
   /// Their weights add up to 1.
   std::span<const Hypothesis> hypotheses() const noexcept { return hypotheses_; }
-  /// Weighs them by the results so far that have failed in no task: opinions and log(seconds) of each.
+  /// Weighs them by the results so far that have failed in no task: opinions and log(seconds) of
+  /// each.
   void weigh(std::span<const Opinions* const> told, std::span<const double> values);
   /// Whether it failed in any of the tasks: how fast it would have been, these cannot tell.
   bool failed(const Point& point) const;

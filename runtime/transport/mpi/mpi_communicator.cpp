@@ -22,7 +22,7 @@ constexpr int kTag = 1;
 constexpr auto kRollCall = std::chrono::milliseconds(500);
 
 struct Note {
-  enum Kind : std::int32_t { aborted, who_is_there, here };
+  enum Kind : std::int32_t { aborted, roll_call, here };
   Kind kind = here;
   RankFailure::Kind why = RankFailure::Kind::aborted;
   std::int32_t named = 0;
@@ -237,7 +237,7 @@ class MpiCommunicator : public Communicator {
         std::fill(present_.begin(), present_.end(), 0);
         present_[static_cast<std::size_t>(rank_)] = 1;
         Note note;
-        note.kind = Note::who_is_there;
+        note.kind = Note::roll_call;
         send_to_all(note);
         roll_call = now + kRollCall;
       } else if (roll_call && now >= *roll_call) {
@@ -272,7 +272,7 @@ class MpiCommunicator : public Communicator {
         broken_ = RankFailure{note.why, {}, note.text};
         for (int i = 0; i < std::clamp(note.named, 0, 8); ++i)
           broken_->ranks.push_back(note.ranks[i]);
-      } else if (note.kind == Note::who_is_there) {
+      } else if (note.kind == Note::roll_call) {
         Note answer;
         send(answer, {status.MPI_SOURCE});
       } else {

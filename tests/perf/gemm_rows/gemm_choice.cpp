@@ -36,8 +36,8 @@ void* gemm_choice_open() {
 
 void gemm_choice_close(void* handle) { delete static_cast<Chooser*>(handle); }
 
-/// `text` receives JSON: seconds that tuning took, the alternative and its text, how much faster it is
-/// than the default, and why cuBLASLt takes no part, if it does not.
+/// `text` receives JSON: seconds that tuning took, the alternative and its text, how much faster it
+/// is than the default, and why cuBLASLt takes no part, if it does not.
 int gemm_choice_tune(void* handle, int m, int n, int k, double max_seconds, char* text,
                      std::size_t size) {
   return for_python::attempt(choice_failure, [&] {

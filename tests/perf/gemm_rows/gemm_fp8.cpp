@@ -88,8 +88,8 @@ extern "C" {
 
 const char* gemm_fp8_failure() { return fp8_failure.c_str(); }
 
-/// `kind`: 0 one scale for each operand, and exact sums; 1 a scale for each row, and sums by the tensor
-/// cores alone; 2 scales of blocks.
+/// `kind`: 0 one scale for each operand, and exact sums; 1 a scale for each row, and sums by the
+/// tensor cores alone; 2 scales of blocks.
 void* gemm_fp8_open(int kind) {
   Scaled* scaled = nullptr;
   for_python::attempt(fp8_failure, [&] {

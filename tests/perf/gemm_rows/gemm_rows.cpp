@@ -89,8 +89,8 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
   });
 }
 
-/// From now on `tuned` is what was `place`th in that tuning's list of times, from 0. `text` receives
-/// its config. Fails where there are not so many.
+/// From now on `tuned` is what was `place`th in that tuning's list of times, from 0. `text`
+/// receives its config. Fails where there are not so many.
 int gemm_rows_choose(void* handle, std::size_t place, char* text, std::size_t size) {
   return for_python::attempt(failure, [&] {
     Session& s = *static_cast<Session*>(handle);

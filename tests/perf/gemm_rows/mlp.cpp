@@ -1,5 +1,5 @@
-// Two-layer perceptrons in bf16 for scripts/mlp.py: y = relu(x * W1^T + b1) * W2^T + b2, and gated ones,
-// y = (silu(x * gate^T) * (x * up^T)) * down^T. See gemm_rows.cpp.
+// Two-layer perceptrons in bf16 for scripts/mlp.py: y = relu(x * W1^T + b1) * W2^T + b2, and gated
+// ones, y = (silu(x * gate^T) * (x * up^T)) * down^T. See gemm_rows.cpp.
 #include <cstdio>
 #include <string>
 

@@ -1,5 +1,5 @@
-// The examples of the public headers, line for line (tests/header_examples.py compares them), so that
-// each compiles and links. None of them runs.
+// The examples of the public headers, line for line (tests/header_examples.py compares them), so
+// that each compiles and links. None of them runs.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -128,8 +128,8 @@ std::string communicator(kiln::Communicator& comm, std::span<const std::byte> mi
 }
 
 void communicators(OwnEngine engine) {
-  auto own = kiln::nccl_communicator(engine.nccl(), {engine.stream()});         // an engine's own
-  auto comm = kiln::nccl_communicator_from_environment(kiln::deadline_in(60));  // torchrun, Slurm
+  auto own = kiln::nccl_communicator(engine.nccl(), {engine.stream()});        // an engine's own
+  auto job = kiln::nccl_communicator_from_environment(kiln::deadline_in(60));  // torchrun, Slurm
 }
 
 void definition() {
@@ -491,8 +491,8 @@ void types() {
 
 void workload(kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, const float*, int)>& kernel) {
   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
-    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in the order of
-  };                                                                            // the signature
+    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in signature
+  };                                                                            // order
 }
 
 }  // namespace header_examples

@@ -1,4 +1,4 @@
-// The size of the store: who goes, who stays, and nobody is lost meanwhile.
+// The size of the store: which entries go, which stay, and none is lost meanwhile.
 #include <thread>
 
 #include <fcntl.h>

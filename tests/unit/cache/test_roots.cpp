@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kAny = [](const Key&) { return true; };
 
-/// Wanted alike by everyone who wants `config`; made with `compiler`.
+/// The same for everything that wants `config`; made with `compiler`.
 Key key_of(std::int64_t config, const std::string& compiler, const char* kind = "binary") {
   return detail::KeyBuilder(kind, 2)
       .add("kernel", "gemm")

@@ -60,7 +60,7 @@ TEST_CASE("keys do not wait for each other", "[cache][single_flight]") {
   CHECK(flights.run(a, [&] { return flights.run(b, [] { return 7; }); }) == 7);
 }
 
-TEST_CASE("what the work throws, all who wait for it get, and the next works anew",
+TEST_CASE("what the work throws, all threads that wait for it get, and the next works anew",
           "[cache][single_flight]") {
   SingleFlight<std::string, int> flights;
   const std::string key = "a";
@@ -81,7 +81,7 @@ TEST_CASE("what the work throws, all who wait for it get, and the next works ane
   CHECK(flights.run(key, [] { return 1; }) == 1);
 }
 
-TEST_CASE("after the work whoever asks sees what it left behind", "[cache][single_flight]") {
+TEST_CASE("after the work every caller sees what it left behind", "[cache][single_flight]") {
   SingleFlight<std::string, int> flights;
   const std::vector<std::string> keys{"a", "b", "c", "d"};
   std::vector<std::atomic<int>> store(4);
@@ -101,7 +101,7 @@ TEST_CASE("after the work whoever asks sees what it left behind", "[cache][singl
   CHECK(works == 4);
 }
 
-TEST_CASE("who does not want to wait is told so", "[cache][single_flight]") {
+TEST_CASE("a caller that does not want to wait is told so", "[cache][single_flight]") {
   SingleFlight<std::string, int> flights;
   CHECK(flights.try_run("a", [] { return 1; }) == 1);
   std::optional<int> same, another;

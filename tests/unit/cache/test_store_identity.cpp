@@ -15,7 +15,8 @@ std::optional<std::uint64_t> identity_in(const fs::path& directory) {
 
 }  // namespace
 
-TEST_CASE("a store is the same whoever opens it, and its copy is another", "[cache][identity]") {
+TEST_CASE("a store is the same whichever process opens it, and its copy is another",
+          "[cache][identity]") {
   TemporaryDirectory directory;
   const fs::path original = directory.path() / "original", copy = directory.path() / "copy";
   const auto identity = identity_in(original);

@@ -1,4 +1,4 @@
-// Who makes an entry, among processes that die, stop and plant things.
+// Which process makes an entry, among processes that die, stop and plant things.
 #include <csignal>
 #include <thread>
 
@@ -104,7 +104,8 @@ TEST_CASE("a lock is a file while it is held", "[cache][work_lock]") {
   CHECK(files_below(disk.path()).empty());
 }
 
-TEST_CASE("who waits wakes up when the entry is there, or the holder ends", "[cache][work_lock]") {
+TEST_CASE("a process that waits wakes up when the entry is there, or the holder ends",
+          "[cache][work_lock]") {
   for (const bool made : {true, false}) {
     Disk disk;
     WorkLock mine;
@@ -162,7 +163,7 @@ TEST_CASE("32 processes: one holder at a time, and its entry wakes the others",
           --shared->holders;
           return 0;
         }
-        // Without the entry those who waited may go on side by side, but without the lock.
+        // Without the entry those that waited may go on side by side, but without the lock.
         return outcome == (made ? Outcome::ready : Outcome::released) ? 0 : 1;
       }));
     for (auto& child : children) CHECK(child->wait() == 0);
@@ -444,7 +445,7 @@ TEST_CASE("a lock that another took over meanwhile is not taken from it", "[cach
     REQUIRE(disk.acquire(lock, kPatient) == Outcome::held);
   }
   const fs::path path = lock_path(disk.path());
-  write_bytes(path, make_bytes(20, 1));  // whoever that was
+  write_bytes(path, make_bytes(20, 1));  // from some other process
   REQUIRE(::chmod(path.c_str(), 0600) == 0);
   bool taken = false;
   disk.system->fault = [&](Call call, int) {

@@ -1,5 +1,5 @@
-// GEMMs of 8-bit floats with scales of blocks on the host target: exact on ragged problems, close to a
-// product in double, what the quantizer writes, and what is refused.
+// GEMMs of 8-bit floats with scales of blocks on the host target: exact on ragged problems, close
+// to a product in double, what the quantizer writes, and what is refused.
 #include <cmath>
 #include <limits>
 

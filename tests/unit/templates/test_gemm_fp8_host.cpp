@@ -1,5 +1,5 @@
-// GEMMs of 8-bit floats on the host target: exact on ragged problems, and what NaNs, zeros and scales
-// make of them.
+// GEMMs of 8-bit floats on the host target: exact on ragged problems, and what NaNs, zeros and
+// scales make of them.
 #include <cmath>
 #include <limits>
 

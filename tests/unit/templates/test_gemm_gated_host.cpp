@@ -1,5 +1,5 @@
-// Gated GEMMs on the host target, by the bodies without tensor maps: exact on ragged sizes, in both layouts
-// of the weights; the copy from one to the other; verdicts and refusals.
+// Gated GEMMs on the host target, by the bodies without tensor maps: exact on ragged sizes, in both
+// layouts of the weights; the copy from one to the other; verdicts and refusals.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Grouped GEMMs on the host target: exact on ragged groups, nothing else is written, sizes that make no
-// sense lead nowhere, and the sizes that tunings draw.
+// Grouped GEMMs on the host target: exact on ragged groups, nothing else is written, sizes that
+// make no sense lead nowhere, and the sizes that tunings draw.
 #include <algorithm>
 #include <functional>
 #include <map>

@@ -1,5 +1,5 @@
-// The GEMM's kinds as programs use them, through a runtime on the host: workloads, buckets, verdicts
-// and what is refused.
+// The GEMM's kinds as programs use them, through a runtime on the host: workloads, buckets,
+// verdicts and what is refused.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// The GEMM's kinds through NVRTC: what runs untuned compiles for each architecture without spills, for
-// each transposition, with leading dimensions, batches and epilogues.
+// The GEMM's kinds through NVRTC: what runs untuned compiles for each architecture without spills,
+// for each transposition, with leading dimensions, batches and epilogues.
 #include <array>
 #include <optional>
 #include <utility>

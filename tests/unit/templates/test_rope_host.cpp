@@ -1,4 +1,5 @@
-// Rotary position embeddings on the host target: all kinds, sizes and ways, and what is out of range.
+// Rotary position embeddings on the host target: all kinds, sizes and ways, and what is out of
+// range.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-// The small spaces of rope_norm, gemm_gated_* and gemm_fp8: their sizes, defaults and filters, and that a
-// kernel in its small space searches that and nothing else.
+// The small spaces of rope_norm, gemm_gated_* and gemm_fp8: their sizes, defaults and filters, and
+// that a kernel in its small space searches that and nothing else.
 #include <algorithm>
 #include <set>
 

@@ -1,5 +1,6 @@
-// What runs untuned, held against tunings that were recorded on an H200 (scripts/recorded_tunings.py):
-// how much of the best candidate's speed the cost model's choice has.
+// What runs untuned, held against tunings that were recorded on an H200
+// (scripts/recorded_tunings.py): how much of the best candidate's speed the cost model's choice
+// has.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

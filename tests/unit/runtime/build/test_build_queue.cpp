@@ -64,7 +64,7 @@ TEST_CASE("a failed compile is a value, a failing compiler an exception", "[runt
   CHECK_THROWS_AS(q.queue.take(1, {}), EnvironmentError);
 }
 
-TEST_CASE("whoever waits may be told to stop", "[runtime][queue]") {
+TEST_CASE("a thread that waits may be told to stop", "[runtime][queue]") {
   Queue q;
   std::atomic<bool> open{false};
   q.bench.compiler->on_compile = [&](const codegen::Source& source) {

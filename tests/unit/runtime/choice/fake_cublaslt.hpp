@@ -1,5 +1,5 @@
-// A libcublasLt whose algorithms are those of a script. It multiplies on the host, by columns as the real
-// one does.
+// A libcublasLt whose algorithms are those of a script. It multiplies on the host, by columns as
+// the real one does.
 #pragma once
 
 #include <cstddef>

@@ -297,7 +297,7 @@ TEST_CASE("a sealed runtime launches only what was prepared", "[choice]") {
   CHECK(runtime.statistics().unprepared_refused == 1);
   f({}, data.y.data(), data.x.data(), 40);
   CHECK(process.calls["mine"] == 1);
-  f.prepare({50});  // who asks for it gets it
+  f.prepare({50});  // if it is asked for, it is there
   f({}, data.y.data(), data.x.data(), 50);
   CHECK(data.doubled());
 }

@@ -1,5 +1,5 @@
-// Calls that take longer than a candidate may: told of while they run, rejected when they return, and
-// not made again. Nothing can end them.
+// Calls that take longer than a candidate may: told of while they run, rejected when they return,
+// and not made again. Nothing can end them.
 #include <atomic>
 #include <barrier>
 #include <chrono>

@@ -1,4 +1,5 @@
-// Copies that keep the cache cold. What verification does is in test_verify.cpp, and in tune/test_tuner.cpp.
+// Copies that keep the cache cold. What verification does is in test_verify.cpp, and in
+// tune/test_tuner.cpp.
 #include <set>
 
 #include "kiln_test.hpp"
@@ -71,7 +72,7 @@ TEST_CASE("copies alternate, cover the cache and hold the same", "[runtime][work
   all.insert(all.end(), inputs.begin(), inputs.end());
   std::sort(all.begin(), all.end());
   for (std::size_t i = 1; i < all.size(); ++i) CHECK(all[i] - all[i - 1] >= kElements);
-  // Whoever asks gets the next ones in turn.
+  // Each call gets the next ones in turn.
   CHECK(data.workload.take(4) == 0);
   CHECK(data.workload.take(30) == 4);
   CHECK(data.workload.take(1) == 4);

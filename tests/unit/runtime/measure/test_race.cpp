@@ -19,7 +19,7 @@ std::size_t all_rounds(const RaceOptions& options = {}) {
 
 }  // namespace
 
-TEST_CASE("those who may still win stay to the end", "[runtime][measure]") {
+TEST_CASE("candidates that may still win stay to the end", "[runtime][measure]") {
   Race race;
   race.enter(1, 1.000e-3);
   race.enter(2, 1.001e-3);

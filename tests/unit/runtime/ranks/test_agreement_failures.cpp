@@ -209,7 +209,7 @@ TEST_CASE("garbage from another rank is named, never obeyed", "[ranks]") {
       for (float& v : values) v = random() & 1 ? std::nanf("") : -1.0F;
     };
     job.run([](int, Work::Kind, std::size_t, std::size_t c) { return 1 + static_cast<float>(c); });
-    for (Agreement& machine : job.machines) machine.handle(Tick{}, 1e9);  // who waits in vain
+    for (Agreement& machine : job.machines) machine.handle(Tick{}, 1e9);  // ranks that wait in vain
     for (std::size_t r = 0; r < 3; ++r) {
       REQUIRE(job.machines[r].decision());
       CHECK(job.decision(r).kind == job.decision(0).kind);

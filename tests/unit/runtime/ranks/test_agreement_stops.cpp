@@ -55,7 +55,7 @@ TEST_CASE("when the best cannot be timed again, the first round decides", "[rank
   }
 }
 
-TEST_CASE("who fails in the finals is not chosen for its first round", "[ranks]") {
+TEST_CASE("a candidate that fails in the finals is not chosen for its first round", "[ranks]") {
   RankOptions options;
   options.strategy = RankStrategy::shard;
   options.finalists = 2;

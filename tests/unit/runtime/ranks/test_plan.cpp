@@ -69,7 +69,7 @@ TEST_CASE("times that cannot be sent become failures", "[ranks]") {
     CHECK(sanitized(bad) == kFailed);
 }
 
-TEST_CASE("whoever differs from most is named, with the first difference", "[ranks]") {
+TEST_CASE("a rank that differs from most is named, with the first difference", "[ranks]") {
   std::vector<DigestMessage> m(5);
   const auto find = [&](bool like = false) {
     return find_difference(std::as_bytes(std::span(m)), 5, like);

@@ -58,7 +58,7 @@ TEST_CASE("what the region throws is passed on, and nothing is saved", "[runtime
   CHECK_THROWS_AS(pair.tune(), EnvironmentError);
 }
 
-TEST_CASE("a device that is lost ends it, naming who was tried", "[runtime][region]") {
+TEST_CASE("a device that is lost ends it, naming what was tried", "[runtime][region]") {
   Watchdog watchdog;
   Directory directory;
   RegionProcess process(directory.path());
@@ -125,7 +125,7 @@ TEST_CASE("limits end it with the best so far", "[runtime][region]") {
   }
 }
 
-TEST_CASE("wrong results disqualify who is guilty, and nobody else", "[runtime][region]") {
+TEST_CASE("wrong results disqualify the guilty candidate, and no other", "[runtime][region]") {
   Watchdog watchdog;
   Directory directory;
   RegionProcess process(directory.path());

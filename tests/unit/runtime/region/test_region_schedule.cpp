@@ -81,13 +81,13 @@ TEST_CASE("finals: the best few and the default take turns, one site at a time",
   CHECK(schedule.samples(0, 1).size() == 2);
 }
 
-TEST_CASE("who is not in the finals keeps its time, and is not chosen for it",
+TEST_CASE("a candidate outside the finals keeps its time, and is not chosen for it",
           "[runtime][region]") {
   RegionSchedule far({all(3)}, {1, 3, 2, 0.005F});
   play(far, [](std::size_t, auto c) { return std::vector{3.0F, 1.0F, 1.5F}[*c]; });
   CHECK(far.times(0) == std::vector{3.0F, 1.0F, 1.5F});  // the third was not in the band
 
-  // The sweep was so slow for those who then met again that the third would seem to be faster.
+  // The sweep was so slow for the finalists that the third would seem to be faster.
   RegionSchedule disturbed({all(3)}, {1, 3, 2, 0.005F});
   play(disturbed, [&](std::size_t, auto c) {
     const bool sweep = disturbed.phase() == Phase::sweep;

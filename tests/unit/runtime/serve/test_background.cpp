@@ -1,4 +1,5 @@
-// Tuning behind launches: what they get meanwhile, when anything is measured, and what is published.
+// Tuning behind launches: what they get meanwhile, when anything is measured, and what is
+// published.
 #include <algorithm>
 #include <array>
 #include <atomic>

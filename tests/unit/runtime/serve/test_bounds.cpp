@@ -191,7 +191,8 @@ TEST_CASE("a problem whose search has begun stays", "[runtime][bounds][backgroun
   const Directory directory;
   Bounded process(directory, 8);
   process.options.mode = Mode::background;
-  // The background is held up in another problem, so that the one that has begun waits in its queue.
+  // The background is held up in another problem, so that the one that has begun waits in its
+  // queue.
   std::latch inside(1), gate(1);
   std::atomic<bool> blocked{false};
   KernelDefinition kernel = doubling();

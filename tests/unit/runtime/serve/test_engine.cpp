@@ -203,13 +203,13 @@ TEST_CASE("an unfinished search", "[runtime][engine]") {
     runtime.tuned(doubling())({}, Values{50}, b.y.data(), b.x.data(), 50);
     CHECK(runtime.statistics().tuned == 0);
   }
-  SECTION("is enough for whoever asks no more of it") {
+  SECTION("is enough for a tuning that asks no more of it") {
     Process second(directory.path());
     TuneOptions two;
     two.max_evaluations = 2;
     CHECK(second.runtime().tuned(doubling()).tune({50}, two).from_store);
   }
-  SECTION("is continued by whoever asks for all of it") {
+  SECTION("is continued by a tuning that asks for all of it") {
     Process second(directory.path());
     second.of(8).seconds = 0.5e-3;
     const TuneResult r = second.runtime().tuned(doubling()).tune({50}, TuneOptions{});
@@ -217,7 +217,7 @@ TEST_CASE("an unfinished search", "[runtime][engine]") {
     CHECK(r.winner().config == Values{8, 0});
     CHECK(second.compiler->compiles == 2);
   }
-  SECTION("is continued by whoever gives it more time") {
+  SECTION("is continued by a tuning with more time") {
     Process second(directory.path());
     TuneOptions minute;
     minute.max_seconds = 60;

@@ -394,7 +394,7 @@ TEST_CASE("less does not replace more", "[runtime][modes]") {
   CHECK(kept->candidates.size() == 4);
 }
 
-TEST_CASE("who waits for another's tuning can be stopped", "[runtime][modes]") {
+TEST_CASE("a launch that waits for another tuning can be stopped", "[runtime][modes]") {
   Directory directory;
   Process first(directory.path()), second(directory.path());
   std::atomic<bool> inside{false}, go{false};

@@ -1,4 +1,5 @@
-// Making the problems of a manifest ready: what is compiled, loaded and tuned, and what is reported.
+// Making the problems of a manifest ready: what is compiled, loaded and tuned, and what is
+// reported.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -440,7 +441,8 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
   CHECK(second.complete());
   CHECK(before > 0);
   CHECK(tried() == 4 * kProblems);
-  // On a slow machine the first budget ends before all four configs are compiled; none is compiled twice.
+  // On a slow machine the first budget ends before all four configs are compiled; none is compiled
+  // twice.
   CHECK(compiled_first + static_cast<int>(second.compiled) == 4);
   const std::size_t twice = second.evaluated - (tried() - before);
   CHECK(twice == 0);

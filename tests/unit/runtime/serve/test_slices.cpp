@@ -1,4 +1,5 @@
-// How a budget is divided among problems: a pure function, tried with courses that the tests make up.
+// How a budget is divided among problems: a pure function, tried with courses that the tests make
+// up.
 #include <cmath>
 #include <numeric>
 

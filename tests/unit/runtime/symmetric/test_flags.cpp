@@ -27,8 +27,8 @@ class Jitter {
   std::minstd_rand random_;
 };
 
-/// All ranks get all ranks' values by a ring, chunk by chunk: a chunk goes to the next rank as soon as
-/// it has come. @returns whether all values are right
+/// All ranks get all ranks' values by a ring, chunk by chunk: a chunk goes to the next rank as soon
+/// as it has come. @returns whether all values are right
 bool ring_all_gather(const Peers& peers, unsigned epoch, int chunk, int chunks, Jitter& jitter) {
   const int next = (peers.rank + 1) % peers.size;
   const int before = (peers.rank + peers.size - 1) % peers.size;
@@ -138,7 +138,8 @@ TEST_CASE("a signal that does not come ends all waits at the deadline, and is na
   Findings findings;
   const auto thrown = on_ranks(ends, [&](int rank, Communicator&) {
     const auto memory = symmetric(ends, rank, {.bytes = 8, .flags = 4});
-    // Rank 0 never signals; rank 1 waits for it, rank 2 for rank 1. Only rank 1's host gives up soon.
+    // Rank 0 never signals; rank 1 waits for it, rank 2 for rank 1. Only rank 1's host gives up
+    // soon.
     const auto work = [&] {
       if (rank == 1) given_up += !wait(*memory->peers(), 0, 3, 17);
       waits = true;

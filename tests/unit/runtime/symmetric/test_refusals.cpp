@@ -192,7 +192,7 @@ TEST_CASE("ranks that come for different things are named", "[symmetric]") {
                                               "rank 0 has left this barrier");
     else
       findings.check_throws<EnvironmentError>([&] { memory->close(); }, "rank 0 is in reset()");
-    findings.check(all_here(ranks));  // who is destroyed before gives up for all
+    findings.check(all_here(ranks));  // memory that is destroyed before gives up for all
   });
   for (const std::string& text : thrown) CHECK(text.empty());
   CHECK(findings.wrong().empty());

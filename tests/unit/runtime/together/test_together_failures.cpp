@@ -233,7 +233,7 @@ TEST_CASE("what was agreed holds, also where it cannot be loaded at once", "[run
 }
 
 TEST_CASE("a communicator that throws is a rank that failed", "[runtime][ranks]") {
-  for (int calls = 0; calls < 5; ++calls) {  // who has it, digest, vote, compare, confirm
+  for (int calls = 0; calls < 5; ++calls) {  // which ranks have it, digest, vote, compare, confirm
     Job job(2);
     for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
     job.watch(1).before = [&](int nth) {

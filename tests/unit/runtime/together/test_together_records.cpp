@@ -234,7 +234,7 @@ TEST_CASE("what all hold is used, whatever else is asked at the same time", "[ru
   }
 }
 
-TEST_CASE("who finds out what candidates cost does not keep those waiting who need not",
+TEST_CASE("a rank that finds out what candidates cost keeps no rank waiting that need not",
           "[runtime][ranks]") {
   const KernelDefinition kernel = doubling(up_to(100));
   constexpr int kProblems = 12;

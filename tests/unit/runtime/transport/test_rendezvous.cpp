@@ -143,7 +143,7 @@ TEST_CASE("a late rank is waited for", "[ranks]") {
   CHECK(met[2].payload == "the payload of 0");
 }
 
-TEST_CASE("who does not come is named on every rank", "[ranks]") {
+TEST_CASE("a rank that does not come is named on every rank", "[ranks]") {
   const bool tcp = GENERATE(true, false);
   CAPTURE(tcp);
   Place place(tcp);

@@ -61,7 +61,7 @@ void on_each(std::size_t ranks, const std::function<void(std::size_t rank)>& bod
   for (std::size_t r = 0; r < ranks; ++r) threads.emplace_back([&body, r] { body(r); });
 }
 
-/// Every rank in its folder; who is `without` has no hard links.
+/// Every rank in its folder; rank `without` has no hard links.
 SettledRanks settle_in(const std::vector<fs::path>& folders, int without = -1) {
   SettledRanks all;
   all.why.assign(folders.size(), "not asked");
@@ -294,7 +294,7 @@ TEST_CASE("where hard links are refused ranks do not settle", "[ranks][settle]")
   CHECK(fs::is_empty(own_place(folder.path())));
 }
 
-TEST_CASE("who settles by itself is returned as it is", "[ranks][settle]") {
+TEST_CASE("an end that settles by itself is returned as it is", "[ranks][settle]") {
   const TemporaryDirectory folder;
   auto base = std::move(thread_communicators(1).front());
   const Communicator* const before = base.get();

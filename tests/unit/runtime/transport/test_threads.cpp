@@ -59,7 +59,7 @@ TEST_CASE("threads gather, reduce and broadcast", "[ranks]") {
   CHECK_THROWS_AS(thread_communicators(0), UserError);
 }
 
-TEST_CASE("who is late is named, and the end is broken from then on", "[ranks]") {
+TEST_CASE("a late rank is named, and the end is broken from then on", "[ranks]") {
   Ends ends = thread_communicators(3);
   std::atomic<int> named{0};
   on_each(ends, [&](Communicator& c) {
@@ -119,7 +119,7 @@ TEST_CASE("an end that is destroyed is gone at once", "[ranks]") {
   CHECK(told == 2);
 }
 
-TEST_CASE("a call of another kind or size is found by whoever comes second", "[ranks]") {
+TEST_CASE("a call of another kind or size is found by the rank that comes second", "[ranks]") {
   Ends ends = thread_communicators(2);
   std::atomic<int> found{0}, failed{0};
   on_each(ends, [&](Communicator& c) {

@@ -1,5 +1,5 @@
-// What a tuning leaves on disk: a bounded number of files, and of the candidates that lost nothing if
-// that is asked for.
+// What a tuning leaves on disk: a bounded number of files, and of the candidates that lost nothing
+// if that is asked for.
 #include <mutex>
 #include <numeric>
 #include <set>

@@ -1,5 +1,5 @@
-// Tuning where device memory is short: what is skipped, that it is said, and that the program's part
-// stays the program's.
+// Tuning where device memory is short: what is skipped, that it is said, and that the program's
+// part stays the program's.
 #include <string>
 
 #include "kiln/workspace.cuh"

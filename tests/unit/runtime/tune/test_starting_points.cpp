@@ -97,7 +97,8 @@ TEST_CASE("what this process adds is known at once", "[runtime][starts]") {
 
 namespace {
 
-/// A search that measured `seconds` of a=1, 2, 4 and saw a=8 fail, with record and key as it leaves them.
+/// A search that measured `seconds` of a=1, 2, 4 and saw a=8 fail, with record and key as it leaves
+/// them.
 void searched(const Past& past, std::int64_t n, std::vector<double> seconds,
               const DeviceInfo& device) {
   TuneResult result = empty_result(past.kernel, Values{n}, device);
