@@ -1,7 +1,6 @@
 // Ranks that run the ring on the host target (ring_all_gather.hpp).
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,12 +29,10 @@ class Ring {
   }
 
   /// Runs an epoch on all ranks. @returns whether every value is right
-  bool run(const SymmetricMemory& memory, unsigned epoch, Deadline deadline, int odd = -1,
-           const std::function<void(const int*)>& beside = {}) {
+  bool run(const SymmetricMemory& memory, unsigned epoch, Deadline deadline, int odd = -1) {
     const int shard = kChunk * kChunks, ranks = memory.size();
     std::vector<int> out(static_cast<std::size_t>(shard * ranks), -7);
     memory.within(deadline, [&] {
-      if (beside) beside(out.data());
       launch(memory.peers(), out.data(), kChunk, kChunks, epoch, odd);
       runtime_.synchronize();
     });
