@@ -7,7 +7,6 @@ reading the groups' weights as fast as the device copies. Exits 77 without PyTor
 
 ROWS: of a group on average; of masked ones, each has room for so many and has 1 to that.
 """
-import argparse
 import ctypes
 import json
 import random
@@ -15,47 +14,25 @@ import statistics
 import sys
 import time
 
-from gemm_rows import in_turns, mean, ratio, torch
+from gemm_rows import in_turns, ratio, torch
+from rows import Session, need_gpu, options_for, random_bf16, run_rows
 
 CONTIGUOUS = [(4, 8192, 4096, 7168), (8, 4096, 7168, 2048), (128, 64, 2048, 2048)]
 MASKED = [(128, 64, 2048, 2048), (32, 64, 4096, 4096)]
 
 
-class Kiln:
+class Kiln(Session):
     def __init__(self, path, masked):
-        self.library = ctypes.CDLL(path)
-        self.library.gemm_grouped_open.restype = ctypes.c_void_p
-        self.library.gemm_grouped_failure.restype = ctypes.c_char_p
-        self.handle = ctypes.c_void_p(self.library.gemm_grouped_open(masked))
-        if not self.handle:
-            sys.exit(self.why())
-
-    def why(self):
-        return self.library.gemm_grouped_failure().decode()
-
-    def told(self, function, *arguments):
-        text = ctypes.create_string_buffer(4096)
-        if function(self.handle, *arguments, text, ctypes.c_size_t(len(text))):
-            raise RuntimeError(self.why())
-        return text.value.decode()
+        super().__init__(path, "gemm_grouped", masked)
 
     def tune(self, m, n, k, groups, expected, seconds):
-        return json.loads(self.told(self.library.gemm_grouped_tune, m, n, k, groups, expected, ctypes.c_double(seconds)))
+        return json.loads(self.told("tune", m, n, k, groups, expected, ctypes.c_double(seconds)))
 
     def choose(self, place):
         try:
-            return self.told(self.library.gemm_grouped_choose, ctypes.c_size_t(place))
+            return self.told("choose", ctypes.c_size_t(place))
         except RuntimeError:
             return None
-
-    def launch(self, which, *arrays):
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        if self.library.gemm_grouped_launch(self.handle, which, stream, *(ctypes.c_void_p(x.data_ptr()) for x in arrays)):
-            raise RuntimeError(self.why())
-
-
-def random_bf16(*sizes):
-    return torch.randn(*sizes, device="cuda", dtype=torch.bfloat16)
 
 
 def distributions(groups, rows):
@@ -87,7 +64,7 @@ def contiguous(kiln, shape, options):
     for name, counts in distributions(groups, rows).items():
         ends = torch.tensor(counts, device="cuda").cumsum(0).to(torch.int32)
         works = [lambda: torch._grouped_mm(a, b.transpose(-2, -1), offs=ends)]
-        works += [lambda which=which: kiln.launch(which, out, a, b, ends) for which in (0, 1)]
+        works += [lambda which=which: kiln.launch("launch", which, (out, a, b, ends)) for which in (0, 1)]
         expected = works[0]()
         for work in works[1:]:
             out.fill_(float("nan"))
@@ -116,7 +93,8 @@ def masked(kiln, shape, options):
     expected = torch.matmul(a, b.transpose(-2, -1))
     computed = torch.arange(most, device="cuda")[None, :] < sizes[:, None]
     expected[~computed] = -7
-    works = [lambda: other.copy_(b)] + [lambda which=which: kiln.launch(which, out, a, b, sizes) for which in (0, 1)]
+    works = [lambda: other.copy_(b)]
+    works += [lambda which=which: kiln.launch("launch", which, (out, a, b, sizes)) for which in (0, 1)]
     for work in works[1:]:
         out.fill_(-7)
         work()
@@ -129,49 +107,27 @@ def masked(kiln, shape, options):
     return told, ratios, lines
 
 
+def row_of(kiln, compare, shape, options):
+    told, measured, lines = compare(kiln, shape, options)
+    text = f"{told['winner']} ({told['evaluated']} tried, {told['failed']} refused, {told['seconds']:.1f} s)"
+    if measured[1] / measured[0] < 0.9:
+        lines.insert(0, f"untuned: {told['untuned']}")
+    return measured, "\n    ".join([text, *lines])
+
+
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=20, help="for tuning a shape")
-    parser.add_argument("--limit", type=float, default=1e9, help="no shape is begun after so many seconds")
-    parser.add_argument("--only", choices=("contiguous", "masked"))
-    parser.add_argument("--rounds", type=int, default=23)
+    parser = options_for(("contiguous", "masked"), 20)
     parser.add_argument("--top", type=int, default=0, help="candidates of each tuning to compare")
-    parser.add_argument("library")
-    parser.add_argument("shapes", nargs="*")
     options = parser.parse_args()
-    if torch is None or not torch.cuda.is_available() or not hasattr(torch, "_grouped_mm"):
-        print("no PyTorch with a GPU and a grouped product")
-        sys.exit(77)
-    torch.cuda.init()
-    torch.zeros(1, device="cuda")
+    need_gpu(hasattr(torch, "_grouped_mm"), "PyTorch with a GPU and a grouped product")
     began, failures = time.monotonic(), 0
     for name, compare, shapes in (("contiguous", contiguous, CONTIGUOUS), ("masked", masked, MASKED)):
         if options.only not in (None, name):
             continue
-        kiln, ratios = Kiln(options.library, int(compare is masked)), []
-        for shape in [tuple(map(int, s.split(","))) for s in options.shapes] or shapes:
-            if time.monotonic() - began > options.limit:
-                print("no time for more shapes")
-                break
-            groups, rows, n, k = shape
-            text = f"{name}, {groups} groups of {rows} rows, n {n}, k {k}"
-            try:
-                told, measured, lines = compare(kiln, shape, options)
-            except (RuntimeError, AssertionError) as error:
-                failures += 1
-                print(f"{text}: FAILED: {str(error).strip().splitlines()[0]}", flush=True)
-                continue
-            ratios.append(measured)
-            print(f"{text}: {told['winner']} ({told['evaluated']} tried, {told['failed']} refused, {told['seconds']:.1f} s)")
-            if measured[1] / measured[0] < 0.9:
-                print(f"    untuned: {told['untuned']}")
-            print("".join(f"    {line}\n" for line in lines), end="", flush=True)
-        if ratios:
-            tuned, untuned = zip(*ratios)
-            print(f"{name}: {len(ratios)} shapes, tuned {mean(tuned):.3f} (worst {min(tuned):.3f}), untuned "
-                  f"{mean(untuned):.3f} (worst {min(untuned):.3f})")
-        else:
-            failures += 1
+        kiln = Kiln(options.library, int(compare is masked))
+        failed, done = run_rows(name, shapes, options, began, "{0[0]} groups of {0[1]} rows, n {0[2]}, k {0[3]}".format,
+                                lambda shape, kiln=kiln, compare=compare: row_of(kiln, compare, shape, options))
+        failures += failed + (not done)
     sys.exit(1 if failures else 0)
 
 

@@ -37,24 +37,24 @@ struct Mlps {
   Mlp tuned{kiln::Mode::tune_now}, untuned{kiln::Mode::untuned};
 };
 
-std::string mlp_failure;
+std::string mlp_trouble;
 
 }  // namespace
 
 extern "C" {
 
-const char* mlp_failure_text() { return mlp_failure.c_str(); }
+const char* mlp_failure() { return mlp_trouble.c_str(); }
 
 void* mlp_open() {
   Mlps* mlps = nullptr;
-  for_python::attempt(mlp_failure, [&] { mlps = new Mlps; });
+  for_python::attempt(mlp_trouble, [&] { mlps = new Mlps; });
   return mlps;
 }
 
 /// `text` receives the winners of both layers. `gated`: else with ReLU and biases.
 int mlp_tune(void* handle, int gated, int m, int hidden, int inner, double seconds, char* text,
              std::size_t size) {
-  return for_python::attempt(mlp_failure, [&] {
+  return for_python::attempt(mlp_trouble, [&] {
     const Mlp& mlp = static_cast<Mlps*>(handle)->tuned;
     kiln::TuneOptions options;
     options.max_seconds = seconds / 2;
@@ -75,7 +75,7 @@ int mlp_tune(void* handle, int gated, int m, int hidden, int inner, double secon
 int mlp_relu(void* handle, int untuned, void* stream, bfloat16* y, bfloat16* between,
              const bfloat16* x, const bfloat16* w1, const bfloat16* b1, const bfloat16* w2,
              const bfloat16* b2, int m, int hidden, int inner) {
-  return for_python::attempt(mlp_failure, [&] {
+  return for_python::attempt(mlp_trouble, [&] {
     const Mlps& mlps = *static_cast<Mlps*>(handle);
     const Mlp& mlp = untuned ? mlps.untuned : mlps.tuned;
     const kiln::Stream on{stream};
@@ -88,7 +88,7 @@ int mlp_relu(void* handle, int untuned, void* stream, bfloat16* y, bfloat16* bet
 int mlp_gated(void* handle, int untuned, void* stream, bfloat16* y, bfloat16* between,
               const bfloat16* x, const bfloat16* weights, const bfloat16* down, int m, int hidden,
               int inner) {
-  return for_python::attempt(mlp_failure, [&] {
+  return for_python::attempt(mlp_trouble, [&] {
     const Mlps& mlps = *static_cast<Mlps*>(handle);
     const Mlp& mlp = untuned ? mlps.untuned : mlps.tuned;
     const kiln::Stream on{stream};
