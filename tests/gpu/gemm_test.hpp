@@ -53,4 +53,37 @@ int verified(const kiln::Runtime& runtime, const Kernel& kernel,
   return count;
 }
 
+/// A config of each kind that the GEMM's relatives (gated, grouped) have, too, and `more`.
+inline std::vector<kiln::templates::Gemm> each_kind(
+    const std::vector<kiln::templates::Gemm>& more) {
+  using enum kiln::templates::GemmBody;
+  using C = kiln::templates::GemmCluster;
+  std::vector<kiln::templates::Gemm> configs{
+      {mma, 64, 128, 64, 3, 32, 32, 8, 8},
+      {wgmma, 128, 128, 64, 4, 64, 128, 8, 8},
+      {pingpong, 128, 128, 64, 1, 128, 64, 8, 8},
+      {pingpong, 64, 96, 64, 1, 64, 64, 8, 4, C::two_n},
+      {pingpong, 128, 192, 64, 1, 128, 64, 8, 8, C::two_m, 1, true},
+      {tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m},
+      {tma, 256, 128, 64, 1, 128, 64, 8, 4, C::two_n, 1, true},
+      {tma, 64, 128, 128, 1, 64, 64, 8, 8, C::none, 2},
+      {tma, 64, 16, 64, 1, 64, 64, 8, 8, C::none, 2, false, true},
+      {tma, 128, 64, 128, 1, 128, 64, 8, 8, C::none, 1, false, true}};
+  configs.insert(configs.end(), more.begin(), more.end());
+  return configs;
+}
+
+/// Each config must have something that it may compute; without Hopper those that run there.
+template <class Kernel, class Problem>
+void check_each(const kiln::Runtime& runtime, const Kernel& kernel,
+                const std::vector<kiln::templates::Gemm>& configs,
+                const std::vector<Problem>& problems) {
+  const bool hopper = runtime.device().limits.compute_capability == 90;
+  for (const auto& config : configs) {
+    if (!hopper && (config.uses_tma() || config.body == kiln::templates::GemmBody::wgmma)) continue;
+    INFO(kernel.definition().space.describe(kiln::to_values(config)));
+    CHECK(verified(runtime, kernel, {config}, problems) > 0);
+  }
+}
+
 }  // namespace gpu_test

@@ -4,7 +4,7 @@
 #include "kiln/kernels/gemm_fp8.hpp"
 
 using namespace kiln::templates;
-using gpu_test::untuned_runtime, gpu_test::verified;
+using gpu_test::check_each, gpu_test::untuned_runtime;
 using kiln::epilogue::Bias, kiln::epilogue::Gelu, kiln::epilogue::RowScales,
     kiln::epilogue::TensorScales;
 
@@ -35,18 +35,6 @@ const std::vector<Gemm> kFast{{tma, 128, 256, 128, 1, 64, 64, 8, 8, C::two_m},
 const std::vector<GemmProblem> kProblems{{128, 256, 128}, {16, 72, 48},      {8, 1032, 272},
                                          {264, 328, 528}, {300, 512, 2048},  {67, 35, 33},
                                          {72, 35, 2048},  {128, 256, 32768}, {7, 129, 0}};
-
-/// Each config must have something that it may compute; without Hopper the first one, simt.
-template <class Kernel, class Problem>
-void check_each(const kiln::Runtime& runtime, const Kernel& kernel,
-                const std::vector<Gemm>& configs, const std::vector<Problem>& problems) {
-  const bool hopper = runtime.device().limits.compute_capability == 90;
-  for (const Gemm& config : configs) {
-    if (!hopper && config.uses_tma()) continue;
-    INFO(kernel.definition().space.describe(kiln::to_values(config)));
-    CHECK(verified(runtime, kernel, {config}, problems) > 0);
-  }
-}
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 #include "kiln/kernels/interleave_gate_up.hpp"
 
 using namespace kiln::templates;
-using gpu_test::untuned_runtime, gpu_test::verified;
+using gpu_test::check_each, gpu_test::each_kind, gpu_test::untuned_runtime;
 using kiln::bfloat16, kiln::float16;
 using kiln::epilogue::Gelu, kiln::epilogue::GeluTanh, kiln::epilogue::Relu, kiln::epilogue::Silu;
 
@@ -14,43 +14,24 @@ namespace {
 using enum GemmBody;
 using C = GemmCluster;
 
-const std::vector<Gemm> kGatedConfigs{
-    {mma, 64, 128, 64, 3, 32, 32, 8, 8},
-    {wgmma, 128, 128, 64, 4, 64, 128, 8, 8},
-    {pingpong, 128, 128, 64, 1, 128, 64, 8, 8},
-    {pingpong, 64, 96, 64, 1, 64, 64, 8, 4, C::two_n},
-    {pingpong, 128, 192, 64, 1, 128, 64, 8, 8, C::two_m, 1, true},
-    {tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m},
-    {tma, 256, 128, 64, 1, 128, 64, 8, 4, C::two_n, 1, true},
-    {tma, 64, 128, 128, 1, 64, 64, 8, 8, C::none, 2},
-    {tma, 64, 16, 64, 1, 64, 64, 8, 8, C::none, 2, false, true},
-    {tma, 128, 64, 128, 1, 128, 64, 8, 8, C::none, 1, false, true},
-    {tma, 64, 16, 64, 1, 64, 64, 8, 8, C::split_4, 1, false, true},
-    {tma, 128, 48, 64, 1, 64, 64, 8, 8, C::none, 1, false, true, 4},
-    {tma, 64, 32, 64, 1, 64, 64, 8, 8, C::none, 1, false, true, 6, true},
-    {stream, 16, 32, 512, 2, 16, 64, 8, 8}};
+const std::vector<Gemm> kGatedConfigs =
+    each_kind({{tma, 64, 16, 64, 1, 64, 64, 8, 8, C::split_4, 1, false, true},
+               {tma, 128, 48, 64, 1, 64, 64, 8, 8, C::none, 1, false, true, 4},
+               {tma, 64, 32, 64, 1, 64, 64, 8, 8, C::none, 1, false, true, 6, true},
+               {stream, 16, 32, 512, 2, 16, 64, 8, 8}});
 
 const std::vector<GatedProblem> kGated{{1000, 264, 200}, {300, 520, 1024}, {5, 64, 64},
                                        {16, 4096, 4096}, {200, 36, 68},    {40, 1003, 2048},
                                        {1, 8, 8}};
 
-template <class Kernel>
-void check_gated_configs(const kiln::Runtime& runtime, const Kernel& kernel) {
-  const bool hopper = runtime.device().limits.compute_capability == 90;
-  for (const Gemm& config : kGatedConfigs) {
-    if (!hopper && config.body != mma && config.body != stream) continue;
-    INFO(kernel.definition().space.describe(kiln::to_values(config)));
-    CHECK(verified(runtime, kernel, {config}, kGated) > 0);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("gated gemm is right by each body", "[gpu][templates]") {
   const kiln::Runtime runtime = untuned_runtime();
-  check_gated_configs(runtime, gemm_gated_kernel<bfloat16, Silu>());
-  check_gated_configs(runtime, gemm_gated_kernel<bfloat16, Gelu, GatedWeights::interleaved>());
-  check_gated_configs(runtime, gemm_gated_kernel<float16, GeluTanh>());
+  check_each(runtime, gemm_gated_kernel<bfloat16, Silu>(), kGatedConfigs, kGated);
+  check_each(runtime, gemm_gated_kernel<bfloat16, Gelu, GatedWeights::interleaved>(), kGatedConfigs,
+             kGated);
+  check_each(runtime, gemm_gated_kernel<float16, GeluTanh>(), kGatedConfigs, kGated);
   for (const GatedProblem& p : kGated)
     CHECK(runtime.tuned(gemm_gated_kernel<float, Relu>()).verify(p).right);
 }

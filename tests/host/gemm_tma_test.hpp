@@ -1,9 +1,13 @@
 // What tests of the shipped GEMM for Hopper on the host share.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "hopper_test.hpp"
+#include "kiln/workspace.cuh"
 #include "templates/gemm/gemm_problem.hpp"
 #include "templates/gemm/gemm_tma.hpp"
 
@@ -28,6 +32,41 @@ inline std::string text_of(const GemmTma& c) {
   return text + ", kiln::templates::GemmOperands(" + std::to_string(static_cast<int>(c.operands)) +
          ")}";
 }
+
+/// Rows of A or of B, k along each, as they are copied; `batches`: 0, or how many such arrays.
+inline HostTensorMap operand_map(const GemmTma& c, HostElement type, const void* array, bool of_b,
+                                 int k, int rows, std::size_t batches = 0) {
+  const int copied = of_b != c.swap ? c.copied_n() : c.copied_m();
+  std::vector<std::uint64_t> extent{std::uint64_t(k), std::uint64_t(rows)};
+  std::vector<unsigned> box{unsigned(c.box_k()), unsigned(std::min(copied, rows))};
+  if (batches > 0) {
+    extent.push_back(batches);
+    box.push_back(1);
+  }
+  return tensor_map(array, type, extent, box, 128);
+}
+
+/// C in bf16, [m][n] without gaps, as it is stored.
+inline HostTensorMap store_map(const GemmTma& c, void* array, int m, int n) {
+  return tensor_map(array, HostElement::bf16, {std::uint64_t(n), std::uint64_t(m)},
+                    {unsigned(c.store_columns()), unsigned(std::min(c.swap ? c.block_n : 16, m))},
+                    unsigned(c.store_span()));
+}
+
+/// What blocks that share k need besides the arguments: scratch, full of NaNs, and semaphores.
+struct TileWorkspace {
+  TileWorkspace(const GemmTma& c, std::size_t tiles)
+      : scratch(c.parts == 1 ? 0 : tiles * c.tile_scratch() / sizeof(float), NAN),
+        semaphores(c.parts == 1 || c.later ? 0 : tiles) {}
+  kiln::Workspace argument() { return {scratch.data(), semaphores.data()}; }
+  /// Whether the semaphores are as a launch must leave them.
+  bool ready_again() const {
+    return std::all_of(semaphores.begin(), semaphores.end(), [](unsigned s) { return s == 0; });
+  }
+
+  std::vector<float> scratch;
+  std::vector<unsigned> semaphores;
+};
 
 /// The instance of gemm_tma.cuh's kernel, or of its step.
 inline std::string entry_of(const GemmTma& c, GemmTranspose op, bool batched,

@@ -5,7 +5,6 @@
 
 #include "gemm_tma_test.hpp"
 #include "kiln/types.hpp"
-#include "kiln/workspace.cuh"
 
 using namespace host_test;
 
@@ -42,18 +41,13 @@ void check_product(const GemmTma& c, int m, int n, int k) {
   for (std::size_t j = 0; j < scales_b.size(); ++j) scales_b[j] = powers[j * 3 % powers.size()];
   std::vector<std::uint16_t> out(std::size_t(m) * n, 0xffff);
 
-  const auto map = [&](const void* array, int rows, int copied) {
-    return tensor_map(array, HostElement::u8, {std::uint64_t(k), std::uint64_t(rows)},
-                      {unsigned(c.box_k()), unsigned(std::min(copied, rows))}, 128);
-  };
-  const HostTensorMap map_a = map(a.data(), m, c.swap ? c.copied_n() : c.copied_m());
-  const HostTensorMap map_b = map(b.data(), n, c.swap ? c.copied_m() : c.copied_n());
+  const HostTensorMap map_a = operand_map(c, HostElement::u8, a.data(), false, k, m);
+  const HostTensorMap map_b = operand_map(c, HostElement::u8, b.data(), true, k, n);
   const GemmShape<false> p =
       kiln::templates::gemm_shape<GemmTranspose::nt>(kiln::templates::GemmProblem{m, n, k});
   const std::size_t tiles = std::size_t(c.tiles_m(m, n)) * c.tiles_n(m, n);
-  std::vector<float> scratch(c.parts == 1 ? 0 : tiles * c.tile_scratch() / sizeof(float), NAN);
-  std::vector<unsigned> semaphores(c.parts == 1 ? 0 : tiles);
-  const kiln::Workspace workspace{scratch.data(), semaphores.data()};
+  TileWorkspace shared(c, tiles);
+  const kiln::Workspace workspace = shared.argument();
   const auto launch = [&](const auto& where) {
     Kernel(kText, entry_of_fp8(c, "gemm_tma"))
         .in_clusters({unsigned(c.cluster())}, {c.grid(m, n, 3)}, {unsigned(c.threads())},
@@ -65,9 +59,7 @@ void check_product(const GemmTma& c, int m, int n, int k) {
                        p, scales_a.data(), scales_b.data(), workspace);
   };
   if (c.store_tma)
-    launch(tensor_map(out.data(), HostElement::bf16, {std::uint64_t(n), std::uint64_t(m)},
-                      {unsigned(c.store_columns()), unsigned(std::min(c.swap ? c.block_n : 16, m))},
-                      unsigned(c.store_span())));
+    launch(store_map(c, out.data(), m, n));
   else
     launch(out.data());
 
@@ -81,7 +73,7 @@ void check_product(const GemmTma& c, int m, int n, int k) {
       wrong += out[std::size_t(i) * n + j] != bf16(scaled);
     }
   CHECK(wrong == 0);
-  CHECK(std::count(semaphores.begin(), semaphores.end(), 0u) == std::ptrdiff_t(semaphores.size()));
+  CHECK(shared.ready_again());
 }
 
 constexpr auto kCooperative = GemmSchedule::cooperative, kPingpong = GemmSchedule::pingpong;

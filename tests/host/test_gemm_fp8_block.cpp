@@ -6,7 +6,6 @@
 #include "gemm_tma_test.hpp"
 #include "kiln/block_scales.hpp"
 #include "kiln/types.hpp"
-#include "kiln/workspace.cuh"
 
 using namespace host_test;
 
@@ -69,18 +68,13 @@ void check_blocks(const GemmTma& c, int m, int n, int k) {
   REQUIRE(c.fits());
   const BlockScaled x(m, n, k);
   std::vector<std::uint16_t> out(std::size_t(m) * std::size_t(n), 0xffff);
-  const auto map = [&](const void* array, int rows, int copied) {
-    return tensor_map(array, HostElement::u8, {std::uint64_t(k), std::uint64_t(rows)},
-                      {unsigned(c.box_k()), unsigned(std::min(copied, rows))}, 128);
-  };
-  const HostTensorMap map_a = map(x.a.data(), m, c.swap ? c.copied_n() : c.copied_m());
-  const HostTensorMap map_b = map(x.b.data(), n, c.swap ? c.copied_m() : c.copied_n());
+  const HostTensorMap map_a = operand_map(c, HostElement::u8, x.a.data(), false, k, m);
+  const HostTensorMap map_b = operand_map(c, HostElement::u8, x.b.data(), true, k, n);
   const auto p =
       kiln::templates::gemm_shape<GemmTranspose::nt>(kiln::templates::GemmProblem{m, n, k});
   const std::size_t tiles = std::size_t(c.tiles_m(m, n)) * c.tiles_n(m, n);
-  std::vector<float> scratch(c.parts == 1 ? 0 : tiles * c.tile_scratch() / sizeof(float), NAN);
-  std::vector<unsigned> semaphores(c.parts == 1 ? 0 : tiles);
-  const kiln::Workspace workspace{scratch.data(), semaphores.data()};
+  TileWorkspace shared(c, tiles);
+  const kiln::Workspace workspace = shared.argument();
   const char* const text = "#include <gemm/gemm_fp8.cuh>\n#include <gemm/gemm_tma.cuh>\n";
   const auto launch = [&](const auto& where) {
     Kernel(text, entry("gemm_tma"))
@@ -93,9 +87,7 @@ void check_blocks(const GemmTma& c, int m, int n, int k) {
                        p, x.scales_a.data(), x.scales_b.data(), workspace);
   };
   if (c.store_tma)
-    launch(tensor_map(out.data(), HostElement::bf16, {std::uint64_t(n), std::uint64_t(m)},
-                      {unsigned(c.store_columns()), unsigned(std::min(c.swap ? c.block_n : 16, m))},
-                      unsigned(c.store_span())));
+    launch(store_map(c, out.data(), m, n));
   else
     launch(out.data());
 

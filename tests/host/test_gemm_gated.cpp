@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "gemm_tma_test.hpp"
-#include "kiln/workspace.cuh"
 
 using namespace host_test;
 
@@ -51,41 +50,29 @@ class GatedGemm {
     for (std::size_t row = 0; row < used.size(); ++row)
       if (!used[row]) std::fill_n(w.begin() + std::ptrdiff_t(row * depth), depth, 0x7fff);
 
-    const auto box = [](int copied, int high) { return unsigned(std::min(copied, high)); };
-    const HostTensorMap map_a =
-        tensor_map(a.data(), HostElement::bf16, {depth, std::uint64_t(m)},
-                   {64, box(c_.swap ? c_.copied_n() : c_.copied_m(), m)}, 128);
-    const unsigned high = box(c_.swap ? c_.copied_m() : c_.copied_n(), product);
-    HostTensorMap map_w;
+    const HostTensorMap map_a = operand_map(c_, HostElement::bf16, a.data(), false, k, m);
+    HostTensorMap map_w = operand_map(c_, HostElement::bf16, w.data(), true, k, product);
     if (stacked_) {  // [n / 8][gate, up][8][k]
       map_w = tensor_map(w.data(), HostElement::bf16, {depth, 8, 2, std::uint64_t(n / 8)},
-                         {64, 8, 2, high / 16}, 128);
+                         {64, 8, 2, unsigned(map_w.box[1]) / 16}, 128);
       map_w.stride[0] = depth * 2;
       map_w.stride[1] = depth * 2 * width;
       map_w.stride[2] = depth * 2 * 8;
-    } else {
-      map_w =
-          tensor_map(w.data(), HostElement::bf16, {depth, std::uint64_t(product)}, {64, high}, 128);
     }
     constexpr std::size_t kMargin = 4096;
     std::vector<std::uint16_t> out(std::size_t(m) * width + 2 * kMargin, 0x1234);
     GemmTma results = c_;
     results.block_n /= 2;
-    const HostTensorMap map_out =
-        tensor_map(out.data() + kMargin, HostElement::bf16, {width, std::uint64_t(m)},
-                   {unsigned(results.store_columns()), box(16, m)}, unsigned(results.store_span()));
 
     const std::size_t tiles = std::size_t(c_.tiles_m(m, product)) * c_.tiles_n(m, product);
-    std::vector<float> scratch(c_.parts == 1 ? 0 : tiles * c_.tile_scratch() / sizeof(float), NAN);
-    std::vector<unsigned> semaphores(c_.parts == 1 ? 0 : tiles);
-    const kiln::Workspace workspace{scratch.data(), semaphores.data()};
+    TileWorkspace shared(c_, tiles);
     const auto launch = [&](const auto& to) {
       kernel_.in_clusters({unsigned(c_.cluster())}, {c_.grid(m, product, 3)},
                           {unsigned(c_.threads())}, c_.shared_bytes(), to, map_a, map_w, m, n, k,
-                          workspace);
+                          shared.argument());
     };
     if (c_.store_tma && !c_.swap)
-      launch(map_out);
+      launch(store_map(results, out.data() + kMargin, m, n));
     else
       launch(out.data() + kMargin);
 

@@ -51,16 +51,9 @@ class GroupedGemm {
 
     constexpr std::size_t kMargin = 4096;
     std::vector<std::uint16_t> out(rows * width + 2 * kMargin, 0x1234), expected = out;
-    const auto map = [&](const void* array, std::size_t high, std::size_t batches, int copied) {
-      return tensor_map(
-          array, HostElement::bf16, {depth, high, batches},
-          {unsigned(c_.box_k()), unsigned(std::min<std::size_t>(std::size_t(copied), high)), 1},
-          128);
-    };
-    const HostTensorMap map_a = map(a.data(), std::size_t(m), masked_ ? groups : 1,
-                                    c_.swap ? c_.copied_n() : c_.copied_m());
-    const HostTensorMap map_b =
-        map(b.data(), width, groups, c_.swap ? c_.copied_m() : c_.copied_n());
+    const HostTensorMap map_a =
+        operand_map(c_, HostElement::bf16, a.data(), false, k, m, masked_ ? groups : 1);
+    const HostTensorMap map_b = operand_map(c_, HostElement::bf16, b.data(), true, k, n, groups);
     const unsigned cluster = unsigned(c_.cluster());
     kernel_.in_clusters({cluster}, {3 * cluster}, {unsigned(c_.threads())}, c_.shared_bytes(),
                         out.data() + kMargin + offset, map_a, map_b, sizes.data(), m, n, k,

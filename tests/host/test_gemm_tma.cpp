@@ -103,9 +103,8 @@ void check_product(const Entries& entries, const GemmTma& c, GemmTranspose op,
   const HostTensorMap map_b = map(b.array.data(), b_across(op), p.n, p.ldb, p.stride_b,
                                   c.swap ? c.copied_m() : c.copied_n());
   const std::size_t tiles = std::size_t(c.tiles_m(p.m, p.n)) * c.tiles_n(p.m, p.n) * p.batch;
-  std::vector<float> scratch(c.parts == 1 ? 0 : tiles * c.tile_scratch() / sizeof(float), NAN);
-  std::vector<unsigned> semaphores(c.parts == 1 || c.later ? 0 : tiles);
-  const kiln::Workspace workspace{scratch.data(), semaphores.data()};
+  TileWorkspace shared(c, tiles);
+  const kiln::Workspace workspace = shared.argument();
   const auto launch = [&](const auto& where) {
     entries.own.in_clusters({unsigned(c.cluster())}, {c.grid(p.m, p.n, 3, p.batch)},
                             {unsigned(c.threads())}, c.shared_bytes(), where, map_a, map_b, p,
@@ -140,7 +139,7 @@ void check_product(const Entries& entries, const GemmTma& c, GemmTranspose op,
   std::size_t wrong = 0;  // elements between rows and batches are left alone
   for (std::size_t i = 0; i < size; ++i) wrong += out[i] != expected[i];
   CHECK(wrong == 0);
-  CHECK(std::count(semaphores.begin(), semaphores.end(), 0u) == std::ptrdiff_t(semaphores.size()));
+  CHECK(shared.ready_again());
 }
 
 float as_it_is(float sum, int, int, std::size_t) { return sum; }

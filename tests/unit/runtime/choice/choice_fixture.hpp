@@ -39,4 +39,21 @@ struct Chooser : Process {
   std::map<std::string, int> calls;
 };
 
+/// A process with a folder of its own, and a choice that a test may add to. Every config of the
+/// kernel takes 1 ms.
+struct Twice {
+  Twice() { process.kernel_takes(1e-3); }
+
+  Directory directory;
+  Chooser process{directory.path()};
+  Doubling twice = process.twice();
+};
+
+/// The same, where problems up to the next multiple of 64 share a bucket.
+struct TwiceInBuckets : Twice {
+  TwiceInBuckets() {
+    twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+  }
+};
+
 }  // namespace kiln::test

@@ -32,22 +32,14 @@ TEST_CASE("the fastest alternative is used, be it a kernel or a callable", "[cho
   CHECK(alone->winner().config == Values{8, 0});
 }
 
-TEST_CASE("the default stays where nothing is certainly faster", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "the default stays where nothing is certainly faster", "[choice]") {
   twice.alternatives.push_back(process.way("mine", 0.998e-3));
   const auto f = tuned(process.runtime(), twice);
   CHECK(f.tune({40}).speedup() == 1);
   CHECK(f.chosen({40}).name == "template");
 }
 
-TEST_CASE("what is wrong or throws loses, however fast it is", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "what is wrong or throws loses, however fast it is", "[choice]") {
   DoublingWay wrong = process.way("wrong", 1e-5);
   wrong.call = [](const auto&, Stream, float* y, const float*, int n) { std::fill_n(y, n, 0.0f); };
   DoublingWay beyond = process.way("beyond", 1e-5);
@@ -83,11 +75,8 @@ TEST_CASE("a kernel that cannot be tuned is a failed candidate, and not the end"
   CHECK(result.default_candidate().reason.find("doubling") != std::string::npos);
 }
 
-TEST_CASE("a callable's knobs are searched as far as its constraints allow", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "a callable's knobs are searched as far as its constraints allow",
+                 "[choice]") {
   DoublingWay mine = process.way("mine", 0);
   mine.knobs.parameter("blocks", {1, 2, 4, 8}, 2).parameter("far", {0, 1}, 0);
   mine.knobs.where("blocks must not be 8 and far",
@@ -148,11 +137,8 @@ TEST_CASE("a record is found by the next process, and an entry of another versio
   CHECK(run("2", 1e-4) == std::pair<std::string, int>{"template", 0});
 }
 
-TEST_CASE("a new alternative is measured, and a damaged record is a miss", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "a new alternative is measured, and a damaged record is a miss",
+                 "[choice]") {
   tuned(process.runtime(), twice).prepare({40});
   twice.alternatives.push_back(process.way("mine", 1e-4));
   tuned(process.runtime(), twice).prepare({40});
@@ -163,12 +149,9 @@ TEST_CASE("a new alternative is measured, and a damaged record is a miss", "[cho
   CHECK(process.calls["mine"] > before);
 }
 
-TEST_CASE("an alternative that does not support a problem takes no part, and says why",
-          "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice,
+                 "an alternative that does not support a problem takes no part, and says why",
+                 "[choice]") {
   DoublingWay mine = process.way("mine", 1e-4);
   mine.supports = [](const DoublingProblem& p, const DeviceInfo&) {
     return p.n < 100 ? "it needs 100 elements" : "";
@@ -187,11 +170,7 @@ TEST_CASE("an alternative that does not support a problem takes no part, and say
                     Catch::Contains("no alternative can do it: mine: it needs 100 elements"));
 }
 
-TEST_CASE("a launch of a known problem takes nothing from the heap", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "a launch of a known problem takes nothing from the heap", "[choice]") {
   DoublingWay mine = process.way("mine", 0);
   const bool callable = GENERATE(false, true);
   mine.call = [&](const auto& how, Stream, float* y, const float* x, int n) {
@@ -211,11 +190,7 @@ TEST_CASE("a launch of a known problem takes nothing from the heap", "[choice]")
   CHECK(data.doubled());
 }
 
-TEST_CASE("modes that do not tune use records, else the default", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "modes that do not tune use records, else the default", "[choice]") {
   twice.alternatives.push_back(process.way("mine", 1e-4));
   process.options.mode = Mode::untuned;
   CHECK(tuned(process.runtime(), twice).chosen({40}).name == "template");
@@ -226,12 +201,9 @@ TEST_CASE("modes that do not tune use records, else the default", "[choice]") {
   CHECK(tuned(process.runtime(), twice).chosen({40}).name == "mine");
 }
 
-TEST_CASE("what is new, or may not be captured, is refused while a stream is captured",
-          "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice,
+                 "what is new, or may not be captured, is refused while a stream is captured",
+                 "[choice]") {
   DoublingWay mine = process.way("mine", 1e-4);
   mine.capturable = GENERATE(true, false);
   twice.alternatives.push_back(mine);
@@ -251,11 +223,8 @@ TEST_CASE("what is new, or may not be captured, is refused while a stream is cap
   CHECK(process.calls["mine"] == before + mine.capturable + 1);
 }
 
-TEST_CASE("a deterministic runtime lets in one alternative, with one numerics", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "a deterministic runtime lets in one alternative, with one numerics",
+                 "[choice]") {
   DoublingWay mine = process.way("mine", 0);
   mine.knobs.parameter("blocks", {1, 2}, 1);
   mine.call = [&](const AlternativeCall<DoublingProblem>& how, Stream, float* y, const float* x,
@@ -278,11 +247,7 @@ TEST_CASE("a deterministic runtime lets in one alternative, with one numerics", 
   CHECK(text == (same_bits ? "alternative=mine,mine.blocks=2" : "alternative=mine,mine.blocks=1"));
 }
 
-TEST_CASE("a sealed runtime launches only what was prepared", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "a sealed runtime launches only what was prepared", "[choice]") {
   twice.alternatives.push_back(process.way("mine", 1e-4));
   const Runtime runtime = process.runtime();
   const auto f = tuned(runtime, twice);
@@ -318,11 +283,8 @@ TEST_CASE("a kernel with another source is another choice", "[choice]") {
   CHECK(chosen("two", 5e-3) == "template");
 }
 
-TEST_CASE("a choice of a kernel whose tuning was cut short is not complete", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
+TEST_CASE_METHOD(Twice, "a choice of a kernel whose tuning was cut short is not complete",
+                 "[choice]") {
   twice.alternatives.push_back(process.way("mine", 5e-4));
   TuneOptions little;
   little.max_evaluations = 3;  // of the kernel's four, and of the choice's two
@@ -341,11 +303,8 @@ TEST_CASE("a choice of a kernel whose tuning was cut short is not complete", "[c
   CHECK(again.chosen({40}).name == "template");
 }
 
-TEST_CASE("a failure that may pass is not on record", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
+TEST_CASE_METHOD(Twice, "a failure that may pass is not on record", "[choice]") {
   process.kernel_takes(1e-4);
-  Doubling twice = process.twice();
   DoublingWay mine = process.way("mine", 1e-3);
   bool broken = true;
   mine.workspace = [&](Named, const DoublingProblem&) {

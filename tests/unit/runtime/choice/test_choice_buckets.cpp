@@ -5,12 +5,8 @@
 using namespace kiln;
 using namespace kiln::test;
 
-TEST_CASE("a launch of a bucket's other problem uses what can do that one", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
-  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+TEST_CASE_METHOD(TwiceInBuckets, "a launch of a bucket's other problem uses what can do that one",
+                 "[choice]") {
   DoublingWay mine = process.way("mine", 1e-4);
   mine.supports = [](const DoublingProblem& p, const DeviceInfo&) { return p.n % 2 ? "odd" : ""; };
   twice.alternatives.push_back(mine);
@@ -26,13 +22,10 @@ TEST_CASE("a launch of a bucket's other problem uses what can do that one", "[ch
   CHECK(data.doubled());
 }
 
-TEST_CASE("a kernel is not launched for a bucket's other problem that it does not support",
-          "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
+TEST_CASE_METHOD(TwiceInBuckets,
+                 "a kernel is not launched for a bucket's other problem that it does not support",
+                 "[choice]") {
   process.kernel_takes(1e-4);
-  Doubling twice = process.twice();
-  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
   twice.alternatives[0].supports = [](const DoublingProblem& p, const DeviceInfo&) {
     return p.n % 2 ? "odd" : "";
   };
@@ -44,13 +37,9 @@ TEST_CASE("a kernel is not launched for a bucket's other problem that it does no
                     Catch::Contains("alternative template: odd"));
 }
 
-TEST_CASE("a problem that is being made uses what its bucket's tuning has found meanwhile",
-          "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
-  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+TEST_CASE_METHOD(TwiceInBuckets,
+                 "a problem that is being made uses what its bucket's tuning has found meanwhile",
+                 "[choice]") {
   DoublingWay mine = process.way("mine", 1e-4);
   std::function<void()> meanwhile;
   mine.supports = [&](const DoublingProblem& p, const DeviceInfo&) {
@@ -69,12 +58,8 @@ TEST_CASE("a problem that is being made uses what its bucket's tuning has found 
   CHECK(f.chosen({40}).name == "template");
 }
 
-TEST_CASE("a callable's constraints are asked for the exact problem", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
-  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+TEST_CASE_METHOD(TwiceInBuckets, "a callable's constraints are asked for the exact problem",
+                 "[choice]") {
   DoublingWay mine = process.way("mine", 1e-4);
   mine.knobs.parameter("wide", {1, 0}, 1);
   mine.knobs.where("wide needs an even number",
@@ -97,12 +82,8 @@ TEST_CASE("a callable's constraints are asked for the exact problem", "[choice]"
   CHECK(data.doubled());
 }
 
-TEST_CASE("tuning a problem changes what all known problems of its bucket use", "[choice]") {
-  Directory directory;
-  Chooser process(directory.path());
-  process.kernel_takes(1e-3);
-  Doubling twice = process.twice();
-  twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
+TEST_CASE_METHOD(TwiceInBuckets,
+                 "tuning a problem changes what all known problems of its bucket use", "[choice]") {
   DoublingWay mine = process.way("mine", 0);
   double seconds = 1e-4;
   mine.call = [&](const auto&, Stream, float* y, const float* x, int n) {

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "findings.hpp"
 #include "kiln/communicators.hpp"
+#include "kiln_test.hpp"
 #include "runtime/device/host/host_device.hpp"
 #include "runtime/symmetric/core.hpp"
 
@@ -37,6 +39,16 @@ inline std::vector<std::string> on_ranks(const Ends& ends,
     });
   for (std::thread& thread : threads) thread.join();
   return thrown;
+}
+
+/// The same, and checks that no rank throws or finds anything wrong.
+inline void check_on_ranks(const Ends& ends,
+                           const std::function<void(int, Communicator&, Findings&)>& body) {
+  Findings findings;
+  const auto thrown =
+      on_ranks(ends, [&](int rank, Communicator& end) { body(rank, end, findings); });
+  for (const std::string& text : thrown) CHECK(text.empty());
+  CHECK(findings.wrong().empty());
 }
 
 inline std::unique_ptr<detail::SymmetricCore> symmetric(const Ends& ends, int rank,

@@ -4,9 +4,7 @@
 #include <string>
 
 #include "cuda_binary.hpp"
-#include "fake_driver.hpp"
-#include "kiln/error.hpp"
-#include "kiln_test.hpp"
+#include "refusals.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 
 using namespace kiln;
@@ -58,38 +56,21 @@ bool only_replays(const std::string& call) {
 
 TEST_CASE("whichever call is refused, it is named and nothing leaks", "[runtime][cuda]") {
   int refused = 0;
-  for (int n = 0;; ++n) {
-    FakeDriver fake;
-    fake.fail_at = n;
-    std::string message;
-    try {
-      use(fake);
-    } catch (const EnvironmentError& e) {
-      message = e.what();
-    }
-    CAPTURE(n, fake.failed_call, message);
-    CHECK_FALSE(fake.leaks());
-    CHECK(fake.misuse.empty());
-    CHECK(fake.depth() == 0);
-    CHECK(fake.capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
-    if (fake.failed_call.empty()) {
-      CHECK(message.empty());
-      break;
-    }
-    ++refused;
-    if (message.empty()) {
-      // Only within a destructor may a refusal stay without consequence.
-      const bool restores = has(fake.failed_call, "Ctx") || has(fake.failed_call, "Exchange");
-      // A launch that cannot be recorded was made plainly instead.
-      const bool instead = fake.failed_call == "cuLaunchKernel" && fake.launches.size() == 2;
-      CHECK((cleans_up(fake.failed_call) || restores || only_replays(fake.failed_call) || instead));
-    } else {
-      CHECK(has(message, "CUDA_ERROR_UNKNOWN (999): an unknown thing happened"));
-      const bool current = has(fake.failed_call, "cuCtx");
-      CHECK((current ? has(message, "cuCtx") : has(message, fake.failed_call + " failed")));
-    }
-    REQUIRE(n < 1000);
-  }
+  refuse_each_call(
+      use, [&](const std::string& call, const std::string& message, const FakeDriver& fake) {
+        ++refused;
+        if (message.empty()) {
+          // Only within a destructor may a refusal stay without consequence.
+          const bool restores = has(call, "Ctx") || has(call, "Exchange");
+          // A launch that cannot be recorded was made plainly instead.
+          const bool instead = call == "cuLaunchKernel" && fake.launches.size() == 2;
+          CHECK((cleans_up(call) || restores || only_replays(call) || instead));
+        } else {
+          CHECK(has(message, "CUDA_ERROR_UNKNOWN (999): an unknown thing happened"));
+          const bool current = has(call, "cuCtx");
+          CHECK((current ? has(message, "cuCtx") : has(message, call + " failed")));
+        }
+      });
   CHECK(refused > 80);
 }
 

@@ -2,11 +2,9 @@
 #include <cstring>
 #include <thread>
 
-#include "fake_driver.hpp"
 #include "findings.hpp"
 #include "kiln/communicators.hpp"
-#include "kiln/error.hpp"
-#include "kiln_test.hpp"
+#include "refusals.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/host/shared_memory.hpp"
 #include "runtime/symmetric/core.hpp"
@@ -120,24 +118,12 @@ TEST_CASE("a driver that lacks a function has no peer access", "[runtime][cuda][
 TEST_CASE("whichever call of peer access is refused, it is named and nothing leaks",
           "[runtime][cuda][symmetric]") {
   int named = 0;
-  for (int n = 0;; ++n) {
-    FakeDriver fake;
-    fake.fail_at = n;
-    std::string message;
-    try {
-      use(fake);
-    } catch (const EnvironmentError& error) {
-      message = error.what();
-    }
-    CAPTURE(n, fake.failed_call, message);
-    CHECK_FALSE(fake.leaks());
-    CHECK(fake.misuse.empty());
-    CHECK(fake.depth() == 0);
-    if (fake.failed_call.empty()) break;
-    if (!does_work(fake.failed_call)) continue;
-    CHECK(message.find(fake.failed_call + " failed") != std::string::npos);
-    ++named;
-  }
+  refuse_each_call(use,
+                   [&](const std::string& call, const std::string& message, const FakeDriver&) {
+                     if (!does_work(call)) return;
+                     CHECK(message.find(call + " failed") != std::string::npos);
+                     ++named;
+                   });
   CHECK(named == 9);  // the device's own stream included
 }
 
