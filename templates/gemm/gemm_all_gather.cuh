@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gemm.cuh"
+#include "gemm_all_gather.hpp"
 #include "gemm_gathering.cuh"
 #ifndef KILN_HOST_TARGET
 #include "gemm_all_gather_tma.cuh"
@@ -10,63 +11,63 @@
 namespace kiln::templates {
 
 /// Gathers all rows: all threads copy, the last block waits for the other ranks.
-template <AllGather c, class T>
+template <class T>
 __device__ __forceinline__ void gather_rows(const T* a, const Peers& peers,
-                                            const AllGatherProblem& p) {
-  const Gathering<c, T> gathering(a, peers, p);
+                                            const PeerGemmProblem& p) {
+  const PeerOperation<1> operation(peers);
+  const RowsToSend<T> rows(a, peers, p.m, p.k);
   // Each block says it: on the host, another one may begin only when this one has ended.
-  if (threadIdx.x == 0) gathering.say_ready();
+  if (threadIdx.x == 0) operation.say_ready();
   const auto threads = static_cast<long long>(gridDim.x) * blockDim.x;
   const auto thread = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
   bool given_up = false;
   for (int distance = 0; distance < peers.size; ++distance) {
-    const int to = gathering.receiver(distance);
+    const int to = rows.receiver(distance);
     if (distance > 0) {
-      const bool there = given_up || threadIdx.x != 0 || gathering.wait_until_ready(to);
+      const bool there = given_up || threadIdx.x != 0 || operation.wait_until_ready(to);
       given_up = __syncthreads_or(!there) != 0 || given_up;
     }
-    for (int chunk = 0; chunk < c.chunks && !given_up; ++chunk)
-      gathering.send(to, chunk, thread, threads);
+    if (!given_up) rows.send(to, 0, p.m, thread, threads);
   }
   __syncthreads();
-  if (threadIdx.x != 0 || !gathering.is_last_block()) return;
+  if (threadIdx.x != 0 || !operation.is_last_block()) return;
   __threadfence_system();
   for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    for (int chunk = 0; chunk < c.chunks; ++chunk)
-      gathering.say_sent(gathering.receiver(distance), chunk);
+    operation.say_sent(rows.receiver(distance), 0);
   for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    given_up = !gathering.wait_for((peers.rank + distance) % peers.size, 0);
-  gathering.end();
+    given_up = !operation.wait_for((peers.rank + distance) % peers.size, 0);
+  operation.end();
 }
 
 /// The whole operation with c.overlap, else its first half. `own` is what is multiplied of `a`, which is
 /// what is sent. Dynamic shared memory with c.overlap: c.gemm().tma().shared_bytes() bytes.
-template <AllGather c, class T>
-__global__ void __launch_bounds__(c.threads(), 1)
+template <PeerGemm c, class T>
+__global__ void __launch_bounds__(c.overlap ? c.gemm().threads() : c.kCopyThreads, 1)
     gemm_all_gather(const __grid_constant__ GemmArgument<c.maps(), T> out,
                     const __grid_constant__ GemmArgument<c.overlap, const T> own,
                     const __grid_constant__ GemmArgument<c.maps(), const T> b,
                     const __grid_constant__ GemmArgument<c.maps(), const T> all, const T* a,
                     const Peers* peers, int m, int n, int k, int ranks) {
-  const AllGatherProblem p{m, n, k, ranks};
+  const PeerGemmProblem p{m, n, k, ranks};
   if constexpr (c.overlap) {
 #ifndef KILN_HOST_TARGET
     all_gather_tma_body<c>(out, own, b, all, a, *peers, p);
 #endif
   } else {
-    gather_rows<c>(a, *peers, p);
+    gather_rows(a, *peers, p);
   }
 }
 
 /// The second half.
-template <AllGather c, class T>
+template <PeerGemm c, class T>
 __global__ void __launch_bounds__(c.gemm().threads(), c.gemm().plain() ? 0 : 1)
     gemm_all_gather_multiply(const __grid_constant__ GemmArgument<c.maps(), T> out, const T* own,
                              const __grid_constant__ GemmArgument<c.maps(), const T> b,
                              const __grid_constant__ GemmArgument<c.maps(), const T> all,
                              const T* a, const Peers* peers, int m, int n, int k, int ranks) {
   constexpr auto kOp = GemmTranspose::nt;
-  gemm_body<c.gemm(), kOp, T>(out, all, b, gemm_shape<kOp>(gathered({m, n, k, ranks})), StoreSum{});
+  gemm_body<c.gemm(), kOp, T>(out, all, b, gemm_shape<kOp>(all_ranks({m, n, k, ranks})),
+                              StoreSum{});
 }
 
 }  // namespace kiln::templates

@@ -1,0 +1,186 @@
+// What the host halves of gemm_all_gather.hpp and gemm_reduce_scatter.hpp share: space, configs, data.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tbb/parallel_for.h>
+
+#include "kiln/error.hpp"
+#include "templates/gemm/gemm_configs.hpp"
+#include "templates/gemm/gemm_cost.hpp"
+#include "templates/gemm/gemm_host.hpp"
+#include "templates/gemm/gemm_peers_kernel.hpp"
+#include "templates/gemm/gemm_space.hpp"
+#include "templates/kernels.hpp"
+
+namespace kiln::templates {
+
+inline constexpr auto kPeerOp = GemmTranspose::nt;
+
+/// What a GPU sends to others of its host, and what a collective takes at least.
+inline constexpr double kLinkBytesPerSecond = 370e9, kMeetingSeconds = 8e-6;
+
+inline void check_peers(const PeerGemmProblem& p) {
+  constexpr int kMostRanks = 64;
+  if (p.m < 0 || p.n < 0 || p.k < 0) throw UserError("a GEMM of ranks: m, n or k is negative");
+  if (p.ranks < 1 || p.ranks > kMostRanks)
+    throw UserError("a GEMM of ranks: there are 1 to " + std::to_string(kMostRanks) + " ranks");
+}
+
+inline GemmShape<false> all_rows(const PeerGemmProblem& p) {
+  return gemm_shape<kPeerOp>(all_ranks(p));
+}
+
+/// `count` elements of a rank as tunings have them: no rank's are another one's.
+template <class T>
+std::vector<T> elements_of_rank(int rank, std::size_t count) {
+  std::vector<T> elements(count);
+  tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) {
+    const auto mixed = static_cast<std::uint32_t>(i + 1) * 2654435761u ^
+                       (static_cast<std::uint32_t>(rank) + 1) * 2246822519u;
+    elements[i] = T(static_cast<float>(mixed >> 23) / 256 - 1);
+  });
+  return elements;
+}
+
+/// Whether the GEMM of a config can compute all rows.
+template <class T>
+bool is_a_gemm(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  static const DynamicSpace gemms = gemm_space<T, kPeerOp, GemmProblem>().dynamic();
+  return !gemms.violated(to_values(c.gemm()), to_values(all_ranks(p)), d);
+}
+
+template <class T>
+constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
+  using S = Space<PeerGemm, PeerGemmProblem>;
+  using P = const PeerGemmProblem&;
+  using D = const DeviceLimits&;
+  constexpr bool kTwoBytes = sizeof(T) == 2;
+  constexpr Gemm kDefault = kTwoBytes ? plain_config(GemmBody::mma, 64, 128, 64, 3, 32, 32, 8)
+                                      : plain_config(GemmBody::simt, 64, 64, 32, 2, 4, 4, 4);
+  S space =
+      S{PeerGemm::of(kDefault, false, 1)}
+          .default_on(Target::Kind::host, PeerGemm::of(kHostDefault, false, 1))
+          .values(&PeerGemm::block_m, {8, 16, 24, 32, 64, 128, 192, 256})
+          .values(&PeerGemm::block_n,
+                  {16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256})
+          .values(&PeerGemm::block_k, {32, 64, 128, 256, 512, 1024})
+          .values(&PeerGemm::stages, {1, 2, 3, 4, 5})
+          .values(&PeerGemm::group_m, {1, 4, 8, 16})
+          .values(&PeerGemm::vector, {4, 8, 16})
+          .values(&PeerGemm::tile_m, {1, 2, 4, 8, 16, 32, 64, 128})
+          .values(&PeerGemm::tile_n, {1, 2, 4, 8, 16, 32, 64, 128, 256})
+          .values(&PeerGemm::cluster, {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n})
+          .values(&PeerGemm::along_n, {false, true})
+          .values(&PeerGemm::overlap, {false, true})
+          .values(&PeerGemm::chunks, {1, 2, 4, 8});
+  if constexpr (kTwoBytes)
+    space = space.values(&PeerGemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma,
+                                           GemmBody::tma, GemmBody::pingpong});
+  else
+    space = space.values(&PeerGemm::body, {GemmBody::simt});
+  return space
+      .where("the GEMM can compute the rows of all ranks",
+             [](const PeerGemm& c, P p, D d) { return is_a_gemm<T>(c, p, d); })
+      .where("rows are sent in pieces only while others are multiplied",
+             [](const PeerGemm& c, P, D) { return c.overlap || c.chunks == 1; })
+      .where("only bodies fed by tensor maps, with at most 192 sums of a thread, wait for ranks",
+             [](const PeerGemm& c, P, D) {
+               return !c.overlap || (c.gemm().uses_tma() && c.gemm().tma().held_sums() <= 192);
+             })
+      .where("each rank has rows, and they lie at multiples of 16 bytes",
+             [](const PeerGemm& c, P p, D) {
+               return !c.overlap || (p.m > 0 && p.n % 8 == 0 && by_rank(p).storable(sizeof(T)));
+             })
+      .where("each chunk has rows",
+             [](const PeerGemm& c, P p, D) {
+               return !c.overlap ||
+                      (c.chunks - 1) * static_cast<long long>(c.chunk_rows(p.m)) < p.m;
+             })
+      .checked();
+}
+
+/// The GEMMs of all rows, each as two launches and as one.
+template <class T>
+std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
+  std::vector<PeerGemm> configs;
+  for (const Gemm& c :
+       gemm_configs(kPeerOp, all_rows(p).general(), sizeof(T), GemmTypes<T>::kOperands, d)) {
+    if (c.body == GemmBody::stream || c.split_k() > 1 || c.parts > 1 || c.swap || c.resident > 1)
+      continue;
+    configs.push_back(PeerGemm::of(c, false, 1));
+    if (!c.uses_tma()) continue;
+    for (const int chunks : {1, 2, 4, 8}) configs.push_back(PeerGemm::of(c, true, chunks));
+  }
+  return configs;
+}
+
+/// The launch that overlaps.
+template <class T>
+Launch overlapping_launch(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  Launch launch = gemm_launch<T>(c.gemm(), kPeerOp, by_rank(p), d);
+  launch.cooperative = true;  // blocks wait for what blocks of other ranks send
+  return launch;
+}
+/// One that copies or adds `bytes`, or has nothing to do.
+inline Launch communicating_launch(const PeerGemmProblem& p, double bytes, const DeviceLimits& d) {
+  if (p.m <= 0 || p.n <= 0 || p.ranks <= 0) return {{0}, {1}};
+  const double most = 2.0 * std::max(1, d.usable_multiprocessors());
+  const double blocks = std::clamp(bytes / (64.0 * PeerGemm::kCopyThreads), 1.0, most);
+  return {{static_cast<unsigned>(blocks)}, {static_cast<unsigned>(PeerGemm::kCopyThreads)}};
+}
+
+template <class T>
+double peer_gemm_traffic(const PeerGemmProblem& p) {
+  return all_rows(p).traffic(sizeof(T), sizeof(T));
+}
+
+/// Seconds, of which only the order is meaningful; `bytes`: that a rank sends.
+template <class T>
+double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double bytes,
+                      const DeviceLimits& d) {
+  const double multiplying =
+      gemm_cost(c.gemm(), all_ranks(p), peer_gemm_traffic<T>(p), sizeof(T), GemmTypes<T>::kOperands,
+                registers(c.gemm(), GemmTypes<T>::kOperands), d);
+  const double sending = bytes / kLinkBytesPerSecond;
+  if (!c.overlap) return multiplying + sending + kMeetingSeconds;
+  // One chunk's tiles come before, or behind, all that is sent.
+  return std::max(multiplying, sending + multiplying / p.ranks / c.chunks) + kMeetingSeconds / 2;
+}
+
+/// What both operations have in common; the rest is for each to fill in.
+template <class T, class Type>
+Type peer_gemm_base(int ranks) {
+  Type kernel{.space = peer_gemm_space<T>()};
+  kernel.config_type = "kiln::templates::PeerGemm";
+  kernel.types = {device_name<T>()};
+  kernel.configs = peer_gemm_configs<T>;
+  kernel.bucket = [](const PeerGemmProblem& p) {
+    check_peers(p);
+    return PeerGemmProblem{row_bucket(p.m), p.n, p.k, p.ranks};
+  };
+  kernel.device_reference = DeviceReference{
+      .config = "", .problem = {{"m", 96}, {"n", 200}, {"k", 136}, {"ranks", ranks}}};
+  kernel.tolerance = kGemmTolerance<T>;
+  kernel.data_version = "elements of ranks, 1";
+  kernel.flops = [](const PeerGemmProblem& p) { return 2.0 * p.m * p.ranks * p.n * p.k; };
+  kernel.bytes = peer_gemm_traffic<T>;
+  kernel.untuned_by_cost = [](const DeviceLimits& d) {
+    return sizeof(T) <= 2 && d.compute_capability == 90;
+  };
+  return kernel;
+}
+
+/// @throws UserError when `memory` cannot hold what a tuning of the problem shares
+inline void check_tuning(const SymmetricMemory& memory, const PeerGemmProblem& p,
+                         std::size_t bytes) {
+  if (p.ranks != memory.size())
+    throw UserError("a GEMM of ranks: `ranks` is not the symmetric memory's number");
+  if (bytes > memory.bytes() || memory.flags() < kPeerGemmFlags)
+    throw UserError("a GEMM of ranks: the symmetric memory is too small, or has too few flags");
+}
+
+}  // namespace kiln::templates

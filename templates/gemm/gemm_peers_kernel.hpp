@@ -1,0 +1,53 @@
+// A rank's end of an operation of several ranks, for C++ programs.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "gemm_peers.hpp"
+#include "kiln/communicator.hpp"
+#include "kiln/error.hpp"
+#include "kiln/kernel.hpp"
+#include "kiln/runtime.hpp"
+#include "kiln/symmetric.hpp"
+
+namespace kiln::templates {
+
+/// Elements that ranks share of [ranks][m][columns], with as many rows as `m` is tuned as. @throws
+/// UserError for negative sizes, and for fewer ranks than 1 or more than 64
+std::size_t peer_gemm_elements(int m, int columns, int ranks);
+
+/// What operations do alike. Thread safety: one call at a time.
+template <class Kernel>
+class PeerGemmHandle;
+template <class... Args>
+class PeerGemmHandle<Kernel<PeerGemm, PeerGemmProblem, void(Args...)>> {
+ public:
+  using KernelType = Kernel<PeerGemm, PeerGemmProblem, void(Args...)>;
+
+  /// `memory` must outlive this. A launch must not tune by itself, because the other ranks would not
+  /// do the same: the runtime's mode is one that does not, or its options name the ranks, in step.
+  PeerGemmHandle(const Runtime& runtime, const SymmetricMemory& memory, const KernelType& kernel)
+      : memory_(memory), handle_(runtime.tuned(kernel)) {}
+
+  /// Collective over `ranks`, which are those of the memory, in step; within SymmetricMemory::within.
+  TuneResult tune(int m, int n, int k, std::shared_ptr<Communicator> ranks,
+                  TuneOptions options = {}) const {
+    options.ranks = std::move(ranks);
+    options.together.lockstep = true;
+    return handle_.tune({m, n, k, memory_.size()}, options);
+  }
+  const Tuned<PeerGemm, PeerGemmProblem, void(Args...)>& handle() const { return handle_; }
+
+ protected:
+  void check_memory(std::size_t bytes) const {
+    if (bytes > memory_.bytes())
+      throw UserError("a GEMM of ranks: the symmetric memory is too small");
+  }
+
+  const SymmetricMemory& memory_;
+  Tuned<PeerGemm, PeerGemmProblem, void(Args...)> handle_;
+};
+
+}  // namespace kiln::templates

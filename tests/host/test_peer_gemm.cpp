@@ -1,0 +1,238 @@
+// GEMMs of ranks that are threads: on the host target as programs launch them, and the bodies for Hopper,
+// emulated.
+#include "gemm_tma_test.hpp"
+#include "peer_gemm_test.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+using namespace kiln::templates;
+
+namespace {
+
+std::vector<std::string> hosts(int ranks) {
+  return std::vector<std::string>(static_cast<std::size_t>(ranks), "host");
+}
+
+template <class T>
+std::size_t bytes_for(int m, int n, int k, int ranks) {
+  return std::max(all_gather_bytes<T>(m, k, ranks), reduce_scatter_bytes<T>(m, n, ranks));
+}
+
+/// Both operations in turns, in one memory.
+template <class T>
+void check_rounds(int ranks, int m, int n, int k, int rounds) {
+  CAPTURE(ranks, m, n, k);
+  const PeerData<T> rows(m, n, k), all(m * ranks, n, k);
+  Findings findings;
+  CHECK(on_peers(hosts(ranks), bytes_for<T>(m, n, k, ranks),
+                 [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+                   const AllGatherGemm<T> gather(runtime, memory);
+                   const ReduceScatterGemm<T> scatter(runtime, memory);
+                   PeerRank<T> gathers(runtime, memory, rows, true);
+                   PeerRank<T> scatters(runtime, memory, all, false);
+                   for (int round = 0; round < rounds; ++round) {
+                     const auto with = [&](const auto& operation) {
+                       return [&, m, n, k](T* c, const T* a, const T* b) {
+                         operation({}, c, a, b, m, n, k);
+                       };
+                     };
+                     straggle(memory.rank(), round, 2000);
+                     findings.check(gathers.run(round, deadline_in(120), with(gather)));
+                     straggle(memory.rank(), round + 1000, 2000);
+                     findings.check(scatters.run(round, deadline_in(120), with(scatter)));
+                   }
+                 }) == "");
+  CHECK(findings.wrong() == "");
+}
+
+}  // namespace
+
+TEST_CASE("ranks gather rows and multiply them, and scatter what they have multiplied",
+          "[host][symmetric]") {
+  check_rounds<float>(2, 33, 20, 17, 20);
+  check_rounds<bfloat16>(3, 16, 24, 64, 20);
+  check_rounds<float16>(1, 5, 7, 9, 3);
+  check_rounds<float>(2, 4, 8, 0, 3);
+}
+
+TEST_CASE("GEMMs of ranks are tuned by all ranks in step", "[host][symmetric]") {
+  const int m = 24, n = 40, k = 64, ranks = 2;
+  const PeerData<float> rows(m, n, k), all(m * ranks, n, k);
+  Findings findings;
+  std::vector<std::vector<Values>> winners(static_cast<std::size_t>(ranks));
+  CHECK(on_peers(hosts(ranks), bytes_for<float>(m, n, k, ranks),
+                 [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
+                   const auto check = [&](const auto& operation, const PeerData<float>& data,
+                                          bool gathers) {
+                     TuneOptions options;
+                     options.max_evaluations = 3;
+                     memory.within(deadline_in(240), [&] {
+                       const TuneResult result = operation.tune(m, n, k, communicator, options);
+                       findings.check(result.count(CandidateStatus::measured) >= 1);
+                       findings.check(result.count(CandidateStatus::wrong_result) == 0);
+                       winners[static_cast<std::size_t>(memory.rank())].push_back(
+                           result.winner().config);
+                     });
+                     PeerRank<float> rank(runtime, memory, data, gathers);
+                     for (int round = 0; round < 5; ++round)
+                       findings.check(rank.run(round, deadline_in(120),
+                                               [&](float* c, const float* a, const float* b) {
+                                                 operation({}, c, a, b, m, n, k);
+                                               }));
+                   };
+                   check(AllGatherGemm<float>(runtime, memory), rows, true);
+                   check(ReduceScatterGemm<float>(runtime, memory), all, false);
+                 }) == "");
+  CHECK(findings.wrong() == "");
+  CHECK(winners[0] == winners[1]);
+}
+
+TEST_CASE("a rank that does not come ends the operation of the others", "[host][symmetric]") {
+  const int m = 8, n = 16, k = 32;
+  const PeerData<float> rows(m, n, k), all(2 * m, n, k);
+  Findings findings;
+  CHECK(on_peers(hosts(2), bytes_for<float>(m, n, k, 2),
+                 [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+                   const auto check = [&](const auto& operation, const PeerData<float>& data,
+                                          bool gathers) {
+                     PeerRank<float> rank(runtime, memory, data, gathers);
+                     const auto launch = [&](float* c, const float* a, const float* b) {
+                       operation({}, c, a, b, m, n, k);
+                     };
+                     findings.check(rank.run(0, deadline_in(120), launch));
+                     if (memory.rank() == 0)
+                       findings.check_throws<EnvironmentError>(
+                           [&] { rank.run(1, deadline_in(0.2), launch); }, "rank 0 gave up");
+                     memory.reset();
+                     for (int round = 2; round < 6; ++round)
+                       findings.check(rank.run(round, deadline_in(120), launch));
+                   };
+                   check(AllGatherGemm<float>(runtime, memory), rows, true);
+                   check(ReduceScatterGemm<float>(runtime, memory), all, false);
+                 }) == "");
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("GEMMs of ranks refuse what they cannot do", "[host][symmetric]") {
+  CHECK(
+      on_peers(hosts(1), bytes_for<float>(16, 32, 32, 1),
+               [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+                 const AllGatherGemm<float> gather(runtime, memory);
+                 const ReduceScatterGemm<float> scatter(runtime, memory);
+                 auto a = runtime.array<float>(64 * 64), c = runtime.array<float>(64 * 64);
+                 Findings findings;
+                 const auto launch = [&](const auto& operation, int m, int n, int k) {
+                   operation({}, c.data(), a.data(), a.data(), m, n, k);
+                 };
+                 findings.check_throws<UserError>([&] { launch(gather, 17, 8, 32); }, "too small");
+                 findings.check_throws<UserError>([&] { launch(scatter, 17, 32, 8); }, "too small");
+                 findings.check_throws<UserError>([&] { launch(gather, -1, 8, 32); }, "negative");
+                 findings.check_throws<UserError>([&] { launch(scatter, 8, -8, 32); }, "negative");
+                 launch(gather, 0, 8, 32);
+                 launch(scatter, 8, 0, 32);
+                 runtime.synchronize();
+                 if (!findings.wrong().empty()) throw UserError(findings.wrong());
+               }) == "");
+}
+
+namespace {
+
+using host_test::HostElement, host_test::HostTensorMap, host_test::tensor_map;
+
+/// The bodies for Hopper as kernels of their own. A rank has one cluster of blocks: those of others would
+/// wait for their turn on the host.
+const char* const kEmulated = R"(
+#include <gemm/gemm_all_gather_tma.cuh>
+#include <gemm/gemm_reduce_scatter_tma.cuh>
+namespace kiln::templates {
+template <PeerGemm c, class T>
+__global__ void __launch_bounds__(c.gemm().threads(), 1)
+    emulated_gather(const __grid_constant__ hopper::TensorMap out,
+                    const __grid_constant__ hopper::TensorMap own,
+                    const __grid_constant__ hopper::TensorMap b,
+                    const __grid_constant__ hopper::TensorMap all, const T* a, const Peers* peers,
+                    int m, int n, int k, int ranks) {
+  all_gather_tma_body<c>(out, own, b, all, a, *peers, {m, n, k, ranks});
+}
+template <PeerGemm c, class T>
+__global__ void __launch_bounds__(c.gemm().threads(), 1)
+    emulated_scatter(T* out, const __grid_constant__ hopper::TensorMap a,
+                     const __grid_constant__ hopper::TensorMap b, const Peers* peers, int m, int n,
+                     int k, int ranks) {
+  reduce_scatter_tma_body<c>(out, a, b, *peers, {m, n, k, ranks});
+}
+}
+)";
+
+std::string text_of(const PeerGemm& c) {
+  std::string text =
+      "kiln::templates::PeerGemm{kiln::templates::GemmBody(" + std::to_string(int(c.body)) + ")";
+  for (int value :
+       {c.block_m, c.block_n, c.block_k, c.stages, c.tile_m, c.tile_n, c.vector, c.group_m})
+    text += ", " + std::to_string(value);
+  return text + ", kiln::templates::GemmCluster(" + std::to_string(int(c.cluster)) + "), " +
+         (c.along_n ? "true" : "false") + ", true, " + std::to_string(c.chunks) + "}";
+}
+
+HostTensorMap map_of(const void* array, const std::vector<int>& sizes, int columns, int rows,
+                     int span = 128) {
+  std::vector<std::uint64_t> size(sizes.begin(), sizes.end());
+  return tensor_map(array, HostElement::bf16, size,
+                    {unsigned(columns), unsigned(std::min(rows, sizes[1])), 1}, unsigned(span));
+}
+
+void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k) {
+  const GemmTma tma = c.gemm().tma();
+  CAPTURE(text_of(c), ranks, m, n, k);
+  const auto kernel = [&](const char* name) {
+    return host_test::Kernel(
+        kEmulated, "kiln::templates::" + std::string(name) + "<" + text_of(c) + ", __nv_bfloat16>");
+  };
+  const host_test::Kernel gather = kernel("emulated_gather"), scatter = kernel("emulated_scatter");
+  const PeerData<bfloat16> rows(m, n, k), all(m * ranks, n, k);
+  const unsigned cluster = unsigned(tma.cluster());
+  const auto launch = [&](const host_test::Kernel& body, const auto&... arguments) {
+    body.in_clusters({cluster}, {cluster}, {unsigned(tma.threads())}, tma.shared_bytes(),
+                     arguments..., m, n, k, ranks);
+  };
+  Findings findings;
+  CHECK(on_peers(hosts(ranks), bytes_for<bfloat16>(m, n, k, ranks),
+                 [&](const Runtime&, SymmetricMemory& memory, auto) {
+                   const auto b = rows.b();
+                   std::vector<bfloat16> gathered(rows.gathered_elements(ranks)),
+                       scattered(all.scattered_elements(ranks));
+                   const HostTensorMap map_b =
+                       map_of(b.data(), {k, n, 1}, tma.box_k(), tma.copied_n());
+                   for (int round = 0; round < 3; ++round) {
+                     const int factor = PeerData<bfloat16>::factor(memory.rank(), round);
+                     const auto own = rows.a(factor), mine = all.a(factor);
+                     const auto map_a = [&](const void* array, int batches) {
+                       return map_of(array, {k, m, batches}, tma.box_k(), tma.copied_m());
+                     };
+                     straggle(memory.rank(), round, 3000);
+                     memory.within(deadline_in(240), [&] {
+                       launch(gather,
+                              map_of(gathered.data(), {n, m, ranks}, tma.store_columns(), 16,
+                                     tma.store_span()),
+                              map_a(own.data(), 1), map_b, map_a(memory.data(), ranks), own.data(),
+                              memory.peers());
+                       launch(scatter, scattered.data(), map_a(mine.data(), ranks), map_b,
+                              memory.peers());
+                     });
+                     findings.check(rows.gathered(gathered, ranks, round));
+                     findings.check(all.scattered(scattered, memory.rank(), ranks, round));
+                   }
+                 }) == "");
+  CHECK(findings.wrong() == "");
+}
+
+}  // namespace
+
+TEST_CASE("ranks send rows and sums while they multiply others", "[host][symmetric][hopper]") {
+  using B = GemmBody;
+  using C = GemmCluster;
+  check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 4}, 2, 300, 72, 136);
+  check_emulated({B::tma, 128, 32, 64, 1, 64, 64, 8, 1, C::two_m, false, true, 2}, 3, 200, 40, 64);
+  check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 8}, 2, 520, 136,
+                 72);
+}
