@@ -1,7 +1,7 @@
 // Handles of kernels described at run time.
 #include "kiln/handle.hpp"
 #include "kiln/runtime.hpp"
-#include "runtime/serve/tune_jobs.hpp"
+#include "runtime/serve/tune_one.hpp"
 
 namespace kiln {
 

@@ -14,7 +14,7 @@
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/served_handle.hpp"
-#include "runtime/serve/tune_jobs.hpp"
+#include "runtime/serve/tune_one.hpp"
 #include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/best_guess.hpp"

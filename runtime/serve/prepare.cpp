@@ -14,6 +14,7 @@
 #include "runtime/serve/prepare_items.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/tune_jobs.hpp"
+#include "runtime/serve/tune_one.hpp"
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
@@ -412,7 +413,8 @@ class Run {
       return;
     }
     try {
-      const Agreed agreed = tune_together(engine_, jobs, tuning, work_ == PrepareWork::tune);
+      const Agreed agreed =
+          tune_together_and_use(engine_, jobs, tuning, work_ == PrepareWork::tune);
       report_.compiled += agreed.compiled;
       for (std::size_t i = 0; i < asked.size(); ++i) {
         take(*asked[i], agreed.results[i]);

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/serve/tune_jobs.hpp"
+#include "runtime/serve/served_handle.hpp"
 
 namespace kiln::runtime {
 
