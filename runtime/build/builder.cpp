@@ -127,24 +127,20 @@ Build Builder::build_without_compiler(const KernelDefinition& kernel,
   return missing(kernel, config, target, ambiguous.empty() ? why_not : std::move(ambiguous));
 }
 
-/// What build() would find without compiling: where there is a compiler, with its key.
-Build Builder::look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                       const Target& target) {
-  codegen::Compiler* compiler = nullptr;
-  try {
-    compiler = &this->compiler(target.kind);
-  } catch (const EnvironmentError& error) {
-    return build_without_compiler(kernel, config, target, error.what());
-  }
-  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
-  const Key key = codegen::binary_key(source, target, *compiler, kernel_source(kernel));
+/// What needs no compiling, though there is a compiler: what lies under the key, the failure that is
+/// remembered for it, or what was shipped.
+std::optional<Build> Builder::look_up(const KernelDefinition& kernel,
+                                      std::span<const std::int64_t> config, const Target& target,
+                                      const Key& key) {
   Build build;
-  if (source.cacheable && compiler->worth_keeping()) {
-    if (take(key, build) || failed_before(key, build)) return build;
-    if (auto shipped = substitute(kernel, config, target, Substitutes::shipped)) return *shipped;
-  }
-  build = missing(kernel, config, target, "it was only to be looked up");
-  // The nearest entry may differ in what it was made with, so that is named as well.
+  if (take(key, build) || failed_before(key, build)) return build;
+  return substitute(kernel, config, target, Substitutes::shipped);
+}
+
+/// The nearest entry may differ from `key` in what it was made with, so that is named as well.
+Build Builder::only_looked_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                              const Target& target, const Key& key) {
+  Build build = missing(kernel, config, target, "it was only to be looked up");
   auto& lacking = std::get<Missing>(build.outcome);
   lacking.wanted = key;
   if (lacking.closest) lacking.differences = differences(key, *lacking.closest);
@@ -266,11 +262,12 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     return build;
   };
   if (access_ == Access::look_up) return timed(build_without_compiler(kernel, config, target));
-  if (at_most == Access::look_up) return timed(look_up(kernel, config, target));
   codegen::Compiler* compiler = nullptr;
   try {
     compiler = &this->compiler(target.kind);
-  } catch (const EnvironmentError&) {
+  } catch (const EnvironmentError& error) {
+    if (at_most == Access::look_up)
+      return timed(build_without_compiler(kernel, config, target, error.what()));
     // What lies in a bundle needs no compiler.
     auto found = substitute(kernel, config, target, Substitutes::any);
     if (!found) throw;
@@ -278,14 +275,17 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   }
   const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
   const Key key = codegen::binary_key(source, target, *compiler, kernel_source(kernel));
+  const bool kept = source.cacheable && compiler->worth_keeping();
+  if (at_most == Access::look_up) {
+    auto found = kept ? look_up(kernel, config, target, key) : std::nullopt;
+    return timed(found ? *std::move(found) : only_looked_up(kernel, config, target, key));
+  }
   return timed(flights_.run(key.digest, [&] {
-    Build build;
-    if (!source.cacheable || !compiler->worth_keeping())
-      return compile(kernel, config, source, target, *compiler, key);
-    if (take(key, build) || failed_before(key, build)) return build;
-    if (auto shipped = substitute(kernel, config, target, Substitutes::shipped)) return *shipped;
+    if (!kept) return compile(kernel, config, source, target, *compiler, key);
+    if (auto found = look_up(kernel, config, target, key)) return *std::move(found);
     cache::WorkLock lock;
     const auto outcome = store_->lock(EntryKind::binary, key, lock);
+    Build build;
     if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;
     return compile(kernel, config, source, target, *compiler, key);
   }));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -102,8 +103,10 @@ class Builder {
   Build build_without_compiler(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                                const Target& target,
                                const char* why_not = "this mode compiles nothing");
-  Build look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                const Target& target);
+  std::optional<Build> look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                               const Target& target, const Key& key);
+  Build only_looked_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                       const Target& target, const Key& key);
   Build missing(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                 const Target& target, std::string why);
   Build compile(const KernelDefinition& kernel, std::span<const std::int64_t> config,

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/environment.hpp"
@@ -16,12 +17,10 @@
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/overdue_calls.hpp"
 #include "runtime/serve/problems.hpp"
-#include "runtime/together/bench_trials.hpp"
+#include "runtime/together/alone_or_together.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_log.hpp"
-#include "runtime/together/tune_together.hpp"
 #include "runtime/tune/deterministic.hpp"
-#include "runtime/tune/tuning_session.hpp"
 #include "runtime/worker/isolation.hpp"
 
 namespace kiln::detail {
@@ -144,15 +143,12 @@ class Core final : public FunctionCore {
     engine_->serving().count_unprepared(what != OnUnprepared::error);
     if (what != OnUnprepared::error) return default_;
     const std::string text = problem_text(function_.problem_fields, problem);
-    WantedInstance wanted{function_.name, {}, {}, {}, {}};
-    for (std::size_t i = 0; i < problem.size(); ++i)
-      wanted.problem[function_.problem_fields[i]] = problem[i];
     throw UnpreparedError(
         format(
             "function {} for {}: it was not called before the runtime was sealed; call it, or tune "
             "it, before that",
             function_.name, text),
-        std::move(wanted));
+        {function_.name, {}, {}, Tunable(function_).named_problem(problem), {}});
   }
 
   /// A choice that was agreed with some ranks does not hold for other ranks.
@@ -263,18 +259,11 @@ class Core final : public FunctionCore {
             [log](const std::string& text) { log->line(text); }));
     auto maker =
         std::make_unique<runtime::FunctionMaker>(function_, problem, device->info(), watched);
-    const auto tuned = [&] {
-      if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch).result;
-      const runtime::Subject subject{function_, {problem.begin(), problem.end()}};
-      runtime::BenchTrials::Makers makers;
-      makers.push_back(std::move(maker));
-      runtime::BenchTrials trials(std::move(makers), tuning);
-      return runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front();
-    };
     try {
-      TuneResult result = tuned();
-      // The choice stands even if the data cannot be put back: the other ranks use it. Where they
-      // came to nothing, one that took no part goes on with what was chosen before.
+      TuneResult result =
+          runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch).result;
+      // The choice stands even if the data cannot be put back: the other ranks use it. Where they came
+      // to nothing, one that took no part goes on with what was chosen before.
       const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
       if (!failed || !problems.find(problem))
         problems.choose(launchable(problem, result.winner().config));

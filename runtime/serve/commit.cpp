@@ -17,6 +17,7 @@
 #include "kiln/communicator.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "runtime/serve/engine.hpp"
 
 namespace kiln::runtime {
@@ -40,12 +41,9 @@ bool less(const Change& a, const Change& b) {
 Change change_of(const Proposal& found, const ServedHandle& handle) {
   const KernelDefinition& kernel = handle.definition();
   const detail::Launchable& ready = found.launchable;
-  Change change{kernel.name, kernel.types, {}, {}};
-  for (std::size_t i = 0; i < ready.problem.size(); ++i)
-    change.problem[kernel.problem_fields[i]] = ready.problem[i];
-  for (std::size_t i = 0; i < ready.config.size(); ++i)
-    change.config[kernel.space.parameters()[i].name] = ready.config[i];
-  return change;
+  const detail::Tunable what(kernel);
+  return {kernel.name, kernel.types, what.named_problem(ready.problem),
+          what.named_config(ready.config)};
 }
 
 json to_json(const Change& c) {

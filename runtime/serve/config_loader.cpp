@@ -78,6 +78,32 @@ Problems::Made ConfigLoader::untuned_in_use(std::span<const std::int64_t> proble
   return ready_or_warn(problem, std::move(made));
 }
 
+ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> problem,
+                                                 const std::optional<Values>& winner,
+                                                 Access access) {
+  BestKnown best;
+  if (winner) {
+    auto loaded = this->winner(problem, *winner, access, &best.why);
+    if (loaded) {
+      if (const auto* missing = std::get_if<Missing>(&*loaded)) best.missing = *missing;
+      best.made = *std::move(loaded);
+      if (!best.missing || chosen_) return best;
+    }
+  }
+  best.untuned = true;
+  best.made = untuned(problem, access);
+  if (best.missing)
+    warn_of("winner", problem, *best.missing, best.made);
+  else if (const auto* missing = std::get_if<Missing>(&best.made))
+    best.missing = *missing;
+  return best;
+}
+
+Problems::Made ConfigLoader::in_use(std::span<const std::int64_t> problem, BestKnown best) {
+  return best.untuned ? untuned_in_use(problem, std::move(best.made))
+                      : ready_or_warn(problem, std::move(best.made));
+}
+
 void ConfigLoader::warn_of(const char* what, std::span<const std::int64_t> problem,
                            const Missing& missing, const Loaded& instead) {
   const auto* ready = std::get_if<Launchable>(&instead);

@@ -47,12 +47,27 @@ class ConfigLoader {
   Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Loaded made);
   /// The same for the untuned config.
   Problems::Made untuned_in_use(std::span<const std::int64_t> problem, Loaded made);
+
+  /// What runs where nothing is measured.
+  struct BestKnown {
+    Loaded made;
+    bool untuned = false;              ///< there is no winner, or it cannot be used
+    std::string why{};                 ///< the winner's error, if that is in the way
+    std::optional<Missing> missing{};  ///< the binary that should run, if that is missing
+  };
+  /// The winner (nothing: none is known), else the untuned config, with a warning where the winner's
+  /// binary is missing. A config that the program chose has no other in its place.
+  BestKnown best_known(std::span<const std::int64_t> problem, const std::optional<Values>& winner,
+                       Access access = Access::compile);
+  /// Launches of the problem get it.
+  Problems::Made in_use(std::span<const std::int64_t> problem, BestKnown best);
+
+ private:
   /// Warns that the config that should run is missing, and says which one runs instead, if any
   /// does.
   void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,
                const Loaded& instead);
 
- private:
   detail::Engine& engine_;
   const KernelDefinition& kernel_;
   KernelLoader& loader_;

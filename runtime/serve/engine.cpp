@@ -7,11 +7,11 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/version.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/wanted_file.hpp"
-#include "runtime/together/bench_trials.hpp"
-#include "runtime/together/tune_together.hpp"
+#include "runtime/together/alone_or_together.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
@@ -188,24 +188,16 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
 runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
                                   std::span<const std::int64_t> problem, const TuneOptions& tuning,
                                   bool for_launch, const runtime::Read& known) {
-  auto maker = this->maker(kernel, problem, tuning);
-  if (!tuning.ranks) return runtime::tune_alone(workshop_, *maker, tuning, for_launch, known);
-  const runtime::Subject subject{kernel, {problem.begin(), problem.end()}};
-  runtime::BenchTrials::Makers makers;
-  makers.push_back(std::move(maker));
-  runtime::BenchTrials trials(std::move(makers), tuning);
-  return {runtime::tune_together(workshop_, {&subject, 1}, tuning, trials, for_launch).front()};
+  return runtime::tune_alone_or_together(workshop_, maker(kernel, problem, tuning), tuning,
+                                         for_launch, known);
 }
 
 WantedInstance Engine::wanted_instance(const KernelDefinition& kernel,
                                        std::span<const std::int64_t> problem,
                                        std::span<const std::int64_t> config) const {
-  WantedInstance wanted{kernel.name, kernel.types, device()->info().target.arch, {}, {}};
-  for (std::size_t i = 0; i < problem.size(); ++i)
-    wanted.problem[kernel.problem_fields[i]] = problem[i];
-  for (std::size_t i = 0; i < config.size(); ++i)
-    wanted.config[kernel.space.parameters()[i].name] = config[i];
-  return wanted;
+  const Tunable what(kernel);
+  return {kernel.name, kernel.types, device()->info().target.arch, what.named_problem(problem),
+          what.named_config(config)};
 }
 
 void Engine::want(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

@@ -55,8 +55,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   RuntimeStatistics statistics();
   RuntimeMetrics metrics();
 
-  /// By `options.ranks` together, else alone.
-  /// @throws as runtime::tune_together and runtime::tune_alone
+  /// As runtime::tune_alone_or_together.
   runtime::TuneOutcome tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                             const TuneOptions& options, bool for_launch = false,
                             const runtime::Read& known = {});

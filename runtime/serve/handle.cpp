@@ -356,11 +356,11 @@ class KernelHandle final : public runtime::ServedHandle {
   /// The best that is known without measuring.
   Problems::Loaded load_known(std::span<const std::int64_t> problem) {
     if (const auto config = problems_.agreed(problem)) return configs_.load(problem, *config);
-    if (const auto known = recall(problem)) {
-      auto winner = configs_.winner(problem, known->result.winner().config);
-      if (winner && std::holds_alternative<Launchable>(*winner)) return std::move(*winner);
-    }
-    return configs_.untuned(problem);
+    return configs_.best_known(problem, winner_of(recall(problem))).made;
+  }
+
+  static std::optional<Values> winner_of(const std::optional<runtime::Recall>& known) {
+    return known ? std::optional(known->result.winner().config) : std::nullopt;
   }
 
   /// Makes a problem ready; one thread at a time does this for a problem.
@@ -381,24 +381,17 @@ class KernelHandle final : public runtime::ServedHandle {
     }
     if (agreed) return load_or_warn(problem, *agreed);
     const auto known = recall(problem);
-    std::optional<Missing> lacking;
-    if (known && (untuned || (known->same_space && timed_as_asked(*known)))) {
+    if (untuned) return configs_.in_use(problem, configs_.best_known(problem, winner_of(known)));
+    if (known && known->same_space && timed_as_asked(*known)) {
       auto winner = configs_.winner(problem, known->result.winner().config);
       if (!winner)
         tuning.retune = true;
       else if (auto* ready = std::get_if<Launchable>(&*winner))
         return std::move(*ready);
       else
-        lacking = std::get<Missing>(std::move(*winner));
+        engine_->warn_of(definition_, problem, std::get<Missing>(*winner),
+                         "the winner is missing, so the problem is tuned again");
     }
-    if (untuned) {
-      Problems::Loaded made = configs_.untuned(problem);
-      if (lacking) configs_.warn_of("winner", problem, *lacking, made);
-      return configs_.untuned_in_use(problem, std::move(made));
-    }
-    if (lacking)
-      engine_->warn_of(definition_, problem, *lacking,
-                       "the winner is missing, so the problem is tuned again");
     runtime::TuneOutcome tuned;
     // Making the data again at each launch would cost more than a tuning gains.
     const auto use_untuned = [&](const Error& error) {

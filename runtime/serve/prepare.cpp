@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/preparation.hpp"
 #include "runtime/serve/prepare_items.hpp"
@@ -267,7 +268,7 @@ class Run {
       set(item, served.missing ? PreparedState::missing : PreparedState::failed, why);
       return;
     }
-    problem.config = config_of(item, served.ready->config);
+    problem.config = item.handle->what().named_config(served.ready->config);
     if (served.best)
       set(item, PreparedState::known);
     else if (served.ready->config == item.known.configs.front() && !item.known.winner &&
@@ -281,14 +282,6 @@ class Run {
     return stop_.stop_requested() ? what + ": the preparation was stopped"
            : deadline_.passed()   ? what + ": the time was used up"
                                   : what;
-  }
-
-  std::map<std::string, std::int64_t> config_of(const PrepareItem& item,
-                                                const Values& config) const {
-    std::map<std::string, std::int64_t> all;
-    for (std::size_t i = 0; i < config.size(); ++i)
-      all[item.kernel().space.parameters()[i].name] = config[i];
-    return all;
   }
 
   // --- tuning -----------------------------------------------------------------------------------
@@ -368,13 +361,13 @@ class Run {
   }
 
   void take(const PrepareItem& item, const TuneResult& result) {
-    of(item).config = config_of(item, result.winner().config);
+    of(item).config = item.handle->what().named_config(result.winner().config);
     report_.out_of_time =
         report_.out_of_time || (result.end == SearchEnd::seconds && deadline_.at());
     if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults) {
       // What was in use stays.
       if (const detail::Ready ready = item.handle->find(item.problem))
-        of(item).config = config_of(item, ready->config);
+        of(item).config = item.handle->what().named_config(ready->config);
       set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
     } else if (work_ != PrepareWork::tune) {
       set(item, result.from_store ? PreparedState::known : PreparedState::untuned);

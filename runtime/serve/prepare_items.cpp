@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 
 namespace kiln::runtime {
 
@@ -70,11 +71,8 @@ class Items {
   }
 
   bool has_chosen(const ServedHandle& handle, const WantedInstance& wanted) const {
-    const DynamicSpace& space = handle.definition().space;
-    const Values& config = space.default_config(target_);
-    std::map<std::string, std::int64_t> named;
-    for (std::size_t i = 0; i < config.size(); ++i) named[space.parameters()[i].name] = config[i];
-    return named == wanted.config;
+    const detail::Tunable what = handle.what();
+    return what.named_config(what.space().default_config(target_)) == wanted.config;
   }
 
   void add(const std::shared_ptr<ServedHandle>& handle, const WantedInstance& wanted) try {
@@ -86,8 +84,7 @@ class Items {
     if (first) {
       items.push_back({handle, problem, report_.size()});
       note(wanted, PreparedState::waiting, {});
-      for (std::size_t i = 0; i < problem.size(); ++i)
-        report_.back().problem[kernel.problem_fields[i]] = problem[i];
+      report_.back().problem = handle->what().named_problem(problem);
     }
     if (config) items[found->second].instances.push_back(*std::move(config));
   } catch (const UserError& error) {

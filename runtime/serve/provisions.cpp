@@ -57,17 +57,17 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const Known& kno
     return made;
   };
   const auto work = [&]() -> Problems::Made {
-    if (known.winner) {
+    if (before) {  // replaced by the winner alone
       auto winner = configs_.winner(problem, *known.winner, access, &served.why);
       if (winner && std::holds_alternative<Launchable>(*winner))
         return std::get<Launchable>(std::move(*winner));
       if (winner) served.missing = std::get<Missing>(std::move(*winner));
-      if (before) return Problems::GaveUp{};
-      if (chosen_ && served.missing) return configs_.ready_or_warn(problem, *served.missing);
+      return Problems::GaveUp{};
     }
-    Problems::Loaded made = untuned();
-    if (known.winner && served.missing) configs_.warn_of("winner", problem, *served.missing, made);
-    return configs_.untuned_in_use(problem, std::move(made));
+    auto best = configs_.best_known(problem, known.winner, access);
+    served.why = best.why;
+    served.missing = best.missing;
+    return configs_.in_use(problem, std::move(best));
   };
   // What is provisional becomes final when it turns out to be the winner.
   const bool better =

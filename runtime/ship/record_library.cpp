@@ -4,6 +4,7 @@
 
 #include "cache/root.hpp"
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::runtime {
@@ -55,11 +56,9 @@ RecordLibrary::RecordLibrary(std::span<const std::filesystem::path> paths) {
 std::vector<const RecordLibrary::Entry*> RecordLibrary::find(const KernelDefinition& kernel,
                                                              std::span<const std::int64_t> problem,
                                                              const Target& target) const {
-  Named named;
-  for (std::size_t i = 0; i < problem.size(); ++i) named[kernel.problem_fields[i]] = problem[i];
   std::vector<const Entry*> found;
-  const auto [first, last] =
-      entries_.equal_range(subject(kernel.name, kernel.types, named, target.arch));
+  const auto [first, last] = entries_.equal_range(subject(
+      kernel.name, kernel.types, detail::Tunable(kernel).named_problem(problem), target.arch));
   for (auto entry = first; entry != last; ++entry) found.push_back(&entry->second);
   return found;
 }

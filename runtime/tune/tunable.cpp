@@ -56,6 +56,18 @@ std::string Tunable::describe_problem(Span problem) const {
   return detail::problem_text(problem_fields(), problem);
 }
 
+std::map<std::string, std::int64_t> Tunable::named_problem(Span problem) const {
+  std::map<std::string, std::int64_t> named;
+  for (std::size_t i = 0; i < problem.size(); ++i) named[problem_fields()[i]] = problem[i];
+  return named;
+}
+
+std::map<std::string, std::int64_t> Tunable::named_config(Span config) const {
+  std::map<std::string, std::int64_t> named;
+  for (std::size_t i = 0; i < config.size(); ++i) named[space().parameters()[i].name] = config[i];
+  return named;
+}
+
 std::optional<LaunchPlan> Tunable::plan(Span config, Span problem,
                                         const DeviceLimits& limits) const {
   if (!kernel_) return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,6 +51,10 @@ class Tunable {
   std::string describe() const;
   /// `n=1024`.
   std::string describe_problem(std::span<const std::int64_t> problem) const;
+  /// Values by field or parameter, as manifests and reports have them. An empty span gives an empty
+  /// map.
+  std::map<std::string, std::int64_t> named_problem(std::span<const std::int64_t> problem) const;
+  std::map<std::string, std::int64_t> named_config(std::span<const std::int64_t> config) const;
 
   /// How a config is launched; nothing for a function, which launches by itself.
   std::optional<LaunchPlan> plan(std::span<const std::int64_t> config,

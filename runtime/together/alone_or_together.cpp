@@ -1,0 +1,22 @@
+#include "runtime/together/alone_or_together.hpp"
+
+#include <span>
+#include <utility>
+
+#include "runtime/together/bench_trials.hpp"
+#include "runtime/together/tune_together.hpp"
+
+namespace kiln::runtime {
+
+TuneOutcome tune_alone_or_together(Workshop& workshop, std::unique_ptr<TrialMaker> maker,
+                                   const TuneOptions& options, bool for_launch, const Read& known) {
+  if (!options.ranks) return tune_alone(workshop, *maker, options, for_launch, known);
+  const auto problem = maker->problem();
+  const Subject subject{maker->subject(), {problem.begin(), problem.end()}};
+  BenchTrials::Makers makers;
+  makers.push_back(std::move(maker));
+  BenchTrials trials(std::move(makers), options);
+  return {tune_together(workshop, {&subject, 1}, options, trials, for_launch).front()};
+}
+
+}  // namespace kiln::runtime
