@@ -71,7 +71,10 @@ class Run {
     timed(report_.load_seconds, [&] { load(); });
     timed(report_.tune_seconds, [&] { tune(); });
     for (const PrepareItem& item : items_)
-      if (of(item).why.empty()) of(item).why = item.lacking;
+      if (of(item).why.empty()) {
+        of(item).why = item.lacking;
+        of(item).missing = item.missing;
+      }
     engine_.serving().renew();
     report_.stopped = stop_.stop_requested();
     report_.seconds = seconds_since(start_);
@@ -97,9 +100,12 @@ class Run {
   }
   PreparedProblem& of(const PrepareItem& item) { return report_.problems[item.place]; }
 
-  void set(const PrepareItem& item, PreparedState state, std::string why = {}) {
+  /// `missing`: what `why` is about, if that is a binary.
+  void set(const PrepareItem& item, PreparedState state, std::string why = {},
+           std::optional<Missing> missing = {}) {
     of(item).state = state;
     of(item).why = std::move(why);
+    of(item).missing = std::move(missing);
     if (state == PreparedState::failed) of(item).config.clear();  // launches get nothing
   }
 
@@ -159,8 +165,8 @@ class Run {
     try {
       item.known = item.provisions().known_of(item.problem, tuning_);
       item.usable = true;
-    } catch (const Error& error) {
-      set(item, PreparedState::failed, error.what());
+    } catch (...) {
+      set(item, PreparedState::failed, text_of(std::current_exception()));
     }
   }
 
@@ -182,8 +188,8 @@ class Run {
         lacking = *missing;
       else
         compiled = made.was_compiled();
-    } catch (const Error& error) {
-      lacking = error.what();
+    } catch (...) {
+      lacking = text_of(std::current_exception());
     }
     const std::lock_guard lock(mutex_);
     lacking_[instance] = std::move(lacking);
@@ -193,13 +199,15 @@ class Run {
   /// Why an instance that the manifest names cannot be had; empty: it can.
   void note_lacking(PrepareItem& item, const Values& config) {
     const auto found = lacking_.find({item.handle.get(), config});
+    if (found != lacking_.end() && std::holds_alternative<std::monostate>(found->second)) return;
+    item.missing.reset();
     if (found == lacking_.end())
       item.lacking = late(format("{} was not compiled", item.kernel().space.describe(config)));
     else if (const auto* why = std::get_if<std::string>(&found->second))
       item.lacking = *why;
     else if (const auto* missing = std::get_if<Missing>(&found->second)) {
       item.lacking = missing->explain();
-      of(item).missing = *missing;
+      item.missing = *missing;
     }
   }
 
@@ -232,13 +240,11 @@ class Run {
       // Ranks use nothing before they have agreed on it.
       const bool later = to_tune(item) || agrees(item);
       served = serve(item, later);
-    } catch (const DeviceLost&) {
-      throw;
-    } catch (const Error& error) {
-      set(item, PreparedState::failed, error.what());
+    } catch (...) {
+      set(item, PreparedState::failed, text_of(std::current_exception()));
       return;
     }
-    describe(item, served);
+    describe(item, std::move(served));
   }
 
   Served serve(PrepareItem& item, bool later) {
@@ -256,26 +262,25 @@ class Run {
     }
   }
 
-  void describe(const PrepareItem& item, const Served& served) {
-    PreparedProblem& problem = of(item);
-    if (served.missing) problem.missing = served.missing;
+  void describe(const PrepareItem& item, Served served) {
     if (served.missing && work_ != PrepareWork::look_up && ended())
-      problem.missing->why = late("it was not compiled");
+      served.missing->why = late("it was not compiled");
     const std::string why = served.missing       ? served.missing->explain()
                             : served.why.empty() ? late("it was not compiled")
                                                  : served.why;
     if (!served.ready) {
-      set(item, served.missing ? PreparedState::missing : PreparedState::failed, why);
+      set(item, served.missing ? PreparedState::missing : PreparedState::failed, why,
+          served.missing);
       return;
     }
-    problem.config = item.handle->what().named_config(served.ready->config);
+    of(item).config = item.handle->what().named_config(served.ready->config);
     if (served.best)
       set(item, PreparedState::known);
     else if (served.ready->config == item.known.configs.front() && !item.known.winner &&
              served.why.empty())
       set(item, PreparedState::untuned);
     else
-      set(item, PreparedState::on_default, why);
+      set(item, PreparedState::on_default, why, served.missing);
   }
 
   std::string late(const std::string& what) const {
@@ -355,8 +360,8 @@ class Run {
     } catch (const EnvironmentError& error) {
       if (of(item).state != PreparedState::failed)
         set(item, PreparedState::on_default, error.what());
-    } catch (const Error& error) {
-      set(item, PreparedState::failed, error.what());
+    } catch (...) {
+      set(item, PreparedState::failed, text_of(std::current_exception()));
     }
   }
 
@@ -414,10 +419,9 @@ class Run {
         if (agreed.failures[i] && of(*asked[i]).state != PreparedState::failed)
           set(*asked[i], PreparedState::failed, text_of(agreed.failures[i]));
       }
-    } catch (const DeviceLost&) {
-      throw;
-    } catch (const Error& error) {
-      for (const PrepareItem* item : asked) set(*item, PreparedState::failed, error.what());
+    } catch (...) {
+      const std::string why = text_of(std::current_exception());
+      for (const PrepareItem* item : asked) set(*item, PreparedState::failed, why);
     }
     tell(Step::tune, jobs.size(), jobs.size());
   }

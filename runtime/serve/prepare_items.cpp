@@ -1,5 +1,6 @@
 #include "runtime/serve/prepare_items.hpp"
 
+#include <exception>
 #include <map>
 #include <optional>
 #include <span>
@@ -7,6 +8,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
+#include "runtime/support/foreign_exception.hpp"
 
 namespace kiln::runtime {
 
@@ -87,8 +89,10 @@ class Items {
       report_.back().problem = handle->what().named_problem(problem);
     }
     if (config) items[found->second].instances.push_back(*std::move(config));
-  } catch (const UserError& error) {
+  } catch (const std::exception& error) {
     note(wanted, PreparedState::failed, error.what());
+  } catch (...) {
+    note(wanted, PreparedState::failed, kForeignException);
   }
 
   const std::vector<std::shared_ptr<ServedHandle>> handles_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct PrepareItem {
   Known known{};
   bool usable = false;    ///< it was looked at, and the kernel's own rules do not fail for it
   std::string lacking{};  ///< why one of `instances` cannot be had
+  std::optional<Missing> missing{};  ///< the binary that `lacking` is about, if it is about one
 
   Provisions& provisions() const { return handle->provisions(); }
   const KernelDefinition& kernel() const { return handle->definition(); }

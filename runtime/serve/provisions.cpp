@@ -8,6 +8,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -118,9 +119,12 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
         return reserve_.keep(std::make_shared<const Launchable>(std::move(*ready)));
     } catch (const DeviceLost&) {
       throw;
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       engine_.log(LogLevel::debug,
                   format("{}: the default cannot be kept loaded: {}", kernel_.name, error.what()));
+    } catch (...) {
+      engine_.log(LogLevel::debug, format("{}: the default cannot be kept loaded: {}", kernel_.name,
+                                          kForeignException));
     }
 }
 
