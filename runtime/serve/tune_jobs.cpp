@@ -139,11 +139,14 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
 std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                                       const TuneOptions& asked) const {
   const TuneOptions options = engine_->with_ranks(asked);
-  for (const TuneJob& job : jobs)
+  for (const TuneJob& job : jobs) {
+    if (&job.kernel.core_->engine() != engine_.get())
+      throw UserError("tune: a job's kernel belongs to another runtime");
     if (!(job.weight >= 0) || !std::isfinite(job.weight))
       throw UserError(
           format("tune: the weight of kernel {} is {}; it must be finite and not negative",
                  job.kernel.core_->definition().name, job.weight));
+  }
   // A limit of the environment is each tuning's.
   const bool one_budget = asked.max_seconds.value_or(0) > 0;
   if (!options.ranks && !one_budget) {
@@ -154,8 +157,6 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   }
   std::vector<runtime::HandleProblem> problems;
   for (const TuneJob& job : jobs) {
-    if (&job.kernel.core_->engine() != engine_.get())
-      throw UserError("tune: a job's kernel belongs to another runtime");
     if (options.ranks && job.kernel.core_->chosen())
       throw UserError(
           format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
