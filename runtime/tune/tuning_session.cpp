@@ -57,7 +57,7 @@ class Session {
           "{} {}: there is no record, and the modes lookup_only, frozen and collect do not tune",
           subject_.describe(), subject_.describe_problem(problem_)));
     const TuningTurn::Hold turn = take_turn();
-    if (!turn) return {waited_in_vain()};
+    if (!turn) return {after_waiting()};
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
     // would disturb each other's clocks. What the other has saved so far may do.
     cache::WorkLock alone;
@@ -70,7 +70,7 @@ class Session {
       const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, given_up);
       left_ = left_ || alone.was_left();
       if (outcome == cache::WorkLock::Outcome::unusable) break;
-      if (!alone.held() && given_up()) return {waited_in_vain()};
+      if (!alone.held() && given_up()) return {after_waiting()};
     }
     return search_on();
   }
@@ -133,7 +133,10 @@ class Session {
     return turn;
   }
 
-  TuneResult waited_in_vain() const {
+  /// Where the turn did not come in time. What was waited for may have been this problem's tuning.
+  TuneResult after_waiting() {
+    if (waits_) known_ = recall();
+    if (known_ && answered()) return known_->result;
     const bool stopped = options_.stop.stop_requested();
     const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
     TuneResult result =

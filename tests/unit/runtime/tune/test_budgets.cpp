@@ -1,11 +1,16 @@
 // Budgets and stops hold from the moment the caller waits, whatever else is being tuned.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "kiln_test.hpp"
+#include "runtime/tune/kernel_maker.hpp"
+#include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/tuning_turn.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 
@@ -39,6 +44,41 @@ class HeldTuning {
  private:
   std::atomic<bool> inside_{false}, released_{false};
   std::jthread thread_;
+};
+
+/// Of the problem {50}; what is called before it builds anything may take long.
+class LateMaker final : public runtime::TrialMaker {
+ public:
+  LateMaker(const KernelDefinition& kernel, runtime::Workshop& workshop,
+            std::function<void()> before_build)
+      : maker_(kernel, problem_, workshop.device(), workshop.builder(), 0),
+        before_build_(std::move(before_build)) {}
+
+  detail::Tunable subject() const noexcept override { return maker_.subject(); }
+  std::span<const std::int64_t> problem() const noexcept override { return problem_; }
+  const DeviceInfo& device() const noexcept override { return maker_.device(); }
+  bool has_reference() const noexcept override { return true; }
+  unsigned threads() const noexcept override { return 1; }
+  runtime::Build build(const Values& config) override {
+    before_build_();
+    return maker_.build(config);
+  }
+  std::string try_to_load(const Values& config, const runtime::Build& build) override {
+    return maker_.try_to_load(config, build);
+  }
+  runtime::TrialBench& bench() override { return maker_.bench(); }
+  void drop_bench() noexcept override { maker_.drop_bench(); }
+  runtime::Trial trial(const Values& config, const runtime::Build& build) override {
+    return maker_.trial(config, build);
+  }
+  std::shared_ptr<runtime::Module> module_of(const runtime::Rig& rig) override {
+    return maker_.module_of(rig);
+  }
+
+ private:
+  const Values problem_{50};
+  runtime::KernelMaker maker_;
+  const std::function<void()> before_build_;
 };
 
 bool launches_right(const DynamicTuned& handle, int n) {
@@ -168,6 +208,28 @@ TEST_CASE("a launch that gets its turn late leaves the tuning to a later one",
   CHECK_FALSE(handle.known({60}));
   CHECK(launches_right(handle, 60));
   CHECK(handle.known({60}));
+}
+
+TEST_CASE("a launch that gets its turn late uses what was found for its problem meanwhile",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  HeldTuning other(process);
+  const Runtime runtime = process.runtime();
+  other.begin(runtime);
+  runtime::Workshop& workshop = detail::Access::engine(runtime)->workshop();
+  const KernelDefinition kernel = doubling({1, 2, 8, 16});
+  LateMaker maker(kernel, workshop, [&] {
+    other.release();  // returns when it has ended
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  TuneOptions options;
+  options.max_seconds = 0.1;
+  const TuneResult result = runtime::tune_alone(workshop, maker, options, true).result;
+  CHECK(result.winner().config == Values{8, 0});
+  CHECK(result.end == SearchEnd::finished);
+  CHECK(result.complete);
 }
 
 TEST_CASE("use_default never waits for a tuning, of its own problem or of another's",
