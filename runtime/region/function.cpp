@@ -40,8 +40,8 @@ class FunctionHandle final : public RegionHandle {
   Ready find(std::span<const std::int64_t> problem) const override {
     return problems_.find(problem);
   }
-  std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
-                                          std::span<const std::int64_t> config) override {
+  std::variant<Launchable, Missing> load(std::span<const std::int64_t> problem,
+                                         std::span<const std::int64_t> config) override {
     return launchable(problem, config);
   }
   Ready current(std::span<const std::int64_t> problem) override {

@@ -264,7 +264,7 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
   if (&launch.handle.engine() != &engine_)
     throw UserError(
         format("{}: its handle belongs to another runtime than the region", what.describe()));
-  if (launch.handle.chosen()) {  // nothing is left to be tuned
+  if (launch.handle.fixed()) {  // nothing is left to be tuned
     late_bases_.emplace(key, *launch.handle.current(launch.bucket));
     late_handles_.push_back(launch.handle.shared_from_this());
     return places_.emplace(std::move(key), std::nullopt).first->second;
@@ -291,7 +291,7 @@ std::optional<std::size_t> RegionRunner::site_of(const RegionLaunch& launch) {
 
 Launchable RegionRunner::base_of(const RegionLaunch& launch) const {
   if (!defaults_) return *launch.handle.current(launch.bucket);
-  auto made = launch.handle.ready(launch.bucket, default_of(launch.handle.what(), launch.bucket));
+  auto made = launch.handle.load(launch.bucket, default_of(launch.handle.what(), launch.bucket));
   if (auto* missing = std::get_if<Missing>(&made)) throw MissingError(std::move(*missing));
   return std::get<Launchable>(std::move(made));
 }

@@ -177,7 +177,7 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
   if (!candidate.reason.empty()) return;
   candidate.status = CandidateStatus::compile_failed;
   try {
-    const auto made = site.handles.front()->ready(site.problem, candidate.config);
+    const auto made = site.handles.front()->load(site.problem, candidate.config);
     if (const auto* missing = std::get_if<Missing>(&made)) {
       candidate.reason = missing->explain();
     } else if (const void* loaded = std::get<Launchable>(made).loaded) {
@@ -205,7 +205,7 @@ const Launchable* RegionTrials::load(std::size_t s, std::size_t c, std::string& 
   if (const auto found = loaded.find(c); found != loaded.end()) return &found->second;
   const Site& site = runner_.sites()[s];
   try {
-    auto made = site.handles.front()->ready(site.problem, sites_[s].candidates[c].config);
+    auto made = site.handles.front()->load(site.problem, sites_[s].candidates[c].config);
     if (const auto* missing = std::get_if<Missing>(&made))
       why = missing->explain();
     else

@@ -177,7 +177,7 @@ bool Background::holds_back(const KernelDefinition& kernel,
   const Values values(problem.begin(), problem.end());
   std::optional<Key> key;
   for (const auto& other : engine_.serving().handles()) {
-    if (other->chosen() || other->definition().name != kernel.name ||
+    if (other->fixed() || other->definition().name != kernel.name ||
         !unsettled(other.get(), values))
       continue;
     if (!key) key = engine_.records().key(kernel, values);

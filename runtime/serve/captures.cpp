@@ -73,20 +73,20 @@ bool Captures::records(Stream stream) const {
 
 std::shared_ptr<Captures::Captured> Captures::of(const OngoingCapture& capture) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(known_, [](const auto& known) { return known.second.captured.expired(); });
-  Known& known = known_[capture.graph];
-  if (known.id == capture.id)
-    if (auto captured = known.captured.lock()) return captured;
+  std::erase_if(graphs_, [](const auto& graph) { return graph.second.captured.expired(); });
+  Graph& graph = graphs_[capture.graph];
+  if (graph.id == capture.id)
+    if (auto captured = graph.captured.lock()) return captured;
   auto captured = std::make_shared<Captured>();
-  known = {capture.id, captured};
+  graph = {capture.id, captured};
   device_->graphs()->retain(capture.graph, captured);
   return captured;
 }
 
 std::shared_ptr<Captures::Captured> Captures::of(void* graph) {
   const std::lock_guard lock(mutex_);
-  const auto found = known_.find(graph);
-  return found == known_.end() ? nullptr : found->second.captured.lock();
+  const auto found = graphs_.find(graph);
+  return found == graphs_.end() ? nullptr : found->second.captured.lock();
 }
 
 void Captures::launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,

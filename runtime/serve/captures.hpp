@@ -65,7 +65,7 @@ class Captures {
  private:
   struct StandIn;
   struct Captured;
-  struct Known {
+  struct Graph {
     std::uint64_t id;  ///< of the capture
     std::weak_ptr<Captured> captured;
   };
@@ -80,7 +80,7 @@ class Captures {
   std::mutex mutex_;
   /// By graph. The driver may give a new graph the handle of one that was destroyed, of which
   /// something instantiated is still there: the last capture is the graph's.
-  std::map<void*, Known> known_;
+  std::map<void*, Graph> graphs_;
   std::atomic<std::size_t> provisional_{0}, errors_{0};
 };
 

@@ -72,7 +72,7 @@ std::vector<std::shared_ptr<ServedHandle>> handles_of(const detail::Engine& engi
   auto handles = engine.serving().handles();
   std::erase_if(handles, [&](const auto& handle) {
     const KernelDefinition& kernel = handle->definition();
-    return handle->chosen() || kernel.name != change.kernel || kernel.types != change.types;
+    return handle->fixed() || kernel.name != change.kernel || kernel.types != change.types;
   });
   return handles;
 }

@@ -18,7 +18,7 @@ Values ConfigLoader::default_config(std::span<const std::int64_t> problem) const
 
 ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
                                         std::span<const std::int64_t> config, Access access) {
-  if (chosen_)
+  if (fixed_)
     if (const Constraint* broken =
             kernel_.space.violated(config, problem, engine_.device()->info().limits))
       throw UserError(format("kernel {} with {} for {} breaks a constraint: {}", kernel_.name,
@@ -29,7 +29,7 @@ ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
 
 ConfigLoader::Loaded ConfigLoader::untuned(std::span<const std::int64_t> problem, Access access) {
   const Values base = default_config(problem);
-  if (chosen_) return load(problem, base, access);
+  if (fixed_) return load(problem, base, access);
   const Values config = untuned_config(kernel_, problem, engine_.device()->info());
   std::optional<Missing> lacking;
   if (config != base) {
@@ -87,7 +87,7 @@ ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> p
     if (loaded) {
       if (const auto* missing = std::get_if<Missing>(&*loaded)) best.missing = *missing;
       best.made = *std::move(loaded);
-      if (!best.missing || chosen_) return best;
+      if (!best.missing || fixed_) return best;
     }
   }
   best.untuned = true;

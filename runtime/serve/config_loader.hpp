@@ -23,18 +23,18 @@ class ConfigLoader {
   /// What an untuned launchable becomes when it is put in use.
   using InUse = std::function<detail::Launchable(detail::Launchable)>;
 
-  /// `chosen`: the one config of the kernel's space was chosen by the program.
-  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool chosen, InUse in_use)
+  /// `fixed`: the program gave the one config of the kernel's space.
+  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool fixed, InUse in_use)
       : engine_(engine),
         kernel_(loader.definition()),
         loader_(loader),
-        chosen_(chosen),
+        fixed_(fixed),
         in_use_(std::move(in_use)) {}
 
   /// Of a problem (KernelDefinition::default_for).
   Values default_config(std::span<const std::int64_t> problem) const;
 
-  /// As KernelLoader::load. @throws also UserError when a chosen config breaks a constraint
+  /// As KernelLoader::load. @throws also UserError when a fixed config breaks a constraint
   Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
               Access access = Access::compile);
   /// The untuned config: the cost model's choice where the kernel trusts it, else the default. The
@@ -56,7 +56,7 @@ class ConfigLoader {
     std::optional<Missing> missing{};  ///< the binary that should run, if that is missing
   };
   /// The winner (nothing: none is known), else the untuned config, with a warning where the winner's
-  /// binary is missing. A config that the program chose has no other in its place.
+  /// binary is missing. A fixed config has no other in its place.
   BestKnown best_known(std::span<const std::int64_t> problem, const std::optional<Values>& winner,
                        Access access = Access::compile);
   /// Launches of the problem get it.
@@ -71,7 +71,7 @@ class ConfigLoader {
   detail::Engine& engine_;
   const KernelDefinition& kernel_;
   KernelLoader& loader_;
-  const bool chosen_;
+  const bool fixed_;
   const InUse in_use_;
 };
 

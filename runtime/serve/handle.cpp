@@ -70,15 +70,15 @@ Launchable no_launch(const Values& config) {
 class KernelHandle final : public runtime::ServedHandle {
  public:
   KernelHandle(std::shared_ptr<detail::Engine> engine, KernelDefinition definition,
-               bool chosen = false)
+               bool fixed = false)
       : engine_(std::move(engine)),
         kept_definition_(std::make_shared<const KernelDefinition>(std::move(definition))),
-        chosen_(chosen),
+        fixed_(fixed),
         loader_(engine_, definition_),
-        configs_(*engine_, loader_, chosen_,
+        configs_(*engine_, loader_, fixed_,
                  [this](Launchable made) { return in_use(std::move(made)); }),
         problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name), bound()),
-        provisions_(*engine_, definition_, configs_, problems_, chosen_),
+        provisions_(*engine_, definition_, configs_, problems_, fixed_),
         nothing_(std::make_shared<const Launchable>(
             no_launch(definition_.space.default_config(engine_->device()->info().target)))),
         captured_(engine_->captures()) {
@@ -107,7 +107,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (const auto sealed = engine_->serving().sealed())
       return provisions_.unprepared(problem, *sealed);
     // A launch does not look again for what was missing a moment ago.
-    if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
+    if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
     const RuntimeOptions& options = engine_->options();
     const bool ranks = together();
     // A launch inside of a measurement waits neither for the ranks nor for a thread that asks them:
@@ -115,7 +115,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (ranks && runtime::MeasuringTogether::here() && !problems_.agreed(problem))
       return current(problem);
     const auto work = [&] { return obtain(problem); };
-    if (ranks || chosen_ || options.mode == Mode::collect || options.mode == Mode::background ||
+    if (ranks || fixed_ || options.mode == Mode::collect || options.mode == Mode::background ||
         options.while_busy == WhileBusy::wait)
       return launched(problem, problems_.make(problem, work));
     // While anything is being tuned, a launch that has a stand-in does not look for more.
@@ -129,7 +129,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (!engine_->device()->capturing(stream)) return make_ready(problem);
     // Neither does a launch outside of a capture look again, or take a stand-in.
     if (!engine_->serving().sealed())
-      if (const auto known = problems_.missing(problem)) return skip_or_throw(*known);
+      if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
     return captured(problem, stream);
   }
 
@@ -169,17 +169,17 @@ class KernelHandle final : public runtime::ServedHandle {
     return missing ? std::optional(*missing) : std::nullopt;
   }
 
-  std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
-                                          std::span<const std::int64_t> config) override {
+  std::variant<Launchable, Missing> load(std::span<const std::int64_t> problem,
+                                         std::span<const std::int64_t> config) override {
     return configs_.load(problem, config);
   }
 
   Ready current(std::span<const std::int64_t> problem) override {
-    if (Ready served = problems_.served(problem, Standing::known)) return served;
+    if (Ready served = problems_.served(problem, Standing::best_known)) return served;
     if (const auto sealed = engine_->serving().sealed())
       return provisions_.unprepared(problem, *sealed);
-    Ready ready = ready_or_throw(
-        problems_.stand_in(problem, Standing::known, [&] { return load_known(problem); }));
+    Ready ready = ready_or_throw(problems_.stand_in(problem, Standing::best_known,
+                                                    [&] { return load_best_known(problem); }));
     engine_->keep_to_module_bytes();
     return ready;
   }
@@ -196,14 +196,14 @@ class KernelHandle final : public runtime::ServedHandle {
     engine_->serving().add(handle);
     return handle;
   }
-  bool chosen() const noexcept override { return chosen_; }
+  bool fixed() const noexcept override { return fixed_; }
 
   const KernelDefinition& definition() const noexcept override { return definition_; }
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
     const TuneOptions tuning = options ? engine_->with_ranks(*options) : engine_->options().tuning;
-    if (chosen_) return time_default(problem, tuning);
+    if (fixed_) return time_default(problem, tuning);
     runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, false);
     if (!runtime::take_choice(*engine_, problems_, tuned.result, tuning))
       return std::move(tuned.result);
@@ -215,7 +215,7 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
-    if (chosen_) return {};
+    if (fixed_) return {};
     auto recall = engine_->records().recall(definition_, problem);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
@@ -302,14 +302,14 @@ class KernelHandle final : public runtime::ServedHandle {
 
   /// Whether the ranks choose when a problem is launched.
   bool together() const noexcept {
-    return engine_->options().tuning.ranks && !chosen_ &&
+    return engine_->options().tuning.ranks && !fixed_ &&
            engine_->options().mode != Mode::background;
   }
 
   /// An untuned launchable. The background tries to improve on it if there is anything to time.
   Launchable in_use(Launchable untuned) {
     runtime::Background* const background = engine_->background();
-    if (!background || chosen_ ||
+    if (!background || fixed_ ||
         runtime::empty(definition_.launch(untuned.config, untuned.problem, limits())))
       return untuned;
     return background->provisional(
@@ -340,7 +340,7 @@ class KernelHandle final : public runtime::ServedHandle {
 
   /// With ranks neither a record nor what the background wrote before a commit is a choice.
   std::optional<runtime::Recall> recall(std::span<const std::int64_t> problem) {
-    if (engine_->options().tuning.ranks || chosen_) return {};
+    if (engine_->options().tuning.ranks || fixed_) return {};
     if (runtime::Background* const background = engine_->background();
         background && background->holds_back(definition_, problem))
       return {};
@@ -354,7 +354,7 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   /// The best that is known without measuring.
-  Problems::Loaded load_known(std::span<const std::int64_t> problem) {
+  Problems::Loaded load_best_known(std::span<const std::int64_t> problem) {
     if (const auto config = problems_.agreed(problem)) return configs_.load(problem, *config);
     return configs_.best_known(problem, winner_of(recall(problem))).made;
   }
@@ -365,7 +365,7 @@ class KernelHandle final : public runtime::ServedHandle {
 
   /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
-    if (chosen_) return load_or_warn(problem, configs_.default_config(problem));
+    if (fixed_) return load_or_warn(problem, configs_.default_config(problem));
     // An empty problem launches nothing that could be timed; others in its bucket may.
     const bool nothing_to_do =
         runtime::empty(definition_.launch(configs_.default_config(problem), problem, limits()));
@@ -470,7 +470,8 @@ class KernelHandle final : public runtime::ServedHandle {
   std::shared_ptr<detail::Engine> engine_;
   const std::shared_ptr<const KernelDefinition> kept_definition_;
   const KernelDefinition& definition_ = *kept_definition_;
-  const bool chosen_;  ///< the one config of the space was chosen: nothing is tuned or recorded
+  const bool
+      fixed_;  ///< the program gave the one config of the space: nothing is tuned or recorded
   mutable runtime::KernelLoader loader_;  ///< thread-safe
   runtime::ConfigLoader configs_;
   Problems problems_;

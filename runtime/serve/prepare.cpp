@@ -142,9 +142,9 @@ class Run {
         order.push_back({item.handle.get(), config});
     };
     for (const PrepareItem& item : items_)
-      if (item.usable && !item.known.winner) want(item, item.known.configs.back());
+      if (item.usable && !item.best.winner) want(item, item.best.configs.back());
     for (const PrepareItem& item : items_)
-      if (item.usable) want(item, item.known.configs.front());
+      if (item.usable) want(item, item.best.configs.front());
     for (const PrepareItem& item : items_)
       for (const Values& config : item.instances) want(item, config);
     report_.instances = order.size();
@@ -163,7 +163,7 @@ class Run {
 
   void look(PrepareItem& item) {
     try {
-      item.known = item.provisions().known_of(item.problem, tuning_);
+      item.best = item.provisions().best_configs(item.problem, tuning_);
       item.usable = true;
     } catch (...) {
       set(item, PreparedState::failed, text_of(std::current_exception()));
@@ -214,7 +214,7 @@ class Run {
   // --- loading ----------------------------------------------------------------------------------
 
   bool to_tune(const PrepareItem& item) const {
-    return work_ == PrepareWork::tune && !item.handle->chosen() && !item.known.searched;
+    return work_ == PrepareWork::tune && !item.handle->fixed() && !item.best.searched;
   }
 
   void load() {
@@ -222,7 +222,7 @@ class Run {
     std::size_t done = 0;
     for (PrepareItem& item : items_) {
       if (stop_.stop_requested()) break;
-      if (item.usable && !item.known.configs.empty()) timed(of(item).seconds, [&] { load(item); });
+      if (item.usable && !item.best.configs.empty()) timed(of(item).seconds, [&] { load(item); });
       tell(Step::load, ++done, items_.size());
     }
     std::map<ServedHandle*, std::vector<Values>> problems;
@@ -249,13 +249,13 @@ class Run {
 
   Served serve(PrepareItem& item, bool later) {
     try {
-      return item.provisions().serve(item.problem, item.known, access(), later);
+      return item.provisions().serve(item.problem, item.best, access(), later);
     } catch (const DeviceLost&) {
       throw;
     } catch (const EnvironmentError& error) {
       if (access() == Access::look_up) throw;
       // No compiler, most likely. What is in the store serves, and what is not is missing.
-      Served served = item.provisions().serve(item.problem, item.known, Access::look_up, later);
+      Served served = item.provisions().serve(item.problem, item.best, Access::look_up, later);
       if (served.missing) served.missing->why = error.what();
       if (served.ready && !served.best) served.why = error.what();
       return served;
@@ -276,7 +276,7 @@ class Run {
     of(item).config = item.handle->what().named_config(served.ready->config);
     if (served.best)
       set(item, PreparedState::known);
-    else if (served.ready->config == item.known.configs.front() && !item.known.winner &&
+    else if (served.ready->config == item.best.configs.front() && !item.best.winner &&
              served.why.empty())
       set(item, PreparedState::untuned);
     else
@@ -293,7 +293,7 @@ class Run {
 
   /// Whether the ranks choose for it.
   bool agrees(const PrepareItem& item) const {
-    return tuning_.ranks && !item.handle->chosen() && item.usable &&
+    return tuning_.ranks && !item.handle->fixed() && item.usable &&
            !empty(item.kernel().launch(default_of(item), item.problem, item.handle->limits()));
   }
   Values default_of(const PrepareItem& item) const {
@@ -322,13 +322,12 @@ class Run {
           of(item).state != PreparedState::waiting)
         left.push_back(&item);
     // What has nothing yet comes before what a search has begun with.
-    std::ranges::stable_partition(left,
-                                  [](const PrepareItem* item) { return !item->known.winner; });
+    std::ranges::stable_partition(left, [](const PrepareItem* item) { return !item->best.winner; });
     for (std::size_t i = 0; i < left.size(); ++i) {
       if (ended()) {
         report_.out_of_time = report_.out_of_time || deadline_.passed();
         for (; i < left.size(); ++i)
-          if (!left[i]->known.winner && of(*left[i]).state != PreparedState::failed)
+          if (!left[i]->best.winner && of(*left[i]).state != PreparedState::failed)
             set(*left[i], PreparedState::on_default, late("it was not tuned"));
         return;
       }

@@ -57,7 +57,7 @@ class Items {
       if (kernel.name != wanted.kernel) continue;
       if (kernel.types != wanted.types) {
         others += (others.empty() ? "" : ", ") + signature_of(kernel.name, kernel.types);
-      } else if (handle->chosen() && !wanted.config.empty() && !has_chosen(*handle, wanted)) {
+      } else if (handle->fixed() && !wanted.config.empty() && !has_fixed(*handle, wanted)) {
         of_other_configs = true;
       } else {
         any = true;
@@ -72,7 +72,7 @@ class Items {
                   others.empty() ? "" : ", only of " + others);
   }
 
-  bool has_chosen(const ServedHandle& handle, const WantedInstance& wanted) const {
+  bool has_fixed(const ServedHandle& handle, const WantedInstance& wanted) const {
     const detail::Tunable what = handle.what();
     return what.named_config(what.space().default_config(target_)) == wanted.config;
   }

@@ -20,7 +20,7 @@ struct PrepareItem {
   Values problem;
   std::size_t place = 0;            ///< among the report's problems
   std::vector<Values> instances{};  ///< that the manifest names
-  Known known{};
+  BestConfigs best{};
   bool usable = false;    ///< it was looked at, and the kernel's own rules do not fail for it
   std::string lacking{};  ///< why one of `instances` cannot be had
   std::optional<Missing> missing{};  ///< the binary that `lacking` is about, if it is about one

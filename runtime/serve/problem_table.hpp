@@ -18,9 +18,9 @@ namespace kiln::runtime {
 
 /// What a loaded kernel is to its problem, from the least to the best.
 enum class Standing : std::uint8_t {
-  meanwhile,  ///< a stand-in: the untuned config, because a launch could not wait
-  known,      ///< a stand-in: the winner on record, or the untuned config where there is none
-  in_use      ///< the launchable in use
+  meanwhile,   ///< a stand-in: the untuned config, because a launch could not wait
+  best_known,  ///< a stand-in: the winner on record, or the untuned config where there is none
+  in_use       ///< the launchable in use
 };
 
 /// Open addressing over immutable entries. Readers see whole entries or none. What a writer removes

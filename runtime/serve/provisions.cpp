@@ -25,27 +25,28 @@ Provisions::~Provisions() {
   }
 }
 
-Known Provisions::known_of(std::span<const std::int64_t> problem, const TuneOptions& tuning) {
+BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
+                                     const TuneOptions& tuning) {
   const DeviceInfo& device = engine_.device()->info();
   const Values base = configs_.default_config(problem);
-  Known known;
-  if (chosen_) {
-    known.winner = base;
-    known.searched = true;
+  BestConfigs best;
+  if (fixed_) {
+    best.winner = base;
+    best.searched = true;
   } else if (tuning.ranks) {
-    known.winner = problems_.agreed(problem);
+    best.winner = problems_.agreed(problem);
   } else if (const auto recall = engine_.records().recall(kernel_, problem)) {
-    known.winner = recall->result.winner().config;
-    known.searched = answers(*recall, tuning, false);
+    best.winner = recall->result.winner().config;
+    best.searched = answers(*recall, tuning, false);
   }
   // An empty problem launches nothing that could be timed.
-  if (empty(kernel_.launch(base, problem, device.limits))) known.searched = true;
-  known.configs = {known.winner ? *known.winner : untuned_config(kernel_, problem, device)};
-  if (known.configs.front() != base) known.configs.push_back(base);
-  return known;
+  if (empty(kernel_.launch(base, problem, device.limits))) best.searched = true;
+  best.configs = {best.winner ? *best.winner : untuned_config(kernel_, problem, device)};
+  if (best.configs.front() != base) best.configs.push_back(base);
+  return best;
 }
 
-Served Provisions::serve(std::span<const std::int64_t> problem, const Known& known,
+Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfigs& best,
                          Builder::Access access, bool search_follows, Stay stay) {
   Served served;
   if (stay == Stay::always)
@@ -59,31 +60,31 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const Known& kno
   };
   const auto work = [&]() -> Problems::Made {
     if (before) {  // replaced by the winner alone
-      auto winner = configs_.winner(problem, *known.winner, access, &served.why);
+      auto winner = configs_.winner(problem, *best.winner, access, &served.why);
       if (winner && std::holds_alternative<Launchable>(*winner))
         return std::get<Launchable>(std::move(*winner));
       if (winner) served.missing = std::get<Missing>(std::move(*winner));
       return Problems::GaveUp{};
     }
-    auto best = configs_.best_known(problem, known.winner, access);
-    served.why = best.why;
-    served.missing = best.missing;
-    return configs_.in_use(problem, std::move(best));
+    auto loaded = configs_.best_known(problem, best.winner, access);
+    served.why = loaded.why;
+    served.missing = loaded.missing;
+    return configs_.in_use(problem, std::move(loaded));
   };
   // What is provisional becomes final when it turns out to be the winner.
   const bool better =
-      known.winner &&
-      (before && before->config == *known.winner ? before->provisional && !search_follows : true);
+      best.winner &&
+      (before && before->config == *best.winner ? before->provisional && !search_follows : true);
   if (before && !better) {
     // Nothing better is known.
-  } else if (search_follows && !known.winner) {
+  } else if (search_follows && !best.winner) {
     problems_.stand_in(problem, Standing::meanwhile, untuned);
   } else if (!problems_.try_make(problem, work, Problems::If::always)) {
     served.why = "another thread is making it ready";
     problems_.stand_in(problem, Standing::meanwhile, untuned);
   }
   served.ready = problems_.served(problem, Standing::meanwhile);
-  served.best = served.ready && known.winner && served.ready->config == *known.winner;
+  served.best = served.ready && best.winner && served.ready->config == *best.winner;
   return served;
 }
 

@@ -18,9 +18,9 @@
 
 namespace kiln::runtime {
 
-/// What is known of a problem before anything of it is loaded.
-struct Known {
-  std::optional<Values> winner;  ///< on record, agreed with the ranks, or chosen by the program
+/// What a problem is best served with, before anything of it is loaded.
+struct BestConfigs {
+  std::optional<Values> winner;  ///< on record, agreed with the ranks, or fixed by the program
   bool searched = false;         ///< tuning would find nothing else
   /// What is to be loaded, best first: the winner, else the untuned config; then the default.
   std::vector<Values> configs;
@@ -41,23 +41,23 @@ enum class Stay { always, while_used };
 class Provisions {
  public:
   Provisions(detail::Engine& engine, const KernelDefinition& kernel, ConfigLoader& configs,
-             Problems& problems, bool chosen)
+             Problems& problems, bool fixed)
       : engine_(engine),
         kernel_(kernel),
         configs_(configs),
         problems_(problems),
-        chosen_(chosen),
+        fixed_(fixed),
         reserve_(kernel) {}
   /// The problems that were launched unprepared stay in Runtime::wanted().
   ~Provisions();
 
   /// `tuning`: how the problem would be tuned. Loads nothing.
-  Known known_of(std::span<const std::int64_t> problem, const TuneOptions& tuning);
+  BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning);
   /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an
   /// untuned one only stands in. Waits for no other making of the problem. @throws what a launch
   /// throws, except MissingError
-  Served serve(std::span<const std::int64_t> problem, const Known& known, Builder::Access access,
-               bool search_follows, Stay stay = Stay::always);
+  Served serve(std::span<const std::int64_t> problem, const BestConfigs& best,
+               Builder::Access access, bool search_follows, Stay stay = Stay::always);
   /// Puts in use what stands in.
   void settle(std::span<const std::int64_t> problem, Stay stay = Stay::always);
   /// Whether what stands in for the problem was found to be wrong: then a sealed runtime does not
@@ -85,7 +85,7 @@ class Provisions {
   const KernelDefinition& kernel_;
   ConfigLoader& configs_;
   Problems& problems_;
-  const bool chosen_;
+  const bool fixed_;
   Reserve reserve_;
   std::unique_ptr<ProblemNotes> own_notes_;
   std::atomic<ProblemNotes*> notes_{nullptr};  ///< set before a launch can be unprepared

@@ -81,7 +81,7 @@ class Budget {
   struct Item {
     ServedHandle* handle;
     Values problem;
-    Known known;
+    BestConfigs best;
     std::optional<TuneResult> result;
     std::exception_ptr failure;  ///< there is no result, and more time would not help
     std::string in_vain;         ///< why a search ended without a result, for want of time
@@ -98,10 +98,10 @@ class Budget {
     for_each_index(engine_.builder().threads(), items_.size(), options_.stop,
                    [&](std::size_t i) {
                      try {
-                       items_[i].known =
-                           items_[i].handle->provisions().known_of(items_[i].problem, options_);
+                       items_[i].best =
+                           items_[i].handle->provisions().best_configs(items_[i].problem, options_);
                        // What is measured anew begins anew.
-                       courses_[i].known = items_[i].known.winner && !options_.retune;
+                       courses_[i].known = items_[i].best.winner && !options_.retune;
                      } catch (const std::exception&) {
                      }
                    },
@@ -113,7 +113,7 @@ class Budget {
   void compile() {
     std::set<std::pair<const ServedHandle*, Values>> distinct;
     for (const Item& item : items_)
-      if (!item.known.configs.empty()) distinct.emplace(item.handle, item.known.configs.front());
+      if (!item.best.configs.empty()) distinct.emplace(item.handle, item.best.configs.front());
     const std::vector instances(distinct.begin(), distinct.end());
     for_each_index(engine_.builder().threads(), instances.size(), options_.stop,
                    [&](std::size_t i) {
@@ -129,10 +129,10 @@ class Budget {
 
   void stand_in() {
     for (Item& item : items_) {
-      if (item.known.configs.empty() || item.handle->chosen()) continue;
+      if (item.best.configs.empty() || item.handle->fixed()) continue;
       try {
         const auto how = options_.stop.stop_requested() ? Builder::Access::look_up : access();
-        item.handle->provisions().serve(item.problem, item.known, how, true, Stay::while_used);
+        item.handle->provisions().serve(item.problem, item.best, how, true, Stay::while_used);
       } catch (const DeviceLost&) {
         throw;
       } catch (const std::exception&) {  // as above
@@ -155,7 +155,7 @@ class Budget {
       // Another tuning had the turn, and what is on record is no answer to this call.
       const bool waited = more && (result.from_store || !measured) && took >= seconds;
       course.done = !waited && (!more || result.from_store || options_.retune ||
-                                (measured && item.handle->chosen()));
+                                (measured && item.handle->fixed()));
       course.slices.push_back({took, measured ? result.winner().seconds : 0});
       if (item.result) add_up(result, *item.result);
       item.result = std::move(result);
@@ -209,7 +209,7 @@ class Budget {
   /// Puts stand-ins in use, so that launches begin no other tuning, except where no candidate
   /// passed verification.
   void finish(Item& item) {
-    if (!item.failure && item.in_vain.empty() && !item.handle->chosen()) try {
+    if (!item.failure && item.in_vain.empty() && !item.handle->fixed()) try {
         item.handle->provisions().settle(item.problem, Stay::while_used);
       } catch (const DeviceLost&) {
         throw;

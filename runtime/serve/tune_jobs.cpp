@@ -157,7 +157,7 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   }
   std::vector<runtime::HandleProblem> problems;
   for (const TuneJob& job : jobs) {
-    if (options.ranks && job.kernel.core_->chosen())
+    if (options.ranks && job.kernel.core_->fixed())
       throw UserError(
           format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
                  job.kernel.core_->definition().name));

@@ -73,10 +73,10 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
                                  ReadSection& section) const noexcept = 0;
   /// The launchable in use, or null.
   virtual Ready find(std::span<const std::int64_t> problem) const = 0;
-  /// One config, built and loaded, but not in use. @throws CompileError, UserError,
-  /// EnvironmentError when that fails
-  virtual std::variant<Launchable, Missing> ready(std::span<const std::int64_t> problem,
-                                                  std::span<const std::int64_t> config) = 0;
+  /// One config, built and loaded, but not in use. @throws CompileError, UserError, EnvironmentError
+  /// when that fails
+  virtual std::variant<Launchable, Missing> load(std::span<const std::int64_t> problem,
+                                                 std::span<const std::int64_t> config) = 0;
   /// What a launch that may not wait gets: the launchable in use, else the winner on record, else
   /// what runs untuned (Mode::untuned). Measures nothing.
   /// @throws MissingError where nothing may be compiled.
@@ -88,8 +88,8 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
   virtual Ready captured(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// Launches from now on use this config. @throws as `current`.
   virtual void use(std::span<const std::int64_t> problem, const Values& config) = 0;
-  /// Whether the program chose its config: nothing is left to be tuned.
-  virtual bool chosen() const noexcept { return false; }
+  /// Whether the program has fixed its config (with_config): nothing is left to be tuned.
+  virtual bool fixed() const noexcept { return false; }
 };
 
 /// What a launch uses, valid as long as this object. Of one thread.

@@ -104,11 +104,11 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
   const Ready first = default_of(1);
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(problems.served(kProblem, Standing::meanwhile) == first);
-  CHECK(problems.served(kProblem, Standing::known) == nullptr);
+  CHECK(problems.served(kProblem, Standing::best_known) == nullptr);
   CHECK(problems.state(kProblem) == ProblemState::on_stand_in);
   CHECK(default_of(2) == first);  // loaded once
 
-  const Ready known = std::get<Ready>(problems.stand_in(kProblem, Standing::known, loads(3)));
+  const Ready known = std::get<Ready>(problems.stand_in(kProblem, Standing::best_known, loads(3)));
   CHECK(known->config == Values{3});
   CHECK(problems.find(kProblem) == nullptr);
   CHECK(default_of(4) == known);
@@ -117,7 +117,8 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
   SECTION("one that is not there changes nothing") {
     Problems others;
     const Problems::Load lacking = [] { return missing_of("k"); };
-    CHECK(std::get<Missing>(others.stand_in(kProblem, Standing::known, lacking)).instance == "k");
+    CHECK(std::get<Missing>(others.stand_in(kProblem, Standing::best_known, lacking)).instance ==
+          "k");
     CHECK(others.state(kProblem) == ProblemState::unknown);
   }
   SECTION("it stays when a making fails, gives up or misses") {
@@ -128,13 +129,13 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
     CHECK(problems.state(kProblem) == ProblemState::on_stand_in);
     problems.make(kProblem, misses());
     CHECK(problems.state(kProblem) == ProblemState::missing_on_stand_in);
-    CHECK(problems.served(kProblem, Standing::known) == known);
+    CHECK(problems.served(kProblem, Standing::best_known) == known);
     CHECK(problems.find(kProblem) == nullptr);
   }
   SECTION("what is in use takes its place, also while another one is loaded") {
     Ready chosen = nullptr;
     Problems others;
-    const auto standing_in = others.stand_in(kProblem, Standing::known, [&] {
+    const auto standing_in = others.stand_in(kProblem, Standing::best_known, [&] {
       chosen = others.choose(launchable_of(kProblem, 8));
       return launchable_of(kProblem, 2);
     });
@@ -333,7 +334,7 @@ class Hammer {
     const Problems::Work work = [&, chance] { return make(problem, chance); };
     if (what == 0) return problems.choose(launchable_of(problem, 1 + chance % 5));
     if (what < 6) {
-      const Standing standing = what < 3 ? Standing::meanwhile : Standing::known;
+      const Standing standing = what < 3 ? Standing::meanwhile : Standing::best_known;
       const auto got =
           problems.stand_in(problem, standing, [&] { return load(problem, standing); });
       return std::get<Ready>(got);
@@ -367,7 +368,7 @@ class Hammer {
   }
 
   Problems::Loaded load(const Values& problem, Standing standing) {
-    const bool known = standing == Standing::known;
+    const bool known = standing == Standing::best_known;
     std::atomic<int>& loaders = loaders_[known][static_cast<std::size_t>(problem[0])];
     if (++loaders != 1) count("two load one stand-in");
     std::this_thread::yield();
