@@ -13,6 +13,8 @@
 #include "runtime/recorded/recorded_device.hpp"
 #include "runtime/runtime.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/make_engine.hpp"
+#include "runtime/serve/metrics.hpp"
 
 namespace kiln {
 
@@ -82,7 +84,7 @@ std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
                                       runtime::CallerAllocator());
   const auto make_compiler =
       runtime::compiler_maker(options.compile_processes, options.background_compiles);
-  return std::make_shared<detail::Engine>(
+  return runtime::make_engine(
       std::move(options), device,
       [device, make_compiler](Target::Kind kind) {
         auto own = device->compiler();
@@ -109,11 +111,11 @@ RefreshResult Runtime::refresh(const InstantiatedGraph& graph) const {
   return engine_->captures().refresh(graph);
 }
 
-RuntimeStatistics Runtime::statistics() const { return engine_->statistics(); }
+RuntimeStatistics Runtime::statistics() const { return runtime::statistics_of(*engine_); }
 
-RuntimeMetrics Runtime::metrics() const { return engine_->metrics(); }
+RuntimeMetrics Runtime::metrics() const { return runtime::metrics_of(*engine_); }
 
-Manifest Runtime::wanted() const { return engine_->wanted(); }
+Manifest Runtime::wanted() const { return engine_->wanted().all(engine_->serving()); }
 
 namespace detail {
 

@@ -179,7 +179,7 @@ class Core final : public ChoiceCore {
         format("choice {} for {}: it was not prepared before the runtime was sealed; a choice has "
                "no stand-in for other problems",
                choice_.name, choice_.operation.describe_problem(problem)),
-        engine_->wanted_instance(choice_.operation, problem, {}));
+        engine_->wanted().instance(choice_.operation, problem, {}));
   }
 
   /// What launches of a new problem use from now on.

@@ -1,111 +1,36 @@
-// Tuning behind the launches of a runtime: the problems that run untuned are compiled for and
-// measured on one thread, and what was found is published.
+// What tunes behind the launches of a runtime, as its handles see it.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <exception>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <span>
-#include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#include "kiln/background.hpp"
-#include "kiln/log.hpp"
-#include "runtime/serve/background_job.hpp"
-#include "runtime/serve/measuring_times.hpp"
+#include "kiln/definition.hpp"
 #include "runtime/serve/served_handle.hpp"
 
 namespace kiln::runtime {
 
-/// What was found for a problem, loaded, but not in use yet.
-struct Proposal {
-  std::weak_ptr<ServedHandle> handle;
-  const void* place = nullptr;  ///< of the handle, to compare
-  detail::Launchable launchable;
-  /// What was in use when it was decided to publish this: another choice made since then stays.
-  detail::Ready seen{};
-};
-
-/// What a provisional launchable launches, with the same owner; any other launchable as it is.
-detail::Ready unwrapped(const detail::Ready& ready);
-
 /// Of one engine. Thread-safe.
 class Background {
  public:
-  /// Measures on `device`; null: on the engine's.
-  Background(detail::Engine& engine, std::shared_ptr<Device> device);
-  /// Stops what is measured, and waits for the candidates and the data at hand.
-  ~Background();
-  Background(const Background&) = delete;
-  Background& operator=(const Background&) = delete;
+  virtual ~Background() = default;
 
   /// A launchable that is in use while something better is looked for: graphs that capture its
   /// launches can be refreshed. Its problem is tuned from now on, if it is not already.
-  detail::Launchable provisional(detail::Launchable untuned,
-                                 const std::shared_ptr<ServedHandle>& handle);
+  virtual detail::Launchable provisional(detail::Launchable untuned,
+                                         const std::shared_ptr<ServedHandle>& handle) = 0;
   /// Something final is in use for the problem.
-  void settle(const void* handle, const Values& problem);
+  virtual void settle(const void* handle, const Values& problem) = 0;
   /// The handle is gone: what is measured for it is stopped.
-  void forget(const void* handle);
-  /// Of these problems those whose search has not begun are not tuned any more. Erases the others
-  /// that are unsettled from the list.
-  void withdraw(const void* handle, std::vector<Values>& problems);
-  /// As Runtime::settled.
-  bool settled() const;
-  /// Whether what is on record for the problem is used only after a commit, because it is being
-  /// tuned behind another handle of the kernel.
-  bool holds_back(const KernelDefinition& kernel, std::span<const std::int64_t> problem) const;
-
-  const std::shared_ptr<MeasuringTimes>& times() const noexcept { return times_; }
-  /// As Runtime::commit.
-  CommitReport commit();
-
- private:
-  using Job = BackgroundJob;
-  /// What the thread shares with the object: it may be the thread that ends the engine.
-  struct Jobs {
-    std::mutex mutex;
-    std::deque<Job> waiting;
-    std::vector<Proposal> found;
-    std::set<std::pair<const void*, Values>> unsettled;
-    const void* at_hand = nullptr;      ///< the handle whose problem the thread is busy with
-    std::atomic<std::size_t> count{0};  ///< waiting
-  };
-  enum class Then { over, compile_more, measure_more, measure_later, wait };
-
-  void work(const std::shared_ptr<Jobs>& jobs, const std::shared_ptr<MeasuringTimes>& times);
-  /// `handle` keeps what was locked: the caller lets it go when nothing of this object is used any
-  /// more.
-  Then attend(Job& job, JobData& data, std::shared_ptr<ServedHandle>& handle);
-  Then measure(Job& job, JobData& data, std::shared_ptr<ServedHandle>& handle);
-  Then search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,
-              std::shared_ptr<ServedHandle>& handle);
-  bool compile_ahead(Job& job);
-  Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
-              const std::string& why) noexcept;
-  void device_lost(const std::string& why) noexcept;
-  void stay_untuned(const std::shared_ptr<ServedHandle>& handle, const Values& problem);
-  bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,
-               const detail::Ready& seen);
-  bool unsettled(const void* handle, const Values& problem) const;
-  void say(LogLevel level, const std::string& text) noexcept;
-  void count_error() noexcept;
-
-  detail::Engine& engine_;
-  const std::shared_ptr<Device> other_device_;  ///< null: the engine's
-  const std::shared_ptr<MeasuringTimes> times_;
-  const std::shared_ptr<Jobs> jobs_;
-  std::atomic<std::uint64_t> generation_{0};
-  std::mutex committing_;
-  std::thread thread_;  ///< started at the first request
+  virtual void forget(const void* handle) = 0;
+  /// Of these problems those whose search has not begun are not tuned any more. Erases the others that
+  /// are unsettled from the list.
+  virtual void withdraw(const void* handle, std::vector<Values>& problems) = 0;
+  /// Whether what is on record for the problem is used only after a commit, because it is being tuned
+  /// behind another handle of the kernel.
+  virtual bool holds_back(const KernelDefinition& kernel,
+                          std::span<const std::int64_t> problem) const = 0;
 };
 
 }  // namespace kiln::runtime

@@ -6,7 +6,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "runtime/device/resource_check.hpp"
-#include "runtime/serve/background.hpp"
+#include "runtime/serve/provisional.hpp"
 
 namespace kiln::runtime {
 

@@ -36,6 +36,8 @@ class Captures {
  public:
   explicit Captures(std::shared_ptr<Device> device) : device_(std::move(device)) {}
 
+  const Device& device() const noexcept { return *device_; }
+
   void add(const PinSource& source);
   void remove(const PinSource& source) noexcept;
 

@@ -69,7 +69,7 @@ std::optional<ConfigLoader::Loaded> ConfigLoader::winner(std::span<const std::in
 Problems::Made ConfigLoader::ready_or_warn(std::span<const std::int64_t> problem, Loaded made) {
   if (auto* ready = std::get_if<Launchable>(&made)) return std::move(*ready);
   Missing& missing = std::get<Missing>(made);
-  engine_.warn_of(kernel_, problem, missing, "nothing can be launched");
+  engine_.wanted().warn_of(kernel_, problem, missing, "nothing can be launched");
   return std::move(missing);
 }
 
@@ -107,7 +107,7 @@ Problems::Made ConfigLoader::in_use(std::span<const std::int64_t> problem, BestK
 void ConfigLoader::warn_of(const char* what, std::span<const std::int64_t> problem,
                            const Missing& missing, const Loaded& instead) {
   const auto* ready = std::get_if<Launchable>(&instead);
-  engine_.warn_of(
+  engine_.wanted().warn_of(
       kernel_, problem, missing,
       format("the {} is missing{}", what,
              !ready                                     ? ""

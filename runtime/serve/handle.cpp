@@ -99,7 +99,7 @@ class KernelHandle final : public runtime::ServedHandle {
 
   Ready make_ready(std::span<const std::int64_t> problem) override {
     Ready ready = made_ready(problem);
-    engine_->keep_to_module_bytes();
+    engine_->bounds().keep_to_module_bytes();
     return ready;
   }
 
@@ -180,7 +180,7 @@ class KernelHandle final : public runtime::ServedHandle {
       return provisions_.unprepared(problem, *sealed);
     Ready ready = ready_or_throw(problems_.stand_in(problem, Standing::best_known,
                                                     [&] { return load_best_known(problem); }));
-    engine_->keep_to_module_bytes();
+    engine_->bounds().keep_to_module_bytes();
     return ready;
   }
 
@@ -294,10 +294,10 @@ class KernelHandle final : public runtime::ServedHandle {
         background->withdraw(this, leaving);
     };
     const auto dispose = [this](std::shared_ptr<const void> what) {
-      engine_->dispose(std::move(what));
+      engine_->bounds().dispose(std::move(what));
     };
-    return {engine_->max_problems(), engine_->max_module_bytes() != 0, keep, dispose,
-            &engine_->workshop().telemetry().counters};
+    return {engine_->bounds().max_problems(), engine_->bounds().max_module_bytes() != 0, keep,
+            dispose, &engine_->workshop().telemetry().counters};
   }
 
   /// Whether the ranks choose when a problem is launched.
@@ -389,8 +389,8 @@ class KernelHandle final : public runtime::ServedHandle {
       else if (auto* ready = std::get_if<Launchable>(&*winner))
         return std::move(*ready);
       else
-        engine_->warn_of(definition_, problem, std::get<Missing>(*winner),
-                         "the winner is missing, so the problem is tuned again");
+        engine_->wanted().warn_of(definition_, problem, std::get<Missing>(*winner),
+                                  "the winner is missing, so the problem is tuned again");
     }
     runtime::TuneOutcome tuned;
     // Making the data again at each launch would cost more than a tuning gains.

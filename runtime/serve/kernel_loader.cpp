@@ -173,7 +173,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
   if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
     throw CompileError(std::move(*failure));
   if (auto* missing = std::get_if<Missing>(&build.outcome)) {
-    engine_->want(definition_, problem, config);
+    engine_->wanted().note(definition_, problem, config);
     return std::move(*missing);
   }
   SpanScope span(&engine_->workshop().telemetry().spans, "kiln.load",

@@ -20,7 +20,7 @@ using detail::Ready;
 
 Provisions::~Provisions() {
   try {
-    for (const Values& problem : launched_unprepared()) engine_.want(kernel_, problem, {});
+    for (const Values& problem : launched_unprepared()) engine_.wanted().note(kernel_, problem, {});
   } catch (const std::exception&) {  // no memory: the list is shorter
   }
 }
@@ -158,7 +158,7 @@ Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared
              "in the manifest that Runtime::prepare is given (Runtime::wanted() has it)",
              kernel_.name, kernel_.describe_problem(problem),
              what == OnUnprepared::error ? "" : ", with nothing loaded that can serve it"),
-      engine_.wanted_instance(kernel_, problem, {}));
+      engine_.wanted().instance(kernel_, problem, {}));
 }
 
 std::vector<Values> Provisions::launched_unprepared() const {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/serve/background_tuning.hpp"
 #include "runtime/serve/engine.hpp"
 
 namespace kiln {
@@ -57,15 +58,14 @@ TuningWindow Runtime::window(const WindowOptions& options) const {
     throw UserError(
         detail::format("Runtime::window: a limit of {} seconds; it must be finite and not negative",
                        options.max_seconds));
-  return TuningWindow(std::make_shared<detail::OpenWindow>(engine_->background_or_throw().times(),
+  return TuningWindow(std::make_shared<detail::OpenWindow>(runtime::background_of(*engine_).times(),
                                                            options.max_seconds));
 }
 
-CommitReport Runtime::commit() const { return engine_->background_or_throw().commit(); }
+CommitReport Runtime::commit() const { return runtime::background_of(*engine_).commit(); }
 
 bool Runtime::settled() const {
-  const runtime::Background* const background = engine_->background();
-  return !background || background->settled();
+  return !engine_->background() || runtime::background_of(*engine_).settled();
 }
 
 }  // namespace kiln

@@ -19,6 +19,7 @@
 #include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/make_engine.hpp"
 #include "split_sum.hpp"
 
 namespace kiln::test {
@@ -180,8 +181,8 @@ struct Counted {
       return real->ModuleUnload(module);
     };
     auto device = runtime::make_cuda_device(table, 0);
-    return detail::Access::runtime(std::make_shared<detail::Engine>(
-        std::move(options), std::move(device), std::move(make_compiler)));
+    return detail::Access::runtime(
+        runtime::make_engine(std::move(options), std::move(device), std::move(make_compiler)));
   }
 
  private:

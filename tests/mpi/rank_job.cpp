@@ -28,6 +28,7 @@
 #include "runtime/runtime.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/make_engine.hpp"
 
 namespace fs = std::filesystem;
 
@@ -107,7 +108,7 @@ class Kiln {
     o.tuning.progress = [this](const kiln::TuneProgress& p) {
       if (on_timing && p.phase == kiln::TuneProgress::Phase::time) on_timing();
     };
-    runtime.emplace(kiln::detail::Access::runtime(std::make_shared<kiln::detail::Engine>(
+    runtime.emplace(kiln::detail::Access::runtime(kiln::runtime::make_engine(
         std::move(o), device, [compiler](kiln::Target::Kind) { return compiler; })));
   }
 

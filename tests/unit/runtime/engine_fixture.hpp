@@ -11,6 +11,7 @@
 #include "kiln/runtime.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/make_engine.hpp"
 #include "temporary_directory.hpp"
 
 namespace kiln::test {
@@ -49,8 +50,8 @@ struct Process {
     return (*script)["k<" + std::to_string(a) + ", " + std::to_string(b) + ">"];
   }
   Runtime runtime() {
-    return detail::Access::runtime(std::make_shared<detail::Engine>(
-        options, device, [this](Target::Kind) { return compiler; }));
+    return detail::Access::runtime(
+        runtime::make_engine(options, device, [this](Target::Kind) { return compiler; }));
   }
   std::vector<std::string> warnings() const {
     std::lock_guard lock(mutex_);

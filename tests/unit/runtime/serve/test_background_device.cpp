@@ -19,8 +19,8 @@ struct WithAnother : Served {
     other->compute = compute_doubling;
   }
   Runtime runtime() {
-    return detail::Access::runtime(std::make_shared<detail::Engine>(
-        options, device, [this](Target::Kind) { return compiler; }, other));
+    return detail::Access::runtime(
+        runtime::make_engine(options, device, [this](Target::Kind) { return compiler; }, other));
   }
   std::string refused() {
     try {

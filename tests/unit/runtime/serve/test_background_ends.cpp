@@ -10,6 +10,7 @@
 
 #include "background_fixture.hpp"
 #include "kiln_test.hpp"
+#include "runtime/serve/background_tuning.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
@@ -42,7 +43,7 @@ TEST_CASE("the end of a runtime stops the search in an open window", "[runtime][
   Directory directory;
   Long process(directory.path());
   std::optional<Runtime> runtime(process.runtime());
-  const auto times = detail::Access::engine(*runtime)->background()->times();
+  const auto times = runtime::background_of(*detail::Access::engine(*runtime)).times();
   std::atomic<bool> held{false}, ended{false};
   hold_measuring(process, held, ended, [&] { return times->ended(); });
   const TuningWindow window = runtime->window();
@@ -179,7 +180,7 @@ TEST_CASE("windows that are too short for finals still come to a winner", "[runt
   Directory directory;
   Served process(directory.path());
   const Runtime runtime = process.runtime();
-  const auto times = detail::Access::engine(runtime)->background()->times();
+  const auto times = runtime::background_of(*detail::Access::engine(runtime)).times();
   const auto handle = runtime.tuned(doubling());
   run_once(handle, 60);
   // A race loads its candidates, and takes fewer samples than this. Finals take more.

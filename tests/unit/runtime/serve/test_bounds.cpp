@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kiln_test.hpp"
+#include "runtime/serve/background_tuning.hpp"
 #include "unit/runtime/serve/captures_fixture.hpp"
 #include "unit/runtime/serve/modes_fixture.hpp"
 
@@ -205,7 +206,7 @@ TEST_CASE("a problem whose search has begun stays", "[runtime][bounds][backgroun
     return true;
   });
   const Runtime runtime = process.runtime();
-  const auto times = detail::Access::engine(runtime)->background()->times();
+  const auto times = runtime::background_of(*detail::Access::engine(runtime)).times();
   const auto handle = runtime.tuned(kernel);
   CHECK(launch(handle, 60));
   std::atomic<int> loads{0};
@@ -353,7 +354,7 @@ TEST_CASE("a little too much in modules lets little leave, also where another th
   const auto handle = runtime.tuned(doubling());
   CHECK(launch_all(handle, 1, 65));
   CHECK(runtime.metrics().problems_evicted_total == 0);
-  detail::Access::engine(runtime)->dispose(std::make_shared<const Blocker>(gate));
+  detail::Access::engine(runtime)->bounds().dispose(std::make_shared<const Blocker>(gate));
   CHECK(launch_all(handle, 100, 110));
   // What was handed to that thread may be enough.
   CHECK(runtime.metrics().problems_evicted_total == 0);

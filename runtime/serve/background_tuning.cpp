@@ -1,4 +1,4 @@
-#include "runtime/serve/background.hpp"
+#include "runtime/serve/background_tuning.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +14,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/serve/commit.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/provisional.hpp"
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/tune/candidate_list.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -40,29 +41,6 @@ constexpr std::chrono::milliseconds kUntilInUse{5};
 /// attempts.
 constexpr int kMostFinals = 8;
 
-/// The owner of a launchable that is in use while something better is looked for.
-struct Provisional {
-  Launchable untuned;
-  Captures& captures;
-  const Device& device;
-  std::weak_ptr<detail::RegionHandle> handle;
-};
-
-void start_provisional(const Launchable& ready, const Launch& launch,
-                       std::span<const std::int64_t> problem, Stream stream, void** args) {
-  const auto& self = *static_cast<const Provisional*>(ready.owner.get());
-  if (!self.device.capturing(stream))
-    return self.untuned.start(self.untuned, launch, problem, stream, args);
-  if (!self.captures.records(stream))
-    throw self.captures.counted(
-        "a launch on this stream would make a capture fail, because another stream that waits for "
-        "it is being captured, or its own capture has failed: launch on a stream of its own");
-  Launchable untuned = self.untuned;
-  untuned.owner = ready.owner;  // the graph keeps the problem as well
-  self.captures.launch_stand_in(self.handle, untuned, untuned.problem, launch, problem, stream,
-                                args);
-}
-
 /// Of this thread alone, where the system has such.
 void lower_priority() noexcept {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriority);
@@ -76,15 +54,14 @@ bool is_awaited(const BackgroundJob& job, std::shared_ptr<ServedHandle>& handle)
 
 }  // namespace
 
-detail::Ready unwrapped(const detail::Ready& ready) {
-  if (!ready->provisional) return ready;
-  auto untuned =
-      std::make_shared<Launchable>(static_cast<const Provisional*>(ready->owner.get())->untuned);
-  untuned->owner = ready->owner;
-  return untuned;
+BackgroundTuning& background_of(detail::Engine& engine) {
+  // Every background is one, whoever makes the engine.
+  if (Background* const background = engine.background())
+    return static_cast<BackgroundTuning&>(*background);
+  throw UserError("windows and commits are for a runtime in mode background");
 }
 
-Background::Background(detail::Engine& engine, std::shared_ptr<Device> device)
+BackgroundTuning::BackgroundTuning(detail::Engine& engine, std::shared_ptr<Device> device)
     : engine_(engine),
       other_device_(std::move(device)),
       times_(other_device_ ? std::make_shared<MeasuringTimes>(MeasuringTimes::AtAllTimes{})
@@ -93,7 +70,7 @@ Background::Background(detail::Engine& engine, std::shared_ptr<Device> device)
   engine_.workshop().turn().when_wanted([times = times_] { times->interrupt(); });
 }
 
-Background::~Background() {
+BackgroundTuning::~BackgroundTuning() {
   times_->end();
   if (!thread_.joinable()) return;
   // The thread may have held the last handle, and with it the engine.
@@ -103,14 +80,10 @@ Background::~Background() {
     thread_.join();
 }
 
-Launchable Background::provisional(Launchable untuned,
-                                   const std::shared_ptr<ServedHandle>& handle) {
-  Launchable wrapped = untuned;
-  wrapped.provisional = true;
-  wrapped.start = start_provisional;
+Launchable BackgroundTuning::provisional(Launchable untuned,
+                                         const std::shared_ptr<ServedHandle>& handle) {
   const Values problem = untuned.problem;
-  wrapped.owner = std::make_shared<const Provisional>(
-      Provisional{std::move(untuned), engine_.captures(), *engine_.device(), handle});
+  Launchable wrapped = runtime::provisional(std::move(untuned), engine_.captures(), handle);
   {
     const std::lock_guard lock(jobs_->mutex);
     if (!jobs_->unsettled.emplace(handle.get(), problem).second) return wrapped;
@@ -127,7 +100,7 @@ Launchable Background::provisional(Launchable untuned,
   return wrapped;
 }
 
-void Background::settle(const void* handle, const Values& problem) {
+void BackgroundTuning::settle(const void* handle, const Values& problem) {
   const std::lock_guard lock(jobs_->mutex);
   jobs_->unsettled.erase({handle, problem});
   std::erase_if(jobs_->found, [&](const Proposal& proposal) {
@@ -138,7 +111,7 @@ void Background::settle(const void* handle, const Values& problem) {
   jobs_->count = jobs_->waiting.size();
 }
 
-void Background::forget(const void* handle) {
+void BackgroundTuning::forget(const void* handle) {
   const std::lock_guard lock(jobs_->mutex);
   std::erase_if(jobs_->unsettled, [&](const auto& place) { return place.first == handle; });
   std::erase_if(jobs_->found, [&](const Proposal& proposal) { return proposal.place == handle; });
@@ -147,7 +120,7 @@ void Background::forget(const void* handle) {
   if (jobs_->at_hand == handle) times_->interrupt();
 }
 
-void Background::withdraw(const void* handle, std::vector<Values>& problems) {
+void BackgroundTuning::withdraw(const void* handle, std::vector<Values>& problems) {
   const std::lock_guard lock(jobs_->mutex);
   std::set<Values> waiting;
   for (const Job& job : jobs_->waiting)
@@ -165,13 +138,13 @@ void Background::withdraw(const void* handle, std::vector<Values>& problems) {
   jobs_->count = jobs_->waiting.size();
 }
 
-bool Background::settled() const {
+bool BackgroundTuning::settled() const {
   const std::lock_guard lock(jobs_->mutex);
   return jobs_->unsettled.empty();
 }
 
-bool Background::holds_back(const KernelDefinition& kernel,
-                            std::span<const std::int64_t> problem) const {
+bool BackgroundTuning::holds_back(const KernelDefinition& kernel,
+                                  std::span<const std::int64_t> problem) const {
   const RuntimeOptions& options = engine_.options();
   if (options.background.publish != Publish::at_commit || options.tuning.ranks) return false;
   const Values values(problem.begin(), problem.end());
@@ -186,10 +159,10 @@ bool Background::holds_back(const KernelDefinition& kernel,
   return false;
 }
 
-/// Nothing of this object is used once the handle of a job has been let go: it may have been the
-/// last that kept the engine.
-void Background::work(const std::shared_ptr<Jobs>& jobs,
-                      const std::shared_ptr<MeasuringTimes>& times) {
+/// Nothing of this object is used once the handle of a job has been let go: it may have been the last
+/// that kept the engine.
+void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
+                            const std::shared_ptr<MeasuringTimes>& times) {
   lower_priority();
   JobData data;
   for (;;) {
@@ -243,8 +216,8 @@ void Background::work(const std::shared_ptr<Jobs>& jobs,
   }
 }
 
-Background::Then Background::attend(Job& job, JobData& data,
-                                    std::shared_ptr<ServedHandle>& handle) try {
+BackgroundTuning::Then BackgroundTuning::attend(Job& job, JobData& data,
+                                                std::shared_ptr<ServedHandle>& handle) try {
   if (job.handle.expired()) return Then::over;
   const TuningTurn& turn = engine_.workshop().turn();
   if (turn.waiting() == 0 && !turn.is_anothers() && times_->may_measure())
@@ -261,7 +234,7 @@ Background::Then Background::attend(Job& job, JobData& data,
   return failed(job, handle, false, kForeignException);
 }
 
-bool Background::compile_ahead(Job& job) try {
+bool BackgroundTuning::compile_ahead(Job& job) try {
   const KernelDefinition& kernel = *job.kernel;
   const DeviceInfo& device = engine_.device()->info();
   if (!job.listed) {
@@ -283,10 +256,9 @@ bool Background::compile_ahead(Job& job) try {
   return false;
 }
 
-/// What needs no device is done first, outside of the stretch: closing a window does not wait for
-/// it.
-Background::Then Background::measure(Job& job, JobData& data,
-                                     std::shared_ptr<ServedHandle>& handle) {
+/// What needs no device is done first, outside of the stretch: closing a window does not wait for it.
+BackgroundTuning::Then BackgroundTuning::measure(Job& job, JobData& data,
+                                                 std::shared_ptr<ServedHandle>& handle) {
   const bool in_worker = engine_.workshop().isolation() == Isolation::always;
   if (!data.of(job)) {
     data = {};
@@ -303,8 +275,9 @@ Background::Then Background::measure(Job& job, JobData& data,
   return stretch ? search(job, data, *stretch, handle) : Then::measure_more;
 }
 
-Background::Then Background::search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,
-                                    std::shared_ptr<ServedHandle>& handle) {
+BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
+                                                MeasuringTimes::Stretch& stretch,
+                                                std::shared_ptr<ServedHandle>& handle) {
   const BackgroundOptions& options = engine_.options().background;
   TuneOptions tuning = engine_.options().tuning;
   tuning.ranks = nullptr;  // the ranks meet in commit()
@@ -354,8 +327,8 @@ Background::Then Background::search(Job& job, const JobData& data, MeasuringTime
 }
 
 /// `may_pass`: what stood in the way may be gone at the next attempt.
-Background::Then Background::failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
-                                    const std::string& why) noexcept {
+BackgroundTuning::Then BackgroundTuning::failed(Job& job, std::shared_ptr<ServedHandle>& handle,
+                                                bool may_pass, const std::string& why) noexcept {
   count_error();
   if (may_pass && ++job.attempts < kAttempts) {
     auto pause = kRetryAfter;
@@ -377,7 +350,7 @@ Background::Then Background::failed(Job& job, std::shared_ptr<ServedHandle>& han
   return Then::over;
 }
 
-void Background::device_lost(const std::string& why) noexcept {
+void BackgroundTuning::device_lost(const std::string& why) noexcept {
   count_error();
   times_->end();
   {
@@ -389,7 +362,7 @@ void Background::device_lost(const std::string& why) noexcept {
 }
 
 /// A log is the program's, and its exceptions must not end the thread.
-void Background::say(LogLevel level, const std::string& text) noexcept {
+void BackgroundTuning::say(LogLevel level, const std::string& text) noexcept {
   try {
     engine_.log(level, text);
   } catch (...) {
@@ -397,33 +370,34 @@ void Background::say(LogLevel level, const std::string& text) noexcept {
   }
 }
 
-void Background::count_error() noexcept {
+void BackgroundTuning::count_error() noexcept {
   ++engine_.workshop().telemetry().counters.background_errors;
 }
 
-void Background::stay_untuned(const std::shared_ptr<ServedHandle>& handle, const Values& problem) {
+void BackgroundTuning::stay_untuned(const std::shared_ptr<ServedHandle>& handle,
+                                    const Values& problem) {
   const detail::Ready ready = handle->find(problem);
   if (ready && ready->provisional)
-    publish(handle, static_cast<const Provisional*>(ready->owner.get())->untuned, ready);
+    publish(handle, untuned_of(*ready), ready);
   else
     settle(handle.get(), problem);
 }
 
-bool Background::unsettled(const void* handle, const Values& problem) const {
+bool BackgroundTuning::unsettled(const void* handle, const Values& problem) const {
   const std::lock_guard lock(jobs_->mutex);
   return jobs_->unsettled.contains({handle, problem});
 }
 
 /// False: something else was chosen since `seen` was in use, and stays.
-bool Background::publish(const std::shared_ptr<ServedHandle>& handle, Launchable launchable,
-                         const detail::Ready& seen) {
+bool BackgroundTuning::publish(const std::shared_ptr<ServedHandle>& handle, Launchable launchable,
+                               const detail::Ready& seen) {
   const Values problem = launchable.problem;
   const bool published = handle->publish_over(seen, std::move(launchable));
   settle(handle.get(), problem);
   return published;
 }
 
-CommitReport Background::commit() {
+CommitReport BackgroundTuning::commit() {
   const std::lock_guard alone(committing_);
   std::vector<Proposal> found;
   {

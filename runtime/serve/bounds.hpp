@@ -1,0 +1,46 @@
+// How much the handles of a runtime may hold, and how what leaves them is unloaded.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "kiln/runtime_options.hpp"
+#include "runtime/device/cuda/reaper.hpp"
+#include "runtime/device/device.hpp"
+
+namespace kiln::runtime {
+
+class Serving;
+
+/// Of one runtime. Thread-safe. A handle asks it to keep to the bound, and it asks all handles to let
+/// problems leave; what leaves a handle comes back here, to be destroyed.
+class Bounds {
+ public:
+  /// `serving` must outlive it.
+  Bounds(const RuntimeOptions& options, std::shared_ptr<Device> device, const Serving& serving);
+
+  /// Of each handle; 0: none. As RuntimeOptions::max_problems
+  std::size_t max_problems() const noexcept { return max_problems_; }
+  /// As RuntimeOptions::max_module_bytes; 0: none.
+  std::uint64_t max_module_bytes() const noexcept { return max_module_bytes_; }
+  /// Lets problems leave where more is loaded than that. On a sealed runtime nothing leaves.
+  void keep_to_module_bytes();
+  /// Destroys modules, on another thread where that may wait for running kernels.
+  void dispose(std::shared_ptr<const void> what) noexcept;
+
+ private:
+  const std::shared_ptr<Device> device_;
+  const Serving& serving_;
+  const std::size_t max_problems_;
+  const std::uint64_t max_module_bytes_;
+  std::mutex evicting_;
+  std::int64_t stuck_at_ = 0;  ///< bytes that are too many, of which nothing can leave
+  /// What the reaper is yet to destroy.
+  const std::shared_ptr<std::atomic<int>> disposing_ = std::make_shared<std::atomic<int>>(0);
+  Reaper reaper_;
+};
+
+}  // namespace kiln::runtime

@@ -1,0 +1,22 @@
+// Untuned launchables that are in use while something better is looked for.
+#pragma once
+
+#include <memory>
+
+#include "kiln/detail/handle_core.hpp"
+#include "runtime/serve/captures.hpp"
+
+namespace kiln::runtime {
+
+/// Launches what `untuned` does. On a stream that is being captured the launch is noted, so that a
+/// graph can be refreshed. `captures` and the handle's device must outlive it.
+detail::Launchable provisional(detail::Launchable untuned, Captures& captures,
+                               std::weak_ptr<detail::RegionHandle> handle);
+
+/// What a provisional launchable launches, as it was before. @pre ready.provisional
+const detail::Launchable& untuned_of(const detail::Launchable& ready);
+
+/// What a provisional launchable launches, with the same owner; any other launchable as it is.
+detail::Ready unwrapped(const detail::Ready& ready);
+
+}  // namespace kiln::runtime

@@ -1,0 +1,90 @@
+#include "runtime/serve/wanted.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
+#include "runtime/serve/provisions.hpp"
+#include "runtime/serve/serving.hpp"
+#include "runtime/serve/wanted_file.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+
+namespace {
+
+/// Handles that come and go may each leave some unprepared problems behind.
+constexpr std::size_t kMostUnprepared = 4096;
+
+}  // namespace
+
+Wanted::Wanted(std::string arch, std::filesystem::path file, LogSink log)
+    : arch_(std::move(arch)), file_(std::move(file)), log_(std::move(log)) {}
+
+Wanted::~Wanted() {
+  if (file_.empty() || noted_.empty()) return;
+  try {
+    add_to_manifest(file_, {std::move(noted_)});
+  } catch (const std::exception& error) {
+    try {
+      log(LogLevel::warning,
+          format("KILN_WANTED: what was missing is not noted: {}", error.what()));
+    } catch (...) {
+      // A sink must not throw.
+    }
+  }
+}
+
+WantedInstance Wanted::instance(const KernelDefinition& kernel,
+                                std::span<const std::int64_t> problem,
+                                std::span<const std::int64_t> config) const {
+  const detail::Tunable what(kernel);
+  return {kernel.name, kernel.types, arch_, what.named_problem(problem), what.named_config(config)};
+}
+
+void Wanted::note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                  std::span<const std::int64_t> config) {
+  WantedInstance wanted = instance(kernel, problem, config);
+  const std::lock_guard lock(mutex_);
+  if (config.empty() && noted_.size() >= kMostUnprepared) return;
+  if (std::find(noted_.begin(), noted_.end(), wanted) == noted_.end())
+    noted_.push_back(std::move(wanted));
+}
+
+void Wanted::warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                     const Missing& missing, const std::string& what_follows) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!warned_of_.insert(missing.wanted.portable).second) return;
+  }
+  log(LogLevel::warning, format("{} {}: {}: {}", kernel.name, kernel.describe_problem(problem),
+                                what_follows, missing.explain()));
+}
+
+Manifest Wanted::all(const Serving& serving) const {
+  Manifest manifest;
+  {
+    const std::lock_guard lock(mutex_);
+    manifest.wanted = noted_;
+  }
+  // A problem of which a binary is missing is listed with that binary already.
+  const auto problem_of = [](const WantedInstance& w) {
+    return std::tie(w.kernel, w.types, w.problem);
+  };
+  std::set<std::tuple<std::string, std::vector<std::string>, std::map<std::string, std::int64_t>>>
+      listed;
+  for (const WantedInstance& w : manifest.wanted) listed.insert(problem_of(w));
+  for (const auto& handle : serving.handles())
+    for (const Values& problem : handle->provisions().launched_unprepared()) {
+      WantedInstance wanted = instance(handle->definition(), problem, {});
+      if (listed.insert(problem_of(wanted)).second) manifest.wanted.push_back(std::move(wanted));
+    }
+  return manifest;
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,59 @@
+// What a runtime was asked for in vain: instances that are missing, problems that were not prepared.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kiln/definition.hpp"
+#include "kiln/key.hpp"
+#include "kiln/log.hpp"
+#include "kiln/manifest.hpp"
+#include "kiln/missing.hpp"
+
+namespace kiln::runtime {
+
+class Serving;
+
+/// Thread-safe.
+class Wanted {
+ public:
+  /// `arch`: the target of the runtime's device. `file`: the manifest that all of it is added to in the end;
+  /// empty: none.
+  Wanted(std::string arch, std::filesystem::path file, LogSink log);
+  ~Wanted();
+  Wanted(const Wanted&) = delete;
+  Wanted& operator=(const Wanted&) = delete;
+
+  /// Notes that an instance is missing, whatever runs in its place; without a config, that a problem
+  /// was not prepared.
+  void note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+            std::span<const std::int64_t> config);
+  /// As note() notes it.
+  WantedInstance instance(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                          std::span<const std::int64_t> config) const;
+  /// A warning that an instance is missing, which problem asked for it and what follows; once per
+  /// instance, however many problems lack it.
+  void warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+               const Missing& missing, const std::string& what_follows);
+  /// What was noted, and the problems that living handles have launched unprepared.
+  Manifest all(const Serving& serving) const;
+
+ private:
+  void log(LogLevel level, const std::string& text) const {
+    if (log_) log_(level, text);
+  }
+
+  const std::string arch_;
+  const std::filesystem::path file_;
+  const LogSink log_;
+  mutable std::mutex mutex_;
+  std::vector<WantedInstance> noted_;
+  std::set<Digest> warned_of_;  ///< instances, by Key::portable
+};
+
+}  // namespace kiln::runtime
