@@ -7,13 +7,13 @@
 #include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/background/make_engine.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/host/host_device.hpp"
 #include "runtime/recorded/recorded_device.hpp"
 #include "runtime/runtime.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/make_engine.hpp"
 #include "runtime/serve/metrics.hpp"
 
 namespace kiln {
@@ -110,6 +110,10 @@ void Runtime::retain(Stream stream) const { engine_->captures().retain(stream); 
 RefreshResult Runtime::refresh(const InstantiatedGraph& graph) const {
   return engine_->captures().refresh(graph);
 }
+
+void Runtime::seal(OnUnprepared unprepared) const { engine_->serving().seal(unprepared); }
+void Runtime::unseal() const noexcept { engine_->serving().unseal(); }
+bool Runtime::sealed() const noexcept { return engine_->serving().sealed().has_value(); }
 
 RuntimeStatistics Runtime::statistics() const { return runtime::statistics_of(*engine_); }
 

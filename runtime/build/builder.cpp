@@ -127,8 +127,8 @@ Build Builder::build_without_compiler(const KernelDefinition& kernel,
   return missing(kernel, config, target, ambiguous.empty() ? why_not : std::move(ambiguous));
 }
 
-/// What needs no compiling, though there is a compiler: what lies under the key, the failure that is
-/// remembered for it, or what was shipped.
+/// What needs no compiling, though there is a compiler: what lies under the key, the failure that
+/// is remembered for it, or what was shipped.
 std::optional<Build> Builder::look_up(const KernelDefinition& kernel,
                                       std::span<const std::int64_t> config, const Target& target,
                                       const Key& key) {

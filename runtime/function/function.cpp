@@ -262,8 +262,8 @@ class Core final : public FunctionCore {
     try {
       TuneResult result =
           runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch).result;
-      // The choice stands even if the data cannot be put back: the other ranks use it. Where they came
-      // to nothing, one that took no part goes on with what was chosen before.
+      // The choice stands even if the data cannot be put back: the other ranks use it. Where they
+      // came to nothing, one that took no part goes on with what was chosen before.
       const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
       if (!failed || !problems.find(problem))
         problems.choose(launchable(problem, result.winner().config));

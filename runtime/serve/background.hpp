@@ -24,11 +24,11 @@ class Background {
   virtual void settle(const void* handle, const Values& problem) = 0;
   /// The handle is gone: what is measured for it is stopped.
   virtual void forget(const void* handle) = 0;
-  /// Of these problems those whose search has not begun are not tuned any more. Erases the others that
-  /// are unsettled from the list.
+  /// Of these problems those whose search has not begun are not tuned any more. Erases the others
+  /// that are unsettled from the list.
   virtual void withdraw(const void* handle, std::vector<Values>& problems) = 0;
-  /// Whether what is on record for the problem is used only after a commit, because it is being tuned
-  /// behind another handle of the kernel.
+  /// Whether what is on record for the problem is used only after a commit, because it is being
+  /// tuned behind another handle of the kernel.
   virtual bool holds_back(const KernelDefinition& kernel,
                           std::span<const std::int64_t> problem) const = 0;
 };

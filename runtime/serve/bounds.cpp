@@ -59,7 +59,8 @@ void Bounds::keep_to_module_bytes() {
   if (!alone) return;
   const std::int64_t before = device_->loaded_modules()->bytes;
   if (before == stuck_at_) return;
-  // What has left counts until it is unloaded: by this thread, when no launch uses it, or by another.
+  // What has left counts until it is unloaded: by this thread, when no launch uses it, or by
+  // another.
   const auto unloads = [&](Problems& problems) {
     problems.reclaim();
     return problems.waiting() || *disposing_ > 0;
@@ -67,8 +68,8 @@ void Bounds::keep_to_module_bytes() {
   const auto handles = serving_.handles();
   for (const auto& handle : handles)
     if (unloads(handle->problems())) return;
-  // The first round takes what was not used since the last one, and the second what was not used since
-  // the first.
+  // The first round takes what was not used since the last one, and the second what was not used
+  // since the first.
   for (int round = 0; round < 2; ++round)
     for (const auto& handle : handles)
       while (over() && handle->problems().evict(kEvictedAtOnce) != 0)

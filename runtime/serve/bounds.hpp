@@ -15,8 +15,8 @@ namespace kiln::runtime {
 
 class Serving;
 
-/// Of one runtime. Thread-safe. A handle asks it to keep to the bound, and it asks all handles to let
-/// problems leave; what leaves a handle comes back here, to be destroyed.
+/// Of one runtime. Thread-safe. A handle asks it to keep to the bound, and it asks all handles to
+/// let problems leave; what leaves a handle comes back here, to be destroyed.
 class Bounds {
  public:
   /// `serving` must outlive it.

@@ -55,8 +55,8 @@ class ConfigLoader {
     std::string why{};                 ///< the winner's error, if that is in the way
     std::optional<Missing> missing{};  ///< the binary that should run, if that is missing
   };
-  /// The winner (nothing: none is known), else the untuned config, with a warning where the winner's
-  /// binary is missing. A fixed config has no other in its place.
+  /// The winner (nothing: none is known), else the untuned config, with a warning where the
+  /// winner's binary is missing. A fixed config has no other in its place.
   BestKnown best_known(std::span<const std::int64_t> problem, const std::optional<Values>& winner,
                        Access access = Access::compile);
   /// Launches of the problem get it.

@@ -1,4 +1,5 @@
-// What a Runtime and its handles share, as one object: a workshop for one device, and what is served.
+// What a Runtime and its handles share, as one object: a workshop for one device, and what is
+// served.
 #pragma once
 
 #include <cstdint>

@@ -23,9 +23,10 @@ Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
 /// Whether its winner was tried and cannot be used: then there is nothing to launch.
 bool is_unusable(const TuneResult& result);
 
-/// Where the runtime has ranks: remembers what a tuning with these options has chosen for a problem.
-/// Whether it is to be put in use. What is used already stays where the ranks came to nothing: one
-/// that took no part goes on with it. So does the default where no more agreements are remembered.
+/// Where the runtime has ranks: remembers what a tuning with these options has chosen for a
+/// problem. Whether it is to be put in use. What is used already stays where the ranks came to
+/// nothing: one that took no part goes on with it. So does the default where no more agreements are
+/// remembered.
 bool take_choice(const detail::Engine& engine, Problems& problems, const TuneResult& result,
                  const TuneOptions& options);
 

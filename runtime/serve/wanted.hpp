@@ -1,4 +1,5 @@
-// What a runtime was asked for in vain: instances that are missing, problems that were not prepared.
+// What a runtime was asked for in vain: instances that are missing, problems that were not
+// prepared.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,15 @@ class Serving;
 /// Thread-safe.
 class Wanted {
  public:
-  /// `arch`: the target of the runtime's device. `file`: the manifest that all of it is added to in the end;
-  /// empty: none.
+  /// `arch`: the target of the runtime's device. `file`: the manifest that all of it is added to in
+  /// the end; empty: none.
   Wanted(std::string arch, std::filesystem::path file, LogSink log);
   ~Wanted();
   Wanted(const Wanted&) = delete;
   Wanted& operator=(const Wanted&) = delete;
 
-  /// Notes that an instance is missing, whatever runs in its place; without a config, that a problem
-  /// was not prepared.
+  /// Notes that an instance is missing, whatever runs in its place; without a config, that a
+  /// problem was not prepared.
   void note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
             std::span<const std::int64_t> config);
   /// As note() notes it.

@@ -14,12 +14,12 @@
 
 #include "kiln/kiln.hpp"
 #include "kiln_test.hpp"
+#include "runtime/background/make_engine.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/make_engine.hpp"
 #include "split_sum.hpp"
 
 namespace kiln::test {

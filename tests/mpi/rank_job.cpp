@@ -24,11 +24,11 @@
 #include "kiln/communicators.hpp"
 #include "kiln/runtime.hpp"
 #include "odd_parts.hpp"
+#include "runtime/background/make_engine.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/runtime.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/make_engine.hpp"
 
 namespace fs = std::filesystem;
 

@@ -21,8 +21,8 @@
 #include <set>
 #include <vector>
 
+#include "runtime/prepare/slices.hpp"
 #include "runtime/search/strategy.hpp"
-#include "runtime/serve/slices.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;

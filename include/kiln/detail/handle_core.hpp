@@ -73,8 +73,8 @@ class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
                                  ReadSection& section) const noexcept = 0;
   /// The launchable in use, or null.
   virtual Ready find(std::span<const std::int64_t> problem) const = 0;
-  /// One config, built and loaded, but not in use. @throws CompileError, UserError, EnvironmentError
-  /// when that fails
+  /// One config, built and loaded, but not in use. @throws CompileError, UserError,
+  /// EnvironmentError when that fails
   virtual std::variant<Launchable, Missing> load(std::span<const std::int64_t> problem,
                                                  std::span<const std::int64_t> config) = 0;
   /// What a launch that may not wait gets: the launchable in use, else the winner on record, else

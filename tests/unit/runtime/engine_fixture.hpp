@@ -9,9 +9,9 @@
 
 #include "fake_kernel.hpp"
 #include "kiln/runtime.hpp"
+#include "runtime/background/make_engine.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/make_engine.hpp"
 #include "temporary_directory.hpp"
 
 namespace kiln::test {

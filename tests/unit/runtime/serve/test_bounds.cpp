@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kiln_test.hpp"
-#include "runtime/serve/background_tuning.hpp"
+#include "runtime/background/background_tuning.hpp"
 #include "unit/runtime/serve/captures_fixture.hpp"
 #include "unit/runtime/serve/modes_fixture.hpp"
 

@@ -11,8 +11,8 @@
 
 #include "findings.hpp"
 #include "kiln_test.hpp"
-#include "prepare_fixture.hpp"
 #include "unit/runtime/allocations.hpp"
+#include "unit/runtime/prepare/prepare_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

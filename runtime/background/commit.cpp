@@ -1,4 +1,4 @@
-#include "runtime/serve/commit.hpp"
+#include "runtime/background/commit.hpp"
 
 #include <algorithm>
 #include <cstring>

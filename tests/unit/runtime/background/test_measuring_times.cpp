@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "kiln_test.hpp"
-#include "runtime/serve/measuring_times.hpp"
+#include "runtime/background/measuring_times.hpp"
 
 using kiln::runtime::MeasuringTimes;
 using std::chrono::seconds;

@@ -1,5 +1,5 @@
-// Tuning behind the launches of a runtime: the problems that run untuned are compiled for and measured on
-// one thread, and what was found is published.
+// Tuning behind the launches of a runtime: the problems that run untuned are compiled for and
+// measured on one thread, and what was found is published.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,9 @@
 
 #include "kiln/background.hpp"
 #include "kiln/log.hpp"
+#include "runtime/background/background_job.hpp"
+#include "runtime/background/measuring_times.hpp"
 #include "runtime/serve/background.hpp"
-#include "runtime/serve/background_job.hpp"
-#include "runtime/serve/measuring_times.hpp"
 #include "runtime/serve/served_handle.hpp"
 
 namespace kiln::runtime {
@@ -72,7 +72,8 @@ class BackgroundTuning final : public Background {
   enum class Then { over, compile_more, measure_more, measure_later, wait };
 
   void work(const std::shared_ptr<Jobs>& jobs, const std::shared_ptr<MeasuringTimes>& times);
-  /// `handle` keeps what was locked: the caller lets it go when nothing of this object is used any more.
+  /// `handle` keeps what was locked: the caller lets it go when nothing of this object is used any
+  /// more.
   Then attend(Job& job, JobData& data, std::shared_ptr<ServedHandle>& handle);
   Then measure(Job& job, JobData& data, std::shared_ptr<ServedHandle>& handle);
   Then search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kiln_test.hpp"
-#include "modes_fixture.hpp"
+#include "unit/runtime/serve/modes_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

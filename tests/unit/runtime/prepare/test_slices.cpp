@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "kiln_test.hpp"
-#include "runtime/serve/slices.hpp"
+#include "runtime/prepare/slices.hpp"
 #include "runtime/support/random.hpp"
 
 using namespace kiln;

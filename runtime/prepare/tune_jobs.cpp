@@ -1,5 +1,5 @@
 // Runtime::tune: many problems in one go.
-#include "runtime/serve/tune_jobs.hpp"
+#include "runtime/prepare/tune_jobs.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,8 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/prepare/tune_budget.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/tune_budget.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/together/bench_trials.hpp"

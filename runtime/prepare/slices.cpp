@@ -1,4 +1,4 @@
-#include "runtime/serve/slices.hpp"
+#include "runtime/prepare/slices.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runtime/serve/prepare_items.hpp"
+#include "runtime/prepare/prepare_items.hpp"
 
 #include <exception>
 #include <map>

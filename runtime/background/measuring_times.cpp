@@ -1,4 +1,4 @@
-#include "runtime/serve/measuring_times.hpp"
+#include "runtime/background/measuring_times.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "runtime/serve/preparation.hpp"
+#include "runtime/prepare/preparation.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -115,9 +115,5 @@ Preparation Runtime::prepare_async(Manifest manifest, PrepareOptions options) co
   return Preparation(
       std::make_unique<Preparation::State>(engine_, std::move(manifest), std::move(options)));
 }
-
-void Runtime::seal(OnUnprepared unprepared) const { engine_->serving().seal(unprepared); }
-void Runtime::unseal() const noexcept { engine_->serving().unseal(); }
-bool Runtime::sealed() const noexcept { return engine_->serving().sealed().has_value(); }
 
 }  // namespace kiln

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "modes_fixture.hpp"
+#include "unit/runtime/serve/modes_fixture.hpp"
 
 namespace kiln::test {
 

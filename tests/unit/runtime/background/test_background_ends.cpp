@@ -10,7 +10,7 @@
 
 #include "background_fixture.hpp"
 #include "kiln_test.hpp"
-#include "runtime/serve/background_tuning.hpp"
+#include "runtime/background/background_tuning.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;

@@ -1,4 +1,4 @@
-#include "runtime/serve/tune_budget.hpp"
+#include "runtime/prepare/tune_budget.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -11,9 +11,9 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/prepare/slices.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/provisions.hpp"
-#include "runtime/serve/slices.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/tune/best_guess.hpp"

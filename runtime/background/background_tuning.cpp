@@ -1,4 +1,4 @@
-#include "runtime/serve/background_tuning.hpp"
+#include "runtime/background/background_tuning.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/serve/commit.hpp"
+#include "runtime/background/commit.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/provisional.hpp"
 #include "runtime/support/foreign_exception.hpp"
@@ -159,8 +159,8 @@ bool BackgroundTuning::holds_back(const KernelDefinition& kernel,
   return false;
 }
 
-/// Nothing of this object is used once the handle of a job has been let go: it may have been the last
-/// that kept the engine.
+/// Nothing of this object is used once the handle of a job has been let go: it may have been the
+/// last that kept the engine.
 void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
                             const std::shared_ptr<MeasuringTimes>& times) {
   lower_priority();
@@ -256,7 +256,8 @@ bool BackgroundTuning::compile_ahead(Job& job) try {
   return false;
 }
 
-/// What needs no device is done first, outside of the stretch: closing a window does not wait for it.
+/// What needs no device is done first, outside of the stretch: closing a window does not wait for
+/// it.
 BackgroundTuning::Then BackgroundTuning::measure(Job& job, JobData& data,
                                                  std::shared_ptr<ServedHandle>& handle) {
   const bool in_worker = engine_.workshop().isolation() == Isolation::always;

@@ -1,4 +1,4 @@
-#include "runtime/serve/make_engine.hpp"
+#include "runtime/background/make_engine.hpp"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
-#include "runtime/serve/background_tuning.hpp"
+#include "runtime/background/background_tuning.hpp"
 
 namespace kiln::runtime {
 

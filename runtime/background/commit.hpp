@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kiln/background.hpp"
-#include "runtime/serve/background_tuning.hpp"
+#include "runtime/background/background_tuning.hpp"
 
 namespace kiln::runtime {
 

@@ -16,8 +16,8 @@
 #include "background_fixture.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/capturing_device.hpp"
+#include "unit/runtime/prepare/prepare_fixture.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
-#include "unit/runtime/serve/prepare_fixture.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;

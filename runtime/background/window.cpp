@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/serve/background_tuning.hpp"
+#include "runtime/background/background_tuning.hpp"
 #include "runtime/serve/engine.hpp"
 
 namespace kiln {
