@@ -130,9 +130,10 @@ class Workload {
     return add(data_type<T>(), Direction::in, false, 1, sizeof(T), &value);
   }
 
-  /// A pointer to memory of the program's, which is passed as it is: to memory that ranks share, say.
-  /// What lies there is neither made nor checked nor restored, and a reference must not read it: what
-  /// it gets is no such pointer. Such a kernel is always tuned in the program's own process.
+  /// A pointer to memory of the program's, which is passed as it is: to memory that ranks share,
+  /// say. What lies there is neither made nor checked nor restored, and a reference must not read
+  /// it: what it gets is no such pointer. Such a kernel is always tuned in the program's own
+  /// process.
   Workload& address(const void* memory) {
     add(DataType::bytes, Direction::in, false, 1, sizeof memory, &memory);
     arguments_.back().address = true;

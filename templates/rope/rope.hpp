@@ -28,8 +28,9 @@
 //
 // A position below 0, or of max_position or more, reads no table: what would be rotated becomes
 // NaN. A slot below 0 (-1 as engines have it for padding), or behind the cache, is not written;
-// q_out is written all the same. Several tokens of one slot leave any of them there. Counts of 0 are fine. A negative count, a rotary_dim that is odd or larger than head_dim, a
-// stride less than a row, and a block_stride less than a block are a UserError.
+// q_out is written all the same. Several tokens of one slot leave any of them there. Counts of 0
+// are fine. A negative count, a rotary_dim that is odd or larger than head_dim, a stride less than
+// a row, and a block_stride less than a block are a UserError.
 //
 // q_out may be q, and k_out may be k, with the same stride; then what is not computed is not
 // written. No other arrays may overlap. Accesses move `vector` elements where pointers and strides

@@ -36,8 +36,9 @@ __device__ RopeUnit rope_unit(int tokens, int heads, int head_dim) {
           lanes,  token < static_cast<unsigned>(tokens)};
 }
 
-/// The loads in front of it begin before those behind it: the assembler would rather begin with what
-/// most depends on, wait for that, and only then load the rest. All threads of the block call it.
+/// The loads in front of it begin before those behind it: the assembler would rather begin with
+/// what most depends on, wait for that, and only then load the rest. All threads of the block call
+/// it.
 __device__ inline void loads_begin() {
 #ifndef KILN_HOST_TARGET
   __syncthreads();

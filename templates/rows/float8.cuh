@@ -19,8 +19,8 @@ struct Fp8Scale {
   float scale, factor;  // the factor is 1 / scale
 };
 
-/// fp8_scale(most). What divisions are made of, without their branches: neither quotient is close to
-/// the least or the largest float, so these are the same bits.
+/// fp8_scale(most). What divisions are made of, without their branches: neither quotient is close
+/// to the least or the largest float, so these are the same bits.
 __device__ inline Fp8Scale fp8_scale_of(float most) {
 #ifdef KILN_HOST_TARGET
   const float scale = fp8_scale(most);

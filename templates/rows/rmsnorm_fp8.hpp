@@ -4,8 +4,8 @@
 // x and q: [rows][hidden], w: [hidden], row-major without gaps; T = float, __half or __nv_bfloat16;
 // scales: [rows], float. v is float and not rounded to T. Scales and roundings are those of
 // quantize.hpp: scales[r] is the largest |v| of the row / 448, and at least 2^-126. A row of zeros
-// has zeros. Sums of squares of x and products x * w are within the range of float. Pointers need no
-// alignment beyond that of their elements; accesses are wide where x and q are aligned alike, as
+// has zeros. Sums of squares of x and products x * w are within the range of float. Pointers need
+// no alignment beyond that of their elements; accesses are wide where x and q are aligned alike, as
 // row_config.hpp says. No arrays may overlap.
 //
 // A row that holds a NaN becomes NaN. Of a row with an infinity the infinite elements become NaN

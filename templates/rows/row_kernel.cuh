@@ -77,8 +77,8 @@ __device__ Pack<T, N> load_any(const T* address) {
   return load_pack<N>(address);
 }
 
-/// A row in accesses of `kVector` elements, of which `kKept` per thread are read at once and stay in
-/// registers. `kWhole`: they are all of it, and aligned.
+/// A row in accesses of `kVector` elements, of which `kKept` per thread are read at once and stay
+/// in registers. `kWhole`: they are all of it, and aligned.
 template <RowConfig c, int kVector, int kKept, class T, bool kWhole = false>
 class Row {
   static constexpr unsigned kThreads = c.threads_per_row(), kStep = kThreads * kVector;
@@ -177,8 +177,8 @@ class Row {
   Pack<T, kVector> kept_[kKept > 0 ? kKept : 1];
 };
 
-/// Weights beside the rows. What goes with the accesses that are kept of whole rows stays in registers,
-/// too, where it is little, and is read before the first row is looked at.
+/// Weights beside the rows. What goes with the accesses that are kept of whole rows stays in
+/// registers, too, where it is little, and is read before the first row is looked at.
 template <int kVector, int kKept, class T, bool kWhole>
 class Beside {
   static constexpr int kStay = kWhole && kKept <= 4 ? kKept : 0;

@@ -9,8 +9,8 @@
 
 /// Calls `use(driver)` again and again, and refuses one call further on each time, until none is
 /// left to refuse. Whatever is refused, nothing leaks and the thread is left as it was. `judge` is
-/// called with the name of the call, what the EnvironmentError said (empty: none was thrown) and the
-/// driver.
+/// called with the name of the call, what the EnvironmentError said (empty: none was thrown) and
+/// the driver.
 template <class Use, class Judge>
 void refuse_each_call(const Use& use, const Judge& judge) {
   for (int n = 0;; ++n) {
