@@ -88,7 +88,7 @@ void check_rounds(int m, int n, int k, int rounds) {
 
 TEST_CASE("ranks gather rows and scatter sums by each body", "[gpu][symmetric]") {
   check_rounds(300, 264, 136, 100);
-  check_rounds(1024, 512, 512, 100);
+  check_rounds(1024, 256, 192, 100);
   check_rounds(67, 40, 64, 50);
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("ranks tune GEMMs in step", "[gpu][symmetric]") {
 TEST_CASE("a GPU whose peer does not come gives up", "[gpu][symmetric]") {
   const auto devices = gpus();
   if (devices.size() < 2) KILN_SKIP("needs two GPUs");
-  const int m = 512, n = 512, k = 512;
+  const int m = 1024, n = 256, k = 192;
   const PeerData<T> rows(m, n, k), all(2 * m, n, k);
   for (const PeerGemm& config : {kConfigs[0], kConfigs[3]}) {
     Findings findings;
