@@ -87,6 +87,8 @@ struct Kernel<Config, Problem, void(Args...)> {
   /// As KernelDefinition::cost.
   std::function<double(const Config&, const Problem&, const DeviceLimits&)> cost{};
   bool (*untuned_by_cost)(const DeviceLimits&) = nullptr;  ///< as KernelDefinition has it
+  /// As KernelDefinition::default_for; nothing: the space's own default.
+  std::optional<Config> (*default_for)(const Problem&, const DeviceLimits&) = nullptr;
   /// As KernelDefinition::numerics.
   std::function<std::string(const Config&, const Problem&)> numerics{};
   bool deterministic = false;  ///< as KernelDefinition::deterministic
@@ -178,6 +180,11 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       return f(from_values<Problem>(p), typed(got), typed(expected));
     };
   d.data_version = data_version;
+  if (default_for)
+    d.default_for = [f = default_for](Span p, const DeviceLimits& limits) {
+      const std::optional<Config> config = f(from_values<Problem>(p), limits);
+      return config ? detail::copy(to_values(*config)) : Values{};
+    };
   if (untuned_by_cost) d.untuned_by_cost = untuned_by_cost;
   if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
   if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };

@@ -58,11 +58,9 @@ std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> all_gather_maps() {
 
 }  // namespace
 
-std::size_t peer_gemm_elements(int m, int columns, int ranks) {
-  check_peers({m, columns, 0, ranks});
-  const auto elements = static_cast<std::size_t>(row_bucket(m)) *
-                        static_cast<std::size_t>(columns) * static_cast<std::size_t>(ranks);
-  return std::max<std::size_t>(elements, 1);  // symmetric memory is never empty
+template <class T>
+std::size_t all_gather_bytes(int m, int k, int ranks) {
+  return sizeof(T) * peer_gemm_elements(m, k, ranks);
 }
 
 template <class T>
@@ -73,7 +71,7 @@ AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
   kernel.entry = "kiln::templates::gemm_all_gather";
   kernel.launch = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
     return c.overlap
-               ? overlapping_launch<T>(c, p, d)
+               ? overlapping_launch<T>(c, p, gathering_gemm(c).shared_bytes() + SendRing::kBytes, d)
                : communicating_launch(p, static_cast<double>(sizeof(T)) * p.m * p.k * p.ranks, d);
   };
   kernel.maps = all_gather_maps<T>();
@@ -122,5 +120,9 @@ AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
 template AllGatherGemmKernel<float> all_gather_gemm_kernel(const SymmetricMemory&);
 template AllGatherGemmKernel<float16> all_gather_gemm_kernel(const SymmetricMemory&);
 template AllGatherGemmKernel<bfloat16> all_gather_gemm_kernel(const SymmetricMemory&);
+
+template std::size_t all_gather_bytes<float>(int, int, int);
+template std::size_t all_gather_bytes<float16>(int, int, int);
+template std::size_t all_gather_bytes<bfloat16>(int, int, int);
 
 }  // namespace kiln::templates

@@ -7,10 +7,10 @@
 // of T = float, __half or __nv_bfloat16. Sums are in float, and C rounds once. In the ranks' symmetric
 // memory, of all_gather_bytes<T>(m, k, ranks) bytes or more, A of all ranks is gathered: [ranks][m][k].
 //
-// overlap (PeerGemm): while tiles of a rank's own rows are multiplied, warps that have nothing else to do
-// store those rows to the other ranks, first to the one that needs them first; the copying thread of a block
-// waits until the rows of its tile are there. Otherwise one launch gathers all rows, and a second one
-// multiplies them.
+// overlap (PeerGemm): while tiles of a rank's own rows are multiplied, a warp of each block sends its part of
+// those rows to the other ranks, first to the one that needs them first, by bulk copies through shared
+// memory; the copying thread of a block waits until the rows of its tile are there. Otherwise one launch
+// gathers all rows, and a second one multiplies them.
 //
 //   kiln::SymmetricMemory memory(runtime, ranks,
 //                                {.bytes = all_gather_bytes<kiln::bfloat16>(m, k, ranks->size()),
@@ -26,6 +26,20 @@
 #pragma once
 
 #include "gemm_peers.hpp"
+
+namespace kiln::templates {
+
+/// The shared memory through which a block sends rows: pieces, and a barrier for each.
+struct SendRing {
+  static constexpr int kPieces = 8, kPieceBytes = 2048;
+  static constexpr int kBytes = kPieces * (kPieceBytes + 8);
+};
+/// The GEMM of a launch that overlaps, with the ring behind its own shared memory.
+constexpr GemmTma gathering_gemm(const PeerGemm& c) {
+  return c.gemm().tma().with_most_stages(1, SendRing::kBytes);
+}
+
+}  // namespace kiln::templates
 
 #if !defined(KILN_DEVICE_PASS)
 #include "gemm_all_gather_kernel.hpp"

@@ -1,9 +1,9 @@
 // Part of gemm_all_gather.cuh: the operation as one launch. A rank's own rows come first, then those of the
-// next rank, ... Warps that have nothing to do send this rank's rows.
+// next rank, ... A warp that has nothing else to do sends this rank's rows.
 #pragma once
 
-#include "gemm_gathering.cuh"
 #include "gemm_peers_tma.cuh"
+#include "gemm_send_ring.cuh"
 
 namespace kiln::templates {
 
@@ -13,7 +13,7 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
                                                     const hopper::TensorMap& b,
                                                     const hopper::TensorMap& all, const T* a,
                                                     const Peers& peers, const PeerGemmProblem& p) {
-  constexpr GemmTma t = c.gemm().tma();
+  constexpr GemmTma t = gathering_gemm(c);
   constexpr auto kLies = hopper::Lies::along_k;
   using Output = GemmTmaOutputOf<t, T, true, StoreSum>;
   using Body = GemmTmaBody<t, T, true, StoreSum, kLies, kLies>;
@@ -34,26 +34,26 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
     hopper::prefetch_map(b);
     output.prefetch();
   }
-  const auto send_rows = [&](int warp) {
-    constexpr int kWarps = 3;  // that send
-    const long long thread =
-        (static_cast<long long>(blockIdx.x) * kWarps + warp - 1) * 32 + threadIdx.x % 32;
-    const unsigned senders = gridDim.x * kWarps;
-    const RowsToSend<T> rows(a, peers, p.m, p.k);
+  BlockSender sender(gemm_tma_shared + t.shared_bytes());
+  const auto send_rows = [&] {
+    const long long high = c.chunk_rows(p.m);
     for (int distance = 1; distance < peers.size; ++distance) {
-      const int to = rows.receiver(distance);
-      const bool ready = __all_sync(0xffffffffu, operation.wait_until_ready(to));
-      for (int chunk = 0; chunk < c.chunks && ready; ++chunk) {
-        rows.send(to, chunk, c.chunk_rows(p.m), thread, senders * 32ll);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) operation.sent(to, chunk, senders);
+      const int to = (peers.rank + peers.size - distance) % peers.size;
+      if (!operation.wait_until_ready(to)) return;
+      T* const shard = static_cast<T*>(peer_data(peers, to)) + peers.rank * shape.stride_a;
+      for (int chunk = 0; chunk < c.chunks; ++chunk) {
+        const long long begin = chunk * high, rows = min(high, p.m - begin);
+        sender.send(shard + begin * p.k, a + begin * p.k, rows * p.k * static_cast<int>(sizeof(T)));
+        operation.sent(to, chunk, gridDim.x);
       }
     }
   };
+  if (threadIdx.x / 32 == 1 && hopper::elect()) {
+    sender.init_barriers();
 #ifdef KILN_HOST_TARGET
-  // There a thread that waits for another rank leaves its block no turn.
-  if (threadIdx.x / 32 >= 1 && threadIdx.x / 32 < 4) send_rows(static_cast<int>(threadIdx.x / 32));
+    send_rows();  // there a thread that waits for another rank leaves its block no turn
 #endif
+  }
   block.meet();
 
   const int bytes = body.received_bytes();
@@ -76,10 +76,11 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
       },
       [&](int warp) {
 #ifndef KILN_HOST_TARGET
-        send_rows(warp);
+        if (warp == 1 && hopper::elect()) send_rows();
+        __syncwarp();
 #endif
       },
-      [&](const auto& sums, const auto& at, int first_row, int& buffer) {
+      [&](const auto& sums, const auto& at, int first_row, int& buffer, unsigned) {
         body.store(sums, at, first_row, buffer);
       });
   if (threadIdx.x >= 128) {

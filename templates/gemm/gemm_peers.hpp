@@ -19,6 +19,9 @@ namespace kiln::templates {
 inline constexpr int kPeerGemmChunks = 8;
 inline constexpr unsigned kPeerGemmFlags = 1 + kPeerGemmChunks;
 
+/// The largest box that a warp sends of its sums.
+inline constexpr int kPeerBoxRows = 16, kPeerBoxColumns = 64;
+
 /// `m`: rows of each rank.
 struct PeerGemmProblem {
   int m, n, k, ranks;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,28 @@ inline constexpr auto kPeerOp = GemmTranspose::nt;
 
 /// What a GPU sends to others of its host, and what a collective takes at least.
 inline constexpr double kLinkBytesPerSecond = 370e9, kMeetingSeconds = 8e-6;
+/// What a GEMM takes longer that communicates.
+inline constexpr double kOverlapping = 1.04;
 
 inline void check_peers(const PeerGemmProblem& p) {
   constexpr int kMostRanks = 64;
   if (p.m < 0 || p.n < 0 || p.k < 0) throw UserError("a GEMM of ranks: m, n or k is negative");
   if (p.ranks < 1 || p.ranks > kMostRanks)
     throw UserError("a GEMM of ranks: there are 1 to " + std::to_string(kMostRanks) + " ranks");
+}
+
+/// Elements that ranks share of [ranks][m][columns], with as many rows as `m` is tuned as, in whole boxes of
+/// so many rows and columns. Symmetric memory is never empty.
+inline std::size_t peer_gemm_elements(int m, int columns, int ranks, int box_rows = 1,
+                                      int box_columns = 1) {
+  check_peers({m, columns, 0, ranks});
+  const auto whole = [](int size, int box) {
+    const auto boxed = static_cast<std::size_t>(box);
+    return (static_cast<std::size_t>(size) + boxed - 1) / boxed * boxed;
+  };
+  const std::size_t elements = whole(row_bucket(m), box_rows) * whole(columns, box_columns) *
+                               static_cast<std::size_t>(ranks);
+  return std::max<std::size_t>(elements, 1);
 }
 
 inline GemmShape<false> all_rows(const PeerGemmProblem& p) {
@@ -120,8 +137,10 @@ std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLi
 
 /// The launch that overlaps.
 template <class T>
-Launch overlapping_launch(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+Launch overlapping_launch(const PeerGemm& c, const PeerGemmProblem& p, unsigned shared_bytes,
+                          const DeviceLimits& d) {
   Launch launch = gemm_launch<T>(c.gemm(), kPeerOp, by_rank(p), d);
+  launch.shared_bytes = shared_bytes;
   launch.cooperative = true;  // blocks wait for what blocks of other ranks send
   return launch;
 }
@@ -138,17 +157,38 @@ double peer_gemm_traffic(const PeerGemmProblem& p) {
   return all_rows(p).traffic(sizeof(T), sizeof(T));
 }
 
+template <class T>
+double peer_multiplying_cost(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  return gemm_cost(c.gemm(), all_ranks(p), peer_gemm_traffic<T>(p), sizeof(T),
+                   GemmTypes<T>::kOperands, registers(c.gemm(), GemmTypes<T>::kOperands), d);
+}
 /// Seconds, of which only the order is meaningful; `bytes`: that a rank sends.
 template <class T>
 double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double bytes,
                       const DeviceLimits& d) {
-  const double multiplying =
-      gemm_cost(c.gemm(), all_ranks(p), peer_gemm_traffic<T>(p), sizeof(T), GemmTypes<T>::kOperands,
-                registers(c.gemm(), GemmTypes<T>::kOperands), d);
-  const double sending = bytes / kLinkBytesPerSecond;
+  const double multiplying = peer_multiplying_cost<T>(c, p, d),
+               sending = bytes / kLinkBytesPerSecond;
   if (!c.overlap) return multiplying + sending + kMeetingSeconds;
   // One chunk's tiles come before, or behind, all that is sent.
-  return std::max(multiplying, sending + multiplying / p.ranks / c.chunks) + kMeetingSeconds / 2;
+  return std::max(kOverlapping * multiplying, sending + multiplying / p.ranks / c.chunks) +
+         kMeetingSeconds / 2;
+}
+
+/// Of the two launches those with the GEMM that is expected to be fastest; none: the space's default. So
+/// ranks that tune always measure what they would do without communicating kernels.
+template <class T>
+std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const DeviceLimits& d) {
+  std::optional<PeerGemm> best;
+  if (sizeof(T) > 2 || d.compute_capability != 90) return best;
+  double least = 0;
+  for (const PeerGemm& c : peer_gemm_configs<T>(p, d)) {
+    if (c.overlap || !is_a_gemm<T>(c, p, d)) continue;
+    if (const double cost = peer_multiplying_cost<T>(c, p, d); !best || cost < least) {
+      best = c;
+      least = cost;
+    }
+  }
+  return best;
 }
 
 /// What both operations have in common; the rest is for each to fill in.
@@ -168,9 +208,7 @@ Type peer_gemm_base(int ranks) {
   kernel.data_version = "elements of ranks, 1";
   kernel.flops = [](const PeerGemmProblem& p) { return 2.0 * p.m * p.ranks * p.n * p.k; };
   kernel.bytes = peer_gemm_traffic<T>;
-  kernel.untuned_by_cost = [](const DeviceLimits& d) {
-    return sizeof(T) <= 2 && d.compute_capability == 90;
-  };
+  kernel.default_for = peer_gemm_default<T>;
   return kernel;
 }
 

@@ -14,10 +14,6 @@
 
 namespace kiln::templates {
 
-/// Elements that ranks share of [ranks][m][columns], with as many rows as `m` is tuned as. @throws
-/// UserError for negative sizes, and for fewer ranks than 1 or more than 64
-std::size_t peer_gemm_elements(int m, int columns, int ranks);
-
 /// What operations do alike. Thread safety: one call at a time.
 template <class Kernel>
 class PeerGemmHandle;

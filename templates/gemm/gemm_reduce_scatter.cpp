@@ -53,13 +53,18 @@ std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> reduce_scatter_maps() {
 }  // namespace
 
 template <class T>
+std::size_t reduce_scatter_bytes(int m, int n, int ranks) {
+  return sizeof(T) * peer_gemm_elements(m, n, ranks, kPeerBoxRows, kPeerBoxColumns);
+}
+
+template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory) {
   auto kernel = peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory.size());
   kernel.name = "reduce_scatter_gemm";
   kernel.source = {.file = templates_dir() / "gemm/gemm_reduce_scatter.cuh"};
   kernel.entry = "kiln::templates::gemm_reduce_scatter";
   kernel.launch = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return c.overlap ? overlapping_launch<T>(c, p, d)
+    return c.overlap ? overlapping_launch<T>(c, p, c.gemm().tma().shared_bytes(), d)
                      : gemm_launch<T>(c.gemm(), kPeerOp, all_rows(p), d);
   };
   kernel.maps = reduce_scatter_maps<T>();
@@ -111,5 +116,9 @@ ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& mem
 template ReduceScatterGemmKernel<float> reduce_scatter_gemm_kernel(const SymmetricMemory&);
 template ReduceScatterGemmKernel<float16> reduce_scatter_gemm_kernel(const SymmetricMemory&);
 template ReduceScatterGemmKernel<bfloat16> reduce_scatter_gemm_kernel(const SymmetricMemory&);
+
+template std::size_t reduce_scatter_bytes<float>(int, int, int);
+template std::size_t reduce_scatter_bytes<float16>(int, int, int);
+template std::size_t reduce_scatter_bytes<bfloat16>(int, int, int);
 
 }  // namespace kiln::templates

@@ -6,7 +6,8 @@
 // A_s: [ranks * m][k] and B_s: [n][k], rank s's; C: [m][n], each rank's own. All are row-major without gaps,
 // of T = float, __half or __nv_bfloat16. A rank's sums over l are in float and round once, to T; their sum
 // over ranks is in float and rounds once more. The ranks' symmetric memory of
-// reduce_scatter_bytes<T>(m, n, ranks) bytes or more holds sums of all ranks: [ranks][m][n].
+// reduce_scatter_bytes<T>(m, n, ranks) bytes or more holds sums of all ranks: [ranks][m][n], or, where one launch
+// does all, boxes of rows and columns as warps send them.
 //
 // overlap (PeerGemm): the tiles of other ranks' rows come first, and are stored to those ranks' memory; a
 // tile of a rank's own rows waits for what the others have sent of it, and adds that. Otherwise one launch

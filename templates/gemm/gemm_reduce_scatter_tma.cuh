@@ -7,76 +7,121 @@
 namespace kiln::templates {
 
 /// The sums of a tile on their way: rows of another rank to its memory, a rank's own to C, with what has
-/// come from others.
-template <GemmTma t, int chunks, class T>
+/// come from others. Sums lie in a rank's memory as warps stage them: [source][strip of 16 rows][box],
+/// t.store_columns() columns a box, swizzled.
+template <GemmTma t, class T>
 struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
   using Results = GemmTmaResults<t, T, true, SumOnce>;
   using Results::shape;
   static constexpr int kTiles = Results::kTiles;
+  static constexpr int kSpan = t.store_span(), kPieces = kSpan / 16;  // of 16 bytes, in a row
+  static constexpr int kRows = 32 / kPieces;  // that a warp has at a time, a piece per lane
+  // Whether registers are left for what has come, while a box is staged.
+  static constexpr bool kEarly = t.held_sums() <= 128;
 
   T* out;
   const Peers& peers;
 
-  /// [m][n] of what `from` has computed, in the memory of `at`.
-  __device__ __forceinline__ T* sums_of(int from, int at) const {
-    return static_cast<T*>(peer_data(peers, at)) + from * shape.stride_c;
-  }
   /// Stores the warp's 16 rows from `row` on, and those of its other tiles of 64. No loop, because
   /// compilers unroll none that has others inside, and sums must stay in registers.
   template <int i = 0, int tiles>
   __device__ __forceinline__ void store_tiles(const float (&s)[tiles][kTiles][4], int row,
                                               int column, int batch, int& buffer) const {
     if constexpr (i < tiles) {
-      if (row < shape.m) store_rows(s[i], row, column, batch, buffer);
+      if (row < shape.m) {
+        if (batch == peers.rank)
+          store_own(s[i], row, column, buffer);
+        else
+          send(s[i], row, column, batch, buffer);
+      }
       store_tiles<i + 1>(s, row + 64, column, batch, buffer);
     }
   }
 
  private:
-  __device__ __forceinline__ void store_rows(const float (&s)[kTiles][4], int row, int column,
-                                             int batch, int& buffer) const {
-    constexpr int kSpan = t.store_span(), kPieces = kSpan / 16;
-    const bool mine = batch == peers.rank;
-    T* const to = mine ? out : sums_of(peers.rank, batch);
-    const bool wide = aligned(16, to);
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+  /// Where the box at (row, column) lies that `from` has computed, in the memory of `at`.
+  __device__ __forceinline__ unsigned char* box(int from, int at, int row, int column) const {
+    constexpr int kColumns = t.store_columns();
+    const long long strips = (shape.m + 15) / 16, across = (shape.n + kColumns - 1) / kColumns;
+    const long long index = (from * strips + row / 16) * across + column / kColumns;
+    return static_cast<unsigned char*>(peer_data(peers, at)) + index * t.store_bytes();
+  }
+  /// By bulk copies, which the elected thread of the warp commits.
+  __device__ __forceinline__ void send(const float (&s)[kTiles][4], int row, int column, int to,
+                                       int& buffer) const {
     Results::stage_rows(
-        s, row, column, batch, buffer, [] { __syncwarp(); },
-        [&](const unsigned char* from, int first) {
+        s, row, column, to, buffer,
+        [] {
+          if (hopper::elect()) hopper::wait_stores_read<1>();
           __syncwarp();
-          const int q = lane % kPieces, j = first + q * 8;  // a lane's pieces have the same columns
-          if (j >= shape.n) return;
-#pragma unroll
-          for (int r = lane / kPieces; r < 16; r += 32 / kPieces) {
-            if (row + r >= shape.m) break;
-            const long long element = (row + r) * shape.ldc + j;
-            Pack<T, 8> piece =
-                load_pack<8>(reinterpret_cast<const T*>(from + swizzled<kSpan>(r, q)));
-            if (mine) add_others(piece, element);
-            if (wide)
-              store_pack(to + element, piece);
-            else
-#pragma unroll
-              for (int e = 0; e < 8; ++e) to[element + e] = piece.value[e];
+        },
+        [&](const unsigned char* from, int first) {
+          hopper::publish_shared();
+          __syncwarp();
+          if (hopper::elect()) {
+            if (first < shape.n)
+              hopper::store_bytes(box(peers.rank, to, row, first), from, t.store_bytes());
+            hopper::commit_stores();
           }
         });
   }
-  __device__ __forceinline__ void add_others(Pack<T, 8>& piece, long long element) const {
-    float sums[8];
+  /// A lane has the same columns of rows kRows apart.
+  __device__ __forceinline__ void store_own(const float (&s)[kTiles][4], int row, int column,
+                                            int& buffer) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, q = lane % kPieces, top = lane / kPieces;
+    const bool wide = aligned(16, out);
+    int next = column;  // of the box that is staged next
+    Pack<T, 8> parts[kPieces / 2];
+    Results::stage_rows(
+        s, row, column, peers.rank, buffer,
+        [&] {
+          __syncwarp();
+          // Begun before the box is staged, so that they come meanwhile.
+          if (kEarly && peers.size > 1 && next < shape.n) {
+            const unsigned char* const at = box(after(1), peers.rank, row, next);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sums[e] = to_float(piece.value[e]);
+            for (int i = 0; i < kPieces / 2; ++i)
+              parts[i] = load_uncached(at + swizzled<kSpan>(top + i * kRows, q));
+          }
+          next += t.store_columns();
+        },
+        [&](const unsigned char* from, int first) {
+          __syncwarp();
+          const int j = first + q * 8;
+          if (j >= shape.n) return;
+#pragma unroll
+          for (int i = 0; i < kPieces / 2; ++i) {
+            const int r = top + i * kRows, in_box = swizzled<kSpan>(r, q);
+            float sums[8] = {};
+            add(sums, load_pack<8>(reinterpret_cast<const T*>(from + in_box)));
+            if (kEarly && peers.size > 1) add(sums, parts[i]);
 #pragma unroll 1
-    for (int i = 1; i < peers.size; ++i) {
-      const auto part = load_uncached(sums_of((peers.rank + i) % peers.size, peers.rank) + element);
+            for (int distance = kEarly ? 2 : 1; distance < peers.size; ++distance)
+              add(sums, load_uncached(box(after(distance), peers.rank, row, first) + in_box));
+            if (row + r < shape.m) store_sums(out + (row + r) * shape.ldc + j, sums, wide);
+          }
+        });
+  }
+  __device__ __forceinline__ int after(int distance) const {
+    return (peers.rank + distance) % peers.size;
+  }
+  __device__ __forceinline__ static void add(float (&sums)[8], const Pack<T, 8>& part) {
 #pragma unroll
-      for (int e = 0; e < 8; ++e) sums[e] += to_float(part.value[e]);
-    }
+    for (int e = 0; e < 8; ++e) sums[e] += to_float(part.value[e]);
+  }
+  __device__ __forceinline__ static void store_sums(T* to, const float (&sums)[8], bool wide) {
+    Pack<T, 8> piece;
 #pragma unroll
     for (int e = 0; e < 8; ++e) piece.value[e] = from_float<T>(sums[e]);
+    if (wide)
+      store_pack(to, piece);
+    else
+#pragma unroll
+      for (int e = 0; e < 8; ++e) to[e] = piece.value[e];
   }
   /// Past the L1 cache, which does not see what other GPUs store.
-  __device__ __forceinline__ static Pack<T, 8> load_uncached(const T* address) {
-    const uint4 word = __ldcg(reinterpret_cast<const uint4*>(address));
+  __device__ __forceinline__ static Pack<T, 8> load_uncached(const void* address) {
+    const uint4 word = __ldcg(static_cast<const uint4*>(address));
     return reinterpret_cast<const Pack<T, 8>&>(word);
   }
 };
@@ -88,7 +133,7 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
                                                         const PeerGemmProblem& p) {
   constexpr GemmTma t = c.gemm().tma();
   constexpr auto kLies = hopper::Lies::along_k;
-  using Output = ScatteredRows<t, c.chunks, T>;
+  using Output = ScatteredRows<t, T>;
   using Body = GemmTmaBody<t, T, true, SumOnce, kLies, kLies, Output>;
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
@@ -111,7 +156,27 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
   KnownChunks<c.chunks> known;
   int ready = -1;  // the rank that this lane knows to be
   bool given_up = false;
-  const auto store = [&](const auto& sums, const auto& at, int first_row, int& buffer) {
+  // The tile whose sums are on their way, from this warp: they are waited for when the next tile has
+  // been multiplied, but for the last one's, because other ranks may wait for them already.
+  int sent_to = -1, sent_row = 0;
+  const auto tell = [&] {
+    if (sent_to < 0) return;
+    if (hopper::elect()) {
+      hopper::wait_stores<0>();
+      hopper::publish_global();
+      const int chunk = sent_row / high;
+      const auto rows = static_cast<int>(t.tiles_m(p.m, p.n)) - chunk * tiles_down;
+      const unsigned tiles = static_cast<unsigned>(min(rows, tiles_down)) * t.tiles_n(p.m, p.n);
+      operation.sent(sent_to, chunk, tiles * (t.cluster() * 4 * Body::kTileThreads));
+    }
+    __syncwarp();
+    sent_to = -1;
+  };
+  const unsigned of_others =
+      t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n) * static_cast<unsigned>(peers.size - 1);
+  const auto store = [&](const auto& sums, const auto& at, int first_row, int& buffer,
+                         unsigned next) {
+    tell();
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool mine = at.batch == peers.rank;
     if (lane == 0) {
@@ -128,12 +193,9 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
     if (mine || stores)
       body.output.store_tiles(sums, at.row + warp_row, at.column, at.batch, buffer);
     if (mine) return;
-    __syncwarp();
-    if (lane != 0) return;
-    const int chunk = at.row / high;
-    const auto rows = static_cast<int>(t.tiles_m(p.m, p.n)) - chunk * tiles_down;
-    const unsigned tiles = static_cast<unsigned>(min(rows, tiles_down)) * t.tiles_n(p.m, p.n);
-    operation.sent(at.batch, chunk, tiles * (t.cluster() * 4 * Body::kTileThreads));
+    sent_to = at.batch;
+    sent_row = at.row;
+    if (next >= of_others) tell();
   };
   peer_roles<t>(
       body,

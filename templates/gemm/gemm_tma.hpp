@@ -122,9 +122,11 @@ struct GemmTma {
   }
 
   /// The same with as many stages as a multiprocessor of sm_90 has shared memory for, 228 KiB with
-  /// 1 KiB of the driver's per block, when `blocks` blocks share it.
-  constexpr GemmTma with_most_stages(int blocks = 1) const {
-    const unsigned most_bytes = 228u * 1024u / static_cast<unsigned>(blocks) - 1024u;
+  /// 1 KiB of the driver's per block, when `blocks` blocks share it and each needs `reserved` bytes
+  /// for something else.
+  constexpr GemmTma with_most_stages(int blocks = 1, int reserved = 0) const {
+    const unsigned most_bytes =
+        228u * 1024u / static_cast<unsigned>(blocks) - 1024u - static_cast<unsigned>(reserved);
     GemmTma most = *this;
     for (most.stages = 24; most.stages > 2 && most.shared_bytes() > most_bytes;) --most.stages;
     return most;

@@ -124,7 +124,7 @@ TEST_CASE("GEMMs of ranks refuse what they cannot do", "[host][symmetric]") {
                  const auto launch = [&](const auto& operation, int m, int n, int k) {
                    operation({}, c.data(), a.data(), a.data(), m, n, k);
                  };
-                 findings.check_throws<UserError>([&] { launch(gather, 17, 8, 32); }, "too small");
+                 findings.check_throws<UserError>([&] { launch(gather, 70, 8, 32); }, "too small");
                  findings.check_throws<UserError>([&] { launch(scatter, 17, 32, 8); }, "too small");
                  findings.check_throws<UserError>([&] { launch(gather, -1, 8, 32); }, "negative");
                  findings.check_throws<UserError>([&] { launch(scatter, 8, -8, 32); }, "negative");
@@ -191,18 +191,20 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k) {
   const host_test::Kernel gather = kernel("emulated_gather"), scatter = kernel("emulated_scatter");
   const PeerData<bfloat16> rows(m, n, k), all(m * ranks, n, k);
   const unsigned cluster = unsigned(tma.cluster());
-  const auto launch = [&](const host_test::Kernel& body, const auto&... arguments) {
-    body.in_clusters({cluster}, {cluster}, {unsigned(tma.threads())}, tma.shared_bytes(),
-                     arguments..., m, n, k, ranks);
+  const auto launch = [&](const host_test::Kernel& body, unsigned shared_bytes,
+                          const auto&... arguments) {
+    body.in_clusters({cluster}, {cluster}, {unsigned(tma.threads())}, shared_bytes, arguments..., m,
+                     n, k, ranks);
   };
   Findings findings;
   CHECK(on_peers(hosts(ranks), bytes_for<bfloat16>(m, n, k, ranks),
                  [&](const Runtime&, SymmetricMemory& memory, auto) {
-                   const auto b = rows.b();
+                   const auto b = rows.b(), b_of_all = all.b();
                    std::vector<bfloat16> gathered(rows.gathered_elements(ranks)),
                        scattered(all.scattered_elements(ranks));
-                   const HostTensorMap map_b =
-                       map_of(b.data(), {k, n, 1}, tma.box_k(), tma.copied_n());
+                   const auto map_b = [&](const std::vector<bfloat16>& columns) {
+                     return map_of(columns.data(), {k, n, 1}, tma.box_k(), tma.copied_n());
+                   };
                    for (int round = 0; round < 3; ++round) {
                      const int factor = PeerData<bfloat16>::factor(memory.rank(), round);
                      const auto own = rows.a(factor), mine = all.a(factor);
@@ -211,13 +213,13 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k) {
                      };
                      straggle(memory.rank(), round, 3000);
                      memory.within(deadline_in(240), [&] {
-                       launch(gather,
+                       launch(gather, gathering_gemm(c).shared_bytes() + SendRing::kBytes,
                               map_of(gathered.data(), {n, m, ranks}, tma.store_columns(), 16,
                                      tma.store_span()),
-                              map_a(own.data(), 1), map_b, map_a(memory.data(), ranks), own.data(),
-                              memory.peers());
-                       launch(scatter, scattered.data(), map_a(mine.data(), ranks), map_b,
-                              memory.peers());
+                              map_a(own.data(), 1), map_b(b), map_a(memory.data(), ranks),
+                              own.data(), memory.peers());
+                       launch(scatter, tma.shared_bytes(), scattered.data(),
+                              map_a(mine.data(), ranks), map_b(b_of_all), memory.peers());
                      });
                      findings.check(rows.gathered(gathered, ranks, round));
                      findings.check(all.scattered(scattered, memory.rank(), ranks, round));
