@@ -23,29 +23,30 @@ class RowsToSend {
     const long long end = min(begin + high * columns_, all_);
     T* const shard = static_cast<T*>(peer_data(peers_, to)) + peers_.rank * all_;
     constexpr int kWide = 16 / sizeof(T);
+    // Words of 16 bytes: compilers take unrolled stores of eight elements apart.
     if (columns_ % kWide == 0 && aligned(16, a_))
-      copy<kWide>(shard, begin, end, thread, threads);
+      copy(reinterpret_cast<uint4*>(shard), reinterpret_cast<const uint4*>(a_), begin / kWide,
+           end / kWide, thread, threads);
     else
-      copy<1>(shard, begin, end, thread, threads);
+      copy(shard, a_, begin, end, thread, threads);
   }
 
  private:
-  template <int N>
-  __device__ __forceinline__ void copy(T* to, long long begin, long long end, long long thread,
-                                       long long threads) const {
+  template <class Word>
+  __device__ __forceinline__ static void copy(Word* to, const Word* from, long long begin,
+                                              long long end, long long thread, long long threads) {
     constexpr int kInFlight = 4;
-    const long long step = threads * N;
-    long long i = begin + thread * N;
+    long long i = begin + thread;
 #pragma unroll 1
-    for (; i + (kInFlight - 1) * step < end; i += kInFlight * step) {
-      Pack<T, N> packs[kInFlight];
+    for (; i + (kInFlight - 1) * threads < end; i += kInFlight * threads) {
+      Word words[kInFlight];
 #pragma unroll
-      for (int j = 0; j < kInFlight; ++j) packs[j] = load_pack<N>(a_ + i + j * step);
+      for (int j = 0; j < kInFlight; ++j) words[j] = from[i + j * threads];
 #pragma unroll
-      for (int j = 0; j < kInFlight; ++j) store_pack(to + i + j * step, packs[j]);
+      for (int j = 0; j < kInFlight; ++j) to[i + j * threads] = words[j];
     }
 #pragma unroll 1
-    for (; i < end; i += step) store_pack(to + i, load_pack<N>(a_ + i));
+    for (; i < end; i += threads) to[i] = from[i];
   }
 
   const T* a_;

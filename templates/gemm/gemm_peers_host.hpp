@@ -120,7 +120,15 @@ constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
       .checked();
 }
 
-/// The GEMMs of all rows, each as two launches and as one.
+/// The chunks in which a rank's rows are sent: up to four, which let a receiver begin early enough.
+inline int chunks_of(PeerGemm c, int m) {
+  for (c.overlap = true, c.chunks = 4; c.chunks > 1; c.chunks /= 2)
+    if ((c.chunks - 1) * static_cast<long long>(c.chunk_rows(m)) < m) break;
+  return c.chunks;
+}
+
+/// The GEMMs of all rows as two launches, and as one. Ranks measure a list that does not adapt to what has been
+/// measured: so it has, of each tile in one launch, no variants that hardly matter.
 template <class T>
 std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
   std::vector<PeerGemm> configs;
@@ -128,9 +136,10 @@ std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLi
        gemm_configs(kPeerOp, all_rows(p).general(), sizeof(T), GemmTypes<T>::kOperands, d)) {
     if (c.body == GemmBody::stream || c.split_k() > 1 || c.parts > 1 || c.swap || c.resident > 1)
       continue;
-    configs.push_back(PeerGemm::of(c, false, 1));
-    if (!c.uses_tma()) continue;
-    for (const int chunks : {1, 2, 4, 8}) configs.push_back(PeerGemm::of(c, true, chunks));
+    const PeerGemm two = PeerGemm::of(c, false, 1);
+    configs.push_back(two);
+    if (c.uses_tma() && c.block_k == 64 && c.group_m == Gemm::kGroup)
+      configs.push_back(PeerGemm::of(c, true, chunks_of(two, p.m)));
   }
   return configs;
 }

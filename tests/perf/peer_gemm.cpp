@@ -1,5 +1,5 @@
 // GEMMs of ranks (bf16) on two GPUs, a thread a rank: as both ranks tune them in step, as two launches (the
-// fastest such candidate), and the bare GEMM of all rows, as tuned. Microseconds of one operation among
+// fastest such candidate), as one (likewise), and the bare GEMM of all rows, as tuned. Microseconds of one operation among
 // many in a row, of the slowest rank.
 //
 //   perf_peer_gemm [SECONDS [SIZES]]    for tuning each problem; how many of the sizes
@@ -39,7 +39,7 @@ constexpr std::array<Size, 7> kSizes{{{8192, 4096, 8192},
                                       {128, 4096, 8192}}};
 
 struct Row {
-  double tuned = 0, apart = 0, bare = 0, tuning = 0;
+  double tuned = 0, apart = 0, joined = 0, bare = 0, tuning = 0;
   std::string config;
 };
 using Rows = std::vector<Row>;
@@ -57,7 +57,7 @@ class Rank {
   Rank(int device, std::shared_ptr<kiln::Communicator> ranks, double seconds)
       : runtime_(on_a_gpu(device)), ranks_(std::move(ranks)) {
     tuning_.max_seconds = seconds;
-    tuning_.max_evaluations = 48;
+    tuning_.max_evaluations = 32;
     std::size_t bytes = 0;
     for (const auto& [m, n, k] : kSizes)
       bytes = std::max({bytes, all_gather_bytes<bfloat16>(m / kRanks, k, kRanks),
@@ -110,15 +110,17 @@ class Rank {
         [&] { result = operation.tune(size.m / kRanks, size.n, size.k, ranks_, tuning_); });
     row.config = result.describe(result.winner());
     row.tuned = seconds_each([&] { launch(operation.handle()); }, times);
-    const kiln::Candidate* apart = nullptr;  // by times that all ranks have agreed on
-    for (const kiln::Candidate& candidate : result.candidates)
-      if (candidate.status == kiln::CandidateStatus::measured &&
-          !kiln::from_values<PeerGemm>(candidate.config).overlap &&
-          (!apart || candidate.seconds < apart->seconds))
-        apart = &candidate;
-    if (!apart) return;
-    const auto unfused = operation.handle().with_config(kiln::from_values<PeerGemm>(apart->config));
-    row.apart = seconds_each([&] { launch(unfused); }, times);
+    for (const bool overlap : {false, true}) {
+      const kiln::Candidate* best = nullptr;  // by times that all ranks have agreed on
+      for (const kiln::Candidate& candidate : result.candidates)
+        if (candidate.status == kiln::CandidateStatus::measured &&
+            kiln::from_values<PeerGemm>(candidate.config).overlap == overlap &&
+            (!best || candidate.seconds < best->seconds))
+          best = &candidate;
+      if (!best) continue;
+      const auto kind = operation.handle().with_config(kiln::from_values<PeerGemm>(best->config));
+      (overlap ? row.joined : row.apart) = seconds_each([&] { launch(kind); }, times);
+    }
   }
 
   template <class Launch>
@@ -146,11 +148,11 @@ class Rank {
 void print(const char* what, const Size& size, const Row& one, const Row& other) {
   const auto slowest = [&](double Row::* field) { return std::max(one.*field, other.*field); };
   const double tuned = slowest(&Row::tuned), apart = slowest(&Row::apart),
-               bare = slowest(&Row::bare);
+               joined = slowest(&Row::joined), bare = slowest(&Row::bare);
   if (tuned == 0) return;
-  std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s  %s\n", what, size.m, size.n,
-              size.k, 1e6 * tuned, 1e6 * apart, 1e6 * bare, tuned / bare, apart / tuned,
-              slowest(&Row::tuning), one.config.c_str());
+  std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s  %s\n", what, size.m,
+              size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare, tuned / bare,
+              apart / tuned, slowest(&Row::tuning), one.config.c_str());
   std::fflush(stdout);
 }
 
@@ -180,8 +182,8 @@ int main(int argc, char** argv) {
       }
     });
   for (std::thread& thread : threads) thread.join();
-  std::printf("%-20s %9s %9s %9s %8s %8s %8s\n", "   m     n     k", "tuned us", "apart us",
-              "bare us", "of bare", "speedup", "tuned in");
+  std::printf("%-20s %9s %9s %9s %9s %8s %8s %8s\n", "   m     n     k", "tuned us", "apart us",
+              "one us", "bare us", "of bare", "speedup", "tuned in");
   for (std::size_t i = 0; i < sizes; ++i) print("AG", kSizes[i], gather[0][i], gather[1][i]);
   for (std::size_t i = 0; i < sizes; ++i) print("RS", kSizes[i], scatter[0][i], scatter[1][i]);
   for (const std::string& text : failed)
