@@ -1,6 +1,10 @@
 // GEMMs of ranks that are threads: on the host target as programs launch them, and the bodies for Hopper,
 // emulated.
+#include <set>
+#include <utility>
+
 #include "gemm_tma_test.hpp"
+#include "kiln/occupancy.hpp"
 #include "peer_gemm_test.hpp"
 
 using namespace kiln;
@@ -133,6 +137,32 @@ TEST_CASE("GEMMs of ranks refuse what they cannot do", "[host][symmetric]") {
                  runtime.synchronize();
                  if (!findings.wrong().empty()) throw UserError(findings.wrong());
                }) == "");
+}
+
+TEST_CASE("GEMMs of ranks begin as two launches, and try one of many tiles", "[host][symmetric]") {
+  const DeviceLimits hopper = limits_of(90, 132, 50 << 20);
+  Findings findings;
+  CHECK(on_peers(hosts(2), 1 << 16, [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+          const auto check = [&](const KernelDefinition& d, int m) {
+            const Values problem{m, 4096, 8192, 2};
+            const auto first = from_values<PeerGemm>(d.default_for(problem, hopper));
+            findings.check(!first.overlap && first.gemm().uses_tma());
+            findings.check(d.default_for(problem, runtime.device().limits).empty());
+            std::set<std::pair<int, int>> tiles;
+            for (const Values& config : d.configs(problem, hopper))
+              if (!d.space.violated(config, problem, hopper))
+                if (const auto c = from_values<PeerGemm>(config); c.overlap)
+                  tiles.emplace(c.block_m, c.block_n);
+            findings.check(tiles.size() > 5);
+          };
+          for (const int m : {64, 4096}) {
+            check(all_gather_gemm_kernel<bfloat16>(memory).definition(), m);
+            check(reduce_scatter_gemm_kernel<bfloat16>(memory).definition(), m);
+          }
+          const KernelDefinition of_floats = all_gather_gemm_kernel<float>(memory).definition();
+          findings.check(of_floats.default_for(Values{64, 64, 64, 2}, hopper).empty());
+        }) == "");
+  CHECK(findings.wrong() == "");
 }
 
 namespace {
