@@ -1,5 +1,5 @@
-// A linear layer whose columns are divided among ranks: each has some of the rows, gathers the others' and
-// multiplies all of them by its columns. Here ranks are threads on the host device.
+// A linear layer whose columns are divided among ranks: each has some of the rows, gathers the
+// others' and multiplies all of them by its columns. Here ranks are threads on the host device.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

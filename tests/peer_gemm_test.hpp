@@ -17,8 +17,8 @@
 
 namespace kiln::test {
 
-/// A rank's A is one matrix times a number that differs between ranks and rounds. So results are made of
-/// one product, and rows or sums of another rank or an earlier round are wrong.
+/// A rank's A is one matrix times a number that differs between ranks and rounds. So results are
+/// made of one product, and rows or sums of another rank or an earlier round are wrong.
 template <class T>
 class PeerData {
  public:
@@ -131,8 +131,8 @@ inline void straggle(int rank, int round, int most) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(most)));
 }
 
-/// Calls `body(rank's runtime, memory, communicator)` for each rank on a thread of its own. Returns what
-/// they threw.
+/// Calls `body(rank's runtime, memory, communicator)` for each rank on a thread of its own. Returns
+/// what they threw.
 inline std::string on_peers(const std::vector<std::string>& devices, std::size_t bytes,
                             const std::function<void(const Runtime&, SymmetricMemory&,
                                                      std::shared_ptr<Communicator>)>& body) {

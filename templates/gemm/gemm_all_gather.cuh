@@ -39,8 +39,9 @@ __device__ __forceinline__ void gather_rows(const T* a, const Peers& peers,
   operation.end();
 }
 
-/// The whole operation with c.overlap, else its first half. `own` is what is multiplied of `a`, which is
-/// what is sent. Dynamic shared memory with c.overlap: that of gathering_gemm(c), and the ring's.
+/// The whole operation with c.overlap, else its first half. `own` is what is multiplied of `a`,
+/// which is what is sent. Dynamic shared memory with c.overlap: that of gathering_gemm(c), and the
+/// ring's.
 template <PeerGemm c, class T>
 __global__ void __launch_bounds__(c.overlap ? c.gemm().threads() : c.kCopyThreads, 1)
     gemm_all_gather(const __grid_constant__ GemmArgument<c.maps(), T> out,

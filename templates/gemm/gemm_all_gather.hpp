@@ -1,16 +1,17 @@
-// All-gather and GEMM as one operation: A's rows are divided among ranks, and each rank multiplies all of
-// them by columns of its own.
+// All-gather and GEMM as one operation: A's rows are divided among ranks, and each rank multiplies
+// all of them by columns of its own.
 //
 //   C[r * m + i][j] = sum_l A_r[i][l] * B[j][l],  0 <= r < ranks, 0 <= i < m, 0 <= j < n, 0 <= l < k
 //
-// A_r: [m][k], rank r's; B: [n][k] and C: [ranks * m][n], each rank's own. All are row-major without gaps,
-// of T = float, __half or __nv_bfloat16. Sums are in float, and C rounds once. In the ranks' symmetric
-// memory, of all_gather_bytes<T>(m, k, ranks) bytes or more, A of all ranks is gathered: [ranks][m][k].
+// A_r: [m][k], rank r's; B: [n][k] and C: [ranks * m][n], each rank's own. All are row-major
+// without gaps, of T = float, __half or __nv_bfloat16. Sums are in float, and C rounds once. In the
+// ranks' symmetric memory, of all_gather_bytes<T>(m, k, ranks) bytes or more, A of all ranks is
+// gathered: [ranks][m][k].
 //
-// overlap (PeerGemm): while tiles of a rank's own rows are multiplied, a warp of each block sends its part of
-// those rows to the other ranks, first to the one that needs them first, by bulk copies through shared
-// memory; the copying thread of a block waits until the rows of its tile are there. Otherwise one launch
-// gathers all rows, and a second one multiplies them.
+// overlap (PeerGemm): while tiles of a rank's own rows are multiplied, a warp of each block sends
+// its part of those rows to the other ranks, first to the one that needs them first, by bulk copies
+// through shared memory; the copying thread of a block waits until the rows of its tile are there.
+// Otherwise one launch gathers all rows, and a second one multiplies them.
 //
 //   kiln::SymmetricMemory memory(runtime, ranks,
 //                                {.bytes = all_gather_bytes<kiln::bfloat16>(m, k, ranks->size()),

@@ -8,13 +8,14 @@
 
 namespace kiln::templates {
 
-/// Bytes of symmetric memory that operations with up to `m` rows of each rank need. @throws UserError for
-/// negative sizes, and for fewer ranks than 1 or more than 64
+/// Bytes of symmetric memory that operations with up to `m` rows of each rank need. @throws
+/// UserError for negative sizes, and for fewer ranks than 1 or more than 64
 template <class T>
 std::size_t all_gather_bytes(int m, int k, int ranks);
 
-/// Arguments: C, A as it is multiplied, B, the gathered A (`memory.data()`), A as it is sent (the same
-/// pointer), the ranks, m, n, k, the number of ranks. T is float, kiln::float16 or kiln::bfloat16.
+/// Arguments: C, A as it is multiplied, B, the gathered A (`memory.data()`), A as it is sent (the
+/// same pointer), the ranks, m, n, k, the number of ranks. T is float, kiln::float16 or
+/// kiln::bfloat16.
 template <class T>
 using AllGatherGemmKernel =
     Kernel<PeerGemm, PeerGemmProblem,

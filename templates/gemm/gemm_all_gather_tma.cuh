@@ -1,5 +1,5 @@
-// Part of gemm_all_gather.cuh: the operation as one launch. A rank's own rows come first, then those of the
-// next rank, ... A warp that has nothing else to do sends this rank's rows.
+// Part of gemm_all_gather.cuh: the operation as one launch. A rank's own rows come first, then
+// those of the next rank, ... A warp that has nothing else to do sends this rank's rows.
 #pragma once
 
 #include "gemm_peers_tma.cuh"

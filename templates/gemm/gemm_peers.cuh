@@ -1,8 +1,8 @@
 // How ranks signal each other in gemm_all_gather.cuh and gemm_reduce_scatter.cuh.
 //
-// A rank's flags: [0] it has begun the operation, and so reads nothing of the one before it; [1 + i] a part
-// of a chunk is here. Counters: [own][0] operations so far, [own][1] blocks that have ended, [r][1 + i]
-// warps that have sent their part of chunk i to rank r.
+// A rank's flags: [0] it has begun the operation, and so reads nothing of the one before it; [1 +
+// i] a part of a chunk is here. Counters: [own][0] operations so far, [own][1] blocks that have
+// ended, [r][1 + i] warps that have sent their part of chunk i to rank r.
 #pragma once
 
 #include "../device/elements.cuh"
@@ -26,8 +26,8 @@ class PeerOperation {
   __device__ __forceinline__ bool wait_until_ready(int to) const {
     return wait(peers_, to, 0, epoch_);
   }
-  /// One thread of each of `senders`, when all of its warp's stores of a chunk are done: the last of
-  /// them tells the receiver.
+  /// One thread of each of `senders`, when all of its warp's stores of a chunk are done: the last
+  /// of them tells the receiver.
   __device__ __forceinline__ void sent(int to, int chunk, unsigned senders) const {
     __threadfence_system();
     if (!is_last(counter(to, 1 + chunk), senders)) return;
@@ -69,9 +69,9 @@ class PeerOperation {
 template <int chunks>
 class KnownChunks {
  public:
-  /// Waits for those of `from` with the rows [begin, begin + count), of which a chunk has `high`, and
-  /// there are `rows`. Whether it has waited. Once a rank has given up, it waits no more: results have
-  /// no meaning then, but the launch must end.
+  /// Waits for those of `from` with the rows [begin, begin + count), of which a chunk has `high`,
+  /// and there are `rows`. Whether it has waited. Once a rank has given up, it waits no more:
+  /// results have no meaning then, but the launch must end.
   __device__ __forceinline__ bool wait_for(const PeerOperation<chunks>& operation, int from,
                                            int begin, int count, int rows, int high) {
     if (from != from_) from_ = from, known_ = 0;

@@ -1,12 +1,13 @@
 // What the GEMMs of several ranks share: gemm_all_gather.hpp and gemm_reduce_scatter.hpp.
 //
-// Ranks have symmetric memory (kiln/symmetric.hpp) with kPeerGemmFlags flags or more. One operation at a
-// time uses it, of any sizes that fit; two on two streams have two of them. Operations can be captured,
-// because ranks count them themselves, in device memory.
+// Ranks have symmetric memory (kiln/symmetric.hpp) with kPeerGemmFlags flags or more. One operation
+// at a time uses it, of any sizes that fit; two on two streams have two of them. Operations can be
+// captured, because ranks count them themselves, in device memory.
 //
-// The ranks' kernels wait for each other: all ranks launch the same operations in the same order. A rank
-// that gives up (SymmetricMemory::within) ends the others' waits; what C holds then has no meaning, and
-// reset() makes the memory usable again. Negative sizes, and memory that is too small, are a UserError.
+// The ranks' kernels wait for each other: all ranks launch the same operations in the same order. A
+// rank that gives up (SymmetricMemory::within) ends the others' waits; what C holds then has no
+// meaning, and reset() makes the memory usable again. Negative sizes, and memory that is too small,
+// are a UserError.
 #pragma once
 
 #include "gemm.hpp"
@@ -14,8 +15,8 @@
 
 namespace kiln::templates {
 
-/// A rank's rows go to another rank in so many pieces at most, each with a flag, behind the flag of ranks
-/// that are ready.
+/// A rank's rows go to another rank in so many pieces at most, each with a flag, behind the flag of
+/// ranks that are ready.
 inline constexpr int kPeerGemmChunks = 8;
 inline constexpr unsigned kPeerGemmFlags = 1 + kPeerGemmChunks;
 

@@ -1,4 +1,5 @@
-// What the host halves of gemm_all_gather.hpp and gemm_reduce_scatter.hpp share: space, configs, data.
+// What the host halves of gemm_all_gather.hpp and gemm_reduce_scatter.hpp share: space, configs,
+// data.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +34,8 @@ inline void check_peers(const PeerGemmProblem& p) {
     throw UserError("a GEMM of ranks: there are 1 to " + std::to_string(kMostRanks) + " ranks");
 }
 
-/// Elements that ranks share of [ranks][m][columns], with as many rows as `m` is tuned as, in whole boxes of
-/// so many rows and columns. Symmetric memory is never empty.
+/// Elements that ranks share of [ranks][m][columns], with as many rows as `m` is tuned as, in whole
+/// boxes of so many rows and columns. Symmetric memory is never empty.
 inline std::size_t peer_gemm_elements(int m, int columns, int ranks, int box_rows = 1,
                                       int box_columns = 1) {
   check_peers({m, columns, 0, ranks});
@@ -127,8 +128,8 @@ inline int chunks_of(PeerGemm c, int m) {
   return c.chunks;
 }
 
-/// The GEMMs of all rows as two launches, and as one. Ranks measure a list that does not adapt to what has been
-/// measured: so it has, of each tile in one launch, no variants that hardly matter.
+/// The GEMMs of all rows as two launches, and as one. Ranks measure a list that does not adapt to
+/// what has been measured: so it has, of each tile in one launch, no variants that hardly matter.
 template <class T>
 std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
   std::vector<PeerGemm> configs;
@@ -183,8 +184,8 @@ double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double bytes,
          kMeetingSeconds / 2;
 }
 
-/// Of the two launches those with the GEMM that is expected to be fastest; none: the space's default. So
-/// ranks that tune always measure what they would do without communicating kernels.
+/// Of the two launches those with the GEMM that is expected to be fastest; none: the space's
+/// default. So ranks that tune always measure what they would do without communicating kernels.
 template <class T>
 std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const DeviceLimits& d) {
   std::optional<PeerGemm> best;

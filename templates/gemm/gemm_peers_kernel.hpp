@@ -22,12 +22,14 @@ class PeerGemmHandle<Kernel<PeerGemm, PeerGemmProblem, void(Args...)>> {
  public:
   using KernelType = Kernel<PeerGemm, PeerGemmProblem, void(Args...)>;
 
-  /// `memory` must outlive this. A launch must not tune by itself, because the other ranks would not
-  /// do the same: the runtime's mode is one that does not, or its options name the ranks, in step.
+  /// `memory` must outlive this. A launch must not tune by itself, because the other ranks would
+  /// not do the same: the runtime's mode is one that does not, or its options name the ranks, in
+  /// step.
   PeerGemmHandle(const Runtime& runtime, const SymmetricMemory& memory, const KernelType& kernel)
       : memory_(memory), handle_(runtime.tuned(kernel)) {}
 
-  /// Collective over `ranks`, which are those of the memory, in step; within SymmetricMemory::within.
+  /// Collective over `ranks`, which are those of the memory, in step; within
+  /// SymmetricMemory::within.
   TuneResult tune(int m, int n, int k, std::shared_ptr<Communicator> ranks,
                   TuneOptions options = {}) const {
     options.ranks = std::move(ranks);

@@ -1,5 +1,5 @@
-// What the operations of several ranks share that are one launch with TMA, wgmma and clusters, by the roles
-// of gemm_tma_block.cuh. A rank's rows are a batch.
+// What the operations of several ranks share that are one launch with TMA, wgmma and clusters, by
+// the roles of gemm_tma_block.cuh. A rank's rows are a batch.
 #pragma once
 
 #include "gemm_peers.cuh"
@@ -54,9 +54,10 @@ struct PeerBlock {
   }
 };
 
-/// All tiles of a block. Of the first four warps one copies a tile's operands with `copy(place, stage)`, and
-/// the others, which have nothing to do there, call `beside(warp)`, 1 to 3. Those behind them multiply, and
-/// call `store(sums, place, first_row, buffer, next)`; `next`: the warp's next tile.
+/// All tiles of a block. Of the first four warps one copies a tile's operands with `copy(place,
+/// stage)`, and the others, which have nothing to do there, call `beside(warp)`, 1 to 3. Those
+/// behind them multiply, and call `store(sums, place, first_row, buffer, next)`; `next`: the warp's
+/// next tile.
 template <GemmTma t, class Body, class PlaceOf, class Copy, class Beside, class Store>
 __device__ __forceinline__ void peer_roles(Body& body, PlaceOf place_of, Copy copy, Beside beside,
                                            Store store) {

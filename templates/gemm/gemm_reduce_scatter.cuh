@@ -10,8 +10,8 @@
 
 namespace kiln::templates {
 
-/// Adds the sums that all ranks have of this rank's rows, each where that rank has computed them. Flags:
-/// [0] a rank has its sums, [1] it has read those of others.
+/// Adds the sums that all ranks have of this rank's rows, each where that rank has computed them.
+/// Flags: [0] a rank has its sums, [1] it has read those of others.
 template <class T>
 __device__ __forceinline__ void add_sums(T* out, const Peers& peers, const PeerGemmProblem& p) {
   const PeerOperation<1> operation(peers);
@@ -57,8 +57,8 @@ __device__ __forceinline__ void add_sums(T* out, const Peers& peers, const PeerG
   operation.end();
 }
 
-/// The whole operation with c.overlap, else its first half, which leaves the rank's sums of all rows in
-/// `sums`. Dynamic shared memory: that of the GEMM.
+/// The whole operation with c.overlap, else its first half, which leaves the rank's sums of all
+/// rows in `sums`. Dynamic shared memory: that of the GEMM.
 template <PeerGemm c, class T>
 __global__ void __launch_bounds__(c.gemm().threads(), c.gemm().plain() ? 0 : 1)
     gemm_reduce_scatter(T* out, const __grid_constant__ GemmArgument<c.maps(), const T> a,

@@ -1,18 +1,18 @@
-// GEMM and reduce-scatter as one operation: k is divided among ranks, each rank multiplies its part, and of
-// the sum over ranks it gets its part of the rows.
+// GEMM and reduce-scatter as one operation: k is divided among ranks, each rank multiplies its
+// part, and of the sum over ranks it gets its part of the rows.
 //
 //   C[i][j] = sum_s sum_l A_s[rank * m + i][l] * B_s[j][l],  0 <= s < ranks, 0 <= i < m, 0 <= j < n, 0 <= l < k
 //
-// A_s: [ranks * m][k] and B_s: [n][k], rank s's; C: [m][n], each rank's own. All are row-major without gaps,
-// of T = float, __half or __nv_bfloat16. A rank's sums over l are in float and round once, to T; their sum
-// over ranks is in float and rounds once more. The ranks' symmetric memory of
-// reduce_scatter_bytes<T>(m, n, ranks) bytes or more holds sums of all ranks: [ranks][m][n], or, where one launch
-// does all, boxes of rows and columns as warps send them.
+// A_s: [ranks * m][k] and B_s: [n][k], rank s's; C: [m][n], each rank's own. All are row-major
+// without gaps, of T = float, __half or __nv_bfloat16. A rank's sums over l are in float and round
+// once, to T; their sum over ranks is in float and rounds once more. The ranks' symmetric memory of
+// reduce_scatter_bytes<T>(m, n, ranks) bytes or more holds sums of all ranks: [ranks][m][n], or,
+// where one launch does all, boxes of rows and columns as warps send them.
 //
-// overlap (PeerGemm): the tiles of other ranks' rows come first, and are stored to those ranks' memory; a
-// tile of a rank's own rows waits for what the others have sent of it, and adds that. Otherwise one launch
-// multiplies all rows, and a second one adds what all ranks have. Both add the same numbers, a rank's own
-// first, then those of the next rank, ...
+// overlap (PeerGemm): the tiles of other ranks' rows come first, and are stored to those ranks'
+// memory; a tile of a rank's own rows waits for what the others have sent of it, and adds that.
+// Otherwise one launch multiplies all rows, and a second one adds what all ranks have. Both add the
+// same numbers, a rank's own first, then those of the next rank, ...
 //
 //   ReduceScatterGemm<kiln::bfloat16> operation(runtime, memory);
 //   operation(stream, c, a, b, m, n, k);

@@ -8,13 +8,13 @@
 
 namespace kiln::templates {
 
-/// Bytes of symmetric memory that operations with up to `m` rows of each rank need. @throws UserError for
-/// negative sizes, and for fewer ranks than 1 or more than 64
+/// Bytes of symmetric memory that operations with up to `m` rows of each rank need. @throws
+/// UserError for negative sizes, and for fewer ranks than 1 or more than 64
 template <class T>
 std::size_t reduce_scatter_bytes(int m, int n, int ranks);
 
-/// Arguments: C, A, B, the sums that ranks share (`memory.data()`), the ranks, m, n, k, the number of
-/// ranks. T is float, kiln::float16 or kiln::bfloat16.
+/// Arguments: C, A, B, the sums that ranks share (`memory.data()`), the ranks, m, n, k, the number
+/// of ranks. T is float, kiln::float16 or kiln::bfloat16.
 template <class T>
 using ReduceScatterGemmKernel =
     Kernel<PeerGemm, PeerGemmProblem,

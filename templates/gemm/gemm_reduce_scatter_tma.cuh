@@ -1,14 +1,14 @@
-// Part of gemm_reduce_scatter.cuh: the operation as one launch. The rows of the next rank come first, a
-// rank's own rows last: by then the others' sums of them have come.
+// Part of gemm_reduce_scatter.cuh: the operation as one launch. The rows of the next rank come
+// first, a rank's own rows last: by then the others' sums of them have come.
 #pragma once
 
 #include "gemm_peers_tma.cuh"
 
 namespace kiln::templates {
 
-/// The sums of a tile on their way: rows of another rank to its memory, a rank's own to C, with what has
-/// come from others. Sums lie in a rank's memory as warps stage them: [source][strip of 16 rows][box],
-/// t.store_columns() columns a box, swizzled.
+/// The sums of a tile on their way: rows of another rank to its memory, a rank's own to C, with
+/// what has come from others. Sums lie in a rank's memory as warps stage them: [source][strip of 16
+/// rows][box], t.store_columns() columns a box, swizzled.
 template <GemmTma t, class T>
 struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
   using Results = GemmTmaResults<t, T, true, SumOnce>;
@@ -156,8 +156,8 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
   KnownChunks<c.chunks> known;
   int ready = -1;  // the rank that this lane knows to be
   bool given_up = false;
-  // The tile whose sums are on their way, from this warp: they are waited for when the next tile has
-  // been multiplied, but for the last one's, because other ranks may wait for them already.
+  // The tile whose sums are on their way, from this warp: they are waited for when the next tile
+  // has been multiplied, but for the last one's, because other ranks may wait for them already.
   int sent_to = -1, sent_row = 0;
   const auto tell = [&] {
     if (sent_to < 0) return;

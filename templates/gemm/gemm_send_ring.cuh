@@ -1,6 +1,6 @@
-// Part of gemm_all_gather_tma.cuh: a block's part of the rows leaves by bulk copies through shared memory. Few
-// bytes in flight from each multiprocessor fill the link that way, where stores of a few warps would not
-// (https://arxiv.org/abs/2511.13940).
+// Part of gemm_all_gather_tma.cuh: a block's part of the rows leaves by bulk copies through shared
+// memory. Few bytes in flight from each multiprocessor fill the link that way, where stores of a
+// few warps would not (https://arxiv.org/abs/2511.13940).
 #pragma once
 
 #include "gemm_all_gather.hpp"
@@ -20,8 +20,8 @@ class BlockSender {
     for (int i = 0; i < SendRing::kPieces; ++i) full_[i].init(1);
     hopper::publish_barriers();
   }
-  /// Copies the block's part, every gridDim.x-th piece, of `bytes` contiguous bytes, and waits until
-  /// it has arrived. All are multiples of 16.
+  /// Copies the block's part, every gridDim.x-th piece, of `bytes` contiguous bytes, and waits
+  /// until it has arrived. All are multiples of 16.
   __device__ __forceinline__ void send(void* to, const void* from, long long bytes) {
     constexpr int kAhead = SendRing::kPieces / 2;  // loads before the store of a piece
     constexpr int kBytes = SendRing::kPieceBytes;

@@ -1,5 +1,5 @@
-// GEMMs of ranks on GPUs, a thread and a GPU for each rank: every body through many rounds with ranks that
-// come late, ranks that tune in step, and a rank that does not come. One GPU is one
+// GEMMs of ranks on GPUs, a thread and a GPU for each rank: every body through many rounds with
+// ranks that come late, ranks that tune in step, and a rank that does not come. One GPU is one
 // rank.
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// GEMMs of ranks that are threads: on the host target as programs launch them, and the bodies for Hopper,
-// emulated.
+// GEMMs of ranks that are threads: on the host target as programs launch them, and the bodies for
+// Hopper, emulated.
 #include <set>
 #include <utility>
 
@@ -169,8 +169,8 @@ namespace {
 
 using host_test::HostElement, host_test::HostTensorMap, host_test::tensor_map;
 
-/// The bodies for Hopper as kernels of their own. A rank has one cluster of blocks: those of others would
-/// wait for their turn on the host.
+/// The bodies for Hopper as kernels of their own. A rank has one cluster of blocks: those of others
+/// would wait for their turn on the host.
 const char* const kEmulated = R"(
 #include <gemm/gemm_all_gather_tma.cuh>
 #include <gemm/gemm_reduce_scatter_tma.cuh>
