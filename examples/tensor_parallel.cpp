@@ -1,9 +1,12 @@
 // A linear layer whose columns are divided among ranks: each has some of the rows, gathers the
-// others' and multiplies all of them by its columns. Here ranks are threads on the host device.
+// others' and multiplies all of them by its columns. Ranks are threads, each on a device.
+//
+//   tensor_parallel [DEVICE...]    cuda:0 cuda:1, say, which must reach each other's memory
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -12,22 +15,27 @@
 
 using namespace kiln::templates;
 
-constexpr int kRanks = 2, kRows = 24, kColumns = 40, kDepth = 32;
+constexpr int kRows = 24, kColumns = 40, kDepth = 32;
 
-/// Element i of a rank's rows, or, for 100 + rank, of its columns.
-float element(int rank, std::size_t i) { return float((i * 7 + std::size_t(rank) * 3) % 11) - 5; }
-
+/// A rank's rows, or, of 100 + rank, its columns.
 std::vector<float> elements(int rank, int count) {
   std::vector<float> all;
-  for (int i = 0; i < count; ++i) all.push_back(element(rank, std::size_t(i)));
+  for (int i = 0; i < count; ++i) all.push_back(float((i * 7 + rank * 3) % 11 - 5));
   return all;
 }
 
+/// One device for each rank: a GPU has one rank, the host has as many as one likes.
+std::vector<std::string> devices(int count, char** given) {
+  if (count > 0) return {given, given + count};
+  if (kiln::devices().front().target.kind == kiln::Target::Kind::cuda) return {"cuda:0"};
+  return {"host", "host"};
+}
+
 /// What each rank does. Returns its part of C: all rows, its own columns.
-std::vector<float> work(std::shared_ptr<kiln::Communicator> ranks) {
+std::vector<float> work(const std::string& device, std::shared_ptr<kiln::Communicator> ranks) {
   const int m = kRows, n = kColumns, k = kDepth;
   kiln::RuntimeOptions options;
-  options.device = "host";
+  options.device = device;
   options.mode = kiln::Mode::untuned;  // a launch that tuned by itself would wait for the others
   const kiln::Runtime runtime(options);
   kiln::SymmetricMemory memory(
@@ -50,10 +58,10 @@ std::vector<float> work(std::shared_ptr<kiln::Communicator> ranks) {
 }
 
 /// The largest error of a rank's part.
-float error_of(int rank, const std::vector<float>& c) {
+float error_of(int rank, int ranks, const std::vector<float>& c) {
   const auto b = elements(100 + rank, kColumns * kDepth);
   float most = 0;
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < ranks; ++r) {
     const auto a = elements(r, kRows * kDepth);
     for (int i = 0; i < kRows; ++i)
       for (int j = 0; j < kColumns; ++j) {
@@ -65,16 +73,20 @@ float error_of(int rank, const std::vector<float>& c) {
   return most;
 }
 
-int main() {
-  std::vector<float> errors(kRanks);
+int main(int argc, char** argv) {
+  const std::vector<std::string> on = devices(argc - 1, argv + 1);
+  const int count = int(on.size());
+  std::vector<float> errors(on.size());
   {
-    auto ends = kiln::thread_communicators(kRanks);
+    auto ends = kiln::thread_communicators(count);
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < kRanks; ++rank)
-      threads.emplace_back(
-          [&, rank] { errors[rank] = error_of(rank, work(std::move(ends[rank]))); });
+    for (int rank = 0; rank < count; ++rank)
+      threads.emplace_back([&, rank] {
+        errors[rank] = error_of(rank, count, work(on[rank], std::move(ends[rank])));
+      });
   }
-  for (int rank = 0; rank < kRanks; ++rank)
-    std::printf("rank %d of %d: largest error %g\n", rank, kRanks, double(errors[rank]));
-  return errors[0] < 1e-3f && errors[1] < 1e-3f ? 0 : 1;
+  for (int rank = 0; rank < count; ++rank)
+    std::printf("rank %d of %d on %s: largest error %g\n", rank, count, on[rank].c_str(),
+                double(errors[rank]));
+  return *std::max_element(errors.begin(), errors.end()) < 1e-3f ? 0 : 1;
 }

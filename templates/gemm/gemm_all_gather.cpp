@@ -71,7 +71,7 @@ AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
   kernel.entry = "kiln::templates::gemm_all_gather";
   kernel.launch = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
     return c.overlap
-               ? overlapping_launch<T>(c, p, gathering_gemm(c).shared_bytes() + SendRing::kBytes, d)
+               ? overlapping_launch<T>(c, p, gathering_shared_bytes(c), d)
                : communicating_launch(p, static_cast<double>(sizeof(T)) * p.m * p.k * p.ranks, d);
   };
   kernel.maps = all_gather_maps<T>();

@@ -39,6 +39,9 @@ struct SendRing {
 constexpr GemmTma gathering_gemm(const PeerGemm& c) {
   return c.gemm().tma().with_most_stages(1, SendRing::kBytes);
 }
+constexpr unsigned gathering_shared_bytes(const PeerGemm& c) {
+  return gathering_gemm(c).shared_bytes() + SendRing::kBytes;
+}
 
 }  // namespace kiln::templates
 

@@ -38,7 +38,7 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
   const auto send_rows = [&] {
     const long long high = c.chunk_rows(p.m);
     for (int distance = 1; distance < peers.size; ++distance) {
-      const int to = (peers.rank + peers.size - distance) % peers.size;
+      const int to = rank_before(peers, distance);
       if (!operation.wait_until_ready(to)) return;
       T* const shard = static_cast<T*>(peer_data(peers, to)) + peers.rank * shape.stride_a;
       for (int chunk = 0; chunk < c.chunks; ++chunk) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
           return body.copy_slices(at, stage, bytes);
         }
         if (known.wait_for(operation, at.batch, at.row, t.block_m, p.m, c.chunk_rows(p.m)))
-          hopper::publish_global();  // TMA reads what other threads' stores have written
+          hopper::publish_global();  // TMA reads what others have written
         others.copy_slices(at, stage, bytes);
       },
       [&](int warp) {

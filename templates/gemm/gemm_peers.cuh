@@ -10,6 +10,14 @@
 
 namespace kiln::templates {
 
+/// Ranks stand in a ring: the rank that many places after this one, and the one before it.
+__device__ __forceinline__ int rank_after(const Peers& peers, int distance) {
+  return (peers.rank + distance) % peers.size;
+}
+__device__ __forceinline__ int rank_before(const Peers& peers, int distance) {
+  return (peers.rank + peers.size - distance) % peers.size;
+}
+
 /// One operation, as a thread sees it. `chunks` divides kPeerGemmChunks.
 template <int chunks>
 class PeerOperation {
@@ -19,8 +27,7 @@ class PeerOperation {
 
   /// One thread of all. Others may send from now on.
   __device__ __forceinline__ void say_ready() const {
-    for (int i = 1; i < peers_.size; ++i)
-      signal(peers_, (peers_.rank + i) % peers_.size, 0, epoch_);
+    for (int i = 1; i < peers_.size; ++i) signal(peers_, rank_after(peers_, i), 0, epoch_);
   }
   /// False: given up, as of all waits.
   __device__ __forceinline__ bool wait_until_ready(int to) const {

@@ -20,15 +20,15 @@ __device__ __forceinline__ void add_sums(T* out, const Peers& peers, const PeerG
   bool given_up = false;
   for (int i = 1; i < peers.size; ++i) {
     const bool there =
-        given_up || threadIdx.x != 0 || operation.wait_until_ready((peers.rank + i) % peers.size);
+        given_up || threadIdx.x != 0 || operation.wait_until_ready(rank_after(peers, i));
     given_up = __syncthreads_or(!there) != 0 || given_up;
   }
   const long long count = static_cast<long long>(p.m) * p.n, first = peers.rank * count;
   const auto add = [&]<int N>(Pack<T, N>*, long long i) {
     float sums[N] = {};
     for (int r = 0; r < peers.size; ++r) {
-      const Pack<T, N> part = load_pack<N>(
-          static_cast<const T*>(peer_data(peers, (peers.rank + r) % peers.size)) + first + i);
+      const Pack<T, N> part =
+          load_pack<N>(static_cast<const T*>(peer_data(peers, rank_after(peers, r))) + first + i);
 #pragma unroll
       for (int e = 0; e < N; ++e) sums[e] += to_float(part.value[e]);
     }
@@ -49,11 +49,10 @@ __device__ __forceinline__ void add_sums(T* out, const Peers& peers, const PeerG
   }
   __syncthreads();
   if (threadIdx.x != 0 || !operation.is_last_block()) return;
-  for (int i = 1; i < peers.size && !given_up; ++i)
-    operation.say_sent((peers.rank + i) % peers.size, 0);
+  for (int i = 1; i < peers.size && !given_up; ++i) operation.say_sent(rank_after(peers, i), 0);
   // What others have not read yet must not be overwritten.
   for (int i = 1; i < peers.size && !given_up; ++i)
-    given_up = !operation.wait_for((peers.rank + i) % peers.size, 0);
+    given_up = !operation.wait_for(rank_after(peers, i), 0);
   operation.end();
 }
 

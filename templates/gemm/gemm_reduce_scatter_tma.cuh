@@ -15,6 +15,7 @@ struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
   using Results::shape;
   static constexpr int kTiles = Results::kTiles;
   static constexpr int kSpan = t.store_span(), kPieces = kSpan / 16;  // of 16 bytes, in a row
+  static_assert(t.store_columns() <= kPeerBoxColumns, "of which the memory holds whole ones");
   static constexpr int kRows = 32 / kPieces;  // that a warp has at a time, a piece per lane
   // Whether registers are left for what has come, while a box is staged.
   static constexpr bool kEarly = t.held_sums() <= 128;
@@ -78,7 +79,7 @@ struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
           __syncwarp();
           // Begun before the box is staged, so that they come meanwhile.
           if (kEarly && peers.size > 1 && next < shape.n) {
-            const unsigned char* const at = box(after(1), peers.rank, row, next);
+            const unsigned char* const at = box(rank_after(peers, 1), peers.rank, row, next);
 #pragma unroll
             for (int i = 0; i < kPieces / 2; ++i)
               parts[i] = load_uncached(at + swizzled<kSpan>(top + i * kRows, q));
@@ -97,13 +98,11 @@ struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
             if (kEarly && peers.size > 1) add(sums, parts[i]);
 #pragma unroll 1
             for (int distance = kEarly ? 2 : 1; distance < peers.size; ++distance)
-              add(sums, load_uncached(box(after(distance), peers.rank, row, first) + in_box));
+              add(sums,
+                  load_uncached(box(rank_after(peers, distance), peers.rank, row, first) + in_box));
             if (row + r < shape.m) store_sums(out + (row + r) * shape.ldc + j, sums, wide);
           }
         });
-  }
-  __device__ __forceinline__ int after(int distance) const {
-    return (peers.rank + distance) % peers.size;
   }
   __device__ __forceinline__ static void add(float (&sums)[8], const Pack<T, 8>& part) {
 #pragma unroll
@@ -182,7 +181,7 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
     if (lane == 0) {
       if (mine) {
         for (int i = 1; i < peers.size; ++i)
-          known.wait_for(operation, (peers.rank + i) % peers.size, at.row, t.block_m, p.m, high);
+          known.wait_for(operation, rank_after(peers, i), at.row, t.block_m, p.m, high);
       } else if (ready != at.batch) {
         given_up = given_up || !operation.wait_until_ready(at.batch);
         ready = at.batch;

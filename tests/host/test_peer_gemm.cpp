@@ -243,7 +243,7 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k) {
                      };
                      straggle(memory.rank(), round, 3000);
                      memory.within(deadline_in(240), [&] {
-                       launch(gather, gathering_gemm(c).shared_bytes() + SendRing::kBytes,
+                       launch(gather, gathering_shared_bytes(c),
                               map_of(gathered.data(), {n, m, ranks}, tma.store_columns(), 16,
                                      tma.store_span()),
                               map_a(own.data(), 1), map_b(b), map_a(memory.data(), ranks),
