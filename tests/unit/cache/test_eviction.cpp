@@ -407,6 +407,33 @@ TEST_CASE("what takes the victim's place is never removed in its stead", "[cache
   }
 }
 
+TEST_CASE("of two that remove, none puts back what has been replaced", "[cache][eviction]") {
+  const TemporaryDirectory root;
+  auto system = std::make_shared<FaultyFileSystem>();
+  Store store(evicting_options(root.path()), system);
+  Store other(evicting_options(root.path()));
+  const Key key = make_key("a");
+  store.put(key, make_bytes(kPayload, 1));
+  int renames = 0;
+  // The first remover has version 2 aside by mistake when version 3 is put and trimmed.
+  system->fault = [&](Call call, int) {
+    if (call != Call::rename) return 0;
+    ++renames;
+    if (renames == 1) other.put(key, make_bytes(kPayload, 2));
+    if (renames == 2) {
+      other.put(key, make_bytes(kPayload, 3));
+      CHECK(other.trim(0).entries == 0);
+    }
+    return 0;
+  };
+  CHECK(store.trim(0).entries == 0);
+  system->fault = [](Call, int) { return 0; };
+  CHECK(renames == 2);
+  CHECK(store.find(key) == make_bytes(kPayload, 3));
+  CHECK(store.trim(0).entries == 1);
+  CHECK(files_below(root.path()).empty());
+}
+
 TEST_CASE("an exclusive rename that fails puts the file back all the same", "[cache][eviction]") {
   const TemporaryDirectory root;
   const cache::UniqueFd fd(::open(root.path().c_str(), O_RDONLY | O_DIRECTORY));
