@@ -198,7 +198,8 @@ void SymmetricCore::write_view() {
              options_.flags,
              static_cast<PeersControl*>(own_control_->data()),
              reinterpret_cast<const Peers::Peer*>(own + sizeof(Peers)),
-             reinterpret_cast<unsigned*>(own + layout_.counters_at)};
+             reinterpret_cast<unsigned*>(own + layout_.counters_at),
+             reinterpret_cast<PeersNotice*>(own + layout_.notice_at)};
   std::vector<std::byte> bytes(sizeof view + reached_.size() * sizeof(Peers::Peer));
   std::memcpy(bytes.data(), &view, sizeof view);
   for (std::size_t r = 0; r < reached_.size(); ++r) {

@@ -32,7 +32,8 @@ Published& published() {
 SymmetricLayout::SymmetricLayout(int ranks, unsigned flags, std::size_t data_bytes)
     : flags_at(aligned(sizeof(Peers) + static_cast<std::size_t>(ranks) * sizeof(Peers::Peer))),
       counters_at(flags_at + aligned(static_cast<std::size_t>(ranks) * flags * sizeof(unsigned))),
-      data_at(counters_at + (counters_at - flags_at)),
+      notice_at(counters_at + (counters_at - flags_at)),
+      data_at(notice_at + aligned(sizeof(PeersNotice))),
       bytes(data_at + data_bytes) {}
 
 RankMemory::RankMemory(std::shared_ptr<Device> on, std::size_t bytes, PeerScope scope)

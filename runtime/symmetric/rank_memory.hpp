@@ -11,9 +11,10 @@
 
 namespace kiln::runtime {
 
-/// Where things lie in a rank's memory: its view of all ranks, its flags, its counters, the data.
+/// Where things lie in a rank's memory: its view of all ranks, its flags, its counters, its
+/// notice, the data.
 struct SymmetricLayout {
-  std::size_t flags_at = 0, counters_at = 0, data_at = 0, bytes = 0;
+  std::size_t flags_at = 0, counters_at = 0, notice_at = 0, data_at = 0, bytes = 0;
 
   /// @pre the sum is no more than a std::size_t holds
   SymmetricLayout(int ranks, unsigned flags, std::size_t data_bytes);

@@ -16,6 +16,63 @@ std::vector<T> rows_of_rank(int rank, const PeerGemmProblem& p) {
   return elements_of_rank<T>(rank, static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.k));
 }
 
+/// How an all-gather shares the tiles among clusters of which some send, in rounds of tiles.
+struct GatherRounds {
+  double all;      // if none had to send
+  double sending;  // that pass meanwhile
+  double rest;     // of those that do not send
+  double late;     // of those that do, behind sending; then the rest has no more than all
+};
+template <class T>
+GatherRounds gather_rounds(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  // While others multiply; measured on H100s.
+  constexpr double kLink = 250e9, kOfSender = 35e9;
+  const GemmTma t = c.gemm().tma();
+  const auto size = static_cast<unsigned>(t.cluster());
+  const auto all = std::max(2u, static_cast<unsigned>(d.usable_multiprocessors()) / size);
+  const unsigned senders = std::min(all - 1, static_cast<unsigned>(c.senders) / size);
+  const unsigned tiles = t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n) * static_cast<unsigned>(p.ranks);
+  const auto rounds = [&](unsigned of, unsigned clusters) {
+    return clusters == 0 ? 0 : static_cast<double>((of + clusters - 1) / clusters);
+  };
+  const double seconds =
+      1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1) / std::min(kLink, kOfSender * c.senders);
+  GatherRounds r{.all = rounds(tiles, all),
+                 .sending = 0,
+                 .rest = rounds(tiles, all - senders),
+                 .late = rounds(late_tiles(tiles, all - senders, senders), senders)};
+  r.sending = seconds / std::max(1e-9, peer_multiplying_cost<T>(c, p, d)) * r.all;
+  return r;
+}
+
+template <class T>
+std::vector<PeerGemm> all_gather_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
+  return peer_gemm_configs<T>(p, d, [&](PeerGemm c, std::vector<PeerGemm>& configs) {
+    for (const int senders : {8, 16}) {
+      c.senders = senders;
+      const GatherRounds r = gather_rounds<T>(c, p, d);
+      // If sending takes longer than that, the others would wait for blocks that are late.
+      c.late = r.late > 0 && r.sending + r.late <= r.all + .5;
+      configs.push_back(c);
+    }
+  });
+}
+
+template <class T>
+double all_gather_cost(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  const double bytes = 1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1);
+  double multiplying = peer_multiplying_cost<T>(c, p, d);
+  if (c.senders > 0) {
+    const GatherRounds r = gather_rounds<T>(c, p, d);
+    const double rounds =
+        c.late ? std::max(r.sending + r.late, r.all) : std::max(r.sending, r.rest);
+    return rounds / std::max(1.0, r.all) * multiplying + kMeetingSeconds / 2;
+  }
+  constexpr double kHeldUp = .7;  // of the time that blocks send while they multiply
+  if (c.overlap) multiplying += kHeldUp * bytes / kLinkBytesPerSecond;
+  return peer_gemm_cost(c, p, multiplying, bytes / kLinkBytesPerSecond);
+}
+
 template <class T>
 std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> all_gather_maps() {
   using C = const PeerGemm&;
@@ -74,6 +131,7 @@ AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
                ? overlapping_launch<T>(c, p, gathering_shared_bytes(c), d)
                : communicating_launch(p, static_cast<double>(sizeof(T)) * p.m * p.k * p.ranks, d);
   };
+  kernel.configs = all_gather_configs<T>;
   kernel.maps = all_gather_maps<T>();
   kernel.steps = {{.entry = "kiln::templates::gemm_all_gather_multiply",
                    .launch =
@@ -109,7 +167,7 @@ AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
                    });
   };
   kernel.cost = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return peer_gemm_cost<T>(c, p, 1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1), d);
+    return all_gather_cost<T>(c, p, d);
   };
   kernel.numerics = [](const PeerGemm& c, const PeerGemmProblem&) {
     return order_of_sums(c.gemm());

@@ -8,9 +8,10 @@
 // ranks' symmetric memory, of all_gather_bytes<T>(m, k, ranks) bytes or more, A of all ranks is
 // gathered: [ranks][m][k].
 //
-// overlap (PeerGemm): while tiles of a rank's own rows are multiplied, a warp of each block sends
-// its part of those rows to the other ranks, first to the one that needs them first, by bulk copies
-// through shared memory; the copying thread of a block waits until the rows of its tile are there.
+// overlap (PeerGemm): while tiles of a rank's own rows are multiplied, a warp of each block, or
+// `senders` blocks, send those rows to the other ranks, first to the one that needs them first, by
+// bulk copies through shared memory; the copying thread of a block waits until the rows of its tile
+// are there.
 // Otherwise one launch gathers all rows, and a second one multiplies them.
 //
 //   kiln::SymmetricMemory memory(runtime, ranks,
@@ -32,15 +33,31 @@ namespace kiln::templates {
 
 /// The shared memory through which a block sends rows: pieces, and a barrier for each.
 struct SendRing {
-  static constexpr int kPieces = 8, kPieceBytes = 2048;
-  static constexpr int kBytes = kPieces * (kPieceBytes + 8);
+  int pieces, piece_bytes;
+  constexpr int data_bytes() const { return pieces * piece_bytes; }
+  constexpr int barrier_bytes() const { return pieces * 8; }
+  constexpr int bytes() const { return data_bytes() + barrier_bytes(); }
 };
-/// The GEMM of a launch that overlaps, with the ring behind its own shared memory.
+constexpr SendRing send_ring(const PeerGemm& c) {
+  return c.senders > 0 ? SendRing{8, 8192} : SendRing{8, 2048};
+}
+/// What a block has of it behind the GEMM's own shared memory: all, or, where a block does not
+/// multiply while it sends, the barriers.
+constexpr int ring_behind_gemm(const PeerGemm& c) {
+  return c.senders > 0 ? send_ring(c).barrier_bytes() : send_ring(c).bytes();
+}
+/// The GEMM of a launch that overlaps.
 constexpr GemmTma gathering_gemm(const PeerGemm& c) {
-  return c.gemm().tma().with_most_stages(1, SendRing::kBytes);
+  return c.gemm().tma().with_most_stages(1, ring_behind_gemm(c));
 }
 constexpr unsigned gathering_shared_bytes(const PeerGemm& c) {
-  return gathering_gemm(c).shared_bytes() + SendRing::kBytes;
+  return gathering_gemm(c).shared_bytes() + static_cast<unsigned>(ring_behind_gemm(c));
+}
+/// Of so many tiles of clusters the last ones, which `senders` clusters compute when they have sent
+/// (late): those for which the other `clusters` would need one round more than if none had to send.
+constexpr unsigned late_tiles(unsigned tiles, unsigned clusters, unsigned senders) {
+  const unsigned rounds = (tiles + clusters + senders - 1) / (clusters + senders);
+  return tiles > rounds * clusters ? tiles - rounds * clusters : 0;
 }
 
 }  // namespace kiln::templates

@@ -1,11 +1,31 @@
 // Part of gemm_all_gather.cuh: the operation as one launch. A rank's own rows come first, then
-// those of the next rank, ... A warp that has nothing else to do sends this rank's rows.
+// those of the next rank, ... A warp that has nothing else to do, or the first c.senders blocks,
+// send this rank's rows.
 #pragma once
 
 #include "gemm_peers_tma.cuh"
 #include "gemm_send_ring.cuh"
 
 namespace kiln::templates {
+
+/// One thread of each of the first `senders` blocks sends the block's part of this rank's rows.
+template <PeerGemm c, class T, class Sender>
+__device__ __forceinline__ void send_rows(Sender& sender, const PeerOperation<c.chunks>& operation,
+                                          const Peers& peers, const T* a, const PeerGemmProblem& p,
+                                          unsigned senders) {
+  const long long high = c.chunk_rows(p.m), all = static_cast<long long>(p.m) * p.k;
+  for (int distance = 1; distance < peers.size; ++distance) {
+    const int to = rank_before(peers, distance);
+    if (!operation.wait_until_ready(to)) return;
+    T* const shard = static_cast<T*>(peer_data(peers, to)) + peers.rank * all;
+    for (int chunk = 0; chunk < c.chunks; ++chunk) {
+      const long long begin = chunk * high, rows = min(high, p.m - begin);
+      sender.send(shard + begin * p.k, a + begin * p.k, rows * p.k * static_cast<int>(sizeof(T)),
+                  senders);
+      operation.sent(to, chunk, senders);
+    }
+  }
+}
 
 template <PeerGemm c, class T>
 __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out,
@@ -19,14 +39,14 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
   using Body = GemmTmaBody<t, T, true, StoreSum, kLies, kLies>;
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
+  const PeerOperation<c.chunks> operation(peers);
+  if (blockIdx.x == 0 && threadIdx.x == 0) operation.say_ready();
   const GemmShape<true> shape = by_rank(p);
   const StoreSum epilogue;
   const PeerBlock<t> block(gemm_tma_shared);
   const auto output = Output::of(epilogue, shape, block.staging(), out);
   Body body = block.template body<Body>(own, b, output, shape);
   const Body others = block.template body<Body>(all, b, output, shape);
-  const PeerOperation<c.chunks> operation(peers);
-  if (blockIdx.x == 0 && threadIdx.x == 0) operation.say_ready();
 
   body.init_barriers();
   if (threadIdx.x == 32) {
@@ -34,32 +54,38 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
     hopper::prefetch_map(b);
     output.prefetch();
   }
-  BlockSender sender(gemm_tma_shared + t.shared_bytes());
-  const auto send_rows = [&] {
-    const long long high = c.chunk_rows(p.m);
-    for (int distance = 1; distance < peers.size; ++distance) {
-      const int to = rank_before(peers, distance);
-      if (!operation.wait_until_ready(to)) return;
-      T* const shard = static_cast<T*>(peer_data(peers, to)) + peers.rank * shape.stride_a;
-      for (int chunk = 0; chunk < c.chunks; ++chunk) {
-        const long long begin = chunk * high, rows = min(high, p.m - begin);
-        sender.send(shard + begin * p.k, a + begin * p.k, rows * p.k * static_cast<int>(sizeof(T)));
-        operation.sent(to, chunk, gridDim.x);
-      }
-    }
-  };
-  if (threadIdx.x / 32 == 1 && hopper::elect()) {
-    sender.init_barriers();
+  constexpr bool kFirst = c.senders > 0;  // some blocks send before they may multiply
 #ifdef KILN_HOST_TARGET
-    send_rows();  // there a thread that waits for another rank leaves its block no turn
+  constexpr bool kBefore = true;  // there a thread that waits for a rank leaves its block no turn
+#else
+  constexpr bool kBefore = kFirst;
 #endif
+  const bool sends = !kFirst || blockIdx.x < c.senders;
+  unsigned char* const behind = gemm_tma_shared + t.shared_bytes();
+  BlockSender<send_ring(c)> sender(kFirst ? gemm_tma_shared : behind,
+                                   kFirst ? behind : behind + send_ring(c).data_bytes());
+  const auto send = [&] {
+    send_rows<c>(sender, operation, peers, a, p, kFirst ? c.senders : gridDim.x);
+  };
+  if (sends && threadIdx.x / 32 == 1 && hopper::elect()) {
+    sender.init_barriers();
+    if constexpr (kBefore) send();
   }
   block.meet();
 
+  PeerTiles mine = block.all_tiles(body);
+  if constexpr (kFirst) {  // they are whole clusters
+    const unsigned tiles = mine.end;
+    const unsigned senders = c.senders / t.cluster(), others = gridDim.x / t.cluster() - senders;
+    const unsigned late = c.late ? late_tiles(tiles, others, senders) : 0,
+                   cluster = blockIdx.x / t.cluster();
+    mine = sends ? PeerTiles{tiles - late + cluster, senders, tiles}
+                 : PeerTiles{cluster - senders, others, tiles - late};
+  }
   const int bytes = body.received_bytes();
   KnownChunks<c.chunks> known;
   peer_roles<t>(
-      body,
+      body, mine,
       [&](unsigned tile) {
         auto at = body.place(tile);
         at.batch = (at.batch + peers.rank) % peers.size;
@@ -75,10 +101,8 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
         others.copy_slices(at, stage, bytes);
       },
       [&](int warp) {
-#ifndef KILN_HOST_TARGET
-        if (warp == 1 && hopper::elect()) send_rows();
+        if (!kBefore && warp == 1 && hopper::elect()) send();
         __syncwarp();
-#endif
       },
       [&](const auto& sums, const auto& at, int first_row, int& buffer, unsigned) {
         body.store(sums, at, first_row, buffer);

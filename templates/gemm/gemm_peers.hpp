@@ -36,6 +36,8 @@ struct PeerGemm {
   bool along_n;
   bool overlap;  // one launch communicates while it multiplies, else there are two
   int chunks;    // in which the rows of a rank are sent, a divisor of kPeerGemmChunks
+  int senders;   // all-gather: blocks that only send; 0: a warp of each block sends
+  bool late;     // and these blocks multiply the last tiles when they have sent
 
   constexpr Gemm gemm() const {
     return {.body = body,
@@ -50,9 +52,10 @@ struct PeerGemm {
             .cluster = cluster,
             .along_n = along_n};
   }
-  static constexpr PeerGemm of(const Gemm& c, bool overlap, int chunks) {
-    return {c.body,   c.block_m, c.block_n, c.block_k, c.stages, c.tile_m, c.tile_n,
-            c.vector, c.group_m, c.cluster, c.along_n, overlap,  chunks};
+  static constexpr PeerGemm of(const Gemm& c, bool overlap, int chunks, int senders = 0,
+                               bool late = false) {
+    return {c.body,    c.block_m, c.block_n, c.block_k, c.stages, c.tile_m, c.tile_n, c.vector,
+            c.group_m, c.cluster, c.along_n, overlap,   chunks,   senders,  late};
   }
 
   static constexpr int kCopyThreads = 256;  // of a block that only communicates
@@ -88,4 +91,4 @@ constexpr GemmShape<true> by_rank(const PeerGemmProblem& p) {
 
 KILN_PROBLEM(kiln::templates::PeerGemmProblem, m, n, k, ranks)
 KILN_CONFIG(kiln::templates::PeerGemm, body, block_m, block_n, block_k, stages, tile_m, tile_n,
-            vector, group_m, cluster, along_n, overlap, chunks)
+            vector, group_m, cluster, along_n, overlap, chunks, senders, late)

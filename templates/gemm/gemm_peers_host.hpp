@@ -24,7 +24,7 @@ inline constexpr auto kPeerOp = GemmTranspose::nt;
 
 /// What a GPU sends to others of its host, and what a collective takes at least.
 inline constexpr double kLinkBytesPerSecond = 370e9, kMeetingSeconds = 8e-6;
-/// What a GEMM takes longer that communicates.
+/// What a GEMM takes longer whose sums leave while it multiplies.
 inline constexpr double kOverlapping = 1.04;
 
 inline void check_peers(const PeerGemmProblem& p) {
@@ -94,7 +94,9 @@ constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
           .values(&PeerGemm::cluster, {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n})
           .values(&PeerGemm::along_n, {false, true})
           .values(&PeerGemm::overlap, {false, true})
-          .values(&PeerGemm::chunks, {1, 2, 4, 8});
+          .values(&PeerGemm::chunks, {1, 2, 4, 8})
+          .values(&PeerGemm::senders, {0, 4, 8, 16, 32})  // whole clusters
+          .values(&PeerGemm::late, {false, true});
   if constexpr (kTwoBytes)
     space = space.values(&PeerGemm::body, {GemmBody::simt, GemmBody::mma, GemmBody::wgmma,
                                            GemmBody::tma, GemmBody::pingpong});
@@ -105,6 +107,12 @@ constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
              [](const PeerGemm& c, P p, D d) { return is_a_gemm<T>(c, p, d); })
       .where("rows are sent in pieces only while others are multiplied",
              [](const PeerGemm& c, P, D) { return c.overlap || c.chunks == 1; })
+      .where("some blocks send while others multiply",
+             [](const PeerGemm& c, P, D d) {
+               return c.senders == 0 || (c.overlap && 2 * c.senders <= d.usable_multiprocessors());
+             })
+      .where("only blocks that have sent are late",
+             [](const PeerGemm& c, P, D) { return c.senders > 0 || !c.late; })
       .where("only bodies fed by tensor maps, with at most 192 sums of a thread, wait for ranks",
              [](const PeerGemm& c, P, D) {
                return !c.overlap || (c.gemm().uses_tma() && c.gemm().tma().held_sums() <= 192);
@@ -129,9 +137,21 @@ inline int chunks_of(PeerGemm c, int m) {
 }
 
 /// The GEMMs of all rows as two launches, and as one. Ranks measure a list that does not adapt to
-/// what has been measured: so it has, of each tile in one launch, no variants that hardly matter.
+/// what has been measured: so it has, of each tile in one launch, no variants that hardly matter,
+/// but those that `variants` adds.
 template <class T>
-std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
+double peer_gemm_traffic(const PeerGemmProblem& p) {
+  return all_rows(p).traffic(sizeof(T), sizeof(T));
+}
+template <class T>
+double peer_multiplying_cost(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  return gemm_cost(c.gemm(), all_ranks(p), peer_gemm_traffic<T>(p), sizeof(T),
+                   GemmTypes<T>::kOperands, registers(c.gemm(), GemmTypes<T>::kOperands), d);
+}
+
+template <class T, class Variants>
+std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d,
+                                        const Variants& variants) {
   std::vector<PeerGemm> configs;
   for (const Gemm& c :
        gemm_configs(kPeerOp, all_rows(p).general(), sizeof(T), GemmTypes<T>::kOperands, d)) {
@@ -139,10 +159,17 @@ std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLi
       continue;
     const PeerGemm two = PeerGemm::of(c, false, 1);
     configs.push_back(two);
-    if (c.uses_tma() && c.block_k == 64 && c.group_m == Gemm::kGroup)
-      configs.push_back(PeerGemm::of(c, true, chunks_of(two, p.m)));
+    if (!c.uses_tma() || c.block_k != 64 || c.group_m != Gemm::kGroup) continue;
+    const PeerGemm one = PeerGemm::of(c, true, chunks_of(two, p.m));
+    configs.push_back(one);
+    variants(one, configs);
   }
   return configs;
+}
+/// With one variant of each tile in one launch.
+template <class T>
+std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
+  return peer_gemm_configs<T>(p, d, [](const PeerGemm&, std::vector<PeerGemm>&) {});
 }
 
 /// The launch that overlaps.
@@ -151,6 +178,10 @@ Launch overlapping_launch(const PeerGemm& c, const PeerGemmProblem& p, unsigned 
                           const DeviceLimits& d) {
   Launch launch = gemm_launch<T>(c.gemm(), kPeerOp, by_rank(p), d);
   launch.shared_bytes = shared_bytes;
+  const auto cluster = static_cast<unsigned>(c.gemm().tma().cluster());
+  const unsigned most = std::max(
+      launch.grid.x, static_cast<unsigned>(d.usable_multiprocessors()) / cluster * cluster);
+  launch.grid.x = std::min(launch.grid.x + static_cast<unsigned>(c.senders), most);
   launch.cooperative = true;  // blocks wait for what blocks of other ranks send
   return launch;
 }
@@ -162,26 +193,13 @@ inline Launch communicating_launch(const PeerGemmProblem& p, double bytes, const
   return {{static_cast<unsigned>(blocks)}, {static_cast<unsigned>(PeerGemm::kCopyThreads)}};
 }
 
-template <class T>
-double peer_gemm_traffic(const PeerGemmProblem& p) {
-  return all_rows(p).traffic(sizeof(T), sizeof(T));
-}
-
-template <class T>
-double peer_multiplying_cost(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-  return gemm_cost(c.gemm(), all_ranks(p), peer_gemm_traffic<T>(p), sizeof(T),
-                   GemmTypes<T>::kOperands, registers(c.gemm(), GemmTypes<T>::kOperands), d);
-}
-/// Seconds, of which only the order is meaningful; `bytes`: that a rank sends.
-template <class T>
-double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double bytes,
-                      const DeviceLimits& d) {
-  const double multiplying = peer_multiplying_cost<T>(c, p, d),
-               sending = bytes / kLinkBytesPerSecond;
+/// Seconds, of which only the order is meaningful; of multiplying, if the launch overlaps, while
+/// rows or sums are sent.
+inline double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double multiplying,
+                             double sending) {
   if (!c.overlap) return multiplying + sending + kMeetingSeconds;
   // One chunk's tiles come before, or behind, all that is sent.
-  return std::max(kOverlapping * multiplying, sending + multiplying / p.ranks / c.chunks) +
-         kMeetingSeconds / 2;
+  return std::max(multiplying, sending + multiplying / p.ranks / c.chunks) + kMeetingSeconds / 2;
 }
 
 /// Of the two launches those with the GEMM that is expected to be fastest; none: the space's
@@ -207,7 +225,9 @@ Type peer_gemm_base(int ranks) {
   Type kernel{.space = peer_gemm_space<T>()};
   kernel.config_type = "kiln::templates::PeerGemm";
   kernel.types = {device_name<T>()};
-  kernel.configs = peer_gemm_configs<T>;
+  kernel.configs = [](const PeerGemmProblem& p, const DeviceLimits& d) {
+    return peer_gemm_configs<T>(p, d);
+  };
   kernel.bucket = [](const PeerGemmProblem& p) {
     check_peers(p);
     return PeerGemmProblem{row_bucket(p.m), p.n, p.k, p.ranks};

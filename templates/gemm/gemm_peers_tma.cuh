@@ -12,6 +12,11 @@ struct SumOnce {
   static constexpr bool kNothing = true;
 };
 
+/// Tiles of clusters: first, first + step, ..., below `end`.
+struct PeerTiles {
+  unsigned first, step, end;
+};
+
 /// Where a block of a cluster's barriers and stages lie.
 template <GemmTma t>
 struct PeerBlock {
@@ -46,6 +51,16 @@ struct PeerBlock {
             .first_slice = 0,
             .slices = static_cast<int>(t.tiles(shape.k, t.block_k))};
   }
+  template <class Body>
+  __device__ __forceinline__ static unsigned tiles(const Body& body) {
+    return t.tiles_m(body.m, body.n) * t.tiles_n(body.m, body.n) *
+           static_cast<unsigned>(body.shape.batch);
+  }
+  /// This block's of all tiles, where all blocks have as many.
+  template <class Body>
+  __device__ __forceinline__ static PeerTiles all_tiles(const Body& body) {
+    return {blockIdx.x / t.cluster(), gridDim.x / t.cluster(), tiles(body)};
+  }
   __device__ __forceinline__ static void meet() {
     if constexpr (t.cluster() > 1)
       hopper::cluster_meet();
@@ -54,17 +69,15 @@ struct PeerBlock {
   }
 };
 
-/// All tiles of a block. Of the first four warps one copies a tile's operands with `copy(place,
+/// The tiles `mine` of a block. Of the first four warps one copies a tile's operands with `copy(place,
 /// stage)`, and the others, which have nothing to do there, call `beside(warp)`, 1 to 3. Those
 /// behind them multiply, and call `store(sums, place, first_row, buffer, next)`; `next`: the warp's
 /// next tile.
 template <GemmTma t, class Body, class PlaceOf, class Copy, class Beside, class Store>
-__device__ __forceinline__ void peer_roles(Body& body, PlaceOf place_of, Copy copy, Beside beside,
-                                           Store store) {
+__device__ __forceinline__ void peer_roles(Body& body, const PeerTiles& mine, PlaceOf place_of,
+                                           Copy copy, Beside beside, Store store) {
   const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
-  const unsigned first = blockIdx.x / t.cluster(), step = gridDim.x / t.cluster();
-  const unsigned tiles = t.tiles_m(body.m, body.n) * t.tiles_n(body.m, body.n) *
-                         static_cast<unsigned>(body.shape.batch);
+  const auto [first, step, tiles] = mine;
   typename Body::Stage stage{0, 0};
   if (warp < 4) {
     if constexpr (t.consumers > 1) hopper::fewer_registers<Body::kFewer>();

@@ -60,6 +60,12 @@ std::size_t reduce_scatter_bytes(int m, int n, int ranks) {
 template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory) {
   auto kernel = peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory.size());
+  kernel.space = peer_gemm_space<T>()
+                     .where("only an all-gather has blocks that only send",
+                            [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
+                              return c.senders == 0;
+                            })
+                     .checked();
   kernel.name = "reduce_scatter_gemm";
   kernel.source = {.file = templates_dir() / "gemm/gemm_reduce_scatter.cuh"};
   kernel.entry = "kiln::templates::gemm_reduce_scatter";
@@ -105,7 +111,8 @@ ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& mem
   // Sums of ranks are rounded before they are added, and may cancel.
   kernel.tolerance.absolute *= 4;
   kernel.cost = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return peer_gemm_cost<T>(c, p, 1.0 * sizeof(T) * p.m * p.n * (p.ranks - 1), d);
+    return peer_gemm_cost(c, p, (c.overlap ? kOverlapping : 1) * peer_multiplying_cost<T>(c, p, d),
+                          sizeof(T) * 1.0 * p.m * p.n * (p.ranks - 1) / kLinkBytesPerSecond);
   };
   kernel.numerics = [](const PeerGemm& c, const PeerGemmProblem&) {
     return order_of_sums(c.gemm());

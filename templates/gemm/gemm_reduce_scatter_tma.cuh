@@ -197,7 +197,7 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
     if (next >= of_others) tell();
   };
   peer_roles<t>(
-      body,
+      body, block.all_tiles(body),
       [&](unsigned tile) {
         auto at = body.place(tile);
         at.batch = (at.batch + 1 + peers.rank) % peers.size;

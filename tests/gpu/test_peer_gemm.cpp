@@ -21,14 +21,18 @@ std::vector<std::string> gpus() {
   return names;
 }
 
+using B = GemmBody;
+using C = GemmCluster;
 const std::vector<PeerGemm> kConfigs{
-    {GemmBody::mma, 64, 128, 64, 3, 32, 32, 8, 8, GemmCluster::none, false, false, 1},
-    {GemmBody::tma, 128, 128, 64, 1, 64, 64, 8, 8, GemmCluster::none, false, false, 1},
-    {GemmBody::tma, 128, 128, 64, 1, 64, 64, 8, 8, GemmCluster::none, false, true, 1},
-    {GemmBody::tma, 128, 256, 64, 1, 64, 64, 8, 8, GemmCluster::two_m, false, true, 4},
-    {GemmBody::tma, 256, 128, 64, 1, 128, 64, 8, 4, GemmCluster::two_n, true, true, 2},
-    {GemmBody::pingpong, 64, 160, 64, 1, 64, 64, 8, 8, GemmCluster::none, false, true, 8},
-    {GemmBody::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, GemmCluster::two_m, true, true, 4}};
+    {B::mma, 64, 128, 64, 3, 32, 32, 8, 8, C::none, false, false, 1, 0, false},
+    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, false, 1, 0, false},
+    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, true, 1, 0, false},
+    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 4, 0, false},
+    {B::tma, 256, 128, 64, 1, 128, 64, 8, 4, C::two_n, true, true, 2, 0, false},
+    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 4, 8, true},
+    {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::none, false, true, 2, 4, true},
+    {B::pingpong, 64, 160, 64, 1, 64, 64, 8, 8, C::none, false, true, 8, 0, false},
+    {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::two_m, true, true, 4, 0, false}};
 
 using T = bfloat16;
 
@@ -47,8 +51,10 @@ auto gather_with(const AllGatherGemm<T>& operation, const PeerGemm& config,
 }
 auto scatter_with(const ReduceScatterGemm<T>& operation, const PeerGemm& config,
                   const SymmetricMemory& memory, int m, int n, int k) {
-  return [chosen = operation.handle().with_config(config), &memory, m, n, k](T* c, const T* a,
-                                                                             const T* b) {
+  PeerGemm scatters = config;
+  scatters.senders = 0;
+  return [chosen = operation.handle().with_config(scatters), &memory, m, n, k](T* c, const T* a,
+                                                                               const T* b) {
     chosen(Stream{}, c, a, b, static_cast<T*>(memory.data()), memory.peers(), m, n, k,
            memory.size());
   };
@@ -59,7 +65,8 @@ void check_rounds(int m, int n, int k, int rounds) {
   const int ranks = static_cast<int>(devices.size());
   const PeerData<T> rows(m, n, k), all(m * ranks, n, k);
   for (const PeerGemm& config : kConfigs) {
-    CAPTURE(ranks, m, n, k, config.overlap, config.block_m, config.block_n, config.chunks);
+    CAPTURE(ranks, m, n, k, config.overlap, config.block_m, config.block_n, config.chunks,
+            config.senders);
     Findings findings;
     CHECK(on_peers(devices, bytes_for(m, n, k, ranks),
                    [&](const Runtime& runtime, SymmetricMemory& memory, auto) {

@@ -2,7 +2,10 @@
 // launches (the fastest such candidate), as one (likewise), and the bare GEMM of all rows, as
 // tuned. Microseconds of one operation among many in a row, of the slowest rank.
 //
-//   perf_peer_gemm [SECONDS [SIZES]]    for tuning each problem; how many of the sizes
+//   perf_peer_gemm [SECONDS [SIZES [EVALUATIONS [all]]]]
+//
+// SECONDS and EVALUATIONS: of tuning each problem. SIZES: how many of them. all: the times of all
+// candidates, too.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -18,6 +21,7 @@
 #include "kiln/kernels/gemm_reduce_scatter.hpp"
 #include "perf.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
+#include "temporary_directory.hpp"
 
 namespace {
 
@@ -40,7 +44,8 @@ constexpr std::array<Size, 7> kSizes{{{8192, 4096, 8192},
 
 struct Row {
   double tuned = 0, apart = 0, joined = 0, bare = 0, tuning = 0;
-  std::string config;
+  std::size_t compiled = 0, measured = 0;
+  std::string config, all;
 };
 using Rows = std::vector<Row>;
 
@@ -54,10 +59,9 @@ std::size_t area(int x, int y) { return static_cast<std::size_t>(x) * static_cas
 
 class Rank {
  public:
-  Rank(int device, std::shared_ptr<kiln::Communicator> ranks, double seconds)
-      : runtime_(on_a_gpu(device)), ranks_(std::move(ranks)) {
-    tuning_.max_seconds = seconds;
-    tuning_.max_evaluations = 32;
+  Rank(int device, std::shared_ptr<kiln::Communicator> ranks, const kiln::TuneOptions& tuning,
+       const std::filesystem::path& store)
+      : runtime_(on_a_gpu(device, store)), ranks_(std::move(ranks)), tuning_(tuning) {
     std::size_t bytes = 0;
     for (const auto& [m, n, k] : kSizes)
       bytes = std::max({bytes, all_gather_bytes<bfloat16>(m / kRanks, k, kRanks),
@@ -94,10 +98,10 @@ class Rank {
   void close() { memory_->close(); }
 
  private:
-  static kiln::RuntimeOptions on_a_gpu(int device) {
+  static kiln::RuntimeOptions on_a_gpu(int device, const std::filesystem::path& store) {
     kiln::RuntimeOptions options;
     options.device = "cuda:" + std::to_string(device);
-    options.store.disk = false;
+    options.store.directory = store;
     options.mode = kiln::Mode::untuned;
     return options;
   }
@@ -109,6 +113,12 @@ class Rank {
     row.tuning = perf::seconds(
         [&] { result = operation.tune(size.m / kRanks, size.n, size.k, ranks_, tuning_); });
     row.config = result.describe(result.winner());
+    row.compiled = result.compiled;
+    row.measured = result.count(kiln::CandidateStatus::measured);
+    for (const kiln::Candidate& candidate : result.candidates)
+      row.all += "  " + std::to_string(1e6 * candidate.seconds) + " us  " +
+                 kiln::to_string(candidate.status) + " " + candidate.reason + "  " +
+                 result.describe(candidate) + "\n";
     row.tuned = seconds_each([&] { launch(operation.handle()); }, times);
     for (const bool overlap : {false, true}) {
       const kiln::Candidate* best = nullptr;  // by times that all ranks have agreed on
@@ -150,9 +160,10 @@ void print(const char* what, const Size& size, const Row& one, const Row& other)
   const double tuned = slowest(&Row::tuned), apart = slowest(&Row::apart),
                joined = slowest(&Row::joined), bare = slowest(&Row::bare);
   if (tuned == 0) return;
-  std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s  %s\n", what, size.m,
-              size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare, tuned / bare,
-              apart / tuned, slowest(&Row::tuning), one.config.c_str());
+  std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s %8zu  %s\n", what,
+              size.m, size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare,
+              tuned / bare, apart / tuned, slowest(&Row::tuning), one.measured,
+              one.config.c_str());
   std::fflush(stdout);
 }
 
@@ -163,9 +174,13 @@ int main(int argc, char** argv) {
     std::printf("skipped: %d GPUs; it needs %d\n", gpus, kRanks);
     return 77;
   }
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 6;
+  kiln::TuneOptions tuning;
+  tuning.max_seconds = argc > 1 ? std::atof(argv[1]) : 6;
+  tuning.max_evaluations = argc > 3 ? std::size_t(std::atoi(argv[3])) : 32;
   const std::size_t sizes =
       std::min(kSizes.size(), argc > 2 ? std::size_t(std::atoi(argv[2])) : kSizes.size());
+  const bool all = argc > 4;
+  const kiln::test::TemporaryDirectory store;
   auto ends = kiln::thread_communicators(kRanks);
   std::array<Rows, kRanks> gather{Rows(sizes), Rows(sizes)}, scatter = gather;
   std::array<std::string, kRanks> failed;
@@ -173,7 +188,7 @@ int main(int argc, char** argv) {
   for (std::size_t r = 0; r < kRanks; ++r)
     threads.emplace_back([&, r] {
       try {
-        Rank rank(static_cast<int>(r), std::move(ends[r]), seconds);
+        Rank rank(static_cast<int>(r), std::move(ends[r]), tuning, store.path());
         for (std::size_t i = 0; i < sizes; ++i)
           rank.measure(kSizes[i], gather[r][i], scatter[r][i]);
         rank.close();
@@ -182,10 +197,14 @@ int main(int argc, char** argv) {
       }
     });
   for (std::thread& thread : threads) thread.join();
-  std::printf("%-20s %9s %9s %9s %9s %8s %8s %8s\n", "   m     n     k", "tuned us", "apart us",
-              "one us", "bare us", "of bare", "speedup", "tuned in");
+  std::printf("%-20s %9s %9s %9s %9s %8s %8s %8s %8s\n", "   m     n     k", "tuned us",
+              "apart us", "one us", "bare us", "of bare", "speedup", "tuned in", "measured");
   for (std::size_t i = 0; i < sizes; ++i) print("AG", kSizes[i], gather[0][i], gather[1][i]);
   for (std::size_t i = 0; i < sizes; ++i) print("RS", kSizes[i], scatter[0][i], scatter[1][i]);
+  for (std::size_t i = 0; all && i < sizes; ++i)
+    for (const Row* row : {&gather[0][i], &scatter[0][i]})
+      std::printf("%s %d x %d x %d, compiled here: %zu\n%s", row == &gather[0][i] ? "AG" : "RS",
+                  kSizes[i].m, kSizes[i].n, kSizes[i].k, row->compiled, row->all.c_str());
   for (const std::string& text : failed)
     if (!text.empty()) std::printf("failed: %s\n", text.c_str());
   return failed[0].empty() && failed[1].empty() ? 0 : 1;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "kiln_test.hpp"
 #include "unit/runtime/ranks/some_costs.hpp"
@@ -46,4 +47,29 @@ TEST_CASE("what costs nothing is split, too", "[ranks]") {
 TEST_CASE("more ranks than candidates, and none at all", "[ranks]") {
   CHECK(assign(std::vector<Cost>(2, {1, 1}), {4096, 1, false}) == std::vector<int>{0, 1});
   CHECK(assign({}, {3, 1, false}).empty());
+}
+
+TEST_CASE("ranks build the same, and begin with different ones", "[ranks]") {
+  for (const int ranks : {1, 2, 3, 8})
+    for (const int threads : {1, 4})
+      for (const std::size_t items : {0U, 1U, 7U, 64U, 129U}) {
+        std::vector<std::size_t> expected(items), firsts;
+        std::iota(expected.begin(), expected.end(), std::size_t{0});
+        for (int rank = 0; rank < ranks; ++rank) {
+          std::vector<std::size_t> order = build_order(items, rank, {ranks, threads, true});
+          const auto part = std::min<std::size_t>(items, static_cast<std::size_t>(2 * threads));
+          // Of the first items each rank begins with others, as far as there are enough for all.
+          if (items >= static_cast<std::size_t>(2 * threads * ranks))
+            firsts.insert(firsts.end(), order.begin(),
+                          order.begin() + static_cast<std::ptrdiff_t>(part));
+          // None is far from its place in the list.
+          for (std::size_t i = 0; i < items; ++i)
+            CHECK(order[i] / static_cast<std::size_t>(2 * threads * ranks) ==
+                  i / static_cast<std::size_t>(2 * threads * ranks));
+          std::sort(order.begin(), order.end());
+          CHECK(order == expected);
+        }
+        std::sort(firsts.begin(), firsts.end());
+        CHECK(std::adjacent_find(firsts.begin(), firsts.end()) == firsts.end());
+      }
 }

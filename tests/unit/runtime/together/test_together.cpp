@@ -138,6 +138,29 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
   CHECK(job[0].device->launches > 0);
 }
 
+TEST_CASE("in step: ranks with one store compile each candidate once", "[runtime][ranks]") {
+  Job job(2, true);
+  RankOptions options = job.settings();
+  options.lockstep = true;
+  job.set(options);
+  std::atomic<int> begun = 0, alone = 0;
+  for (const int r : {0, 1}) {
+    job[r].options.compile_threads = 2;
+    // The first four are in work at the same time.
+    job[r].compiler->on_compile = [&](const auto&) {
+      ++begun;
+      const Deadline end = deadline_in(20);
+      while (begun < 4 && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      alone += begun < 4;
+    };
+  }
+  const auto results = job.tune(64, doubling({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+  for (const TuneResult& r : results) CHECK(r.count(CandidateStatus::measured) == 12);
+  CHECK(begun == 12);
+  CHECK(alone == 0);
+}
+
 TEST_CASE("in step: launches are timed as the options ask", "[runtime][ranks]") {
   const bool overlap = GENERATE(false, true);
   CAPTURE(overlap);
