@@ -18,8 +18,7 @@ namespace {
 /// the lock of a process that ends.
 class Turn {
  public:
-  explicit Turn(int directory)
-      : fd_(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  explicit Turn(int directory) : fd_(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     using namespace std::chrono_literals;
     constexpr int kTries = 50;
     for (int tries = 0; tries < kTries; ++tries) {

@@ -15,7 +15,7 @@ class Ring {
  public:
   explicit Ring(const Runtime& runtime) : runtime_(runtime), kernel_(runtime.tuned(definition())) {
     // Compiled before anybody waits: without chunks it needs no other rank.
-    Peers alone{0, 1, 1, nullptr, nullptr, nullptr};
+    Peers alone{0, 1, 1, nullptr, nullptr, nullptr, nullptr};
     Peers::Peer self{&alone, nullptr};
     alone.peer = &self;
     int none = 0;

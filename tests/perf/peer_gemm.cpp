@@ -160,10 +160,9 @@ void print(const char* what, const Size& size, const Row& one, const Row& other)
   const double tuned = slowest(&Row::tuned), apart = slowest(&Row::apart),
                joined = slowest(&Row::joined), bare = slowest(&Row::bare);
   if (tuned == 0) return;
-  std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s %8zu  %s\n", what,
-              size.m, size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare,
-              tuned / bare, apart / tuned, slowest(&Row::tuning), one.measured,
-              one.config.c_str());
+  std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s %8zu  %s\n", what, size.m,
+              size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare, tuned / bare,
+              apart / tuned, slowest(&Row::tuning), one.measured, one.config.c_str());
   std::fflush(stdout);
 }
 
@@ -197,8 +196,8 @@ int main(int argc, char** argv) {
       }
     });
   for (std::thread& thread : threads) thread.join();
-  std::printf("%-20s %9s %9s %9s %9s %8s %8s %8s %8s\n", "   m     n     k", "tuned us",
-              "apart us", "one us", "bare us", "of bare", "speedup", "tuned in", "measured");
+  std::printf("%-20s %9s %9s %9s %9s %8s %8s %8s %8s\n", "   m     n     k", "tuned us", "apart us",
+              "one us", "bare us", "of bare", "speedup", "tuned in", "measured");
   for (std::size_t i = 0; i < sizes; ++i) print("AG", kSizes[i], gather[0][i], gather[1][i]);
   for (std::size_t i = 0; i < sizes; ++i) print("RS", kSizes[i], scatter[0][i], scatter[1][i]);
   for (std::size_t i = 0; all && i < sizes; ++i)
