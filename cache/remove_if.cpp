@@ -15,36 +15,35 @@ namespace {
 
 /// One remover at a time in a directory: a second one could remove the file that has taken the name
 /// of what the first has aside, and the first would then put an older file back. The system ends
-/// the lock of a process that ends.
+/// the turn of a process that ends.
 class Turn {
  public:
   explicit Turn(int directory) : fd_(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     using namespace std::chrono_literals;
-    constexpr int kTries = 50;
-    for (int tries = 0; tries < kTries; ++tries) {
-      if (!fd_ || ::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) return;
-      // A file system without such locks leaves removers beside each other.
-      if (errno != EWOULDBLOCK && errno != EINTR) return;
+    const auto end = std::chrono::steady_clock::now() + 500ms;
+    // A remover that was stopped in its turn, or a file system without such locks, leaves removers
+    // beside each other.
+    while (fd_ && ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 &&
+           (errno == EWOULDBLOCK || errno == EINTR) && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(1ms);
-    }
-    mine_ = false;
   }
-  [[nodiscard]] bool mine() const { return mine_; }
+  /// Also for a process that has been forked meanwhile, and has the descriptor, too.
+  ~Turn() {
+    if (fd_) ::flock(fd_.get(), LOCK_UN);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
 
  private:
   UniqueFd fd_;
-  bool mine_ = true;
 };
 
 }  // namespace
-
 Removal remove_if(FileSystem& fs, int directory, const std::string& name,
                   const std::function<bool(const std::string& name)>& is_meant) {
+  const Turn turn(directory);
   errno = 0;
   if (!is_meant(name)) return errno == ENOENT ? Removal::absent : Removal::other;
-  // A remover that was stopped in its turn must not stop others.
-  const Turn turn(directory);
-  if (!turn.mine()) return Removal::other;
   const std::string aside = AtomicFile::temporary_name();
   if (fs.rename(directory, name.c_str(), aside.c_str()) != 0)
     return errno == ENOENT ? Removal::absent : Removal::failed;

@@ -10,7 +10,7 @@ namespace kiln::cache {
 
 enum class Removal {
   removed,
-  other,   ///< what is there is not what was meant, or another remover is at work: it stays
+  other,   ///< what is there is not what was meant: it stays
   absent,  ///< nothing is there
   failed,  ///< errno says why
 };
@@ -18,8 +18,9 @@ enum class Removal {
 /// Calls `is_meant(name)` for the file under its own name, then once more under a temporary one,
 /// where nobody can replace it. If it then turns out to be another file, it gets its name back, or
 /// is removed as replaced if a third file has taken that name meanwhile. No file is lost, but for
-/// an instant one may not be found. Removers of one directory take turns, by a lock that ends with its
-/// process; where the file system has no locks, an older file may return that another had replaced.
+/// an instant one may not be found. Removers of one directory take turns, which
+/// end with their process. Where one is stopped in its turn for half a second, where the file system
+/// has no locks, or only within one host (NFS), an older file may return that another had replaced.
 Removal remove_if(FileSystem& fs, int directory, const std::string& name,
                   const std::function<bool(const std::string& name)>& is_meant);
 

@@ -43,7 +43,7 @@ class WorkLock {
   WorkLock& operator=(WorkLock&&) noexcept;
 
   /// Takes the lock named `hex`, or waits until `ready()` (asked now and then: whether the entry is
-  /// there) or the holder ends or is gone. Uses no lock of the file system, only creation that
+  /// there) or the holder ends or is gone. Needs no lock of the file system, only creation that
   /// fails if the file is there, so it works on NFS. A holder on this machine that has died is
   /// known at once. Throws nothing, but bad_alloc.
   Outcome acquire(DiskLevel& disk, const std::string& hex, const LockTimes& times,

@@ -181,8 +181,16 @@ Agreement::Actions Agreement::begin_finals(Time now) {
 // --- lockstep -----------------------------------------------------------------------------------
 
 Agreement::Actions Agreement::begin_lockstep() {
-  Work::Item item{current_, {}};
-  for (std::size_t c = 0; c < in_.problems[current_].candidates; ++c) item.candidates.push_back(c);
+  ShardOptions share{1, in_.compile_threads, in_.overlap};
+  int place = 0;  // among the ranks of this store
+  for (int rank = 0; in_.store != 0 && rank < in_.size; ++rank) {
+    if (rank == in_.rank ||
+        stores_[static_cast<std::size_t>(rank)] != stores_[static_cast<std::size_t>(in_.rank)])
+      continue;
+    ++share.ranks;
+    if (rank < in_.rank) ++place;
+  }
+  Work::Item item{current_, build_order(in_.problems[current_].candidates, place, share)};
   Work w = work(Phase::build, Work::Kind::build, {std::move(item)}, tune_until_);
   return {std::move(w)};
 }

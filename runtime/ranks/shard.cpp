@@ -45,9 +45,10 @@ std::vector<int> assign(std::span<const Cost> costs, const ShardOptions& options
 
 std::vector<std::size_t> build_order(std::size_t items, int rank, const ShardOptions& options) {
   const auto ranks = static_cast<std::size_t>(options.ranks);
-  const std::size_t part = 2 * ranks * static_cast<std::size_t>(options.compile_threads);
+  const std::size_t part = ranks * static_cast<std::size_t>(options.compile_threads);
   std::vector<std::size_t> order;
-  for (std::size_t begin = 0; begin < items; begin += part)
+  if (items > 0) order.push_back(0);
+  for (std::size_t begin = 1; begin < items; begin += part)
     // Then those of the rank after this one, and so on: ranks do not meet at one of them.
     for (std::size_t turn = 0; turn < ranks; ++turn)
       for (std::size_t i = begin + (static_cast<std::size_t>(rank) + turn) % ranks;

@@ -33,9 +33,10 @@ double finish(double compile, double run, const ShardOptions& options) noexcept;
 /// @pre ranks >= 1, compile_threads >= 1, costs finite and >= 0
 std::vector<int> assign(std::span<const Cost> costs, const ShardOptions& options);
 
-/// The order in which a rank builds what all ranks build. Of each `2 * ranks * compile_threads` items
-/// or fewer it begins with its own, so that ranks with one store compile different ones and find the
-/// others' there; what a deadline cuts off is nearly the same on all ranks.
+/// The order in which a rank builds what all ranks build: the first item, which is the default,
+/// then, of each `ranks * compile_threads` items, its own before those of others. So ranks with one
+/// store compile different ones, and find the others' there.
+/// @param rank its place among the ranks of its store, of which there are options.ranks
 /// @pre 0 <= rank < ranks, compile_threads >= 1
 std::vector<std::size_t> build_order(std::size_t items, int rank, const ShardOptions& options);
 

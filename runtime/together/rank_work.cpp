@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/ranks/shard.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/candidates.hpp"
@@ -22,17 +21,15 @@ using ranks::Worked;
 
 RankWork::RankWork(Workshop& workshop, std::span<const Subject> subjects,
                    const std::vector<CandidateList>& lists, const TuneOptions& options,
-                   Trials& trials, const Communicator& ranks, bool may_measure)
+                   Trials& trials, int size, bool may_measure)
     : workshop_(workshop),
       subjects_(subjects),
       lists_(lists),
       options_(options),
       trials_(trials),
       second_look_(options.together.strategy == RankStrategy::shard &&
-                   options.together.finalists > 0 && ranks.size() > 1),
+                   options.together.finalists > 0 && size > 1),
       may_measure_(may_measure),
-      rank_(ranks.rank()),
-      ranks_(ranks.size()),
       seen_(subjects.size()),
       left_out_(subjects.size()) {}
 
@@ -119,13 +116,10 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
   };
   const auto threads = static_cast<unsigned>(std::clamp<std::size_t>(
       candidates.size(), 1, std::max(1U, workshop_.builder().builds_at_once())));
-  const std::vector<std::size_t> order =
-      ranks::build_order(candidates.size(), rank_, {ranks_, static_cast<int>(threads), true});
   for_each_index(
       threads, candidates.size(), late.get_token(),
-      [&, part_of = SpanScope::here()](std::size_t at) {
+      [&, part_of = SpanScope::here()](std::size_t i) {
         const SpanParent parent(part_of);
-        const std::size_t i = order[at];
         whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]);
       },
       look);

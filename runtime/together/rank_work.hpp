@@ -8,7 +8,6 @@
 #include <stop_token>
 #include <vector>
 
-#include "kiln/communicator.hpp"
 #include "runtime/ranks/steps.hpp"
 #include "runtime/together/trials.hpp"
 #include "runtime/tune/candidate_list.hpp"
@@ -22,7 +21,7 @@ class RankWork {
   /// `lists[s]`: the candidates of subject s. Without `may_measure` what can be launched counts.
   RankWork(Workshop& workshop, std::span<const Subject> subjects,
            const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
-           const Communicator& ranks, bool may_measure);
+           int size, bool may_measure);
 
   /// This rank does not try a candidate that its record says was cut off, unless it has more time
   /// now.
@@ -46,7 +45,6 @@ class RankWork {
   const TuneOptions& options_;
   Trials& trials_;
   const bool second_look_, may_measure_;
-  const int rank_, ranks_;
   std::optional<Deadline> until_;                       ///< when `max_seconds` are over
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
   std::vector<std::map<Values, Candidate>> left_out_;

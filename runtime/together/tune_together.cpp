@@ -69,7 +69,7 @@ class TogetherRun {
         known_(subjects.size()),
         lists_(subjects.size()),
         records_(subjects.size()),
-        work_(workshop, subjects, lists_, options, trials, communicator, may_measure_) {}
+        work_(workshop, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
 
   /// Instead of `run`: the others are told, and need not wait.
   void refuse(const char* why) {

@@ -49,6 +49,7 @@ template <class T>
 std::vector<PeerGemm> all_gather_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
   return peer_gemm_configs<T>(p, d, [&](PeerGemm c, std::vector<PeerGemm>& configs) {
     for (const int senders : {8, 16}) {
+      if (p.ranks == 1) break;
       c.senders = senders;
       const GatherRounds r = gather_rounds<T>(c, p, d);
       // If sending takes longer than that, the others would wait for blocks that are late.

@@ -55,6 +55,9 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
     output.prefetch();
   }
   constexpr bool kFirst = c.senders > 0;  // some blocks send before they may multiply
+  static_assert(
+      !kFirst || (c.senders % t.cluster() == 0 && t.buffer_bytes() >= send_ring(c).data_bytes()),
+      "clusters send, with the memory of their stages");
 #ifdef KILN_HOST_TARGET
   constexpr bool kBefore = true;  // there a thread that waits for a rank leaves its block no turn
 #else
@@ -71,6 +74,7 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
     sender.init_barriers();
     if constexpr (kBefore) send();
   }
+  __syncwarp();
   block.meet();
 
   PeerTiles mine = block.all_tiles(body);

@@ -36,8 +36,8 @@ struct PeerGemm {
   bool along_n;
   bool overlap;  // one launch communicates while it multiplies, else there are two
   int chunks;    // in which the rows of a rank are sent, a divisor of kPeerGemmChunks
-  int senders;   // all-gather: blocks that only send; 0: a warp of each block sends
-  bool late;     // and these blocks multiply the last tiles when they have sent
+  int senders;  // all-gather: blocks that send first, whole clusters; 0: a warp of each block sends
+  bool late;    // when they have sent they multiply the last tiles, else none
 
   constexpr Gemm gemm() const {
     return {.body = body,

@@ -136,9 +136,6 @@ inline int chunks_of(PeerGemm c, int m) {
   return c.chunks;
 }
 
-/// The GEMMs of all rows as two launches, and as one. Ranks measure a list that does not adapt to
-/// what has been measured: so it has, of each tile in one launch, no variants that hardly matter,
-/// but those that `variants` adds.
 template <class T>
 double peer_gemm_traffic(const PeerGemmProblem& p) {
   return all_rows(p).traffic(sizeof(T), sizeof(T));
@@ -149,6 +146,9 @@ double peer_multiplying_cost(const PeerGemm& c, const PeerGemmProblem& p, const 
                    GemmTypes<T>::kOperands, registers(c.gemm(), GemmTypes<T>::kOperands), d);
 }
 
+/// The GEMMs of all rows as two launches, and as one. Ranks measure a list that does not adapt to
+/// what has been measured: so it has, of each tile in one launch, no variants that hardly matter,
+/// but those that `variants` adds.
 template <class T, class Variants>
 std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d,
                                         const Variants& variants) {

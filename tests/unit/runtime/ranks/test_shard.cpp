@@ -49,7 +49,7 @@ TEST_CASE("more ranks than candidates, and none at all", "[ranks]") {
   CHECK(assign({}, {3, 1, false}).empty());
 }
 
-TEST_CASE("ranks build the same, and begin with different ones", "[ranks]") {
+TEST_CASE("ranks build the same, the default first, then different ones", "[ranks]") {
   for (const int ranks : {1, 2, 3, 8})
     for (const int threads : {1, 4})
       for (const std::size_t items : {0U, 1U, 7U, 64U, 129U}) {
@@ -57,15 +57,14 @@ TEST_CASE("ranks build the same, and begin with different ones", "[ranks]") {
         std::iota(expected.begin(), expected.end(), std::size_t{0});
         for (int rank = 0; rank < ranks; ++rank) {
           std::vector<std::size_t> order = build_order(items, rank, {ranks, threads, true});
-          const auto part = std::min<std::size_t>(items, static_cast<std::size_t>(2 * threads));
+          const auto own = static_cast<std::size_t>(threads), part = own * std::size_t(ranks);
+          if (items > 0) CHECK(order[0] == 0);
           // Of the first items each rank begins with others, as far as there are enough for all.
-          if (items >= static_cast<std::size_t>(2 * threads * ranks))
-            firsts.insert(firsts.end(), order.begin(),
-                          order.begin() + static_cast<std::ptrdiff_t>(part));
+          if (items > part)
+            firsts.insert(firsts.end(), order.begin() + 1,
+                          order.begin() + 1 + static_cast<std::ptrdiff_t>(own));
           // None is far from its place in the list.
-          for (std::size_t i = 0; i < items; ++i)
-            CHECK(order[i] / static_cast<std::size_t>(2 * threads * ranks) ==
-                  i / static_cast<std::size_t>(2 * threads * ranks));
+          for (std::size_t i = 1; i < items; ++i) CHECK((order[i] - 1) / part == (i - 1) / part);
           std::sort(order.begin(), order.end());
           CHECK(order == expected);
         }
