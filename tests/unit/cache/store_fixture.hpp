@@ -199,4 +199,13 @@ class Child {
 /// Runs `body` in a forked child; its exit status, or minus the signal that ended it.
 inline int in_child(const std::function<int()>& body) { return Child(body).wait(); }
 
+/// Nothing is kept in memory.
+inline StoreOptions evicting_options(const fs::path& directory, std::uint64_t max_bytes = 0) {
+  StoreOptions options;
+  options.directory = directory;
+  options.max_bytes = max_bytes;
+  options.memory_bytes = 0;
+  return options;
+}
+
 }  // namespace kiln::test
