@@ -39,6 +39,7 @@ class Turn {
 };
 
 }  // namespace
+
 Removal remove_if(FileSystem& fs, int directory, const std::string& name,
                   const std::function<bool(const std::string& name)>& is_meant) {
   const Turn turn(directory);

@@ -46,8 +46,8 @@ struct PeersControl {
 
 /// What a rank's kernels tell each other of it, in the rank's own memory. For CUDA: a GPU's waiting
 /// threads must not all read the host's memory, because that holds up what other GPUs send. (On two
-/// H100s, 1000 threads that each read it every 30 us made an exchange of 32 MB take 20 ms instead of
-/// 0.12.) So one of them looks, every 0.13 ms or so.
+/// H100s, 1000 threads that each read it every 30 us made an exchange of 32 MB take 7 to 20 ms
+/// instead of 0.12.) So one of them looks, every 0.13 ms or so.
 struct PeersNotice {
   unsigned given_up;   ///< 1: a look has found that a host gave up
   unsigned looked_at;  ///< when a thread last looked, in units of 2^17 ns

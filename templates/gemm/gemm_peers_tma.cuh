@@ -69,10 +69,10 @@ struct PeerBlock {
   }
 };
 
-/// The tiles `mine` of a block. Of the first four warps one copies a tile's operands with `copy(place,
-/// stage)`, and the others, which have nothing to do there, call `beside(warp)`, 1 to 3. Those
-/// behind them multiply, and call `store(sums, place, first_row, buffer, next)`; `next`: the warp's
-/// next tile.
+/// The tiles `mine` of a block. Of the first four warps one copies a tile's operands with
+/// `copy(place, stage)`, and the others, which have nothing to do there, call `beside(warp)`, 1 to
+/// 3. Those behind them multiply, and call `store(sums, place, first_row, buffer, next)`; `next`:
+/// the warp's next tile.
 template <GemmTma t, class Body, class PlaceOf, class Copy, class Beside, class Store>
 __device__ __forceinline__ void peer_roles(Body& body, const PeerTiles& mine, PlaceOf place_of,
                                            Copy copy, Beside beside, Store store) {

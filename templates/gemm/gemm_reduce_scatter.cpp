@@ -61,7 +61,7 @@ template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory) {
   auto kernel = peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory.size());
   kernel.space = peer_gemm_space<T>()
-                     .where("only an all-gather has blocks that only send",
+                     .where("only an all-gather has blocks that send first",
                             [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
                               return c.senders == 0;
                             })

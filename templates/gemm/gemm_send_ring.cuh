@@ -1,7 +1,7 @@
 // Part of gemm_all_gather_tma.cuh: rows leave by bulk copies through shared memory. Few
 // multiprocessors, with one warp each, fill the link that way, where stores of a few warps would
-// not (https://arxiv.org/abs/2511.13940). On an H100, 32 MB both ways: 8 blocks with pieces of 2 KiB
-// 111 GB/s, with pieces of 8 KiB 304; 132 blocks 341 and 345.
+// not (https://arxiv.org/abs/2511.13940). Between two H100s, 32 MB both ways: 8 blocks with pieces
+// of 2 KiB 111 GB/s, with pieces of 8 KiB 304; 132 blocks 341 and 345.
 #pragma once
 
 #include "gemm_all_gather.hpp"
@@ -13,16 +13,16 @@ namespace kiln::templates {
 template <SendRing ring>
 class BlockSender {
  public:
-  /// `shared` and `barriers`: ring.data_bytes() and barrier_bytes() of the block's shared memory, at
-  /// multiples of 16. When send() returns, the former can be used for something else.
+  /// `shared` and `barriers`: ring.data_bytes() and barrier_bytes() of the block's shared memory,
+  /// at multiples of 16. When send() returns, the former can be used for something else.
   __device__ __forceinline__ BlockSender(unsigned char* shared, unsigned char* barriers)
       : pieces_(shared), full_(reinterpret_cast<hopper::Barrier*>(barriers)) {}
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < ring.pieces; ++i) full_[i].init(1);
     hopper::publish_barriers();
   }
-  /// Copies the block's part, every `senders`-th piece, of `bytes` contiguous bytes, and waits until
-  /// it has arrived. All are multiples of 16.
+  /// Copies the block's part, every `senders`-th piece, of `bytes` contiguous bytes, and waits
+  /// until it has arrived. All are multiples of 16.
   __device__ __forceinline__ void send(void* to, const void* from, long long bytes,
                                        unsigned senders) {
     constexpr int kAhead = ring.pieces / 2;  // loads before the store of a piece
