@@ -135,7 +135,8 @@ inline void straggle(int rank, int round, int most) {
 /// what they threw.
 inline std::string on_peers(const std::vector<std::string>& devices, std::size_t bytes,
                             const std::function<void(const Runtime&, SymmetricMemory&,
-                                                     std::shared_ptr<Communicator>)>& body) {
+                                                     std::shared_ptr<Communicator>)>& body,
+                            unsigned flags = templates::kPeerGemmFlags) {
   auto ends = thread_communicators(static_cast<int>(devices.size()));
   std::vector<std::string> thrown(ends.size());
   std::vector<std::thread> threads;
@@ -148,8 +149,7 @@ inline std::string on_peers(const std::vector<std::string>& devices, std::size_t
         options.mode = Mode::untuned;
         const Runtime runtime(options);
         const std::shared_ptr<Communicator> end = std::move(ends[r]);
-        SymmetricMemory memory(runtime, end,
-                               {.bytes = bytes, .flags = templates::kPeerGemmFlags, .seconds = 60});
+        SymmetricMemory memory(runtime, end, {.bytes = bytes, .flags = flags, .seconds = 60});
         body(runtime, memory, end);
         memory.close();
       } catch (const std::exception& error) {

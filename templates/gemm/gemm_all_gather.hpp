@@ -53,12 +53,6 @@ constexpr GemmTma gathering_gemm(const PeerGemm& c) {
 constexpr unsigned gathering_shared_bytes(const PeerGemm& c) {
   return gathering_gemm(c).shared_bytes() + static_cast<unsigned>(ring_behind_gemm(c));
 }
-/// Of so many tiles of clusters the last ones, which `senders` clusters compute when they have sent
-/// (late): those for which the other `clusters` would need one round more than if none had to send.
-constexpr unsigned late_tiles(unsigned tiles, unsigned clusters, unsigned senders) {
-  const unsigned rounds = (tiles + clusters + senders - 1) / (clusters + senders);
-  return tiles > rounds * clusters ? tiles - rounds * clusters : 0;
-}
 
 }  // namespace kiln::templates
 

@@ -77,14 +77,14 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
   __syncwarp();
   block.meet();
 
-  PeerTiles mine = block.all_tiles(body);
+  BlockTiles mine = block.all_tiles(body);
   if constexpr (kFirst) {  // they are whole clusters
     const unsigned tiles = mine.end;
     const unsigned senders = c.senders / t.cluster(), others = gridDim.x / t.cluster() - senders;
     const unsigned late = c.late ? late_tiles(tiles, others, senders) : 0,
                    cluster = blockIdx.x / t.cluster();
-    mine = sends ? PeerTiles{tiles - late + cluster, senders, tiles}
-                 : PeerTiles{cluster - senders, others, tiles - late};
+    mine = sends ? BlockTiles{tiles - late + cluster, senders, tiles}
+                 : BlockTiles{cluster - senders, others, tiles - late};
   }
   const int bytes = body.received_bytes();
   KnownChunks<c.chunks> known;

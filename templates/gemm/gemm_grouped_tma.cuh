@@ -63,6 +63,70 @@ struct GroupedTmaOutput : GemmTmaResults<c, T, true, Epilogue> {
   }
 };
 
+/// What the threads of a block do with the tiles `mine`, as `tiles` finds them, in their roles: one
+/// copies a tile's operands once `arrived(place, end)` has returned; warps that multiply call
+/// `stored(tile)` when they have stored their part of a tile, and `done()` in the end, while they
+/// still have their registers.
+template <GemmTma c, class Body, class Tiles, class Arrived, class Stored, class Done>
+__device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const BlockTiles& mine,
+                                              Arrived arrived, Stored stored, Done done) {
+  const int warpgroup = hopper::uniform(static_cast<int>(threadIdx.x) / 128);
+  const auto reach = [&](unsigned tile) { return tile < mine.end && tiles.reach(tile); };
+  if (warpgroup == 0) {
+    if constexpr (c.consumers > 1) hopper::fewer_registers<Body::kFewer>();
+    if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0) {
+      const bool copies = hopper::elect();
+      const int bytes = body.received_bytes();
+      typename Body::Stage stage{0, 0};
+#pragma unroll 1
+      for (unsigned tile = mine.first; reach(tile); tile += mine.step) {
+        int end;
+        const auto at = tiles.place(body, tile, end);
+        if (copies) {
+          arrived(at, end);
+          body.copy_slices(at, stage, bytes);
+        }
+        __syncwarp();
+      }
+    }
+    return;
+  }
+  if constexpr (c.consumers > 1) hopper::more_registers<Body::kMore>();
+  const int consumer = warpgroup - 1;
+  const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
+  typename Body::Stage stage{0, 0};
+  int buffer = 0;
+  typename Body::Sums sums;
+  const int warp_row = first_row + hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4 * 16;
+  unsigned tile = mine.first, next;
+  if constexpr (Body::kPingpong) {
+    tile += consumer * mine.step;
+    if (consumer == 1) stage.skip(body.slices);
+  }
+#pragma unroll 1
+  for (; reach(tile); tile = next) {
+    int end;
+    const auto at = tiles.place(body, tile, end);
+    const auto place_of_tile = [&] { return at; };
+    if constexpr (Body::kPingpong) {
+      // Turns: barrier 1 + w opens for consumer w when the other has started its products.
+      const bool more = reach(tile + mine.step);
+      if (tile != mine.first) hopper::named_sync(1 + consumer, 256);
+      body.multiply(sums, stage, first_row, place_of_tile, [&] {
+        if (more) hopper::named_arrive(2 - consumer, 256);
+      });
+      stage.skip(body.slices);
+      next = tile + 2 * mine.step;
+    } else {
+      body.multiply(sums, stage, first_row, place_of_tile, [] {});
+      next = tile + mine.step;
+    }
+    body.output.store_tiles(sums, at.row + warp_row, at.column, at.batch, end, buffer);
+    stored(tile);
+  }
+  done();
+}
+
 /// The body of a kernel with c.threads() threads in clusters of c.cluster() blocks and
 /// c.shared_bytes() bytes of dynamic shared memory. `sizes`: ends or counts. Maps of A and B as for
 /// gemm_tma.cuh with batches; n is a multiple of 8.
@@ -79,7 +143,6 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
   using Body = GemmTmaBody<c, T, true, Epilogue, kLies, kLies, Output>;
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
-  const int warpgroup = hopper::uniform(static_cast<int>(threadIdx.x) / 128);
   hopper::Barrier* const barriers =
       reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + c.buffer_bytes() + c.staging_bytes());
   const int rank = c.cluster() == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
@@ -107,66 +170,10 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
     hopper::cluster_meet();
   else
     __syncthreads();
-
-  const unsigned first = blockIdx.x / c.cluster(), step = gridDim.x / c.cluster();
-  // Where a tile begins, and the end of its group's rows. @pre tiles.reach(tile)
-  const auto place = [&](unsigned tile, int& end) {
-    unsigned in_group;
-    const GroupRows rows = tiles.at(tile, in_group);
-    auto at = body.place(in_group, rows.count(), rows.group);
-    (c.swap ? at.column : at.row) += rows.begin;
-    end = rows.end;
-    return at;
-  };
-
-  if (warpgroup == 0) {
-    if constexpr (c.consumers > 1) hopper::fewer_registers<Body::kFewer>();
-    if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0) {
-      const bool copies = hopper::elect();
-      const int bytes = body.received_bytes();
-      typename Body::Stage stage{0, 0};
-#pragma unroll 1
-      for (unsigned tile = first; tiles.reach(tile); tile += step) {
-        int end;
-        const auto at = place(tile, end);
-        if (copies) body.copy_slices(at, stage, bytes);
-        __syncwarp();
-      }
-    }
-  } else {
-    if constexpr (c.consumers > 1) hopper::more_registers<Body::kMore>();
-    const int consumer = warpgroup - 1;
-    const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
-    typename Body::Stage stage{0, 0};
-    int buffer = 0;
-    typename Body::Sums sums;
-    const int warp_row = first_row + hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4 * 16;
-    unsigned tile = first;
-    if constexpr (Body::kPingpong) {
-      tile += consumer * step;
-      if (consumer == 1) stage.skip(body.slices);
-    }
-#pragma unroll 1
-    while (tiles.reach(tile)) {
-      int end;
-      const auto at = place(tile, end);
-      const auto place_of_tile = [&] { return at; };
-      if constexpr (Body::kPingpong) {
-        // Turns: barrier 1 + w opens for consumer w when the other has started its products.
-        const bool more = tiles.reach(tile + step);
-        if (tile != first) hopper::named_sync(1 + consumer, 256);
-        body.multiply(sums, stage, first_row, place_of_tile, [&] {
-          if (more) hopper::named_arrive(2 - consumer, 256);
-        });
-        stage.skip(body.slices);
-        tile += 2 * step;
-      } else {
-        body.multiply(sums, stage, first_row, place_of_tile, [] {});
-        tile += step;
-      }
-      body.output.store_tiles(sums, at.row + warp_row, at.column, at.batch, end, buffer);
-    }
-  }
+  constexpr unsigned kAll = 0xffffffffu;
+  grouped_roles<c>(
+      body, tiles, {blockIdx.x / c.cluster(), gridDim.x / c.cluster(), kAll},
+      [](const auto&, int) {}, [](unsigned) {}, [] {});
   // No block ends while others of its cluster may copy to it or arrive at its barriers.
   if constexpr (c.cluster() > 1) hopper::cluster_meet();
 }

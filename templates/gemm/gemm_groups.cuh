@@ -22,6 +22,12 @@ class GroupTiles {
     look();
   }
 
+  /// Back to the first tile.
+  __device__ __forceinline__ void restart() {
+    first_ = rows_before_ = 0;
+    before_ = 0;
+    look();
+  }
   /// Whether there is a tile of this number, which is not less than at the last call.
   __device__ __forceinline__ bool reach(unsigned tile) {
     while (tile - before_ >= seen_) {
@@ -31,6 +37,25 @@ class GroupTiles {
       look();
     }
     return true;
+  }
+  /// How many there are. The first ones cannot be reached any more, before a restart().
+  __device__ __forceinline__ unsigned count() {
+    while (first_ + 32 < shape_.batch) {
+      first_ += 32;
+      before_ += seen_;
+      look();
+    }
+    return before_ + seen_;
+  }
+  /// Where a tile begins in the product, and the end of its group's rows. @pre reach(tile)
+  template <class Body>
+  __device__ __forceinline__ auto place(const Body& body, unsigned tile, int& end) const {
+    unsigned in_group;
+    const GroupRows rows = at(tile, in_group);
+    auto place = body.place(in_group, rows.count(), rows.group);
+    (c.swap ? place.column : place.row) += rows.begin;
+    end = rows.end;
+    return place;
   }
   /// Whose tile it is, and its number among the group's. @pre reach(tile)
   __device__ __forceinline__ GroupRows at(unsigned tile, unsigned& in_group) const {

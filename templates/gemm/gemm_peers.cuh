@@ -1,8 +1,8 @@
-// How ranks signal each other in gemm_all_gather.cuh and gemm_reduce_scatter.cuh.
+// How ranks signal each other in the GEMMs of ranks.
 //
 // A rank's flags: [0] it has begun the operation, and so reads nothing of the one before it; [1 +
 // i] a part of a chunk is here. Counters: [own][0] operations so far, [own][1] blocks that have
-// ended, [r][1 + i] warps that have sent their part of chunk i to rank r.
+// ended, [r][2 + i] warps that have sent their part of chunk i to rank r.
 #pragma once
 
 #include "../device/elements.cuh"
@@ -18,9 +18,11 @@ __device__ __forceinline__ int rank_before(const Peers& peers, int distance) {
   return (peers.rank + peers.size - distance) % peers.size;
 }
 
-/// One operation, as a thread sees it. `chunks` divides kPeerGemmChunks.
-template <int chunks>
+/// One operation, as a thread sees it. `chunks` divides `most`, for each of which there is a flag.
+template <int chunks, int most = kPeerGemmChunks>
 class PeerOperation {
+  static_assert(most % chunks == 0, "all flags change with each operation");
+
  public:
   __device__ __forceinline__ explicit PeerOperation(const Peers& peers)
       : peers_(peers), epoch_(*static_cast<volatile const unsigned*>(counter(peers.rank, 0)) + 1) {}
@@ -37,7 +39,7 @@ class PeerOperation {
   /// of them tells the receiver.
   __device__ __forceinline__ void sent(int to, int chunk, unsigned senders) const {
     __threadfence_system();
-    if (!is_last(counter(to, 1 + chunk), senders)) return;
+    if (!is_last(counter(to, 2 + chunk), senders)) return;
     __threadfence_system();
     say_sent(to, chunk);
   }
@@ -57,7 +59,7 @@ class PeerOperation {
   }
 
  private:
-  static constexpr int kParts = kPeerGemmChunks / chunks;  // flags of a chunk: all change each time
+  static constexpr int kParts = most / chunks;  // flags of a chunk: all change each time
 
   __device__ __forceinline__ unsigned* counter(int rank, int index) const {
     return peers_.counters + static_cast<unsigned>(rank) * peers_.flags + index;

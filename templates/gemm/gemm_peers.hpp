@@ -15,10 +15,10 @@
 
 namespace kiln::templates {
 
-/// A rank's rows go to another rank in so many pieces at most, each with a flag, behind the flag of
-/// ranks that are ready.
+/// A rank's rows go to another rank in so many pieces at most, each with a flag and a counter of
+/// those who send it. The others: ranks that are ready, and blocks that have ended.
 inline constexpr int kPeerGemmChunks = 8;
-inline constexpr unsigned kPeerGemmFlags = 1 + kPeerGemmChunks;
+inline constexpr unsigned kPeerGemmFlags = 2 + kPeerGemmChunks;
 
 /// The largest box that a warp sends of its sums.
 inline constexpr int kPeerBoxRows = 16, kPeerBoxColumns = 64;
@@ -70,6 +70,13 @@ struct PeerGemm {
   }
   constexpr int chunk_rows(int m) const { return overlap ? chunk_tiles(m) * tile_rows() : m; }
 };
+
+/// Of so many tiles of clusters the last ones, which `senders` clusters compute when they have sent
+/// (late): those for which the other `clusters` would need one round more than if none had to send.
+constexpr unsigned late_tiles(unsigned tiles, unsigned clusters, unsigned senders) {
+  const unsigned rounds = (tiles + clusters + senders - 1) / (clusters + senders);
+  return tiles > rounds * clusters ? tiles - rounds * clusters : 0;
+}
 
 /// The rows of all ranks, as one matrix.
 constexpr GemmProblem all_ranks(const PeerGemmProblem& p) { return {p.m * p.ranks, p.n, p.k}; }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "gemm_peers.hpp"
@@ -17,10 +18,10 @@ namespace kiln::templates {
 /// What operations do alike. Thread safety: one call at a time.
 template <class Kernel>
 class PeerGemmHandle;
-template <class... Args>
-class PeerGemmHandle<Kernel<PeerGemm, PeerGemmProblem, void(Args...)>> {
+template <class Problem, class... Args>
+class PeerGemmHandle<Kernel<PeerGemm, Problem, void(Args...)>> {
  public:
-  using KernelType = Kernel<PeerGemm, PeerGemmProblem, void(Args...)>;
+  using KernelType = Kernel<PeerGemm, Problem, void(Args...)>;
 
   /// `memory` must outlive this. A launch must not tune by itself, because the other ranks would
   /// not do the same: the runtime's mode is one that does not, or its options name the ranks, in
@@ -30,13 +31,20 @@ class PeerGemmHandle<Kernel<PeerGemm, PeerGemmProblem, void(Args...)>> {
 
   /// Collective over `ranks`, which are those of the memory, in step; within
   /// SymmetricMemory::within.
-  TuneResult tune(int m, int n, int k, std::shared_ptr<Communicator> ranks,
+  TuneResult tune(const Problem& problem, std::shared_ptr<Communicator> ranks,
                   TuneOptions options = {}) const {
     options.ranks = std::move(ranks);
     options.together.lockstep = true;
-    return handle_.tune({m, n, k, memory_.size()}, options);
+    return handle_.tune(problem, options);
   }
-  const Tuned<PeerGemm, PeerGemmProblem, void(Args...)>& handle() const { return handle_; }
+  /// The same for m rows of each rank.
+  TuneResult tune(int m, int n, int k, std::shared_ptr<Communicator> ranks,
+                  TuneOptions options = {}) const
+    requires std::is_same_v<Problem, PeerGemmProblem>
+  {
+    return tune({m, n, k, memory_.size()}, std::move(ranks), std::move(options));
+  }
+  const Tuned<PeerGemm, Problem, void(Args...)>& handle() const { return handle_; }
 
  protected:
   void check_memory(std::size_t bytes) const {
@@ -45,7 +53,7 @@ class PeerGemmHandle<Kernel<PeerGemm, PeerGemmProblem, void(Args...)>> {
   }
 
   const SymmetricMemory& memory_;
-  Tuned<PeerGemm, PeerGemmProblem, void(Args...)> handle_;
+  Tuned<PeerGemm, Problem, void(Args...)> handle_;
 };
 
 }  // namespace kiln::templates

@@ -1,6 +1,8 @@
 // The space of the GEMMs of ranks (gemm_peers.hpp).
 #pragma once
 
+#include <initializer_list>
+
 #include "templates/gemm/gemm_host.hpp"
 #include "templates/gemm/gemm_peers.hpp"
 #include "templates/gemm/gemm_space.hpp"
@@ -21,10 +23,11 @@ bool is_a_gemm(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& 
   return !gemms.violated(to_values(c.gemm()), to_values(all_ranks(p)), d);
 }
 
-template <class T>
-constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
-  using S = Space<PeerGemm, PeerGemmProblem>;
-  using P = const PeerGemmProblem&;
+/// The fields' values, with what holds for each operation.
+template <class T, class Problem>
+constexpr Space<PeerGemm, Problem> peer_gemm_values(std::initializer_list<int> chunks) {
+  using S = Space<PeerGemm, Problem>;
+  using P = const Problem&;
   using D = const DeviceLimits&;
   constexpr bool kTwoBytes = sizeof(T) == 2;
   constexpr Gemm kDefault = kTwoBytes ? plain_config(GemmBody::mma, 64, 128, 64, 3, 32, 32, 8)
@@ -44,7 +47,7 @@ constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
           .values(&PeerGemm::cluster, {GemmCluster::none, GemmCluster::two_m, GemmCluster::two_n})
           .values(&PeerGemm::along_n, {false, true})
           .values(&PeerGemm::overlap, {false, true})
-          .values(&PeerGemm::chunks, {1, 2, 4, 8})
+          .values(&PeerGemm::chunks, chunks)
           .values(&PeerGemm::senders, {0, 4, 8, 16, 32})  // whole clusters
           .values(&PeerGemm::late, {false, true});
   if constexpr (kTwoBytes)
@@ -53,20 +56,27 @@ constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
   else
     space = space.values(&PeerGemm::body, {GemmBody::simt});
   return space
-      .where("the GEMM can compute the rows of all ranks",
-             [](const PeerGemm& c, P p, D d) { return is_a_gemm<T>(c, p, d); })
-      .where("rows are sent in pieces only while others are multiplied",
-             [](const PeerGemm& c, P, D) { return c.overlap || c.chunks == 1; })
-      .where("some blocks send while others multiply",
+      .where("some blocks communicate while others multiply",
              [](const PeerGemm& c, P, D d) {
                return c.senders == 0 || (c.overlap && 2 * c.senders <= d.usable_multiprocessors());
              })
       .where("only blocks that have sent are late",
              [](const PeerGemm& c, P, D) { return c.senders > 0 || !c.late; })
+      .where("rows are sent in pieces only while others are multiplied",
+             [](const PeerGemm& c, P, D) { return c.overlap || c.chunks == 1; })
       .where("only bodies fed by tensor maps, with at most 192 sums of a thread, wait for ranks",
              [](const PeerGemm& c, P, D) {
                return !c.overlap || (c.gemm().uses_tma() && c.gemm().tma().held_sums() <= 192);
-             })
+             });
+}
+
+template <class T>
+constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
+  using P = const PeerGemmProblem&;
+  using D = const DeviceLimits&;
+  return peer_gemm_values<T, PeerGemmProblem>({1, 2, 4, 8})
+      .where("the GEMM can compute the rows of all ranks",
+             [](const PeerGemm& c, P p, D d) { return is_a_gemm<T>(c, p, d); })
       .where("each rank has rows, and they lie at multiples of 16 bytes",
              [](const PeerGemm& c, P p, D) {
                return !c.overlap || (p.m > 0 && p.n % 8 == 0 && by_rank(p).storable(sizeof(T)));

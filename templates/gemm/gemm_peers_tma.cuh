@@ -12,11 +12,6 @@ struct SumOnce {
   static constexpr bool kNothing = true;
 };
 
-/// Tiles of clusters: first, first + step, ..., below `end`.
-struct PeerTiles {
-  unsigned first, step, end;
-};
-
 /// Where a block of a cluster's barriers and stages lie.
 template <GemmTma t>
 struct PeerBlock {
@@ -58,7 +53,7 @@ struct PeerBlock {
   }
   /// This block's of all tiles, where all blocks have as many.
   template <class Body>
-  __device__ __forceinline__ static PeerTiles all_tiles(const Body& body) {
+  __device__ __forceinline__ static BlockTiles all_tiles(const Body& body) {
     return {blockIdx.x / t.cluster(), gridDim.x / t.cluster(), tiles(body)};
   }
   __device__ __forceinline__ static void meet() {
@@ -74,7 +69,7 @@ struct PeerBlock {
 /// 3. Those behind them multiply, and call `store(sums, place, first_row, buffer, next)`; `next`:
 /// the warp's next tile.
 template <GemmTma t, class Body, class PlaceOf, class Copy, class Beside, class Store>
-__device__ __forceinline__ void peer_roles(Body& body, const PeerTiles& mine, PlaceOf place_of,
+__device__ __forceinline__ void peer_roles(Body& body, const BlockTiles& mine, PlaceOf place_of,
                                            Copy copy, Beside beside, Store store) {
   const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
   const auto [first, step, tiles] = mine;

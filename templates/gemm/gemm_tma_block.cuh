@@ -14,6 +14,11 @@
 
 namespace kiln::templates {
 
+/// Tiles of a cluster that stays: first, first + step, ..., below `end`.
+struct BlockTiles {
+  unsigned first, step, end;
+};
+
 template <GemmTma c, class T, bool batched, class Epilogue, hopper::Lies rows_lie,
           hopper::Lies columns_lie,
           class Output = typename GemmTmaOutputOf<c, T, batched, Epilogue>::Type>

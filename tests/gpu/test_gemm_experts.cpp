@@ -1,0 +1,140 @@
+// GEMMs of experts on GPUs, a thread and a GPU for each rank: every body through many rounds with
+// ranks that come late, and ranks that tune in step. One GPU is one rank.
+#include <algorithm>
+
+#include "experts_test.hpp"
+#include "kiln_test.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+using namespace kiln::templates;
+
+namespace {
+
+using T = bfloat16;
+using B = GemmBody;
+using C = GemmCluster;
+
+/// Up to two GPUs, a rank each.
+std::vector<std::string> gpus() {
+  std::vector<std::string> names;
+  for (int i = 0; i < std::min(runtime::probe_cuda().devices, 2); ++i)
+    names.push_back("cuda:" + std::to_string(i));
+  return names;
+}
+
+const std::vector<PeerGemm> kGathers{
+    {B::mma, 64, 128, 64, 3, 32, 32, 8, 8, C::none, false, false, 1, 0, false},
+    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, false, 1, 0, false},
+    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 32, 8, true},
+    {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::none, false, true, 8, 16, false},
+    {B::pingpong, 64, 160, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 1, 4, true}};
+const std::vector<PeerGemm> kCombines{
+    {B::mma, 64, 128, 64, 3, 32, 32, 8, 8, C::none, false, false, 1, 0, false},
+    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, false, 1, 0, false},
+    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 1, 0, false},
+    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 2, 16, false},
+    {B::pingpong, 128, 64, 64, 1, 128, 64, 8, 8, C::none, false, true, 4, 8, false},
+    {B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 8, 32, false}};
+
+void check_rounds(const ExpertsProblem& p, Routing routing, int rounds) {
+  const ExpertsData<T> data(p, routing);
+  const auto each = [&](const auto& configs, const auto& check) {
+    for (const PeerGemm& config : configs) {
+      CAPTURE(p.ranks, p.m, p.n, p.k, config.overlap, config.block_m, config.block_n, config.chunks,
+              config.senders);
+      Findings findings;
+      CHECK(on_peers(
+                gpus(), expert_bytes<T>(p),
+                [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+                  check(config, runtime, memory, findings);
+                },
+                kExpertFlags) == "");
+      CHECK(findings.wrong() == "");
+    }
+  };
+  const auto allowed = [&](const auto& kernel, const PeerGemm& config, const Runtime& runtime) {
+    return !kernel.definition().space.violated(to_values(config), to_values(p),
+                                               runtime.device().limits);
+  };
+  each(kGathers, [&](const PeerGemm& config, const Runtime& runtime, SymmetricMemory& memory,
+                     Findings& findings) {
+    if (!allowed(experts_gather_kernel<T>(memory), config, runtime)) return;
+    const ExpertsGather<T> operation(runtime, memory);
+    const auto chosen = operation.handle().with_config(config);
+    ExpertsRank<T> rank(runtime, memory, data);
+    for (int round = 0; round < rounds; ++round) {
+      straggle(memory.rank(), round, 300);
+      findings.check(
+          rank.gather(round, deadline_in(60),
+                      [&](T* c, const T* a, const T* b, const int* tokens, const int* ends) {
+                        chosen(Stream{}, c, a, b, static_cast<const T*>(memory.data()), tokens,
+                               ends, memory.peers(), p.m, p.n, p.k, p.groups, p.top, p.ranks);
+                      }));
+    }
+  });
+  each(kCombines, [&](const PeerGemm& config, const Runtime& runtime, SymmetricMemory& memory,
+                      Findings& findings) {
+    if (!allowed(experts_combine_kernel<T>(memory), config, runtime)) return;
+    const ExpertsCombine<T> operation(runtime, memory);
+    const auto chosen = operation.handle().with_config(config);
+    ExpertsRank<T> rank(runtime, memory, data);
+    for (int round = 0; round < rounds; ++round) {
+      straggle(memory.rank(), round, 300);
+      findings.check(rank.combine(round, deadline_in(60),
+                                  [&](T* c, const T* a, const T* b, const int* ends,
+                                      const int* places, const float* weights) {
+                                    chosen(Stream{}, c, a, b, ends, places, weights, memory.peers(),
+                                           p.m, p.n, p.k, p.groups, p.top, p.ranks);
+                                  }));
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("experts gather tokens and combine rows by each body", "[gpu][symmetric]") {
+  const int ranks = static_cast<int>(gpus().size());
+  check_rounds({300, 512, 136, 8, 2, ranks}, Routing::balanced, 60);
+  check_rounds({200, 1024, 264, 40, 4, ranks}, Routing::skewed, 60);
+  check_rounds({67, 256, 2056, 5, 1, ranks}, Routing::lopsided, 30);
+}
+
+TEST_CASE("ranks tune GEMMs of experts in step", "[gpu][symmetric]") {
+  const int ranks = static_cast<int>(gpus().size());
+  const ExpertsProblem p{256, 512, 512, 8, 2, ranks};
+  const ExpertsData<T> data(p);
+  Findings findings;
+  std::vector<std::vector<Values>> winners(gpus().size());
+  CHECK(
+      on_peers(
+          gpus(), expert_bytes<T>(p),
+          [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
+            const ExpertsGather<T> gather(runtime, memory);
+            const ExpertsCombine<T> combine(runtime, memory);
+            TuneOptions options;
+            options.max_evaluations = 12;
+            const auto tune = [&](const auto& operation) {
+              memory.within(deadline_in(100), [&] {
+                const TuneResult result = operation.tune(p, communicator, options);
+                findings.check(result.count(CandidateStatus::wrong_result) == 0);
+                findings.check(result.count(CandidateStatus::measured) > 4);
+                winners[static_cast<std::size_t>(memory.rank())].push_back(result.winner().config);
+              });
+            };
+            tune(gather);
+            tune(combine);
+            ExpertsRank<T> rank(runtime, memory, data);
+            for (int round = 0; round < 30; ++round) {
+              findings.check(rank.gather(round, deadline_in(30),
+                                         [&](auto... arguments) { gather({}, arguments..., p); }));
+              findings.check(rank.combine(round, deadline_in(30), [&](auto... arguments) {
+                combine({}, arguments..., p);
+              }));
+            }
+          },
+          kExpertFlags) == "");
+  CHECK(findings.wrong() == "");
+  for (const auto& of_rank : winners) CHECK(of_rank == winners.front());
+}
