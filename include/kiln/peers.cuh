@@ -92,6 +92,20 @@ KILN_PEERS_FUNCTION void signal(const Peers& peers, int to, unsigned flag, unsig
 #endif
 }
 
+/// The same behind a fence for the whole system (__threadfence_system), after what the flag says:
+/// for several flags in a row, of which each would wait as long as the fence does.
+/// @pre as signal()
+KILN_PEERS_FUNCTION void signal_behind_fence(const Peers& peers, int to, unsigned flag,
+                                             unsigned epoch) {
+#ifdef __CUDA_ARCH__
+  unsigned* cell =
+      peers.peer[to].flags + static_cast<unsigned long long>(peers.rank) * peers.flags + flag;
+  asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(cell), "r"(epoch) : "memory");
+#else
+  signal(peers, to, flag, epoch);
+#endif
+}
+
 namespace detail {
 
 /// Whether a host has given up. After a wait that this ends, `stalled` says what it waited for.

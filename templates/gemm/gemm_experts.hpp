@@ -48,7 +48,8 @@ constexpr GemmShape<true> experts_shape(const ExpertsProblem& p) {
 struct ExpertRing {
   static constexpr int kPieces = 8, kPieceBytes = 4096, kWarps = 4;
   static constexpr int kDataBytes = kWarps * kPieces * kPieceBytes;
-  static constexpr int kBarrierBytes = kWarps * kPieces * 8;
+  /// One for each piece, and one for each chunk that all of the block's warps have sent.
+  static constexpr int kBarrierBytes = (kWarps * kPieces + kExpertChunks) * 8;
 };
 /// The GEMM of a launch that gathers meanwhile. Blocks that send have the memory of its stages.
 constexpr GemmTma expert_gathering_gemm(const PeerGemm& c) {

@@ -34,12 +34,9 @@ template <class T>
 std::vector<PeerGemm> combine_configs(const ExpertsProblem& p, const DeviceLimits& d) {
   return experts_configs<T>(p, d, [&](PeerGemm c, std::vector<PeerGemm>& configs) {
     configs.push_back(c);
-    for (const int chunks : {4, 8})
-      for (const int senders : {16, 32}) {
-        c.chunks = chunks;
-        c.senders = senders;
-        configs.push_back(c);
-      }
+    c.chunks = 4;
+    c.senders = 32;
+    configs.push_back(c);
   });
 }
 

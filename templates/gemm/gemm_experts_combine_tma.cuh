@@ -48,7 +48,7 @@ class ChunkTiles {
 };
 
 /// Adds chunks of columns, each when it has been multiplied, and exchanges the sums with other
-/// ranks. By warps, each of which waits for itself.
+/// ranks.
 template <PeerGemm c, class T>
 struct ExpertAdder {
   using Operation = PeerOperation<c.chunks, kExpertChunks>;
@@ -60,14 +60,15 @@ struct ExpertAdder {
   ExpertSums<T> sums;
   const unsigned* stored;  // parts of tiles, by chunk
   unsigned parts;          // of a chunk
+  // Those that add: `of_block` of each of `blocks` blocks, the first being thread `first`.
+  WorkingThreads threads;
+  int of_block, first;
+  unsigned blocks;
 
-  /// `of_block`: how many of the threads are the block's.
-  __device__ __forceinline__ void add(int chunk, const WorkingThreads& threads,
-                                      int of_block) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32, wide = expert_chunk_columns(c, p);
-    const Columns columns{min(chunk * wide, p.n), min(chunk * wide + wide, p.n)};
+  /// Sends the sums of other ranks' tokens.
+  __device__ __forceinline__ void send(int chunk) const {
     bool there = true;
-    if (lane == 0) {
+    if (threadIdx.x % 32 == 0) {
       while (*static_cast<const volatile unsigned*>(stored + chunk) < parts) __nanosleep(64);
       for (int i = 1; i < peers.size && there; ++i)
         there = operation.wait_until_ready(rank_after(peers, i));
@@ -78,24 +79,29 @@ struct ExpertAdder {
       const int to = rank_after(peers, i);
       T* const its =
           static_cast<T*>(peer_data(peers, to)) + static_cast<long long>(peers.rank) * p.m * p.n;
-      sums.template add<8>(to * p.m, columns, threads, [&](int row, int column, const auto& sum) {
-        store_pack(its + static_cast<long long>(row) * p.n + column, rounded<T>(sum));
-      });
-      __threadfence_system();
-      __syncwarp();
-      if (lane == 0) operation.sent(to, chunk, threads.count / 32);
-      __syncwarp();
+      sums.template add<8>(
+          to * p.m, columns(chunk), threads, [&](int row, int column, const auto& sum) {
+            store_pack(its + static_cast<long long>(row) * p.n + column, rounded<T>(sum));
+          });
     }
-    // A thread that waits for a rank leaves its block no turn on the host.
     hopper::named_sync(3, of_block);
-    if (lane == 0)
+    if (static_cast<int>(threadIdx.x) == first) operation.sent_to_all(chunk, blocks);
+    __syncwarp();
+#ifdef KILN_HOST_TARGET
+    hopper::named_sync(3, of_block);  // there a thread that waits for a rank leaves others no turn
+#endif
+  }
+  /// Adds the sums of the rank's own tokens to what others have sent. @pre send(chunk)
+  __device__ __forceinline__ void add(int chunk) const {
+    bool there = true;
+    if (threadIdx.x % 32 == 0)
       for (int i = 1; i < peers.size && there; ++i)
         there = operation.wait_for(rank_after(peers, i), chunk);
     if (__all_sync(kAll, there) == 0) return;
     const T* const sent = static_cast<const T*>(peer_data(peers, peers.rank));
     const bool aligned_out = aligned(16, out);
     sums.template add<8>(
-        peers.rank * p.m, columns, threads, [&](int row, int column, const auto& sum) {
+        peers.rank * p.m, columns(chunk), threads, [&](int row, int column, const auto& sum) {
           const long long at = static_cast<long long>(row) * p.n + column;
           float all[8] = {};
           add_pack(all, rounded<T>(sum));
@@ -111,9 +117,22 @@ struct ExpertAdder {
             for (int e = 0; e < 8; ++e) out[at + e] = pack.value[e];
         });
   }
+  /// Chunks [begin, end). What others send of a chunk comes while the next one is added here.
+  __device__ __forceinline__ void exchange(int begin, int end) const {
+    for (int chunk = begin; chunk < end; ++chunk) {
+      send(chunk);
+      if (chunk > begin) add(chunk - 1);
+    }
+    if (end > begin) add(end - 1);
+  }
 
  private:
   static constexpr unsigned kAll = 0xffffffffu;
+
+  __device__ __forceinline__ Columns columns(int chunk) const {
+    const int wide = expert_chunk_columns(c, p);
+    return {min(chunk * wide, p.n), min(chunk * wide + wide, p.n)};
+  }
 };
 
 /// `workspace`: [rows][n] of T, and a semaphore for each chunk.
@@ -151,14 +170,22 @@ __device__ __forceinline__ void experts_combine_tma_body(T* out, const hopper::T
   block.meet();
 
   constexpr unsigned kWarpsOfTile = 4u * Body::kTileThreads * t.cluster();
-  const ExpertAdder<c, T> adder{out,
-                                peers,
-                                p,
-                                operation,
-                                {products, places, weights, p},
-                                workspace.semaphores,
-                                tiles.of_chunk() * kWarpsOfTile};
   const unsigned multiply = gridDim.x - c.senders;
+  const auto exchange = [&](int begin, int end, const WorkingThreads& threads, int of_block,
+                            int first, unsigned blocks) {
+    ExpertAdder<c, T>{out,
+                      peers,
+                      p,
+                      operation,
+                      {products, places, weights, p},
+                      workspace.semaphores,
+                      tiles.of_chunk() * kWarpsOfTile,
+                      threads,
+                      of_block,
+                      first,
+                      blocks}
+        .exchange(begin, end);
+  };
   if (blockIdx.x < multiply) {
     const unsigned all = tiles.of_chunk() * static_cast<unsigned>(c.chunks);
     grouped_roles<t>(
@@ -173,16 +200,15 @@ __device__ __forceinline__ void experts_combine_tma_body(T* out, const hopper::T
           constexpr unsigned kAdding = t.threads() - 128;
           // Their own tiles are stored behind this: what is waited for is other blocks'.
           hopper::named_sync(3, kAdding);
-          for (int chunk = c.senders > 0 ? c.chunks - 1 : 0; chunk < c.chunks; ++chunk)
-            adder.add(chunk, {blockIdx.x * kAdding + threadIdx.x - 128, multiply * kAdding},
-                      kAdding);
+          exchange(c.senders > 0 ? c.chunks - 1 : 0, c.chunks,
+                   {blockIdx.x * kAdding + threadIdx.x - 128, multiply * kAdding}, kAdding, 128,
+                   multiply);
         });
   } else {
-    for (int chunk = 0; chunk < c.chunks - 1; ++chunk)
-      adder.add(chunk,
-                {(blockIdx.x - multiply) * t.threads() + threadIdx.x,
-                 static_cast<unsigned>(c.senders * t.threads())},
-                t.threads());
+    exchange(0, c.chunks - 1,
+             {(blockIdx.x - multiply) * t.threads() + threadIdx.x,
+              static_cast<unsigned>(c.senders * t.threads())},
+             t.threads(), 0, c.senders);
   }
   // No block ends while others of its cluster may copy to it or arrive at its barriers.
   block.meet();

@@ -29,7 +29,7 @@ std::vector<PeerGemm> gather_configs(const ExpertsProblem& p, const DeviceLimits
     for (const int senders : {8, 16}) {
       const unsigned sending = static_cast<unsigned>(senders) / cluster;
       c.senders = senders;
-      c.chunks = p.rows() >= 4096 ? 32 : 8;
+      c.chunks = 8;
       c.late = sending < all && late_tiles(expected_tiles(c, p), all - sending, sending) > 0;
       configs.push_back(c);
     }

@@ -10,7 +10,7 @@ namespace kiln::templates {
 
 /// A warp that sends rows: chunk by chunk, of each chunk every `warps`-th row. A row is loaded once
 /// and stored on all ranks, in pieces that go through a ring in shared memory. All lanes call each
-/// function; lane 0 copies.
+/// function; lane 0 copies, and arrives at a chunk's barrier when the warp's part has arrived.
 template <PeerGemm c>
 class ExpertSender {
   using Ring = ExpertRing;
@@ -24,15 +24,16 @@ class ExpertSender {
  public:
   using Operation = PeerOperation<c.chunks, kExpertChunks>;
 
-  /// `shared`, `barriers`: the warp's part of ring and barriers. Rows have `row_bytes` bytes, a
-  /// multiple of 16.
+  /// `shared`, `full`: the warp's part of the ring and its barriers; `sent`: the chunks'. Rows have
+  /// `row_bytes` bytes, a multiple of 16.
   __device__ __forceinline__ ExpertSender(const Operation& operation, const Peers& peers,
-                                          unsigned char* shared, hopper::Barrier* barriers,
-                                          int row_bytes, unsigned warps)
+                                          unsigned char* shared, hopper::Barrier* full,
+                                          hopper::Barrier* sent, int row_bytes, unsigned warps)
       : operation_(operation),
         peers_(peers),
         ring_(shared),
-        full_(barriers),
+        full_(full),
+        sent_(sent),
         row_bytes_(row_bytes),
         lane_(threadIdx.x % 32),
         warps_(warps) {
@@ -50,7 +51,10 @@ class ExpertSender {
     if (lane_ == 0)
       for (int i = 1; i < peers_.size && ready; ++i)
         ready = operation_.wait_until_ready(rank_before(peers_, i));
-    if (__all_sync(kAll, ready) == 0) return;
+    if (__all_sync(kAll, ready) == 0) {
+      while (told_ < c.chunks) tell();
+      return;
+    }
     const int high = expert_chunk_rows(c, p), first = peers_.rank * p.m;
     for (int chunk = 0; chunk < c.chunks; ++chunk) {
       const int begin = min(chunk * high, p.rows()), end = min(begin + high, p.rows());
@@ -115,7 +119,7 @@ class ExpertSender {
   __device__ __forceinline__ void tell() {
     if (lane_ == 0) {
       hopper::publish_global();
-      for (int i = 0; i < peers_.size; ++i) operation_.sent(rank_before(peers_, i), told_, warps_);
+      sent_[told_].arrive();
     }
     __syncwarp();
     ++told_;
@@ -128,6 +132,7 @@ class ExpertSender {
   const Peers& peers_;
   unsigned char* const ring_;
   hopper::Barrier* const full_;
+  hopper::Barrier* const sent_;
   const int row_bytes_;
   const unsigned lane_, warps_;
   unsigned loads_ = 0, stores_ = 0;  // so far
@@ -168,7 +173,7 @@ __device__ __forceinline__ void experts_gather_tma_body(
   constexpr GemmTma t = expert_gathering_gemm(c);
   static_assert(c.senders > 0 && c.senders % t.cluster() == 0 &&
                     t.buffer_bytes() >= ExpertRing::kDataBytes &&
-                    t.threads() >= ExpertRing::kWarps * 32,
+                    t.threads() > ExpertRing::kWarps * 32,
                 "clusters send, with the memory of their stages");
   constexpr auto kLies = hopper::Lies::along_k;
   using Output = GroupedTmaOutput<t, T, StoreSum>;
@@ -188,15 +193,30 @@ __device__ __forceinline__ void experts_gather_tma_body(
     hopper::prefetch_map(b);
   }
   const bool sends = blockIdx.x < c.senders;
-  if (const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
-      sends && warp < ExpertRing::kWarps) {
-    constexpr unsigned kRing = ExpertRing::kPieces * ExpertRing::kPieceBytes;
-    auto* const barriers = reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + t.shared_bytes());
-    ExpertSender<c> sender(operation, peers, gemm_tma_shared + warp * kRing,
-                           barriers + warp * ExpertRing::kPieces, p.k * static_cast<int>(sizeof(T)),
-                           c.senders * ExpertRing::kWarps);
-    sender.send(a, tokens, p, blockIdx.x * ExpertRing::kWarps + warp);
+  auto* const pieces = reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + t.shared_bytes());
+  hopper::Barrier* const sent = pieces + ExpertRing::kWarps * ExpertRing::kPieces;
+  if (sends) {
+    if (threadIdx.x < c.chunks) {
+      sent[threadIdx.x].init(ExpertRing::kWarps);
+      hopper::publish_barriers();
+    }
+    __syncthreads();
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
+    if (warp < ExpertRing::kWarps) {
+      constexpr unsigned kRing = ExpertRing::kPieces * ExpertRing::kPieceBytes;
+      ExpertSender<c> sender(operation, peers, gemm_tma_shared + warp * kRing,
+                             pieces + warp * ExpertRing::kPieces, sent,
+                             p.k * static_cast<int>(sizeof(T)), c.senders * ExpertRing::kWarps);
+      sender.send(a, tokens, p, blockIdx.x * ExpertRing::kWarps + warp);
+    } else if (threadIdx.x == ExpertRing::kWarps * 32) {
+      // Apart from the warps that send, which would stand still meanwhile.
+      for (int chunk = 0; chunk < c.chunks; ++chunk) {
+        sent[chunk].wait(0);
+        operation.sent_to_all(chunk, c.senders);
+      }
+    }
   }
+  __syncwarp();
   block.meet();
 
   const unsigned senders = c.senders / t.cluster(), others = gridDim.x / t.cluster() - senders;

@@ -39,12 +39,19 @@ class PeerOperation {
   /// of them tells the receiver.
   __device__ __forceinline__ void sent(int to, int chunk, unsigned senders) const {
     __threadfence_system();
-    if (!is_last(counter(to, 2 + chunk), senders)) return;
+    if (is_last(counter(to, 2 + chunk), senders)) say_sent(to, chunk);
+  }
+  /// The same for a chunk that goes to all ranks, this one among them. Fences are slow while stores
+  /// are on their way to other GPUs, so that not many threads should call this.
+  __device__ __forceinline__ void sent_to_all(int chunk, unsigned senders) const {
     __threadfence_system();
-    say_sent(to, chunk);
+    if (!is_last(counter(peers_.rank, 2 + chunk), senders)) return;
+    __threadfence_system();
+    for (int i = 0; i < peers_.size; ++i) set_flags(rank_before(peers_, i), chunk);
   }
   __device__ __forceinline__ void say_sent(int to, int chunk) const {
-    for (int part = 0; part < kParts; ++part) signal(peers_, to, 1 + chunk * kParts + part, epoch_);
+    __threadfence_system();
+    set_flags(to, chunk);
   }
   __device__ __forceinline__ bool wait_for(int from, int chunk) const {
     return wait(peers_, from, 1 + chunk * kParts, epoch_);
@@ -60,6 +67,11 @@ class PeerOperation {
 
  private:
   static constexpr int kParts = most / chunks;  // flags of a chunk: all change each time
+
+  __device__ __forceinline__ void set_flags(int to, int chunk) const {
+    for (int part = 0; part < kParts; ++part)
+      signal_behind_fence(peers_, to, 1 + chunk * kParts + part, epoch_);
+  }
 
   __device__ __forceinline__ unsigned* counter(int rank, int index) const {
     return peers_.counters + static_cast<unsigned>(rank) * peers_.flags + index;
