@@ -77,9 +77,9 @@ class Tuned<Config, Problem, void(Args...)> {
   }
 
   /// Tunes now (or reads the store) and says what was found; later launches use it.
-  TuneResult tune(const Problem& problem) const { return core_->tune(values_of(problem), nullptr); }
+  TuneResult tune(const Problem& problem) const { return core_->tune(to_values(problem), nullptr); }
   TuneResult tune(const Problem& problem, const TuneOptions& options) const {
-    return core_->tune(values_of(problem), &options);
+    return core_->tune(to_values(problem), &options);
   }
   /// As DynamicTuned::known.
   std::optional<TuneResult> known(const Problem& problem) const {

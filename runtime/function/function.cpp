@@ -18,6 +18,7 @@
 #include "runtime/serve/overdue_calls.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/reserve.hpp"
+#include "runtime/serve/tune_one.hpp"
 #include "runtime/together/alone_or_together.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_log.hpp"
@@ -213,6 +214,8 @@ class Core final : public FunctionCore {
   /// What calls of a problem use from now on.
   Values settle(Problems& problems, std::span<const std::int64_t> problem, const FunctionCall& call,
                 const CallOptions& how, const TuneOptions& tuning) {
+    if (tuning.ranks && !how.retune)  // the others do not ask again
+      if (const auto none = problems.agreed_on_none(problem)) throw TuningFailedError(*none);
     if (tuning.ranks || engine_->options().mode == Mode::tune_now) {
       measure(problems, problem, call, how, tuning, true);
       return *find(problems, problem);
@@ -270,6 +273,13 @@ class Core final : public FunctionCore {
     try {
       TuneResult result =
           runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch).result;
+      if (workshop_.may_compile() && runtime::is_unusable(result)) {
+        if (tuning.ranks && !problems.find(problem))
+          problems.agree_on_none(problem, runtime::NoneUsable(function_, result));
+        if (for_launch || runtime::is_failure(result)) throw runtime::NoneUsable(function_, result);
+        bench.finish();
+        return result;
+      }
       // The choice stands even if the data cannot be put back: the other ranks use it. Where they
       // came to nothing, one that took no part goes on with what was chosen before.
       const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;

@@ -413,9 +413,7 @@ class TuningRun {
       throw OutOfMemory(format("{} for {}: none of {} candidates can be tried: {}",
                                subject_.describe(), subject_.describe_problem(problem_),
                                candidates_.size(), candidates_[lane_->postponed().front()].reason));
-    if (!winner_ && result_.end != SearchEnd::stopped)
-      candidates_.fail(format("{} for {}: none of {} candidates can be used", subject_.describe(),
-                              subject_.describe_problem(problem_), candidates_.size()));
+    if (!winner_ && result_.end != SearchEnd::stopped) throw NoneUsable(subject_, result_);
     result_.winner_index = winner_.value_or(0);
     finish(result_);
     limit_warnings(result_);

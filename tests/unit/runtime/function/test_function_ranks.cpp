@@ -226,6 +226,35 @@ TEST_CASE("knobs that fail on one rank alone are skipped by all, in step",
     }
 }
 
+TEST_CASE("knobs that no rank could verify are not used", "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(2, directory.path());
+  for (Rank& rank : job.ranks) rank.sum.verify = [](std::vector<float>&, int) { return false; };
+  std::vector<std::thread> threads;
+  for (Rank& rank : job.ranks)
+    threads.emplace_back([&rank] {
+      const auto function = rank.caller->tuned(rank.sum);
+      const auto said = [](const auto& call) -> std::string {
+        try {
+          call();
+        } catch (const TuningFailedError& error) {
+          return error.what();
+        }
+        return "nothing";
+      };
+      const std::string first = said([&] { function({}, rank.x, 5); });
+      const int calls = rank.caller->total();
+      const std::string second = said([&] { function({}, rank.x, 5); });
+      const bool again = rank.caller->total() != calls;
+      rank.thrown = first.find("8 candidates can be used") == std::string::npos ? first
+                    : second != first                                           ? second
+                    : again                                                     ? "again"
+                                                                                : "";
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const Rank& rank : job.ranks) CHECK(rank.thrown == "");
+}
+
 TEST_CASE("ranks with different spaces use their defaults, and say why",
           "[runtime][function][ranks]") {
   Directory directory;
@@ -354,7 +383,7 @@ TEST_CASE("each rank's log tells what was tried, what was agreed and why",
   }
 }
 
-TEST_CASE("a rank whose callable fails with all knobs takes the others to the defaults",
+TEST_CASE("a rank whose callable fails with all knobs: all ranks are told that none can be used",
           "[runtime][function][ranks]") {
   Directory directory;
   Job job(2, directory.path());
@@ -362,8 +391,8 @@ TEST_CASE("a rank whose callable fails with all knobs takes the others to the de
     throw std::runtime_error("nothing works here");
   };
   job.tune(5);
-  for (const Rank& rank : job.ranks) CHECK(rank.thrown.empty());
-  CHECK(job.others_than({2, 0}) == 0);
+  CHECK_THAT(job.ranks[0].thrown, Catch::Contains("it failed on another rank"));
+  CHECK_THAT(job.ranks[1].thrown, Catch::Contains("nothing works here"));
   CHECK(directory.entries(".json").empty());
 }
 
