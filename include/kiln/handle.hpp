@@ -53,8 +53,8 @@ class Tuned<Config, Problem, void(Args...)> {
       launch(stream, static_cast<Args>(args)...);
   }
 
-  /// Makes a problem ready without launching it. In the modes lookup_only and frozen it returns
-  /// what is missing if no binary can serve the problem: neither the winner's, nor that of the
+  /// Makes a problem ready without launching it. In the modes lookup_only, frozen and collect it
+  /// returns what is missing if no binary can serve the problem: neither the winner's, nor that of the
   /// untuned config (Mode::untuned), nor the default's.
   /// @throws what a launch throws, except MissingError.
   std::optional<Missing> prepare(const Problem& problem) const {
@@ -93,9 +93,9 @@ class Tuned<Config, Problem, void(Args...)> {
 
   /// As DynamicTuned::with_config.
   Tuned with_config(const Config& config) const {
-    Tuned chosen = *this;
-    chosen.core_ = core_->with_config(to_values(config));
-    return chosen;
+    Tuned fixed = *this;
+    fixed.core_ = core_->with_config(to_values(config));
+    return fixed;
   }
 
   /// As DynamicTuned::symbol.

@@ -130,7 +130,8 @@ class KernelHandle final : public runtime::ServedHandle {
 
   Ready make_ready(std::span<const std::int64_t> problem, Stream stream) override {
     if (!engine_->device()->capturing(stream)) return make_ready(problem);
-    // Neither does a launch outside of a capture look again, or take a stand-in.
+    // As outside a capture, what was found missing is not looked for again, and no stand-in
+    // replaces it.
     if (!engine_->serving().sealed())
       if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
     return captured(problem, stream);

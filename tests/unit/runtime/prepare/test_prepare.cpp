@@ -186,7 +186,7 @@ TEST_CASE("preparing says what is missing and why before anything is chosen",
   WARN("reasons told before anything was chosen: " << told);
 }
 
-TEST_CASE("every handle of a kernel is prepared, a chosen config for its own entries",
+TEST_CASE("every handle of a kernel is prepared, a fixed config for its own entries",
           "[runtime][prepare]") {
   Directory directory;
   Process process(directory.path());

@@ -328,7 +328,7 @@ TEST_CASE("a budget can be stopped", "[runtime][budget]") {
   CHECK(results[1].winner().status == CandidateStatus::not_tried);
 }
 
-TEST_CASE("a handle with a chosen config is timed, not tuned, within a budget",
+TEST_CASE("a handle with a fixed config is timed, not tuned, within a budget",
           "[runtime][budget]") {
   Directory directory;
   Process process(directory.path());
