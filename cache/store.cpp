@@ -150,9 +150,10 @@ bool Store::note(const Judgement& judgement) {
   return false;
 }
 
-std::optional<RootEntry> Store::find_in_roots(EntryKind kind, const Key& key) {
+std::optional<RootEntry> Store::find_in_roots(EntryKind kind, const Key& key,
+                                              const std::function<bool(const RootEntry&)>& take) {
   for (const auto& root : roots_.usable())
-    if (auto entry = root->find(kind, key)) {
+    if (auto entry = root->find(kind, key); entry && (!take || take(*entry))) {
       ++counters_.root_hits;
       return entry;
     }
@@ -221,18 +222,22 @@ void Store::put(const Key& key, detail::Bytes binary) {
   publish(key, EntryKind::binary, file);
 }
 
-std::optional<json> Store::find_record(const Key& key) {
+std::optional<json> Store::find_record(const Key& key,
+                                       const std::function<bool(const json&)>& accept) {
   if (const auto text = unwritten_.find(key.digest)) {
     ++counters_.memory_hits;
-    return json::parse(text_of(*text));
+    if (json record = json::parse(text_of(*text)); !accept || accept(record)) return record;
   }
   const ReadFile file = disk_.use(EntryKind::record, key.hex());
   DecodedRecord record = decode_record(text_of(file.bytes));
-  if (note(judge(file, record, EntryKind::record, key))) return std::move(record.record);
-  const auto found = find_in_roots(EntryKind::record, key);
-  if (!found) return std::nullopt;
-  json parsed = json::parse(text_of(found->payload), nullptr, false);
-  return parsed.is_discarded() ? std::nullopt : std::optional(std::move(parsed));
+  if (note(judge(file, record, EntryKind::record, key)) && (!accept || accept(record.record)))
+    return std::move(record.record);
+  json parsed;
+  const auto found = find_in_roots(EntryKind::record, key, [&](const RootEntry& entry) {
+    parsed = json::parse(text_of(entry.payload), nullptr, false);
+    return !parsed.is_discarded() && (!accept || accept(parsed));
+  });
+  return found ? std::optional(std::move(parsed)) : std::nullopt;
 }
 
 void Store::put_record(const Key& key, const json& record) {
@@ -278,13 +283,14 @@ WorkLock::Outcome Store::lock(EntryKind kind, const Key& key, WorkLock& lock,
   return Outcome::ready;
 }
 
-std::optional<RootEntry> Store::find_portable_here(EntryKind kind, const Digest& portable,
-                                                   const std::function<bool(const Key&)>& accept) {
+std::optional<RootEntry> Store::find_portable_here(
+    EntryKind kind, const Digest& portable, const std::function<bool(const Key&)>& accept,
+    const std::function<bool(const RootEntry&)>& take) {
   const MemoryLevel& memory = kind == EntryKind::binary ? binaries_ : unwritten_;
   for (auto& [key, payload] : memory.find_portable(portable))
-    if (accept(key)) {
+    if (RootEntry entry{key, payload}; accept(key) && (!take || take(entry))) {
       ++counters_.memory_hits;
-      return RootEntry{key, payload};
+      return entry;
     }
   if (disk_.directory().empty()) return std::nullopt;
   do {
@@ -292,7 +298,7 @@ std::optional<RootEntry> Store::find_portable_here(EntryKind kind, const Digest&
       const auto key = read_key(disk_, kind, hex);
       if (!key || key->portable != portable || !accept(*key)) continue;
       auto entry = read_entry(disk_, kind, hex, true);
-      if (!entry || !same_key(kind, entry->key, *key)) continue;
+      if (!entry || !same_key(kind, entry->key, *key) || (take && !take(*entry))) continue;
       ++counters_.disk_hits;
       if (kind == EntryKind::binary && options_.memory_bytes > 0)
         binaries_.put(entry->key, entry->payload);
@@ -302,18 +308,32 @@ std::optional<RootEntry> Store::find_portable_here(EntryKind kind, const Digest&
   return std::nullopt;
 }
 
-std::optional<RootEntry> Store::find_portable(EntryKind kind, const Digest& portable, bool own,
-                                              const std::function<bool(const Key&)>& accept) {
-  if (own)
-    if (auto entry = find_portable_here(kind, portable, accept)) return entry;
+std::optional<RootEntry> Store::find_portable(EntryKind kind, const Digest& portable, Where where,
+                                              const std::function<bool(const Key&)>& accept,
+                                              const std::function<bool(const RootEntry&)>& take) {
+  if (where == Where::anywhere)
+    if (auto entry = find_portable_here(kind, portable, accept, take)) return entry;
   for (const auto& root : roots_.usable())
     for (RootEntry& entry : root->find_portable(kind, portable))
-      if (accept(entry.key)) {
+      if (accept(entry.key) && (!take || take(entry))) {
         ++counters_.root_hits;
         return std::move(entry);
       }
-  if (own) ++counters_.misses;
+  if (where == Where::anywhere) ++counters_.misses;
   return std::nullopt;
+}
+
+std::vector<Key> Store::portable_keys(EntryKind kind, const Digest& portable, Where where) {
+  std::vector<Key> keys;
+  const auto note = [&](const Key& key) {
+    keys.push_back(key);
+    return false;
+  };
+  if (where == Where::anywhere) find_portable_here(kind, portable, note, {});
+  for (const auto& root : roots_.usable())
+    for (RootEntry& entry : root->find_portable(kind, portable))
+      keys.push_back(std::move(entry.key));
+  return keys;
 }
 
 std::optional<Key> Store::closest(EntryKind kind, const Key& wanted,

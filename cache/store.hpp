@@ -53,11 +53,18 @@ class Store {
   WorkLock::Outcome lock(EntryKind kind, const Key& key, WorkLock& lock,
                          const std::function<bool()>& give_up = {});
 
-  /// The first entry for what `portable` says is wanted whose whole key is accepted: with `own`
-  /// from memory and the writable store, then from the roots. For use where the rest of the key
-  /// cannot be known. The payload of a record is its JSON text.
-  std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, bool own,
-                                         const std::function<bool(const Key&)>& accept);
+  enum class Where {
+    anywhere,  ///< memory, then the writable store, then the roots
+    roots
+  };
+  /// The first entry for what `portable` says is wanted whose whole key is accepted, and that
+  /// `take` (empty: all) does not refuse. For use where the rest of the key cannot be known. The
+  /// payload of a record is its JSON text.
+  std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, Where where,
+                                         const std::function<bool(const Key&)>& accept,
+                                         const std::function<bool(const RootEntry&)>& take = {});
+  /// The whole keys of what `portable` says is wanted. Counts as no look-up.
+  std::vector<Key> portable_keys(EntryKind kind, const Digest& portable, Where where);
   /// The key of a kind, here or in the roots, that `accept` admits and that differs from `wanted`
   /// in the fewest portable fields. For error messages: it reads every key, up to ten thousand.
   std::optional<Key> closest(EntryKind kind, const Key& wanted,
@@ -70,9 +77,11 @@ class Store {
   std::vector<std::string> root_problems();
 
   /// As find and put. A record is always read from disk (else from a root), so that other
-  /// processes' later ones are seen, unless the last put of it could not be written. Non-finite
-  /// numbers read back as null.
-  std::optional<nlohmann::json> find_record(const Key& key);
+  /// processes' later ones are seen, unless the last put of it could not be written. What `accept`
+  /// (empty: nothing) refuses is passed over for what lies in the next place. Non-finite numbers
+  /// read back as null.
+  std::optional<nlohmann::json> find_record(
+      const Key& key, const std::function<bool(const nlohmann::json&)>& accept = {});
   void put_record(const Key& key, const nlohmann::json& record);
   /// Visits every whole record, one for each key, in no particular order. Records that could not be
   /// written and records of the roots are included.
@@ -112,9 +121,11 @@ class Store {
                          const Key& key);
   /// Notes what the disk had to say about a look-up. True: the entry is whole.
   bool note(const Judgement& judgement);
-  std::optional<RootEntry> find_in_roots(EntryKind kind, const Key& key);
+  std::optional<RootEntry> find_in_roots(EntryKind kind, const Key& key,
+                                         const std::function<bool(const RootEntry&)>& take = {});
   std::optional<RootEntry> find_portable_here(EntryKind kind, const Digest& portable,
-                                              const std::function<bool(const Key&)>& accept);
+                                              const std::function<bool(const Key&)>& accept,
+                                              const std::function<bool(const RootEntry&)>& take);
   bool publish(const Key& key, EntryKind kind, std::span<const std::byte> file);
   void write_failed(const Failure& failure);
   void log(LogLevel level, const std::string& text) const;

@@ -20,7 +20,7 @@ struct Source {
   std::string signature;
   std::vector<std::string> include_dirs;
   std::vector<std::string> options;  ///< the kernel author's own compiler options
-  std::string label;                 ///< printable instance, e.g. `gemm{block_m=128}<float>`
+  std::string label;                 ///< printable instance, e.g. `gemm<float>{block_m=128,...}`
   std::string kernel;                ///< the definition's name
   std::string config;                ///< `block_m=128,...`
   std::vector<std::int64_t> values;  ///< of the parameters, in order

@@ -15,6 +15,7 @@
 #include "runtime/runtime.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/metrics.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln {
 
@@ -75,6 +76,9 @@ std::uint64_t reserve_by_environment() {
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
   options = runtime::with_variables(std::move(options));  // the log is needed now
   if (!options.reserve_bytes) options.reserve_bytes = reserve_by_environment();
+  // What these make no sense of is refused now, not where it is used.
+  runtime::compile_plan(options.compile_processes);
+  runtime::candidate_seconds(options.tuning.candidate_seconds);
   auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors,
                                      runtime::CallerAllocator(options.allocator));
   std::shared_ptr<runtime::Device> background;

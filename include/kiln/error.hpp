@@ -53,7 +53,7 @@ class CaptureError : public UserError {
 
 /// A compiler's refusal, as data.
 struct CompileFailure {
-  std::string kernel;                ///< printable instance, e.g. `gemm{block_m=128,...}<float>`
+  std::string kernel;                ///< printable instance, e.g. `gemm<float>{block_m=128,...}`
   std::string compiler;              ///< name and version
   std::vector<std::string> options;  ///< exactly as given to the compiler
   std::string log;                   ///< the compiler's own words

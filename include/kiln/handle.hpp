@@ -53,8 +53,8 @@ class Tuned<Config, Problem, void(Args...)> {
       launch(stream, static_cast<Args>(args)...);
   }
 
-  /// Makes a problem ready without launching it. In the modes lookup_only and frozen it returns
-  /// what is missing if no binary can serve the problem: neither the winner's, nor that of the
+  /// Makes a problem ready without launching it. In the modes lookup_only, frozen and collect it
+  /// returns what is missing if no binary can serve the problem: neither the winner's, nor that of the
   /// untuned config (Mode::untuned), nor the default's.
   /// @throws what a launch throws, except MissingError.
   std::optional<Missing> prepare(const Problem& problem) const {
@@ -77,9 +77,9 @@ class Tuned<Config, Problem, void(Args...)> {
   }
 
   /// Tunes now (or reads the store) and says what was found; later launches use it.
-  TuneResult tune(const Problem& problem) const { return core_->tune(values_of(problem), nullptr); }
+  TuneResult tune(const Problem& problem) const { return core_->tune(to_values(problem), nullptr); }
   TuneResult tune(const Problem& problem, const TuneOptions& options) const {
-    return core_->tune(values_of(problem), &options);
+    return core_->tune(to_values(problem), &options);
   }
   /// As DynamicTuned::known.
   std::optional<TuneResult> known(const Problem& problem) const {
@@ -93,9 +93,9 @@ class Tuned<Config, Problem, void(Args...)> {
 
   /// As DynamicTuned::with_config.
   Tuned with_config(const Config& config) const {
-    Tuned chosen = *this;
-    chosen.core_ = core_->with_config(to_values(config));
-    return chosen;
+    Tuned fixed = *this;
+    fixed.core_ = core_->with_config(to_values(config));
+    return fixed;
   }
 
   /// As DynamicTuned::symbol.

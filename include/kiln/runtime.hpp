@@ -175,7 +175,7 @@ class Runtime {
   Manifest wanted() const;
 
   /// Makes the manifest's problems ready on all living handles of this runtime: those with the
-  /// entry's kernel and types, and of handles with a chosen config those with the entry's. Compiles
+  /// entry's kernel and types, and of handles with a fixed config those with the entry's. Compiles
   /// distinct instances first, on all cores, then loads, then tunes, one problem after the other.
   /// An entry with a config asks for that instance as well: it is compiled, so that the store has
   /// it. Afterwards launches of problems that are ready neither compile, tune nor load; what is on
@@ -197,10 +197,11 @@ class Runtime {
   /// its handle (the default first) whose constraints and limits hold for it, or UnpreparedError.
   /// Such a launch is counted, and wanted() lists its problem. It allocates nothing, except for
   /// kernels with tensor maps, a workspace or steps, whose launches without `at` always take some
-  /// host memory while they run. A function with knobs is called with its default knobs. Explicit
-  /// calls (prepare, tune, verify, a region's tuning) work as before. A launch that began before
-  /// may still be at work. Sealing again replaces `unprepared`, and takes in what has been loaded
-  /// since.
+  /// host memory while they run. A function with knobs, called alone or in a region, stands for
+  /// itself: it is called with its default knobs, counted, and warned of or refused likewise, but
+  /// wanted() does not list it, because no manifest prepares it. Explicit calls (prepare, tune,
+  /// verify, a region's tuning) work as before. A launch that began before may still be at work.
+  /// Sealing again replaces `unprepared`, and takes in what has been loaded since.
   void seal(OnUnprepared unprepared = OnUnprepared::serve) const;
   /// Undoes seal(): launches do again what the mode says.
   void unseal() const noexcept;

@@ -393,7 +393,7 @@ bool BackgroundTuning::unsettled(const void* handle, const Values& problem) cons
 bool BackgroundTuning::publish(const std::shared_ptr<ServedHandle>& handle, Launchable launchable,
                                const detail::Ready& seen) {
   const Values problem = launchable.problem;
-  const bool published = handle->publish_over(seen, std::move(launchable));
+  const bool published = handle->problems().choose_over(seen, std::move(launchable));
   settle(handle.get(), problem);
   return published;
 }

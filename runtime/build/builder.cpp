@@ -72,7 +72,8 @@ bool Builder::take(const Key& key, Build& build) {
 /// A substitute for one target. Where there is none because several differ, `ambiguous` says so.
 std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<Digest>& source,
                                          Substitutes which, std::string& ambiguous) {
-  const bool writable_too = which == Substitutes::any;
+  using Where = cache::Store::Where;
+  const Where where = which == Substitutes::any ? Where::anywhere : Where::roots;
   const std::string source_hex = source ? to_hex(*source) : std::string();
   const auto same_source = [&](const Key& found) {
     return !source || found.value(codegen::kKernelSourceField) == source_hex;
@@ -80,10 +81,8 @@ std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<
   if (!source) {
     // Any of them may be stale; if there are several, all but one are.
     std::set<std::string> sources;
-    store_->find_portable(EntryKind::binary, wanted.portable, writable_too, [&](const Key& found) {
+    for (const Key& found : store_->portable_keys(EntryKind::binary, wanted.portable, where))
       sources.insert(found.value(codegen::kKernelSourceField));
-      return false;
-    });
     if (sources.size() > 1) {
       ambiguous = "the store holds binaries made of " + std::to_string(sources.size()) +
                   " sources, and the kernel's own source, which would decide, cannot be "
@@ -91,7 +90,7 @@ std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<
       return {};
     }
   }
-  auto found = store_->find_portable(EntryKind::binary, wanted.portable, writable_too, same_source);
+  auto found = store_->find_portable(EntryKind::binary, wanted.portable, where, same_source);
   if (!found) return {};
   auto binary = codegen::parse_binary(found->payload);
   if (!binary) return {};
@@ -140,7 +139,7 @@ std::optional<Build> Builder::look_up(const KernelDefinition& kernel,
 /// The nearest entry may differ from `key` in what it was made with, so that is named as well.
 Build Builder::only_looked_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                               const Target& target, const Key& key) {
-  Build build = missing(kernel, config, target, "it was only to be looked up");
+  Build build = missing(kernel, config, target, "this request compiles nothing (look_up)");
   auto& lacking = std::get<Missing>(build.outcome);
   lacking.wanted = key;
   if (lacking.closest) lacking.differences = differences(key, *lacking.closest);

@@ -17,6 +17,8 @@
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/overdue_calls.hpp"
 #include "runtime/serve/problems.hpp"
+#include "runtime/serve/reserve.hpp"
+#include "runtime/serve/tune_one.hpp"
 #include "runtime/together/alone_or_together.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_log.hpp"
@@ -63,7 +65,8 @@ class Core final : public FunctionCore {
         options_(std::move(options)),
         workshop_(engine_->workshop(), runtime::Workshop::OwnTurn{}),
         default_(function_.space.default_config(workshop_.device()->info().target)),
-        count_(workshop_.telemetry().counters.problems.of(function_.name)) {
+        count_(workshop_.telemetry().counters.problems.of(function_.name)),
+        unprepared_(function_.problem_fields.size()) {
     check_names(format("function '{}'", function_.name), function_.name, function_.problem_fields);
     options_.always_retune = options_.always_retune || is_set("KILN_ALWAYS_RETUNE");
     options_.strict_versions = options_.strict_versions || is_set("KILN_STRICT_VERSIONS");
@@ -82,17 +85,17 @@ class Core final : public FunctionCore {
   const Values& obtain(std::span<const std::int64_t> problem, const FunctionCall& call,
                        const CallOptions& how) override {
     Problems& problems = problems_of(how.ranks);
-    const auto known_or_default = [&]() -> const Values& {
-      const Values* known = find(problems, problem);
-      return known ? *known : default_;
+    const auto in_use_or_default = [&]() -> const Values& {
+      const Values* in_use = find(problems, problem);
+      return in_use ? *in_use : default_;
     };
-    if (tuning_thread_ == std::this_thread::get_id()) return known_or_default();
-    if (const auto sealed = engine_->serving().sealed(); sealed && !how.retune) {
-      if (const Values* known = find(problems, problem)) return *known;
-      return unprepared(problem, *sealed);
+    if (tuning_thread_ == std::this_thread::get_id()) return in_use_or_default();
+    if (engine_->serving().sealed() && !how.retune) {
+      if (const Values* in_use = find(problems, problem)) return *in_use;
+      return unprepared(problem);
     }
     const TuneOptions tuning = options_for(how);
-    if (tuning.ranks && runtime::MeasuringTogether::here()) return known_or_default();
+    if (tuning.ranks && runtime::MeasuringTogether::here()) return in_use_or_default();
     if (engine_->device()->capturing(call.stream)) return captured(problems, problem, how);
     const auto work = [&] {
       return launchable(problem, settle(problems, problem, call, how, tuning));
@@ -104,7 +107,7 @@ class Core final : public FunctionCore {
     else if (tuning_thread_ ==
              std::thread::id())  // nor does it wait for the tuning of another problem
       made = problems.try_make(problem, work, when);
-    const Values* knobs = made ? &std::get<detail::Ready>(*made)->config : &known_or_default();
+    const Values* knobs = made ? &std::get<detail::Ready>(*made)->config : &in_use_or_default();
     if (how.verbose)
       engine_->log(LogLevel::info, format("{} {}: calls with {}", function_.name,
                                           problem_text(function_.problem_fields, problem),
@@ -121,6 +124,25 @@ class Core final : public FunctionCore {
     return measure(problems_of(how.ranks), problem, call, how, options_for(how), false);
   }
 
+  const Values& unprepared(std::span<const std::int64_t> problem) const override {
+    const OnUnprepared what = engine_->serving().sealed().value_or(OnUnprepared::serve);
+    engine_->serving().count_unprepared(what != OnUnprepared::error);
+    if (what == OnUnprepared::serve) return default_;
+    const std::string text = problem_text(function_.problem_fields, problem);
+    if (what == OnUnprepared::error)
+      throw UnpreparedError(
+          format("function {} for {}: it was not called before the runtime was sealed; call it, or "
+                 "tune it, before that",
+                 function_.name, text),
+          {function_.name, {}, {}, Tunable(function_).named_problem(problem), {}});
+    if (unprepared_.add(problem))
+      engine_->log(LogLevel::warning,
+                   format("function {} for {}: it was not called before the runtime was sealed, so "
+                          "its default knobs are used",
+                          function_.name, text));
+    return default_;
+  }
+
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
     auto recall = workshop_.records().recall(function_, problem);
     if (!recall || !recall->same_space) return {};
@@ -134,21 +156,8 @@ class Core final : public FunctionCore {
                             std::span<const std::int64_t> problem) noexcept {
     // Valid as long as `problems`, which have no bound.
     detail::ReadSection section;
-    const Launchable* known = problems.find(problem, section);
-    return known ? &known->config : nullptr;
-  }
-
-  /// What a call on the sealed runtime gets.
-  const Values& unprepared(std::span<const std::int64_t> problem, OnUnprepared what) const {
-    engine_->serving().count_unprepared(what != OnUnprepared::error);
-    if (what != OnUnprepared::error) return default_;
-    const std::string text = problem_text(function_.problem_fields, problem);
-    throw UnpreparedError(
-        format(
-            "function {} for {}: it was not called before the runtime was sealed; call it, or tune "
-            "it, before that",
-            function_.name, text),
-        {function_.name, {}, {}, Tunable(function_).named_problem(problem), {}});
+    const Launchable* in_use = problems.find(problem, section);
+    return in_use ? &in_use->config : nullptr;
   }
 
   /// A choice that was agreed with some ranks does not hold for other ranks.
@@ -187,12 +196,12 @@ class Core final : public FunctionCore {
     return ready;
   }
 
-  /// On a stream that is being captured: what is known, whatever other threads are doing.
+  /// On a stream that is being captured: what is in use, whatever other threads are doing.
   const Values& captured(const Problems& problems, std::span<const std::int64_t> problem,
                          const CallOptions& how) const {
-    const Values* const known = find(problems, problem);
-    if (!known || how.retune) throw in_a_capture(problem);
-    return *known;
+    const Values* const in_use = find(problems, problem);
+    if (!in_use || how.retune) throw in_a_capture(problem);
+    return *in_use;
   }
 
   CaptureError in_a_capture(std::span<const std::int64_t> problem) const {
@@ -205,6 +214,8 @@ class Core final : public FunctionCore {
   /// What calls of a problem use from now on.
   Values settle(Problems& problems, std::span<const std::int64_t> problem, const FunctionCall& call,
                 const CallOptions& how, const TuneOptions& tuning) {
+    if (tuning.ranks && !how.retune)  // the others do not ask again
+      if (const auto none = problems.agreed_on_none(problem)) throw TuningFailedError(*none);
     if (tuning.ranks || engine_->options().mode == Mode::tune_now) {
       measure(problems, problem, call, how, tuning, true);
       return *find(problems, problem);
@@ -262,6 +273,13 @@ class Core final : public FunctionCore {
     try {
       TuneResult result =
           runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch).result;
+      if (workshop_.may_compile() && runtime::is_unusable(result)) {
+        if (tuning.ranks && !problems.find(problem))
+          problems.agree_on_none(problem, runtime::NoneUsable(function_, result));
+        if (for_launch || runtime::is_failure(result)) throw runtime::NoneUsable(function_, result);
+        bench.finish();
+        return result;
+      }
       // The choice stands even if the data cannot be put back: the other ranks use it. Where they
       // came to nothing, one that took no part goes on with what was chosen before.
       const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
@@ -324,7 +342,8 @@ class Core final : public FunctionCore {
   runtime::Workshop workshop_;  ///< the runtime's, with a turn of its own: calls may tune kernels
   const Values default_;
   const runtime::PerKernel::Number count_;
-  Problems own_{count_};  ///< chosen alone, or with the function's own ranks
+  Problems own_{count_};                      ///< chosen alone, or with the function's own ranks
+  mutable runtime::ProblemNotes unprepared_;  ///< that were warned of; thread-safe
   struct Group {
     std::weak_ptr<Communicator> ranks;
     std::unique_ptr<Problems> problems;

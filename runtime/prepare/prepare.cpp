@@ -347,7 +347,7 @@ class Run {
       tuning.max_seconds = own > 0 ? std::min(own, share) : share;
     }
     try {
-      const TuneResult result = item.handle->tune(item.problem, &tuning);
+      const TuneResult result = item.handle->tune_bucket(item.problem, tuning);
       take(item, result);
       report_.compiled += result.compiled;
       item.provisions().distrust(item.problem, false);

@@ -14,6 +14,7 @@
 #include "runtime/prepare/slices.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/provisions.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/tune/best_guess.hpp"
@@ -148,7 +149,7 @@ class Budget {
     options.max_seconds = seconds;
     const auto begun = Clock::now();
     try {
-      TuneResult result = item.handle->tune(item.problem, &options);
+      TuneResult result = item.handle->tune_bucket(item.problem, options);
       const double took = seconds_since(begun);
       const bool measured = result.winner().status == CandidateStatus::measured;
       const bool more = result.end == SearchEnd::seconds && !result.complete;
@@ -171,7 +172,7 @@ class Budget {
     } catch (const std::exception& error) {
       fail(place, begun, true, std::current_exception(), error.what());
     } catch (...) {
-      fail(place, begun, true, std::current_exception(), "an unknown exception");
+      fail(place, begun, true, std::current_exception(), kForeignException);
     }
   }
 

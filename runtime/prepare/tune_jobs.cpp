@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -13,7 +14,6 @@
 #include "runtime/prepare/tune_budget.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/tune_one.hpp"
-#include "runtime/support/foreign_exception.hpp"
 #include "runtime/together/bench_trials.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -51,6 +51,18 @@ bool holds_for(const KernelDefinition& b, const KernelDefinition& a, const TuneR
          detail::plan(b, config, chosen.problem, limits);
 }
 
+/// Where ranks came to nothing: each of these jobs has the default of its own kernel.
+void give_own_defaults(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
+                       const std::vector<std::size_t>& which, std::vector<TuneResult>& results) {
+  for (const std::size_t j : which) {
+    TuneResult own =
+        runtime::not_tuned(jobs[j].handle->definition(), results[j].problem,
+                           engine.device()->info(), results[j].end, results[j].agreed->why);
+    own.agreed = std::move(results[j].agreed);
+    results[j] = std::move(own);
+  }
+}
+
 /// What ranks are asked to agree on.
 struct Asked {
   std::vector<runtime::Subject> subjects;
@@ -59,9 +71,9 @@ struct Asked {
 };
 
 /// Subjects of the jobs that are left, one for those that are alike.
-/// @throws what functions of the program throw, once the other ranks have been told
+/// @throws what functions of the program throw
 Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
-          const std::vector<std::size_t>& left, const TuneOptions& options) try {
+          const std::vector<std::size_t>& left, const TuneOptions& options) {
   Asked asked;
   std::vector<Key> keys;
   for (const std::size_t j : left) {
@@ -80,12 +92,6 @@ Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
     keys.push_back(std::move(key));
   }
   return asked;
-} catch (const std::exception& error) {
-  runtime::take_no_part(engine.workshop(), options, error.what());
-  throw;
-} catch (...) {
-  runtime::take_no_part(engine.workshop(), options, runtime::kForeignException);
-  throw;
 }
 
 }  // namespace
@@ -102,7 +108,8 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
   // A config that was chosen for one handle may not suit another handle of the same kernel, whose
   // functions differ. That one is then agreed on by itself, on all ranks alike.
   while (!left.empty()) {
-    Asked asked = ask(engine, jobs, left, options);
+    Asked asked = tell_if_it_throws(engine.workshop(), options,
+                                    [&] { return ask(engine, jobs, left, options); });
     const std::vector<Subject>& subjects = asked.subjects;
     const std::vector<std::size_t>& subject_of = asked.subject_of;
     BenchTrials trials(std::move(asked.makers), options);
@@ -110,25 +117,35 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
         tune_together(engine.workshop(), subjects, options, trials, false, may_measure);
     for (const TuneResult& result : agreed) all.compiled += result.compiled;
     std::vector<std::size_t> others;
+    bool holds = true;
     for (std::size_t i = 0; i < left.size(); ++i) {
       const KernelDefinition& own = jobs[left[i]].handle->definition();
       const KernelDefinition& tuned = *subjects[subject_of[i]].what.kernel();
-      const TuneResult& result = agreed[subject_of[i]];
-      if (&own == &tuned || holds_for(own, tuned, result, engine.device()->info().limits))
-        results[left[i]] = result;
-      else
-        others.push_back(left[i]);
+      results[left[i]] = agreed[subject_of[i]];
+      if (&own == &tuned) continue;
+      others.push_back(left[i]);
+      holds = holds && holds_for(own, tuned, results[left[i]], engine.device()->info().limits);
     }
+    if (others.empty()) break;
+    if (results[others.front()].agreed->outcome == RankReport::Outcome::defaults) {
+      if (!holds) give_own_defaults(engine, jobs, others, results);
+      break;
+    }
+    // Ranks with unlike devices may differ in whether it holds. All go on, or none.
+    if (holds_on_all(engine.workshop(), options, holds)) break;
     left = std::move(others);
   }
   // Everything is agreed. If one kernel fails here, this rank must not ask the others about the
   // next one again.
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    // Where nothing was measured, what was agreed on is all there is.
-    if (may_measure && engine.may_compile() && is_unusable(results[j])) continue;
-    if (!take_choice(engine, jobs[j].handle->problems(), results[j], options)) continue;
+    ServedHandle& handle = *jobs[j].handle;
+    const Settled settled = settle_choice(engine, handle.problems(), handle.definition(),
+                                          results[j], options, may_measure && engine.may_compile());
+    if (settled == Settled::unusable && is_failure(results[j]))
+      all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), results[j]));
+    if (settled != Settled::chosen) continue;
     try {
-      jobs[j].handle->use(results[j].problem, results[j].winner().config);
+      handle.use(results[j].problem, results[j].winner().config);
     } catch (...) {
       all.failures[j] = std::current_exception();
     }
@@ -152,14 +169,20 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   if (!options.ranks && !one_budget) {
     runtime::check(options);
     std::vector<TuneResult> results;
-    for (const TuneJob& job : jobs) results.push_back(job.kernel.tune(job.problem, options));
+    std::map<std::pair<const detail::HandleCore*, Values>, std::size_t> places;
+    for (const TuneJob& job : jobs) {
+      const detail::HandleCore* const handle = job.kernel.core_.get();
+      const auto [place, first] =
+          places.try_emplace({handle, handle->definition().bucketed(job.problem)}, results.size());
+      results.push_back(first ? job.kernel.tune(job.problem, options) : results[place->second]);
+    }
     return results;
   }
   std::vector<runtime::HandleProblem> problems;
   for (const TuneJob& job : jobs) {
     if (options.ranks && job.kernel.core_->fixed())
       throw UserError(
-          format("tune: the config of kernel {} was chosen; ranks cannot agree on another",
+          format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
                  job.kernel.core_->definition().name));
     // Every handle that a runtime makes is a ServedHandle.
     problems.push_back({static_cast<runtime::ServedHandle*>(job.kernel.core_.get()), job.problem});

@@ -45,9 +45,9 @@ class FunctionHandle final : public RegionHandle {
     return launchable(problem, config);
   }
   Ready current(std::span<const std::int64_t> problem) override {
-    if (Ready known = find(problem)) return known;
-    if (auto& serving = function_->engine()->serving(); serving.sealed()) {
-      serving.count_unprepared(true);
+    if (Ready in_use = find(problem)) return in_use;
+    if (function_->engine()->serving().sealed()) {
+      function_->unprepared(problem);
       return unprepared_;
     }
     return std::get<Ready>(

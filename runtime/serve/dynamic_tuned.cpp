@@ -1,7 +1,6 @@
 // Handles of kernels described at run time.
 #include "kiln/handle.hpp"
 #include "kiln/runtime.hpp"
-#include "runtime/serve/tune_one.hpp"
 
 namespace kiln {
 
@@ -45,12 +44,10 @@ std::optional<Missing> DynamicTuned::prepare(const Values& problem) const {
   return core_->prepare(core_->definition().bucketed(problem));
 }
 
-TuneResult DynamicTuned::tune(const Values& problem) const {
-  return core_->tune(runtime::bucket_to_tune(*core_, problem), nullptr);
-}
+TuneResult DynamicTuned::tune(const Values& problem) const { return core_->tune(problem, nullptr); }
 
 TuneResult DynamicTuned::tune(const Values& problem, const TuneOptions& options) const {
-  return core_->tune(runtime::bucket_to_tune(*core_, problem), &options);
+  return core_->tune(problem, &options);
 }
 
 std::optional<TuneResult> DynamicTuned::known(const Values& problem) const {

@@ -6,6 +6,7 @@
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/together/alone_or_together.hpp"
+#include "runtime/together/tune_together.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
@@ -99,8 +100,9 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
 runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
                                   std::span<const std::int64_t> problem, const TuneOptions& tuning,
                                   bool for_launch, const runtime::Read& known) {
-  return runtime::tune_alone_or_together(workshop_, maker(kernel, problem, tuning), tuning,
-                                         for_launch, known);
+  auto trials =
+      runtime::tell_if_it_throws(workshop_, tuning, [&] { return maker(kernel, problem, tuning); });
+  return runtime::tune_alone_or_together(workshop_, std::move(trials), tuning, for_launch, known);
 }
 
 }  // namespace kiln::detail

@@ -1,6 +1,8 @@
 #include "kiln/handle.hpp"
 
 #include <atomic>
+#include <mutex>
+#include <set>
 #include <variant>
 
 #include "kiln/detail/format.hpp"
@@ -17,6 +19,7 @@
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
+#include "runtime/together/tune_together.hpp"
 #include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/deterministic.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -127,7 +130,8 @@ class KernelHandle final : public runtime::ServedHandle {
 
   Ready make_ready(std::span<const std::int64_t> problem, Stream stream) override {
     if (!engine_->device()->capturing(stream)) return make_ready(problem);
-    // Neither does a launch outside of a capture look again, or take a stand-in.
+    // As outside a capture, what was found missing is not looked for again, and no stand-in
+    // replaces it.
     if (!engine_->serving().sealed())
       if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
     return captured(problem, stream);
@@ -201,15 +205,26 @@ class KernelHandle final : public runtime::ServedHandle {
   const KernelDefinition& definition() const noexcept override { return definition_; }
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
-  TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) override {
+  TuneResult tune(std::span<const std::int64_t> exact, const TuneOptions* options) override {
     const TuneOptions tuning = options ? engine_->with_ranks(*options) : engine_->options().tuning;
+    const auto bucket = [&] { return runtime::bucket_to_tune(*this, exact); };
+    if (fixed_) return time_default(bucket(), tuning);
+    return tune_bucket(runtime::tell_if_it_throws(engine_->workshop(), tuning, bucket), tuning);
+  }
+
+  TuneResult tune_bucket(std::span<const std::int64_t> problem,
+                         const TuneOptions& options) override {
+    const TuneOptions tuning = engine_->with_ranks(options);
     if (fixed_) return time_default(problem, tuning);
-    runtime::TuneOutcome tuned = tune_or_fail_again(problem, tuning, false);
-    if (!runtime::take_choice(*engine_, problems_, tuned.result, tuning))
-      return std::move(tuned.result);
+    runtime::TuneOutcome tuned =
+        runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, false);
+    const auto settled = runtime::settle_choice(*engine_, problems_, definition_, tuned.result,
+                                                tuning, engine_->may_compile());
+    if (settled == runtime::Settled::unusable && runtime::is_failure(tuned.result))
+      throw runtime::NoneUsable(definition_, std::move(tuned.result));
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
-    if (tuned.module || !engine_->device()->lost())
+    if (settled == runtime::Settled::chosen && (tuned.module || !engine_->device()->lost()))
       put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
     return std::move(tuned.result);
   }
@@ -263,10 +278,6 @@ class KernelHandle final : public runtime::ServedHandle {
     return configs_.load(problem, config);
   }
 
-  void publish(Launchable launchable) override { problems_.choose(std::move(launchable)); }
-  bool publish_over(const Ready& seen, Launchable launchable) override {
-    return problems_.choose_over(seen, std::move(launchable));
-  }
   std::shared_ptr<const KernelDefinition> kept_definition() const override {
     return kept_definition_;
   }
@@ -347,12 +358,6 @@ class KernelHandle final : public runtime::ServedHandle {
     return engine_->records().recall(definition_, problem);
   }
 
-  /// A launch accepts times taken in another way than its own, unless a way was asked for.
-  bool timed_as_asked(const runtime::Recall& known) const {
-    const auto asked = engine_->options().tuning.launching;
-    return !asked || *asked == known.policy.launching;
-  }
-
   /// The best that is known without measuring.
   Problems::Loaded load_best_known(std::span<const std::int64_t> problem) {
     if (const auto config = problems_.agreed(problem)) return configs_.load(problem, *config);
@@ -375,14 +380,19 @@ class KernelHandle final : public runtime::ServedHandle {
     // agreed holds, also if this rank cannot load it at once: the others do not ask again.
     std::optional<Values> agreed = problems_.agreed(problem);
     if (!agreed && together() && !nothing_to_do) {
+      if (const auto none = problems_.agreed_on_none(problem)) throw TuningFailedError(*none);
       if (!problems_.may_agree(problem)) return not_agreed(problem);
-      agreed = engine_->tune(definition_, problem, tuning, true).result.winner().config;
-      problems_.agree(problem, *agreed);
+      const TuneResult tuned = engine_->tune(definition_, problem, tuning, true).result;
+      if (runtime::settle_choice(*engine_, problems_, definition_, tuned, tuning, !untuned) ==
+          runtime::Settled::unusable)
+        throw runtime::NoneUsable(definition_, tuned);
+      agreed = problems_.agreed(problem).value_or(tuned.winner().config);
     }
     if (agreed) return load_or_warn(problem, *agreed);
     const auto known = recall(problem);
     if (untuned) return configs_.in_use(problem, configs_.best_known(problem, winner_of(known)));
-    if (known && known->same_space && timed_as_asked(*known)) {
+    tuning.retune = tuning.retune && !measured_anew(problem);
+    if (known && runtime::answers(*known, tuning, true)) {
       auto winner = configs_.winner(problem, known->result.winner().config);
       if (!winner)
         tuning.retune = true;
@@ -400,7 +410,8 @@ class KernelHandle final : public runtime::ServedHandle {
       return configs_.ready_or_warn(problem, configs_.untuned(problem));
     };
     try {
-      tuned = tune_or_fail_again(problem, tuning, true, {true, known});
+      tuned = runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, true,
+                                          {true, known});
     } catch (const runtime::OutOfMemory& error) {
       return use_untuned(error);
     } catch (const runtime::BenchLost& error) {
@@ -410,8 +421,19 @@ class KernelHandle final : public runtime::ServedHandle {
     // The wait used up the budget: the untuned config runs, and a later launch asks again.
     if (tuned.result.end == SearchEnd::seconds && winner.status == CandidateStatus::not_tried)
       return Problems::GaveUp{};
+    if (tuning.retune) note_measured_anew(problem);
     if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
     return load_or_warn(problem, winner.config);
+  }
+
+  /// Where launches are asked to measure again, they do so once: not after the problem has left.
+  bool measured_anew(std::span<const std::int64_t> problem) const {
+    const std::lock_guard lock(mutex_);
+    return measured_anew_.contains(Values(problem.begin(), problem.end()));
+  }
+  void note_measured_anew(std::span<const std::int64_t> problem) {
+    const std::lock_guard lock(mutex_);
+    measured_anew_.emplace(problem.begin(), problem.end());
   }
 
   /// The ranks agree on no more problems, so they do not ask each other.
@@ -432,26 +454,6 @@ class KernelHandle final : public runtime::ServedHandle {
   TuneResult time_default(std::span<const std::int64_t> problem, const TuneOptions& options) {
     const auto maker = engine_->maker(definition_, problem, options);
     return runtime::time_default(engine_->workshop(), *maker, options);
-  }
-
-  /// As Engine::tune. A tuning that has failed throws the same error again at once, until the
-  /// kernel's source or the options change, or the caller asks for a retry.
-  runtime::TuneOutcome tune_or_fail_again(std::span<const std::int64_t> problem,
-                                          const TuneOptions& options, bool for_launch,
-                                          const runtime::Read& known = {}) {
-    // The other ranks take part in the agreement, whatever has failed here.
-    if (options.ranks) return engine_->tune(definition_, problem, options, for_launch);
-    const Digest request = runtime::request_digest(*engine_, definition_, problem, options);
-    if (options.retune && !for_launch)
-      engine_->builder().forget_failures();
-    else if (const auto failed = problems_.failure(request))
-      throw TuningFailedError(*failed);
-    try {
-      return engine_->tune(definition_, problem, options, for_launch, known);
-    } catch (const TuningFailedError& error) {
-      problems_.remember_failure(request, error);
-      throw;
-    }
   }
 
   /// `module`: the config's kernel, if it is loaded already.
@@ -479,6 +481,8 @@ class KernelHandle final : public runtime::ServedHandle {
   const Ready nothing_;
   runtime::CapturedStandIns captured_;
   std::atomic<bool> told_ = false;  ///< that no more problems are agreed on
+  mutable std::mutex mutex_;        ///< of the following
+  std::set<Values> measured_anew_;  ///< by launches
 };
 
 }  // namespace

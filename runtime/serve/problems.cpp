@@ -211,7 +211,7 @@ std::optional<Missing> Problems::missing(std::span<const std::int64_t> problem) 
 std::optional<Values> Problems::agreed(std::span<const std::int64_t> problem) const {
   std::lock_guard lock(mutex_);
   const auto found = agreed_.find(values_of(problem));
-  return found == agreed_.end() ? std::nullopt : std::optional(found->second.config);
+  return found == agreed_.end() ? std::nullopt : found->second.config;
 }
 
 bool Problems::may_agree(std::span<const std::int64_t> problem) const {
@@ -225,16 +225,38 @@ bool Problems::agree(std::span<const std::int64_t> problem, const Values& config
   if (by == By::all_ranks && !has_room_for(key)) return false;
   Agreement& agreement = agreed_[key];
   agreement.config = config;
+  agreement.none.reset();
   if (by == By::all_ranks) count(agreement);
   return true;
+}
+
+bool Problems::agree_on_none(std::span<const std::int64_t> problem, const TuningFailedError& why) {
+  const Values key = values_of(problem);
+  std::lock_guard lock(mutex_);
+  if (!has_room_for(key)) return false;
+  Agreement& agreement = agreed_[key];
+  agreement.config.reset();
+  agreement.none = why;
+  count(agreement);
+  return true;
+}
+
+std::optional<TuningFailedError> Problems::agreed_on_none(
+    std::span<const std::int64_t> problem) const {
+  std::lock_guard lock(mutex_);
+  const auto found = agreed_.find(values_of(problem));
+  return found == agreed_.end() ? std::nullopt : found->second.none;
 }
 
 void Problems::agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
                           const Values& config) {
   std::lock_guard lock(mutex_);
-  const auto [place, is_new] = agreed_.try_emplace(values_of(problem), Agreement{config});
-  if (!is_new && seen == place->second.config) place->second.config = config;
-  count(place->second);
+  Agreement& agreement = agreed_[values_of(problem)];
+  if (seen == agreement.config || !agreement.config) {
+    agreement.config = config;
+    agreement.none.reset();
+  }
+  count(agreement);
 }
 
 bool Problems::has_room_for(const Values& problem) const {

@@ -11,7 +11,29 @@ namespace kiln::runtime {
 
 using detail::format;
 
-Values bucket_to_tune(const detail::HandleCore& handle, const Values& problem) {
+namespace {
+
+/// Identifies a request to tune, and what the kernel's source is now.
+Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
+                      std::span<const std::int64_t> problem, const TuneOptions& options) {
+  detail::KeyBuilder key("tuning", 1);
+  for (const std::int64_t value : problem) key.add("problem", value);
+  if (const auto source = engine.builder().kernel_source(kernel)) key.add("source", *source);
+  return key.add("strategy", options.strategy)
+      .add("seed", static_cast<std::int64_t>(options.seed))
+      .add("evaluations", static_cast<std::int64_t>(options.max_evaluations.value_or(0)))
+      .add("limits", format("{} {} {}", options.max_seconds.value_or(0), options.target_seconds,
+                            options.candidate_seconds))
+      .add("cold", std::int64_t{options.cold_cache})
+      .add("overlapping", std::int64_t{options.overlap_launches})
+      .add("eager", std::int64_t{options.launching == Launching::eager})
+      .finish()
+      .digest;
+}
+
+}  // namespace
+
+Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int64_t> problem) {
   const KernelDefinition& d = handle.definition();
   Values bucket = d.bucketed(problem);
   const DeviceInfo& device = handle.engine().device()->info();
@@ -22,43 +44,57 @@ Values bucket_to_tune(const detail::HandleCore& handle, const Values& problem) {
   return bucket;
 }
 
-Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
-                      std::span<const std::int64_t> problem, const TuneOptions& options) {
-  detail::KeyBuilder key("tuning", 1);
-  for (const std::int64_t value : problem) key.add("problem", value);
-  if (const auto source = engine.builder().kernel_source(kernel)) key.add("source", *source);
-  return key.add("strategy", options.strategy)
-      .add("seed", static_cast<std::int64_t>(options.seed))
-      .add("evaluations", static_cast<std::int64_t>(options.max_evaluations.value_or(0)))
-      .add("limits", format("{} {}", options.max_seconds.value_or(0), options.target_seconds))
-      .add("cold", std::int64_t{options.cold_cache})
-      .add("overlapping", std::int64_t{options.overlap_launches})
-      .add("eager", std::int64_t{options.launching == Launching::eager})
-      .finish()
-      .digest;
+TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
+                               const KernelDefinition& kernel,
+                               std::span<const std::int64_t> problem, const TuneOptions& options,
+                               bool for_launch, const Read& known) {
+  if (options.ranks) return engine.tune(kernel, problem, options, for_launch);
+  const Digest request = request_digest(engine, kernel, problem, options);
+  if (options.retune && !for_launch)
+    engine.builder().forget_failures();
+  else if (const auto failed = problems.failure(request))
+    throw TuningFailedError(*failed);
+  try {
+    return engine.tune(kernel, problem, options, for_launch, known);
+  } catch (const TuningFailedError& error) {
+    problems.remember_failure(request, error);
+    throw;
+  }
 }
 
 bool is_unusable(const TuneResult& result) {
-  return was_built(result.winner()) && result.winner().status != CandidateStatus::measured;
+  const CandidateStatus status = result.winner().status;
+  return status != CandidateStatus::measured && status != CandidateStatus::not_tried;
 }
 
-bool take_choice(const detail::Engine& engine, Problems& problems, const TuneResult& result,
-                 const TuneOptions& options) {
+bool is_failure(const TuneResult& result) {
+  return is_unusable(result) && result.count(CandidateStatus::not_tried) == 0;
+}
+
+Settled settle_choice(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
+                      const TuneResult& result, const TuneOptions& options, bool measured) {
+  const bool unusable = measured && is_unusable(result);
   const RuntimeOptions& common = engine.options();
-  if (!common.tuning.ranks) return true;
   const Values& problem = result.problem;
+  if (!common.tuning.ranks) return unusable ? Settled::unusable : Settled::chosen;
   // In mode background launches ask no rank, and all have the untuned config until a commit.
-  if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults &&
-      (common.mode == Mode::background || problems.agreed(problem) || problems.find(problem)))
-    return false;
+  const bool keeps =
+      common.mode == Mode::background || problems.agreed(problem) || problems.find(problem);
   const auto by =
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
-  if (problems.agree(problem, result.winner().config, by)) return true;
+  if (unusable) {
+    if (!keeps && by == Problems::By::all_ranks)
+      problems.agree_on_none(problem, NoneUsable(kernel, result));
+    return Settled::unusable;
+  }
+  if (keeps && result.agreed && result.agreed->outcome == RankReport::Outcome::defaults)
+    return Settled::kept;
+  if (problems.agree(problem, result.winner().config, by)) return Settled::chosen;
   engine.log(LogLevel::warning,
              format("{}: ranks can agree on at most {} problems per handle; the config chosen for "
                     "this further problem is not used",
                     result.kernel, Problems::kMostAgreed));
-  return false;
+  return Settled::kept;
 }
 
 }  // namespace kiln::runtime

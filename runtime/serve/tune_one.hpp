@@ -9,25 +9,43 @@
 #include "kiln/tune.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/problems.hpp"
+#include "runtime/tune/candidates.hpp"
+#include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::runtime {
 
 /// The bucket that a problem is tuned as. @throws UserError when the default config of the handle's
 /// device has nothing to do for it
-Values bucket_to_tune(const detail::HandleCore& handle, const Values& problem);
+Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int64_t> problem);
 
-/// Identifies a request to tune, and what the kernel's source is now.
-Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
-                      std::span<const std::int64_t> problem, const TuneOptions& options);
+/// As Engine::tune. Without ranks a tuning that has failed throws the same error again at once,
+/// until the kernel's source or the options change, or the caller asks for a retry. Ranks are asked
+/// each time: the others take part in the agreement, whatever has failed here.
+TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
+                               const KernelDefinition& kernel,
+                               std::span<const std::int64_t> problem, const TuneOptions& options,
+                               bool for_launch, const Read& known = {});
 
 /// Whether its winner was tried and cannot be used: then there is nothing to launch.
 bool is_unusable(const TuneResult& result);
 
-/// Where the runtime has ranks: remembers what a tuning with these options has chosen for a
-/// problem. Whether it is to be put in use. What is used already stays where the ranks came to
-/// nothing: one that took no part goes on with it. So does the default where no more agreements are
-/// remembered.
-bool take_choice(const detail::Engine& engine, Problems& problems, const TuneResult& result,
-                 const TuneOptions& options);
+/// What comes of a tuning for the launches of its problem.
+enum class Settled {
+  chosen,   ///< they get the winner
+  kept,     ///< what they get stays
+  unusable  ///< the winner must not be launched; what they get stays, if they get anything
+};
+
+/// Every tuning of a kernel's problem ends here. Where the runtime has ranks, what came of it is
+/// remembered for launches, which ask no rank again: a choice, or that there is none (until one is
+/// found). What is used already stays where the ranks came to nothing: one that took no part goes
+/// on with it. So does the default where no more agreements are remembered.
+/// @param measured whether candidates were verified. Otherwise what was agreed on is all there is
+Settled settle_choice(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
+                      const TuneResult& result, const TuneOptions& options, bool measured);
+
+/// Whether a caller is told by an exception that nothing can be used. The same on all ranks of an
+/// agreement. Where a stop or a limit left something untried, the result tells it.
+bool is_failure(const TuneResult& result);
 
 }  // namespace kiln::runtime

@@ -7,6 +7,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -72,12 +73,8 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
   } catch (const BenchLost& lost) {
     // None of them can be tried any more.
     result.warnings.emplace_back(lost.what());
-  } catch (const TuningFailedError& failed) {
-    for (const TuningFailedError::Reason& reason : failed.reasons())
-      for (const Values& config : configs)
-        if (maker.subject().space().describe(config) == reason.config)
-          result.candidates.push_back(
-              {config, CandidateStatus::launch_failed, reason.reason, 0, {}, 0, {}});
+  } catch (const NoneUsable& failed) {
+    result = failed.result();
   }
   if (earlier != defaults_.end()) defaults_.erase(earlier);
   auto& seen = seen_[subject];

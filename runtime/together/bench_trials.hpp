@@ -16,7 +16,7 @@
 
 namespace kiln::runtime {
 
-/// For one agreement, on one thread. The options must outlive it.
+/// For one agreement, on one thread, but for `ready`. The options must outlive it.
 class BenchTrials final : public Trials {
  public:
   using Makers = std::vector<std::unique_ptr<TrialMaker>>;

@@ -297,7 +297,8 @@ class TogetherRun {
           candidate.status = CandidateStatus::not_tried;
           candidate.reason = untried_for;
         }
-      } else if (candidate.status == CandidateStatus::measured || candidate.reason.empty()) {
+      } else if (candidate.status == CandidateStatus::measured ||
+                 candidate.status == CandidateStatus::not_tried || candidate.reason.empty()) {
         candidate.status = CandidateStatus::launch_failed;
         candidate.reason = "it failed on another rank";
       }
@@ -458,6 +459,19 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
     options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, kForeignException});
     throw;
   }
+}
+
+bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
+  const auto turn = options.ranks->turn();
+  Communicator& ranks = *options.ranks;
+  float lacking = mine ? 0 : 1;
+  const auto failure =
+      ranks.reduce({&lacking, 1}, Reduction::max, deadline_in(options.together.step_seconds));
+  if (!failure) return lacking == 0;
+  workshop.log(LogLevel::warning,
+               format("rank {} of {}: {}", ranks.rank(), ranks.size(), failure->describe()));
+  ranks.abort(*failure);
+  return false;
 }
 
 void take_no_part(Workshop& workshop, const TuneOptions& options, const char* why) {

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "kiln/error.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/infinity.hpp"
 
 namespace kiln::runtime {
 
 using kiln::detail::format;
+using kiln::detail::Tunable;
 
 namespace {
 
@@ -41,6 +42,36 @@ std::string shortened(const std::string& text) {
           ? 0
           : std::count(text.begin() + static_cast<std::ptrdiff_t>(end) + 1, text.end(), '\n');
   return more > 0 ? format("{}\n  (and {} lines more)", text.substr(0, end), more) : text;
+}
+
+std::vector<TuningFailedError::Reason> reasons_of(const TuneResult& result) {
+  std::vector<TuningFailedError::Reason> reasons;
+  for (const Candidate& c : result.candidates)
+    reasons.push_back({result.describe(c), std::string(to_string(c.status)) + ": " + c.reason});
+  return reasons;
+}
+
+/// By kind: how many there are, and the first of them.
+std::string text_of(const Tunable& subject, const TuneResult& result) {
+  const std::vector<TuningFailedError::Reason> reasons = reasons_of(result);
+  std::string text = format("{} for {}: none of {} candidates can be used", subject.describe(),
+                            subject.describe_problem(result.problem), result.candidates.size());
+  std::map<std::pair<CandidateStatus, std::string>, std::pair<std::size_t, std::size_t>> grouped;
+  for (std::size_t i = 0; i < reasons.size(); ++i) {
+    const Candidate& c = result.candidates[i];
+    grouped.try_emplace({c.status, kind_of(c.reason)}, 0, i).first->second.first++;
+  }
+  for (const auto& [kind, seen] : grouped) {
+    const auto& [count, first] = seen;
+    text += format("\n  {} x (e.g. {}) {}", count, reasons[first].config,
+                   shortened(reasons[first].reason));
+  }
+  for (const auto& refused : result.space.rejected)
+    if (refused.count > 0)
+      text += format("\n  {}{:.0f} configs were ruled out beforehand: {}",
+                     result.space.exact ? "" : "about ", static_cast<double>(refused.count),
+                     refused.reason);
+  return text;
 }
 
 /// A winner must beat the default by this much at least, whatever the samples' own deviation.
@@ -81,6 +112,10 @@ void count_outcomes(const TuneResult& result, const std::vector<bool>& built_bef
         status != CandidateStatus::not_tried && !(i < built_before.size() && built_before[i]))
       counters.candidates.add(to_string(status));
 }
+
+NoneUsable::NoneUsable(const Tunable& subject, TuneResult result)
+    : TuningFailedError(text_of(subject, result), reasons_of(result)),
+      result_(std::make_shared<const TuneResult>(std::move(result))) {}
 
 std::optional<std::size_t> Candidates::find(const Values& config) const {
   const auto found = index_.find(config);
@@ -158,28 +193,6 @@ std::optional<std::size_t> Candidates::decide() const {
     if (scores_[i] <= limit && result_.candidates[i].samples.size() > 1 && before(i, winner))
       winner = i;
   return winner;
-}
-
-void Candidates::fail(const std::string& what) const {
-  std::vector<TuningFailedError::Reason> reasons;
-  std::string text = what;
-  // By kind: how many there are, and the first of them.
-  std::map<std::pair<CandidateStatus, std::string>, std::pair<std::size_t, std::size_t>> grouped;
-  for (const Candidate& c : result_.candidates) {
-    grouped.try_emplace({c.status, kind_of(c.reason)}, 0, reasons.size()).first->second.first++;
-    reasons.push_back({result_.describe(c), std::string(to_string(c.status)) + ": " + c.reason});
-  }
-  for (const auto& [kind, seen] : grouped) {
-    const auto& [count, first] = seen;
-    text += format("\n  {} x (e.g. {}) {}", count, reasons[first].config,
-                   shortened(reasons[first].reason));
-  }
-  for (const auto& refused : result_.space.rejected)
-    if (refused.count > 0)
-      text += format("\n  {}{:.0f} configs were ruled out beforehand: {}",
-                     result_.space.exact ? "" : "about ", static_cast<double>(refused.count),
-                     refused.reason);
-  throw TuningFailedError(text, std::move(reasons));
 }
 
 }  // namespace kiln::runtime

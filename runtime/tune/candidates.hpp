@@ -3,12 +3,15 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kiln/detail/tunable.hpp"
+#include "kiln/error.hpp"
 #include "kiln/tune.hpp"
 #include "runtime/support/counters.hpp"
 
@@ -22,6 +25,16 @@ bool is_kept(const Candidate& candidate) noexcept;
 /// Whether a run with this budget (in seconds; 0: none) may give it clearly more time than it had
 /// when it was cut off.
 bool gets_more_time(const Candidate& candidate, double budget) noexcept;
+
+/// A tuning without a winner, and what became of each of its candidates.
+class NoneUsable final : public TuningFailedError {
+ public:
+  NoneUsable(const detail::Tunable& subject, TuneResult result);
+  const TuneResult& result() const noexcept { return *result_; }
+
+ private:
+  std::shared_ptr<const TuneResult> result_;  ///< shared, so that a copy cannot throw
+};
 
 /// Counts the candidates that were tried, by status. Those of earlier runs were counted then.
 void count_outcomes(const TuneResult& result, const std::vector<bool>& built_before,
@@ -70,8 +83,6 @@ class Candidates {
   /// (and at least by 1 %), else the preferred one within that band. Nothing when none was
   /// measured.
   std::optional<std::size_t> decide() const;
-  /// @throws TuningFailedError with the reason of every candidate.
-  [[noreturn]] void fail(const std::string& what) const;
 
  private:
   TuneResult& result_;

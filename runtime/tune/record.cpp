@@ -214,7 +214,7 @@ Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
   for (const KeyField& f : device.fingerprint) key.add("device." + f.name, f.value);
   key.made_with();
   if (sources.kernel) key.add(codegen::kKernelSourceField, *sources.kernel);
-  if (sources.reference) key.add("device reference's source", *sources.reference);
+  if (sources.reference) key.add(kReferenceSourceField, *sources.reference);
   return key.finish();
 }
 

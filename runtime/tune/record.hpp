@@ -21,6 +21,9 @@ struct Sources {
   std::optional<Digest> reference{};  ///< of the device reference, if that is another kernel
 };
 
+/// The field of a record's key that names the second of these.
+inline constexpr const char* kReferenceSourceField = "device reference's source";
+
 /// The key under which a result is kept. What is wanted: all of the definition that changes a
 /// kernel's code or what is measured, except the values of the parameters and what callables do;
 /// the bucketed problem; the device's fingerprint. What it is made with: the sources.

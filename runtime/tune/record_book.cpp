@@ -1,5 +1,7 @@
 #include "runtime/tune/record_book.hpp"
 
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +21,15 @@ namespace {
 const KernelDefinition* other_reference(const Tunable& subject) {
   const KernelDefinition* kernel = subject.kernel();
   return kernel && kernel->device_reference ? kernel->device_reference->kernel.get() : nullptr;
+}
+
+/// Whether a record's sources are these, as far as these can be read.
+bool may_be_of(const Key& key, const Sources& sources) {
+  const auto same = [&](const char* field, const std::optional<Digest>& source) {
+    return !source || key.value(field) == to_hex(*source);
+  };
+  return same(codegen::kKernelSourceField, sources.kernel) &&
+         same(kReferenceSourceField, sources.reference);
 }
 
 }  // namespace
@@ -70,20 +81,42 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
   const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
                        (sources.reference || !other_reference(subject));
   const Key key = record_key(subject, problem, device_->info(), sources);
-  if (own_key)
-    if (const auto record = store_->find_record(key))
-      if (auto known = recall_from(*record, subject, problem, device_->info(), versions(subject)))
-        return known;
+  std::optional<Recall> known;
+  const auto take = [&](const nlohmann::json& record, std::span<const Version> versions) {
+    known = recall_from(record, subject, problem, device_->info(), versions);
+    return known.has_value();
+  };
+  if (own_key &&
+      store_->find_record(key, [&](const auto& record) { return take(record, versions(subject)); }))
+    return known;
   // What was shipped with the program was tuned for it, whatever compiler is here.
-  const auto same_source = [&](const Key& found) { return !own_key || found == key; };
-  if (const auto found =
-          store_->find_portable(EntryKind::record, key.portable, !own_key, same_source)) {
-    const auto text = found->payload.view();
-    const auto record = nlohmann::json::parse(
-        std::string_view(reinterpret_cast<const char*>(text.data()), text.size()), nullptr, false);
-    return recall_from(record, subject, problem, device_->info(), {});
-  }
-  return {};
+  const auto take_shipped = [&](const cache::RootEntry& entry) {
+    const auto text = entry.payload.view();
+    return take(nlohmann::json::parse(
+                    std::string_view(reinterpret_cast<const char*>(text.data()), text.size()),
+                    nullptr, false),
+                {});
+  };
+  const auto same_source = [&](const Key& found) {
+    return own_key ? found == key : may_be_of(found, sources);
+  };
+  using Where = cache::Store::Where;
+  const Where where = own_key ? Where::roots : Where::anywhere;
+  if (!own_key && several_sources(key.portable, sources)) return {};
+  if (!store_->find_portable(EntryKind::record, key.portable, where, same_source, take_shipped))
+    return {};
+  return known;
+}
+
+/// Whether records of this problem are of several sources, and what cannot be read would decide
+/// between them: all but one are stale.
+bool RecordBook::several_sources(const Digest& portable, const Sources& sources) {
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const Key& key :
+       store_->portable_keys(EntryKind::record, portable, cache::Store::Where::anywhere))
+    if (may_be_of(key, sources))
+      seen.emplace(key.value(codegen::kKernelSourceField), key.value(kReferenceSourceField));
+  return seen.size() > 1;
 }
 
 void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResult& result,

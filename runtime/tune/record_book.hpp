@@ -27,7 +27,8 @@ class RecordBook {
 
   /// The key under which this problem's result is kept.
   Key key(const detail::Tunable& subject, std::span<const std::int64_t> problem);
-  /// What the store, or what was shipped with the program, remembers of this problem.
+  /// What the store, or what was shipped with the program, remembers of this problem. Nothing where
+  /// a source cannot be read and there are records of several.
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem);
   /// Puts a result into the store, in the place of what is there. With a key and versions of the
@@ -54,6 +55,7 @@ class RecordBook {
 
  private:
   Sources sources_of(const detail::Tunable& subject);
+  bool several_sources(const Digest& portable, const Sources& sources);
 
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;

@@ -136,7 +136,7 @@ class TuningRun {
     result_.verify_seconds += span.end();
   }
 
-  /// Beside the first compiles. Data that a failed reference left half written are not used again.
+  /// Runs while the first candidates compile. Data that a failed reference left half written are not used again.
   void expect() {
     if (std::exchange(expects_, true)) return;
     LoggedSpan span(trace_, "reference");
@@ -410,12 +410,10 @@ class TuningRun {
     if (!winner_) winner_ = candidates_.decide();
     // Memory may be free again at the next tuning, so this failure is not remembered.
     if (!winner_ && lane_ && !lane_->postponed().empty())
-      throw OutOfMemory(format("{} for {}: none of {} candidates can be tried: {}",
+      throw OutOfMemory(format("{} for {}: there is no memory to try any of {} candidates: {}",
                                subject_.describe(), subject_.describe_problem(problem_),
                                candidates_.size(), candidates_[lane_->postponed().front()].reason));
-    if (!winner_ && result_.end != SearchEnd::stopped)
-      candidates_.fail(format("{} for {}: none of {} candidates can be used", subject_.describe(),
-                              subject_.describe_problem(problem_), candidates_.size()));
+    if (!winner_ && result_.end != SearchEnd::stopped) throw NoneUsable(subject_, result_);
     result_.winner_index = winner_.value_or(0);
     finish(result_);
     limit_warnings(result_);

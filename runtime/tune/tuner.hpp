@@ -36,12 +36,12 @@ void limit_warnings(TuneResult& result);
 struct TuneContext {
   /// An earlier result whose candidates are taken over and not tried again; or null.
   const TuneResult* prior = nullptr;
-  /// Configs to try right after the default, best guess first: winners of neighbouring problems and
-  /// of similar devices. Those outside of the space are left out.
+  /// Configs to try after those that run first in any case (the untuned config, the default), the
+  /// nearest problem's winner first. Those outside of the space are left out.
   std::vector<Values> starts;
   /// What was measured of the same kernel elsewhere, for the strategy to learn from.
   std::vector<Evidence> evidence;
-  /// The config in use until now, if any: replaced only by one that is faster beyond the noise.
+  /// The winner on record, if any: tried early, and in the finals.
   Values incumbent;
   /// If not empty, exactly these are tried, in this order, instead of what a strategy proposes; and
   /// the default, where outputs can be held against nothing else.
@@ -65,7 +65,8 @@ struct TuneOutcome {
   std::vector<std::pair<Values, Digest>> compiled{};
 };
 
-/// Tunes one bucketed problem. The default is measured first and wins unless it is clearly beaten.
+/// Tunes one bucketed problem. The untuned config is measured first, then the default, which stays
+/// unless clearly beaten.
 /// The maker keeps its bench for the next run. @throws UserError on a space or workload that makes
 /// no sense, TuningFailedError when no candidate can be used, EnvironmentError when the device or
 /// compiler fails as a whole.

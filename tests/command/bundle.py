@@ -284,7 +284,7 @@ def check_prepare(folder):
     prepare = [KILN, "prepare", "--manifest", wanted, "--device", "host", "--cache-dir", store]
     missing = answer(*prepare, "--work", "look_up", "--require-complete", code=INCOMPLETE)
     assert [p["state"] for p in missing["problems"]] == ["missing"] * 2 and not missing["complete"], missing
-    assert missing["problems"][0]["missing"]["why"] == "it was only to be looked up", missing
+    assert missing["problems"][0]["missing"]["why"] == "this request compiles nothing (look_up)", missing
     assert not answer(*prepare, "--work", "look_up")["complete"]
     compiled = answer(*prepare, "--work", "compile", "--require-complete")
     assert compiled["complete"] and compiled["compiled"] > 0 and compiled["searched"] == 0, compiled

@@ -62,6 +62,9 @@ class FunctionCore {
                           const CallOptions& how) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual const Values& default_knobs() const noexcept = 0;
+  /// What a call, here or in a region, gets on a sealed runtime for a problem that is not in use:
+  /// counted, and warned of or refused as seal() was told. @throws UnpreparedError
+  virtual const Values& unprepared(std::span<const std::int64_t> problem) const = 0;
 
   // For regions, which choose for a function with their own means.
   virtual const FunctionDescription& description() const noexcept = 0;

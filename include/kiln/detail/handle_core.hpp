@@ -130,7 +130,9 @@ class HandleCore : public RegionHandle {
   /// A handle of the same kernel that never tunes: every problem has this config.
   virtual std::shared_ptr<HandleCore> with_config(std::span<const std::int64_t> config) const = 0;
   virtual const KernelDefinition& definition() const noexcept = 0;
-  virtual TuneResult tune(std::span<const std::int64_t> problem, const TuneOptions* options) = 0;
+  /// The bucket of an exact problem. Null: with the runtime's options. The other ranks are told
+  /// before it throws.
+  virtual TuneResult tune(std::span<const std::int64_t> exact, const TuneOptions* options) = 0;
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
   /// Null: a launch of the problem is its entry with the caller's arguments, or nothing.

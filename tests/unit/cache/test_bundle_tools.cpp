@@ -161,7 +161,7 @@ TEST_CASE("what is extracted are entries like any other", "[cache][bundle]") {
   CHECK(store.verify().ok());
   // The keys keep what is portable.
   const Key wanted = target_key("gemm", "sm_80", 128, "binary", "unknown");
-  CHECK(store.find_portable(EntryKind::binary, wanted.portable, true,
+  CHECK(store.find_portable(EntryKind::binary, wanted.portable, cache::Store::Where::anywhere,
                             [](const Key&) { return true; }));
 }
 

@@ -181,7 +181,8 @@ TEST_CASE("two users share a root", "[cache][roots]") {
       options.disk = false;
       Store store(options);
       if (store.find(key) != make_bytes(10)) return 2;
-      if (!store.find_portable(EntryKind::binary, key.portable, true, kAny)) return 3;
+      if (!store.find_portable(EntryKind::binary, key.portable, Store::Where::anywhere, kAny))
+        return 3;
       // As a writable store it is foreign.
       return Store(rooted_options(root.path() / "shared")).find(key) ? 4 : 0;
     });
@@ -266,7 +267,9 @@ TEST_CASE("what is wanted is found whatever it was made with", "[cache][roots]")
     options.memory_bytes = memory;
     Store store(options);
     const auto find = [&](bool with_own, const auto& accept) {
-      const auto entry = store.find_portable(EntryKind::binary, wanted.portable, with_own, accept);
+      const auto entry =
+          store.find_portable(EntryKind::binary, wanted.portable,
+                              with_own ? Store::Where::anywhere : Store::Where::roots, accept);
       return entry ? entry->key.fields.back().value : "none";
     };
     CHECK(find(true, kAny) == "12.9");
@@ -275,14 +278,18 @@ TEST_CASE("what is wanted is found whatever it was made with", "[cache][roots]")
     CHECK(find(false, kAny) == "12.9");
     CHECK(find(true, [&](const Key& key) { return !(key == here); }) == "12.9");
     CHECK(find(true, [](const Key&) { return false; }) == "none");
-    CHECK_FALSE(store.find_portable(EntryKind::record, wanted.portable, true, kAny));
-    CHECK_FALSE(store.find_portable(EntryKind::binary, key_of(64, "?").portable, true, kAny));
+    CHECK_FALSE(
+        store.find_portable(EntryKind::record, wanted.portable, Store::Where::anywhere, kAny));
+    CHECK_FALSE(store.find_portable(EntryKind::binary, key_of(64, "?").portable,
+                                    Store::Where::anywhere, kAny));
     CHECK(store.stats().misses == 3);
 
     // Written by another process after the index was made.
     Store(rooted_options(own.path() / std::to_string(memory))).put(key_of(64, "x"), make_bytes(5));
-    CHECK(store.find_portable(EntryKind::binary, key_of(64, "?").portable, true, kAny)->payload ==
-          make_bytes(5));
+    CHECK(store
+              .find_portable(EntryKind::binary, key_of(64, "?").portable, Store::Where::anywhere,
+                             kAny)
+              ->payload == make_bytes(5));
     fs::resize_file(binary_path(own.path() / std::to_string(memory), here), 300);
     if (memory == 0) CHECK(find(true, kAny) == "12.9");  // damaged: passed over
   }
@@ -297,7 +304,8 @@ TEST_CASE("records are found by what is wanted, the unwritten one first", "[cach
   const Key key = key_of(128, "13.0", "record");
   store.put_record(key, {{"ms", 1}});
   const auto find = [&] {
-    const auto entry = store.find_portable(EntryKind::record, key.portable, true, kAny);
+    const auto entry =
+        store.find_portable(EntryKind::record, key.portable, Store::Where::anywhere, kAny);
     REQUIRE(entry);
     return json::parse(
         std::string(reinterpret_cast<const char*>(entry->payload.data()), entry->payload.size()));
@@ -339,12 +347,12 @@ TEST_CASE("entries of version 1 answer their whole key, and nothing portable", "
   write_bytes(binary_path(root.path(), key), file);
   Store store(rooted_options(root.path()));
   CHECK(store.find(key) == make_bytes(10));
-  CHECK_FALSE(store.find_portable(EntryKind::binary, key.portable, true, kAny));
+  CHECK_FALSE(store.find_portable(EntryKind::binary, key.portable, Store::Where::anywhere, kAny));
   CHECK(store.verify().ok());
   CHECK(store.list().size() == 1);
   store.put(key, make_bytes(10));  // now as it is written today
   CHECK(store.stats().writes == 1);
-  CHECK(store.find_portable(EntryKind::binary, key.portable, true, kAny));
+  CHECK(store.find_portable(EntryKind::binary, key.portable, Store::Where::anywhere, kAny));
 }
 
 TEST_CASE("keys longer than the first read are told", "[cache][roots]") {
@@ -353,7 +361,7 @@ TEST_CASE("keys longer than the first read are told", "[cache][roots]") {
       detail::KeyBuilder("binary", 2).add("options", std::string(20'000, 'x')).made_with().finish();
   Store store(rooted_options(root.path()));
   store.put(key, make_bytes(10));
-  CHECK(store.find_portable(EntryKind::binary, key.portable, true, kAny));
+  CHECK(store.find_portable(EntryKind::binary, key.portable, Store::Where::anywhere, kAny));
   CHECK(store.closest(EntryKind::binary, key, kAny)->fields == key.fields);
 }
 
@@ -369,9 +377,10 @@ TEST_CASE("an entry written in the same instant as its neighbour is not overlook
   const fs::path shard = binary_path(root.path(), first).parent_path();
   struct stat status{};
   REQUIRE(::stat(shard.c_str(), &status) == 0);
-  CHECK_FALSE(store.find_portable(EntryKind::binary, second.portable, true, kAny));
+  CHECK_FALSE(
+      store.find_portable(EntryKind::binary, second.portable, Store::Where::anywhere, kAny));
   store.put(second, make_bytes(10));
   const timespec same[2] = {status.st_mtim, status.st_mtim};  // a coarse clock's stamp
   REQUIRE(::utimensat(AT_FDCWD, shard.c_str(), same, 0) == 0);
-  CHECK(store.find_portable(EntryKind::binary, second.portable, true, kAny));
+  CHECK(store.find_portable(EntryKind::binary, second.portable, Store::Where::anywhere, kAny));
 }

@@ -61,6 +61,10 @@ TEST_CASE("a sealed runtime calls what is not known with the default knobs, or n
   f({}, x, 5);
   CHECK(f.knobs({5}) == SumKnobs{8, Method::tree});
   CHECK(runtime.statistics().unprepared_served == 1);
+  runtime.seal(OnUnprepared::warn);
+  for (int i = 0; i < 2; ++i) f({}, x, 7);
+  CHECK(caller.said(LogLevel::warning, "function sum for n=7: it was not called before") == 1);
+  CHECK(runtime.statistics().unprepared_served == 3);
   runtime.seal(OnUnprepared::error);
   try {
     f({}, x, 6);
@@ -68,7 +72,8 @@ TEST_CASE("a sealed runtime calls what is not known with the default knobs, or n
   } catch (const UnpreparedError& error) {
     CHECK(error.wanted().problem == std::map<std::string, std::int64_t>{{"n", 6}});
   }
-  CHECK(caller.total() == before + 2);
+  CHECK(caller.total() == before + 4);
+  CHECK(runtime.statistics().unprepared_refused == 1);
   runtime.unseal();
   f({}, x, 6);
   CHECK(f.knobs({6}) == SumKnobs{8, Method::tree});

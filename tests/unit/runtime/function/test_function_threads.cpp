@@ -1,9 +1,10 @@
-// Functions that are called while they are tuned: by other threads, and by themselves.
+// Functions that are called while they are tuned: by other threads, and by themselves; and kernels in them.
 #include <atomic>
 #include <mutex>
 #include <thread>
 
 #include "function_fixture.hpp"
+#include "kiln/communicators.hpp"
 #include "kiln_test.hpp"
 
 using namespace kiln;
@@ -128,4 +129,61 @@ TEST_CASE("a function that calls itself while it is tuned gets the default",
   f.tune({}, x, 4);
   CHECK(inner > 0);
   CHECK_FALSE(f.known({2}));
+}
+
+TEST_CASE("a kernel that a function launches while ranks measure it is tuned by its next launch",
+          "[runtime][function][ranks]") {
+  const RankStrategy strategy = GENERATE(RankStrategy::leader, RankStrategy::shard);
+  struct Seen {
+    TuneResult function;
+    std::vector<Values> inside;  ///< the kernel's configs while the function was measured
+    Values after;
+    std::string thrown;
+  };
+  Directory directory;
+  auto ends = thread_communicators(2);
+  std::vector<Seen> seen(2);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        Process process(directory.path() / std::to_string(r));
+        TuneOptions& tuning = process.options.tuning;
+        tuning.ranks = std::move(ends[r]);
+        tuning.together.strategy = strategy;
+        tuning.together.first_seconds = tuning.together.step_seconds = 10;
+        process.of(8).seconds = 2e-4;
+        const Runtime runtime = process.runtime();
+        const DynamicTuned kernel = runtime.tuned(doubling());
+        std::vector<float> y(64), x(64, 1.0F);
+        bool measuring = true;
+        const Sum sum{.name = "sum",
+                      .space = Space<SumKnobs, SumProblem>{{2, Method::ring}}.values(
+                          &SumKnobs::blocks, {1, 2, 4, 8}),
+                      .call =
+                          [&](const SumKnobs& k, Stream stream, std::vector<float>& out, int n) {
+                            const float* in = x.data();
+                            kernel(stream, Values{n}, out.data(), in, n);
+                            if (measuring) seen[r].inside.push_back(kernel.config({n}));
+                            process.device->pass(k.blocks == 4 ? 1e-3 : 2e-3);
+                          },
+                      .problem = [](const std::vector<float>&, int n) { return SumProblem{n}; }};
+        seen[r].function = kiln::tuned(runtime, sum).tune({}, y, 64);
+        measuring = false;
+        seen[r].after = kernel.config({64});
+      } catch (const std::exception& error) {
+        seen[r].thrown = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const Seen& rank : seen) {
+    REQUIRE(rank.thrown == "");
+    REQUIRE(rank.function.agreed);
+    CHECK(rank.function.agreed->why == "");
+    CHECK(rank.function.agreed->outcome == RankReport::Outcome::plan);
+    CHECK(rank.function.winner().config == Values{4, 0});
+    for (const Values& config : rank.inside) CHECK(config == Values{2, 0});
+    CHECK(rank.after == Values{8, 0});
+  }
+  CHECK_FALSE(seen[0].inside.empty());
 }

@@ -113,7 +113,7 @@ TEST_CASE("preparing says what is missing and why before anything is chosen",
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
     const PrepareReport report = only_look(runtime, problems({50}));
-    check(report.problems.at(0), "it was only to be looked up");
+    check(report.problems.at(0), "this request compiles nothing (look_up)");
     REQUIRE(report.problems[0].missing);
     CHECK(report.problems[0].missing->instance == "doubling{a=2,b=0}");
     CHECK_FALSE(report.complete());
@@ -186,7 +186,7 @@ TEST_CASE("preparing says what is missing and why before anything is chosen",
   WARN("reasons told before anything was chosen: " << told);
 }
 
-TEST_CASE("every handle of a kernel is prepared, a chosen config for its own entries",
+TEST_CASE("every handle of a kernel is prepared, a fixed config for its own entries",
           "[runtime][prepare]") {
   Directory directory;
   Process process(directory.path());

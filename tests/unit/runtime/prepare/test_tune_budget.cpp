@@ -328,7 +328,7 @@ TEST_CASE("a budget can be stopped", "[runtime][budget]") {
   CHECK(results[1].winner().status == CandidateStatus::not_tried);
 }
 
-TEST_CASE("a handle with a chosen config is timed, not tuned, within a budget",
+TEST_CASE("a handle with a fixed config is timed, not tuned, within a budget",
           "[runtime][budget]") {
   Directory directory;
   Process process(directory.path());
@@ -341,4 +341,22 @@ TEST_CASE("a handle with a chosen config is timed, not tuned, within a budget",
     CHECK(result.winner().status == CandidateStatus::measured);
   }
   CHECK(process.compiler->compiles == 1);
+}
+
+TEST_CASE("a problem that is named twice is measured again once", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  KernelDefinition kernel = doubling();
+  kernel.bucket = [](auto p) { return Values{(p[0] + 63) / 64 * 64}; };
+  const auto handle = runtime.tuned(kernel);
+  const std::vector<TuneJob> jobs{{handle, {50}}, {handle, {70}}, {handle, {60}}};
+  TuneOptions again;
+  again.retune = true;
+  const auto results = runtime.tune(jobs, again);
+  CHECK(runtime.statistics().tuned == 2);
+  REQUIRE(results.size() == 3);
+  CHECK(results[0].problem == Values{64});
+  CHECK(results[1].problem == Values{128});
+  CHECK(results[2].problem == Values{64});
 }

@@ -120,6 +120,10 @@ TEST_CASE("on a sealed runtime a region loads nothing and asks no store",
   CHECK(after.store.memory_hits == before.store.memory_hits);
   CHECK(after.unprepared_served == 2);
   CHECK(after.unprepared_refused == 1);
+  pair.runtime.seal(OnUnprepared::error);
+  CHECK_THROWS_AS(region(function, Stream{}, 16), UnpreparedError);
+  CHECK(calls == std::vector<int>{2});
+  CHECK(pair.runtime.statistics().unprepared_refused == 2);
 }
 
 TEST_CASE("a launch in a region that takes too long is told of while it runs, and is hung",

@@ -40,7 +40,7 @@ bool launch_all(const DynamicTuned& handle, int from, int to) {
 void swap(const Runtime& runtime, int n, int a) {
   const auto served = detail::Access::engine(runtime)->serving().handles().front();
   auto made = served->load_config(Values{n}, Values{a, 0}, nullptr);
-  served->publish(std::get<detail::Launchable>(std::move(made)));
+  served->problems().choose(std::get<detail::Launchable>(std::move(made)));
 }
 
 /// Of this process, resident.

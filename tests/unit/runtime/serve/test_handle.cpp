@@ -385,3 +385,46 @@ TEST_CASE("a config that cannot be used says why", "[runtime][handle]") {
     CHECK(error.reasons()[0].reason.find("wrong_result") == 0);
   }
 }
+
+TEST_CASE("an empty problem is refused alike by both kinds of handles", "[runtime][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto said = [](const auto& tune) -> std::string {
+    try {
+      tune();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  const std::string why = "kernel doubling for n=0: the grid is empty, there is nothing to tune";
+  Typed kernel = typed_doubling();
+  // Others in its bucket would have something to do.
+  kernel.bucket = [](const DoublingProblem& p) { return DoublingProblem{p.n / 64 * 64 + 64}; };
+  const auto typed = runtime.tuned(kernel);
+  const auto dynamic = runtime.tuned(kernel.definition());
+  CHECK(said([&] { typed.tune({0}); }) == why);
+  CHECK(said([&] { typed.tune({0}, TuneOptions{}); }) == why);
+  CHECK(said([&] { dynamic.tune({0}); }) == why);
+  CHECK(said([&] { dynamic.tune({0}, TuneOptions{}); }) == why);
+  CHECK(process.device->timings == 0);
+}
+
+TEST_CASE("launches that are asked to measure again do so once for each problem",
+          "[runtime][handle]") {
+  Directory directory;
+  Process(directory.path()).runtime().tuned(doubling()).tune({50});
+  Process process(directory.path());
+  process.options.tuning.retune = true;
+  process.options.max_problems = 1;
+  process.of(8).seconds = 0.5e-3;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  CHECK(handle.config({50}) == Values{8, 0});
+  CHECK(runtime.statistics().tuned == 1);
+  handle.config({60});
+  CHECK(runtime.statistics().tuned == 2);
+  CHECK(handle.config({50}) == Values{8, 0});  // it had left
+  CHECK(runtime.statistics().tuned == 2);
+}

@@ -81,4 +81,9 @@ TEST_CASE("the reserve comes from the options, else from the environment",
   ::setenv("KILN_RESERVE", "half", 1);
   CHECK_THROWS_WITH(Runtime(options), Catch::Contains("KILN_RESERVE is 'half'"));
   ::unsetenv("KILN_RESERVE");
+  for (const char* const name : {"KILN_CANDIDATE_SECONDS", "KILN_COMPILE_PROCESSES"}) {
+    ::setenv(name, "half", 1);
+    CHECK_THROWS_WITH(Runtime(options), Catch::Contains(std::string(name) + " is 'half'"));
+    ::unsetenv(name);
+  }
 }

@@ -100,7 +100,7 @@ TEST_CASE("a captured stand-in that is another problem's provisional config is n
   // What is found for the other problem is not what this launch is exchanged for.
   const auto served = detail::Access::engine(runtime)->serving().handles().front();
   auto made = served->load_config(Values{60}, Values{8, 0}, nullptr);
-  served->publish(std::get<detail::Launchable>(std::move(made)));
+  served->problems().choose(std::get<detail::Launchable>(std::move(made)));
   auto exec = CapturingDevice::instantiate(*graph);
   const RefreshResult result = runtime.refresh({graph.get(), &exec});
   CHECK(result.refreshed == 0);

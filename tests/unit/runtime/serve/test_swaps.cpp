@@ -51,7 +51,7 @@ TEST_CASE("launches beside swaps and a background tuner see one config each",
     for (int i = 0; i < kSwaps; ++i) {
       const int before = launches;
       auto made = served->load_config(Values{64}, Values{1 << (i % 4), 0}, nullptr);
-      served->publish(std::get<detail::Launchable>(std::move(made)));
+      served->problems().choose(std::get<detail::Launchable>(std::move(made)));
       while (launches == before) std::this_thread::yield();
     }
     while (runtime.statistics().tuned < kTuned - 1) std::this_thread::yield();

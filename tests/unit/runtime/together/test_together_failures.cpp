@@ -181,10 +181,14 @@ TEST_CASE("every candidate fails: all know, nobody hangs", "[runtime][ranks]") {
   Job job(2);
   for (const int a : {1, 2, 4, 8})
     for (const int r : {0, 1}) job[r].of(a).launch_error = "refused";
-  for (const TuneResult& r : job.tune()) {
-    CHECK(r.winner().config == Values{2, 0});
-    CHECK(r.count(CandidateStatus::measured) == 0);
-  }
+  Findings findings;
+  job.run<bool>([&](Process& process, int) {
+    const DynamicTuned handle = process.runtime().tuned(doubling());
+    findings.check_throws<TuningFailedError>([&] { handle.tune({64}); },
+                                             "4 x (e.g. a=2,b=0) launch_failed: refused");
+    return true;
+  });
+  CHECK(findings.wrong() == "");
   for (const int r : {0, 1}) CHECK(job.directory(r).entries(".json").empty());
 }
 

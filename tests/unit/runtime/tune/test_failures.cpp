@@ -88,7 +88,8 @@ TEST_CASE("what cannot be launched is not loaded again at every launch", "[runti
   CHECK(loads == before);
   // Other options are another request.
   TuneOptions more;
-  more.max_evaluations = 3;
+  SECTION("fewer candidates") { more.max_evaluations = 3; }
+  SECTION("more time for a candidate") { more.candidate_seconds = 100; }
   CHECK_THROWS_AS(tuned.tune({50}, more), TuningFailedError);
   CHECK(loads > before);
 }

@@ -30,7 +30,51 @@ TEST_CASE("a record is of one source of another kernel that it trusts", "[runtim
   CHECK(tuned() == 0);
   trusted->source.text.clear();
   trusted->source.file = directory.path() / "not there.cuh";
-  CHECK(tuned() == 0);  // as with a kernel whose own source cannot be read
+  CHECK(tuned() == 1);  // there are records of two, and all but one are stale
+}
+
+TEST_CASE("without its source a kernel's record is used if it is of the only source there was",
+          "[runtime][engine]") {
+  const Directory directory;
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "k.cuh";
+  const std::string text = "template <int a, int b> __global__ void k(float*, const float*, int);";
+  KernelDefinition kernel = doubling();
+  kernel.source.text.clear();
+  kernel.source.file = file;
+  const auto tune = [&](const std::string& source) {
+    write_text(file, source);
+    Process(directory.path()).runtime().tuned(kernel).tune({50});
+    fs::remove(file);
+  };
+  const auto known = [&] {
+    Process process(directory.path());
+    process.options.mode = Mode::lookup_only;
+    const Runtime runtime = process.runtime();
+    const DynamicTuned handle = runtime.tuned(kernel);
+    const bool there = handle.known({50}).has_value();
+    if (!there) return false;
+    CHECK_FALSE(handle.prepare({50}));
+    CHECK(runtime.statistics().store.misses == 0);  // what is found is no miss as well
+    return true;
+  };
+  tune(text);
+  CHECK(known());
+  tune(text + "  // edited");
+  CHECK_FALSE(known());
+}
+
+TEST_CASE("a record that a root has in vain does not hide the next root's", "[runtime][engine]") {
+  const TemporaryDirectory stale, good;
+  const Directory own;
+  Process(stale.path()).runtime().tuned(doubling({1, 2, 4, 8}, 4)).tune({50});
+  Process(good.path()).runtime().tuned(doubling()).tune({50});
+  Process process(own.path());
+  process.options.store.roots = {stale.path(), good.path()};
+  KernelDefinition kernel = doubling();
+  CHECK(process.runtime().tuned(kernel).known({50}));
+  process.options.store.roots = {stale.path()};
+  CHECK_FALSE(process.runtime().tuned(kernel).known({50}));
 }
 
 TEST_CASE("a longer list of configs is searched, and what was measured is kept",
