@@ -6,6 +6,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
+#include "kiln/detail/typed_rules.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -40,6 +41,26 @@ void Named::refuse(std::string_view name) const {
   std::string known;
   for (const std::string& n : names_) known += (known.empty() ? "" : ", ") + n;
   throw UserError(format("there is no field '{}' (known: {})", name, known));
+}
+
+KernelDefinition detail::plain_definition(const PlainParts& parts,
+                                          std::span<std::string (*const)()> arguments) {
+  KernelDefinition d;
+  d.name = parts.name;
+  d.source = parts.source;
+  d.entry = parts.entry;
+  d.passing = Passing::config_struct;
+  d.config_type = parts.config_type;
+  d.types = parts.types;
+  for (const auto argument : arguments) d.arguments.push_back(argument());
+  d.relations = parts.relations;
+  d.draws = parts.draws;
+  d.device_reference = parts.device_reference;
+  d.tolerance = parts.tolerance;
+  d.data_version = parts.data_version;
+  if (parts.untuned_by_cost) d.untuned_by_cost = parts.untuned_by_cost;
+  d.deterministic = parts.deterministic;
+  return d;
 }
 
 std::shared_ptr<const KernelDefinition::FieldNames> KernelDefinition::field_names() const {

@@ -1,5 +1,5 @@
-// A program that serves while its kernels are tuned: launches never wait, and the background measures in
-// windows that the program opens between two bursts of requests.
+// A program that serves while its kernels are tuned. Launches never wait: the background measures
+// in windows that the program opens between two bursts of requests.
 //
 // Usage: background [DEVICE]
 // Exit code: 0 all results were right, and everything is settled at the end.

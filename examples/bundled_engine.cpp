@@ -1,5 +1,6 @@
-// An engine that embeds Kiln and compiles nothing: its kernels come out of a bundle. It prepares the
-// problems that it knows of, and those that an earlier run has written down, before it serves.
+// An engine that embeds Kiln and compiles nothing: its kernels come out of a bundle. Before it
+// serves, it prepares the problems that it knows of and those that an earlier run has written
+// down.
 //
 // Usage: bundled_engine BUNDLE WANTED.json [DEVICE [PUBLIC_KEY.pem]]
 // Exit code: 0 served; 1 a wrong result or an error; 4 served, but something was missing or not

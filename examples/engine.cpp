@@ -1,10 +1,11 @@
-// An engine that embeds Kiln: several threads serve requests of random sizes, and nothing of what they launch
-// waits for a compiler or a tuning. It shows the four steps of such a program: prepare what is expected,
-// seal, tune behind the launches in windows, commit. And it is its own load generator: it serves
-// the same load twice, without tuning and with it, and says how long launches took.
+// An engine that embeds Kiln: several threads serve requests of random sizes, and no launch of
+// theirs waits for a compiler or a tuning. It shows the four steps of such a program: prepare what
+// is expected, seal, tune behind the launches in windows, commit. It is its own load generator,
+// too: it serves the same load twice, without tuning and with it, and says how long launches took.
 //
 // Usage: engine [--seconds N] [--threads N] [--device DEVICE]
-// Exit code: 0 all results were right, and every expected problem was ready before the first request.
+// Exit code: 0 all results were right, and every expected problem was ready before the first
+// request.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -65,8 +66,8 @@ class Engine {
         add_(runtime_.tuned(kiln::shipped_kernels().make("vector_add", "f32"))),
         rmsnorm_(runtime_.tuned(kiln::shipped_kernels().make("rmsnorm", "f32"))) {}
 
-  /// Compiles and loads everything that requests are expected to need. From then on a launch looks for
-  /// nothing: one of an unexpected size gets a kernel that is loaded.
+  /// Compiles and loads everything that requests are expected to need. From then on no launch looks
+  /// for anything: one of an unexpected size gets a kernel that is loaded.
   bool prepare() {
     const std::string target = runtime_.device().target.arch;
     kiln::Manifest expected;
@@ -117,8 +118,8 @@ class Engine {
                                                [](float v) { return std::abs(v - 5) < 1e-3f; });
   }
 
-  /// Serves from several threads for a while. `step` is what the engine's own thread does meanwhile,
-  /// again and again.
+  /// Serves from several threads for a while. Meanwhile the engine's own thread calls `step` again
+  /// and again.
   template <class Step>
   std::optional<Latencies> run(const Settings& settings, const Step& step) {
     std::vector<Worker> workers;

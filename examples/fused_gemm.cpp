@@ -1,4 +1,4 @@
-// A linear layer in one kernel: C = leaky_relu(A * B + bias), with an epilogue of the program's own.
+// A linear layer in one kernel: C = leaky_relu(A * B + bias). Its epilogue is the program's own.
 #include <cmath>
 #include <cstdio>
 #include <vector>

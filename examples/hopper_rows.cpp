@@ -1,6 +1,7 @@
-// A kernel for Hopper from start to end: each row of a matrix is divided by its root mean square. The
-// blocks of a cluster share a row. Each copies its part by a tensor map, learns the others' sums
-// through their shared memory, and stores its part by a map. On a CPU the same source runs as it is.
+// A kernel for Hopper from start to end: each row of a matrix is divided by its root mean square.
+// The blocks of a cluster share a row. Each copies its part by a tensor map, learns the others'
+// sums through their shared memory, and stores its part by a map. On a CPU the same source runs
+// unchanged.
 #include <cmath>
 #include <cstdio>
 

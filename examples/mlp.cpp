@@ -1,6 +1,6 @@
-// The two-layer perceptron of the tutorials, y = relu(x * W1^T + b1) * W2^T + b2, in two kernels: bias and
-// ReLU are a part of the first product, the bias a part of the second. Both are chosen where they run, one
-// behind the other, in a region.
+// The two-layer perceptron of the tutorials, y = relu(x * W1^T + b1) * W2^T + b2, in two kernels.
+// The first product includes bias and ReLU, the second its bias. Both kernels are chosen where they
+// run, one after the other, in a region.
 #include <cmath>
 #include <cstdio>
 #include <string>

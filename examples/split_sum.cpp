@@ -1,5 +1,5 @@
-// A sum over an array whose blocks leave partial sums in a workspace. Some configs let the last block
-// add them up, others a second launch; the tuner finds out which is faster.
+// A sum over an array whose blocks leave partial sums in a workspace. In some configs the last
+// block adds them up, in others a second launch does; the tuner finds out which is faster.
 #include <cmath>
 #include <cstdio>
 

@@ -7,52 +7,81 @@ namespace kiln {
 
 namespace {
 
-/// `make` is called with a type's host representation, as `make(T{})`.
+using epilogue::Nothing;
+using templates::GemmProblem, templates::GemmStridedProblem, templates::GroupedProblem,
+    templates::MaskedProblem;
+using templates::gemm_detail::TypedGatedGemm, templates::gemm_detail::TypedGemm,
+    templates::gemm_detail::TypedGroupedGemm;
+
+using Define = KernelDefinition (*)();
+
+/// A kernel of several types, each with a function that defines it.
+RegisteredKernel of_types(std::string name, std::string summary,
+                          std::vector<std::pair<std::string, Define>> types) {
+  RegisteredKernel kernel{name, std::move(summary), {}, {}};
+  for (const auto& [type, define] : types) kernel.types.push_back(type);
+  kernel.make = [name = std::move(name), types = std::move(types)](std::string_view type) {
+    std::string known;
+    for (const auto& [other, define] : types) {
+      if (type == other) return define();
+      known += (known.empty() ? "" : ", ") + other;
+    }
+    throw UserError("kernel " + name + " has no type '" + std::string(type) + "' (known: " + known +
+                    ")");
+  };
+  return kernel;
+}
+
+KernelDefinition definition_of(KernelDefinition kernel) { return kernel; }
+template <class Config, class Problem, class Signature>
+KernelDefinition definition_of(const Kernel<Config, Problem, Signature>& kernel) {
+  return kernel.definition();
+}
+
+/// `Make`, a lambda without captures, is called with a type's host representation, as `make(T{})`.
 template <class Make>
-RegisteredKernel family(std::string name, std::string summary, Make make) {
-  return {name, std::move(summary), {"f32", "f16", "bf16"}, [name, make](std::string_view type) {
-            if (type == "f32") return make(float{}).definition();
-            if (type == "f16") return make(float16{}).definition();
-            if (type == "bf16") return make(bfloat16{}).definition();
-            throw UserError("kernel " + name + " has no type '" + std::string(type) +
-                            "' (known: f32, f16, bf16)");
-          }};
+RegisteredKernel family(std::string name, std::string summary, Make) {
+  return of_types(std::move(name), std::move(summary),
+                  {{"f32", [] { return definition_of(Make{}(float{})); }},
+                   {"f16", [] { return definition_of(Make{}(float16{})); }},
+                   {"bf16", [] { return definition_of(Make{}(bfloat16{})); }}});
 }
 
 template <templates::GemmTranspose op>
 void add_gemm(Registry& registry, const std::string& suffix, const std::string& equation) {
-  registry.add(family("gemm" + suffix, equation,
-                      [](auto t) { return templates::gemm_kernel<decltype(t), op>(); }));
-  registry.add(family("gemm_strided" + suffix, equation + ", with leading dimensions and batches",
-                      [](auto t) { return templates::gemm_strided_kernel<decltype(t), op>(); }));
+  registry.add(family("gemm" + suffix, equation, [](auto t) {
+    return TypedGemm<decltype(t), op, GemmProblem, Nothing>::definition();
+  }));
+  registry.add(family(
+      "gemm_strided" + suffix, equation + ", with leading dimensions and batches", [](auto t) {
+        return TypedGemm<decltype(t), op, GemmStridedProblem, Nothing>::definition();
+      }));
 }
 
 /// C is bf16, which `kiln` calls their type.
 template <class Make>
-void add_fp8(Registry& registry, const std::string& name, const std::string& equation, Make make) {
-  registry.add({name, equation, {"bf16"}, [name, make](std::string_view type) {
-                  if (type == "bf16") return make().definition();
-                  throw UserError("kernel " + name + " has no type '" + std::string(type) +
-                                  "' (known: bf16)");
-                }});
+RegisteredKernel fp8(std::string name, std::string equation, Make) {
+  return of_types(std::move(name), std::move(equation),
+                  {{"bf16", [] { return Make{}().definition(); }}});
 }
 
 template <templates::Fp8Sums sums>
 void add_fp8_gemms(Registry& registry, const std::string& suffix) {
   using epilogue::RowScales, epilogue::TensorScales;
-  add_fp8(registry, "gemm_fp8" + suffix, "C[m][n] = scale_a * scale_b * sum_k A[m][k] * B[n][k]",
-          [] { return templates::gemm_fp8_kernel<TensorScales, sums>(); });
-  add_fp8(registry, "gemm_fp8_rows" + suffix,
-          "C[m][n] = scales_a[m] * scales_b[n] * sum_k A[m][k] * B[n][k]",
-          [] { return templates::gemm_fp8_kernel<RowScales, sums>(); });
+  registry.add(fp8("gemm_fp8" + suffix, "C[m][n] = scale_a * scale_b * sum_k A[m][k] * B[n][k]",
+                   [] { return templates::gemm_fp8_kernel<TensorScales, sums>(); }));
+  registry.add(fp8("gemm_fp8_rows" + suffix,
+                   "C[m][n] = scales_a[m] * scales_b[n] * sum_k A[m][k] * B[n][k]",
+                   [] { return templates::gemm_fp8_kernel<RowScales, sums>(); }));
 }
 
 void add_grouped_gemms(Registry& registry) {
-  registry.add(family("gemm_grouped",
-                      "C[i][n] = sum_k A[i][k] * B[g][n][k] of each group g's rows i",
-                      [](auto t) { return templates::gemm_grouped_kernel<decltype(t)>(); }));
-  registry.add(family("gemm_masked", "C[g][i][n] = sum_k A[g][i][k] * B[g][n][k], i < counts[g]",
-                      [](auto t) { return templates::gemm_masked_kernel<decltype(t)>(); }));
+  registry.add(family(
+      "gemm_grouped", "C[i][n] = sum_k A[i][k] * B[g][n][k] of each group g's rows i",
+      [](auto t) { return TypedGroupedGemm<decltype(t), GroupedProblem, Nothing>::definition(); }));
+  registry.add(family(
+      "gemm_masked", "C[g][i][n] = sum_k A[g][i][k] * B[g][n][k], i < counts[g]",
+      [](auto t) { return TypedGroupedGemm<decltype(t), MaskedProblem, Nothing>::definition(); }));
 }
 
 template <class Activation>
@@ -60,12 +89,12 @@ void add_gated(Registry& registry, const std::string& name) {
   using templates::GatedWeights;
   const std::string equation = "out[m][n] = " + name + "(A * gate^T)[m][n] * (A * up^T)[m][n]";
   registry.add(family("gemm_gated_" + name, equation, [](auto t) {
-    return templates::gemm_gated_kernel<decltype(t), Activation>();
+    return TypedGatedGemm<decltype(t), Activation, GatedWeights::stacked>::definition();
   }));
   registry.add(family(
       "gemm_gated_" + name + "_interleaved", equation + ", rows of gate and up interleaved",
       [](auto t) {
-        return templates::gemm_gated_kernel<decltype(t), Activation, GatedWeights::interleaved>();
+        return TypedGatedGemm<decltype(t), Activation, GatedWeights::interleaved>::definition();
       }));
 }
 
@@ -136,9 +165,10 @@ Registry shipped_kernels() {
   add_gemm<GemmTranspose::tt>(registry, "_tt", "C[m][n] = sum_k A[k][m] * B[n][k]");
   add_fp8_gemms<templates::Fp8Sums::exact>(registry, "");
   add_fp8_gemms<templates::Fp8Sums::fast>(registry, "_fast");
-  add_fp8(registry, "gemm_fp8_block",
+  registry.add(
+      fp8("gemm_fp8_block",
           "C[m][n] = sum_k scales_a[k / 128][m] * scales_b[n / 128][k / 128] * A[m][k] * B[n][k]",
-          [] { return templates::gemm_fp8_block_kernel<>(); });
+          [] { return templates::gemm_fp8_block_kernel<>(); }));
   add_grouped_gemms(registry);
   add_gated_gemms(registry);
   return registry;

@@ -23,6 +23,7 @@
 //           }};
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -33,6 +34,7 @@
 
 #include "kiln/config.hpp"
 #include "kiln/definition.hpp"
+#include "kiln/detail/typed_rules.hpp"
 #include "kiln/types.hpp"
 
 namespace kiln {
@@ -108,70 +110,44 @@ T host_argument(void* address) {
     return *static_cast<const T*>(address);
 }
 
+/// As KernelDefinition::reference; `f` takes the arguments.
+template <class... Args, class F>
+auto untyped_reference(F f) {
+  return [f = std::move(f)](std::span<const std::int64_t>, std::span<void* const> args) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      f(host_argument<Args>(args[I])...);
+    }(std::index_sequence_for<Args...>{});
+  };
+}
+
+/// Functions that name the types of a signature.
+template <class... Args>
+inline constexpr std::array<std::string (*)(), sizeof...(Args)> kDeviceNames{device_name<Args>...};
+
+/// What of a kernel's definition does not depend on its signature, of which only names are needed.
+template <class Config, class Problem, class Signature>
+KernelDefinition without_signature(const Kernel<Config, Problem, Signature>& k,
+                                   std::span<std::string (*const)()> arguments) {
+  KernelDefinition d = plain_definition(
+      {k.name, k.source, k.entry, k.config_type, k.types, k.relations, k.draws, k.device_reference,
+       k.tolerance, k.data_version, k.untuned_by_cost, k.deterministic},
+      arguments);
+  TypedRules<Config, Problem>{k.space, k.configs,     k.launch,   k.maps,  k.workspace,
+                              k.steps, k.bucket,      k.workload, k.flops, k.bytes,
+                              k.cost,  k.default_for, k.numerics}
+      .add_to(d);
+  return d;
+}
+
 }  // namespace detail
 
 template <Reflected Config, Reflected Problem, class... Args>
 KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
-  using Span = std::span<const std::int64_t>;
-  const auto untyped = []<class Rule>(Rule rule) {
-    if constexpr (std::is_same_v<Rule, bool (*)(const Config&)>)
-      return rule ? std::function<bool(Span)>(
-                        [rule](Span c) { return rule(from_values<Config>(c)); })
-                  : nullptr;
-    else
-      return [rule](Span c, Span p, const DeviceLimits& limits) {
-        return rule(from_values<Config>(c), from_values<Problem>(p), limits);
-      };
-  };
-  KernelDefinition d;
-  d.name = name;
-  d.source = source;
-  d.entry = entry;
-  d.passing = Passing::config_struct;
-  d.config_type = config_type;
-  d.types = types;
-  d.arguments = {device_name<Args>()...};
-  d.space = space.dynamic();
-  if (configs)
-    d.configs = [f = configs](Span p, const DeviceLimits& limits) {
-      std::vector<Values> listed;
-      for (const Config& config : f(from_values<Problem>(p), limits))
-        listed.push_back(detail::copy(to_values(config)));
-      return listed;
-    };
-  for (const FieldInfo& field : field_infos<Problem>()) d.problem_fields.emplace_back(field.name);
-  d.relations = relations;
-  if (bucket) d.bucket = [f = bucket](Span p) { return to_values(f(from_values<Problem>(p))); };
-  if (launch) d.launch = untyped(launch);
-  for (const TypedMapRule<Config, Problem>& rule : maps) {
-    MapRule& added = d.maps.emplace_back();
-    added.argument = rule.argument;
-    if (rule.map)
-      added.map = [f = rule.map](Span c, Span p) {
-        return f(from_values<Config>(c), from_values<Problem>(p));
-      };
-    added.only_if = untyped(rule.only_if);
-  }
-  if (workspace.size) d.workspace.size = untyped(workspace.size);
-  d.workspace.only_if = untyped(workspace.only_if);
-  for (const TypedKernelStep<Config, Problem>& step : steps) {
-    KernelStep& added = d.steps.emplace_back();
-    added.entry = step.entry;
-    if (step.launch) added.launch = untyped(step.launch);
-    added.only_if = untyped(step.only_if);
-  }
-  if (workload) d.workload = [f = workload](Span p, Workload& w) { f(from_values<Problem>(p), w); };
-  d.draws = draws;
-  d.device_reference = device_reference;
-  if (reference)
-    d.reference = [f = reference](Span, std::span<void* const> args) {
-      [&]<std::size_t... I>(std::index_sequence<I...>) {
-        f(detail::host_argument<Args>(args[I])...);
-      }(std::index_sequence_for<Args...>{});
-    };
-  d.tolerance = tolerance;
+  KernelDefinition d = detail::without_signature(*this, detail::kDeviceNames<Args...>);
+  if (reference) d.reference = detail::untyped_reference<Args...>(reference);
   if (check)
-    d.check = [f = check](Span p, std::span<void* const> got, std::span<void* const> expected) {
+    d.check = [f = check](std::span<const std::int64_t> p, std::span<void* const> got,
+                          std::span<void* const> expected) {
       const auto typed = [](std::span<void* const> args) {
         return [&]<std::size_t... I>(std::index_sequence<I...>) {
           return std::tuple<Args...>(detail::host_argument<Args>(args[I])...);
@@ -179,21 +155,6 @@ KernelDefinition Kernel<Config, Problem, void(Args...)>::definition() const {
       };
       return f(from_values<Problem>(p), typed(got), typed(expected));
     };
-  d.data_version = data_version;
-  if (default_for)
-    d.default_for = [f = default_for](Span p, const DeviceLimits& limits) {
-      const std::optional<Config> config = f(from_values<Problem>(p), limits);
-      return config ? detail::copy(to_values(*config)) : Values{};
-    };
-  if (untuned_by_cost) d.untuned_by_cost = untuned_by_cost;
-  if (flops) d.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
-  if (bytes) d.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
-  if (cost) d.cost = untyped(cost);
-  if (numerics)
-    d.numerics = [f = numerics](Span c, Span p) {
-      return f(from_values<Config>(c), from_values<Problem>(p));
-    };
-  d.deterministic = deterministic;
   d.validate();
   return d;
 }

@@ -98,6 +98,12 @@ constexpr std::string_view enumerator(std::int64_t value) {
                                                  : std::string_view{};
 }
 
+/// Out of line, so that reading values is little code.
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_value(std::string_view field,
+                                                                std::int64_t value) {
+  throw UserError("field '" + std::string(field) + "' cannot hold " + std::to_string(value));
+}
+
 /// Calls `f(info, member)` for each field of `object`, in order.
 template <class T, class F>
 constexpr void for_each_field(T&& object, F&& f) {
@@ -154,9 +160,7 @@ constexpr T from_values(std::span<const std::int64_t> values) {
   detail::for_each_field(object, [&](FieldInfo info, auto& member) {
     const std::int64_t value = values[i++];
     member = static_cast<std::remove_cvref_t<decltype(member)>>(value);
-    if (static_cast<std::int64_t>(member) != value)
-      throw UserError("field '" + std::string(info.name) + "' cannot hold " +
-                      std::to_string(value));
+    if (static_cast<std::int64_t>(member) != value) detail::refuse_value(info.name, value);
   });
   return object;
 }

@@ -1,7 +1,8 @@
 // All-gather and GEMM as one operation: A's rows are divided among ranks, and each rank multiplies
 // all of them by columns of its own.
 //
-//   C[r * m + i][j] = sum_l A_r[i][l] * B[j][l],  0 <= r < ranks, 0 <= i < m, 0 <= j < n, 0 <= l < k
+//   C[r * m + i][j] = sum_l A_r[i][l] * B[j][l],
+//   0 <= r < ranks, 0 <= i < m, 0 <= j < n, 0 <= l < k
 //
 // A_r: [m][k], rank r's; B: [n][k] and C: [ranks * m][n], each rank's own. All are row-major
 // without gaps, of T = float, __half or __nv_bfloat16. Sums are in float, and C rounds once. In the

@@ -74,14 +74,18 @@ struct TypedGatedGemm {
            (weights == GatedWeights::stacked ? "" : "_interleaved");
   }
 
-  static Type kernel(const std::filesystem::path& header) {
+  static Kernel<Gemm, GatedProblem, void()> base() {
     auto base = gemm_gated_base<T>(weights, !kTakesFewRegisters);
     base.name = name();
     base.types.push_back(epilogue_name<Activation>());
-    return with_signature<Type>(
-        base, header, [](const GatedProblem& p) { return gemm_shape<kOp>(p).general(); }, problem,
-        reference);
+    return base;
   }
+  static GemmShape<true> shape(const GatedProblem& p) { return gemm_shape<kOp>(p).general(); }
+
+  static Type kernel(const std::filesystem::path& header) {
+    return with_signature<Type>(base(), header, shape, problem, reference);
+  }
+  static KernelDefinition definition() { return defined(base(), shape, reference); }
 };
 
 }  // namespace gemm_detail

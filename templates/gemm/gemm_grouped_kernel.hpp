@@ -71,15 +71,20 @@ struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
     }
   }
 
-  static Type kernel(const std::filesystem::path& header) {
+  static Kernel<Gemm, Problem, void()> base() {
     auto base = gemm_grouped_base<T, Problem>();
     if (!std::is_same_v<E, epilogue::Nothing>) {
       base.types.push_back(epilogue_name<E>());
       (base.types.push_back(device_name<GemmArgument<P>>()), ...);
     }
-    return with_signature<Type, P...>(
-        base, header, [](const Problem& p) { return gemm_shape<kOp>(p); }, problem, reference);
+    return base;
   }
+  static GemmShape<true> shape(const Problem& p) { return gemm_shape<kOp>(p); }
+
+  static Type kernel(const std::filesystem::path& header) {
+    return with_signature<Type, P...>(base(), header, shape, problem, reference);
+  }
+  static KernelDefinition definition() { return defined<P...>(base(), shape, reference); }
 };
 
 }  // namespace gemm_detail

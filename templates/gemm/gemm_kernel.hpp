@@ -98,40 +98,58 @@ inline KernelSource with_header(const KernelSource& source, const std::filesyste
           .include_dirs = {std::filesystem::absolute(header).parent_path(), templates_dir()}};
 }
 
+/// Fills in the data of an epilogue's parameters P, too.
+template <class... P, class Problem, class Shape>
+void add_parameters(Kernel<Gemm, Problem, void()>& base, const Shape& shape) {
+  if constexpr (sizeof...(P) > 0)
+    base.workload = [fill = std::move(base.workload), shape](const Problem& p, Workload& w) {
+      fill(p, w);
+      int index = 0;
+      (GemmParameter<P>::add(w, shape(p), index++), ...);
+    };
+}
+
 /// A kernel that is `base` otherwise, with the data of an epilogue's parameters P behind its own.
 template <class Type, class... P, class Shape>
-Type with_signature(const Kernel<Gemm, typename Type::ProblemType, void()>& base,
+Type with_signature(Kernel<Gemm, typename Type::ProblemType, void()>&& base,
                     const std::filesystem::path& header, const Shape& shape,
                     decltype(Type::problem) problem, decltype(Type::reference) reference) {
-  return {.name = base.name,
+  add_parameters<P...>(base, shape);
+  return {.name = std::move(base.name),
           .source = with_header(base.source, header),
-          .entry = base.entry,
-          .config_type = base.config_type,
-          .types = base.types,
+          .entry = std::move(base.entry),
+          .config_type = std::move(base.config_type),
+          .types = std::move(base.types),
           .space = base.space,
           .configs = base.configs,
           .launch = base.launch,
-          .maps = base.maps,
+          .maps = std::move(base.maps),
           .workspace = base.workspace,
-          .steps = base.steps,
+          .steps = std::move(base.steps),
           .problem = problem,
-          .relations = base.relations,
+          .relations = std::move(base.relations),
           .bucket = base.bucket,
-          .workload =
-              [fill = base.workload, shape](const typename Type::ProblemType& p, Workload& w) {
-                fill(p, w);
-                int index = 0;
-                (GemmParameter<P>::add(w, shape(p), index++), ...);
-              },
-          .draws = base.draws,
+          .workload = std::move(base.workload),
+          .draws = std::move(base.draws),
           .reference = std::move(reference),
-          .device_reference = base.device_reference,
+          .device_reference = std::move(base.device_reference),
           .tolerance = base.tolerance,
-          .flops = base.flops,
-          .bytes = base.bytes,
-          .cost = base.cost,
+          .flops = std::move(base.flops),
+          .bytes = std::move(base.bytes),
+          .cost = std::move(base.cost),
           .untuned_by_cost = base.untuned_by_cost,
-          .numerics = base.numerics};
+          .numerics = std::move(base.numerics)};
+}
+
+/// The same as a definition, without a typed kernel on the way: that is much less code.
+template <class... P, class Problem, class Shape, class... Args>
+KernelDefinition defined(Kernel<Gemm, Problem, void()>&& base, const Shape& shape,
+                         void (*reference)(Args...)) {
+  add_parameters<P...>(base, shape);
+  KernelDefinition d = kiln::detail::without_signature(base, kiln::detail::kDeviceNames<Args...>);
+  d.reference = kiln::detail::untyped_reference<Args...>(reference);
+  d.validate();
+  return d;
 }
 
 template <class T, GemmTranspose op, class Problem, class E,
@@ -177,17 +195,21 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
     }
   }
 
-  static Type kernel(const std::filesystem::path& header) {
+  static Kernel<Gemm, Problem, void()> base() {
     auto base = gemm_base<T, op, Problem>();
     if (op != GemmTranspose::nt || !std::is_same_v<E, epilogue::Nothing>) {
       base.types.push_back("kiln::templates::GemmTranspose::" + std::string(name(op)));
       base.types.push_back(epilogue_name<E>());
       (base.types.push_back(device_name<GemmArgument<P>>()), ...);
     }
-    return with_signature<Type, P...>(
-        base, header, [](const Problem& p) { return gemm_shape<op>(p).general(); }, problem,
-        reference);
+    return base;
   }
+  static GemmShape<true> shape(const Problem& p) { return gemm_shape<op>(p).general(); }
+
+  static Type kernel(const std::filesystem::path& header) {
+    return with_signature<Type, P...>(base(), header, shape, problem, reference);
+  }
+  static KernelDefinition definition() { return defined<P...>(base(), shape, reference); }
 
  private:
   template <class... Rest>

@@ -1,7 +1,8 @@
 // GEMM and reduce-scatter as one operation: k is divided among ranks, each rank multiplies its
 // part, and of the sum over ranks it gets its part of the rows.
 //
-//   C[i][j] = sum_s sum_l A_s[rank * m + i][l] * B_s[j][l],  0 <= s < ranks, 0 <= i < m, 0 <= j < n, 0 <= l < k
+//   C[i][j] = sum_s sum_l A_s[rank * m + i][l] * B_s[j][l],
+//   0 <= s < ranks, 0 <= i < m, 0 <= j < n, 0 <= l < k
 //
 // A_s: [ranks * m][k] and B_s: [n][k], rank s's; C: [m][n], each rank's own. All are row-major
 // without gaps, of T = float, __half or __nv_bfloat16. A rank's sums over l are in float and round

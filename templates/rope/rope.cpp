@@ -269,6 +269,17 @@ void add_common(KernelType& kernel, const std::string& name, RopeOrder order,
   };
 }
 
+std::vector<ArgumentIsField> apart_relations() {
+  return {{6, "tokens"},        {7, "q_heads"},     {8, "kv_heads"},
+          {9, "head_dim"},      {10, "rotary_dim"}, {12, "q_out_stride"},
+          {13, "k_out_stride"}, {14, "q_stride"},   {15, "k_stride"}};
+}
+std::vector<ArgumentIsField> paged_relations() {
+  return {{9, "tokens"},      {10, "q_heads"},    {11, "kv_heads"},     {12, "head_dim"},
+          {13, "rotary_dim"}, {16, "block_size"}, {17, "block_stride"}, {18, "q_out_stride"},
+          {19, "q_stride"},   {20, "k_stride"},   {21, "v_stride"}};
+}
+
 template <class T, class Table, class Position, class... Norm>
 RopeKernelOf<T, Table, Position, Norm...> apart(RopeOrder order) {
   using I = RopeStride;
@@ -281,15 +292,7 @@ RopeKernelOf<T, Table, Position, Norm...> apart(RopeOrder order) {
             return RopeProblem{tokens,       q_heads,      kv_heads, head_dim, rotary_dim,
                                q_out_stride, k_out_stride, q_stride, k_stride};
           },
-      .relations = {{6, "tokens"},
-                    {7, "q_heads"},
-                    {8, "kv_heads"},
-                    {9, "head_dim"},
-                    {10, "rotary_dim"},
-                    {12, "q_out_stride"},
-                    {13, "k_out_stride"},
-                    {14, "q_stride"},
-                    {15, "k_stride"}},
+      .relations = apart_relations(),
       .workload =
           [](const RopeProblem& p, Workload& w) {
             w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
@@ -335,17 +338,7 @@ RopePagedKernelOf<T, Table, Position, Norm...> paged(RopeOrder order) {
                                     rotary_dim, block_size, block_stride, q_out_stride,
                                     q_stride,   k_stride,   v_stride};
           },
-      .relations = {{9, "tokens"},
-                    {10, "q_heads"},
-                    {11, "kv_heads"},
-                    {12, "head_dim"},
-                    {13, "rotary_dim"},
-                    {16, "block_size"},
-                    {17, "block_stride"},
-                    {18, "q_out_stride"},
-                    {19, "q_stride"},
-                    {20, "k_stride"},
-                    {21, "v_stride"}},
+      .relations = paged_relations(),
       .workload =
           [](const RopePagedProblem& p, Workload& w) {
             const int blocks = tuned_blocks(p);
