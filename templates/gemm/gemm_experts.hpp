@@ -6,7 +6,7 @@
 // Each rank has m tokens, each of which goes to `top` experts. Tokens count over all ranks: rank
 // r's are r * m to r * m + m - 1. The rows that experts compute, ranks * m * top of them, follow
 // each other expert by expert, as gemm_grouped.hpp has groups. Which expert gets which token is in
-// device memory, the same on all ranks (expert_order.hpp makes it of each token's experts):
+// device memory, the same on all ranks:
 //
 //   ends    [groups]           the row behind each expert's last
 //   tokens  [ranks * m * top]  of each row
