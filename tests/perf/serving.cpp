@@ -176,7 +176,7 @@ void swap(const std::string& device) {
   for (int i = 0; i < kSwaps; ++i) {
     const std::size_t before = load.launches();
     auto made = served->load_config(kiln::Values{kSmall}, kiln::Values{blocks[i % 4], 1}, nullptr);
-    served->publish(std::get<kiln::detail::Launchable>(std::move(made)));
+    served->problems().choose(std::get<kiln::detail::Launchable>(std::move(made)));
     while (load.launches() == before) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::duration<double>(kAlone / kSwaps));
   }
