@@ -94,8 +94,8 @@ struct TuneOptions {
   /// Times of one kind are not compared with those of the other: a record made by the other is
   /// tuned again. Ranks in step launch one by one. Left open: $KILN_MEASURE, else `graph`.
   std::optional<Launching> launching{};
-  bool retune = false;     ///< measure again even if the store has an answer; in a runtime's options:
-                           ///< at the first launch of each problem of a handle
+  bool retune = false;  ///< measure again even if the store has an answer; in a runtime's options:
+                        ///< at the first launch of each problem of a handle
   std::stop_token stop{};  ///< ends the run early, from any thread
   /// Called on the tuning thread; while a call is overdue, on another one. It must not wait for
   /// that call.
