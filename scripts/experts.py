@@ -4,41 +4,17 @@ collectives. Layers, routing and method are those of tests/perf/experts.cpp.
 
   experts.py
 """
-import os
-import statistics
-import time
+from ranks import RANKS, microseconds, run
 
 # Tokens of all ranks, the model's and the experts' dimension (of all ranks), experts, of each token.
 LAYERS = [(8192, 2048, 1536, 32, 2, False), (8192, 2048, 1536, 32, 2, True), (2048, 2048, 1536, 32, 2, False)]
-RANKS = 2
 
-
-def microseconds(work, times=100):
-    """Of one call among many in a row; the median of five rounds."""
-    import torch
-    import torch.distributed as dist
-    for _ in range(3):
-        work()
-    rounds = []
-    for _ in range(5):
-        torch.cuda.synchronize()
-        dist.barrier()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(times):
-            work()
-        torch.cuda.synchronize()
-        rounds.append(1e6 * (time.perf_counter() - start) / times)
-    mine = torch.tensor([statistics.median(rounds)], device="cuda")
-    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
-    return mine.item()
+TIMES = 100  # calls in a row
 
 
 def rank_main(rank):
     import torch
     import torch.distributed as dist
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=RANKS)
 
     def random(*size):
         return (torch.rand(*size, device="cuda") * 2 - 1).bfloat16()
@@ -72,10 +48,10 @@ def rank_main(rank):
             dist.reduce_scatter_tensor(out, weigh(torch._grouped_mm(rows, down, offs=ends)))
             return out
 
-        gathering = microseconds(gather)
-        eager = microseconds(lambda: combine(weigh))
+        gathering = microseconds(gather, TIMES)
+        eager = microseconds(lambda: combine(weigh), TIMES)
         try:
-            compiled = microseconds(lambda: combine(weigh_compiled))
+            compiled = microseconds(lambda: combine(weigh_compiled), TIMES)
         except Exception as error:
             compiled = float("nan")
             if rank == 0:
@@ -83,19 +59,7 @@ def rank_main(rank):
         if rank == 0:
             print(f"{tokens:5} {'skewed' if skewed else 'balanced':8} gather {gathering:9.1f} us, combine "
                   f"{eager:9.1f} us, with compiled sums {compiled:9.1f} us", flush=True)
-    dist.destroy_process_group()
-
-
-def main():
-    import torch
-    if torch.cuda.device_count() < RANKS:
-        print(f"skipped: {torch.cuda.device_count()} GPUs; it needs {RANKS}")
-        return
-    import torch.multiprocessing as processes
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29532")
-    processes.spawn(rank_main, nprocs=RANKS)
 
 
 if __name__ == "__main__":
-    main()
+    run(rank_main)

@@ -4,42 +4,16 @@ cuBLAS, and its asynchronous tensor parallelism. Sizes and method are those of t
 
   peer_gemm.py
 """
-import os
-import statistics
-import time
+from ranks import RANKS, microseconds, run
 
 SIZES = [(8192, 4096, 8192), (512, 4096, 8192), (4096, 2048, 8192), (8192, 14336, 4096),
          (8192, 2048, 8192), (4096, 4096, 4096), (128, 4096, 8192)]
-RANKS = 2
-
-
-def microseconds(work, times):
-    """Of one call among many in a row; the median of five rounds."""
-    import torch
-    import torch.distributed as dist
-    for _ in range(3):
-        work()
-    rounds = []
-    for _ in range(5):
-        torch.cuda.synchronize()
-        dist.barrier()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(times):
-            work()
-        torch.cuda.synchronize()
-        rounds.append(1e6 * (time.perf_counter() - start) / times)
-    mine = torch.tensor([statistics.median(rounds)], device="cuda")
-    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
-    return mine.item()
 
 
 def rank_main(rank):
     import torch
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symmetric
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=RANKS)
     group = dist.group.WORLD.group_name
     if hasattr(symmetric, "enable_symm_mem_for_group"):
         symmetric.enable_symm_mem_for_group(group)
@@ -84,19 +58,7 @@ def rank_main(rank):
 
         show("RS", size, [scatter, lambda: torch.ops.symm_mem.fused_matmul_reduce_scatter(
             rows, weight, "sum", 0, group)])
-    dist.destroy_process_group()
-
-
-def main():
-    import torch
-    if torch.cuda.device_count() < RANKS:
-        print(f"skipped: {torch.cuda.device_count()} GPUs; it needs {RANKS}")
-        return
-    import torch.multiprocessing as processes
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29531")
-    processes.spawn(rank_main, nprocs=RANKS)
 
 
 if __name__ == "__main__":
-    main()
+    run(rank_main)

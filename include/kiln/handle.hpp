@@ -54,8 +54,8 @@ class Tuned<Config, Problem, void(Args...)> {
   }
 
   /// Makes a problem ready without launching it. In the modes lookup_only, frozen and collect it
-  /// returns what is missing if no binary can serve the problem: neither the winner's, nor that of the
-  /// untuned config (Mode::untuned), nor the default's.
+  /// returns what is missing if no binary can serve the problem: neither the winner's, nor that of
+  /// the untuned config (Mode::untuned), nor the default's.
   /// @throws what a launch throws, except MissingError.
   std::optional<Missing> prepare(const Problem& problem) const {
     return core_->prepare(values_of(problem));

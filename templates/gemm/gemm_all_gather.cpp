@@ -25,8 +25,6 @@ struct GatherRounds {
 };
 template <class T>
 GatherRounds gather_rounds(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-  // While others multiply; measured on H100s.
-  constexpr double kLink = 250e9, kOfSender = 35e9;
   const GemmTma t = c.gemm().tma();
   const auto size = static_cast<unsigned>(t.cluster());
   const auto all = std::max(2u, static_cast<unsigned>(d.usable_multiprocessors()) / size);
@@ -35,8 +33,7 @@ GatherRounds gather_rounds(const PeerGemm& c, const PeerGemmProblem& p, const De
   const auto rounds = [&](unsigned of, unsigned clusters) {
     return clusters == 0 ? 0 : static_cast<double>((of + clusters - 1) / clusters);
   };
-  const double seconds =
-      1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1) / std::min(kLink, kOfSender * c.senders);
+  const double seconds = 1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1) / senders_bytes_per_second(c);
   GatherRounds r{.all = rounds(tiles, all),
                  .sending = 0,
                  .rest = rounds(tiles, all - senders),

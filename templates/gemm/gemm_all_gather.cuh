@@ -55,14 +55,7 @@ __device__ __forceinline__ void gather_rows(const T* a, const Peers& peers,
     else
       copy_words(shard, a, count, thread, threads);
   }
-  __syncthreads();
-  if (threadIdx.x != 0 || !operation.is_last_block()) return;
-  __threadfence_system();
-  for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    operation.say_sent(rank_before(peers, distance), 0);
-  for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    given_up = !operation.wait_for(rank_after(peers, distance), 0);
-  operation.end();
+  end_exchange(operation, peers, given_up);
 }
 
 /// The whole operation with c.overlap, else its first half. `own` is what is multiplied of `a`,

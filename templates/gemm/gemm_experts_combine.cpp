@@ -59,23 +59,6 @@ double combine_cost(const PeerGemm& c, const ExpertsProblem& p, const DeviceLimi
          std::max(adding, sending) / c.chunks + kMeetingSeconds;
 }
 
-template <class T>
-std::vector<TypedMapRule<PeerGemm, ExpertsProblem>> combine_maps() {
-  using C = const PeerGemm&;
-  using P = const ExpertsProblem&;
-  if constexpr (sizeof(T) > 2) {
-    return {};
-  } else {
-    constexpr auto maps = [](C c) { return c.maps(); };
-    return {{.argument = 1,
-             .map = [](C c, P p) { return a_map<T, kGroupedOp>(c.gemm(), experts_shape(p)); },
-             .only_if = maps},
-            {.argument = 2,
-             .map = [](C c, P p) { return b_map<T, kGroupedOp>(c.gemm(), experts_shape(p)); },
-             .only_if = maps}};
-  }
-}
-
 }  // namespace
 
 template <class T>
@@ -112,7 +95,7 @@ ExpertsCombineKernel<T> experts_combine_kernel(const SymmetricMemory& memory) {
     return c.overlap ? overlapping_experts<T>(c, p, c.gemm().tma().shared_bytes(), d)
                      : grouped_launch<T>(c.gemm(), expert_rows(p), d);
   };
-  kernel.maps = combine_maps<T>();
+  kernel.maps = experts_maps<T>(1, 2);
   kernel.workspace = {.size = [](const PeerGemm&, const ExpertsProblem& p, const DeviceLimits&) {
     return WorkspaceSize{
         .bytes = sizeof(T) * static_cast<std::size_t>(p.rows()) * static_cast<std::size_t>(p.n),

@@ -44,14 +44,7 @@ __device__ __forceinline__ void send_expert_sums(const T* products, const int* p
     else
       send(static_cast<Pack<T, 1>*>(nullptr));
   }
-  __syncthreads();
-  if (threadIdx.x != 0 || !operation.is_last_block()) return;
-  __threadfence_system();
-  for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    operation.say_sent(rank_after(peers, distance), 0);
-  for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    given_up = !operation.wait_for(rank_after(peers, distance), 0);
-  operation.end();
+  end_exchange(operation, peers, given_up);
 }
 
 /// Adds the sums that all ranks have sent here.

@@ -15,8 +15,8 @@
 // chunk's rows for each token when all of them are there, and send the sums of other ranks' tokens,
 // while the next chunk is multiplied; the last chunk's are added by the blocks that have
 // multiplied. chunks: of the columns; with one, no block only adds.
-// Otherwise one launch multiplies, one adds and sends, and one adds what has come. Both add the same
-// numbers: experts in the order of `places`; a rank's own sum first, then that of the next rank, ...
+// Otherwise one launch multiplies, one adds and sends, and one adds what has come. Both add the
+// same numbers: experts in the order of `places`; a rank's own sum first, then the next rank's, ...
 //
 //   ExpertsCombine<kiln::bfloat16> down(runtime, memory);
 //   down(stream, c, a, b, ends, places, weights, problem);

@@ -36,32 +36,13 @@ std::vector<PeerGemm> gather_configs(const ExpertsProblem& p, const DeviceLimits
   });
 }
 
-/// Measured on H100s, while others multiply.
 template <class T>
 double gather_cost(const PeerGemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
   const double multiplying = grouped_cost<T>(c.gemm(), expert_rows(p), d);
   if (!c.overlap) return multiplying + sent_bytes<T>(p) / kLinkBytesPerSecond + kMeetingSeconds;
-  constexpr double kLink = 250e9, kOfSender = 35e9;
-  const double sending = sent_bytes<T>(p) / std::min(kLink, kOfSender * c.senders);
+  const double sending = sent_bytes<T>(p) / senders_bytes_per_second(c);
   const double share = 1 - 1.0 * c.senders / std::max(1, d.usable_multiprocessors());
   return std::max(multiplying / (c.late ? 1 : std::max(.1, share)), sending) + kMeetingSeconds / 2;
-}
-
-template <class T>
-std::vector<TypedMapRule<PeerGemm, ExpertsProblem>> gather_maps() {
-  using C = const PeerGemm&;
-  using P = const ExpertsProblem&;
-  if constexpr (sizeof(T) > 2) {
-    return {};
-  } else {
-    constexpr auto maps = [](C c) { return c.maps(); };
-    return {{.argument = 2,
-             .map = [](C c, P p) { return b_map<T, kGroupedOp>(c.gemm(), experts_shape(p)); },
-             .only_if = maps},
-            {.argument = 3,
-             .map = [](C c, P p) { return a_map<T, kGroupedOp>(c.gemm(), experts_shape(p)); },
-             .only_if = maps}};
-  }
 }
 
 }  // namespace
@@ -96,7 +77,7 @@ ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
     // As many threads as copy the rows of all ranks.
     return communicating_launch({p.rows(), p.n, p.k, p.ranks}, 1.0 * sizeof(T) * p.rows() * p.k, d);
   };
-  kernel.maps = gather_maps<T>();
+  kernel.maps = experts_maps<T>(3, 2);
   kernel.steps = {{.entry = "kiln::templates::gemm_experts_gather_multiply",
                    .launch =
                        [](const PeerGemm& c, const ExpertsProblem& p, const DeviceLimits& d) {

@@ -44,14 +44,7 @@ __device__ __forceinline__ void gather_expert_rows(const T* a, const int* tokens
         for (int l = lane; l < p.k; l += kWarp) its[l] = from[l];
     }
   }
-  __syncthreads();
-  if (threadIdx.x != 0 || !operation.is_last_block()) return;
-  __threadfence_system();
-  for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    operation.say_sent(rank_before(peers, distance), 0);
-  for (int distance = 1; distance < peers.size && !given_up; ++distance)
-    given_up = !operation.wait_for(rank_after(peers, distance), 0);
-  operation.end();
+  end_exchange(operation, peers, given_up);
 }
 
 /// The whole operation with c.overlap, else its first half. `all`: the gathered rows. Dynamic

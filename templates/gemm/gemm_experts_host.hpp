@@ -82,14 +82,6 @@ std::optional<PeerGemm> experts_default(const ExpertsProblem& p, const DeviceLim
   return best;
 }
 
-template <class T>
-Launch grouped_launch(const Gemm& c, const GroupedProblem& p, const DeviceLimits& d) {
-  Launch launch{{grouped_grid(c, p, d)},
-                {static_cast<unsigned>(c.threads())},
-                c.shared_bytes(sizeof(T), kGroupedOp, GemmTypes<T>::kOperands)};
-  if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
-  return launch;
-}
 /// One that overlaps: blocks that communicate beside those that multiply.
 template <class T>
 Launch overlapping_experts(const PeerGemm& c, const ExpertsProblem& p, unsigned shared_bytes,
@@ -102,6 +94,24 @@ Launch overlapping_experts(const PeerGemm& c, const ExpertsProblem& p, unsigned 
   launch.grid.x = std::max(std::min(launch.grid.x + senders, most), senders + cluster);
   launch.cooperative = true;  // blocks wait for what others send and compute
   return launch;
+}
+
+/// Of the rows of all experts, and of B, at those places among the arguments.
+template <class T>
+std::vector<TypedMapRule<PeerGemm, ExpertsProblem>> experts_maps(std::size_t rows, std::size_t b) {
+  using C = const PeerGemm&;
+  using P = const ExpertsProblem&;
+  if constexpr (sizeof(T) > 2) {
+    return {};
+  } else {
+    constexpr auto maps = [](C c) { return c.maps(); };
+    return {{.argument = rows,
+             .map = [](C c, P p) { return a_map<T, kGroupedOp>(c.gemm(), experts_shape(p)); },
+             .only_if = maps},
+            {.argument = b,
+             .map = [](C c, P p) { return b_map<T, kGroupedOp>(c.gemm(), experts_shape(p)); },
+             .only_if = maps}};
+  }
 }
 
 /// Which expert gets which token.

@@ -116,14 +116,7 @@ Kernel<Gemm, Problem, void()> gemm_grouped_base() {
           .types = {device_name<T>()},
           .space = grouped_space<T, Problem>(),
           .configs = grouped_configs<T, Problem>,
-          .launch =
-              [](const Gemm& c, const Problem& p, const DeviceLimits& d) {
-                Launch launch{{grouped_grid(c, p, d)},
-                              {static_cast<unsigned>(c.threads())},
-                              c.shared_bytes(sizeof(T), kGroupedOp, GemmTypes<T>::kOperands)};
-                if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
-                return launch;
-              },
+          .launch = grouped_launch<T, Problem>,
           .maps = grouped_maps<T, Problem>(),
           .relations = Kind::relations(),
           .bucket =

@@ -109,6 +109,15 @@ unsigned grouped_grid(const Gemm& c, const Problem& p, const DeviceLimits& d) {
 }
 
 template <class T, class Problem>
+Launch grouped_launch(const Gemm& c, const Problem& p, const DeviceLimits& d) {
+  Launch launch{{grouped_grid(c, p, d)},
+                {static_cast<unsigned>(c.threads())},
+                c.shared_bytes(sizeof(T), kGroupedOp, GemmTypes<T>::kOperands)};
+  if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
+  return launch;
+}
+
+template <class T, class Problem>
 constexpr Space<Gemm, Problem> grouped_space() {
   using P = const Problem&;
   using D = const DeviceLimits&;

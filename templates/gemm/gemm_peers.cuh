@@ -86,6 +86,20 @@ class PeerOperation {
   unsigned epoch_;
 };
 
+/// The end of a launch that sends no chunks, called by all threads of all blocks: the last block
+/// tells the other ranks that all has been sent, or read, and waits until they say the same.
+template <class Operation>
+__device__ __forceinline__ void end_exchange(const Operation& operation, const Peers& peers,
+                                             bool given_up) {
+  __syncthreads();
+  if (threadIdx.x != 0 || !operation.is_last_block()) return;
+  for (int distance = 1; distance < peers.size && !given_up; ++distance)
+    operation.say_sent(rank_before(peers, distance), 0);
+  for (int distance = 1; distance < peers.size && !given_up; ++distance)
+    given_up = !operation.wait_for(rank_after(peers, distance), 0);
+  operation.end();
+}
+
 /// Chunks that a thread has waited for, one rank's after another's.
 template <int chunks>
 class KnownChunks {

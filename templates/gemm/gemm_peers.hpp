@@ -15,8 +15,8 @@
 
 namespace kiln::templates {
 
-/// A rank's rows go to another rank in so many pieces at most, each with a flag and a counter of
-/// those who send it. The others: ranks that are ready, and blocks that have ended.
+/// A rank's rows go to another rank in so many pieces at most. Each piece has a flag, and a counter
+/// of the warps that have sent their part of it. Two more are for operations and for blocks.
 inline constexpr int kPeerGemmChunks = 8;
 inline constexpr unsigned kPeerGemmFlags = 2 + kPeerGemmChunks;
 
@@ -35,9 +35,10 @@ struct PeerGemm {
   GemmCluster cluster;
   bool along_n;
   bool overlap;  // one launch communicates while it multiplies, else there are two
-  int chunks;    // in which the rows of a rank are sent, a divisor of kPeerGemmChunks
-  int senders;  // all-gather: blocks that send first, whole clusters; 0: a warp of each block sends
-  bool late;    // when they have sent they multiply the last tiles, else none
+  int chunks;    // in which rows or columns are sent, a divisor of kPeerGemmChunks
+  int senders;   // blocks that communicate while others multiply, whole clusters: each operation
+                 // says what they do, and which warps do it where there are none
+  bool late;     // when they have sent they multiply the last tiles, else none
 
   constexpr Gemm gemm() const {
     return {.body = body,

@@ -22,6 +22,11 @@ namespace kiln::templates {
 
 /// What a GPU sends to others of its host, and what a collective takes at least.
 inline constexpr double kLinkBytesPerSecond = 370e9, kMeetingSeconds = 8e-6;
+/// What blocks that only send do, while others multiply; measured on H100s.
+inline double senders_bytes_per_second(const PeerGemm& c) {
+  constexpr double kLink = 250e9, kOfSender = 35e9;
+  return std::min(kLink, kOfSender * c.senders);
+}
 /// What a GEMM takes longer whose sums leave while it multiplies.
 inline constexpr double kOverlapping = 1.04;
 

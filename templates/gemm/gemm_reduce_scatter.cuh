@@ -47,13 +47,8 @@ __device__ __forceinline__ void add_sums(T* out, const Peers& peers, const PeerG
     else
       for (long long i = thread; i < count; i += threads) add(static_cast<Pack<T, 1>*>(nullptr), i);
   }
-  __syncthreads();
-  if (threadIdx.x != 0 || !operation.is_last_block()) return;
-  for (int i = 1; i < peers.size && !given_up; ++i) operation.say_sent(rank_after(peers, i), 0);
   // What others have not read yet must not be overwritten.
-  for (int i = 1; i < peers.size && !given_up; ++i)
-    given_up = !operation.wait_for(rank_after(peers, i), 0);
-  operation.end();
+  end_exchange(operation, peers, given_up);
 }
 
 /// The whole operation with c.overlap, else its first half, which leaves the rank's sums of all

@@ -3,19 +3,14 @@
 #include <set>
 #include <utility>
 
-#include "gemm_tma_test.hpp"
 #include "kiln/occupancy.hpp"
-#include "peer_gemm_test.hpp"
+#include "peer_gemm_host_test.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
 using namespace kiln::templates;
 
 namespace {
-
-std::vector<std::string> hosts(int ranks) {
-  return std::vector<std::string>(static_cast<std::size_t>(ranks), "host");
-}
 
 template <class T>
 std::size_t bytes_for(int m, int n, int k, int ranks) {
@@ -167,8 +162,6 @@ TEST_CASE("GEMMs of ranks begin as two launches, and try one of many tiles", "[h
 
 namespace {
 
-using host_test::HostElement, host_test::HostTensorMap, host_test::tensor_map;
-
 /// The bodies for Hopper as kernels of their own. A rank has one cluster of blocks: those of others
 /// would wait for their turn on the host.
 const char* const kEmulated = R"(
@@ -193,24 +186,6 @@ __global__ void __launch_bounds__(c.gemm().threads(), 1)
 }
 }
 )";
-
-std::string text_of(const PeerGemm& c) {
-  std::string text =
-      "kiln::templates::PeerGemm{kiln::templates::GemmBody(" + std::to_string(int(c.body)) + ")";
-  for (int value :
-       {c.block_m, c.block_n, c.block_k, c.stages, c.tile_m, c.tile_n, c.vector, c.group_m})
-    text += ", " + std::to_string(value);
-  return text + ", kiln::templates::GemmCluster(" + std::to_string(int(c.cluster)) + "), " +
-         (c.along_n ? "true" : "false") + ", true, " + std::to_string(c.chunks) + ", " +
-         std::to_string(c.senders) + (c.late ? ", true}" : ", false}");
-}
-
-HostTensorMap map_of(const void* array, const std::vector<int>& sizes, int columns, int rows,
-                     int span = 128) {
-  std::vector<std::uint64_t> size(sizes.begin(), sizes.end());
-  return tensor_map(array, HostElement::bf16, size,
-                    {unsigned(columns), unsigned(std::min(rows, sizes[1])), 1}, unsigned(span));
-}
 
 void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k) {
   const GemmTma tma = c.gemm().tma();
