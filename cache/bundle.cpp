@@ -57,12 +57,12 @@ struct Bundle::Impl {
     return {path.string() + " " + what, kMakeAgain};
   }
 
-  std::optional<RootEntry> entry(const BundleRow& row) const {
+  std::optional<StoredEntry> entry(const BundleRow& row) const {
     auto key = reader.key(row);
     if (!key) return std::nullopt;
     const auto payload = reader.payload(row);
     if (!payload) return std::nullopt;
-    return RootEntry{*std::move(key), detail::Bytes(map, *payload)};
+    return StoredEntry{*std::move(key), detail::Bytes(map, *payload)};
   }
 };
 
@@ -108,7 +108,7 @@ std::optional<Failure> Bundle::distrust(const PublicKey& key) const {
 
 const std::filesystem::path& Bundle::path() const { return impl_->path; }
 
-std::optional<RootEntry> Bundle::find(EntryKind kind, const Key& key) {
+std::optional<StoredEntry> Bundle::find(EntryKind kind, const Key& key) {
   const auto row = impl_->reader.find(kind, key.digest);
   if (!row) return std::nullopt;
   auto entry = impl_->entry(*row);
@@ -116,8 +116,8 @@ std::optional<RootEntry> Bundle::find(EntryKind kind, const Key& key) {
   return entry;
 }
 
-std::vector<RootEntry> Bundle::find_portable(EntryKind kind, const Digest& portable) {
-  std::vector<RootEntry> entries;
+std::vector<StoredEntry> Bundle::find_portable(EntryKind kind, const Digest& portable) {
+  std::vector<StoredEntry> entries;
   for (const BundleRow& row : impl_->reader.find_portable(kind, portable))
     if (auto entry = impl_->entry(row)) entries.push_back(*std::move(entry));
   return entries;
@@ -177,7 +177,7 @@ VerifyReport Bundle::verify() const {
 }
 
 std::optional<Failure> Bundle::each_entry(
-    const std::function<void(EntryKind, RootEntry entry)>& visit) const {
+    const std::function<void(EntryKind, StoredEntry entry)>& visit) const {
   std::optional<Failure> failure;
   const bool whole = impl_->reader.each_row([&](const BundleRow& row) {
     auto entry = impl_->entry(row);

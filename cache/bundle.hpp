@@ -34,8 +34,9 @@ class Bundle final : public Root {
       const std::filesystem::path& path, const std::filesystem::path& public_key = {});
 
   const std::filesystem::path& path() const override;
-  std::optional<RootEntry> find(EntryKind kind, const Key& key) override;
-  std::vector<RootEntry> find_portable(EntryKind kind, const Digest& portable) override;
+  std::optional<StoredEntry> find(EntryKind kind, const Key& key) override;
+  std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) override;
+  bool refresh(EntryKind) override { return false; }
   void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) override;
   std::uint64_t count(EntryKind kind) override;
 
@@ -49,7 +50,7 @@ class Bundle final : public Root {
   VerifyReport verify() const;
   /// Every entry in the order of the file; ends at the first damaged one with a Failure.
   std::optional<Failure> each_entry(
-      const std::function<void(EntryKind, RootEntry entry)>& visit) const;
+      const std::function<void(EntryKind, StoredEntry entry)>& visit) const;
 
   ~Bundle() override;
 
@@ -62,7 +63,7 @@ class Bundle final : public Root {
 /// Collects entries and writes them as one file.
 class BundleWriter {
  public:
-  /// Where key and kind are equal, the first entry stays. `payload` as RootEntry's.
+  /// Where key and kind are equal, the first entry stays. `payload` as StoredEntry's.
   void add(EntryKind kind, const Key& key, detail::Bytes payload);
 
   /// Temp file, fsync, rename. A link at `path` is replaced, not followed; a directory, device or

@@ -2,9 +2,8 @@
 #include <optional>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "cache/bundle.hpp"
+#include "cache/record.hpp"
 #include "cache/signature.hpp"
 #include "cache/store.hpp"
 #include "kiln/bundle.hpp"
@@ -26,21 +25,6 @@ template <class T>
 T value_or_raise(std::variant<T, Failure> result) {
   if (const auto* failure = std::get_if<Failure>(&result)) raise(*failure);
   return std::get<T>(std::move(result));
-}
-
-/// Nothing unless `text` is JSON. Nesting is bounded because the JSON writer is recursive.
-std::optional<nlohmann::json> parse_record(std::span<const std::byte> text) {
-  using nlohmann::json;
-  constexpr int kDepth = 256;
-  bool deep = false;
-  const auto shallow = [&deep](int depth, json::parse_event_t, json&) {
-    deep = deep || depth > kDepth;
-    return !deep;
-  };
-  const auto* begin = reinterpret_cast<const char*>(text.data());
-  json record = json::parse(begin, begin + text.size(), shallow, false);
-  if (deep || record.is_discarded()) return std::nullopt;
-  return record;
 }
 
 std::unique_ptr<Bundle> open(const std::filesystem::path& path) {
@@ -91,14 +75,14 @@ std::size_t extract_bundle(const std::filesystem::path& bundle,
   options.max_bytes = ~std::uint64_t{0};  // what was there must not be evicted to make room
   cache::Store store(options);
   std::size_t entries = 0;
-  const auto failure = opened->each_entry([&](EntryKind kind, cache::RootEntry entry) {
+  const auto failure = opened->each_entry([&](EntryKind kind, cache::StoredEntry entry) {
     if (kind == EntryKind::binary) {
       store.put(entry.key, std::move(entry.payload));
     } else {
-      const auto record = parse_record(entry.payload);
+      const auto record = cache::parse_record(entry.payload);
       if (!record)
         throw UserError(bundle.string() + ": record " + entry.key.hex() +
-                        " is not JSON; make the bundle again");
+                        " is not JSON, or is nested too deeply; make the bundle again");
       store.put_record(entry.key, *record);
     }
     ++entries;
@@ -121,7 +105,7 @@ BundleInfo merge_bundles(std::span<const std::filesystem::path> inputs,
     const auto bundle = open(input);
     const std::string maker = value_or_raise(bundle->info()).made_by;
     if (std::ranges::find(makers, maker) == makers.end()) makers.push_back(maker);
-    const auto failure = bundle->each_entry([&](EntryKind kind, cache::RootEntry entry) {
+    const auto failure = bundle->each_entry([&](EntryKind kind, cache::StoredEntry entry) {
       writer.add(kind, entry.key, std::move(entry.payload));
     });
     if (failure) raise(*failure);

@@ -23,19 +23,21 @@ class DirectoryRoot final : public Root {
 
   const std::filesystem::path& path() const override { return path_; }
 
-  std::optional<RootEntry> find(EntryKind kind, const Key& key) override {
+  std::optional<StoredEntry> find(EntryKind kind, const Key& key) override {
     auto entry = read_entry(disk_, kind, key.hex(), false);
     return entry && same_key(kind, entry->key, key) ? std::move(entry) : std::nullopt;
   }
 
-  std::vector<RootEntry> find_portable(EntryKind kind, const Digest& portable) override {
-    std::vector<RootEntry> entries;
+  std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) override {
+    std::vector<StoredEntry> entries;
     for (const std::string& hex : index_.find(kind, portable))
       if (auto entry = read_entry(disk_, kind, hex, false);
           entry && entry->key.portable == portable)
         entries.push_back(*std::move(entry));
     return entries;
   }
+
+  bool refresh(EntryKind kind) override { return index_.refresh(kind); }
 
   void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) override {
     bool go_on = true;

@@ -106,6 +106,18 @@ DiskLevel::SharedFd DiskLevel::locks(bool create) {
   return inner_directory(kLocks, create, failure);
 }
 
+std::optional<std::int64_t> DiskLevel::now_ns(bool create) {
+  const SharedFd directory = owner_ == Owner::anyone ? nullptr : locks(create);
+  if (!directory) return std::nullopt;
+  const std::string name = AtomicFile::temporary_name();
+  const UniqueFd fd(fs_->create(directory->get(), name.c_str()));
+  if (!fd) return std::nullopt;
+  struct stat status{};
+  const bool known = ::fstat(fd.get(), &status) == 0;
+  fs_->remove(directory->get(), name.c_str());
+  return known ? std::optional(Stamp::of(status).modified_ns) : std::nullopt;
+}
+
 /// Sets `path` to the shard's directory, even if that does not exist.
 GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name, std::string& path) {
   // Text and not a path: taking paths apart would cost as much as the system calls of a hit.

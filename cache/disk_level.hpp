@@ -30,9 +30,9 @@
 
 namespace kiln::cache {
 
-/// Tells one state of a file from another of the same name.
 inline constexpr std::int64_t kNanoseconds = 1'000'000'000;  ///< in a second
 
+/// Tells one state of a file from another of the same name.
 struct Stamp {
   dev_t device = 0;
   ino_t inode = 0;
@@ -117,6 +117,10 @@ class DiskLevel {
   using SharedFd = std::shared_ptr<const UniqueFd>;
   /// The directory of locks; null if it is not there or not to be used.
   SharedFd locks(bool create);
+  /// Now by the clock that stamps files here, which need not be this machine's: it stamps a file
+  /// that is made in the directory of locks and removed again. Nothing where none can be made:
+  /// without that directory (`create` makes it), without permission, and with Owner::anyone.
+  std::optional<std::int64_t> now_ns(bool create);
 
   const std::filesystem::path& directory() const { return directory_; }
   Owner owner() const { return owner_; }

@@ -1,4 +1,5 @@
-// The bytes of a binary's entry: grammar in cache/FORMAT.md. Pure functions, no files.
+// What an entry is once it is found, and the bytes of a binary's: grammar in cache/FORMAT.md. Pure
+// functions, no files.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/detail/bytes.hpp"
 #include "kiln/key.hpp"
 
 namespace kiln::cache {
@@ -18,6 +20,13 @@ inline constexpr std::uint32_t kOldestEntryVersion = 1;  // still read
 
 /// The letters that a key's field may have as its type: see KeyField.
 inline constexpr std::string_view kFieldTypes = "ksild";
+
+/// A whole entry, wherever it was found: in memory, on disk or in a root.
+struct StoredEntry {
+  Key key;
+  /// A binary's bytes, or a record's JSON text without the frame that its file puts around it.
+  detail::Bytes payload;
+};
 
 enum class DecodeStatus {
   valid,

@@ -58,11 +58,11 @@ std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& 
   return key && key->hex() == hex ? std::move(key) : std::nullopt;
 }
 
-std::optional<RootEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
-                                    bool use) {
+std::optional<StoredEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
+                                      bool use) {
   const ReadFile file = use ? disk.use(kind, hex) : disk.read(kind, hex);
   if (file.status != ReadFile::Status::read) return std::nullopt;
-  RootEntry found;
+  StoredEntry found;
   if (kind == EntryKind::binary) {
     DecodedEntry entry = decode_entry(file.bytes);
     if (entry.status != DecodeStatus::valid) return std::nullopt;

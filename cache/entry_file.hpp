@@ -34,8 +34,8 @@ bool same_key(EntryKind kind, const Key& found, const Key& wanted);
 std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex);
 
 /// The whole entry, if it is whole and lies under its own name. `use`: see DiskLevel::use.
-std::optional<RootEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
-                                    bool use);
+std::optional<StoredEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
+                                      bool use);
 
 /// Whether it is whole and of a newer format, which only a newer Kiln may remove.
 bool is_newer(DiskLevel& disk, EntryKind kind, const std::string& hex);

@@ -1,7 +1,7 @@
 #include "cache/evictor.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <ctime>
 #include <random>
 #include <tuple>
 #include <utility>
@@ -29,20 +29,6 @@ std::uint64_t nine_tenths(std::uint64_t limit) { return limit - limit / 10; }
 
 bool is_within(const TrimReport& report, const StoreLimits& limits) {
   return report.left <= limits.bytes && report.left_files <= limits.files;
-}
-
-/// Now by the clock that stamps files here, which need not be this machine's.
-std::int64_t server_now_ns(FileSystem& fs, int directory) {
-  const std::string name = AtomicFile::temporary_name();
-  struct stat status{};
-  if (const UniqueFd fd(fs.create(directory, name.c_str())); fd) {
-    const bool known = ::fstat(fd.get(), &status) == 0;
-    fs.remove(directory, name.c_str());
-    if (known) return Stamp::of(status).modified_ns;
-  }
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * kNanoseconds + now.tv_nsec;
 }
 
 bool is_abandoned(const Stamp& stamp, std::int64_t now_ns) {
@@ -103,8 +89,10 @@ std::uint64_t Evictor::sweep_locks(std::int64_t now_ns) {
 }
 
 std::int64_t Evictor::now_ns() {
-  const DiskLevel::SharedFd locks = disk_.locks(true);
-  return server_now_ns(*disk_.file_system(), locks ? locks->get() : -1);
+  if (const auto now = disk_.now_ns(true)) return *now;
+  timespec now{};  // the best guess where no file can be made
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * kNanoseconds + now.tv_nsec;
 }
 
 void Evictor::wrote(std::uint64_t bytes) {

@@ -1,7 +1,7 @@
 #include "cache/key_index.hpp"
 
 #include <cstring>
-#include <ctime>
+#include <optional>
 #include <utility>
 
 #include "cache/entry_file.hpp"
@@ -11,13 +11,7 @@ namespace {
 
 /// Time stamps may be as coarse as this; a directory that changed within it may change again and
 /// keep its stamp.
-constexpr std::int64_t kCoarseNs = 3'000'000'000;
-
-std::int64_t now_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
-}
+constexpr std::chrono::seconds kCoarse{3};
 
 }  // namespace
 
@@ -41,11 +35,21 @@ bool KeyIndex::refresh(EntryKind kind) {
 }
 
 bool KeyIndex::refresh(Kind& index, EntryKind kind) {
-  bool changed = false;
+  std::vector<std::pair<unsigned, bool>> due;  // and whether it is there
   for (unsigned number = 0; number < DiskLevel::kShards; ++number) {
-    Shard& shard = index.shards[number];
+    const Shard& shard = index.shards[number];
     const auto stamp = disk_.shard_stamp(kind, number);
-    if (stamp ? stamp->modified_ns == shard.settled_ns : shard.portable.empty()) continue;
+    if (stamp ? stamp->modified_ns != shard.settled_ns : !shard.portable.empty())
+      due.emplace_back(number, stamp.has_value());
+  }
+  index.built = true;
+  if (due.empty()) return false;
+  // Both are of before the listings: what changes during a listing may be missing from it.
+  const Clock::time_point started = Clock::now();
+  const std::optional<std::int64_t> now_ns = disk_.now_ns(false);
+  bool changed = false;
+  for (const auto& [number, is_there] : due) {
+    Shard& shard = index.shards[number];
     std::map<std::string, Digest> before = std::exchange(shard.portable, {});
     const auto listed = disk_.walk_shard(kind, number, [&](const DiskLevel::Found& found) {
       if (found.what != DiskLevel::Found::What::entry || !found.regular) return;
@@ -58,12 +62,21 @@ bool KeyIndex::refresh(Kind& index, EntryKind kind) {
         changed = true;
       }
     });
-    if (!listed && stamp) shard.portable.swap(before);  // not readable just now
+    if (!listed && is_there) shard.portable.swap(before);  // not readable just now
     changed |= !before.empty();
-    shard.settled_ns =
-        listed && listed->modified_ns < now_ns() - kCoarseNs ? listed->modified_ns : 0;
+    shard.settled_ns = 0;
+    if (!listed) continue;
+    const std::int64_t stamp_ns = listed->modified_ns;
+    if (stamp_ns != shard.listed_ns) {
+      shard.listed_ns = stamp_ns;
+      shard.listed_at = Clock::now();
+    }
+    // No other clock but the file server's says how old its stamps are. Where it cannot be asked,
+    // it has gone on as long as this machine since the stamp was seen.
+    if ((now_ns && stamp_ns < *now_ns - std::chrono::nanoseconds(kCoarse).count()) ||
+        started - shard.listed_at > kCoarse)
+      shard.settled_ns = stamp_ns;
   }
-  index.built = true;
   if (!changed) return false;
   index.names.clear();
   for (const Shard& shard : index.shards)

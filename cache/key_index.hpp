@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -25,12 +26,16 @@ class KeyIndex {
   /// Names of the entries of a kind with this Key::portable, in order. The first call reads the
   /// front of every entry.
   std::vector<std::string> find(EntryKind kind, const Digest& portable);
-  /// Reads the fronts of the entries that have come since. True if anything is different now.
+  /// Reads the fronts of the entries that have come since, and creates nothing but a file that it
+  /// removes again (DiskLevel::now_ns). True if anything is different now.
   bool refresh(EntryKind kind);
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Shard {
-    std::int64_t settled_ns = 0;  ///< the directory's stamp, if nothing can have changed under it
+    std::int64_t settled_ns = 0;  ///< the directory's stamp, if nothing can change under it now
+    std::int64_t listed_ns = 0;   ///< its stamp when it was last listed
+    Clock::time_point listed_at;  ///< when it was first listed with that stamp
     std::map<std::string, Digest> portable;  ///< by hex
   };
   struct Hash {

@@ -1,7 +1,7 @@
 #include "cache/record.hpp"
 
+#include <algorithm>
 #include <array>
-#include <optional>
 #include <utility>
 
 namespace kiln::cache {
@@ -52,10 +52,8 @@ std::optional<Digest> read_digest(const json& value) {
   return digest;
 }
 
-/// Whether arrays and objects are nested more deeply than those of any record: the library that
-/// copies and prints them recurses for each level.
-bool nested_too_deeply(std::string_view text) {
-  constexpr int kDeepest = 100;
+/// The parser itself does not recurse, but what it makes can be neither copied nor printed.
+bool is_nested_beyond(std::string_view text, int most) {
   int depth = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -64,12 +62,19 @@ bool nested_too_deeply(std::string_view text) {
       ++i;
     else if (c == '"')
       in_string = !in_string;
-    else if (!in_string && (c == '[' || c == '{') && ++depth > kDeepest)
+    else if (!in_string && (c == '[' || c == '{') && ++depth > most)
       return true;
     else if (!in_string && (c == ']' || c == '}'))
       --depth;
   }
   return false;
+}
+
+bool is_nested_beyond(const json& value, int most) {
+  if (!value.is_structured()) return false;
+  if (most == 0) return true;
+  return std::any_of(value.begin(), value.end(),
+                     [&](const json& inner) { return is_nested_beyond(inner, most - 1); });
 }
 
 DecodedRecord no_record(DecodeStatus status, std::string why) {
@@ -112,8 +117,9 @@ DecodedRecord decode_record(std::string_view text) {
   if (trailer.substr(kBeforeChecksum.size(), kHexSize) != to_hex(sha256(body)))
     return no_record(DecodeStatus::damaged, "its checksum does not match");
 
-  if (nested_too_deeply(text)) return no_record(DecodeStatus::damaged, "it is nested too deeply");
-  json file = json::parse(text, nullptr, false);
+  std::optional<json> parsed = parse_record(text, kFrameDepth);
+  if (!parsed) return no_record(DecodeStatus::damaged, "it is not JSON, or is nested too deeply");
+  json& file = *parsed;
   if (!file.is_object() || file.value("format", json()) != kRecordFormat)
     return no_record(DecodeStatus::damaged, "it is not a record");
   const json version = file.value("version", json());
@@ -150,6 +156,20 @@ DecodedRecord decode_record(std::string_view text) {
 }
 
 std::string record_text(const json& record) { return dump(record); }
+
+std::optional<json> parse_record(std::string_view text, int around) {
+  if (is_nested_beyond(text, kRecordDepth + around)) return std::nullopt;
+  json record = json::parse(text, nullptr, false);
+  if (record.is_discarded()) return std::nullopt;
+  return record;
+}
+
+std::optional<json> parse_record(std::span<const std::byte> payload) {
+  return parse_record(
+      std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()));
+}
+
+bool is_too_deep(const json& record) { return is_nested_beyond(record, kRecordDepth); }
 
 Key printable(const Key& key) {
   Key result{key.digest, key.portable, key.portable_fields, {}};

@@ -9,19 +9,12 @@
 #include <variant>
 #include <vector>
 
+#include "cache/entry.hpp"
 #include "cache/file_system.hpp"
-#include "kiln/detail/bytes.hpp"
 #include "kiln/key.hpp"
 #include "kiln/store.hpp"
 
 namespace kiln::cache {
-
-/// A whole entry: its key, and a binary's payload or a record's JSON text (the inner one, without
-/// frame).
-struct RootEntry {
-  Key key;
-  detail::Bytes payload;
-};
 
 /// Safe from any number of threads. Damaged entries are not found; nothing throws, but bad_alloc.
 class Root {
@@ -29,9 +22,12 @@ class Root {
   virtual ~Root() = default;
 
   virtual const std::filesystem::path& path() const = 0;
-  virtual std::optional<RootEntry> find(EntryKind kind, const Key& key) = 0;
-  /// Every entry with this Key::portable, in a fixed order.
-  virtual std::vector<RootEntry> find_portable(EntryKind kind, const Digest& portable) = 0;
+  virtual std::optional<StoredEntry> find(EntryKind kind, const Key& key) = 0;
+  /// Every entry with this Key::portable, in a fixed order. Entries that have come since the first
+  /// call are seen after refresh().
+  virtual std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) = 0;
+  /// Looks what has come and gone since. True: find_portable() may answer otherwise now.
+  virtual bool refresh(EntryKind kind) = 0;
   /// Every key, without reading payloads; `visit` returns false to stop.
   virtual void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) = 0;
   /// Entries of a kind.

@@ -23,6 +23,9 @@ using What = DiskLevel::Found::What;
 /// each.
 constexpr std::size_t kMostConsidered = 10000;
 constexpr std::uint64_t kDefaultSize = std::uint64_t{5} << 30, kDefaultFiles = 100'000;
+/// Bytes of records that could not be written. They are kept where no memory is given to binaries,
+/// too: a binary is compiled again in a second, a record is measured again in minutes.
+constexpr std::size_t kLeastUnwritten = std::size_t{8} << 20;
 
 /// How many of the fields that say what is wanted differ: in value, or because only one side has
 /// them.
@@ -57,7 +60,7 @@ Store::Store(StoreOptions options, std::shared_ptr<FileSystem> fs, Location loca
       index_(disk_),
       roots_(options_),
       binaries_(options_.memory_bytes),
-      unwritten_(options_.memory_bytes) {
+      unwritten_(std::max(options_.memory_bytes, kLeastUnwritten)) {
   if (sharing == StoreSharing::group)
     log(LogLevel::info,
         "cache: " + disk_.directory().string() +
@@ -138,10 +141,7 @@ Store::Judgement Store::judge(const ReadFile& file, const Decoded& decoded, Entr
 
 bool Store::note(const Judgement& judgement) {
   using Finding = Judgement::Finding;
-  if (judgement.finding == Finding::whole) {
-    ++counters_.disk_hits;
-    return true;
-  }
+  if (judgement.finding == Finding::whole) return true;
   if (judgement.finding == Finding::damaged) ++counters_.damaged;
   if (judgement.finding == Finding::failed)
     warn_once(judgement.failure);
@@ -150,8 +150,8 @@ bool Store::note(const Judgement& judgement) {
   return false;
 }
 
-std::optional<RootEntry> Store::find_in_roots(EntryKind kind, const Key& key,
-                                              const std::function<bool(const RootEntry&)>& take) {
+std::optional<StoredEntry> Store::find_in_roots(
+    EntryKind kind, const Key& key, const std::function<bool(const StoredEntry&)>& take) {
   for (const auto& root : roots_.usable())
     if (auto entry = root->find(kind, key); entry && (!take || take(*entry))) {
       ++counters_.root_hits;
@@ -206,6 +206,7 @@ std::optional<detail::Bytes> Store::find(const Key& key) {
   const DecodedEntry entry = decode_entry(file.bytes);
   detail::Bytes payload;
   if (note(judge(file, entry, EntryKind::binary, key))) {
+    ++counters_.disk_hits;
     payload = file.bytes.part(entry.payload_offset, entry.payload_size);
   } else if (auto found = find_in_roots(EntryKind::binary, key)) {
     payload = std::move(found->payload);
@@ -224,23 +225,32 @@ void Store::put(const Key& key, detail::Bytes binary) {
 
 std::optional<json> Store::find_record(const Key& key,
                                        const std::function<bool(const json&)>& accept) {
-  if (const auto text = unwritten_.find(key.digest)) {
-    ++counters_.memory_hits;
-    if (json record = json::parse(text_of(*text)); !accept || accept(record)) return record;
-  }
+  const auto accepted = [&](const std::optional<json>& record) {
+    return record && (!accept || accept(*record));
+  };
+  std::optional<json> record;
+  if (const auto text = unwritten_.find(key.digest))
+    if (record = parse_record(*text); accepted(record)) {
+      ++counters_.memory_hits;
+      return record;
+    }
   const ReadFile file = disk_.use(EntryKind::record, key.hex());
-  DecodedRecord record = decode_record(text_of(file.bytes));
-  if (note(judge(file, record, EntryKind::record, key)) && (!accept || accept(record.record)))
-    return std::move(record.record);
-  json parsed;
-  const auto found = find_in_roots(EntryKind::record, key, [&](const RootEntry& entry) {
-    parsed = json::parse(text_of(entry.payload), nullptr, false);
-    return !parsed.is_discarded() && (!accept || accept(parsed));
+  DecodedRecord decoded = decode_record(text_of(file.bytes));
+  if (note(judge(file, decoded, EntryKind::record, key)))
+    if (record = std::move(decoded.record); accepted(record)) {
+      ++counters_.disk_hits;
+      return record;
+    }
+  const auto found = find_in_roots(EntryKind::record, key, [&](const StoredEntry& entry) {
+    record = parse_record(entry.payload);
+    return accepted(record);
   });
-  return found ? std::optional(std::move(parsed)) : std::nullopt;
+  return found ? std::move(record) : std::nullopt;
 }
 
 void Store::put_record(const Key& key, const json& record) {
+  if (is_too_deep(record))
+    return log(LogLevel::debug, "record " + key.hex() + " is nested too deeply to be kept");
   if (publish(key, EntryKind::record, bytes_of(encode_record(key, record))))
     unwritten_.erase(key.digest);
   else
@@ -275,20 +285,19 @@ WorkLock::Outcome Store::lock(EntryKind kind, const Key& key, WorkLock& lock,
   if (times.deadline.count() > 0)
     times.beat = std::clamp(times.deadline / 10, std::chrono::milliseconds(1), times.beat);
   if (kind == EntryKind::binary && before && is_whole()) return Outcome::ready;
-  const Outcome outcome =
-      lock.acquire(disk_, hex, times, [&] { return is_new() || (give_up && give_up()); });
+  const Outcome outcome = lock.acquire(disk_, hex, times, is_new, give_up);
   if (lock.waited()) ++counters_.waits;
   if (outcome != Outcome::held || !is_new()) return outcome;
-  lock = {};
+  lock.release();
   return Outcome::ready;
 }
 
-std::optional<RootEntry> Store::find_portable_here(
+std::optional<StoredEntry> Store::find_portable_here(
     EntryKind kind, const Digest& portable, const std::function<bool(const Key&)>& accept,
-    const std::function<bool(const RootEntry&)>& take) {
+    const std::function<bool(const StoredEntry&)>& take) {
   const MemoryLevel& memory = kind == EntryKind::binary ? binaries_ : unwritten_;
   for (auto& [key, payload] : memory.find_portable(portable))
-    if (RootEntry entry{key, payload}; accept(key) && (!take || take(entry))) {
+    if (StoredEntry entry{key, payload}; accept(key) && (!take || take(entry))) {
       ++counters_.memory_hits;
       return entry;
     }
@@ -308,17 +317,21 @@ std::optional<RootEntry> Store::find_portable_here(
   return std::nullopt;
 }
 
-std::optional<RootEntry> Store::find_portable(EntryKind kind, const Digest& portable, Where where,
-                                              const std::function<bool(const Key&)>& accept,
-                                              const std::function<bool(const RootEntry&)>& take) {
+std::optional<StoredEntry> Store::find_portable(
+    EntryKind kind, const Digest& portable, Where where,
+    const std::function<bool(const Key&)>& accept,
+    const std::function<bool(const StoredEntry&)>& take) {
   if (where == Where::anywhere)
     if (auto entry = find_portable_here(kind, portable, accept, take)) return entry;
-  for (const auto& root : roots_.usable())
-    for (RootEntry& entry : root->find_portable(kind, portable))
-      if (accept(entry.key) && (!take || take(entry))) {
-        ++counters_.root_hits;
-        return std::move(entry);
-      }
+  for (const auto& root : roots_.usable()) {
+    do {
+      for (StoredEntry& entry : root->find_portable(kind, portable))
+        if (accept(entry.key) && (!take || take(entry))) {
+          ++counters_.root_hits;
+          return std::move(entry);
+        }
+    } while (root->refresh(kind));
+  }
   if (where == Where::anywhere) ++counters_.misses;
   return std::nullopt;
 }
@@ -330,9 +343,11 @@ std::vector<Key> Store::portable_keys(EntryKind kind, const Digest& portable, Wh
     return false;
   };
   if (where == Where::anywhere) find_portable_here(kind, portable, note, {});
-  for (const auto& root : roots_.usable())
-    for (RootEntry& entry : root->find_portable(kind, portable))
+  for (const auto& root : roots_.usable()) {
+    root->refresh(kind);
+    for (StoredEntry& entry : root->find_portable(kind, portable))
       keys.push_back(std::move(entry.key));
+  }
   return keys;
 }
 
@@ -376,7 +391,8 @@ void Store::each_record(const std::function<void(const Key&, const json&)>& visi
   const auto visit_once = [&](const Key& key, const json& record) {
     if (seen.insert(key.digest).second) visit(key, record);
   };
-  for (const auto& [key, text] : unwritten_.snapshot()) visit_once(key, json::parse(text_of(text)));
+  for (const auto& [key, text] : unwritten_.snapshot())
+    if (const auto record = parse_record(text)) visit_once(key, *record);
   disk_.walk([&](const DiskLevel::Found& found) {
     if (found.what != What::entry || found.kind != EntryKind::record) return;
     const ReadFile file = disk_.read(found.kind, found.hex);
@@ -388,9 +404,8 @@ void Store::each_record(const std::function<void(const Key&, const json&)>& visi
     root->each_key(EntryKind::record, [&](const Key& key) {
       if (seen.contains(key.digest)) return true;
       const auto entry = root->find(EntryKind::record, key);
-      const json record = entry ? json::parse(text_of(entry->payload), nullptr, false)
-                                : json(json::value_t::discarded);
-      if (!record.is_discarded()) visit_once(entry->key, record);
+      const auto record = entry ? parse_record(entry->payload) : std::nullopt;
+      if (record) visit_once(entry->key, *record);
       return true;
     });
 }

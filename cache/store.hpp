@@ -49,7 +49,7 @@ class Store {
   /// Takes the right to make the entry `key` (see WorkLock), or waits for another process that is
   /// making it. After `ready` look again; after `held` of a record, too, for it may have been
   /// replaced just before. Without a writable directory: `unusable`, at once.
-  /// `give_up`, asked now and then, ends the wait as if the entry were there.
+  /// `give_up`, asked now and then while it waits, ends that with `given_up`.
   WorkLock::Outcome lock(EntryKind kind, const Key& key, WorkLock& lock,
                          const std::function<bool()>& give_up = {});
 
@@ -60,9 +60,10 @@ class Store {
   /// The first entry for what `portable` says is wanted whose whole key is accepted, and that
   /// `take` (empty: all) does not refuse. For use where the rest of the key cannot be known. The
   /// payload of a record is its JSON text.
-  std::optional<RootEntry> find_portable(EntryKind kind, const Digest& portable, Where where,
-                                         const std::function<bool(const Key&)>& accept,
-                                         const std::function<bool(const RootEntry&)>& take = {});
+  std::optional<StoredEntry> find_portable(
+      EntryKind kind, const Digest& portable, Where where,
+      const std::function<bool(const Key&)>& accept,
+      const std::function<bool(const StoredEntry&)>& take = {});
   /// The whole keys of what `portable` says is wanted. Counts as no look-up.
   std::vector<Key> portable_keys(EntryKind kind, const Digest& portable, Where where);
   /// The key of a kind, here or in the roots, that `accept` admits and that differs from `wanted`
@@ -78,8 +79,9 @@ class Store {
 
   /// As find and put. A record is always read from disk (else from a root), so that other
   /// processes' later ones are seen, unless the last put of it could not be written. What `accept`
-  /// (empty: nothing) refuses is passed over for what lies in the next place. Non-finite numbers
-  /// read back as null.
+  /// (empty: nothing) refuses is passed over for what lies in the next place, and counts as no hit.
+  /// Non-finite numbers read back as null. A record that is_too_deep() (cache/record.hpp) is not
+  /// kept.
   std::optional<nlohmann::json> find_record(
       const Key& key, const std::function<bool(const nlohmann::json&)>& accept = {});
   void put_record(const Key& key, const nlohmann::json& record);
@@ -119,13 +121,13 @@ class Store {
   template <class Decoded>
   static Judgement judge(const ReadFile& file, const Decoded& decoded, EntryKind kind,
                          const Key& key);
-  /// Notes what the disk had to say about a look-up. True: the entry is whole.
+  /// Notes what is wrong with what a look-up found on disk. True: the entry is whole.
   bool note(const Judgement& judgement);
-  std::optional<RootEntry> find_in_roots(EntryKind kind, const Key& key,
-                                         const std::function<bool(const RootEntry&)>& take = {});
-  std::optional<RootEntry> find_portable_here(EntryKind kind, const Digest& portable,
-                                              const std::function<bool(const Key&)>& accept,
-                                              const std::function<bool(const RootEntry&)>& take);
+  std::optional<StoredEntry> find_in_roots(
+      EntryKind kind, const Key& key, const std::function<bool(const StoredEntry&)>& take = {});
+  std::optional<StoredEntry> find_portable_here(
+      EntryKind kind, const Digest& portable, const std::function<bool(const Key&)>& accept,
+      const std::function<bool(const StoredEntry&)>& take);
   bool publish(const Key& key, EntryKind kind, std::span<const std::byte> file);
   void write_failed(const Failure& failure);
   void log(LogLevel level, const std::string& text) const;
@@ -144,7 +146,7 @@ class Store {
   KeyIndex index_;
   Roots roots_;
   MemoryLevel binaries_;
-  MemoryLevel unwritten_;  ///< records that the disk would not take, as JSON text
+  MemoryLevel unwritten_;  ///< records that the disk would not take, as payloads
   Counters counters_;
   std::atomic<bool> warned_{false};
   std::mutex failure_mutex_;

@@ -232,7 +232,8 @@ std::optional<WorkLock::Outcome> WorkLock::create(DiskLevel& disk,
 }
 
 WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, const LockTimes& times,
-                                    const std::function<bool()>& ready) {
+                                    const std::function<bool()>& ready,
+                                    const std::function<bool()>& give_up) {
   release();
   waited_ = was_left_ = false;
   const DiskLevel::SharedFd directory = disk.locks(true);
@@ -244,6 +245,11 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
   Watch watch(times);
   milliseconds pause = kFirstPause;
   bool try_to_create = true, was_absent = false;
+  const auto end_of_wait = [&]() -> std::optional<Outcome> {
+    if (ready()) return Outcome::ready;
+    if (give_up && give_up()) return Outcome::given_up;
+    return {};
+  };
   for (;;) {
     if (try_to_create) {
       if (const auto outcome = create(disk, directory, name, self, times.beat)) return *outcome;
@@ -253,7 +259,7 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
     const Clock::time_point now = Clock::now();
     if (look.what == Look::What::strange || now >= end) return Outcome::unusable;
     if (look.what == Look::What::absent) {
-      if (ready()) return Outcome::ready;
+      if (const auto outcome = end_of_wait()) return *outcome;
       // Another waiter may just be taking it over: the holder has ended only if the file stays
       // away.
       if (waited_ && was_absent) return Outcome::released;
@@ -274,7 +280,7 @@ WorkLock::Outcome WorkLock::acquire(DiskLevel& disk, const std::string& hex, con
         if (try_to_create) continue;
       }
       if (times.deadline.count() <= 0) return Outcome::unusable;
-      if (ready()) return Outcome::ready;
+      if (const auto outcome = end_of_wait()) return *outcome;
     }
     if (try_to_create) continue;
     waited_ = true;

@@ -31,6 +31,7 @@ class WorkLock {
   enum class Outcome {
     held,      ///< ours: no other process was making it, or that process is gone
     ready,     ///< `ready` came true while we waited
+    given_up,  ///< `give_up` came true before that
     released,  ///< the holder ended without making it: go on without a lock
     unusable   ///< no lock (disk, rights, planted file, waited too long): go on without one
   };
@@ -42,14 +43,18 @@ class WorkLock {
   WorkLock(WorkLock&&) noexcept;
   WorkLock& operator=(WorkLock&&) noexcept;
 
-  /// Takes the lock named `hex`, or waits until `ready()` (asked now and then: whether the entry is
-  /// there) or the holder ends or is gone. Needs no lock of the file system, only creation that
-  /// fails if the file is there, so it works on NFS. A holder on this machine that has died is
-  /// known at once. Throws nothing, but bad_alloc.
+  /// Takes the lock named `hex`, or waits until `ready()` (whether the entry is there), or until
+  /// `give_up()` (whether the caller has no time left; empty: never), or until the holder ends or
+  /// is gone. Both are asked now and then, in this order; a lock that is free is taken without
+  /// asking. Needs no lock of the file system, only creation that fails if the file is there, so it
+  /// works on NFS. A holder on this machine that has died is known at once. Throws nothing, but
+  /// bad_alloc.
   Outcome acquire(DiskLevel& disk, const std::string& hex, const LockTimes& times,
-                  const std::function<bool()>& ready);
+                  const std::function<bool()>& ready, const std::function<bool()>& give_up = {});
 
   bool held() const noexcept { return held_ != nullptr; }
+  /// Gives it back. What acquire() has found stays known.
+  void release() noexcept;
   /// Whether acquire() had to wait.
   bool waited() const noexcept { return waited_; }
   /// Whether a holder before had ended without releasing it: it died over what it made, or was
@@ -62,7 +67,6 @@ class WorkLock {
   std::optional<Outcome> create(DiskLevel& disk, const DiskLevel::SharedFd& directory,
                                 const std::string& name, const ProcessIdentity& self,
                                 std::chrono::milliseconds beat);
-  void release() noexcept;
 
   std::unique_ptr<Held> held_;
   bool waited_ = false, was_left_ = false;

@@ -45,6 +45,14 @@ class Compiler {
   /// @throws EnvironmentError when the compiler itself cannot run (library missing, out of memory).
   /// @throws UserError when `target` is not one this compiler knows.
   virtual CompileResult compile(const Source& source, const Target& target) = 0;
+
+  /// Folders of headers that are its own but do not come with it, so that identity() says nothing
+  /// of them. A compiler of the same identity with other folders may produce other code.
+  virtual std::vector<std::string> header_folders() const { return {}; }
+
+  /// The file of its library, where that was searched for. Another process that is told of it opens
+  /// the same.
+  virtual std::string library_path() const { return {}; }
 };
 
 }  // namespace kiln::codegen

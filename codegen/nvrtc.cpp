@@ -232,7 +232,8 @@ CompilerIdentity NvrtcCompiler::identity() const { return impl_->identity; }
 const std::vector<std::string>& NvrtcCompiler::cuda_include_dirs() const {
   return impl_->nvrtc->include_dirs;
 }
-const std::string& NvrtcCompiler::library_path() const { return impl_->nvrtc->path; }
+std::vector<std::string> NvrtcCompiler::header_folders() const { return cuda_include_dirs(); }
+std::string NvrtcCompiler::library_path() const { return impl_->nvrtc->path; }
 
 std::vector<std::string> NvrtcCompiler::options(const Source& source, const Target& target) const {
   impl_->require_supported(target);

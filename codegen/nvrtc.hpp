@@ -49,8 +49,10 @@ class NvrtcCompiler final : public Compiler {
   /// that include cuda_bf16.h will not compile.
   const std::vector<std::string>& cuda_include_dirs() const;
 
-  /// The loaded library's file.
-  const std::string& library_path() const;
+  /// cuda_include_dirs().
+  std::vector<std::string> header_folders() const override;
+  /// Of the loaded library.
+  std::string library_path() const override;
 
  private:
   struct Impl;

@@ -1,10 +1,7 @@
 #include "kiln/runtime.hpp"
 
 #include <charconv>
-#include <string_view>
 
-#include "cache/size.hpp"
-#include "kiln/detail/environment.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/background/make_engine.hpp"
@@ -63,19 +60,8 @@ std::shared_ptr<Device> open_device(const std::string& name, const LogSink& log,
 
 namespace {
 
-std::uint64_t reserve_by_environment() {
-  const std::string_view text = detail::environment("KILN_RESERVE");
-  if (text.empty()) return 0;
-  const auto bytes = cache::parse_size(text);
-  if (!bytes)
-    throw UserError(
-        detail::format("KILN_RESERVE is '{}': it must be a size such as 500M or 5G", text));
-  return *bytes;
-}
-
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
   options = runtime::with_variables(std::move(options));  // the log is needed now
-  if (!options.reserve_bytes) options.reserve_bytes = reserve_by_environment();
   // What these make no sense of is refused now, not where it is used.
   runtime::compile_plan(options.compile_processes);
   runtime::candidate_seconds(options.tuning.candidate_seconds);

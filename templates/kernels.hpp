@@ -5,6 +5,7 @@
 //   kiln::shipped_kernels().make("gemm", "bf16");                  // by name
 #pragma once
 
+#include "templates/elementwise/gated_activation.hpp"
 #include "templates/elementwise/residual_add.hpp"
 #include "templates/elementwise/vector_add.hpp"
 #include "templates/gemm/gemm.hpp"

@@ -96,6 +96,9 @@ void add_gated(Registry& registry, const std::string& name) {
       [](auto t) {
         return TypedGatedGemm<decltype(t), Activation, GatedWeights::interleaved>::definition();
       }));
+  registry.add(
+      family(name + "_mul", "out[r][h] = " + name + "(x[r][h]) * x[r][hidden + h]",
+             [](auto t) { return templates::gated_activation_kernel<decltype(t), Activation>(); }));
 }
 
 void add_gated_gemms(Registry& registry) {

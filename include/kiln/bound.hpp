@@ -48,12 +48,12 @@ class BoundKernel {
         ready_(std::move(ready)),
         launch_(launch),
         problem_(problem),
-        prepared_(core_->prepared(*ready_, problem_)) {}
+        bound_(core_->bound_launch(*ready_, problem_)) {}
 
   void start(Stream stream, void** args) const {
     core_->check(problem_, args);
-    if (prepared_)
-      (*prepared_)(launch_, stream, args);
+    if (bound_)
+      (*bound_)(launch_, stream, args);
     else
       ready_->launch(launch_, problem_, stream, args);
   }
@@ -65,7 +65,7 @@ class BoundKernel {
   Launch launch_;
   ProblemValues problem_;
   /// Null: a launch passes the caller's arguments to the entry as they are.
-  std::shared_ptr<const PreparedLaunch> prepared_;
+  std::shared_ptr<const BoundLaunch> bound_;
 };
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,12 @@ struct RankOptions {
   /// The kernel communicates inside: candidates run one by one on all ranks together, and one that
   /// fails on one rank is skipped by all. Only with `replicate`.
   bool lockstep = false;
+  /// With `lockstep`: called for each candidate, with the function that makes all of its launches;
+  /// in a region, called for each run. It may end kernels that wait for each other in vain, and
+  /// throws then: the candidate is `hung`; of a region's run it is found out which candidate was to
+  /// blame. What it throws before it has called the function is this rank's failure. Either all
+  /// ranks have one or none has (SymmetricMemory::guard). Empty: nothing ends such kernels.
+  std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
   /// Sharding times each candidate on one rank. Then this many of the best, and the default, are
   /// timed on every rank. 0: the time on that one rank decides.

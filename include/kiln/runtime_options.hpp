@@ -22,7 +22,7 @@ enum class Mode {
                ///< it (kiln/background.hpp). Functions with knobs are not tuned by their calls
   untuned,     ///< launch the untuned config: the cost model's choice where the kernel says so
                ///< (KernelDefinition::untuned_by_cost), otherwise, or if that config
-               ///< cannot be had, the default. Nothing is ever measured
+               ///< cannot be had, the default. No launch measures
   lookup_only,  ///< as `untuned`, but nothing is compiled either: a binary that no store and no
                 ///< bundle has is reported as Missing
   frozen,       ///< as `lookup_only`, from StoreOptions::roots alone: the writable store is neither

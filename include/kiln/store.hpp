@@ -3,7 +3,8 @@
 //   kiln::StoreOptions options;
 //   options.directory = "/scratch/me/kiln";  // default: see below
 //
-// No failure of the store ever fails a launch: what cannot be kept on disk is kept in memory.
+// No failure of the store ever fails a launch: what cannot be kept on disk is kept in memory, as
+// far as StoreOptions::memory_bytes says.
 #pragma once
 
 #include <chrono>
@@ -59,7 +60,10 @@ struct StoreOptions {
   /// How long, in seconds, another process that is making an entry may give no sign of life before
   /// others stop waiting for it. 0: never wait.
   double lock_deadline = 5;
-  std::size_t memory_bytes = std::size_t{256} << 20;  ///< bound of the memory level; 0: none
+  /// Bound of the binaries kept in memory, the least recently used going first; 0: none are. The
+  /// same bound, but at least 8 MiB, holds for the records that could not be written: they are kept
+  /// with 0, too.
+  std::size_t memory_bytes = std::size_t{256} << 20;
   LogSink log{};  ///< one warning per store when the disk cannot be used; damage at debug level
 };
 
@@ -84,7 +88,7 @@ struct StoreStatistics {
   std::uint64_t damaged = 0;        ///< misses because an entry was there but not whole
   std::uint64_t repaired = 0;       ///< damaged entries replaced by whole ones
   std::uint64_t writes = 0;         ///< entries published
-  std::uint64_t failed_writes = 0;  ///< entries that stayed in memory only
+  std::uint64_t failed_writes = 0;  ///< entries that stayed in memory only, if they fit there
   std::uint64_t root_hits = 0;      ///< looked up and found in a read-only root
   std::uint64_t waits = 0;          ///< times another process's work was waited for
   std::uint64_t evicted = 0;        ///< entries removed to keep the limits

@@ -94,6 +94,10 @@ class SymmetricMemory {
   /// Collective. All flags are 0 again, and nothing is given up. @pre no kernel of any rank that
   /// was launched before is still running. @throws EnvironmentError when a rank does not come
   void reset() const;
+  /// For RankOptions::guard, on every rank: each candidate begins with all flags at 0, as after
+  /// reset(), and has so many seconds, as in within(). Where the last candidate was given up, the
+  /// next within() or barrier() is collective, and resets. It refers to this object.
+  std::function<void(const std::function<void()>&)> guard(double seconds) const;
   /// Collective. Returns the memory when all ranks have come here. @pre this rank's kernels that
   /// use it have ended. @throws EnvironmentError when a rank does not come; the object is closed
   /// then, too

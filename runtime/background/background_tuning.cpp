@@ -41,7 +41,7 @@ constexpr std::chrono::milliseconds kUntilInUse{5};
 /// attempts.
 constexpr int kMostFinals = 8;
 
-/// Of this thread alone, where the system has such.
+/// Of this thread alone, on systems where threads have priorities of their own.
 void lower_priority() noexcept {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriority);
 }
@@ -53,13 +53,6 @@ bool is_awaited(const BackgroundJob& job, std::shared_ptr<ServedHandle>& handle)
 }
 
 }  // namespace
-
-BackgroundTuning& background_of(detail::Engine& engine) {
-  // Every background is one, whoever makes the engine.
-  if (Background* const background = engine.background())
-    return static_cast<BackgroundTuning&>(*background);
-  throw UserError("windows and commits are for a runtime in mode background");
-}
 
 BackgroundTuning::BackgroundTuning(detail::Engine& engine, std::shared_ptr<Device> device)
     : engine_(engine),
@@ -86,6 +79,7 @@ Launchable BackgroundTuning::provisional(Launchable untuned,
   Launchable wrapped = runtime::provisional(std::move(untuned), engine_.captures(), handle);
   {
     const std::lock_guard lock(jobs_->mutex);
+    if (times_->ended()) return untuned_of(wrapped);  // its device was lost
     if (!jobs_->unsettled.emplace(handle.get(), problem).second) return wrapped;
     Job& job = jobs_->waiting.emplace_back();
     job.handle = handle;
@@ -100,10 +94,20 @@ Launchable BackgroundTuning::provisional(Launchable untuned,
   return wrapped;
 }
 
-void BackgroundTuning::settle(const void* handle, const Values& problem) {
+/// Moves proposals out of what was found. The mutex is held.
+template <class Which>
+void BackgroundTuning::take_found(std::vector<Proposal>& taken, const Which& which) {
+  std::vector<Proposal> kept;
+  for (Proposal& proposal : jobs_->found)
+    (which(proposal) ? taken : kept).push_back(std::move(proposal));
+  jobs_->found.swap(kept);
+}
+
+void BackgroundTuning::drop(const void* handle, const Values& problem) {
+  std::vector<Proposal> dropped;  // outlives the lock: unloading may wait for running kernels
   const std::lock_guard lock(jobs_->mutex);
   jobs_->unsettled.erase({handle, problem});
-  std::erase_if(jobs_->found, [&](const Proposal& proposal) {
+  take_found(dropped, [&](const Proposal& proposal) {
     return proposal.place == handle && proposal.launchable.problem == problem;
   });
   std::erase_if(jobs_->waiting,
@@ -112,9 +116,10 @@ void BackgroundTuning::settle(const void* handle, const Values& problem) {
 }
 
 void BackgroundTuning::forget(const void* handle) {
+  std::vector<Proposal> dropped;  // as above
   const std::lock_guard lock(jobs_->mutex);
   std::erase_if(jobs_->unsettled, [&](const auto& place) { return place.first == handle; });
-  std::erase_if(jobs_->found, [&](const Proposal& proposal) { return proposal.place == handle; });
+  take_found(dropped, [&](const Proposal& proposal) { return proposal.place == handle; });
   std::erase_if(jobs_->waiting, [&](const Job& job) { return job.place == handle; });
   jobs_->count = jobs_->waiting.size();
   if (jobs_->at_hand == handle) times_->interrupt();
@@ -298,11 +303,11 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   if (winner.status == CandidateStatus::measured) job.begun = true;
   if (tuned.result.end == SearchEnd::stopped && tuning.stop.stop_requested()) {
     job.cut_finals += job.in_finals ? 1 : 0;
-    const bool settles =
+    const bool decides =
         winner.status == CandidateStatus::measured && job.cut_finals >= kMostFinals;
-    if (tuned.result.evaluated > 0 && !settles) return Then::measure_more;
+    if (tuned.result.evaluated > 0 && !decides) return Then::measure_more;
     if (stretch.by_duty()) job.slices = std::min(2 * job.slices, kMostSlices);
-    if (!settles) return Then::measure_later;
+    if (!decides) return Then::measure_later;
   }
   if (winner.status != CandidateStatus::measured)
     throw EnvironmentError(winner.reason.empty() ? "nothing could be measured" : winner.reason);
@@ -314,11 +319,12 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   auto& launchable = std::get<Launchable>(made);
   const detail::Ready seen = handle->find(job.problem);
   if (!seen || !seen->provisional) {  // decided by the program or the ranks
-    settle(handle.get(), job.problem);
+    drop(handle.get(), job.problem);
     return Then::over;
   }
   if (!unsettled(handle.get(), job.problem)) return Then::over;
   if (options.publish == Publish::at_once && !engine_.options().tuning.ranks) {
+    const std::lock_guard alone(committing_);  // a commit reports the generation that it has made
     if (publish(handle, std::move(launchable), seen)) ++generation_;
   } else {
     const std::lock_guard lock(jobs_->mutex);
@@ -346,7 +352,7 @@ BackgroundTuning::Then BackgroundTuning::failed(Job& job, std::shared_ptr<Served
     stay_untuned(handle, job.problem);
   } catch (...) {
     count_error();
-    settle(handle.get(), job.problem);
+    drop(handle.get(), job.problem);
   }
   return Then::over;
 }
@@ -381,7 +387,7 @@ void BackgroundTuning::stay_untuned(const std::shared_ptr<ServedHandle>& handle,
   if (ready && ready->provisional)
     publish(handle, untuned_of(*ready), ready);
   else
-    settle(handle.get(), problem);
+    drop(handle.get(), problem);
 }
 
 bool BackgroundTuning::unsettled(const void* handle, const Values& problem) const {
@@ -394,7 +400,7 @@ bool BackgroundTuning::publish(const std::shared_ptr<ServedHandle>& handle, Laun
                                const detail::Ready& seen) {
   const Values problem = launchable.problem;
   const bool published = handle->problems().choose_over(seen, std::move(launchable));
-  settle(handle.get(), problem);
+  drop(handle.get(), problem);
   return published;
 }
 

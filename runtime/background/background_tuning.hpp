@@ -46,17 +46,16 @@ class BackgroundTuning final : public Background {
 
   detail::Launchable provisional(detail::Launchable untuned,
                                  const std::shared_ptr<ServedHandle>& handle) override;
-  void settle(const void* handle, const Values& problem) override;
+  void drop(const void* handle, const Values& problem) override;
   void forget(const void* handle) override;
   void withdraw(const void* handle, std::vector<Values>& problems) override;
   bool holds_back(const KernelDefinition& kernel,
                   std::span<const std::int64_t> problem) const override;
 
-  /// As Runtime::settled.
-  bool settled() const;
   const std::shared_ptr<MeasuringTimes>& times() const noexcept { return times_; }
-  /// As Runtime::commit.
-  CommitReport commit();
+  std::shared_ptr<detail::OpenWindow> open_window(double max_seconds) override;
+  bool settled() const override;
+  CommitReport commit() override;
 
  private:
   using Job = BackgroundJob;
@@ -85,6 +84,8 @@ class BackgroundTuning final : public Background {
   void stay_untuned(const std::shared_ptr<ServedHandle>& handle, const Values& problem);
   bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,
                const detail::Ready& seen);
+  template <class Which>
+  void take_found(std::vector<Proposal>& taken, const Which& which);
   bool unsettled(const void* handle, const Values& problem) const;
   void say(LogLevel level, const std::string& text) noexcept;
   void count_error() noexcept;
@@ -93,12 +94,9 @@ class BackgroundTuning final : public Background {
   const std::shared_ptr<Device> other_device_;  ///< null: the engine's
   const std::shared_ptr<MeasuringTimes> times_;
   const std::shared_ptr<Jobs> jobs_;
-  std::atomic<std::uint64_t> generation_{0};
   std::mutex committing_;
-  std::thread thread_;  ///< started at the first request
+  std::uint64_t generation_ = 0;  ///< under `committing_`
+  std::thread thread_;            ///< started at the first request
 };
-
-/// Of a runtime in mode background. @throws UserError in other modes
-BackgroundTuning& background_of(detail::Engine& engine);
 
 }  // namespace kiln::runtime

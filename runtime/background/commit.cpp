@@ -132,8 +132,8 @@ class Loader {
     return own;
   }
 
-  /// For those of the handles that have launched its problem, or of them only for those where
-  /// something `provisional` is in use; nothing where one of them cannot have it.
+  /// Loads the config on every handle that has launched the problem; with `provisional`, only where
+  /// a provisional launchable is in use. Returns nothing if any handle cannot load it.
   std::optional<std::vector<Proposal>> load(const Change& change,
                                             std::span<const std::shared_ptr<ServedHandle>> handles,
                                             bool provisional) try {

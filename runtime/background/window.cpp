@@ -43,6 +43,23 @@ struct OpenWindow {
 
 }  // namespace detail
 
+namespace runtime {
+
+std::shared_ptr<detail::OpenWindow> BackgroundTuning::open_window(double max_seconds) {
+  return std::make_shared<detail::OpenWindow>(times_, max_seconds);
+}
+
+}  // namespace runtime
+
+namespace {
+
+runtime::Background& background_of(detail::Engine& engine) {
+  if (runtime::Background* const background = engine.background()) return *background;
+  throw UserError("windows and commits are for a runtime in mode background");
+}
+
+}  // namespace
+
 TuningWindow::TuningWindow(std::shared_ptr<detail::OpenWindow> window)
     : window_(std::move(window)) {}
 TuningWindow::TuningWindow(TuningWindow&&) noexcept = default;
@@ -58,14 +75,11 @@ TuningWindow Runtime::window(const WindowOptions& options) const {
     throw UserError(
         detail::format("Runtime::window: a limit of {} seconds; it must be finite and not negative",
                        options.max_seconds));
-  return TuningWindow(std::make_shared<detail::OpenWindow>(runtime::background_of(*engine_).times(),
-                                                           options.max_seconds));
+  return TuningWindow(background_of(*engine_).open_window(options.max_seconds));
 }
 
-CommitReport Runtime::commit() const { return runtime::background_of(*engine_).commit(); }
+CommitReport Runtime::commit() const { return background_of(*engine_).commit(); }
 
-bool Runtime::settled() const {
-  return !engine_->background() || runtime::background_of(*engine_).settled();
-}
+bool Runtime::settled() const { return !engine_->background() || engine_->background()->settled(); }
 
 }  // namespace kiln

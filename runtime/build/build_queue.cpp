@@ -39,8 +39,8 @@ void BuildQueue::work(std::stop_token stop, unsigned worker) {
     const auto begin = Clock::now();
     try {
       finished.build = work_(job.config);
-      if (finished.build.binary() || finished.build.was_compiled())
-        trace_.add(finished.build.from_store ? "find" : "compile", lane, describe_(job.config),
+      if (finished.build.binary() || finished.build.compiled)
+        trace_.add(finished.build.compiled ? "compile" : "find", lane, describe_(job.config),
                    begin);
     } catch (...) {
       failure = std::current_exception();

@@ -26,12 +26,13 @@ std::string without_numbers(std::string text) {
 }  // namespace
 
 Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
-                 unsigned threads, Access access, std::shared_ptr<Telemetry> telemetry)
+                 unsigned threads, Access access, std::shared_ptr<Telemetry> telemetry,
+                 unsigned sharing)
     : store_(std::move(store)),
       make_compiler_(std::move(make_compiler)),
       log_(std::move(log)),
       asked_(threads != 0),
-      threads_(threads ? threads : usable_cores()),
+      threads_(threads ? threads : cores_shared_by(sharing)),
       access_(access),
       telemetry_(std::move(telemetry)) {}
 
@@ -65,7 +66,6 @@ bool Builder::take(const Key& key, Build& build) {
   build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
   build.key = key;
   build.bytes = *std::move(bytes);
-  build.from_store = true;
   return true;
 }
 
@@ -90,69 +90,67 @@ std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<
       return {};
     }
   }
-  auto found = store_->find_portable(EntryKind::binary, wanted.portable, where, same_source);
+  std::optional<codegen::Binary> binary;  // one of another format is passed over
+  auto found = store_->find_portable(EntryKind::binary, wanted.portable, where, same_source,
+                                     [&](const auto& entry) {
+                                       binary = codegen::parse_binary(entry.payload);
+                                       return binary.has_value();
+                                     });
   if (!found) return {};
-  auto binary = codegen::parse_binary(found->payload);
-  if (!binary) return {};
   Build build;
   build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
   build.key = std::move(found->key);
   build.bytes = std::move(found->payload);
-  build.from_store = true;
   return build;
 }
 
 /// The target's own substitute comes first, then that of the widest target whose code runs on it.
-std::optional<Build> Builder::substitute(const KernelDefinition& kernel,
-                                         std::span<const std::int64_t> config, const Target& target,
-                                         Substitutes which, std::string* ambiguous) {
-  const auto source = kernel_source(kernel);
-  const auto targets =
-      which == Substitutes::any ? targets_that_run_on(target) : std::vector{target};
+std::optional<Build> Builder::substitute(const Instance& instance, Substitutes which,
+                                         std::string* ambiguous) {
+  const auto targets = which == Substitutes::any ? targets_that_run_on(instance.target)
+                                                 : std::vector{instance.target};
   for (const Target& runs : targets) {
     std::string why_not;
-    auto build = substitute(codegen::wanted_key(kernel, config, runs), source, which, why_not);
+    auto build = substitute(codegen::wanted_key(instance.kernel, instance.config, runs),
+                            instance.source, which, why_not);
     if (build) return build;
     if (ambiguous && ambiguous->empty()) *ambiguous = std::move(why_not);
   }
   return {};
 }
 
-Build Builder::build_without_compiler(const KernelDefinition& kernel,
-                                      std::span<const std::int64_t> config, const Target& target,
-                                      const char* why_not) {
+Build Builder::build_without_compiler(const Instance& instance, const char* why_not) {
   std::string ambiguous;
-  if (auto found = substitute(kernel, config, target, Substitutes::any, &ambiguous)) return *found;
-  return missing(kernel, config, target, ambiguous.empty() ? why_not : std::move(ambiguous));
+  if (auto found = substitute(instance, Substitutes::any, &ambiguous)) return *std::move(found);
+  return missing(instance, ambiguous.empty() ? why_not : std::move(ambiguous));
 }
 
 /// What needs no compiling, though there is a compiler: what lies under the key, the failure that
 /// is remembered for it, or what was shipped.
-std::optional<Build> Builder::look_up(const KernelDefinition& kernel,
-                                      std::span<const std::int64_t> config, const Target& target,
-                                      const Key& key) {
+std::optional<Build> Builder::look_up(const Instance& instance, const Key& key) {
   Build build;
   if (take(key, build) || failed_before(key, build)) return build;
-  return substitute(kernel, config, target, Substitutes::shipped);
+  return substitute(instance, Substitutes::shipped);
 }
 
 /// The nearest entry may differ from `key` in what it was made with, so that is named as well.
-Build Builder::only_looked_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                              const Target& target, const Key& key) {
-  Build build = missing(kernel, config, target, "this request compiles nothing (look_up)");
+Build Builder::only_looked_up(const Instance& instance, const Key& key) {
+  Build build = missing(instance, "this request compiles nothing (look_up)");
   auto& lacking = std::get<Missing>(build.outcome);
   lacking.wanted = key;
   if (lacking.closest) lacking.differences = differences(key, *lacking.closest);
   return build;
 }
 
-Build Builder::missing(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                       const Target& target, std::string why) {
-  Key wanted = codegen::wanted_key(kernel, config, target);
-  if (const auto source = kernel_source(kernel))  // so that an edit is named as the difference
-    wanted.fields.push_back({codegen::kKernelSourceField, to_hex(*source), 'd'});
-  Missing missing{
-      codegen::describe_instance(kernel, config), wanted, closest(wanted), {}, std::move(why)};
+Build Builder::missing(const Instance& instance, std::string why) {
+  Key wanted = codegen::wanted_key(instance.kernel, instance.config, instance.target);
+  if (instance.source)  // so that an edit is named as the difference
+    wanted.fields.push_back({codegen::kKernelSourceField, to_hex(*instance.source), 'd'});
+  Missing missing{codegen::describe_instance(instance.kernel, instance.config),
+                  wanted,
+                  closest(wanted),
+                  {},
+                  std::move(why)};
   if (missing.closest) missing.differences = differences(wanted, *missing.closest);
   Build build;
   build.outcome = std::move(missing);
@@ -182,7 +180,6 @@ bool Builder::failed_before(const Key& key, Build& build) {
   if (known == failures_.end()) return false;
   build.outcome = known->second;
   build.key = key;
-  build.from_store = true;
   return true;
 }
 
@@ -197,19 +194,18 @@ void Builder::pass_on_warnings(const codegen::Source& source, const std::string&
   log_(LogLevel::warning, "compiling " + source.label + ":\n" + words);
 }
 
-codegen::CompileResult Builder::compile_counted(const KernelDefinition& kernel,
-                                                std::span<const std::int64_t> config,
-                                                const codegen::Source& source, const Target& target,
+codegen::CompileResult Builder::compile_counted(const Instance& instance,
+                                                const codegen::Source& source,
                                                 codegen::Compiler& compiler) {
   Counters& counters = telemetry_->counters;
   compiled_.fetch_add(1, std::memory_order_relaxed);
   SpanScope span(&telemetry_->spans, "kiln.compile",
-                 {{"kernel", kernel.name},
-                  {"config", kernel.space.describe(config)},
-                  {"target", target.arch}});
+                 {{"kernel", instance.kernel.name},
+                  {"config", instance.kernel.space.describe(instance.config)},
+                  {"target", instance.target.arch}});
   const auto start = Clock::now();
   try {
-    codegen::CompileResult result = compiler.compile(source, target);
+    codegen::CompileResult result = compiler.compile(source, instance.target);
     const bool failed = std::holds_alternative<CompileFailure>(result);
     counters.compiles.add(failed ? "failed" : "compiled");
     counters.compile_seconds.add(seconds_since(start));
@@ -222,15 +218,29 @@ codegen::CompileResult Builder::compile_counted(const KernelDefinition& kernel,
   }
 }
 
-Build Builder::compile(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                       const codegen::Source& source, const Target& target,
+/// Whether the files behind a key are what they were: compilers read them later than the key was
+/// made.
+bool Builder::is_still_of(const Key& key, const Instance& instance, codegen::Compiler& compiler) {
+  try {
+    const codegen::Source now = codegen::make_source(instance.kernel, instance.config,
+                                                     instance.target, compiler, includes_);
+    return codegen::binary_key(now, instance.target, compiler, kernel_source(instance.kernel)) ==
+           key;
+  } catch (const Error&) {  // a file is gone
+    return false;
+  }
+}
+
+Build Builder::compile(const Instance& instance, const codegen::Source& source,
                        codegen::Compiler& compiler, const Key& key) {
   Build build;
   build.key = key;
   build.keepable = source.cacheable;
-  codegen::CompileResult result = compile_counted(kernel, config, source, target, compiler);
+  build.compiled = true;
+  codegen::CompileResult result = compile_counted(instance, source, compiler);
   if (auto* failure = std::get_if<CompileFailure>(&result)) {
-    if (const std::string unknown = codegen::unknown_entry(kernel, includes_); !unknown.empty())
+    if (const std::string unknown = codegen::unknown_entry(instance.kernel, includes_);
+        !unknown.empty())
       failure->log = "error: " + unknown + "\n" + failure->log;
     if (source.cacheable) {
       std::lock_guard lock(failures_mutex_);
@@ -243,9 +253,15 @@ Build Builder::compile(const KernelDefinition& kernel, std::span<const std::int6
   auto& binary = std::get<codegen::Binary>(result);
   pass_on_warnings(source, binary.log);
   build.bytes = codegen::serialize(binary);
-  if (source.cacheable && compiler.worth_keeping())
-    store_->put(key, build.bytes);
-  else if (!source.cacheable && log_)
+  if (source.cacheable && compiler.worth_keeping()) {
+    build.keepable = is_still_of(key, instance, compiler);
+    if (build.keepable)
+      store_->put(key, build.bytes);
+    else if (log_)
+      log_(LogLevel::debug, source.label +
+                                " is not kept in the store: a file that it includes was edited "
+                                "while it was compiled");
+  } else if (!source.cacheable && log_)
     log_(LogLevel::debug,
          source.label +
              " is not kept in the store: only a compiler can tell which files it includes");
@@ -260,33 +276,40 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     build.seconds = seconds_since(start);
     return build;
   };
-  if (access_ == Access::look_up) return timed(build_without_compiler(kernel, config, target));
+  const Instance instance{kernel, config, target, kernel_source(kernel)};
+  if (access_ == Access::look_up) return timed(build_without_compiler(instance));
+  // A program may be shipped without its sources. Where nothing was shipped for it, making the
+  // source says which file is missing.
+  if (!instance.source) {
+    constexpr const char* kWhyNot = "the kernel's source cannot be read";
+    if (at_most == Access::look_up) return timed(build_without_compiler(instance, kWhyNot));
+    if (auto found = substitute(instance, Substitutes::any)) return timed(*std::move(found));
+  }
   codegen::Compiler* compiler = nullptr;
   try {
     compiler = &this->compiler(target.kind);
   } catch (const EnvironmentError& error) {
-    if (at_most == Access::look_up)
-      return timed(build_without_compiler(kernel, config, target, error.what()));
+    if (at_most == Access::look_up) return timed(build_without_compiler(instance, error.what()));
     // What lies in a bundle needs no compiler.
-    auto found = substitute(kernel, config, target, Substitutes::any);
+    auto found = substitute(instance, Substitutes::any);
     if (!found) throw;
     return timed(*std::move(found));
   }
   const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
-  const Key key = codegen::binary_key(source, target, *compiler, kernel_source(kernel));
+  const Key key = codegen::binary_key(source, target, *compiler, instance.source);
   const bool kept = source.cacheable && compiler->worth_keeping();
   if (at_most == Access::look_up) {
-    auto found = kept ? look_up(kernel, config, target, key) : std::nullopt;
-    return timed(found ? *std::move(found) : only_looked_up(kernel, config, target, key));
+    auto found = kept ? look_up(instance, key) : std::nullopt;
+    return timed(found ? *std::move(found) : only_looked_up(instance, key));
   }
   return timed(flights_.run(key.digest, [&] {
-    if (!kept) return compile(kernel, config, source, target, *compiler, key);
-    if (auto found = look_up(kernel, config, target, key)) return *std::move(found);
+    if (!kept) return compile(instance, source, *compiler, key);
+    if (auto found = look_up(instance, key)) return *std::move(found);
     cache::WorkLock lock;
     const auto outcome = store_->lock(EntryKind::binary, key, lock);
     Build build;
     if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;
-    return compile(kernel, config, source, target, *compiler, key);
+    return compile(instance, source, *compiler, key);
   }));
 }
 

@@ -34,16 +34,13 @@ struct Build {
       outcome;
   Key key;              ///< of the binary
   detail::Bytes bytes;  ///< the binary as the store keeps it
-  bool from_store = false;
+  bool compiled = false;  ///< for this request; else found, refused before, missing, or no need
   bool keepable = true;  ///< false: it may depend on files that its key does not cover
   double seconds = 0;    ///< spent on it, by one thread
 
   const codegen::Binary* binary() const {
     const auto* b = std::get_if<std::shared_ptr<const codegen::Binary>>(&outcome);
     return b ? b->get() : nullptr;
-  }
-  bool was_compiled() const noexcept {
-    return !from_store && !std::holds_alternative<std::monostate>(outcome);
   }
 };
 
@@ -59,9 +56,12 @@ class Builder {
     look_up   ///< nothing is compiled: a binary that is nowhere is Missing
   };
 
+  /// @param threads that builds may use; 0: the cores that this process may use, divided by
+  /// `sharing` where so many processes share them
   Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
           unsigned threads, Access access = Access::compile,
-          std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>());
+          std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>(),
+          unsigned sharing = 1);
 
   /// From memory, the store, a read-only root (there also what another compiler made of the same
   /// kernel source), else compiled.
@@ -95,26 +95,26 @@ class Builder {
     shipped,  ///< those of read-only roots, for this very target
     any       ///< also those of the writable store, and those of other targets that run on this one
   };
-  std::optional<Build> substitute(const KernelDefinition& kernel,
-                                  std::span<const std::int64_t> config, const Target& target,
-                                  Substitutes which, std::string* ambiguous = nullptr);
+  /// What a build is of. A view, for one build.
+  struct Instance {
+    const KernelDefinition& kernel;
+    std::span<const std::int64_t> config;
+    const Target& target;
+    std::optional<Digest> source;  ///< as codegen::kernel_source
+  };
+  std::optional<Build> substitute(const Instance& instance, Substitutes which,
+                                  std::string* ambiguous = nullptr);
   std::optional<Build> substitute(const Key& wanted, const std::optional<Digest>& source,
                                   Substitutes which, std::string& ambiguous);
-  Build build_without_compiler(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                               const Target& target,
+  Build build_without_compiler(const Instance& instance,
                                const char* why_not = "this mode compiles nothing");
-  std::optional<Build> look_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                               const Target& target, const Key& key);
-  Build only_looked_up(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                       const Target& target, const Key& key);
-  Build missing(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                const Target& target, std::string why);
-  Build compile(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                const codegen::Source& source, const Target& target, codegen::Compiler& compiler,
-                const Key& key);
-  codegen::CompileResult compile_counted(const KernelDefinition& kernel,
-                                         std::span<const std::int64_t> config,
-                                         const codegen::Source& source, const Target& target,
+  std::optional<Build> look_up(const Instance& instance, const Key& key);
+  Build only_looked_up(const Instance& instance, const Key& key);
+  Build missing(const Instance& instance, std::string why);
+  bool is_still_of(const Key& key, const Instance& instance, codegen::Compiler& compiler);
+  Build compile(const Instance& instance, const codegen::Source& source,
+                codegen::Compiler& compiler, const Key& key);
+  codegen::CompileResult compile_counted(const Instance& instance, const codegen::Source& source,
                                          codegen::Compiler& compiler);
   void pass_on_warnings(const codegen::Source& source, const std::string& words);
   bool failed_before(const Key& key, Build& build);

@@ -188,9 +188,7 @@ std::string identity_of(const codegen::Compiler& compiler) {
   const codegen::CompilerIdentity identity = compiler.identity();
   std::string text =
       "kiln " KILN_VERSION ", " + identity.name + " " + identity.version + ", " + identity.build;
-  // The host compiler brings its headers along.
-  if (const auto* nvrtc = dynamic_cast<const codegen::NvrtcCompiler*>(&compiler))
-    for (const std::string& folder : nvrtc->cuda_include_dirs()) text += ", " + folder;
+  for (const std::string& folder : compiler.header_folders()) text += ", " + folder;
   return text;
 }
 
@@ -244,11 +242,12 @@ Service compile_service(
           [desk](std::span<const std::byte> request) { return desk->answer(request); }};
 }
 
-std::unique_ptr<codegen::Compiler> open_compiler(const CompilerPlace& place) {
+std::unique_ptr<codegen::Compiler> open_compiler(const CompilerPlace& place, Opening opening) {
   if (place.kind == Target::Kind::host) {
     const std::vector<fs::path> plugins(place.plugins.begin(), place.plugins.end());
-    if (const std::string problem = codegen::host_compiler_problem(plugins); !problem.empty())
-      throw EnvironmentError(problem);
+    if (opening == Opening::at_once)
+      if (const std::string problem = codegen::host_compiler_problem(plugins); !problem.empty())
+        throw EnvironmentError(problem);
     return codegen::make_host_compiler(plugins);
   }
   codegen::NvrtcProbe nvrtc = codegen::NvrtcCompiler::find(place.nvrtc);

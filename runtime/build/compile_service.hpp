@@ -51,7 +51,13 @@ codegen::CompileResult unpack_answer(std::span<const std::byte> answer, const Ta
 Service compile_service(
     std::function<std::unique_ptr<codegen::Compiler>(const CompilerPlace&)> open);
 
+/// When a compiler that can tell its identity without its libraries opens them.
+enum class Opening {
+  at_once,        ///< whether it can compile is known then
+  when_compiling  ///< so that a program runs from stored binaries without them
+};
+
 /// Opens the compiler in this process. @throws EnvironmentError when it cannot be opened.
-std::unique_ptr<codegen::Compiler> open_compiler(const CompilerPlace& place);
+std::unique_ptr<codegen::Compiler> open_compiler(const CompilerPlace& place, Opening opening);
 
 }  // namespace kiln::runtime

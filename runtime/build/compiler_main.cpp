@@ -3,5 +3,7 @@
 
 int main(int argument_count, char** arguments) {
   using namespace kiln::runtime;
-  return serve(argument_count, arguments, compile_service(open_compiler));
+  return serve(argument_count, arguments, compile_service([](const CompilerPlace& place) {
+                 return open_compiler(place, Opening::at_once);
+               }));
 }

@@ -34,20 +34,11 @@ std::optional<unsigned> asked_by_environment() {
 
 std::shared_ptr<codegen::Compiler> make(Target::Kind kind, const CompilePlan& plan,
                                         bool background) {
-  CompilerPlace place{.kind = kind};
-  std::shared_ptr<codegen::Compiler> here;
-  if (kind == Target::Kind::host) {
-    for (const auto& path : codegen::host_compiler_plugins())
-      place.plugins.push_back(path.string());
-    here = codegen::make_host_compiler();
-  } else {
-    place.nvrtc = codegen::NvrtcOptions::from_environment();
-    codegen::NvrtcProbe nvrtc = codegen::NvrtcCompiler::find(place.nvrtc);
-    if (!nvrtc.compiler) throw EnvironmentError(nvrtc.reason);
-    place.nvrtc.library = nvrtc.compiler->library_path();
-    here = std::move(nvrtc.compiler);
-  }
+  CompilerPlace place{.kind = kind, .nvrtc = codegen::NvrtcOptions::from_environment()};
+  for (const auto& path : codegen::host_compiler_plugins()) place.plugins.push_back(path.string());
+  std::shared_ptr<codegen::Compiler> here = open_compiler(place, Opening::when_compiling);
   if (plan.processes == 0) return here;
+  place.nvrtc.library = here->library_path();
   // Two threads of a process wait for each other in NVRTC. A process more takes 50 ms to start.
   return std::make_shared<ProcessCompiler>(std::move(here), place,
                                            PoolOptions{.executable = plan.executable,

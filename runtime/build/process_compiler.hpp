@@ -25,6 +25,8 @@ class ProcessCompiler final : public codegen::Compiler {
   codegen::IncludeContext includes(const Target& target) const override {
     return here_->includes(target);
   }
+  std::vector<std::string> header_folders() const override { return here_->header_folders(); }
+  std::string library_path() const override { return here_->library_path(); }
   std::vector<std::string> options(const codegen::Source& source,
                                    const Target& target) const override {
     return here_->options(source, target);

@@ -146,9 +146,9 @@ class Core final : public ChoiceCore {
   }
 
   TuneOptions tuning_options(const TuneOptions* given) const {
-    return engine_->with_ranks(given             ? *given
-                               : options_.tuning ? *options_.tuning
-                                                 : engine_->options().tuning);
+    return engine_->completed(given             ? *given
+                              : options_.tuning ? *options_.tuning
+                                                : engine_->options().tuning);
   }
 
   std::string forced_text() const {
@@ -287,7 +287,10 @@ class Core final : public ChoiceCore {
     const std::lock_guard lock(tuning_);
     const auto start = runtime::Clock::now();
     const double all = options.max_seconds.value_or(0);
-    const auto recall = workshop_.records().recall(field.subject, bucket);
+    runtime::RecordBook& records = workshop_.records();
+    const Key key = records.key(field.subject, bucket);
+    const auto versions = records.versions(field.subject);
+    const auto recall = records.recall(field.subject, bucket);
     if (!workshop_.may_compile()) {
       if (recall) return recall->result;
       throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
@@ -307,7 +310,9 @@ class Core final : public ChoiceCore {
     if (result.complete && !parts.all.complete) {
       // A kernel that is tuned further may win yet.
       result.complete = false;
-      workshop_.records().remember(field.subject, result, runtime::policy_of(options));
+      const auto latest = records.recall(field.subject, bucket);
+      records.remember(key, field.subject, result, versions, runtime::policy_of(options),
+                       latest && latest->faulted);
     }
     for (std::size_t i = 0; i < contenders_.size(); ++i)
       if (const std::string& why = field.entrances[i].why_not; !why.empty())

@@ -44,7 +44,9 @@ class ChoiceMaker final : public TrialMaker {
   bool has_reference() const noexcept override { return data_.has_reference(); }
   unsigned threads() const noexcept override { return 1; }
   Build build(const Values&) override { return {}; }
-  std::string try_to_load(const Values&, const Build&) override { return {}; }
+  std::variant<std::shared_ptr<Module>, Refusal> load(const Values&, const Build&) override {
+    return {};
+  }
   TrialBench& bench() override {
     if (!watched_) {
       watched_ = std::make_unique<WatchedBench>(data_.bench(), seconds_, tell_);
@@ -52,6 +54,7 @@ class ChoiceMaker final : public TrialMaker {
     }
     return *watched_;
   }
+  void expect() override { data_.expect(); }
   std::vector<std::string> take_warnings() override { return data_.take_warnings(); }
   void when_overdue(WatchedBench::Tell tell) override {
     also_tell_ = std::move(tell);

@@ -177,7 +177,7 @@ class Core final : public FunctionCore {
 
   TuneOptions options_for(const CallOptions& how) const {
     const TuneOptions& common = engine_->options().tuning;
-    TuneOptions tuning = engine_->with_ranks(options_.tuning ? *options_.tuning : common);
+    TuneOptions tuning = engine_->completed(options_.tuning ? *options_.tuning : common);
     if (how.ranks) tuning.ranks = how.ranks;
     tuning.together.lockstep = tuning.together.lockstep || function_.communicates;
     tuning.retune = tuning.retune || how.retune || options_.always_retune;

@@ -29,7 +29,9 @@ class FunctionMaker final : public TrialMaker {
   bool has_reference() const noexcept override { return true; }
   unsigned threads() const noexcept override { return 1; }
   Build build(const Values&) override { return {}; }
-  std::string try_to_load(const Values&, const Build&) override { return {}; }
+  std::variant<std::shared_ptr<Module>, Refusal> load(const Values&, const Build&) override {
+    return {};
+  }
   TrialBench& bench() override { return bench_; }
   void when_overdue(WatchedBench::Tell tell) override { bench_.when_overdue(std::move(tell)); }
   void drop_bench() noexcept override {}

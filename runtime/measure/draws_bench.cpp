@@ -41,7 +41,6 @@ DrawsBench::DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> de
 }
 
 void DrawsBench::expect() {
-  prepare_to_expect();
   for (const auto& draw : draws_) draw->workload.expect();
 }
 

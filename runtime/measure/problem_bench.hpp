@@ -20,8 +20,6 @@ class ProblemBench : public TrialBench {
  public:
   virtual std::size_t draws() const noexcept = 0;
   virtual const KernelData& data(std::size_t draw) const noexcept = 0;
-  /// `work` is done once, before it is computed what is right.
-  void before_expecting(std::function<void()> work) { before_ = std::move(work); }
   /// Has a trial define what is right, for all draws. Why it cannot, and nothing is defined then;
   /// empty: it has. @throws DeviceLost
   virtual std::string trust(const Trial& trial) = 0;
@@ -31,16 +29,10 @@ class ProblemBench : public TrialBench {
   virtual std::shared_ptr<Module> module_of(const Rig& rig) const = 0;
 
  protected:
-  void prepare_to_expect() {
-    if (before_) std::exchange(before_, nullptr)();
-  }
   /// `text` with the draw that it is about; empty stays empty.
   std::string of_draw(std::size_t draw, std::string text) const;
   /// verify() draw by draw, up to the first that is wrong.
   Verdict verify_each(const std::function<Verdict(std::size_t draw)>& verify) const;
-
- private:
-  std::function<void()> before_;
 };
 
 /// The data of all draws of a problem. @throws as make_data

@@ -59,7 +59,7 @@ class Run {
         stop_(stop),
         progress_(progress),
         work_(allowed(options.work, engine)),
-        tuning_(engine.options().tuning),
+        tuning_(engine.completed(engine.options().tuning)),
         start_(Clock::now()),
         deadline_(options.max_seconds, start_) {}
 
@@ -150,7 +150,7 @@ class Run {
     report_.instances = order.size();
     std::atomic<std::size_t> compiled{0};
     for_each_index(
-        engine_.builder().threads(), order.size(), stop_,
+        engine_.builder().builds_at_once(), order.size(), stop_,
         [&](std::size_t i) {
           if (build(order[i])) ++compiled;
         },
@@ -187,7 +187,7 @@ class Run {
       else if (const auto* missing = std::get_if<Missing>(&made.outcome))
         lacking = *missing;
       else
-        compiled = made.was_compiled();
+        compiled = made.compiled;
     } catch (...) {
       lacking = text_of(std::current_exception());
     }
@@ -307,12 +307,12 @@ class Run {
       tune_each();
     for (const PrepareItem& item : items_)
       if (item.usable && of(item).state != PreparedState::failed)
-        item.provisions().settle(item.problem);
+        item.provisions().use_stand_in(item.problem);
     if (Background* const background = engine_.background())
       for (const PrepareItem& item : items_)
         if (const auto ready = item.usable ? item.handle->find(item.problem) : nullptr;
             ready && !ready->provisional)
-          background->settle(item.handle.get(), item.problem);
+          background->drop(item.handle.get(), item.problem);
   }
 
   void tune_each() {
@@ -406,7 +406,7 @@ class Run {
     constexpr double kLeastSeconds = 1e-3;
     if (deadline_.at()) tuning.max_seconds = std::max(deadline_.left(), kLeastSeconds);
     if (jobs.empty()) {
-      take_no_part(engine_.workshop(), tuning, "it has none of the manifest's problems");
+      take_no_part(tuning, "it has none of the manifest's problems");
       return;
     }
     try {

@@ -116,7 +116,7 @@ class Budget {
     for (const Item& item : items_)
       if (!item.best.configs.empty()) distinct.emplace(item.handle, item.best.configs.front());
     const std::vector instances(distinct.begin(), distinct.end());
-    for_each_index(engine_.builder().threads(), instances.size(), options_.stop,
+    for_each_index(engine_.builder().builds_at_once(), instances.size(), options_.stop,
                    [&](std::size_t i) {
                      const auto& [handle, config] = instances[i];
                      try {
@@ -211,7 +211,7 @@ class Budget {
   /// passed verification.
   void finish(Item& item) {
     if (!item.failure && item.in_vain.empty() && !item.handle->fixed()) try {
-        item.handle->provisions().settle(item.problem, Stay::while_used);
+        item.handle->provisions().use_stand_in(item.problem, Stay::while_used);
       } catch (const DeviceLost&) {
         throw;
       } catch (const std::exception& error) {

@@ -108,8 +108,7 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
   // A config that was chosen for one handle may not suit another handle of the same kernel, whose
   // functions differ. That one is then agreed on by itself, on all ranks alike.
   while (!left.empty()) {
-    Asked asked = tell_if_it_throws(engine.workshop(), options,
-                                    [&] { return ask(engine, jobs, left, options); });
+    Asked asked = tell_if_it_throws(options, [&] { return ask(engine, jobs, left, options); });
     const std::vector<Subject>& subjects = asked.subjects;
     const std::vector<std::size_t>& subject_of = asked.subject_of;
     BenchTrials trials(std::move(asked.makers), options);
@@ -139,11 +138,11 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
   // next one again.
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     ServedHandle& handle = *jobs[j].handle;
-    const Settled settled = settle_choice(engine, handle.problems(), handle.definition(),
-                                          results[j], options, may_measure && engine.may_compile());
-    if (settled == Settled::unusable && is_failure(results[j]))
+    const Taken taken = take_result(engine, handle.problems(), handle.definition(), results[j],
+                                    options, may_measure && engine.may_compile());
+    if (taken == Taken::unusable && is_failure(results[j]))
       all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), results[j]));
-    if (settled != Settled::chosen) continue;
+    if (taken != Taken::chosen) continue;
     try {
       handle.use(results[j].problem, results[j].winner().config);
     } catch (...) {
@@ -155,7 +154,7 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
 
 std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                                       const TuneOptions& asked) const {
-  const TuneOptions options = engine_->with_ranks(asked);
+  const TuneOptions options = engine_->completed(asked);
   for (const TuneJob& job : jobs) {
     if (&job.kernel.core_->engine() != engine_.get())
       throw UserError("tune: a job's kernel belongs to another runtime");
@@ -184,8 +183,8 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
       throw UserError(
           format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
                  job.kernel.core_->definition().name));
-    // Every handle that a runtime makes is a ServedHandle.
-    problems.push_back({static_cast<runtime::ServedHandle*>(job.kernel.core_.get()), job.problem});
+    // The job keeps its handle alive.
+    problems.push_back({engine_->serving().find(*job.kernel.core_).get(), job.problem});
   }
   if (!options.ranks) {
     std::vector<runtime::WeightedProblem> weighted;

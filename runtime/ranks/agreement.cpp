@@ -116,6 +116,7 @@ std::vector<Action> Agreement::handle(const Event& event, Time now) {
     m.identity = in_.identity;
     m.store = in_.store;
     m.nonce = in_.nonce;
+    m.trouble = in_.trouble.empty() ? 0 : 1;
     return {gather(Phase::digest, encode(m), now + in_.options.first_seconds)};
   }
   if (const auto* e = std::get_if<Completed>(&event)) return completed(*e, now);
@@ -179,6 +180,14 @@ Agreement::Actions Agreement::completed(const Completed& e, Time now) {
 Agreement::Actions Agreement::read_digests(std::span<const std::byte> bytes, Time now) {
   const auto size = static_cast<std::size_t>(in_.size);
   const RankStrategy strategy = in_.options.strategy;
+  for (std::size_t r = 0; r < size; ++r) {
+    const auto m = decode<DigestMessage>(bytes, r);
+    if (m.magic != DigestMessage::kMagic || m.trouble == 0) continue;
+    const int rank = static_cast<int>(r);
+    return finish_defaults({RankFailure::Kind::aborted,
+                            {rank},
+                            rank == in_.rank ? in_.trouble : "it cannot say what it would try"});
+  }
   const Difference difference = find_difference(
       bytes, in_.size, strategy == RankStrategy::shard || strategy == RankStrategy::leader);
   if (!difference.what.empty())

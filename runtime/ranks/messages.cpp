@@ -44,9 +44,9 @@ std::uint64_t short_digest(std::string_view text) {
 }
 
 std::uint64_t settings_digest(const RankOptions& o, bool settles) {
-  return short_digest(detail::format("{} {} {} {} {} {} {} {}", to_string(o.strategy),
+  return short_digest(detail::format("{} {} {} {} {} {} {} {} {}", to_string(o.strategy),
                                      to_string(o.reduction), static_cast<int>(o.on_partial_cache),
-                                     o.lockstep, o.leader, o.finalists,
+                                     o.lockstep, static_cast<bool>(o.guard), o.leader, o.finalists,
                                      std::bit_cast<std::uint32_t>(o.margin), settles));
 }
 

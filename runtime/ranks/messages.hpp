@@ -20,7 +20,7 @@ namespace kiln::runtime::ranks {
 
 static_assert(std::endian::native == std::endian::little);
 
-/// What must be the same on every rank, as digests, and the words for where it is not.
+/// What must be the same on every rank, as digests.
 struct Identity {
   std::uint64_t kernel = 0;      ///< source, entry, types, options
   std::uint64_t candidates = 0;  ///< every config of every problem, in order
@@ -73,9 +73,10 @@ struct DigestMessage {
   std::uint32_t unused = 0;
   std::uint64_t settings = 0;  ///< of `RankOptions`, without its seconds
   Identity identity;
-  std::uint64_t store = 0;  ///< which file system's store this rank writes to; 0: none
-  std::uint64_t nonce = 0;  ///< random: no two agreements settle the same question
-  std::array<std::byte, 40> reserved{};
+  std::uint64_t store = 0;    ///< which file system's store this rank writes to; 0: none
+  std::uint64_t nonce = 0;    ///< random: no two agreements settle the same question
+  std::uint64_t trouble = 0;  ///< not 0: this rank cannot say what it would try
+  std::array<std::byte, 32> reserved{};
 };
 static_assert(sizeof(DigestMessage) == 128);
 

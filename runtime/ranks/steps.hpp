@@ -37,6 +37,8 @@ struct AgreementInput {
   std::uint64_t store = 0;  ///< the same on ranks that write to the same store; 0: none
   std::uint64_t nonce = 0;  ///< random
   bool settles = false;     ///< the communicator's
+  /// Why this rank cannot say what it would try; all use defaults then. Empty: it can.
+  std::string trouble{};
 };
 
 // --- actions ------------------------------------------------------------------------------------
@@ -133,7 +135,7 @@ struct Decision {
   };
   Kind kind = Kind::defaults;
   Plan plan;
-  Digest digest{};  ///< of the plan
+  Digest digest{};  ///< of all that ranks compare, the plan included; for tests
   RankFailure why;  ///< for defaults: which rank and what
   /// For people: which ranks' caches lacked what others had. The same on every rank.
   std::vector<std::string> notes;

@@ -22,7 +22,7 @@ FunctionDescription in_a_region(FunctionDescription function) {
   return function;
 }
 
-class FunctionHandle final : public RegionHandle {
+class FunctionHandle final : public TunableHandle {
  public:
   explicit FunctionHandle(std::shared_ptr<FunctionCore> function)
       : function_(std::move(function)),
@@ -89,7 +89,7 @@ class FunctionHandle final : public RegionHandle {
 
 }  // namespace
 
-RegionHandle& FunctionHandles::of(const std::shared_ptr<FunctionCore>& function) {
+TunableHandle& FunctionHandles::of(const std::shared_ptr<FunctionCore>& function) {
   auto& handle = handles_[function.get()];
   if (!handle) handle = std::make_shared<FunctionHandle>(function);
   return *handle;

@@ -14,10 +14,10 @@ namespace kiln::detail {
 class FunctionHandles {
  public:
   /// Always the same for a function.
-  RegionHandle& of(const std::shared_ptr<FunctionCore>& function);
+  TunableHandle& of(const std::shared_ptr<FunctionCore>& function);
 
  private:
-  std::map<const FunctionCore*, std::shared_ptr<RegionHandle>> handles_;
+  std::map<const FunctionCore*, std::shared_ptr<TunableHandle>> handles_;
 };
 
 }  // namespace kiln::detail

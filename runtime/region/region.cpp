@@ -90,7 +90,12 @@ class RegionTuning {
   RegionResult run() {
     const auto start = std::chrono::steady_clock::now();
     try {
-      const std::string wrong = runner_.discover();
+      std::string wrong;
+      const auto discover = [&] { wrong = runner_.discover(); };
+      if (options_.together.guard)
+        options_.together.guard(discover);
+      else
+        discover();
       if (!wrong.empty())
         throw UserError(format(
             "tune_region: `check` rejected the first run, before anything was tried: {}", wrong));
@@ -216,8 +221,10 @@ class RegionTuning {
     }
   }
 
-  static bool agreed_before(detail::RegionHandle& handle, std::span<const std::int64_t> problem) {
-    auto* const served = dynamic_cast<runtime::ServedHandle*>(&handle);
+  /// A function's choice is not the runtime's.
+  bool agreed_before(const detail::TunableHandle& handle,
+                     std::span<const std::int64_t> problem) const {
+    const auto served = engine_.serving().find(handle);
     return served && served->problems().agreed(problem);
   }
 

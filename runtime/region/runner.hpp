@@ -23,7 +23,7 @@ namespace kiln::runtime {
 
 /// A kernel, or a function with knobs, and a bucketed problem that the region launches.
 struct Site {
-  std::vector<std::shared_ptr<detail::RegionHandle>>
+  std::vector<std::shared_ptr<detail::TunableHandle>>
       handles;  ///< the first one's definition counts
   Values problem;
   detail::Launchable base;   ///< what is in use: launched where no candidate is, or where it fails
@@ -98,10 +98,10 @@ class RegionRunner final : public detail::RegionCore {
   bool discovering_ = false;
 
   std::vector<Site> sites_;
-  using HandleAndProblem = std::pair<const detail::RegionHandle*, Values>;
+  using HandleAndProblem = std::pair<const detail::TunableHandle*, Values>;
   std::map<HandleAndProblem, std::optional<std::size_t>> places_;
   std::map<HandleAndProblem, detail::Launchable> late_bases_;
-  std::vector<std::shared_ptr<detail::RegionHandle>> late_handles_;
+  std::vector<std::shared_ptr<detail::TunableHandle>> late_handles_;
   std::vector<std::string> late_;
   std::vector<Key> keys_;  ///< of the sites' records
 

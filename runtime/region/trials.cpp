@@ -71,12 +71,13 @@ RegionTrials::RegionTrials(detail::Engine& engine, RegionRunner& runner,
       sites_(runner.sites().size()),
       wrongs_(runner.sites().size()) {}
 
-std::string RegionTrials::ready(std::size_t s, const Values& config) {
+std::optional<Refusal> RegionTrials::make_ready(std::size_t s, const Values& config) {
   Candidate candidate;
   candidate.config = config;
   try_to_build(runner_.sites()[s], candidate);
   if (!candidate.reason.empty() && engine_.device()->lost()) throw DeviceLost(candidate.reason);
-  return candidate.reason;
+  if (candidate.reason.empty()) return {};
+  return Refusal{candidate.status, std::move(candidate.reason)};
 }
 
 std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Request> requests,
@@ -219,6 +220,27 @@ const Launchable* RegionTrials::load(std::size_t s, std::size_t c, std::string& 
 
 // --- the runs -----------------------------------------------------------------------------------
 
+/// A run that had to be ended counts as one with wrong results: so its candidates are tried again
+/// one by one.
+void RegionTrials::run_guarded(std::span<const RegionRunner::Assignment> assignments,
+                               RegionRunner::Outcome& outcome) {
+  const auto& guard = options_.together.guard;
+  if (!guard) {
+    outcome = runner_.run(assignments);
+    return;
+  }
+  bool launched = false;
+  try {
+    guard([&] {
+      launched = true;
+      outcome = runner_.run(assignments);
+    });
+  } catch (const std::exception& ended) {
+    if (!launched) throw;
+    outcome.wrong = ended.what();
+  }
+}
+
 /// Whatever happens here, this rank takes part in the exchange. False: no more runs.
 bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
   const std::vector<RegionSchedule::Place> places = schedule.next();
@@ -230,7 +252,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
     for (std::size_t s = 0; s < sites_.size(); ++s)
       if (places[s].candidate)
         assignments[s] = {load(s, *places[s].candidate, unloaded[s]), places[s].tried};
-    outcome = runner_.run(assignments);
+    run_guarded(assignments, outcome);
   } catch (...) {
     outcome.thrown = std::current_exception();
   }

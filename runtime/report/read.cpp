@@ -44,10 +44,12 @@ class Reading {
     if (in.bad()) return passed_over_({path, "the disk failed to read it"}), true;
     std::error_code ignored;
     const auto written = fs::last_write_time(path, ignored);
-    const json parsed = json::parse(text, nullptr, false);
-    if (parsed.is_discarded()) {
-      passed_over_({path, text.empty() ? "it is empty" : "it is not JSON, or cut off"});
-    } else if (parsed.is_object() && parsed.value("format", json()) == "kiln record") {
+    // What the command prints is nested no deeper than a record's file.
+    const auto parsed = cache::parse_record(text, cache::kFrameDepth);
+    if (!parsed) {
+      passed_over_({path, text.empty() ? "it is empty"
+                                       : "it is not JSON, or cut off, or nested too deeply"});
+    } else if (parsed->is_object() && parsed->value("format", json()) == "kiln record") {
       const cache::DecodedRecord decoded = cache::decode_record(text);
       if (decoded.status == cache::DecodeStatus::valid)
         record(decoded.key, decoded.record, path, written);
@@ -57,7 +59,7 @@ class Reading {
                                 : kOtherVersion});
     } else {
       each_printed_result(
-          parsed, [&](Reported reported) { tell(std::move(reported), path, written); },
+          *parsed, [&](Reported reported) { tell(std::move(reported), path, written); },
           [&](const std::string& why) { passed_over_({path, why}); });
     }
     return true;
@@ -82,9 +84,10 @@ class Reading {
     const auto written = fs::last_write_time(path, ignored);
     const auto failure = std::get<0>(opened)->each_entry([&](EntryKind kind, auto entry) {
       if (kind != EntryKind::record) return;
-      const auto text = entry.payload.view();
-      const auto* begin = reinterpret_cast<const char*>(text.data());
-      record(entry.key, json::parse(begin, begin + text.size(), nullptr, false), path, written);
+      if (const auto parsed = cache::parse_record(entry.payload))
+        record(entry.key, *parsed, path, written);
+      else
+        passed_over_({path, "one of its records is not JSON, or nested too deeply"});
     });
     if (failure) passed_over_({path, failure->what});
   }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kiln/background.hpp"
 #include "kiln/definition.hpp"
 #include "runtime/serve/served_handle.hpp"
 
@@ -20,8 +21,8 @@ class Background {
   /// launches can be refreshed. Its problem is tuned from now on, if it is not already.
   virtual detail::Launchable provisional(detail::Launchable untuned,
                                          const std::shared_ptr<ServedHandle>& handle) = 0;
-  /// Something final is in use for the problem.
-  virtual void settle(const void* handle, const Values& problem) = 0;
+  /// Something final is in use for the problem: it is not tuned any more.
+  virtual void drop(const void* handle, const Values& problem) = 0;
   /// The handle is gone: what is measured for it is stopped.
   virtual void forget(const void* handle) = 0;
   /// Of these problems those whose search has not begun are not tuned any more. Erases the others
@@ -31,6 +32,13 @@ class Background {
   /// tuned behind another handle of the kernel.
   virtual bool holds_back(const KernelDefinition& kernel,
                           std::span<const std::int64_t> problem) const = 0;
+
+  /// As Runtime::window, with a limit that is checked.
+  virtual std::shared_ptr<detail::OpenWindow> open_window(double max_seconds) = 0;
+  /// As Runtime::settled.
+  virtual bool settled() const = 0;
+  /// As Runtime::commit.
+  virtual CommitReport commit() = 0;
 };
 
 }  // namespace kiln::runtime

@@ -15,7 +15,7 @@ using detail::Launchable;
 
 /// A launch that was captured before its problem was ready.
 struct Captures::StandIn {
-  std::weak_ptr<detail::RegionHandle> handle;
+  std::weak_ptr<detail::TunableHandle> handle;
   Launchable captured;
   Launch launch;
   Values bucket, problem;
@@ -89,7 +89,7 @@ std::shared_ptr<Captures::Captured> Captures::of(void* graph) {
   return found == graphs_.end() ? nullptr : found->second.captured.lock();
 }
 
-void Captures::launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,
+void Captures::launch_stand_in(const std::weak_ptr<detail::TunableHandle>& handle,
                                const Launchable& stand_in, const Values& bucket,
                                const Launch& launch, std::span<const std::int64_t> problem,
                                Stream stream, void** args) {
@@ -188,7 +188,7 @@ void CapturedStandIns::start_noted(const Launchable& ready, const Launch& launch
 
 detail::Ready CapturedStandIns::of(const detail::Ready& stand_in,
                                    std::span<const std::int64_t> bucket,
-                                   std::weak_ptr<detail::RegionHandle> handle) {
+                                   std::weak_ptr<detail::TunableHandle> handle) {
   if (!stand_in->loaded) return stand_in;  // it launches nothing: mode collect
   // A provisional one would note the launch a second time, for the problem that it was loaded for.
   const detail::Ready launched = unwrapped(stand_in);

@@ -52,7 +52,7 @@ class Captures {
   /// finds the launch: its problem's bucket, which need not be the one that the stand-in was loaded
   /// for, tells it what to exchange the stand-in for. @pre records(stream)
   /// @throws before the stream is touched, what Graphs::retain throws; what the launch throws
-  void launch_stand_in(const std::weak_ptr<detail::RegionHandle>& handle,
+  void launch_stand_in(const std::weak_ptr<detail::TunableHandle>& handle,
                        const detail::Launchable& stand_in, const Values& bucket,
                        const Launch& launch, std::span<const std::int64_t> problem, Stream stream,
                        void** args);
@@ -93,13 +93,13 @@ class CapturedStandIns {
 
   /// The same stand-in, launched by Captures::launch_stand_in for this bucket.
   detail::Ready of(const detail::Ready& stand_in, std::span<const std::int64_t> bucket,
-                   std::weak_ptr<detail::RegionHandle> handle);
+                   std::weak_ptr<detail::TunableHandle> handle);
 
  private:
   struct Noted : detail::Launchable {
     detail::Ready stand_in;
     Captures* captures;
-    std::weak_ptr<detail::RegionHandle> handle;
+    std::weak_ptr<detail::TunableHandle> handle;
   };
   static void start_noted(const detail::Launchable& ready, const Launch& launch,
                           std::span<const std::int64_t> problem, Stream stream, void** args);

@@ -73,8 +73,9 @@ Problems::Made ConfigLoader::ready_or_warn(std::span<const std::int64_t> problem
   return std::move(missing);
 }
 
-Problems::Made ConfigLoader::untuned_in_use(std::span<const std::int64_t> problem, Loaded made) {
-  if (auto* ready = std::get_if<Launchable>(&made)) return in_use_(std::move(*ready));
+Problems::Made ConfigLoader::to_publish_untuned(std::span<const std::int64_t> problem,
+                                                Loaded made) {
+  if (auto* ready = std::get_if<Launchable>(&made)) return mark_untuned_(std::move(*ready));
   return ready_or_warn(problem, std::move(made));
 }
 
@@ -99,8 +100,8 @@ ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> p
   return best;
 }
 
-Problems::Made ConfigLoader::in_use(std::span<const std::int64_t> problem, BestKnown best) {
-  return best.untuned ? untuned_in_use(problem, std::move(best.made))
+Problems::Made ConfigLoader::to_publish(std::span<const std::int64_t> problem, BestKnown best) {
+  return best.untuned ? to_publish_untuned(problem, std::move(best.made))
                       : ready_or_warn(problem, std::move(best.made));
 }
 

@@ -21,15 +21,15 @@ class ConfigLoader {
   using Loaded = Problems::Loaded;
 
   /// What an untuned launchable becomes when it is put in use.
-  using InUse = std::function<detail::Launchable(detail::Launchable)>;
+  using MarkUntuned = std::function<detail::Launchable(detail::Launchable)>;
 
   /// `fixed`: the program gave the one config of the kernel's space.
-  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool fixed, InUse in_use)
+  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool fixed, MarkUntuned mark_untuned)
       : engine_(engine),
         kernel_(loader.definition()),
         loader_(loader),
         fixed_(fixed),
-        in_use_(std::move(in_use)) {}
+        mark_untuned_(std::move(mark_untuned)) {}
 
   /// Of a problem (KernelDefinition::default_for).
   Values default_config(std::span<const std::int64_t> problem) const;
@@ -45,8 +45,8 @@ class ConfigLoader {
                                Access access = Access::compile, std::string* why = nullptr);
   /// Launches fail from now on if the binary is missing; a warning says so.
   Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Loaded made);
-  /// The same for the untuned config.
-  Problems::Made untuned_in_use(std::span<const std::int64_t> problem, Loaded made);
+  /// The same for the untuned config, which is marked.
+  Problems::Made to_publish_untuned(std::span<const std::int64_t> problem, Loaded made);
 
   /// What runs where nothing is measured.
   struct BestKnown {
@@ -59,8 +59,8 @@ class ConfigLoader {
   /// winner's binary is missing. A fixed config has no other in its place.
   BestKnown best_known(std::span<const std::int64_t> problem, const std::optional<Values>& winner,
                        Access access = Access::compile);
-  /// Launches of the problem get it.
-  Problems::Made in_use(std::span<const std::int64_t> problem, BestKnown best);
+  /// What to publish, so that launches of the problem get it.
+  Problems::Made to_publish(std::span<const std::int64_t> problem, BestKnown best);
 
  private:
   /// Warns that the config that should run is missing, and says which one runs instead, if any
@@ -72,7 +72,7 @@ class ConfigLoader {
   const KernelDefinition& kernel_;
   KernelLoader& loader_;
   const bool fixed_;
-  const InUse in_use_;
+  const MarkUntuned mark_untuned_;
 };
 
 }  // namespace kiln::runtime

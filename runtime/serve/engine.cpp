@@ -14,21 +14,22 @@ namespace kiln::detail {
 
 namespace {
 
-RuntimeOptions completed(RuntimeOptions options) {
+RuntimeOptions completed_options(RuntimeOptions options) {
   options = runtime::with_variables(std::move(options));
   if (!options.store.log) options.store.log = options.log;
   if (options.mode == Mode::frozen) options.store.disk = false;
-  if (options.compile_threads == 0 && options.tuning.ranks) {
-    unsigned share = 1;
-    try {
+  return options;
+}
+
+/// The ranks on this machine, as far as a launcher has told; 1 where the runtime has none.
+unsigned local_ranks(const RuntimeOptions& options) {
+  if (options.tuning.ranks) try {
       if (const auto place = rank_place_from_environment())
-        share = static_cast<unsigned>(std::max(1, place->local_size));
+        return static_cast<unsigned>(std::max(1, place->local_size));
     } catch (const UserError&) {
       // The communicator knows its own ranks; malformed launcher variables do not matter here.
     }
-    options.compile_threads = std::max(1U, std::thread::hardware_concurrency() / share);
-  }
-  return options;
+  return 1;
 }
 
 std::shared_ptr<runtime::Telemetry> telemetry_of(const RuntimeOptions& options) {
@@ -57,14 +58,14 @@ Engine::Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,
 Engine::Engine(RuntimeOptions options, std::shared_ptr<cache::Store> store,
                std::shared_ptr<runtime::Device> device,
                runtime::Builder::MakeCompiler make_compiler)
-    : Engine(Completed{completed(std::move(options))}, std::move(store), std::move(device),
+    : Engine(Completed{completed_options(std::move(options))}, std::move(store), std::move(device),
              std::move(make_compiler)) {}
 
 Engine::Engine(const Completed& completed, std::shared_ptr<cache::Store> store,
                std::shared_ptr<runtime::Device> device,
                runtime::Builder::MakeCompiler make_compiler)
     : workshop_(completed.options, std::move(store), std::move(device), std::move(make_compiler),
-                telemetry_of(completed.options)),
+                telemetry_of(completed.options), local_ranks(completed.options)),
       captures_(workshop_.device()),
       wanted_(this->device()->info().target.arch, runtime::wanted_from_environment(),
               this->options().log),
@@ -73,7 +74,7 @@ Engine::Engine(const Completed& completed, std::shared_ptr<cache::Store> store,
   runtime::warn_of_unknown_variables(this->options().log);
 }
 
-TuneOptions Engine::with_ranks(TuneOptions tuning) const {
+TuneOptions Engine::completed(TuneOptions tuning) const {
   const TuneOptions& common = options().tuning;
   if (!tuning.ranks && common.ranks) {
     tuning.ranks = common.ranks;
@@ -95,14 +96,6 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
   const bool in_step = tuning.ranks && tuning.together.lockstep;
   if (workshop_.isolation() == Isolation::always && !in_step) maker->isolate();
   return maker;
-}
-
-runtime::TuneOutcome Engine::tune(const KernelDefinition& kernel,
-                                  std::span<const std::int64_t> problem, const TuneOptions& tuning,
-                                  bool for_launch, const runtime::Read& known) {
-  auto trials =
-      runtime::tell_if_it_throws(workshop_, tuning, [&] { return maker(kernel, problem, tuning); });
-  return runtime::tune_alone_or_together(workshop_, std::move(trials), tuning, for_launch, known);
 }
 
 }  // namespace kiln::detail

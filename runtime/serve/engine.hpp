@@ -53,10 +53,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
     background_ = std::move(background);
   }
 
-  /// As runtime::tune_alone_or_together.
-  runtime::TuneOutcome tune(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                            const TuneOptions& options, bool for_launch = false,
-                            const runtime::Read& known = {});
   /// Trials of a kernel on `device`, or on this engine's if that is null, for a tuning with these
   /// options.
   std::unique_ptr<runtime::KernelMaker> maker(const KernelDefinition& kernel,
@@ -65,7 +61,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                               std::shared_ptr<runtime::Device> device = {});
   /// `options` with the runtime's ranks, where it names none, and with the limits that variables
   /// set, where it sets none.
-  TuneOptions with_ranks(TuneOptions options) const;
+  TuneOptions completed(TuneOptions options) const;
   /// Whether another thread is tuning anything.
   bool busy() const noexcept { return workshop_.turn().is_anothers(); }
   bool may_compile() const noexcept { return workshop_.may_compile(); }

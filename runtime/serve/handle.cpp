@@ -79,7 +79,7 @@ class KernelHandle final : public runtime::ServedHandle {
         fixed_(fixed),
         loader_(engine_, definition_),
         configs_(*engine_, loader_, fixed_,
-                 [this](Launchable made) { return in_use(std::move(made)); }),
+                 [this](Launchable made) { return mark_untuned(std::move(made)); }),
         problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name), bound()),
         provisions_(*engine_, definition_, configs_, problems_, fixed_),
         nothing_(std::make_shared<const Launchable>(
@@ -101,12 +101,13 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   Ready make_ready(std::span<const std::int64_t> problem) override {
-    Ready ready = made_ready(problem);
+    Ready ready = make_ready_unbounded(problem);
     engine_->bounds().keep_to_module_bytes();
     return ready;
   }
 
-  Ready made_ready(std::span<const std::int64_t> problem) {
+  /// Though more may be loaded then than the runtime may have.
+  Ready make_ready_unbounded(std::span<const std::int64_t> problem) {
     if (const auto sealed = engine_->serving().sealed())
       return provisions_.unprepared(problem, *sealed);
     // A launch does not look again for what was missing a moment ago.
@@ -206,25 +207,24 @@ class KernelHandle final : public runtime::ServedHandle {
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> exact, const TuneOptions* options) override {
-    const TuneOptions tuning = options ? engine_->with_ranks(*options) : engine_->options().tuning;
+    const TuneOptions tuning = engine_->completed(options ? *options : engine_->options().tuning);
     const auto bucket = [&] { return runtime::bucket_to_tune(*this, exact); };
     if (fixed_) return time_default(bucket(), tuning);
-    return tune_bucket(runtime::tell_if_it_throws(engine_->workshop(), tuning, bucket), tuning);
+    return tune_bucket(runtime::tell_if_it_throws(tuning, bucket), tuning);
   }
 
   TuneResult tune_bucket(std::span<const std::int64_t> problem,
-                         const TuneOptions& options) override {
-    const TuneOptions tuning = engine_->with_ranks(options);
+                         const TuneOptions& tuning) override {
     if (fixed_) return time_default(problem, tuning);
     runtime::TuneOutcome tuned =
         runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, false);
-    const auto settled = runtime::settle_choice(*engine_, problems_, definition_, tuned.result,
-                                                tuning, engine_->may_compile());
-    if (settled == runtime::Settled::unusable && runtime::is_failure(tuned.result))
+    const auto taken = runtime::take_result(*engine_, problems_, definition_, tuned.result, tuning,
+                                            engine_->may_compile());
+    if (taken == runtime::Taken::unusable && runtime::is_failure(tuned.result))
       throw runtime::NoneUsable(definition_, std::move(tuned.result));
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
-    if (settled == runtime::Settled::chosen && (tuned.module || !engine_->device()->lost()))
+    if (taken == runtime::Taken::chosen && (tuned.module || !engine_->device()->lost()))
       put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
     return std::move(tuned.result);
   }
@@ -245,9 +245,9 @@ class KernelHandle final : public runtime::ServedHandle {
                                   seed);
   }
 
-  std::shared_ptr<const detail::PreparedLaunch> prepared(
+  std::shared_ptr<const detail::BoundLaunch> bound_launch(
       const Launchable& ready, std::span<const std::int64_t> problem) const override {
-    return runtime::KernelLoader::prepared(ready, problem);
+    return runtime::KernelLoader::bound_launch(ready, problem);
   }
   WorkspaceSize workspace_size(const Launchable& ready,
                                std::span<const std::int64_t> problem) const override {
@@ -299,7 +299,7 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   runtime::ProblemBound bound() {
-    const auto keep = [this](std::vector<Values>& leaving) {
+    const auto release = [this](std::vector<Values>& leaving) {
       if (engine_->serving().sealed()) leaving.clear();
       if (runtime::Background* const background = engine_->background())
         background->withdraw(this, leaving);
@@ -307,7 +307,7 @@ class KernelHandle final : public runtime::ServedHandle {
     const auto dispose = [this](std::shared_ptr<const void> what) {
       engine_->bounds().dispose(std::move(what));
     };
-    return {engine_->bounds().max_problems(), engine_->bounds().max_module_bytes() != 0, keep,
+    return {engine_->bounds().max_problems(), engine_->bounds().max_module_bytes() != 0, release,
             dispose, &engine_->workshop().telemetry().counters};
   }
 
@@ -317,8 +317,9 @@ class KernelHandle final : public runtime::ServedHandle {
            engine_->options().mode != Mode::background;
   }
 
-  /// An untuned launchable. The background tries to improve on it if there is anything to time.
-  Launchable in_use(Launchable untuned) {
+  /// What is put in use for an untuned launchable: where a background tuning may improve on it, one
+  /// that is marked as provisional.
+  Launchable mark_untuned(Launchable untuned) {
     runtime::Background* const background = engine_->background();
     if (!background || fixed_ ||
         runtime::empty(definition_.launch(untuned.config, untuned.problem, limits())))
@@ -349,19 +350,10 @@ class KernelHandle final : public runtime::ServedHandle {
                               [&] { return configs_.untuned(problem); });
   }
 
-  /// With ranks neither a record nor what the background wrote before a commit is a choice.
-  std::optional<runtime::Recall> recall(std::span<const std::int64_t> problem) {
-    if (engine_->options().tuning.ranks || fixed_) return {};
-    if (runtime::Background* const background = engine_->background();
-        background && background->holds_back(definition_, problem))
-      return {};
-    return engine_->records().recall(definition_, problem);
-  }
-
   /// The best that is known without measuring.
   Problems::Loaded load_best_known(std::span<const std::int64_t> problem) {
     if (const auto config = problems_.agreed(problem)) return configs_.load(problem, *config);
-    return configs_.best_known(problem, winner_of(recall(problem))).made;
+    return configs_.best_known(problem, winner_of(provisions_.on_record(problem))).made;
   }
 
   static std::optional<Values> winner_of(const std::optional<runtime::Recall>& known) {
@@ -382,15 +374,19 @@ class KernelHandle final : public runtime::ServedHandle {
     if (!agreed && together() && !nothing_to_do) {
       if (const auto none = problems_.agreed_on_none(problem)) throw TuningFailedError(*none);
       if (!problems_.may_agree(problem)) return not_agreed(problem);
-      const TuneResult tuned = engine_->tune(definition_, problem, tuning, true).result;
-      if (runtime::settle_choice(*engine_, problems_, definition_, tuned, tuning, !untuned) ==
-          runtime::Settled::unusable)
-        throw runtime::NoneUsable(definition_, tuned);
-      agreed = problems_.agreed(problem).value_or(tuned.winner().config);
+      runtime::TuneOutcome tuned = runtime::tune_one(*engine_, definition_, problem, tuning, true);
+      const TuneResult& result = tuned.result;
+      if (runtime::take_result(*engine_, problems_, definition_, result, tuning, !untuned) ==
+          runtime::Taken::unusable)
+        throw runtime::NoneUsable(definition_, result);
+      agreed = problems_.agreed(problem).value_or(result.winner().config);
+      if (tuned.module && *agreed == result.winner().config)
+        return loader_.adopt(problem, *agreed, std::move(tuned.module));
     }
     if (agreed) return load_or_warn(problem, *agreed);
-    const auto known = recall(problem);
-    if (untuned) return configs_.in_use(problem, configs_.best_known(problem, winner_of(known)));
+    const auto known = provisions_.on_record(problem);
+    if (untuned)
+      return configs_.to_publish(problem, configs_.best_known(problem, winner_of(known)));
     tuning.retune = tuning.retune && !measured_anew(problem);
     if (known && runtime::answers(*known, tuning, true)) {
       auto winner = configs_.winner(problem, known->result.winner().config);
@@ -466,7 +462,7 @@ class KernelHandle final : public runtime::ServedHandle {
       problems_.choose(std::get<Launchable>(std::move(made)));
     }
     if (runtime::Background* background = engine_->background())
-      background->settle(this, Values(problem.begin(), problem.end()));
+      background->drop(this, Values(problem.begin(), problem.end()));
   }
 
   std::shared_ptr<detail::Engine> engine_;

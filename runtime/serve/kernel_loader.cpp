@@ -100,7 +100,7 @@ void start_whole(const Launchable& ready, const Launch& launch,
   });
 }
 
-class BoundWhole final : public detail::PreparedLaunch {
+class BoundWhole final : public detail::BoundLaunch {
  public:
   BoundWhole(const Launchable& ready, const Launch& launch, std::span<const std::int64_t> problem)
       : arguments_(loader_of(ready).entry_arguments(ready, problem)),
@@ -129,7 +129,7 @@ class BoundWhole final : public detail::PreparedLaunch {
 };
 
 /// Of what is in use while something better is looked for: captured launches are noted.
-class BoundProvisional final : public detail::PreparedLaunch {
+class BoundProvisional final : public detail::BoundLaunch {
  public:
   BoundProvisional(const Launchable& ready, const Launch& launch,
                    std::span<const std::int64_t> problem)
@@ -254,7 +254,7 @@ std::size_t KernelLoader::clear_semaphores(const Launchable& ready, Stream strea
   return ready.loader ? loader_of(ready).workspaces_.clear_semaphores(stream) : 0;
 }
 
-std::shared_ptr<const detail::PreparedLaunch> KernelLoader::prepared(
+std::shared_ptr<const detail::BoundLaunch> KernelLoader::bound_launch(
     const Launchable& ready, std::span<const std::int64_t> problem) {
   if (!ready.loader) return nullptr;
   const DeviceLimits& limits = device_of(ready).info().limits;

@@ -60,8 +60,8 @@ class KernelLoader final : private PinSource {
   /// @throws UserError when the kernel has no such variable
   Symbol symbol(const detail::Launchable& ready, std::string_view name) const;
 
-  /// As HandleCore::prepared. @throws UserError when a map breaks a rule of the hardware
-  static std::shared_ptr<const detail::PreparedLaunch> prepared(
+  /// As HandleCore::bound_launch. @throws UserError when a map breaks a rule of the hardware
+  static std::shared_ptr<const detail::BoundLaunch> bound_launch(
       const detail::Launchable& ready, std::span<const std::int64_t> problem);
 
   const KernelDefinition& definition() const noexcept { return definition_; }

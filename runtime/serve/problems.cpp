@@ -159,7 +159,7 @@ std::vector<Values> Problems::unused(std::size_t most, std::size_t rounds, const
     }
   }
   for (const Values& problem : found) lives_.at(problem).leaving = false;
-  if (bound_.keep && !found.empty()) bound_.keep(found);
+  if (bound_.release && !found.empty()) bound_.release(found);
   return found;
 }
 

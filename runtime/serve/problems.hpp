@@ -30,16 +30,17 @@ namespace kiln::runtime {
 struct ProblemBound {
   std::size_t most = 0;        ///< 0: any number
   bool may_be_evicted = true;  ///< by evict(); without that and without `most` there is no bound
-  /// Erases from the list the problems that must stay, and sees to it that nothing is done for the
-  /// others. Must not ask for problems. Empty: all may leave.
-  std::function<void(std::vector<Values>&)> keep{};
+  /// Erases from the list the problems that must stay, and withdraws what was to be done for the
+  /// others. Called with the lock held, so it must not ask for problems. Empty: all may leave.
+  std::function<void(std::vector<Values>&)> release{};
   /// Destroys what has left. Empty: at once, on the thread that has found it unused.
   std::function<void(std::shared_ptr<const void>)> dispose{};
   Counters* counters = nullptr;  ///< where it is counted; null: nowhere
 };
 
-/// Safe from any number of threads. Callables that are handed in run without any of its locks; they
-/// may ask for other problems, but must not make, or load a stand-in for, their own.
+/// Safe from any number of threads. Callables that are handed in run without any of its locks,
+/// except ProblemBound::release; they may ask for other problems, but must not make, or load a
+/// stand-in for, their own.
 ///
 /// With a bound, what is replaced or leaves is freed when no section and no owner has it. Without
 /// one all of it stays valid as long as the object.
@@ -103,7 +104,7 @@ class Problems {
   /// Puts the launchable in use, unless the one in use has the same config. A launchable that is
   /// being made meanwhile does not replace it.
   detail::Ready choose(detail::Launchable chosen);
-  /// The same, if `seen` is still what is in use for the problem. Whether it is.
+  /// The same, if `seen` is still what is in use for the problem. Returns whether it was.
   bool choose_over(const detail::Ready& seen, detail::Launchable chosen);
 
   /// The problem stays, whatever the bound, from now on or from when it is held.

@@ -13,7 +13,7 @@ namespace {
 struct Provisional {
   Launchable untuned;
   Captures& captures;
-  std::weak_ptr<detail::RegionHandle> handle;
+  std::weak_ptr<detail::TunableHandle> handle;
 };
 
 const Provisional& owner_of(const Launchable& ready) {
@@ -38,7 +38,7 @@ void start_provisional(const Launchable& ready, const Launch& launch,
 }  // namespace
 
 Launchable provisional(Launchable untuned, Captures& captures,
-                       std::weak_ptr<detail::RegionHandle> handle) {
+                       std::weak_ptr<detail::TunableHandle> handle) {
   Launchable wrapped = untuned;
   wrapped.provisional = true;
   wrapped.start = start_provisional;

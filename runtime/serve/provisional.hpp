@@ -11,7 +11,7 @@ namespace kiln::runtime {
 /// Launches what `untuned` does. On a stream that is being captured the launch is noted, so that a
 /// graph can be refreshed. `captures` and the handle's device must outlive it.
 detail::Launchable provisional(detail::Launchable untuned, Captures& captures,
-                               std::weak_ptr<detail::RegionHandle> handle);
+                               std::weak_ptr<detail::TunableHandle> handle);
 
 /// What a provisional launchable launches, as it was before. @pre ready.provisional
 const detail::Launchable& untuned_of(const detail::Launchable& ready);

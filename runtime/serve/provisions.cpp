@@ -25,6 +25,14 @@ Provisions::~Provisions() {
   }
 }
 
+std::optional<Recall> Provisions::on_record(std::span<const std::int64_t> problem) {
+  if (engine_.options().tuning.ranks || fixed_) return {};
+  if (Background* const background = engine_.background();
+      background && background->holds_back(kernel_, problem))
+    return {};
+  return engine_.records().recall(kernel_, problem);
+}
+
 BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
                                      const TuneOptions& tuning) {
   const DeviceInfo& device = engine_.device()->info();
@@ -35,9 +43,9 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
     best.searched = true;
   } else if (tuning.ranks) {
     best.winner = problems_.agreed(problem);
-  } else if (const auto recall = engine_.records().recall(kernel_, problem)) {
-    best.winner = recall->result.winner().config;
-    best.searched = answers(*recall, tuning, false);
+  } else if (const auto record = on_record(problem)) {
+    best.winner = record->result.winner().config;
+    best.searched = answers(*record, tuning, false);
   }
   // An empty problem launches nothing that could be timed.
   if (empty(kernel_.launch(base, problem, device.limits))) best.searched = true;
@@ -69,7 +77,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     auto loaded = configs_.best_known(problem, best.winner, access);
     served.why = loaded.why;
     served.missing = loaded.missing;
-    return configs_.in_use(problem, std::move(loaded));
+    return configs_.to_publish(problem, std::move(loaded));
   };
   // What is provisional becomes final when it turns out to be the winner.
   const bool better =
@@ -88,11 +96,11 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
   return served;
 }
 
-void Provisions::settle(std::span<const std::int64_t> problem, Stay stay) {
+void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) {
   if (stay == Stay::always) problems_.pin(problem);
   if (problems_.find(problem)) return;
   if (const Ready served = problems_.served(problem, Standing::meanwhile))
-    problems_.try_make(problem, [&] { return configs_.untuned_in_use(problem, *served); });
+    problems_.try_make(problem, [&] { return configs_.to_publish_untuned(problem, *served); });
 }
 
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {

@@ -26,7 +26,7 @@ struct BestConfigs {
   std::vector<Values> configs;
 };
 
-/// What a problem has got.
+/// What a problem is served with.
 struct Served {
   detail::Ready ready;             ///< in use or standing in; null: nothing
   bool best = false;               ///< `ready` is the winner that is known
@@ -51,6 +51,9 @@ class Provisions {
   /// The problems that were launched unprepared stay in Runtime::wanted().
   ~Provisions();
 
+  /// The record, if launches may use it: not where the config is fixed, nor with ranks, for whom
+  /// only what all have agreed on is a choice, nor what the background holds back until a commit.
+  std::optional<Recall> on_record(std::span<const std::int64_t> problem);
   /// `tuning`: how the problem would be tuned. Loads nothing.
   BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning);
   /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an
@@ -59,7 +62,7 @@ class Provisions {
   Served serve(std::span<const std::int64_t> problem, const BestConfigs& best,
                Builder::Access access, bool search_follows, Stay stay = Stay::always);
   /// Puts in use what stands in.
-  void settle(std::span<const std::int64_t> problem, Stay stay = Stay::always);
+  void use_stand_in(std::span<const std::int64_t> problem, Stay stay = Stay::always);
   /// Whether what stands in for the problem was found to be wrong: then a sealed runtime does not
   /// launch it.
   void distrust(std::span<const std::int64_t> problem, bool wrong) {

@@ -16,9 +16,10 @@ class ServedHandle : public detail::HandleCore {
  public:
   virtual Provisions& provisions() noexcept = 0;
   virtual Problems& problems() noexcept = 0;
-  /// As HandleCore::tune, of a problem that is bucketed already.
+  /// As HandleCore::tune, of a problem that is bucketed already, with options that are complete
+  /// (Engine::completed).
   virtual TuneResult tune_bucket(std::span<const std::int64_t> bucket,
-                                 const TuneOptions& options) = 0;
+                                 const TuneOptions& tuning) = 0;
   /// A config for launches of a problem; `module`: its kernel, if that is loaded already.
   /// @throws what a launch throws, except MissingError
   virtual Problems::Loaded load_config(std::span<const std::int64_t> problem, const Values& config,

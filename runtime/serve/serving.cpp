@@ -23,6 +23,13 @@ std::vector<std::shared_ptr<ServedHandle>> Serving::handles() const {
   return living;
 }
 
+std::shared_ptr<ServedHandle> Serving::find(const detail::TunableHandle& handle) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& weak : handles_)
+    if (auto one = weak.lock(); one.get() == &handle) return one;
+  return nullptr;
+}
+
 void Serving::seal(OnUnprepared unprepared) {
   const auto living = handles();  // outlives the lock: the last owner of a handle may be this one
   const std::lock_guard lock(mutex_);

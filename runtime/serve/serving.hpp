@@ -21,6 +21,8 @@ class Serving {
   void add(const std::shared_ptr<ServedHandle>& handle);
   /// In the order in which they were made.
   std::vector<std::shared_ptr<ServedHandle>> handles() const;
+  /// One of the living handles; null: it is none of these, as a region's functions are not.
+  std::shared_ptr<ServedHandle> find(const detail::TunableHandle& handle) const;
 
   void seal(OnUnprepared unprepared);
   void unseal() noexcept { phase_.store(kOpen, std::memory_order_release); }

@@ -5,7 +5,10 @@
 #include "kiln/detail/tunable.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/together/alone_or_together.hpp"
+#include "runtime/together/tune_together.hpp"
 #include "runtime/tune/candidates.hpp"
+#include "runtime/tune/kernel_maker.hpp"
 
 namespace kiln::runtime {
 
@@ -33,6 +36,13 @@ Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
 
 }  // namespace
 
+TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
+                     std::span<const std::int64_t> problem, const TuneOptions& options,
+                     bool for_launch, const RecordRead& known) {
+  auto maker = tell_if_it_throws(options, [&] { return engine.maker(kernel, problem, options); });
+  return tune_alone_or_together(engine.workshop(), std::move(maker), options, for_launch, known);
+}
+
 Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int64_t> problem) {
   const KernelDefinition& d = handle.definition();
   Values bucket = d.bucketed(problem);
@@ -47,15 +57,15 @@ Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int
 TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
                                const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
-                               bool for_launch, const Read& known) {
-  if (options.ranks) return engine.tune(kernel, problem, options, for_launch);
+                               bool for_launch, const RecordRead& known) {
+  if (options.ranks) return tune_one(engine, kernel, problem, options, for_launch);
   const Digest request = request_digest(engine, kernel, problem, options);
   if (options.retune && !for_launch)
     engine.builder().forget_failures();
   else if (const auto failed = problems.failure(request))
     throw TuningFailedError(*failed);
   try {
-    return engine.tune(kernel, problem, options, for_launch, known);
+    return tune_one(engine, kernel, problem, options, for_launch, known);
   } catch (const TuningFailedError& error) {
     problems.remember_failure(request, error);
     throw;
@@ -71,12 +81,12 @@ bool is_failure(const TuneResult& result) {
   return is_unusable(result) && result.count(CandidateStatus::not_tried) == 0;
 }
 
-Settled settle_choice(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
-                      const TuneResult& result, const TuneOptions& options, bool measured) {
+Taken take_result(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
+                  const TuneResult& result, const TuneOptions& options, bool measured) {
   const bool unusable = measured && is_unusable(result);
   const RuntimeOptions& common = engine.options();
   const Values& problem = result.problem;
-  if (!common.tuning.ranks) return unusable ? Settled::unusable : Settled::chosen;
+  if (!common.tuning.ranks) return unusable ? Taken::unusable : Taken::chosen;
   // In mode background launches ask no rank, and all have the untuned config until a commit.
   const bool keeps =
       common.mode == Mode::background || problems.agreed(problem) || problems.find(problem);
@@ -85,16 +95,16 @@ Settled settle_choice(detail::Engine& engine, Problems& problems, const KernelDe
   if (unusable) {
     if (!keeps && by == Problems::By::all_ranks)
       problems.agree_on_none(problem, NoneUsable(kernel, result));
-    return Settled::unusable;
+    return Taken::unusable;
   }
   if (keeps && result.agreed && result.agreed->outcome == RankReport::Outcome::defaults)
-    return Settled::kept;
-  if (problems.agree(problem, result.winner().config, by)) return Settled::chosen;
+    return Taken::kept;
+  if (problems.agree(problem, result.winner().config, by)) return Taken::chosen;
   engine.log(LogLevel::warning,
              format("{}: ranks can agree on at most {} problems per handle; the config chosen for "
                     "this further problem is not used",
                     result.kernel, Problems::kMostAgreed));
-  return Settled::kept;
+  return Taken::kept;
 }
 
 }  // namespace kiln::runtime

@@ -18,31 +18,37 @@ namespace kiln::runtime {
 /// device has nothing to do for it
 Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int64_t> problem);
 
-/// As Engine::tune. Without ranks a tuning that has failed throws the same error again at once,
+/// One problem with a maker of its own, alone or with the ranks of `options`.
+TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
+                     std::span<const std::int64_t> problem, const TuneOptions& options,
+                     bool for_launch, const RecordRead& known = {});
+
+/// As tune_one. Without ranks a tuning that has failed throws the same error again at once,
 /// until the kernel's source or the options change, or the caller asks for a retry. Ranks are asked
 /// each time: the others take part in the agreement, whatever has failed here.
 TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
                                const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
-                               bool for_launch, const Read& known = {});
+                               bool for_launch, const RecordRead& known = {});
 
 /// Whether its winner was tried and cannot be used: then there is nothing to launch.
 bool is_unusable(const TuneResult& result);
 
 /// What comes of a tuning for the launches of its problem.
-enum class Settled {
+enum class Taken {
   chosen,   ///< they get the winner
   kept,     ///< what they get stays
   unusable  ///< the winner must not be launched; what they get stays, if they get anything
 };
 
-/// Every tuning of a kernel's problem ends here. Where the runtime has ranks, what came of it is
-/// remembered for launches, which ask no rank again: a choice, or that there is none (until one is
-/// found). What is used already stays where the ranks came to nothing: one that took no part goes
-/// on with it. So does the default where no more agreements are remembered.
+/// Every explicit tuning of a kernel's problem ends here, and with ranks every launch's. Where the
+/// runtime has ranks, what came of it is remembered for launches, which ask no rank again: a
+/// choice, or that there is none (until one is found). What is used already stays where the ranks
+/// came to nothing: one that took no part goes on with it. So does the default where no more
+/// agreements are remembered.
 /// @param measured whether candidates were verified. Otherwise what was agreed on is all there is
-Settled settle_choice(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
-                      const TuneResult& result, const TuneOptions& options, bool measured);
+Taken take_result(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
+                  const TuneResult& result, const TuneOptions& options, bool measured);
 
 /// Whether a caller is told by an exception that nothing can be used. The same on all ranks of an
 /// agreement. Where a stop or a limit left something untried, the result tells it.

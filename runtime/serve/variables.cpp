@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "cache/size.hpp"
 #include "kiln/communicator.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
@@ -84,6 +85,12 @@ void apply_evaluations(RuntimeOptions& options, std::string_view value) {
   const auto count = number_of<std::size_t>(value);
   if (!count) refuse("KILN_MAX_EVALUATIONS", value, "a whole number, 0 or more; 0: no limit");
   options.tuning.max_evaluations = *count;
+}
+
+void apply_reserve(RuntimeOptions& options, std::string_view value) {
+  const auto bytes = cache::parse_size(value);
+  if (!bytes) refuse("KILN_RESERVE", value, "a size such as 500M or 5G");
+  options.reserve_bytes = *bytes;
 }
 
 void apply_threads(RuntimeOptions& options, std::string_view value) {
@@ -190,6 +197,7 @@ constexpr OptionVariable kOptionVariables[] = {
      apply_evaluations},
     {"KILN_COMPILE_THREADS", [](auto& o) { return unless_0(o.compile_threads); }, apply_threads},
     {"KILN_MEASURE", measure_option, apply_measure},
+    {"KILN_RESERVE", [](auto& o) { return if_set(o.reserve_bytes); }, apply_reserve},
     {"KILN_DETERMINISTIC",
      [](auto& o) { return o.deterministic ? std::string(*o.deterministic ? "1" : "0") : ""; },
      apply_deterministic},

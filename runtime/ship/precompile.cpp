@@ -13,6 +13,7 @@
 
 #include "cache/bundle.hpp"
 #include "cache/signature.hpp"
+#include "codegen/instance.hpp"
 #include "codegen/llvm_plugin.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
@@ -45,27 +46,14 @@ struct Instance {
   Values config;
 };
 
-/// Equal for kernels whose instances, config by config, have equal keys.
-Digest identity(const KernelDefinition& k, const Target& target) {
-  std::vector<std::string> include_dirs, parameters;
+/// Of what is read to make a kernel's source; its instances' wanted keys have all the rest.
+Digest place_of_source(const KernelDefinition& k) {
+  std::vector<std::string> include_dirs;
   for (const auto& dir : k.source.include_dirs) include_dirs.push_back(dir.string());
-  for (const Parameter& p : k.space.parameters())
-    parameters.push_back(p.name + " " + std::to_string(static_cast<int>(p.kind)));
-  using Texts = std::span<const std::string>;
-  return detail::KeyBuilder("instances", 1)
-      .add("name", k.name)
+  return detail::KeyBuilder("place of source", 1)
       .add("file", k.source.file.string())
       .add("text", k.source.text)
-      .add("include_dirs", Texts(include_dirs))
-      .add("options", Texts(k.source.options))
-      .add("entry", k.entry)
-      .add("steps", Texts(detail::step_entries(k)))
-      .add("passing", static_cast<std::int64_t>(k.passing))
-      .add("config_type", k.config_type)
-      .add("types", Texts(k.types))
-      .add("arguments", Texts(k.arguments))
-      .add("parameters", Texts(parameters))
-      .add("target", target.arch)
+      .add("include_dirs", std::span<const std::string>(include_dirs))
       .finish()
       .digest;
 }
@@ -111,7 +99,7 @@ class Worklist {
       throw UserError(
           format("precompile: kernel {} for {}: the grid is empty, so nothing is launched",
                  kernel.name, kernel.describe_problem(problem)));
-    const Digest kernel_identity = identity(kernel, target);
+    const Digest source = place_of_source(kernel);
     std::string refusal;
     bool any = false;
     const auto take = [&](Values config) {
@@ -121,7 +109,7 @@ class Worklist {
         return;
       }
       any = true;
-      if (seen_.emplace(kernel_identity, config).second)
+      if (seen_.emplace(source, codegen::wanted_key(kernel, config, target).digest).second)
         instances.push_back({&job.kernel, target, std::move(config)});
     };
     take(base);
@@ -182,7 +170,7 @@ class Worklist {
   const runtime::RecordLibrary& library_;
   const PrecompileOptions& options_;
   const bool deterministic_ = runtime::is_deterministic(options_.deterministic);
-  std::set<std::pair<Digest, Values>> seen_;
+  std::set<std::pair<Digest, Digest>> seen_;  ///< of sources, and of wanted keys
   std::set<Digest> seen_records_;
 };
 

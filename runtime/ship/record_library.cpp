@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cache/record.hpp"
 #include "cache/root.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
@@ -38,14 +39,12 @@ RecordLibrary::RecordLibrary(std::span<const std::filesystem::path> paths) {
     for (const Key& key : keys) {
       auto found = root.find(EntryKind::record, key);
       if (!found) continue;
-      const auto text = found->payload.view();
-      const json record =
-          json::parse(reinterpret_cast<const char*>(text.data()),
-                      reinterpret_cast<const char*>(text.data()) + text.size(), nullptr, false);
+      const auto record = cache::parse_record(found->payload);
+      if (!record) continue;
       try {
-        const std::string about = subject(record.at("kernel"), record.at("types"),
-                                          record.at("problem"), key.value("target"));
-        entries_.emplace(about, Entry{key, std::move(found->payload), record.at("winner")});
+        const std::string about = subject(record->at("kernel"), record->at("types"),
+                                          record->at("problem"), key.value("target"));
+        entries_.emplace(about, Entry{key, std::move(found->payload), record->at("winner")});
       } catch (const json::exception&) {
         continue;  // of a version that says it otherwise
       }

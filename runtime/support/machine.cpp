@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -158,6 +159,13 @@ unsigned usable_cores(const fs::path& root) {
       granted && *granted < cores)
     cores = static_cast<unsigned>(std::max(1.0, std::ceil(*granted)));
   return cores;
+}
+
+unsigned cores_shared_by(unsigned processes) {
+  const unsigned cores = usable_cores();
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (online > 0 && allowed_cores() < static_cast<unsigned>(online)) return cores;
+  return std::max(1U, cores / std::max(1U, processes));
 }
 
 unsigned jobs_that_fit(unsigned jobs, std::int64_t bytes, const fs::path& root) {

@@ -23,6 +23,11 @@ void require_memory(const char* what, std::uint64_t bytes);
 /// files. @param root of the file system, for tests
 unsigned usable_cores(const std::filesystem::path& root = "/");
 
+/// The cores for one of so many processes of this machine: a part of usable_cores(), at least 1.
+/// All of them where this thread may not run on every core, because the launcher of the processes
+/// has divided the cores then. Reads files.
+unsigned cores_shared_by(unsigned processes);
+
 /// How many of `jobs` that take up to `bytes` of memory each may run at once, as far as the memory
 /// goes that is available now. At least 1, where jobs >= 1. @param root of the file system, for
 /// tests

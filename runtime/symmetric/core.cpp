@@ -300,7 +300,28 @@ void SymmetricCore::throw_if_aborted() const {
   if (const std::string why = reason(); !why.empty()) throw EnvironmentError(why);
 }
 
+void SymmetricCore::guarded(double seconds, const std::function<void()>& launches) {
+  was_guarded_ = false;
+  reset();  // another rank may have given up when this one had ended the last candidate
+  try {
+    run(deadline_in(seconds), launches);
+  } catch (...) {
+    was_guarded_ = true;
+    throw;
+  }
+  was_guarded_ = true;
+}
+
+void SymmetricCore::recover() {
+  if (was_guarded_.exchange(false) && aborted()) reset();
+}
+
 void SymmetricCore::within(Deadline deadline, const std::function<void()>& work) {
+  recover();
+  run(deadline, work);
+}
+
+void SymmetricCore::run(Deadline deadline, const std::function<void()>& work) {
   throw_if_aborted();
   try {
     const Watch watch(deadline, [this] { abort(); });
@@ -346,6 +367,7 @@ void SymmetricCore::gather_for(Meeting meeting, Deadline deadline) {
 }
 
 void SymmetricCore::barrier() {
+  recover();
   const auto turn = exchange_.turn();
   // Also after a rank gave up: else the others would take what this rank joins next for a barrier.
   const Meeting mine = aborted() ? Meeting::given_up : Meeting::barrier;

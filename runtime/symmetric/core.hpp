@@ -1,6 +1,7 @@
 // What stands behind kiln::SymmetricMemory.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,8 @@ class SymmetricCore {
   void* data(int rank) const;
   const Peers* peers() const;
   void within(Deadline deadline, const std::function<void()>& work);
+  /// As a guard (SymmetricMemory::guard) calls it.
+  void guarded(double seconds, const std::function<void()>& launches);
   void abort() noexcept;
   bool aborted() const;
   std::optional<PeerStall> stalled() const;
@@ -52,6 +55,9 @@ class SymmetricCore {
   void let_go();
   /// While this is held, it stays open. @throws UserError when it is closed
   std::unique_lock<std::mutex> while_open() const;
+  void run(Deadline deadline, const std::function<void()>& work);
+  /// Collective, where a candidate was given up last: all ranks have seen that by now.
+  void recover();
   void throw_if_aborted() const;
   /// Which rank gave up, and what it waited for. Empty: none has.
   std::string reason() const;
@@ -69,6 +75,7 @@ class SymmetricCore {
   std::shared_ptr<const runtime::RankMemory> own_;
   std::unique_ptr<runtime::PeerMemory> own_control_;  ///< as kernels see it
   std::vector<runtime::ReachedMemory> reached_;       ///< by rank
+  std::atomic<bool> was_guarded_ = false;             ///< the last use
   bool closed_ = false;
   mutable std::mutex mutex_;  ///< of the above: any thread may give up while one closes
 };

@@ -41,6 +41,11 @@ bool SymmetricMemory::aborted() const { return held(core_).aborted(); }
 std::optional<PeerStall> SymmetricMemory::stalled() const { return held(core_).stalled(); }
 void SymmetricMemory::barrier() const { held(core_).barrier(); }
 void SymmetricMemory::reset() const { held(core_).reset(); }
+std::function<void(const std::function<void()>&)> SymmetricMemory::guard(double seconds) const {
+  return [this, seconds](const std::function<void()>& launches) {
+    held(core_).guarded(seconds, launches);
+  };
+}
 void SymmetricMemory::close() { held(core_).close(); }
 
 }  // namespace kiln

@@ -14,6 +14,6 @@ namespace kiln::runtime {
 /// ask each other what they know. @throws as tune_together() and tune_alone()
 TuneOutcome tune_alone_or_together(Workshop& workshop, std::unique_ptr<TrialMaker> maker,
                                    const TuneOptions& options, bool for_launch,
-                                   const Read& known = {});
+                                   const RecordRead& known = {});
 
 }  // namespace kiln::runtime

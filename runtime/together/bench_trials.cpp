@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -20,10 +21,6 @@ namespace {
 /// How far a cost model's word is taken on how long a candidate runs.
 constexpr double kMostFactor = 8;
 
-/// The part of a limit in seconds that is spent first, when the best candidates are measured once
-/// more after it.
-constexpr double kFirstPart = 0.7;
-
 double seconds_until(Deadline deadline) {
   return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
 }
@@ -31,21 +28,37 @@ double seconds_until(Deadline deadline) {
 }  // namespace
 
 BenchTrials::BenchTrials(Makers makers, const TuneOptions& options)
-    : makers_(std::move(makers)), options_(options), seen_(makers_.size()) {}
+    : makers_(std::move(makers)),
+      options_(options),
+      seen_(makers_.size()),
+      loaded_(makers_.size()) {}
 
-std::string BenchTrials::ready(std::size_t subject, const Values& config) {
+std::optional<Refusal> BenchTrials::make_ready(std::size_t subject, const Values& config) {
+  if (!options_.together.lockstep) {
+    const std::lock_guard lock(data_mutex_);
+    if (loaded_[subject].module && loaded_[subject].config == config) return {};
+  }
   TrialMaker& maker = *makers_[subject];
   const Build build = maker.build(config);
   if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
-    return "does not compile:\n" + failure->log;
-  if (const auto* missing = std::get_if<Missing>(&build.outcome)) return missing->explain();
+    return Refusal{CandidateStatus::compile_failed, "does not compile:\n" + failure->log};
+  if (const auto* missing = std::get_if<Missing>(&build.outcome))
+    return Refusal{CandidateStatus::not_tried, missing->explain()};
   try {
-    if (std::string why = maker.try_to_load(config, build); !why.empty()) return why;
+    auto loaded = maker.load(config, build);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) return std::move(*refusal);
+    Loaded latest{config, std::get<std::shared_ptr<Module>>(std::move(loaded))};
+    {
+      const std::lock_guard lock(data_mutex_);
+      std::swap(loaded_[subject], latest);  // the one before is unloaded without the lock
+    }
     if (options_.together.lockstep) return refusal_in_step(subject, config, build);
   } catch (const DeviceLost&) {
     throw;
+  } catch (const OutOfMemory& error) {
+    return Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const Error& error) {
-    return error.what();
+    return Refusal{CandidateStatus::launch_failed, error.what()};
   }
   return {};
 }
@@ -93,16 +106,6 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
 
 std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request> requests,
                                                          Deadline deadline) {
-  if (const double seconds = options_.max_seconds.value_or(0); seconds > 0 && !requests.empty()) {
-    // Candidates that are measured once more get the rest, and a little if none is left.
-    const bool decides = requests.front().decides;
-    // The clock starts only now, because this rank may have waited for others.
-    if (!start_) start_ = std::chrono::steady_clock::now();
-    const Deadline end = deadline_after(*start_, seconds * (decides ? 1 : kFirstPart));
-    const Deadline least =
-        deadline_after(std::chrono::steady_clock::now(), seconds * (1 - kFirstPart) / 2);
-    deadline = std::min(deadline, decides ? std::max(end, least) : end);
-  }
   std::size_t left = 0;
   for (const Request& request : requests) left += request.configs.size();
   std::vector<std::vector<Candidate>> results;
@@ -135,19 +138,19 @@ TrialMaker& BenchTrials::maker_with_data(std::size_t subject) {
 void BenchTrials::get_ready_for_steps(std::size_t subject) {
   std::lock_guard lock(data_mutex_);
   // The reference is computed now: in step, ranks would wait for each other's references.
-  maker_with_data(subject).bench().expect();
+  maker_with_data(subject).expect();
 }
 
 /// Once other ranks are in a launch, it is too late to find that this rank cannot make it: that its
 /// bench refuses the trial, or has no memory for the data.
-std::string BenchTrials::refusal_in_step(std::size_t subject, const Values& config,
-                                         const Build& build) {
+std::optional<Refusal> BenchTrials::refusal_in_step(std::size_t subject, const Values& config,
+                                                    const Build& build) {
   get_ready_for_steps(subject);
   std::lock_guard lock(data_mutex_);
   TrialMaker& maker = maker_with_data(subject);
-  const auto loaded = maker.bench().load(maker.trial(config, build));
-  const auto* refusal = std::get_if<Refusal>(&loaded);
-  return refusal ? refusal->reason : std::string();
+  auto loaded = maker.bench().load(maker.trial(config, build));
+  if (auto* refusal = std::get_if<Refusal>(&loaded)) return std::move(*refusal);
+  return {};
 }
 
 Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
@@ -156,7 +159,33 @@ Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config
   Trial trial = maker.trial(config, maker.build(config));
   // The caches stay warm: ranks would time each other's flushes.
   trial.timing.overlap_launches = options_.overlap_launches;
-  return runtime::measure_in_step(maker.bench(), trial, config);
+  Candidate candidate;
+  const auto measure = [&] { candidate = runtime::measure_in_step(maker.bench(), trial, config); };
+  if (!options_.together.guard) {
+    measure();
+    return candidate;
+  }
+  bool launched = false;
+  std::exception_ptr own;  // of this rank, not of the candidate
+  try {
+    options_.together.guard([&] {
+      launched = true;
+      try {
+        measure();
+      } catch (...) {
+        own = std::current_exception();
+        throw;
+      }
+    });
+  } catch (const std::exception& ended) {
+    if (own) std::rethrow_exception(own);
+    if (!launched) throw;
+    candidate = {};
+    candidate.config = config;
+    candidate.status = CandidateStatus::hung;
+    candidate.reason = ended.what();
+  }
+  return candidate;
 }
 
 std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<const Values> configs,
@@ -185,6 +214,12 @@ std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<cons
   }
   defaults_.insert_or_assign(subject, result);
   return costs;
+}
+
+std::shared_ptr<Module> BenchTrials::take_module(std::size_t subject, const Values& config) {
+  const std::lock_guard lock(data_mutex_);
+  Loaded& loaded = loaded_[subject];
+  return loaded.config == config ? std::exchange(loaded.module, nullptr) : nullptr;
 }
 
 void BenchTrials::annotate(std::size_t subject, TuneResult& result) const {

@@ -2,39 +2,23 @@
 
 #include <set>
 #include <string>
-#include <vector>
 
 #include "kiln/detail/format.hpp"
-#include "kiln/detail/function_core.hpp"
 #include "kiln/version.hpp"
+#include "runtime/together/texts.hpp"
 
 namespace kiln::runtime {
 
 using kiln::detail::format;
 using kiln::detail::Tunable;
 
-namespace {
-
-/// All of it that has to be the same on all ranks, values of the parameters aside.
-std::string definition_of(Workshop& workshop, const Tunable& what) {
-  if (const detail::FunctionDescription* f = what.function())
-    return text_of({"function", f->name, f->version, f->deterministic ? "deterministic" : ""});
-  const KernelDefinition& k = *what.kernel();
-  const auto source = workshop.builder().kernel_source(k);
-  return text_of({k.name, k.entry, text_of(detail::step_entries(k)), k.config_type,
-                  text_of(k.types), text_of(k.arguments), text_of(k.source.options),
-                  source ? to_hex(*source) : "no source", k.deterministic ? "deterministic" : ""});
-}
-
-}  // namespace
-
-ranks::Identity identity_of(Workshop& workshop, std::span<const Subject> subjects,
-                            std::span<const CandidateList> lists, const TuneOptions& options) {
+ranks::Identity ranks_identity(Workshop& workshop, std::span<const Subject> subjects,
+                               std::span<const CandidateList> lists, const TuneOptions& options) {
   const DeviceInfo& device = workshop.device()->info();
   std::string kernels, candidates, problems, build = KILN_VERSION, model = device.name;
   for (std::size_t s = 0; s < subjects.size(); ++s) {
     const Tunable& what = subjects[s].what;
-    kernels += definition_of(workshop, what);
+    kernels += to_hex(workshop.records().definition(what));
     problems += text_of(what.problem_fields()) + text_of(subjects[s].problem) + ";";
     for (const Parameter& p : what.space().parameters()) candidates += p.name + ",";
     for (const Values& config : lists[s].configs) candidates += text_of(config) + ";";

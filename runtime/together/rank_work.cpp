@@ -19,6 +19,14 @@ using ranks::kUntried;
 using ranks::Work;
 using ranks::Worked;
 
+namespace {
+
+/// The part of a limit in seconds that is spent first, when the best candidates are measured once
+/// more after it.
+constexpr double kFirstPart = 0.7;
+
+}  // namespace
+
 RankWork::RankWork(Workshop& workshop, std::span<const Subject> subjects,
                    const std::vector<CandidateList>& lists, const TuneOptions& options,
                    Trials& trials, int size, bool may_measure)
@@ -49,10 +57,7 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
 Worked RankWork::perform(const Work& work, Deadline deadline) {
   const MeasuringTogether measuring;
   // The clock starts only now, because this rank may have waited for others.
-  if (!until_) {
-    const double seconds = options_.max_seconds.value_or(0);
-    until_ = seconds > 0 ? deadline_in(seconds) : Deadline::max();
-  }
+  if (!start_) start_ = std::chrono::steady_clock::now();
   Worked done;
   if (!may_measure_ || work.builds()) {
     std::stop_token stop;
@@ -60,7 +65,8 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
       stop = options_.stop;
       // What is built has to be timed, too.
       const auto now = std::chrono::steady_clock::now();
-      if (*until_ != Deadline::max()) deadline = std::min(deadline, now + (*until_ - now) / 2);
+      if (const Deadline end = end_of(1); end != Deadline::max())
+        deadline = std::min(deadline, now + (end - now) / 2);
     }
     for (const auto& [s, candidates] : work.items)
       done.times.push_back(try_to_launch(s, candidates, deadline, stop));
@@ -79,6 +85,7 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
     if (!request.configs.empty()) requests.push_back(std::move(request));
   }
   ++rounds_;
+  if (!requests.empty()) deadline = std::min(deadline, end_of_round(requests.front().decides));
   std::vector<std::vector<Candidate>> measured = trials_.measure(requests, deadline);
   std::vector<Candidate> tried;
   for (std::vector<Candidate>& some : measured)
@@ -94,6 +101,20 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   return done;
 }
 
+/// When this part of the budget in seconds is over.
+Deadline RankWork::end_of(double part) const {
+  const double seconds = options_.max_seconds.value_or(0);
+  return seconds > 0 ? deadline_after(*start_, seconds * part) : Deadline::max();
+}
+
+/// Candidates that are measured once more get what the first round has left of the budget, and a
+/// little where it has left nothing.
+Deadline RankWork::end_of_round(bool decides) const {
+  if (!decides) return end_of(kFirstPart);
+  const double least = options_.max_seconds.value_or(0) * (1 - kFirstPart) / 2;
+  return std::max(end_of(1), deadline_in(least));
+}
+
 Worked RankWork::in_step(const Work& work, Deadline deadline) {
   const auto& [s, candidates] = work.items.front();
   const std::size_t c = candidates.front();
@@ -101,40 +122,44 @@ Worked RankWork::in_step(const Work& work, Deadline deadline) {
   Worked done;
   done.times = {{time_of(s, c)}};
   // This candidate is not left out on one rank alone; but the next one can be on all.
-  done.stop = options_.stop.stop_requested() || std::chrono::steady_clock::now() >= *until_;
+  done.stop = options_.stop.stop_requested() || std::chrono::steady_clock::now() >= end_of(1);
   return done;
 }
 
 /// 1 for what could be launched. Nothing is begun after the deadline or a stop.
 ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
                                      Deadline deadline, const std::stop_token& stop) {
-  constexpr const char* kLate = "it was not built in time";
-  std::vector<std::string> whys(candidates.size(), kLate);
-  std::stop_source late;
+  const Refusal late{CandidateStatus::not_tried, "it was not built in time"};
+  std::vector<std::optional<Refusal>> refusals(candidates.size(), late);
+  std::stop_source time_over;
   const auto look = [&](std::size_t) {
-    if (stop.stop_requested() || std::chrono::steady_clock::now() >= deadline) late.request_stop();
+    if (stop.stop_requested() || std::chrono::steady_clock::now() >= deadline)
+      time_over.request_stop();
   };
   const auto threads = static_cast<unsigned>(std::clamp<std::size_t>(
       candidates.size(), 1, std::max(1U, workshop_.builder().builds_at_once())));
   for_each_index(
-      threads, candidates.size(), late.get_token(),
+      threads, candidates.size(), time_over.get_token(),
       [&, part_of = SpanScope::here()](std::size_t i) {
         const SpanParent parent(part_of);
-        whys[i] = trials_.ready(s, lists_[s].configs[candidates[i]]);
+        refusals[i] = trials_.make_ready(s, lists_[s].configs[candidates[i]]);
       },
       look);
   ranks::Times times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    times.push_back(whys[i].empty() ? 1 : whys[i] == kLate ? kUntried : kFailed);
-    if (whys[i].empty()) continue;
+    if (!refusals[i]) {
+      times.push_back(1);
+      continue;
+    }
     Candidate& candidate = seen_[s][candidates[i]];
     candidate.config = lists_[s].configs[candidates[i]];
-    candidate.status =
-        whys[i] == kLate ? CandidateStatus::not_tried : CandidateStatus::compile_failed;
-    candidate.reason = whys[i];
+    candidate.status = refusals[i]->status;
+    candidate.reason = refusals[i]->reason;
+    times.push_back(time_of(s, candidates[i]));
     const detail::Tunable& what = subjects_[s].what;
-    workshop_.log(LogLevel::info, detail::format("{} with {}: {}", what.name(),
-                                                 what.space().describe(candidate.config), whys[i]));
+    workshop_.log(LogLevel::info,
+                  detail::format("{} with {}: {}", what.name(),
+                                 what.space().describe(candidate.config), candidate.reason));
   }
   return times;
 }

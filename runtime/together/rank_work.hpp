@@ -35,6 +35,8 @@ class RankWork {
  private:
   ranks::Times try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
                              Deadline deadline, const std::stop_token& stop);
+  Deadline end_of(double part) const;
+  Deadline end_of_round(bool decides) const;
   ranks::Worked in_step(const ranks::Work& work, Deadline deadline);
   void keep(std::size_t s, std::size_t c, Candidate candidate);
   float time_of(std::size_t s, std::size_t c) const;
@@ -45,7 +47,7 @@ class RankWork {
   const TuneOptions& options_;
   Trials& trials_;
   const bool second_look_, may_measure_;
-  std::optional<Deadline> until_;                       ///< when `max_seconds` are over
+  std::optional<Deadline> start_;                       ///< of `max_seconds`
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
   std::vector<std::map<Values, Candidate>> left_out_;
   int rounds_ = 0;  ///< of measuring

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "kiln/communicator.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "kiln/tune.hpp"
+#include "runtime/measure/bench.hpp"
 
 namespace kiln::runtime {
 
@@ -34,9 +35,9 @@ class Trials {
  public:
   virtual ~Trials() = default;
 
-  /// Empty when `config` could be launched, else why not. Launches nothing. Called from several
-  /// threads.
-  virtual std::string ready(std::size_t subject, const Values& config) = 0;
+  /// Makes `config` ready to be launched, and does not launch it. Why it cannot be launched here;
+  /// nothing: it can. Called from several threads.
+  virtual std::optional<Refusal> make_ready(std::size_t subject, const Values& config) = 0;
 
   /// One candidate per config, in the same order. Candidates that were not reached before the
   /// deadline are `not_tried`.

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <random>
 #include <set>
@@ -17,11 +18,12 @@
 #include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
 #include "runtime/support/foreign_exception.hpp"
-#include "runtime/together/bench_trials.hpp"
 #include "runtime/together/counted_agreement.hpp"
+#include "runtime/together/held_exchange.hpp"
 #include "runtime/together/identity.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"
+#include "runtime/together/texts.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln::runtime {
@@ -67,32 +69,33 @@ class TogetherRun {
         may_measure_(may_measure && workshop.may_compile() &&
                      (!for_launch || workshop.options().mode == Mode::tune_now)),
         known_(subjects.size()),
+        keys_(subjects.size()),
         lists_(subjects.size()),
         records_(subjects.size()),
         work_(workshop, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
 
-  /// Instead of `run`: the others are told, and need not wait.
-  void refuse(const char* why) {
-    HeldMessage mine;
-    mine.refusal.set(why);
-    std::vector<std::byte> all;
-    if (auto failure = gather(mine, all)) communicator_.abort(*failure);
-  }
-
   std::vector<TuneResult> run() {
     const auto start = std::chrono::steady_clock::now();
-    for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
+    attempt([&] {
+      for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
+    });
     Decision decision;
     const Communicator::Failure failure = ask_which_ranks_have_it();
     if (failure) communicator_.abort(*failure);
     if (failure || refused_) {
+      others_wait_ = false;
+      if (mistake_) std::rethrow_exception(mistake_);
       decision.why = failure ? *failure : *refused_;
       decision.broken = failure.has_value();
       warn("uses default configs: " + decision.why.describe());
       for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
     } else {
-      for (std::size_t s = 0; s < subjects_.size(); ++s) list(s);
+      attempt([&] {
+        for (std::size_t s = 0; s < subjects_.size(); ++s) list(s);
+      });
       decision = agree();
+      others_wait_ = false;
+      if (mistake_) std::rethrow_exception(mistake_);
     }
     std::vector<TuneResult> results;
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
@@ -108,6 +111,9 @@ class TogetherRun {
     return results;
   }
 
+  /// Whether the other ranks still expect an exchange with this one.
+  bool others_wait() const noexcept { return others_wait_; }
+
   /// Those that this rank tried.
   void count_candidates(Counters& counters) const {
     for (std::size_t s = 0; s < subjects_.size(); ++s)
@@ -118,6 +124,22 @@ class TogetherRun {
   }
 
  private:
+  /// Calls `work`, which may fail on this rank alone: the others hear of it in the next exchange,
+  /// and all use defaults. A mistake of the program's is thrown once they have heard of it.
+  template <class F>
+  void attempt(const F& work) {
+    try {
+      work();
+    } catch (const UserError& error) {
+      trouble_ = error.what();
+      mistake_ = std::current_exception();
+    } catch (const std::exception& error) {
+      trouble_ = *error.what() ? error.what() : "it failed";
+    } catch (...) {
+      trouble_ = kForeignException;
+    }
+  }
+
   const Tunable& what(std::size_t s) const { return subjects_[s].what; }
   Values default_config(std::size_t s) const {
     return workshop_.default_config(what(s), subjects_[s].problem);
@@ -126,16 +148,17 @@ class TogetherRun {
   // --- what this rank has -----------------------------------------------------------------------
 
   void recall(std::size_t s) {
-    auto known = workshop_.records().recall(what(s), subjects_[s].problem);
+    RecordBook& records = workshop_.records();
+    keys_[s] = {records.key(what(s), subjects_[s].problem), records.versions(what(s))};
+    auto known = records.recall(what(s), subjects_[s].problem);
     if (known) work_.heed(s, known->result);
     const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
-    const std::string why = trials_.ready(s, known->result.winner().config);
-    if (why.empty())
-      known_[s] = std::move(known);
-    else
+    if (const auto refusal = trials_.make_ready(s, known->result.winner().config))
       warn(format("{} {}: the winner on record cannot be used: {}", what(s).name(),
-                  what(s).describe_problem(subjects_[s].problem), why));
+                  what(s).describe_problem(subjects_[s].problem), refusal->reason));
+    else
+      known_[s] = std::move(known);
   }
 
   /// Ranks that hold the same winners need no list of candidates that has them: records may come
@@ -143,6 +166,7 @@ class TogetherRun {
   Communicator::Failure ask_which_ranks_have_it() {
     HeldMessage mine;
     mine.retune = may_measure_ && options_.retune;
+    mine.refusal.set(trouble_);
     std::array<std::string, HeldMessage::kPlaces> lines;
     for (std::size_t s = 0; s < subjects_.size(); ++s)
       if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
@@ -150,11 +174,11 @@ class TogetherRun {
       mine.winners[i] = ranks::short_digest(lines[i]) | 1;
     for (std::size_t s = 0; s < subjects_.size(); ++s)
       if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
-    std::vector<std::byte> all;
-    if (auto failure = gather(mine, all)) return failure;
+    std::vector<HeldMessage> all;
+    if (auto failure = exchange_held(communicator_, options_.together, mine, all)) return failure;
     same_.fill(true);
-    for (std::size_t r = 0; r * sizeof(HeldMessage) < all.size(); ++r) {
-      const auto theirs = ranks::decode<HeldMessage>(all, r);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const HeldMessage& theirs = all[r];
       retune_ = retune_ || theirs.retune != 0;
       if (std::string why = theirs.refusal.get(); !why.empty() && !refused_)
         refused_ = {RankFailure::Kind::aborted, {static_cast<int>(r)}, std::move(why)};
@@ -170,22 +194,6 @@ class TogetherRun {
       for (auto& known : known_) known.reset();
     }
     return {};
-  }
-
-  Communicator::Failure gather(const HeldMessage& mine, std::vector<std::byte>& all) {
-    // Also where the options make no sense.
-    const double asked = options_.together.first_seconds;
-    const double seconds = asked > 0 && std::isfinite(asked) ? asked : RankOptions{}.first_seconds;
-    const std::vector<std::byte> bytes = ranks::encode(mine);
-    all.resize(bytes.size() * static_cast<std::size_t>(communicator_.size()));
-    try {
-      return communicator_.gather(bytes, all, deadline_in(seconds));
-    } catch (const std::exception& error) {
-      return RankFailure{RankFailure::Kind::system, {communicator_.rank()}, error.what()};
-    } catch (...) {
-      return RankFailure{
-          RankFailure::Kind::system, {communicator_.rank()}, "the communicator failed"};
-    }
   }
 
   // --- what is asked of all ---------------------------------------------------------------------
@@ -233,25 +241,27 @@ class TogetherRun {
   Decision agree() {
     ranks::AgreementInput input;
     input.options = options_.together;
-    input.identity = identity_of(workshop_, subjects_, lists_, options_);
     input.compile_threads = static_cast<int>(std::max(1U, workshop_.builder().threads()));
     input.overlap = !workshop_.device()->shares_cpu();
-    if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
-    const auto size = static_cast<std::size_t>(communicator_.size());
-    const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
-    // Other ranks, which have records, wait meanwhile.
-    const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
-    for (std::size_t s = 0; s < subjects_.size(); ++s) {
-      const MeasuringTogether measuring;
-      ranks::ProblemInput problem{lists_[s].configs.size(), records_[s], {}};
-      // What candidates cost is found by measuring the default: worth it for a large share.
-      if (sharded && !records_[s] && std::chrono::steady_clock::now() < enough &&
-          lists_[s].configs.size() >=
-              ranks::kShareToEstimate * size * static_cast<std::size_t>(input.compile_threads))
-        for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs, enough))
-          problem.costs.push_back(
-              {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
-      input.problems.push_back(std::move(problem));
+    attempt([&] {
+      input.identity = ranks_identity(workshop_, subjects_, lists_, options_);
+      if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
+      // Other ranks, which have records, wait meanwhile.
+      const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
+      for (std::size_t s = 0; s < subjects_.size(); ++s)
+        input.problems.push_back(
+            {lists_[s].configs.size(), records_[s],
+             costs_of(s, static_cast<unsigned>(input.compile_threads), enough)});
+    });
+    input.trouble = trouble_;
+    if (!trouble_.empty()) {
+      warn("uses default configs: " + trouble_);
+      input.problems.assign(subjects_.size(), {});
+      for (std::size_t s = 0; s < subjects_.size(); ++s) try {
+          list_default(s);
+        } catch (...) {  // there is no answer, either
+          if (!mistake_) mistake_ = std::current_exception();
+        }
     }
     ranks::Tasks tasks;
     tasks.work = [this](const Work& work, Deadline deadline) {
@@ -262,6 +272,22 @@ class TogetherRun {
     };
     tasks.log = workshop_.options().log;
     return ranks::agree(communicator_, std::move(input), tasks);
+  }
+
+  /// What candidates cost is found by measuring the default: worth it for a large share. Without
+  /// it they count alike.
+  std::vector<ranks::Cost> costs_of(std::size_t s, unsigned compile_threads, Deadline enough) {
+    const auto size = static_cast<std::size_t>(communicator_.size());
+    const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
+    if (!sharded || records_[s] || std::chrono::steady_clock::now() >= enough ||
+        lists_[s].configs.size() < ranks::kShareToEstimate * size * compile_threads)
+      return {};
+    const MeasuringTogether measuring;
+    std::vector<ranks::Cost> costs;
+    for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs, enough))
+      costs.push_back(
+          {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
+    return costs;
   }
 
   /// A random identity for a store in memory, which no other process can see.
@@ -341,7 +367,9 @@ class TogetherRun {
       if (!retune_ && stays(latest->result, result)) return;
       add_missing(result, latest->result);
     }
-    workshop_.records().remember(what(s), result, policy_of(options_));
+    const bool faulted = latest && latest->faulted && !result.complete;
+    const auto& [key, versions] = keys_[s];
+    workshop_.records().remember(key, what(s), result, versions, policy_of(options_), faulted);
   }
 
   /// The digest covers what is launched from now on, so that the same plan has the same digest at
@@ -407,6 +435,8 @@ class TogetherRun {
   Communicator& communicator_;
   const bool for_launch_, may_measure_;
   std::vector<std::optional<Recall>> known_;  ///< that answer the request and can be launched
+  /// Of the records, from before anything was measured: a source may be edited meanwhile.
+  std::vector<std::pair<Key, std::vector<Version>>> keys_;
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;
@@ -414,6 +444,9 @@ class TogetherRun {
   bool retune_ = false;                 ///< some rank is asked to measure again
   std::optional<RankFailure> refused_;  ///< the first rank that takes no part, and why
   std::string lacking_;                 ///< ranks without a record of some subject
+  std::string trouble_;                 ///< why this rank cannot take part; empty: it can
+  std::exception_ptr mistake_;          ///< the same, if the program has made it
+  bool others_wait_ = true;
 };
 
 }  // namespace
@@ -432,12 +465,11 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
     check(options);
     ranks::check(options.together, options.ranks->size());
   } catch (const UserError& error) {
-    TogetherRun(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure)
-        .refuse(error.what());
+    refuse(*options.ranks, options.together, error.what());
     throw;
   }
+  TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure);
   try {
-    TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure);
     std::vector<TuneResult> results = run.run();
     counted.end(*results.front().agreed);
     run.count_candidates(workshop.telemetry().counters);
@@ -452,33 +484,10 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
     }
     return results;
   } catch (const std::exception& error) {
-    // The other ranks must not wait for a rank that does not take part.
-    options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
-    throw;
-  } catch (...) {
-    options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, kForeignException});
+    if (run.others_wait())
+      options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
     throw;
   }
-}
-
-bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
-  const auto turn = options.ranks->turn();
-  Communicator& ranks = *options.ranks;
-  float lacking = mine ? 0 : 1;
-  const auto failure =
-      ranks.reduce({&lacking, 1}, Reduction::max, deadline_in(options.together.step_seconds));
-  if (!failure) return lacking == 0;
-  workshop.log(LogLevel::warning,
-               format("rank {} of {}: {}", ranks.rank(), ranks.size(), failure->describe()));
-  ranks.abort(*failure);
-  return false;
-}
-
-void take_no_part(Workshop& workshop, const TuneOptions& options, const char* why) {
-  if (!options.ranks) return;
-  BenchTrials none({}, options);
-  const auto turn = options.ranks->turn();
-  TogetherRun(workshop, {}, options, none, *options.ranks, false, false).refuse(why);
 }
 
 }  // namespace kiln::runtime

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/tune/candidate_space.hpp"
+
 namespace kiln::runtime {
 
 namespace {
@@ -47,10 +49,7 @@ Values untuned_config(const detail::Tunable& subject, std::span<const std::int64
   if (subject.launch(fixed, problem, device.limits).value_or(Launch{}).grid.x == 0 ||
       (kernel->configs && listed.empty()))
     return fixed;
-  const SearchSpace space(
-      subject.space(), problem, device.limits,
-      [&](auto config) { return subject.launch_problem(config, problem, device.limits).empty(); },
-      listed);
+  const SearchSpace space = candidate_space(subject, problem, device.limits, listed);
   Values best = best_guess(space, CostModel(subject, problem, device), kUntunedSeed);
   return best.empty() ? fixed : best;
 }

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "runtime/device/resource_check.hpp"
-#include "runtime/search/search_space.hpp"
 #include "runtime/search/strategy.hpp"
+#include "runtime/tune/candidate_space.hpp"
 #include "runtime/tune/cost_model.hpp"
 
 namespace kiln::runtime {
@@ -47,11 +47,8 @@ std::vector<Values> allowed_configs(const SearchSpace& space, std::size_t wanted
 
 CandidateList candidate_list(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                              const DeviceInfo& device, std::size_t most, std::uint64_t seed) {
-  const std::vector<Values> listed = subject.configs(problem, device.limits);
-  const SearchSpace space(
-      subject.space(), problem, device.limits,
-      [&](auto config) { return subject.launch_problem(config, problem, device.limits).empty(); },
-      listed);
+  const SearchSpace space =
+      candidate_space(subject, problem, device.limits, subject.configs(problem, device.limits));
   CandidateList list{{subject.default_config(problem, device.target, device.limits)},
                      space.count()};
   if (most == 0)

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/loaded_modules.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/draws_bench.hpp"
 #include "runtime/tune/record.hpp"
 #include "runtime/worker/isolated_bench.hpp"
@@ -61,16 +63,18 @@ Build KernelMaker::build(const Values& config) {
   return builder_.build(kernel_, config, device_->info().target);
 }
 
-std::string KernelMaker::try_to_load(const Values& config, const Build& build) {
+std::variant<std::shared_ptr<Module>, Refusal> KernelMaker::load(const Values& config,
+                                                                 const Build& build) {
   try {
     const detail::LaunchPlan planned = plan(config);
-    device_->load(*build.binary(), planned.launch, planned.steps);
+    return load_counted(*device_, *build.binary(), planned.launch, planned.steps);
   } catch (const DeviceLost&) {
     throw;
+  } catch (const OutOfMemory& error) {
+    return Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const Error& error) {
-    return error.what();
+    return Refusal{CandidateStatus::launch_failed, error.what()};
   }
-  return {};
 }
 
 bool KernelMaker::isolate() {
@@ -103,24 +107,32 @@ TrialBench& KernelMaker::bench() {
   if (bench_) return *bench_;
   bench_ = draws_.empty() || isolated_ ? make_bench(problem_, seed_)
                                        : std::make_unique<DrawsBench>(copies_of(draws_), device_);
-  if (!kernel_.device_reference) return *bench_;
+  reference_tried_ = false;
+  return *bench_;
+}
+
+void KernelMaker::expect() {
+  bench();
+  if (!std::exchange(reference_tried_, true)) try_device_reference();
+  bench_->expect();
+}
+
+void KernelMaker::try_device_reference() {
+  if (!kernel_.device_reference) return;
   const Values small = kernel_.problem(kernel_.device_reference->problem);
   const bool larger = kernel_.flops ? kernel_.flops(problem_) > kernel_.flops(small)
                                     : !std::equal(small.begin(), small.end(), problem_.begin());
-  if (larger)
-    bench_->before_expecting([this, small] {
-      std::string why;
-      try {
-        why = use_device_reference(small);
-      } catch (const Error& error) {
-        if (!isolated_ && device_->lost()) throw DeviceLost(error.what());
-        why = error.what();
-      }
-      if (!why.empty())
-        warnings_.push_back(
-            format("the reference on the host is used, not that on the device: {}", why));
-    });
-  return *bench_;
+  if (!larger) return;
+  std::string why;
+  try {
+    why = use_device_reference(small);
+  } catch (const Error& error) {
+    if (!isolated_ && device_->lost()) throw DeviceLost(error.what());
+    why = error.what();
+  }
+  if (!why.empty())
+    warnings_.push_back(
+        format("the reference on the host is used, not that on the device: {}", why));
 }
 
 std::string KernelMaker::use_device_reference(std::span<const std::int64_t> small) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "runtime/measure/problem_bench.hpp"
@@ -18,7 +19,7 @@ namespace kiln::runtime {
 
 class KernelMaker final : public TrialMaker {
  public:
-  /// @param seed of the data
+  /// @param seed for generating the data
   /// @param references that are known already; null: none are
   /// @param worker where trials run once they are to be isolated
   KernelMaker(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
@@ -38,9 +39,12 @@ class KernelMaker final : public TrialMaker {
   bool has_reference() const noexcept override { return static_cast<bool>(kernel_.reference); }
   unsigned threads() const noexcept override { return threads_; }
   Build build(const Values& config) override;
-  std::string try_to_load(const Values& config, const Build& build) override;
+  std::variant<std::shared_ptr<Module>, Refusal> load(const Values& config,
+                                                      const Build& build) override;
   bool isolate() override;
   TrialBench& bench() override;
+  /// A reference on the device is tried first; where it cannot be trusted, a warning says so.
+  void expect() override;
   std::vector<std::string> take_warnings() override;
   void drop_bench() noexcept override;
   void leave_device() noexcept override;
@@ -56,7 +60,10 @@ class KernelMaker final : public TrialMaker {
                                                std::uint64_t seed) const;
   std::unique_ptr<ProblemBench> make_bench(std::span<const std::int64_t> problem,
                                            std::uint64_t seed);
-  /// Has KernelDefinition::device_reference define what is right. Why it cannot; empty: it has.
+  /// Has KernelDefinition::device_reference define what is right, unless the problem is no larger
+  /// than the one that it is checked with.
+  void try_device_reference();
+  /// Why it cannot define that; empty: it has.
   std::string use_device_reference(std::span<const std::int64_t> small);
 
   const KernelDefinition& kernel_;
@@ -70,6 +77,7 @@ class KernelMaker final : public TrialMaker {
   std::vector<KernelData> draws_;
   std::function<void()> left_;
   std::unique_ptr<ProblemBench> bench_;
+  bool reference_tried_ = false;  ///< on `bench_`
   const unsigned threads_ = builder_.builds_at_once();
   std::vector<std::string> warnings_;
 };

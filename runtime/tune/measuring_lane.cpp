@@ -69,7 +69,7 @@ void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
   std::size_t done = 0;
   bool more = false;
   for (const BuildQueue::Finished& finished : group) {
-    if (finished.build.was_compiled()) ++result_.compiled;
+    if (finished.build.compiled) ++result_.compiled;
     progress_(Phase::verify, ++done, group.size());
     const bool late = deadline.passed() && (leader_ || !contestants.empty());
     // A run that is stopped has one more candidate than before, however often that happens.
@@ -122,7 +122,7 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
 
 /// True when its outputs are right.
 bool MeasuringLane::verify(const Contestant& c) {
-  bench_.expect();  // its failure is not the candidate's
+  maker_.expect();  // its failure is not the candidate's
   LoggedSpan span(trace_, "verify", "config", describe(c.candidate));
   bool right = false;
   try {
@@ -386,7 +386,7 @@ std::optional<Contestant> MeasuringLane::enter(std::size_t index, const TimeLimi
     return again(loaded->second);
   if (deadline.passed() || options_.stop.stop_requested()) return {};
   const Build built = maker_.build(candidates_[index].config);
-  if (built.was_compiled()) ++result_.compiled;
+  if (built.compiled) ++result_.compiled;
   auto contestant = load(index, built);
   if (contestant && !verify(*contestant)) contestant.reset();
   return contestant;

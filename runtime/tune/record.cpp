@@ -199,22 +199,37 @@ void identify(KeyBuilder& key, const detail::FunctionDescription& function) {
   if (function.deterministic) key.add("deterministic", std::int64_t{1});
 }
 
-}  // namespace
-
-Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const Sources& sources) {
-  KeyBuilder key("record", kKeySchema);
+void identify(KeyBuilder& key, const Tunable& subject) {
   if (const KernelDefinition* kernel = subject.kernel())
     identify(key, *kernel);
   else
     identify(key, *subject.function());
+}
+
+void add_sources(KeyBuilder& key, const Sources& sources) {
+  if (sources.kernel) key.add(codegen::kKernelSourceField, *sources.kernel);
+  if (sources.reference) key.add(kReferenceSourceField, *sources.reference);
+}
+
+}  // namespace
+
+Digest definition_digest(const Tunable& subject, const Sources& sources) {
+  KeyBuilder key("definition", 1);
+  identify(key, subject);
+  add_sources(key, sources);
+  return key.finish().digest;
+}
+
+Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
+               const DeviceInfo& device, const Sources& sources) {
+  KeyBuilder key("record", kKeySchema);
+  identify(key, subject);
   for (std::size_t i = 0; i < problem.size(); ++i)
     key.add(std::string(kProblemField) + subject.problem_fields()[i], problem[i]);
   key.add("target", device.target.arch);
   for (const KeyField& f : device.fingerprint) key.add("device." + f.name, f.value);
   key.made_with();
-  if (sources.kernel) key.add(codegen::kKernelSourceField, *sources.kernel);
-  if (sources.reference) key.add(kReferenceSourceField, *sources.reference);
+  add_sources(key, sources);
   return key.finish();
 }
 

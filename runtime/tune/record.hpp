@@ -24,9 +24,12 @@ struct Sources {
 /// The field of a record's key that names the second of these.
 inline constexpr const char* kReferenceSourceField = "device reference's source";
 
-/// The key under which a result is kept. What is wanted: all of the definition that changes a
-/// kernel's code or what is measured, except the values of the parameters and what callables do;
-/// the bucketed problem; the device's fingerprint. What it is made with: the sources.
+/// Equal where results may be compared: all of the definition that changes a kernel's code or what
+/// is measured, and the sources, except the values of the parameters and what callables do.
+Digest definition_digest(const detail::Tunable& subject, const Sources& sources);
+
+/// The key under which a result is kept. What is wanted: the definition, as above; the bucketed
+/// problem; the device's fingerprint. What it is made with: the sources.
 Key record_key(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                const DeviceInfo& device, const Sources& sources);
 

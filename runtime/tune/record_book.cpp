@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cache/record.hpp"
 #include "kiln/detail/function_core.hpp"
 #include "kiln/error.hpp"
 #include "kiln/version.hpp"
@@ -55,6 +56,10 @@ Key RecordBook::key(const Tunable& subject, std::span<const std::int64_t> proble
   return record_key(subject, problem, device_->info(), sources_of(subject));
 }
 
+Digest RecordBook::definition(const Tunable& subject) {
+  return definition_digest(subject, sources_of(subject));
+}
+
 std::vector<Version> RecordBook::versions(const Tunable& subject) {
   const DeviceInfo& device = device_->info();
   std::vector<Version> versions{{"kiln", KILN_VERSION, Version::Rule::ignore}};
@@ -90,12 +95,9 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
       store_->find_record(key, [&](const auto& record) { return take(record, versions(subject)); }))
     return known;
   // What was shipped with the program was tuned for it, whatever compiler is here.
-  const auto take_shipped = [&](const cache::RootEntry& entry) {
-    const auto text = entry.payload.view();
-    return take(nlohmann::json::parse(
-                    std::string_view(reinterpret_cast<const char*>(text.data()), text.size()),
-                    nullptr, false),
-                {});
+  const auto take_shipped = [&](const cache::StoredEntry& entry) {
+    const auto record = cache::parse_record(entry.payload);
+    return record && take(*record, {});
   };
   const auto same_source = [&](const Key& found) {
     return own_key ? found == key : may_be_of(found, sources);

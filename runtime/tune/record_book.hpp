@@ -31,19 +31,16 @@ class RecordBook {
   /// a source cannot be read and there are records of several.
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem);
-  /// Puts a result into the store, in the place of what is there. With a key and versions of the
-  /// caller's: those from before it measured, since the source may have been edited meanwhile.
+  /// Puts a result into the store, in the place of what is there. The caller passes the key and the
+  /// versions that it took before measuring, because the source may be edited meanwhile.
   /// @param faulted as Recall::faulted
   void remember(const Key& key, const detail::Tunable& subject, const TuneResult& result,
-                std::span<const Version> versions, const MeasuringPolicy& policy,
-                bool faulted = false);
-  void remember(const detail::Tunable& subject, const TuneResult& result,
-                const MeasuringPolicy& policy) {
-    remember(key(subject, result.problem), subject, result, versions(subject), policy);
-  }
+                std::span<const Version> versions, const MeasuringPolicy& policy, bool faulted);
   /// What records of all problems of this kernel, or function, launch: winners and defaults. Reads
   /// all records.
   std::vector<Values> in_use(const detail::Tunable& subject);
+  /// As definition_digest, with the sources as they are now.
+  Digest definition(const detail::Tunable& subject);
   /// The versions behind what is measured now.
   std::vector<Version> versions(const detail::Tunable& subject);
   /// Up to `count` winners of neighbouring problems and similar devices, the nearest first.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kiln/detail/tunable.hpp"
@@ -16,7 +17,7 @@
 
 namespace kiln::runtime {
 
-/// One problem of one tunable. build() and try_to_load() may be called from several threads, the
+/// One problem of one tunable. build() and load() may be called from several threads, the
 /// others from the one that measures. What it was made of must outlive it.
 class TrialMaker {
  public:
@@ -38,14 +39,19 @@ class TrialMaker {
   virtual unsigned threads() const noexcept = 0;
   /// @throws as Builder::build
   virtual Build build(const Values& config) = 0;
-  /// Why what was built cannot be loaded; empty: it can be.
-  virtual std::string try_to_load(const Values& config, const Build& build) = 0;
+  /// What was built, loaded as launches need it (null: there is nothing to load), or why it cannot
+  /// be.
+  virtual std::variant<std::shared_ptr<Module>, Refusal> load(const Values& config,
+                                                              const Build& build) = 0;
 
   /// From now on trials run in a worker. Drops the bench. False: these trials cannot run there. If
   /// bench() finds that a worker cannot be used, it warns and goes on in this process.
   virtual bool isolate() { return false; }
   /// Makes the data at the first call. @throws UserError where they cannot be made
   virtual TrialBench& bench() = 0;
+  /// Has the bench know what is right, where anything can tell. Only the first call for a bench
+  /// does any work; it comes before the first verification. @throws what the reference throws
+  virtual void expect() { bench().expect(); }
   /// Warnings about the bench for the result of a tuning; each is returned once.
   virtual std::vector<std::string> take_warnings() { return {}; }
   /// Where nothing can end a trial: from now on told of those that take too long, while they run on

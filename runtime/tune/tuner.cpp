@@ -14,6 +14,7 @@
 #include "runtime/support/logged_span.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/candidate_space.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/listed.hpp"
@@ -59,11 +60,8 @@ class TuningRun {
   TuneOutcome run() {
     check(options_);
     maker_.check();
-    const std::vector<Values> listed = subject_.configs(problem_, limits_);
-    const SearchSpace space(
-        subject_.space(), problem_, limits_,
-        [this](auto config) { return subject_.launch_problem(config, problem_, limits_).empty(); },
-        listed);
+    const SearchSpace space =
+        candidate_space(subject_, problem_, limits_, subject_.configs(problem_, limits_));
     const CostModel model(subject_, problem_, maker_.device());
     candidates_.prefer_by([&model](auto config) { return model.seconds(config); });
     start_search(space, model);
@@ -136,12 +134,13 @@ class TuningRun {
     result_.verify_seconds += span.end();
   }
 
-  /// Runs while the first candidates compile. Data that a failed reference left half written are not used again.
+  /// Runs while the first candidates compile. Data that a failed reference left half written are
+  /// not used again.
   void expect() {
     if (std::exchange(expects_, true)) return;
     LoggedSpan span(trace_, "reference");
     try {
-      maker_.bench().expect();
+      maker_.expect();
     } catch (...) {
       lane_.reset();
       maker_.drop_bench();
@@ -327,7 +326,7 @@ class TuningRun {
     std::vector<std::size_t> fresh;
     for (const BuildQueue::Finished& finished : group) {
       if (!was_built(candidates_[finished.id])) fresh.push_back(finished.id);
-      if (finished.build.was_compiled() && finished.build.binary())
+      if (finished.build.compiled && finished.build.binary())
         compiled_.emplace_back(candidates_[finished.id].config, finished.build.key.digest);
     }
     lane_->measure_group(group, search_deadline_);

@@ -49,7 +49,7 @@ class Session {
                                   start_)
                       : TimeLimit::already_passed()) {}
 
-  TuneOutcome run(const Read& known) {
+  TuneOutcome run(const RecordRead& known) {
     known_ = known.done ? known.recall : recall();
     if (known_ && (answered() || !workshop_.may_compile())) return {known_->result};
     if (!workshop_.may_compile())
@@ -61,16 +61,16 @@ class Session {
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
     // would disturb each other's clocks. What the other has saved so far may do.
     cache::WorkLock alone;
-    const auto given_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
+    const auto give_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
     key_ = workshop_.records().key(subject_, problem_);
     for (;;) {
       known_ = recall();
       if (known_ && answered()) return {known_->result};
       if (alone.held()) break;
-      const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, given_up);
+      const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, give_up);
       left_ = left_ || alone.was_left();
       if (outcome == cache::WorkLock::Outcome::unusable) break;
-      if (!alone.held() && given_up()) return {after_waiting()};
+      if (outcome == cache::WorkLock::Outcome::given_up) return {after_waiting()};
     }
     return search_on();
   }
@@ -270,7 +270,7 @@ class Session {
 }  // namespace
 
 TuneOutcome tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
-                       bool for_launch, const Read& known) {
+                       bool for_launch, const RecordRead& known) {
   check(options);
   return Session(workshop, maker, options, for_launch).run(known);
 }

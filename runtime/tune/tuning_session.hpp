@@ -8,7 +8,7 @@
 namespace kiln::runtime {
 
 /// What a caller has read of a problem's record, a moment ago; by default it has not read any.
-struct Read {
+struct RecordRead {
   bool done = false;
   std::optional<Recall> recall{};  ///< nothing: there is none
 };
@@ -20,7 +20,7 @@ struct Read {
 /// result is what is known, else the default, not tried. Without ranks: see together/.
 /// @throws UserError where the mode forbids to tune; as runtime::tune
 TuneOutcome tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions& options,
-                       bool for_launch, const Read& known = {});
+                       bool for_launch, const RecordRead& known = {});
 
 /// Verifies and times the default config alone, and remembers nothing.
 /// @throws UserError where the mode forbids to time; as runtime::tune

@@ -17,7 +17,7 @@ RuntimeOptions with_mode(RuntimeOptions options) {
 
 Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
                    std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler,
-                   std::shared_ptr<Telemetry> telemetry)
+                   std::shared_ptr<Telemetry> telemetry, unsigned local_ranks)
     : options_(with_mode(std::move(options))),
       isolation_(isolation_mode(options_.isolation)),
       store_(store ? std::move(store) : std::make_shared<cache::Store>(options_.store)),
@@ -25,7 +25,8 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
       telemetry_(std::move(telemetry)),
       builder_(std::make_shared<Builder>(
           store_, std::move(make_compiler), options_.log, options_.compile_threads,
-          may_compile() ? Builder::Access::compile : Builder::Access::look_up, telemetry_)),
+          may_compile() ? Builder::Access::compile : Builder::Access::look_up, telemetry_,
+          local_ranks)),
       records_(store_, device_, *builder_, may_compile()),
       trusted_references_(std::make_shared<TrustedReferences>()) {
   device_->set_reserve(options_.reserve_bytes.value_or(0));

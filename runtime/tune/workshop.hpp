@@ -42,10 +42,12 @@ class FaultedProblems {
 /// Thread-safe.
 class Workshop {
  public:
-  /// `store`: null for one of its own, by `options.store`. Without a mode it tunes.
+  /// `store`: null for one of its own, by `options.store`. Without a mode it tunes. `local_ranks`
+  /// share the cores of this machine.
   Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
            std::shared_ptr<Device> device, Builder::MakeCompiler make_compiler,
-           std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>());
+           std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>(),
+           unsigned local_ranks = 1);
   struct OwnTurn {};
   /// A workshop on the same store, device and builder, but with its own turn and count. For
   /// subjects that may tune kernels, on any thread, while they are tuned themselves.

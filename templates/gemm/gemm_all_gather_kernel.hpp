@@ -35,9 +35,20 @@ class AllGatherGemm : public PeerGemmHandle<AllGatherGemmKernel<T>> {
 
   /// Starts the operation on `stream`. @throws UserError when the memory is too small
   void operator()(Stream stream, T* c, const T* a, const T* b, int m, int n, int k) const {
+    start(nullptr, stream, c, a, b, m, n, k);
+  }
+  /// The same in a region.
+  void operator()(Region& region, Stream stream, T* c, const T* a, const T* b, int m, int n,
+                  int k) const {
+    start(&region, stream, c, a, b, m, n, k);
+  }
+
+ private:
+  void start(Region* region, Stream stream, T* c, const T* a, const T* b, int m, int n,
+             int k) const {
     this->check_memory(all_gather_bytes<T>(m, k, this->memory_.size()));
-    this->handle_(stream, c, a, b, static_cast<const T*>(this->memory_.data()), a,
-                  this->memory_.peers(), m, n, k, this->memory_.size());
+    this->launch(region, stream, c, a, b, static_cast<const T*>(this->memory_.data()), a,
+                 this->memory_.peers(), m, n, k, this->memory_.size());
   }
 };
 

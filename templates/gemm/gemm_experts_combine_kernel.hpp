@@ -35,9 +35,20 @@ class ExpertsCombine : public PeerGemmHandle<ExpertsCombineKernel<T>> {
   /// Starts the operation on `stream`. @throws UserError when the memory is too small
   void operator()(Stream stream, T* c, const T* a, const T* b, const int* ends, const int* places,
                   const float* weights, const ExpertsProblem& p) const {
+    start(nullptr, stream, c, a, b, ends, places, weights, p);
+  }
+  /// The same in a region.
+  void operator()(Region& region, Stream stream, T* c, const T* a, const T* b, const int* ends,
+                  const int* places, const float* weights, const ExpertsProblem& p) const {
+    start(&region, stream, c, a, b, ends, places, weights, p);
+  }
+
+ private:
+  void start(Region* region, Stream stream, T* c, const T* a, const T* b, const int* ends,
+             const int* places, const float* weights, const ExpertsProblem& p) const {
     this->check_memory(expert_combine_bytes<T>(p.m, p.n, p.ranks));
-    this->handle_(stream, c, a, b, ends, places, weights, this->memory_.peers(), p.m, p.n, p.k,
-                  p.groups, p.top, p.ranks);
+    this->launch(region, stream, c, a, b, ends, places, weights, this->memory_.peers(), p.m, p.n,
+                 p.k, p.groups, p.top, p.ranks);
   }
 };
 

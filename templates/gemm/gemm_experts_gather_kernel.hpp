@@ -36,9 +36,20 @@ class ExpertsGather : public PeerGemmHandle<ExpertsGatherKernel<T>> {
   /// Starts the operation on `stream`. @throws UserError when the memory is too small
   void operator()(Stream stream, T* c, const T* a, const T* b, const int* tokens, const int* ends,
                   const ExpertsProblem& p) const {
+    start(nullptr, stream, c, a, b, tokens, ends, p);
+  }
+  /// The same in a region.
+  void operator()(Region& region, Stream stream, T* c, const T* a, const T* b, const int* tokens,
+                  const int* ends, const ExpertsProblem& p) const {
+    start(&region, stream, c, a, b, tokens, ends, p);
+  }
+
+ private:
+  void start(Region* region, Stream stream, T* c, const T* a, const T* b, const int* tokens,
+             const int* ends, const ExpertsProblem& p) const {
     this->check_memory(expert_gather_bytes<T>(p.m, p.k, p.top, p.ranks));
-    this->handle_(stream, c, a, b, static_cast<const T*>(this->memory_.data()), tokens, ends,
-                  this->memory_.peers(), p.m, p.n, p.k, p.groups, p.top, p.ranks);
+    this->launch(region, stream, c, a, b, static_cast<const T*>(this->memory_.data()), tokens, ends,
+                 this->memory_.peers(), p.m, p.n, p.k, p.groups, p.top, p.ranks);
   }
 };
 

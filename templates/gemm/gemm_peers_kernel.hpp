@@ -10,6 +10,7 @@
 #include "kiln/communicator.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
+#include "kiln/region.hpp"
 #include "kiln/runtime.hpp"
 #include "kiln/symmetric.hpp"
 
@@ -29,12 +30,16 @@ class PeerGemmHandle<Kernel<PeerGemm, Problem, void(Args...)>> {
   PeerGemmHandle(const Runtime& runtime, const SymmetricMemory& memory, const KernelType& kernel)
       : memory_(memory), handle_(runtime.tuned(kernel)) {}
 
-  /// Collective over `ranks`, which are those of the memory, in step; within
-  /// SymmetricMemory::within.
+  /// Collective over `ranks`, which are those of the memory, in step. A candidate whose kernels
+  /// still wait for each other after `candidate_seconds` (0: 10 s) is ended on all ranks, and is
+  /// `hung`.
   TuneResult tune(const Problem& problem, std::shared_ptr<Communicator> ranks,
                   TuneOptions options = {}) const {
     options.ranks = std::move(ranks);
     options.together.lockstep = true;
+    if (!options.together.guard)
+      options.together.guard =
+          memory_.guard(options.candidate_seconds > 0 ? options.candidate_seconds : 10);
     return handle_.tune(problem, options);
   }
   /// The same for m rows of each rank.
@@ -50,6 +55,15 @@ class PeerGemmHandle<Kernel<PeerGemm, Problem, void(Args...)>> {
   void check_memory(std::size_t bytes) const {
     if (bytes > memory_.bytes())
       throw UserError("a GEMM of ranks: the symmetric memory is too small");
+  }
+
+  /// Launches it, through the region if there is one.
+  template <class... Actual>
+  void launch(Region* region, Stream stream, Actual... args) const {
+    if (region)
+      (*region)(handle_, stream, args...);
+    else
+      handle_(stream, args...);
   }
 
   const SymmetricMemory& memory_;

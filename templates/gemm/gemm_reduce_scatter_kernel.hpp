@@ -34,9 +34,20 @@ class ReduceScatterGemm : public PeerGemmHandle<ReduceScatterGemmKernel<T>> {
 
   /// Starts the operation on `stream`. @throws UserError when the memory is too small
   void operator()(Stream stream, T* c, const T* a, const T* b, int m, int n, int k) const {
+    start(nullptr, stream, c, a, b, m, n, k);
+  }
+  /// The same in a region.
+  void operator()(Region& region, Stream stream, T* c, const T* a, const T* b, int m, int n,
+                  int k) const {
+    start(&region, stream, c, a, b, m, n, k);
+  }
+
+ private:
+  void start(Region* region, Stream stream, T* c, const T* a, const T* b, int m, int n,
+             int k) const {
     this->check_memory(reduce_scatter_bytes<T>(m, n, this->memory_.size()));
-    this->handle_(stream, c, a, b, static_cast<T*>(this->memory_.data()), this->memory_.peers(), m,
-                  n, k, this->memory_.size());
+    this->launch(region, stream, c, a, b, static_cast<T*>(this->memory_.data()),
+                 this->memory_.peers(), m, n, k, this->memory_.size());
   }
 };
 

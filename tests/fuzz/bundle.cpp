@@ -116,7 +116,7 @@ void ask(Root& root) {
       if (const auto found = root.find(kind, key))
         require(found->key.digest == key.digest && found->key.fields == key.fields,
                 "another key's entry was found");
-      for (const RootEntry& entry : root.find_portable(kind, key.portable))
+      for (const StoredEntry& entry : root.find_portable(kind, key.portable))
         require(entry.key.portable == key.portable, "another portable's entry was found");
       (void)key.explain();
     }

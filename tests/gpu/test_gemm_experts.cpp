@@ -110,34 +110,32 @@ TEST_CASE("ranks tune GEMMs of experts in step", "[gpu][symmetric]") {
   const ExpertsData<T> data(p);
   Findings findings;
   std::vector<std::vector<Values>> winners(gpus().size());
-  CHECK(
-      on_peers(
-          gpus(), expert_bytes<T>(p),
-          [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
-            const ExpertsGather<T> gather(runtime, memory);
-            const ExpertsCombine<T> combine(runtime, memory);
-            TuneOptions options;
-            options.max_evaluations = 12;
-            const auto tune = [&](const auto& operation) {
-              memory.within(deadline_in(100), [&] {
+  CHECK(on_peers(
+            gpus(), expert_bytes<T>(p),
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
+              const ExpertsGather<T> gather(runtime, memory);
+              const ExpertsCombine<T> combine(runtime, memory);
+              TuneOptions options;
+              options.max_evaluations = 12;
+              const auto tune = [&](const auto& operation) {
                 const TuneResult result = operation.tune(p, communicator, options);
                 findings.check(result.count(CandidateStatus::wrong_result) == 0);
                 findings.check(result.count(CandidateStatus::measured) > 4);
                 winners[static_cast<std::size_t>(memory.rank())].push_back(result.winner().config);
-              });
-            };
-            tune(gather);
-            tune(combine);
-            ExpertsRank<T> rank(runtime, memory, data);
-            for (int round = 0; round < 30; ++round) {
-              findings.check(rank.gather(round, deadline_in(30),
-                                         [&](auto... arguments) { gather({}, arguments..., p); }));
-              findings.check(rank.combine(round, deadline_in(30), [&](auto... arguments) {
-                combine({}, arguments..., p);
-              }));
-            }
-          },
-          kExpertFlags) == "");
+              };
+              tune(gather);
+              tune(combine);
+              ExpertsRank<T> rank(runtime, memory, data);
+              for (int round = 0; round < 30; ++round) {
+                findings.check(rank.gather(round, deadline_in(30), [&](auto... arguments) {
+                  gather({}, arguments..., p);
+                }));
+                findings.check(rank.combine(round, deadline_in(30), [&](auto... arguments) {
+                  combine({}, arguments..., p);
+                }));
+              }
+            },
+            kExpertFlags) == "");
   CHECK(findings.wrong() == "");
   for (const auto& of_rank : winners) CHECK(of_rank == winners.front());
 }

@@ -41,6 +41,7 @@ TEST_CASE("configs of one name of numerics compute the same bits on the GPU",
   const Runtime runtime = gpu();
   for (const Case& c : std::vector<Case>{{"vector_add", {262144}},
                                          {"residual_add", {64, 1000}},
+                                         {"gelu_tanh_mul", {64, 4096}},
                                          {"rmsnorm", {64, 4096}},
                                          {"rmsnorm_residual", {64, 4096}},
                                          {"rmsnorm_fp8", {64, 4096}},

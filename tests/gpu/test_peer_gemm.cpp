@@ -107,28 +107,25 @@ TEST_CASE("ranks tune GEMMs in step", "[gpu][symmetric]") {
   const PeerData<T> rows(m, n, k), all(m * ranks, n, k);
   Findings findings;
   std::vector<std::vector<Values>> winners(devices.size());
-  CHECK(
-      on_peers(
-          devices, bytes_for(m, n, k, ranks),
-          [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
-            const auto check = [&](const auto& operation, const PeerData<T>& data, bool gathers) {
-              TuneOptions options;
-              options.max_evaluations = 12;
-              memory.within(deadline_in(100), [&] {
+  CHECK(on_peers(
+            devices, bytes_for(m, n, k, ranks),
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
+              const auto check = [&](const auto& operation, const PeerData<T>& data, bool gathers) {
+                TuneOptions options;
+                options.max_evaluations = 12;
                 const TuneResult result = operation.tune(m, n, k, communicator, options);
                 findings.check(result.count(CandidateStatus::wrong_result) == 0);
                 findings.check(result.count(CandidateStatus::measured) > 4);
                 winners[static_cast<std::size_t>(memory.rank())].push_back(result.winner().config);
-              });
-              PeerRank<T> rank(runtime, memory, data, gathers);
-              for (int round = 0; round < 50; ++round)
-                findings.check(rank.run(round, deadline_in(30), [&](T* c, const T* a, const T* b) {
-                  operation({}, c, a, b, m, n, k);
-                }));
-            };
-            check(AllGatherGemm<T>(runtime, memory), rows, true);
-            check(ReduceScatterGemm<T>(runtime, memory), all, false);
-          }) == "");
+                PeerRank<T> rank(runtime, memory, data, gathers);
+                for (int round = 0; round < 50; ++round)
+                  findings.check(rank.run(
+                      round, deadline_in(30),
+                      [&](T* c, const T* a, const T* b) { operation({}, c, a, b, m, n, k); }));
+              };
+              check(AllGatherGemm<T>(runtime, memory), rows, true);
+              check(ReduceScatterGemm<T>(runtime, memory), all, false);
+            }) == "");
   CHECK(findings.wrong() == "");
   for (const auto& of_rank : winners) CHECK(of_rank == winners.front());
 }

@@ -297,6 +297,9 @@ TEST_CASE("no config of a shipped kernel is wrong", "[gpu][templates][slow]") {
   for (const Case& c : std::vector<Case>{
            {"vector_add", {262144}},
            {"residual_add", {64, 1000}},
+           {"silu_mul", {64, 1000}},
+           {"gelu_mul", {1024, 14336}},
+           {"relu_mul", {7, 999}},
            {"rmsnorm", {64, 1000}},
            {"rmsnorm", {16, 4096}},
            {"rmsnorm", {4, 999}},

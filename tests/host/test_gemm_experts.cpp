@@ -52,34 +52,33 @@ TEST_CASE("GEMMs of experts are tuned by all ranks in step", "[host][symmetric]"
   const ExpertsData<float> data(p);
   Findings findings;
   std::vector<std::vector<Values>> winners(2);
-  CHECK(
-      on_peers(
-          hosts(2), expert_bytes<float>(p),
-          [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
-            const ExpertsGather<float> gather(runtime, memory);
-            const ExpertsCombine<float> combine(runtime, memory);
-            TuneOptions options;
-            options.max_evaluations = 3;
-            const auto tune = [&](const auto& operation) {
-              memory.within(deadline_in(240), [&] {
+  CHECK(on_peers(
+            hosts(2), expert_bytes<float>(p),
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto communicator) {
+              const ExpertsGather<float> gather(runtime, memory);
+              const ExpertsCombine<float> combine(runtime, memory);
+              TuneOptions options;
+              options.max_evaluations = 3;
+              options.candidate_seconds = 120;
+              const auto tune = [&](const auto& operation) {
                 const TuneResult result = operation.tune(p, communicator, options);
                 findings.check(result.count(CandidateStatus::measured) >= 1);
                 findings.check(result.count(CandidateStatus::wrong_result) == 0);
                 winners[static_cast<std::size_t>(memory.rank())].push_back(result.winner().config);
-              });
-            };
-            tune(gather);
-            tune(combine);
-            ExpertsRank<float> rank(runtime, memory, data);
-            for (int round = 0; round < 5; ++round) {
-              findings.check(rank.gather(round, deadline_in(120),
-                                         [&](auto... arguments) { gather({}, arguments..., p); }));
-              findings.check(rank.combine(round, deadline_in(120), [&](auto... arguments) {
-                combine({}, arguments..., p);
-              }));
-            }
-          },
-          kExpertFlags) == "");
+              };
+              tune(gather);
+              tune(combine);
+              ExpertsRank<float> rank(runtime, memory, data);
+              for (int round = 0; round < 5; ++round) {
+                findings.check(rank.gather(round, deadline_in(120), [&](auto... arguments) {
+                  gather({}, arguments..., p);
+                }));
+                findings.check(rank.combine(round, deadline_in(120), [&](auto... arguments) {
+                  combine({}, arguments..., p);
+                }));
+              }
+            },
+            kExpertFlags) == "");
   CHECK(findings.wrong() == "");
   CHECK(winners[0] == winners[1]);
 }

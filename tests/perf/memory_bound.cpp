@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kiln/kernels/cross_entropy.hpp"
+#include "kiln/kernels/gated_activation.hpp"
 #include "kiln/kernels/layernorm.hpp"
 #include "kiln/kernels/quantize.hpp"
 #include "kiln/kernels/residual_add.hpp"
@@ -226,6 +227,11 @@ int main(int argument_count, char** arguments) try {
         elements,
         [rows, hidden](const auto& add, Stream stream, bfloat16* y, const bfloat16* x,
                        const bfloat16* w) { add(stream, y, x, w, rows, hidden); });
+    comparison.compare<bfloat16>(
+        "silu_mul bf16", gated_activation_kernel<bfloat16, kiln::epilogue::Silu>(),
+        Activations{rows, hidden}, 2 * elements, 1,
+        [rows, hidden](const auto& activate, Stream stream, bfloat16* y, const bfloat16* x,
+                       const bfloat16*) { activate(stream, y, x, rows, hidden); });
     comparison.compare<bfloat16>(
         "rmsnorm bf16", rmsnorm_kernel<bfloat16>(), RmsNormProblem{rows, hidden}, elements, hidden,
         [rows, hidden](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x,

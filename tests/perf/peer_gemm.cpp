@@ -60,20 +60,18 @@ class Rank : public perf::PeerRank {
     const AllGatherGemm<bfloat16> gathers(runtime_, memory_);
     const ReduceScatterGemm<bfloat16> scatters(runtime_, memory_);
     const auto gemm = runtime_.tuned(gemm_kernel<bfloat16>());
-    memory_.within(kiln::deadline_in(200), [&] {
-      gemm.tune({m, n, k}, tuning_);
-      memory_.barrier();
-      gather.bare = scatter.bare = seconds_each(
-          [&, m = m, n = n, k = k] { gemm({}, c.data(), a.data(), b.data(), m, n, k); }, times);
-      compare(gather, gathers, problem, times, [&](const auto& handle) {
-        handle(kiln::Stream{}, c.data(), a.data(), b.data(),
-               static_cast<const bfloat16*>(memory_.data()), a.data(), memory_.peers(),
-               size.m / kRanks, size.n, size.k, kRanks);
-      });
-      compare(scatter, scatters, problem, times, [&](const auto& handle) {
-        handle(kiln::Stream{}, c.data(), a.data(), b.data(), static_cast<bfloat16*>(memory_.data()),
-               memory_.peers(), size.m / kRanks, size.n, size.k, kRanks);
-      });
+    gemm.tune({m, n, k}, tuning_);
+    memory_.barrier();
+    gather.bare = scatter.bare = seconds_each(
+        [&, m = m, n = n, k = k] { gemm({}, c.data(), a.data(), b.data(), m, n, k); }, times);
+    compare(gather, gathers, problem, times, [&](const auto& handle) {
+      handle(kiln::Stream{}, c.data(), a.data(), b.data(),
+             static_cast<const bfloat16*>(memory_.data()), a.data(), memory_.peers(),
+             size.m / kRanks, size.n, size.k, kRanks);
+    });
+    compare(scatter, scatters, problem, times, [&](const auto& handle) {
+      handle(kiln::Stream{}, c.data(), a.data(), b.data(), static_cast<bfloat16*>(memory_.data()),
+             memory_.peers(), size.m / kRanks, size.n, size.k, kRanks);
     });
   }
 };

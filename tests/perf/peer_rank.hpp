@@ -51,11 +51,10 @@ class PeerRank {
   void close() { memory_.close(); }
 
  protected:
-  /// `launch(handle)` launches it with a config. @pre within SymmetricMemory::within
+  /// `launch(handle)` launches it with a config.
   template <class Operation, class Problem, class Launch>
   void compare(PeerRow& row, const Operation& operation, const Problem& problem, int times,
                const Launch& launch) {
-    using kiln::templates::PeerGemm;
     kiln::TuneResult result;
     row.tuning = seconds([&] { result = operation.tune(problem, ranks_, tuning_); });
     row.config = result.describe(result.winner());
@@ -65,18 +64,8 @@ class PeerRank {
       row.all += "  " + std::to_string(1e6 * candidate.seconds) + " us  " +
                  kiln::to_string(candidate.status) + " " + candidate.reason + "  " +
                  result.describe(candidate) + "\n";
-    row.tuned = seconds_each([&] { launch(operation.handle()); }, times);
-    for (const bool overlap : {false, true}) {
-      const kiln::Candidate* best = nullptr;  // by times that all ranks have agreed on
-      for (const kiln::Candidate& candidate : result.candidates)
-        if (candidate.status == kiln::CandidateStatus::measured &&
-            kiln::from_values<PeerGemm>(candidate.config).overlap == overlap &&
-            (!best || candidate.seconds < best->seconds))
-          best = &candidate;
-      if (!best) continue;
-      const auto kind = operation.handle().with_config(kiln::from_values<PeerGemm>(best->config));
-      (overlap ? row.joined : row.apart) = seconds_each([&] { launch(kind); }, times);
-    }
+    memory_.within(kiln::deadline_in(60),
+                   [&] { time_kinds(row, result, operation, times, launch); });
   }
 
   template <class Launch>
@@ -96,6 +85,23 @@ class PeerRank {
   }
 
  private:
+  template <class Operation, class Launch>
+  void time_kinds(PeerRow& row, const kiln::TuneResult& result, const Operation& operation,
+                  int times, const Launch& launch) {
+    using kiln::templates::PeerGemm;
+    row.tuned = seconds_each([&] { launch(operation.handle()); }, times);
+    for (const bool overlap : {false, true}) {
+      const kiln::Candidate* best = nullptr;  // by times that all ranks have agreed on
+      for (const kiln::Candidate& candidate : result.candidates)
+        if (candidate.status == kiln::CandidateStatus::measured &&
+            kiln::from_values<PeerGemm>(candidate.config).overlap == overlap &&
+            (!best || candidate.seconds < best->seconds))
+          best = &candidate;
+      if (!best) continue;
+      const auto kind = operation.handle().with_config(kiln::from_values<PeerGemm>(best->config));
+      (overlap ? row.joined : row.apart) = seconds_each([&] { launch(kind); }, times);
+    }
+  }
   static kiln::RuntimeOptions on_a_gpu(int device, const std::filesystem::path& store) {
     kiln::RuntimeOptions options;
     options.device = "cuda:" + std::to_string(device);
@@ -117,7 +123,8 @@ inline bool has_ranks() {
   if (gpus < kRanks) std::printf("skipped: %d GPUs; it needs %d\n", gpus, kRanks);
   return gpus >= kRanks;
 }
-/// Calls work(rank, communicator, folder of the store that ranks share) for each. Whether none threw.
+/// Calls work(rank, communicator, folder of the store that ranks share) for each rank. Returns
+/// whether none threw.
 template <class Work>
 bool on_ranks(const Work& work) {
   const kiln::test::TemporaryDirectory store;

@@ -53,18 +53,19 @@ using Ready = std::shared_ptr<const Launchable>;
 
 /// A launch of one problem that is more than its entry with the caller's arguments: tensor maps in
 /// the place of pointers, a workspace, steps.
-class PreparedLaunch {
+class BoundLaunch {
  public:
-  virtual ~PreparedLaunch() = default;
+  virtual ~BoundLaunch() = default;
   /// As Launchable::launch. Thread-safe. @throws UserError when a pointer is not aligned as maps
   /// must be, or when the stream's workspace is too small and cannot grow; EnvironmentError
   virtual void operator()(const Launch& launch, Stream stream, void** args) const = 0;
 };
 
-/// What a region launches: a kernel's handle, or a function with knobs. Problems are bucketed.
-class RegionHandle : public std::enable_shared_from_this<RegionHandle> {
+/// What launches a tunable: the handle of a kernel or, in a region, of a function with knobs.
+/// Problems are bucketed.
+class TunableHandle : public std::enable_shared_from_this<TunableHandle> {
  public:
-  virtual ~RegionHandle() = default;
+  virtual ~TunableHandle() = default;
   virtual Tunable what() const noexcept = 0;
   virtual const Engine& engine() const noexcept = 0;
   /// The launchable in use, valid within the section, which begins; null: there is none. Lock-free,
@@ -97,7 +98,7 @@ class Held {
  public:
   /// The launchable in use, else what `make` returns.
   template <class Make>
-  Held(const RegionHandle& handle, std::span<const std::int64_t> problem, const Make& make)
+  Held(const TunableHandle& handle, std::span<const std::int64_t> problem, const Make& make)
       : ready_(handle.find(problem, section_)) {
     if (ready_) return;
     made_ = make();
@@ -116,7 +117,7 @@ class Held {
 };
 
 /// The part of a handle that does not depend on types. Implemented by the runtime.
-class HandleCore : public RegionHandle {
+class HandleCore : public TunableHandle {
  public:
   Tunable what() const noexcept final;
   /// Makes it ready (store, compile, tune) and returns it. It must not be launched when the core
@@ -136,7 +137,7 @@ class HandleCore : public RegionHandle {
   virtual std::optional<TuneResult> known(std::span<const std::int64_t> problem) = 0;
   virtual Verification verify(std::span<const std::int64_t> problem, std::uint64_t seed) = 0;
   /// Null: a launch of the problem is its entry with the caller's arguments, or nothing.
-  virtual std::shared_ptr<const PreparedLaunch> prepared(
+  virtual std::shared_ptr<const BoundLaunch> bound_launch(
       const Launchable& ready, std::span<const std::int64_t> problem) const = 0;
   /// What a launch of the problem takes; nothing of a config without a workspace.
   virtual WorkspaceSize workspace_size(const Launchable& ready,

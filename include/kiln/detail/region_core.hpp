@@ -11,11 +11,11 @@ namespace kiln::detail {
 
 class FunctionCore;
 class FunctionHandles;
-class RegionHandle;
+class TunableHandle;
 
 /// One launch in a region.
 struct RegionLaunch {
-  RegionHandle& handle;
+  TunableHandle& handle;
   std::span<const std::int64_t> bucket;   ///< of the problem
   std::span<const std::int64_t> problem;  ///< that is launched
   Stream stream;

@@ -42,7 +42,7 @@ class Damage {
       for (const auto& e : bundle->find_portable(c.kind, c.key.portable)) CHECK(e.key == c.key);
     bundle->each_key(EntryKind::binary, [](const Key&) { return true; });
     CHECK_FALSE(bundle->verify().ok());
-    bundle->each_entry([](EntryKind, const cache::RootEntry&) {});
+    bundle->each_entry([](EntryKind, const cache::StoredEntry&) {});
   }
 };
 

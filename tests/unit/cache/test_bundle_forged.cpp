@@ -111,7 +111,7 @@ TEST_CASE("rows out of order or twice are reported", "[cache][bundle][damage]") 
   CHECK(look_up(*bundle, d.contents).wrong == 0);
   CHECK_FALSE(bundle->verify().ok());
   std::size_t seen = 0;  // what lies in one place is read once, so that many rows cost no more
-  CHECK(bundle->each_entry([&](EntryKind, const cache::RootEntry&) { ++seen; }).has_value());
+  CHECK(bundle->each_entry([&](EntryKind, const cache::StoredEntry&) { ++seen; }).has_value());
   CHECK(seen == d.contents.size() - 1);
 
   Forgery swapped(d.whole);
@@ -132,7 +132,7 @@ TEST_CASE("a second entry under one digest is reported", "[cache][bundle][damage
   write_bytes(d.path, forgery.bytes());
   const auto bundle = open_bundle(d.path);
   std::size_t rows = 0;
-  CHECK(bundle->each_entry([&](EntryKind, const cache::RootEntry&) { ++rows; }).has_value());
+  CHECK(bundle->each_entry([&](EntryKind, const cache::StoredEntry&) { ++rows; }).has_value());
   CHECK(rows == d.contents.size() - 1);
   CHECK(bundle->verify().problems.at(0).reason.find("row 1 of the index") != std::string::npos);
 }
@@ -195,7 +195,7 @@ TEST_CASE("many rows over one large payload cost no more than one", "[cache][bun
   std::size_t keys = 0, entries = 0;
   bundle->each_key(EntryKind::binary, [&](const Key&) { return ++keys > 0; });
   CHECK(keys == 1);
-  CHECK(bundle->each_entry([&](EntryKind, const cache::RootEntry&) { ++entries; }).has_value());
+  CHECK(bundle->each_entry([&](EntryKind, const cache::StoredEntry&) { ++entries; }).has_value());
   CHECK(entries == 1);
   CHECK(bundle->verify().checked == 1);
 }

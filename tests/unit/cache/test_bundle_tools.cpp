@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bundle_fixture.hpp"
+#include "cache/record.hpp"
 #include "cache/root.hpp"
 #include "cache/store.hpp"
 #include "kiln/bundle.hpp"
@@ -188,6 +189,52 @@ TEST_CASE("a record that is no JSON is not extracted", "[cache][bundle]") {
     write_bundle(path,
                  {{EntryKind::record, target_key("k", "sm_80", 1, "record"), to_buffer(text)}});
     CHECK(throws<UserError>([&] { extract_bundle(path, folder.path() / "cache"); }, "is not JSON"));
+  }
+}
+
+TEST_CASE("records are nested as deeply wherever they lie, and not more", "[cache][bundle]") {
+  for (const int levels : {cache::kRecordDepth, cache::kRecordDepth + 1}) {
+    INFO(levels);
+    const bool allowed = levels == cache::kRecordDepth;
+    const TemporaryDirectory folder;
+    const fs::path bundle = folder.path() / "a", disk = folder.path() / "disk";
+    const Key key = target_key("k", "sm_80", 1, "record");
+    const auto depth = static_cast<std::size_t>(levels);
+    const std::string text = std::string(depth, '[') + std::string(depth, ']');
+    const json record = json::parse(text);
+    // Each way to read it agrees with the others.
+    const auto found = [&](const fs::path& directory, std::vector<fs::path> roots = {}) {
+      StoreOptions options = options_at(directory);
+      options.roots = std::move(roots);
+      cache::Store store(options);
+      const bool there = store.find_record(key) == record;
+      std::size_t visited = 0;
+      store.each_record([&](const Key&, const json& each) { visited += each == record; });
+      CHECK(visited == std::size_t{there});
+      return there;
+    };
+
+    cache::Store(options_at(disk)).put_record(key, 1);
+    write_bytes(record_path(disk, key), to_buffer(cache::encode_record(key, record)));
+    CHECK(found(disk) == allowed);
+    CHECK(found(folder.path() / "none", {disk}) == allowed);
+    CHECK(cache::Store(options_at(disk)).verify().ok() == allowed);
+
+    write_bundle(bundle, {{EntryKind::record, key, to_buffer(text)}});
+    CHECK(found(folder.path() / "none", {bundle}) == allowed);
+    const fs::path extracted = folder.path() / "extracted";
+    if (allowed)
+      CHECK(extract_bundle(bundle, extracted) == 1);
+    else
+      CHECK(throws<UserError>([&] { extract_bundle(bundle, extracted); }, "nested too deeply"));
+    CHECK(found(extracted) == allowed);
+
+    const fs::path put = folder.path() / "put";  // what could not be read is not written
+    cache::Store store(options_at(put));
+    store.put_record(key, record);
+    CHECK((store.find_record(key) == record) == allowed);
+    CHECK(store.stats().writes == std::uint64_t{allowed});
+    CHECK(found(put) == allowed);
   }
 }
 

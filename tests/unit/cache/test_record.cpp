@@ -122,7 +122,33 @@ TEST_CASE("a record nested beyond all measure is damaged, not a crash", "[cache]
     CHECK(cache::decode_record(sealed(replaced(text, "\"record\": 1", "\"record\": " + deep)))
               .status == DecodeStatus::damaged);
   }
+  CHECK_FALSE(cache::parse_record(std::string(300'000, '[') + std::string(300'000, ']')));
   const std::string brackets(1000, '[');  // in a text they nest nothing
   const json record{{"text", "\"\\" + brackets}};
   CHECK(cache::decode_record(cache::encode_record(make_key("text"), record)).record == record);
+  CHECK_FALSE(cache::is_too_deep(record));
+}
+
+TEST_CASE("a payload is a record if it is JSON and not nested too deeply", "[cache][record]") {
+  for (const json& record : {sample(), json(), json(3.5), json::array(), json("x")})
+    CHECK(cache::parse_record(cache::record_text(record)) == record);
+  for (const char* text : {"", "{", "[1,]", "1 2", "{\"a\":1}}", "nan"}) {
+    INFO(text);
+    CHECK_FALSE(cache::parse_record(text));
+  }
+  const auto text_of = [](std::size_t depth) {
+    std::string text;
+    for (std::size_t i = 0; i < depth; ++i) text += i % 2 == 0 ? "[" : "{\"a\":";
+    text += "0";
+    for (std::size_t i = depth; i > 0; --i) text += i % 2 == 1 ? "]" : "}";
+    return text;
+  };
+  constexpr int kMost = cache::kRecordDepth;
+  for (const int depth : {kMost - 1, kMost, kMost + 1, kMost + 2}) {
+    INFO(depth);
+    const std::string text = text_of(static_cast<std::size_t>(depth));
+    CHECK(cache::parse_record(text).has_value() == (depth <= kMost));
+    CHECK(cache::parse_record(text, 1).has_value() == (depth <= kMost + 1));
+    CHECK(cache::is_too_deep(json::parse(text)) == (depth > kMost));
+  }
 }

@@ -124,6 +124,35 @@ TEST_CASE("a record that could not be written hides the older one on disk",
   CHECK(Store(options_for(root.path())).find_record(key) == json(3));
 }
 
+TEST_CASE("records that cannot be written are kept without memory for binaries, up to a bound",
+          "[cache][store][faults]") {
+  const TemporaryDirectory root;
+  REQUIRE(::chmod(root.path().c_str(), 0777) == 0);
+  StoreOptions options = options_for(root.path());
+  options.memory_bytes = 0;
+  Store store(options);
+  const Key key = make_key("a", "record");
+  store.put_record(key, {{"ms", 1}});
+  store.put(make_key("a"), make_bytes(10));
+  CHECK(store.find_record(key) == json{{"ms", 1}});
+  CHECK_FALSE(store.find(make_key("a")));
+  CHECK(store.find_portable(EntryKind::record, key.portable, Store::Where::anywhere,
+                            [](const Key&) { return true; }));
+  std::size_t kept = 0;
+  const auto count = [&](const Key&, const json&) { ++kept; };
+  store.each_record(count);
+  CHECK(kept == 1);
+
+  const json large = std::string(std::size_t{1} << 20, 'x');
+  for (int i = 0; i < 20; ++i) store.put_record(make_key(std::to_string(i), "record"), large);
+  CHECK(store.find_record(make_key("19", "record")) == large);
+  CHECK_FALSE(store.find_record(key));  // the oldest goes first
+  kept = 0;
+  store.each_record(count);
+  CHECK(kept >= 4);
+  CHECK(kept <= 8);
+}
+
 TEST_CASE("a failing read is a miss", "[cache][store][faults]") {
   const TemporaryDirectory root;
   const Key key = make_key("a");

@@ -125,6 +125,26 @@ TEST_CASE("a process that waits wakes up when the entry is there, or the holder 
   }
 }
 
+TEST_CASE("a caller that gives up while it waits is told so, and gets no lock",
+          "[cache][work_lock]") {
+  constexpr auto kNow = [] { return true; };
+  Disk disk;
+  WorkLock mine, lock;
+  REQUIRE(disk.acquire(mine, kPatient) == Outcome::held);
+  int asked = 0;
+  CHECK(lock.acquire(disk.level, kName, kPatient, kNever, [&] { return ++asked == 3; }) ==
+        Outcome::given_up);
+  CHECK(asked == 3);
+  CHECK(lock.waited());
+  CHECK_FALSE(lock.held());
+  CHECK(mine.held());
+  CHECK(fs::exists(lock_path(disk.path())));
+  // An entry that is there is better than giving up, and a free lock costs no time.
+  CHECK(lock.acquire(disk.level, kName, kPatient, kNow, kNow) == Outcome::ready);
+  mine = WorkLock();
+  CHECK(lock.acquire(disk.level, kName, kPatient, kNever, kNow) == Outcome::held);
+}
+
 TEST_CASE("without a deadline nobody waits", "[cache][work_lock]") {
   Disk disk;
   WorkLock mine, lock;
@@ -375,66 +395,6 @@ TEST_CASE("a disk that takes no lock makes nobody wait", "[cache][work_lock][fau
       disk.system->fault = [](Call, int) { return 0; };
       CHECK(disk.acquire(lock, kPatient) == Outcome::held);
     }
-  }
-}
-
-TEST_CASE("a store without a writable directory has no locks", "[cache][work_lock]") {
-  StoreOptions options;
-  options.disk = false;
-  WorkLock lock;
-  CHECK(Store(options).lock(EntryKind::binary, make_key("a"), lock) == Outcome::unusable);
-  const TemporaryDirectory root;
-  options.disk = true;
-  options.directory = root.path();
-  REQUIRE(::chmod(root.path().c_str(), 0777) == 0);
-  CHECK(Store(options).lock(EntryKind::binary, make_key("a"), lock) == Outcome::unusable);
-}
-
-TEST_CASE("an entry made between look-up and lock is not made again", "[cache][work_lock]") {
-  const TemporaryDirectory root;
-  StoreOptions options;
-  options.directory = root.path();
-  Store store(options);
-  const Key key = make_key("a");
-  store.put(key, make_bytes(10));
-  store.put_record(key, 1);
-  WorkLock lock;
-  CHECK(store.lock(EntryKind::binary, key, lock) == Outcome::ready);
-  // A record may be there and yet unfinished: only a later one counts.
-  CHECK(store.lock(EntryKind::record, key, lock) == Outcome::held);
-  std::thread other([&] {
-    std::this_thread::sleep_for(milliseconds(50));
-    Store(options).put_record(key, 2);
-  });
-  WorkLock second;
-  CHECK(store.lock(EntryKind::record, key, second) == Outcome::ready);
-  other.join();
-  CHECK(store.stats().waits == 1);
-
-  fs::resize_file(binary_path(root.path(), key), 50);  // there, but damaged: it is to be made
-  WorkLock repair;
-  CHECK(store.lock(EntryKind::binary, make_key("b"), repair) == Outcome::held);
-  lock = WorkLock();
-  CHECK(store.lock(EntryKind::binary, key, lock) == Outcome::held);
-}
-
-TEST_CASE("an entry made while the lock is taken is not made again", "[cache][work_lock]") {
-  for (const EntryKind kind : {EntryKind::binary, EntryKind::record}) {
-    const TemporaryDirectory root;
-    StoreOptions options;
-    options.directory = root.path();
-    auto system = std::make_shared<FaultyFileSystem>();
-    Store store(options, system);
-    const Key key = make_key("a");
-    system->fault = [&](Call call, int) {
-      if (call == Call::create)  // of the lock, which another process had until now
-        kind == EntryKind::binary ? Store(options).put(key, make_bytes(10))
-                                  : Store(options).put_record(key, 1);
-      return 0;
-    };
-    WorkLock lock;
-    CHECK(store.lock(kind, key, lock) == Outcome::ready);
-    CHECK(files_below(root.path()).size() == 1);  // the lock is let go again
   }
 }
 

@@ -1,5 +1,7 @@
-// vector_add, residual_add and rmsnorm on the host target.
+// vector_add, residual_add, gated_activation and rmsnorm on the host target.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "template_test.hpp"
 
@@ -77,7 +79,55 @@ void check_rmsnorm(const RmsNorm& config) {
     }
 }
 
+/// Against the equation in double, and with NaNs and infinities among gate and up.
+template <class T, class Activation>
+void check_gated(const GatedActivation& config, double (*activation)(double)) {
+  const auto kernel = gated_activation_kernel<T, Activation>();
+  const HostInstance<GatedActivationKernel<T>> activate(kernel, config);
+  for (const Activations& p :
+       std::vector<Activations>{{1, 1}, {3, 512}, {5, config.tile() + 1}, {7, 37}, {2, 999}})
+    for (std::size_t offset : {0, 3}) {
+      INFO("rows=" << p.rows << " hidden=" << p.hidden << " offset=" << offset);
+      const auto hidden = static_cast<std::size_t>(p.hidden);
+      const auto n = static_cast<std::size_t>(p.elements());
+      Array<T> out(n, offset), x(2 * n, offset);
+      x.reals(5);
+      x[0] = T(std::numeric_limits<float>::quiet_NaN());
+      x[2 * n - 1] = T(std::numeric_limits<float>::infinity());
+      activate(p, out.data(), static_cast<const T*>(x.data()), p.rows, p.hidden);
+      std::size_t wrong = out.margins_intact() ? 0 : n + 1;
+      for (std::size_t i = 0; i < n; ++i) {
+        const T* const gate = x.data() + i / hidden * 2 * hidden + i % hidden;
+        const double want = activation(static_cast<float>(gate[0])) *
+                            static_cast<double>(static_cast<float>(gate[hidden]));
+        const double got = static_cast<float>(out[i]);
+        const double bound = kernel.tolerance.absolute + kernel.tolerance.relative * std::abs(want);
+        const bool right = std::isfinite(want) ? std::abs(got - want) <= bound
+                           : std::isnan(want)  ? std::isnan(got)
+                                               : got == want;
+        wrong += !right;
+      }
+      CHECK(wrong == 0);
+    }
+}
+
+double silu(double x) { return x / (1 + std::exp(-x)); }
+double gelu(double x) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); }
+double gelu_tanh(double x) {
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+double relu(double x) { return std::isnan(x) ? x : std::max(x, 0.0); }
+
 }  // namespace
+
+TEMPLATE_TEST_CASE("gated activations: all rows, widths, alignments and special values",
+                   "[templates][host]", float, kiln::float16, kiln::bfloat16) {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  check_gated<TestType, kiln::epilogue::Silu>({256, 8}, silu);
+  check_gated<TestType, kiln::epilogue::Gelu>({64, 1}, gelu);
+  check_gated<TestType, kiln::epilogue::GeluTanh>({128, 32}, gelu_tanh);
+  check_gated<TestType, kiln::epilogue::Relu>({64, 2}, relu);
+}
 
 TEMPLATE_TEST_CASE("vector_add and residual_add: exact, ragged, unaligned, in place",
                    "[templates][host]", float, kiln::float16, kiln::bfloat16) {

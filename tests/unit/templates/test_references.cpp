@@ -44,6 +44,15 @@ TEST_CASE("the other references, on values worked out by hand", "[templates]") {
   float sum[8];
   residual_add_kernel<float>().reference(sum, x, want, 2, 4);
   for (int i = 0; i < 8; ++i) CHECK(sum[i] == x[i] + want[i]);
+  // Rows of 2, gate and up: relu({3, 4}) * {0, 0} and relu({-1, 1}) * {2, 3}.
+  const float pairs[] = {3, 4, 0, 0, -1, 1, 2, 3};
+  float gated[4];
+  gated_activation_kernel<float, kiln::epilogue::Relu>().reference(gated, pairs, 2, 2);
+  const float activated[] = {0, 0, 0, 3};
+  for (int i = 0; i < 4; ++i) CHECK(gated[i] == activated[i]);
+  gated_activation_kernel<float, kiln::epilogue::Silu>().reference(gated, pairs, 2, 2);
+  CHECK(gated[2] == Approx(-2 / (1 + std::exp(1.0))));
+  CHECK(gated[3] == Approx(3 / (1 + std::exp(-1.0))));
   vector_add_kernel<float>().reference(sum, x, w, 4);
   CHECK(sum[0] == 4.0f);
   CHECK(sum[3] == -1.0f);

@@ -39,6 +39,7 @@ struct Case {
 const std::vector<Case> kCases{
     {"vector_add", {{1}, {1 << 20}}},
     {"residual_add", {{1, 4096}, {2048, 8192}}},
+    {"silu_mul", {{1, 64}, {16, 14336}, {2048, 8192}, {3, 37}}},
     {"rmsnorm", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"rmsnorm_residual", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"rmsnorm_fp8", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
@@ -262,6 +263,7 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
   const std::vector<Case> cases{
       {"vector_add", {{0}}},
       {"residual_add", {{0, 8}, {8, 0}}},
+      {"silu_mul", {{0, 64}, {8, 0}}},
       {"rmsnorm", {{0, 64}, {8, 0}}},
       {"rmsnorm_residual", {{0, 64}, {8, 0}}},
       {"rmsnorm_fp8", {{0, 64}, {8, 0}}},
@@ -378,6 +380,7 @@ TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {
   CHECK(too_large(registry.make("gemm", "f32"), {kMost, kMost, 1}));
   CHECK(too_large(registry.make("gemm", "bf16"), {kMost, kMost, 1}));
   CHECK(too_large(registry.make("residual_add", "f32"), {kMost, kMost}));
+  CHECK(too_large(registry.make("silu_mul", "f32"), {kMost, kMost}));
   const KernelDefinition rmsnorm = registry.make("rmsnorm", "f32");
   Values config = rmsnorm.space.default_config();
   config[1] = 8;  // rows per block

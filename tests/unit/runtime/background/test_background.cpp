@@ -147,6 +147,27 @@ TEST_CASE("what was found can wait for a commit", "[runtime][background]") {
   CHECK(runtime.commit().generation == 1);
 }
 
+TEST_CASE("prepare puts nothing in use that waits for a commit", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.options.background.publish = Publish::at_commit;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
+  }
+  const auto other = runtime.tuned(doubling());
+  Manifest manifest;
+  manifest.wanted.push_back(WantedInstance{"doubling", {}, "generic", {{"n", 60}}, {}});
+  runtime.prepare(manifest, {.work = PrepareWork::compile});
+  CHECK(handle.config({60}) == Values{2, 0});
+  CHECK(other.config({60}) == Values{2, 0});
+  REQUIRE(becomes([&] { return !runtime.commit().changes.empty(); }));
+  CHECK(handle.config({60}) == Values{8, 0});
+}
+
 TEST_CASE("a commit leaves alone what was decided meanwhile", "[runtime][background]") {
   Directory directory;
   Served process(directory.path());

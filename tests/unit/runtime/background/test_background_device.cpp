@@ -116,6 +116,7 @@ TEST_CASE("a candidate that takes another device with it ends the background, no
   // Other problems run, untuned, and nobody is blamed for the device that is gone.
   run_once(handle, 600);
   CHECK(handle.config({600}) == Values{2, 0});
+  CHECK(runtime.settled());  // nothing better is looked for
   const auto known = handle.known({60});
   REQUIRE(known);
   CHECK(known->count(CandidateStatus::crashed) == 1);

@@ -43,7 +43,9 @@ TEST_CASE("the end of a runtime stops the search in an open window", "[runtime][
   Directory directory;
   Long process(directory.path());
   std::optional<Runtime> runtime(process.runtime());
-  const auto times = runtime::background_of(*detail::Access::engine(*runtime)).times();
+  const auto times =
+      dynamic_cast<runtime::BackgroundTuning&>(*detail::Access::engine(*runtime)->background())
+          .times();
   std::atomic<bool> held{false}, ended{false};
   hold_measuring(process, held, ended, [&] { return times->ended(); });
   const TuningWindow window = runtime->window();
@@ -180,7 +182,9 @@ TEST_CASE("windows that are too short for finals still come to a winner", "[runt
   Directory directory;
   Served process(directory.path());
   const Runtime runtime = process.runtime();
-  const auto times = runtime::background_of(*detail::Access::engine(runtime)).times();
+  const auto times =
+      dynamic_cast<runtime::BackgroundTuning&>(*detail::Access::engine(runtime)->background())
+          .times();
   const auto handle = runtime.tuned(doubling());
   run_once(handle, 60);
   // A race loads its candidates, and takes fewer samples than this. Finals take more.

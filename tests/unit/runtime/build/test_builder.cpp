@@ -2,15 +2,19 @@
 #include <chrono>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "build_all.hpp"
 #include "kiln_test.hpp"
+#include "temporary_directory.hpp"
 #include "unit/runtime/fake_kernel.hpp"
 
 using namespace kiln;
 using kiln::test::Bench;
 using kiln::test::build_all;
 using kiln::test::doubling;
+using kiln::test::TemporaryDirectory;
+using kiln::test::write_text;
 
 namespace {
 
@@ -39,12 +43,13 @@ TEST_CASE("several threads build different configs at once", "[runtime][builder]
     const auto& code = builds[i].binary()->code;
     CHECK(std::string(reinterpret_cast<const char*>(code.data()), code.size()) ==
           "k<" + std::to_string(i + 1) + ", 0>");
-    CHECK_FALSE(builds[i].from_store);
+    CHECK(builds[i].compiled);
   }
   CHECK(bench.builder.compiled() == 40);
 
   SECTION("and the second time from the store") {
-    for (const auto& b : build_all(bench.builder, doubling(), all, kTarget)) CHECK(b.from_store);
+    for (const auto& b : build_all(bench.builder, doubling(), all, kTarget))
+      CHECK_FALSE(b.compiled);
     CHECK(bench.compiler->compiles == 40);
   }
 }
@@ -87,7 +92,7 @@ TEST_CASE("what is in a key, and what is not", "[runtime][builder]") {
   const Values config{2, 0};
   bench.builder.build(doubling(), config, kTarget);
   const auto hit = [&](const KernelDefinition& k) {
-    return bench.builder.build(k, config, kTarget).from_store;
+    return !bench.builder.build(k, config, kTarget).compiled;
   };
   CHECK(hit(doubling()));
   KernelDefinition k = doubling();
@@ -118,8 +123,28 @@ TEST_CASE("what is in a key, and what is not", "[runtime][builder]") {
     CHECK_FALSE(hit(k));
   }
   SECTION("the target is") {
-    CHECK_FALSE(bench.builder.build(k, config, {Target::Kind::host, "x86-64-v3"}).from_store);
+    CHECK(bench.builder.build(k, config, {Target::Kind::host, "x86-64-v3"}).compiled);
   }
+}
+
+TEST_CASE("a source that is edited while it is compiled leaves no binary in the store",
+          "[runtime][builder]") {
+  const TemporaryDirectory folder;
+  KernelDefinition k = doubling();
+  const std::string original = std::exchange(k.source.text, {});
+  k.source.file = folder.path() / "doubling.cuh";
+  write_text(k.source.file, original);
+  Bench bench;
+  bench.compiler->on_compile = [&](const codegen::Source&) {
+    write_text(k.source.file, original + " // edited");
+  };
+  const runtime::Build build = bench.builder.build(k, Values{2, 0}, kTarget);
+  CHECK(build.binary());
+  CHECK_FALSE(build.keepable);
+  bench.compiler->on_compile = {};
+  write_text(k.source.file, original);
+  CHECK(bench.builder.build(k, Values{2, 0}, kTarget).compiled);
+  CHECK_FALSE(bench.builder.build(k, Values{2, 0}, kTarget).compiled);
 }
 
 TEST_CASE("the source's digest follows the source alone", "[runtime][builder]") {
@@ -148,7 +173,7 @@ TEST_CASE("threads that want one instance wait for one compile", "[runtime][buil
   for (auto& build : builds)
     threads.emplace_back([&] { build = bench.builder.build(doubling(), Values{1, 0}, kTarget); });
   CHECK(bench.builder.build(doubling(), Values{2, 0}, kTarget).binary());
-  CHECK(bench.builder.build(doubling(), Values{2, 0}, kTarget).from_store);
+  CHECK_FALSE(bench.builder.build(doubling(), Values{2, 0}, kTarget).compiled);
   go = true;
   threads.clear();
   CHECK(bench.compiler->compiles == 2);

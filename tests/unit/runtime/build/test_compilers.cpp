@@ -90,6 +90,20 @@ TEST_CASE("where kernels are compiled is asked for, or goes by the cores", "[run
   }
 }
 
+TEST_CASE("a library that is missing is told when its compiler is opened, the host's if asked",
+          "[runtime][compilers]") {
+  const CompilerPlace host{.kind = Target::Kind::host, .plugins = {"/nowhere/libkiln_llvm.so"}};
+  CHECK_THROWS_AS(open_compiler(host, Opening::at_once), EnvironmentError);
+  const auto lazy = open_compiler(host, Opening::when_compiling);
+  CHECK(lazy->identity().name == "clang");
+  CHECK(lazy->library_path().empty());
+  CHECK_THROWS_AS(lazy->compile(test::odd_source("x"), Target::this_host()), EnvironmentError);
+  CompilerPlace cuda{.kind = Target::Kind::cuda};
+  cuda.nvrtc.library = "/nowhere/libnvrtc.so";
+  for (const Opening opening : {Opening::at_once, Opening::when_compiling})
+    CHECK_THROWS_AS(open_compiler(cuda, opening), EnvironmentError);
+}
+
 TEST_CASE("keys and binaries are the same, compiled here or in processes", "[runtime][compilers]") {
   const auto targets = targets_here();
   if (targets.empty()) KILN_SKIP("neither NVRTC nor the host compiler is here");

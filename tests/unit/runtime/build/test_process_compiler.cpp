@@ -196,6 +196,24 @@ TEST_CASE("where the processes are of no use, kernels are compiled here", "[runt
   CHECK(bench.outcome("one") == "here");
 }
 
+TEST_CASE("a process whose compiler reads other folders of headers is of no use",
+          "[runtime][processes]") {
+  class WithFolders final : public OddCompiler {
+   public:
+    std::vector<std::string> header_folders() const override { return {"/one", "/two"}; }
+    codegen::CompileResult compile(const codegen::Source&, const Target& target) override {
+      return binary_of("here", target);
+    }
+  };
+  const auto here = std::make_shared<WithFolders>();
+  CHECK(runtime::identity_of(*here) == runtime::identity_of(CompilerHere()) + ", /one, /two");
+  ProcessBench bench;
+  bench.compiler = std::make_unique<runtime::ProcessCompiler>(
+      here, runtime::CompilerPlace{}, PoolOptions{.executable = beside("odd_compiler")});
+  CHECK(runtime::identity_of(*bench.compiler) == runtime::identity_of(*here));
+  CHECK(bench.outcome("one") == "here");
+}
+
 TEST_CASE("relative paths are of the folder that the program is in now", "[runtime][processes]") {
   const ProcessBench bench;
   const auto before = std::filesystem::current_path();

@@ -287,6 +287,30 @@ TEST_CASE("A path without any result is the caller's mistake", "[report]") {
   CHECK(report.results() == 0);
 }
 
+TEST_CASE("What is nested too deeply is passed over", "[report]") {
+  const TemporaryDirectory folder;
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  write(folder.path() / "good.json", record_text(some_result(8)));
+  write(folder.path() / "deep.json", "{\"format\": " + deep + "}");
+  Report report;
+  report.read(folder.path());
+  CHECK(report.results() == 1);
+  CHECK(contains(passed_over(report, "deep.json"), "nested too deeply"));
+
+  const fs::path file = folder.path() / "kernels.kiln";
+  cache::BundleWriter writer;
+  const auto add = [&](const Key& key, const std::string& text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    writer.add(EntryKind::record, key, std::vector<std::byte>(bytes.begin(), bytes.end()));
+  };
+  add(key_of(some_result(8)), deep);
+  add(key_of(some_result(16)), cache::record_text(record_of(some_result(16))));
+  REQUIRE(!writer.write(file, "kiln 0.1.0"));
+  report.read(file);
+  CHECK(report.results() == 2);
+  CHECK(contains(passed_over(report, "kernels.kiln"), "nested too deeply"));
+}
+
 TEST_CASE("A bundle's records are read", "[report]") {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "kernels.kiln";

@@ -206,7 +206,9 @@ TEST_CASE("a problem whose search has begun stays", "[runtime][bounds][backgroun
     return true;
   });
   const Runtime runtime = process.runtime();
-  const auto times = runtime::background_of(*detail::Access::engine(runtime)).times();
+  const auto times =
+      dynamic_cast<runtime::BackgroundTuning&>(*detail::Access::engine(runtime)->background())
+          .times();
   const auto handle = runtime.tuned(kernel);
   CHECK(launch(handle, 60));
   std::atomic<int> loads{0};

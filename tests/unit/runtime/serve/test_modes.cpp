@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "cache/store.hpp"
 #include "kiln_test.hpp"
 #include "modes_fixture.hpp"
 
@@ -131,6 +132,28 @@ TEST_CASE("another compiler's binaries and records are taken from a root", "[run
   CHECK(runtime.statistics().tuned == 0);
 }
 
+TEST_CASE("binaries that make no sense are passed over for those of the next root",
+          "[runtime][modes]") {
+  Directory first, second, own;
+  tune_into(first.path(), 50, 8);
+  tune_into(second.path(), 50, 8);
+  {
+    StoreOptions options;
+    options.directory = first.path();
+    cache::Store store(options);
+    for (const StoreEntry& entry : store.list())
+      if (entry.kind == EntryKind::binary)
+        store.put(entry.key, detail::Bytes(std::vector<std::byte>(100)));
+  }
+  Process process(own.path());
+  process.options.mode = Mode::frozen;
+  process.options.store.roots = {first.path(), second.path()};
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  CHECK(launch(handle, 50));
+  CHECK(handle.config({50}) == Values{8, 0});
+}
+
 TEST_CASE("an edited kernel is not served from a root", "[runtime][modes]") {
   Directory shipped, own;
   tune_into(shipped.path(), 50, 8);
@@ -161,12 +184,30 @@ TEST_CASE("a program shipped without its kernels' sources", "[runtime][modes]") 
   tune_into(shipped.path(), 50, 8, kernel);
   fs::remove(source);
   Process process(own.path() / "store");
-  process.options.mode = Mode::frozen;
   process.options.store.roots = {shipped.path()};
-  const Runtime runtime = without_compiler(process);
-  const auto handle = runtime.tuned(kernel);
-  CHECK(launch(handle, 50));
-  CHECK(handle.config({50}) == Values{8, 0});
+  const auto check = [&](const Runtime& runtime) {
+    const auto handle = runtime.tuned(kernel);
+    CHECK(launch(handle, 50));
+    CHECK(handle.config({50}) == Values{8, 0});
+  };
+  SECTION("frozen, without a compiler") {
+    process.options.mode = Mode::frozen;
+    check(without_compiler(process));
+  }
+  SECTION("with a compiler, in any mode") {
+    for (const Mode mode : {Mode::tune_now, Mode::untuned, Mode::lookup_only, Mode::frozen}) {
+      process.options.mode = mode;
+      const Runtime runtime = process.runtime();
+      check(runtime);
+      CHECK(runtime.statistics().tuned == 0);
+    }
+    CHECK(process.compiler->compiles == 0);
+    process.options.mode = Mode::tune_now;
+    KernelDefinition other = kernel;
+    other.name = "other";
+    CHECK_THROWS_WITH(launch(process.runtime().tuned(other), 50),
+                      Catch::Contains("doubling.cuh"));
+  }
 }
 
 TEST_CASE("without the winner's binary the default is launched", "[runtime][modes]") {

@@ -2,6 +2,7 @@
 #include <array>
 #include <set>
 
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/tune/candidate_list.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
@@ -136,6 +137,26 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
   check_plan(job.tune(), 4);
   CHECK(job[0].device->launches == job[1].device->launches);
   CHECK(job[0].device->launches > 0);
+}
+
+TEST_CASE("in step: memory that one rank lacks now is no failure of the candidate",
+          "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.lockstep = true;
+  job.set(options);
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.1 * kMs;
+    job[r].of(4).seconds = 0.5 * kMs;
+  }
+  job[1].device->on_load = [](const std::string& entry) {
+    if (entry == "k<8, 0>") throw runtime::OutOfMemory("no memory for its code");
+  };
+  const auto results = job.tune();
+  check_plan(results, 4);
+  for (const TuneResult& r : results) CHECK(r.count(CandidateStatus::not_tried) == 1);
+  job[1].device->on_load = nullptr;
+  check_plan(job.tune(), 8);
 }
 
 TEST_CASE("in step: ranks with one store compile each candidate once", "[runtime][ranks]") {

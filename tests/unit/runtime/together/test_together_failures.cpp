@@ -33,6 +33,10 @@ TEST_CASE("what differs is named, and all use defaults", "[runtime][ranks]") {
     job[1].options.tuning.together.reduction = RankReduction::mean;
     what = "settings";
   }
+  SECTION("a guard") {
+    job[1].options.tuning.together.guard = [](const auto& launches) { launches(); };
+    what = "settings";
+  }
   const auto results = job.run<TuneResult>([&](Process& process, int rank) {
     return process.runtime()
         .tuned(rank == 1 ? other : doubling())
@@ -51,6 +55,51 @@ TEST_CASE("what differs is named, and all use defaults", "[runtime][ranks]") {
     check_defaults(job.tune(128), "rank 1");
   else
     check_plan(job.tune(128), 8);
+}
+
+TEST_CASE("a failure before the agreement is told in it, and the ranks go on", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.1 * kMs;
+  KernelDefinition failing = doubling();
+  const auto tune = [&] {
+    return job.run<TuneResult>([&](Process& process, int rank) {
+      return process.runtime().tuned(rank == 1 ? failing : doubling()).tune({64});
+    });
+  };
+  SECTION("the winner on record cannot be made") {
+    check_plan(job.tune(), 8);
+    job.restart();
+    for (const auto& binary : job.directory(1).entries(".kiln"))
+      if (read_text(binary).find("k<8, 0>") != std::string::npos) fs::remove(binary);
+    job[1].compiler->on_compile = [](const auto&) { throw EnvironmentError("no compiler today"); };
+    check_defaults(tune(), "no compiler today");
+    job[1].compiler->on_compile = nullptr;
+  }
+  SECTION("its candidates cannot be listed") {
+    failing.cost = [](auto, auto, const DeviceLimits&) -> double {
+      throw std::runtime_error("no cost today");
+    };
+    check_defaults(tune(), "rank 1");
+    CHECK_THAT(tune()[1].agreed->why, Catch::Contains("no cost today"));
+    failing.cost = nullptr;
+  }
+  SECTION("the program has made a mistake") {
+    failing.cost = [](auto, auto, const DeviceLimits&) -> double {
+      throw UserError("not like this");
+    };
+    Findings findings;
+    const auto results = job.run<TuneResult>([&](Process& process, int rank) {
+      const auto handle = process.runtime().tuned(rank == 1 ? failing : doubling());
+      if (rank == 0) return handle.tune({64});
+      findings.check_throws<UserError>([&] { handle.tune({64}); }, "not like this");
+      return TuneResult{};
+    });
+    CHECK(findings.wrong() == "");
+    check_defaults({results[0]}, "rank 1");
+    failing.cost = nullptr;
+  }
+  for (const int r : {0, 1}) CHECK(measured(job[r]) <= 100);
+  check_plan(tune(), 8);
 }
 
 TEST_CASE("a candidate that fails on one rank is nobody's", "[runtime][ranks]") {

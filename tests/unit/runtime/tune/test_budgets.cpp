@@ -63,10 +63,12 @@ class LateMaker final : public runtime::TrialMaker {
     before_build_();
     return maker_.build(config);
   }
-  std::string try_to_load(const Values& config, const runtime::Build& build) override {
-    return maker_.try_to_load(config, build);
+  std::variant<std::shared_ptr<runtime::Module>, runtime::Refusal> load(
+      const Values& config, const runtime::Build& build) override {
+    return maker_.load(config, build);
   }
   runtime::TrialBench& bench() override { return maker_.bench(); }
+  void expect() override { maker_.expect(); }
   void drop_bench() noexcept override { maker_.drop_bench(); }
   runtime::Trial trial(const Values& config, const runtime::Build& build) override {
     return maker_.trial(config, build);
@@ -109,6 +111,25 @@ TEST_CASE("a budget covers waiting for another problem's tuning", "[runtime][bud
   const TuneResult later = handle.tune({60});
   CHECK(later.complete);
   CHECK(later.winner().status == CandidateStatus::measured);
+}
+
+TEST_CASE("a budget covers waiting for another process that tunes the problem",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path()), second(directory.path());
+  HeldTuning other(process);
+  other.begin(process.runtime());
+  TuneOptions options;
+  options.max_seconds = 0.05;
+  const auto handle = second.runtime().tuned(doubling({1, 2, 8, 16}));
+  const TuneResult result = handle.tune({50}, options);
+  CHECK(result.end == SearchEnd::seconds);
+  CHECK_FALSE(result.complete);
+  CHECK(second.device->timings == 0);
+  other.release();
+  const TuneResult later = handle.tune({50});
+  CHECK(later.complete);
+  CHECK(later.from_store);  // as the other process has left it
 }
 
 TEST_CASE("a stop ends the wait for another tuning", "[runtime][budget]") {

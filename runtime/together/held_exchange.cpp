@@ -1,0 +1,59 @@
+#include "runtime/together/held_exchange.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <exception>
+
+#include "kiln/detail/format.hpp"
+
+namespace kiln::runtime {
+
+using ranks::HeldMessage;
+
+Communicator::Failure exchange_held(Communicator& communicator, const RankOptions& options,
+                                    const HeldMessage& mine, std::vector<HeldMessage>& all) {
+  // Also where the options make no sense.
+  const double asked = options.first_seconds;
+  const double seconds = asked > 0 && std::isfinite(asked) ? asked : RankOptions{}.first_seconds;
+  const auto size = static_cast<std::size_t>(communicator.size());
+  const std::vector<std::byte> sent = ranks::encode(mine);
+  std::vector<std::byte> bytes(sent.size() * size);
+  try {
+    if (auto failure = communicator.gather(sent, bytes, deadline_in(seconds))) return failure;
+  } catch (const std::exception& error) {
+    return RankFailure{RankFailure::Kind::system, {communicator.rank()}, error.what()};
+  } catch (...) {
+    return RankFailure{RankFailure::Kind::system, {communicator.rank()}, "the communicator failed"};
+  }
+  for (std::size_t r = 0; r < size; ++r) all.push_back(ranks::decode<HeldMessage>(bytes, r));
+  return {};
+}
+
+void refuse(Communicator& communicator, const RankOptions& options, std::string_view why) {
+  HeldMessage mine;
+  mine.refusal.set(why);
+  std::vector<HeldMessage> all;
+  if (const auto failure = exchange_held(communicator, options, mine, all))
+    communicator.abort(*failure);
+}
+
+bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
+  const auto turn = options.ranks->turn();
+  Communicator& ranks = *options.ranks;
+  float lacking = mine ? 0 : 1;
+  const auto failure =
+      ranks.reduce({&lacking, 1}, Reduction::max, deadline_in(options.together.step_seconds));
+  if (!failure) return lacking == 0;
+  workshop.log(LogLevel::warning,
+               format("rank {} of {}: {}", ranks.rank(), ranks.size(), failure->describe()));
+  ranks.abort(*failure);
+  return false;
+}
+
+void take_no_part(const TuneOptions& options, const char* why) {
+  if (!options.ranks) return;
+  const auto turn = options.ranks->turn();
+  refuse(*options.ranks, options.together, why);
+}
+
+}  // namespace kiln::runtime

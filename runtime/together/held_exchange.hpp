@@ -1,0 +1,48 @@
+// What ranks tell each other beside an agreement: before it, which winners each holds, or that it
+// takes no part.
+#pragma once
+
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include "kiln/communicator.hpp"
+#include "kiln/ranks.hpp"
+#include "kiln/tune.hpp"
+#include "runtime/ranks/messages.hpp"
+#include "runtime/support/foreign_exception.hpp"
+#include "runtime/tune/workshop.hpp"
+
+namespace kiln::runtime {
+
+/// Fills in all ranks' messages. Never throws on account of the communicator.
+Communicator::Failure exchange_held(Communicator& communicator, const RankOptions& options,
+                                    const ranks::HeldMessage& mine,
+                                    std::vector<ranks::HeldMessage>& all);
+
+/// Instead of an agreement: the others are told why, and need not wait.
+void refuse(Communicator& communicator, const RankOptions& options, std::string_view why);
+
+/// For a rank that has no subject where others may have some: they need not wait for it, and use
+/// defaults. Where all ranks have none, they all call this.
+void take_no_part(const TuneOptions& options, const char* why);
+
+/// Whether `mine` is true on every rank. Also false when a rank does not say it in time. A
+/// collective call.
+bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine);
+
+/// Calls `work`, which comes before an agreement. If it throws, the other ranks are told first.
+template <class Work>
+auto tell_if_it_throws(const TuneOptions& options, const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    take_no_part(options, error.what());
+    throw;
+  } catch (...) {
+    take_no_part(options, kForeignException);
+    throw;
+  }
+}
+
+}  // namespace kiln::runtime

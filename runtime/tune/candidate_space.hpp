@@ -1,0 +1,24 @@
+// The space of a problem's candidates.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kiln/detail/tunable.hpp"
+#include "runtime/search/search_space.hpp"
+
+namespace kiln::runtime {
+
+/// The configs that the tuner may consider: `listed` (Tunable::configs), or all where its author
+/// lists none; in either case those that break no constraint and that a device with these limits
+/// can launch. Refers to what it is given, except `listed`.
+inline SearchSpace candidate_space(const detail::Tunable& subject,
+                                   std::span<const std::int64_t> problem,
+                                   const DeviceLimits& limits, std::span<const Values> listed) {
+  const auto can_launch = [&subject, problem, &limits](std::span<const std::int64_t> config) {
+    return subject.launch_problem(config, problem, limits).empty();
+  };
+  return {subject.space(), problem, limits, can_launch, listed};
+}
+
+}  // namespace kiln::runtime
