@@ -1,4 +1,5 @@
 // Ranks that differ, fail, or never come: the others know of it, and choose the same.
+#include <array>
 #include <functional>
 
 #include "unit/runtime/ranks_fixture.hpp"
@@ -271,18 +272,49 @@ TEST_CASE("what was agreed holds, also where it cannot be loaded at once", "[run
   for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
   Findings findings;
   const auto configs = job.run<Values>([&](Process& process, int rank) {
-    const auto handle = process.runtime().tuned(doubling());
-    if (rank == 0) return handle.config({64});
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    const std::vector<TuneJob> jobs{{handle, {64}}};
+    if (rank == 0) {
+      runtime.tune(jobs, {});
+      return handle.config({64});
+    }
     // Works while it is measured and prepared, not when it is loaded for good, then again.
     int loads = 0;
     process.device->on_load = [&](const std::string& entry) {
       if (entry == "k<8, 0>" && ++loads == 3) throw EnvironmentError("no memory just now");
     };
-    findings.check_throws<EnvironmentError>([&] { handle.config({64}); }, "just now");
+    findings.check_throws<EnvironmentError>([&] { runtime.tune(jobs, {}); }, "just now");
     return handle.config({64});
   });
   CHECK(findings.wrong() == "");
   CHECK(configs == std::vector<Values>{{8, 0}, {8, 0}});
+}
+
+TEST_CASE("what ranks have prepared is launched, and not loaded once more", "[runtime][ranks]") {
+  Job job(2);
+  std::array<std::atomic<int>, 2> loads{};
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].device->on_load = [&count = loads[static_cast<std::size_t>(r)]](const auto& entry) {
+      count += entry == "k<8, 0>";
+    };
+  }
+  const auto launch = [&] {
+    for (const Values& config : job.run<Values>([](Process& process, int) {
+           return process.runtime().tuned(doubling()).config({64});
+         }))
+      CHECK(config == Values{8, 0});
+  };
+  launch();
+  for (const auto& count : loads) CHECK(count == 2);  // measured, prepared
+  job.restart();
+  for (const int r : {0, 1})
+    job[r].device->on_load = [&count = loads[static_cast<std::size_t>(r)]](const auto& entry) {
+      count += entry == "k<8, 0>";
+    };
+  launch();
+  for (const auto& count : loads) CHECK(count == 3);  // from the records
 }
 
 TEST_CASE("a communicator that throws is a rank that failed", "[runtime][ranks]") {
