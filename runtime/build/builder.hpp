@@ -32,11 +32,11 @@ struct Build {
   /// Nothing for what need not be built. Missing only where nothing may be compiled.
   std::variant<std::monostate, std::shared_ptr<const codegen::Binary>, CompileFailure, Missing>
       outcome;
-  Key key;              ///< of the binary
-  detail::Bytes bytes;  ///< the binary as the store keeps it
+  Key key;                ///< of the binary
+  detail::Bytes bytes;    ///< the binary as the store keeps it
   bool compiled = false;  ///< for this request; else found, refused before, missing, or no need
-  bool keepable = true;  ///< false: it may depend on files that its key does not cover
-  double seconds = 0;    ///< spent on it, by one thread
+  bool keepable = true;   ///< false: it may depend on files that its key does not cover
+  double seconds = 0;     ///< spent on it, by one thread
 
   const codegen::Binary* binary() const {
     const auto* b = std::get_if<std::shared_ptr<const codegen::Binary>>(&outcome);

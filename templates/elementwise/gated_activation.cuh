@@ -6,6 +6,18 @@
 
 namespace kiln::templates {
 
+template <class Activation>
+__device__ float activated(Activation, float x) {
+  return Activation{}(x, epilogue::Place{});
+}
+#ifndef KILN_HOST_TARGET
+/// An exact division takes a slow branch for very small numbers. This one is right to 2 units in
+/// the last place, and 0 where x is below -87.3.
+__device__ inline float activated(epilogue::Silu, float x) {
+  return __fdividef(x, 1.0f + __expf(-x));
+}
+#endif
+
 template <GatedActivation c, class T, class Activation>
 __global__ void __launch_bounds__(c.threads())
     gated_activation(T* out, const T* x, int rows, int hidden) {
@@ -13,8 +25,8 @@ __global__ void __launch_bounds__(c.threads())
   static_assert(c.items >= 1, "items: at least 1 element per thread");
   // On the host the loop over the block's threads is what gets vectorised: one element each.
   constexpr int kWidth = kHostTarget ? 1 : pack_width<T>(c.items);
-  const auto activated = [](T gate, T up) {
-    return from_float<T>(Activation{}(to_float(gate), epilogue::Place{}) * to_float(up));
+  const auto product = [](T gate, T up) {
+    return from_float<T>(activated(Activation{}, to_float(gate)) * to_float(up));
   };
   const unsigned tiles = c.tiles(hidden);
   const long long row = blockIdx.x / tiles;
@@ -40,13 +52,13 @@ __global__ void __launch_bounds__(c.threads())
       if (h >= hidden) continue;
       Pack<T, kWidth> result;
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e) result.value[e] = activated(a[j].value[e], b[j].value[e]);
+      for (int e = 0; e < kWidth; ++e) result.value[e] = product(a[j].value[e], b[j].value[e]);
       store_pack(to + h, result);
     }
   } else {
     for (int j = 0; j < c.items; ++j) {
       const int h = first + j * c.block + thread;
-      if (h < hidden) to[h] = activated(gate[h], up[h]);
+      if (h < hidden) to[h] = product(gate[h], up[h]);
     }
   }
 }

@@ -69,11 +69,11 @@ class PeerRank {
   }
 
   template <class Launch>
-  double seconds_each(const Launch& launch, int times) {
+  double seconds_each(const Launch& launch, int times, int measured = 5) {
     for (int i = 0; i < 3; ++i) launch();
     runtime_.synchronize();
     std::vector<double> rounds;
-    for (int round = 0; round < 5; ++round) {
+    for (int round = 0; round < measured; ++round) {
       memory_.barrier();
       rounds.push_back(seconds([&] {
                          for (int i = 0; i < times; ++i) launch();

@@ -205,8 +205,7 @@ TEST_CASE("a program shipped without its kernels' sources", "[runtime][modes]") 
     process.options.mode = Mode::tune_now;
     KernelDefinition other = kernel;
     other.name = "other";
-    CHECK_THROWS_WITH(launch(process.runtime().tuned(other), 50),
-                      Catch::Contains("doubling.cuh"));
+    CHECK_THROWS_WITH(launch(process.runtime().tuned(other), 50), Catch::Contains("doubling.cuh"));
   }
 }
 
