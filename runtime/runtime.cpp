@@ -63,7 +63,8 @@ namespace {
 std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
   options = runtime::with_variables(std::move(options));  // the log is needed now
   // What these make no sense of is refused now, not where it is used.
-  runtime::compile_plan(options.compile_processes);
+  const auto make_compiler =
+      runtime::compiler_maker(options.compile_processes, options.background_compiles);
   runtime::candidate_seconds(options.tuning.candidate_seconds);
   auto device = runtime::open_device(options.device, options.log, options.reserved_multiprocessors,
                                      runtime::CallerAllocator(options.allocator));
@@ -72,8 +73,6 @@ std::shared_ptr<detail::Engine> open(RuntimeOptions options) {
       !name.empty() && options.mode == Mode::background)
     background = runtime::open_device(name, options.log, options.reserved_multiprocessors,
                                       runtime::CallerAllocator());
-  const auto make_compiler =
-      runtime::compiler_maker(options.compile_processes, options.background_compiles);
   return runtime::make_engine(
       std::move(options), device,
       [device, make_compiler](Target::Kind kind) {

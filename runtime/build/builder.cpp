@@ -278,13 +278,10 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   };
   const Instance instance{kernel, config, target, kernel_source(kernel)};
   if (access_ == Access::look_up) return timed(build_without_compiler(instance));
-  // A program may be shipped without its sources. Where nothing was shipped for it, making the
-  // source says which file is missing.
-  if (!instance.source) {
-    constexpr const char* kWhyNot = "the kernel's source cannot be read";
-    if (at_most == Access::look_up) return timed(build_without_compiler(instance, kWhyNot));
-    if (auto found = substitute(instance, Substitutes::any)) return timed(*std::move(found));
-  }
+  // A program may be shipped without its sources. What lies in the writable store may be of an
+  // older source: there, making the source says which file is missing.
+  if (!instance.source)
+    if (auto found = substitute(instance, Substitutes::shipped)) return timed(*std::move(found));
   codegen::Compiler* compiler = nullptr;
   try {
     compiler = &this->compiler(target.kind);

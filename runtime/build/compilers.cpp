@@ -80,8 +80,8 @@ std::string problem_of(const CompilePlan& plan) {
 }
 
 Builder::MakeCompiler compiler_maker(std::optional<unsigned> asked, bool background) {
-  return [asked, background](Target::Kind kind) {
-    return make(kind, compile_plan(asked), background);
+  return [plan = compile_plan(asked), background](Target::Kind kind) {
+    return make(kind, plan, background);
   };
 }
 

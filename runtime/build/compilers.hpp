@@ -25,10 +25,10 @@ CompilePlan compile_plan(std::optional<unsigned> asked);
 /// Starts one of these processes. Returns why it cannot be used; empty if it can.
 std::string problem_of(const CompilePlan& plan);
 
-/// A function that makes NVRTC's or the host compiler, to run where compile_plan(asked) says. The
-/// function, whose processes run in the background if that is asked for, @throws EnvironmentError
-/// when the compiler's library is missing, saying what to install, and UserError as compile_plan
-/// does.
+/// A function that makes NVRTC's or the host compiler, to run where compile_plan(asked) says, which
+/// is asked now: a first launch does not wait for it. The function, whose processes run in the
+/// background if that is asked for, @throws EnvironmentError when the compiler's library is
+/// missing, saying what to install. @throws UserError as compile_plan does
 Builder::MakeCompiler compiler_maker(std::optional<unsigned> asked, bool background = false);
 
 /// compiler_maker({})(kind)

@@ -84,7 +84,7 @@ class TogetherRun {
     if (failure) communicator_.abort(*failure);
     if (failure || refused_) {
       others_wait_ = false;
-      if (mistake_) std::rethrow_exception(mistake_);
+      if (thrown_) std::rethrow_exception(thrown_);
       decision.why = failure ? *failure : *refused_;
       decision.broken = failure.has_value();
       warn("uses default configs: " + decision.why.describe());
@@ -95,7 +95,7 @@ class TogetherRun {
       });
       decision = agree();
       others_wait_ = false;
-      if (mistake_) std::rethrow_exception(mistake_);
+      if (thrown_) std::rethrow_exception(thrown_);
     }
     std::vector<TuneResult> results;
     for (std::size_t s = 0; s < subjects_.size(); ++s) {
@@ -125,19 +125,24 @@ class TogetherRun {
 
  private:
   /// Calls `work`, which may fail on this rank alone: the others hear of it in the next exchange,
-  /// and all use defaults. A mistake of the program's is thrown once they have heard of it.
+  /// and all use defaults. What is the program's own mistake, or a rank's that has no others, is
+  /// thrown after that.
   template <class F>
   void attempt(const F& work) {
+    const bool alone = communicator_.size() == 1;
     try {
       work();
     } catch (const UserError& error) {
-      trouble_ = error.what();
-      mistake_ = std::current_exception();
+      fail(error.what(), true);
     } catch (const std::exception& error) {
-      trouble_ = *error.what() ? error.what() : "it failed";
+      fail(*error.what() ? error.what() : "it failed", alone);
     } catch (...) {
-      trouble_ = kForeignException;
+      fail(kForeignException, alone);
     }
+  }
+  void fail(const char* why, bool is_thrown) {
+    trouble_ = why;
+    if (is_thrown) thrown_ = std::current_exception();
   }
 
   const Tunable& what(std::size_t s) const { return subjects_[s].what; }
@@ -260,7 +265,7 @@ class TogetherRun {
       for (std::size_t s = 0; s < subjects_.size(); ++s) try {
           list_default(s);
         } catch (...) {  // there is no answer, either
-          if (!mistake_) mistake_ = std::current_exception();
+          if (!thrown_) thrown_ = std::current_exception();
         }
     }
     ranks::Tasks tasks;
@@ -445,7 +450,7 @@ class TogetherRun {
   std::optional<RankFailure> refused_;  ///< the first rank that takes no part, and why
   std::string lacking_;                 ///< ranks without a record of some subject
   std::string trouble_;                 ///< why this rank cannot take part; empty: it can
-  std::exception_ptr mistake_;          ///< the same, if the program has made it
+  std::exception_ptr thrown_;           ///< the same, where the caller is to get it
   bool others_wait_ = true;
 };
 
