@@ -96,7 +96,8 @@ class SymmetricMemory {
   void reset() const;
   /// For RankOptions::guard, on every rank: each candidate begins with all flags at 0, as after
   /// reset(), and has so many seconds, as in within(). Where the last candidate was given up, the
-  /// next within() or barrier() is collective, and resets. It refers to this object.
+  /// next within() or barrier() is collective, and resets, also after an abort() in between. The
+  /// guard refers to this object. @pre as reset(), for each candidate
   std::function<void(const std::function<void()>&)> guard(double seconds) const;
   /// Collective. Returns the memory when all ranks have come here. @pre this rank's kernels that
   /// use it have ended. @throws EnvironmentError when a rank does not come; the object is closed

@@ -328,7 +328,8 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
     if (publish(handle, std::move(launchable), seen)) ++generation_;
   } else {
     const std::lock_guard lock(jobs_->mutex);
-    jobs_->found.push_back({handle, handle.get(), std::move(launchable)});
+    if (jobs_->unsettled.contains({handle.get(), job.problem}))
+      jobs_->found.push_back({handle, handle.get(), std::move(launchable)});
   }
   return Then::over;
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -266,13 +267,15 @@ class Together {
     if (text.size() > kMostBytes)
       throw InternalError("the proposals of a commit are larger than a rank may send");
     const auto count = static_cast<std::size_t>(ranks_.size());
-    const std::uint64_t size = text.size();
-    std::vector<std::uint64_t> sizes(count);
-    check(
-        ranks_.gather(std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)),
-                      deadline_in(options_.first_seconds)),
-        "exchanging");
-    const std::uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
+    std::random_device random;
+    const Opening opening{text.size(), static_cast<std::uint64_t>(random()) << 32 | random()};
+    openings_.resize(count);
+    check(ranks_.gather(std::as_bytes(std::span(&opening, 1)),
+                        std::as_writable_bytes(std::span(openings_)),
+                        deadline_in(options_.first_seconds)),
+          "exchanging");
+    std::uint64_t largest = 0;
+    for (const Opening& one : openings_) largest = std::max(largest, one.size);
     if (largest > kMostBytes)
       throw EnvironmentError("Runtime::commit: another rank is not in a commit");
     std::vector<std::byte> mine(largest), all(count * largest);
@@ -281,10 +284,18 @@ class Together {
     std::vector<Change> proposals;
     for (std::size_t rank = 0; rank < count; ++rank) {
       const auto* const begin = reinterpret_cast<const char*>(all.data() + rank * largest);
-      for (const json& one : json::parse(begin, begin + sizes[rank]))
+      for (const json& one : json::parse(begin, begin + openings_[rank].size))
         proposals.push_back(from_json(one));
     }
     return proposals;
+  }
+
+  /// No two commits settle the same one: answers may outlive a job.
+  Digest question(const Digest& digest) const {
+    detail::KeyBuilder key("commit's question", 1);
+    key.add("digest", digest);
+    for (const Opening& one : openings_) key.add("nonce", static_cast<std::int64_t>(one.nonce));
+    return key.finish().digest;
   }
 
   /// All ranks publish, or none.
@@ -300,7 +311,7 @@ class Together {
     for (std::size_t rank = 0; !failure && rank < count; ++rank)
       confirmed = confirmed && !other(rank);
     if (ranks_.settles())
-      if (const auto answer = ranks_.settle(digest, confirmed, step())) {
+      if (const auto answer = ranks_.settle(question(digest), confirmed, step())) {
         if (*answer) return;
         confirmed = false;
       }
@@ -317,7 +328,12 @@ class Together {
   Communicator& ranks_;
   const std::unique_lock<std::recursive_mutex> turn_;
   const RankOptions& options_;
-  bool all_know_ = false;  ///< that this commit fails
+  /// What ranks begin with: the size of their proposals, and a random number.
+  struct Opening {
+    std::uint64_t size = 0, nonce = 0;
+  };
+  std::vector<Opening> openings_;  ///< of all ranks
+  bool all_know_ = false;          ///< that this commit fails
 };
 
 }  // namespace

@@ -242,7 +242,7 @@ Build Builder::compile(const Instance& instance, const codegen::Source& source,
     if (const std::string unknown = codegen::unknown_entry(instance.kernel, includes_);
         !unknown.empty())
       failure->log = "error: " + unknown + "\n" + failure->log;
-    if (source.cacheable) {
+    if (source.cacheable && is_still_of(key, instance, compiler)) {
       std::lock_guard lock(failures_mutex_);
       if (failures_.size() >= kMostFailures) failures_.clear();
       failures_.insert_or_assign(key.digest, *failure);

@@ -71,7 +71,8 @@ RegionTrials::RegionTrials(detail::Engine& engine, RegionRunner& runner,
       sites_(runner.sites().size()),
       wrongs_(runner.sites().size()) {}
 
-std::optional<Refusal> RegionTrials::make_ready(std::size_t s, const Values& config) {
+std::optional<Refusal> RegionTrials::make_ready(std::size_t s, const Values& config,
+                                                bool /*for_steps*/) {
   Candidate candidate;
   candidate.config = config;
   try_to_build(runner_.sites()[s], candidate);
@@ -221,23 +222,31 @@ const Launchable* RegionTrials::load(std::size_t s, std::size_t c, std::string& 
 // --- the runs -----------------------------------------------------------------------------------
 
 /// A run that had to be ended counts as one with wrong results: so its candidates are tried again
-/// one by one.
-void RegionTrials::run_guarded(std::span<const RegionRunner::Assignment> assignments,
+/// one by one. What a rank itself throws ends the others' waits, too.
+void RegionTrials::run_guarded(const std::function<RegionRunner::Outcome()>& run,
                                RegionRunner::Outcome& outcome) {
   const auto& guard = options_.together.guard;
   if (!guard) {
-    outcome = runner_.run(assignments);
+    outcome = run();
     return;
   }
   bool launched = false;
+  const auto launches = [&] {
+    launched = true;
+    try {
+      outcome = run();
+    } catch (...) {
+      outcome.thrown = std::current_exception();
+    }
+    if (outcome.thrown) std::rethrow_exception(outcome.thrown);
+  };
   try {
-    guard([&] {
-      launched = true;
-      outcome = runner_.run(assignments);
-    });
+    guard(launches);
   } catch (const std::exception& ended) {
     if (!launched) throw;
-    outcome.wrong = ended.what();
+    if (!outcome.thrown) outcome.wrong = ended.what();
+  } catch (...) {
+    if (!launched) throw;
   }
 }
 
@@ -247,12 +256,15 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
   RegionRunner::Outcome outcome;
   std::vector<std::string> unloaded(sites_.size());
   try {
-    forget_others(places, schedule);
-    std::vector<RegionRunner::Assignment> assignments(sites_.size());
-    for (std::size_t s = 0; s < sites_.size(); ++s)
-      if (places[s].candidate)
-        assignments[s] = {load(s, *places[s].candidate, unloaded[s]), places[s].tried};
-    run_guarded(assignments, outcome);
+    const auto run = [&] {
+      forget_others(places, schedule);
+      std::vector<RegionRunner::Assignment> assignments(sites_.size());
+      for (std::size_t s = 0; s < sites_.size(); ++s)
+        if (places[s].candidate)
+          assignments[s] = {load(s, *places[s].candidate, unloaded[s]), places[s].tried};
+      return runner_.run(assignments);
+    };
+    run_guarded(run, outcome);
   } catch (...) {
     outcome.thrown = std::current_exception();
   }

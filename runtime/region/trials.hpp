@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -45,7 +46,8 @@ class RegionTrials final : public Trials {
   RegionTrials(detail::Engine& engine, RegionRunner& runner, const RegionOptions& options,
                const RegionExchange& exchange, RankLog& log);
 
-  std::optional<Refusal> make_ready(std::size_t site, const Values& config) override;
+  std::optional<Refusal> make_ready(std::size_t site, const Values& config,
+                                    bool for_steps) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
   Candidate measure_in_step(std::size_t site, const Values& config, Deadline deadline) override;
@@ -70,7 +72,7 @@ class RegionTrials final : public Trials {
   bool build(Deadline until, Deadline last);
   void build_all(Deadline until);
   void try_to_build(const Site& site, Candidate& candidate) const;
-  void run_guarded(std::span<const RegionRunner::Assignment> assignments,
+  void run_guarded(const std::function<RegionRunner::Outcome()>& run,
                    RegionRunner::Outcome& outcome);
   bool run_once(RegionSchedule& schedule, Deadline until);
   const detail::Launchable* load(std::size_t site, std::size_t candidate, std::string& why);

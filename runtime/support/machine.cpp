@@ -164,7 +164,7 @@ unsigned usable_cores(const fs::path& root) {
 unsigned cores_shared_by(unsigned processes) {
   const unsigned cores = usable_cores();
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (online > 0 && allowed_cores() < static_cast<unsigned>(online)) return cores;
+  if (online > 0 && allowed_cores() * processes <= static_cast<unsigned>(online)) return cores;
   return std::max(1U, cores / std::max(1U, processes));
 }
 

@@ -24,7 +24,7 @@ void require_memory(const char* what, std::uint64_t bytes);
 unsigned usable_cores(const std::filesystem::path& root = "/");
 
 /// The cores for one of so many processes of this machine: a part of usable_cores(), at least 1.
-/// All of them where this thread may not run on every core, because the launcher of the processes
+/// All of them where so many sets of cores fit the machine, because the launcher of the processes
 /// has divided the cores then. Reads files.
 unsigned cores_shared_by(unsigned processes);
 

@@ -33,8 +33,9 @@ BenchTrials::BenchTrials(Makers makers, const TuneOptions& options)
       seen_(makers_.size()),
       loaded_(makers_.size()) {}
 
-std::optional<Refusal> BenchTrials::make_ready(std::size_t subject, const Values& config) {
-  if (!options_.together.lockstep) {
+std::optional<Refusal> BenchTrials::make_ready(std::size_t subject, const Values& config,
+                                               bool for_steps) {
+  if (!for_steps) {
     const std::lock_guard lock(data_mutex_);
     if (loaded_[subject].module && loaded_[subject].config == config) return {};
   }
@@ -52,7 +53,7 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t subject, const Values
       const std::lock_guard lock(data_mutex_);
       std::swap(loaded_[subject], latest);  // the one before is unloaded without the lock
     }
-    if (options_.together.lockstep) return refusal_in_step(subject, config, build);
+    if (for_steps) return refusal_in_step(subject, config, build);
   } catch (const DeviceLost&) {
     throw;
   } catch (const OutOfMemory& error) {
@@ -154,13 +155,16 @@ std::optional<Refusal> BenchTrials::refusal_in_step(std::size_t subject, const V
 }
 
 Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
-  get_ready_for_steps(subject);
-  TrialMaker& maker = *makers_[subject];
-  Trial trial = maker.trial(config, maker.build(config));
-  // The caches stay warm: ranks would time each other's flushes.
-  trial.timing.overlap_launches = options_.overlap_launches;
   Candidate candidate;
-  const auto measure = [&] { candidate = runtime::measure_in_step(maker.bench(), trial, config); };
+  // Data and binary, too: what fails here ends what the others wait for.
+  const auto measure = [&] {
+    get_ready_for_steps(subject);
+    TrialMaker& maker = *makers_[subject];
+    Trial trial = maker.trial(config, maker.build(config));
+    // The caches stay warm: ranks would time each other's flushes.
+    trial.timing.overlap_launches = options_.overlap_launches;
+    candidate = runtime::measure_in_step(maker.bench(), trial, config);
+  };
   if (!options_.together.guard) {
     measure();
     return candidate;
@@ -180,6 +184,10 @@ Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config
   } catch (const std::exception& ended) {
     if (own) std::rethrow_exception(own);
     if (!launched) throw;
+    if (candidate.status == CandidateStatus::launch_failed) {  // that is why others have waited
+      candidate.reason += format("; {}", ended.what());
+      return candidate;
+    }
     candidate = {};
     candidate.config = config;
     candidate.status = CandidateStatus::hung;

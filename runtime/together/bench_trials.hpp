@@ -24,7 +24,8 @@ class BenchTrials final : public Trials {
   /// One maker per subject, in order.
   BenchTrials(Makers makers, const TuneOptions& options);
 
-  std::optional<Refusal> make_ready(std::size_t subject, const Values& config) override;
+  std::optional<Refusal> make_ready(std::size_t subject, const Values& config,
+                                    bool for_steps) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
   Candidate measure_in_step(std::size_t subject, const Values& config, Deadline deadline) override;

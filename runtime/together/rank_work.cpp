@@ -69,7 +69,7 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
         deadline = std::min(deadline, now + (end - now) / 2);
     }
     for (const auto& [s, candidates] : work.items)
-      done.times.push_back(try_to_launch(s, candidates, deadline, stop));
+      done.times.push_back(make_all_ready(s, candidates, work.kind, deadline, stop));
     done.stop = stop.stop_requested();
     return done;
   }
@@ -127,8 +127,10 @@ Worked RankWork::in_step(const Work& work, Deadline deadline) {
 }
 
 /// 1 for what could be launched. Nothing is begun after the deadline or a stop.
-ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
-                                     Deadline deadline, const std::stop_token& stop) {
+ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size_t>& candidates,
+                                      Work::Kind kind, Deadline deadline,
+                                      const std::stop_token& stop) {
+  const bool for_steps = kind == Work::Kind::build && options_.together.lockstep;
   const Refusal late{CandidateStatus::not_tried, "it was not built in time"};
   std::vector<std::optional<Refusal>> refusals(candidates.size(), late);
   std::stop_source time_over;
@@ -136,13 +138,14 @@ ranks::Times RankWork::try_to_launch(std::size_t s, const std::vector<std::size_
     if (stop.stop_requested() || std::chrono::steady_clock::now() >= deadline)
       time_over.request_stop();
   };
+  look(0);
   const auto threads = static_cast<unsigned>(std::clamp<std::size_t>(
       candidates.size(), 1, std::max(1U, workshop_.builder().builds_at_once())));
   for_each_index(
       threads, candidates.size(), time_over.get_token(),
       [&, part_of = SpanScope::here()](std::size_t i) {
         const SpanParent parent(part_of);
-        refusals[i] = trials_.make_ready(s, lists_[s].configs[candidates[i]]);
+        refusals[i] = trials_.make_ready(s, lists_[s].configs[candidates[i]], for_steps);
       },
       look);
   ranks::Times times;

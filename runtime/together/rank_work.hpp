@@ -33,8 +33,9 @@ class RankWork {
   const Candidate* seen(std::size_t s, std::size_t c) const;
 
  private:
-  ranks::Times try_to_launch(std::size_t s, const std::vector<std::size_t>& candidates,
-                             Deadline deadline, const std::stop_token& stop);
+  ranks::Times make_all_ready(std::size_t s, const std::vector<std::size_t>& candidates,
+                              ranks::Work::Kind kind, Deadline deadline,
+                              const std::stop_token& stop);
   Deadline end_of(double part) const;
   Deadline end_of_round(bool decides) const;
   ranks::Worked in_step(const ranks::Work& work, Deadline deadline);

@@ -37,7 +37,9 @@ class Trials {
 
   /// Makes `config` ready to be launched, and does not launch it. Why it cannot be launched here;
   /// nothing: it can. Called from several threads.
-  virtual std::optional<Refusal> make_ready(std::size_t subject, const Values& config) = 0;
+  /// @param for_steps also for measure_in_step(), with its data
+  virtual std::optional<Refusal> make_ready(std::size_t subject, const Values& config,
+                                            bool for_steps) = 0;
 
   /// One candidate per config, in the same order. Candidates that were not reached before the
   /// deadline are `not_tried`.

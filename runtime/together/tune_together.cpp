@@ -10,8 +10,6 @@
 #include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/function_core.hpp"
@@ -159,7 +157,7 @@ class TogetherRun {
     if (known) work_.heed(s, known->result);
     const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
-    if (const auto refusal = trials_.make_ready(s, known->result.winner().config))
+    if (const auto refusal = trials_.make_ready(s, known->result.winner().config, false))
       warn(format("{} {}: the winner on record cannot be used: {}", what(s).name(),
                   what(s).describe_problem(subjects_[s].problem), refusal->reason));
     else
@@ -367,14 +365,18 @@ class TogetherRun {
   void save(std::size_t s, const ranks::Plan& plan) {
     if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
     TuneResult result = result_of(s, plan.records[s]);
-    const auto latest = workshop_.records().recall(what(s), subjects_[s].problem);
+    // Not where the source was edited meanwhile: that record is of another one.
+    RecordBook& records = workshop_.records();
+    std::optional<Recall> latest;
+    if (records.key(what(s), subjects_[s].problem) == keys_[s].first)
+      latest = records.recall(what(s), subjects_[s].problem);
     if (latest && latest->same_space && latest->policy == policy_of(options_)) {
       if (!retune_ && stays(latest->result, result)) return;
       add_missing(result, latest->result);
     }
     const bool faulted = latest && latest->faulted && !result.complete;
     const auto& [key, versions] = keys_[s];
-    workshop_.records().remember(key, what(s), result, versions, policy_of(options_), faulted);
+    records.remember(key, what(s), result, versions, policy_of(options_), faulted);
   }
 
   /// The digest covers what is launched from now on, so that the same plan has the same digest at
@@ -427,10 +429,9 @@ class TogetherRun {
     return report;
   }
 
-  void log(LogLevel level, const std::string& text) const { workshop_.log(level, text); }
   void warn(const std::string& text) const {
-    log(LogLevel::warning,
-        format("rank {} of {}: {}", communicator_.rank(), communicator_.size(), text));
+    workshop_.log(LogLevel::warning,
+                  format("rank {} of {}: {}", communicator_.rank(), communicator_.size(), text));
   }
 
   Workshop& workshop_;
