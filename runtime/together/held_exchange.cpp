@@ -44,8 +44,8 @@ bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
   const auto failure =
       ranks.reduce({&lacking, 1}, Reduction::max, deadline_in(options.together.step_seconds));
   if (!failure) return lacking == 0;
-  workshop.log(LogLevel::warning,
-               format("rank {} of {}: {}", ranks.rank(), ranks.size(), failure->describe()));
+  workshop.log(LogLevel::warning, detail::format("rank {} of {}: {}", ranks.rank(), ranks.size(),
+                                                 failure->describe()));
   ranks.abort(*failure);
   return false;
 }
