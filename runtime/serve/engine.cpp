@@ -1,14 +1,10 @@
 #include "runtime/serve/engine.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
-#include "runtime/together/alone_or_together.hpp"
-#include "runtime/together/tune_together.hpp"
 #include "runtime/tune/kernel_maker.hpp"
-#include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::detail {
 

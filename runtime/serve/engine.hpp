@@ -15,7 +15,6 @@
 #include "runtime/serve/serving.hpp"
 #include "runtime/serve/variables.hpp"
 #include "runtime/serve/wanted.hpp"
-#include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/workshop.hpp"
 
 namespace kiln::runtime {

@@ -51,8 +51,9 @@ class Provisions {
   /// The problems that were launched unprepared stay in Runtime::wanted().
   ~Provisions();
 
-  /// The record, if launches may use it: not where the config is fixed, nor with ranks, for whom
-  /// only what all have agreed on is a choice, nor what the background holds back until a commit.
+  /// The record, if launches may use it. They may not where the program has fixed the config, where
+  /// the runtime has ranks (a launch uses what all ranks have agreed on), and while the background
+  /// holds the record back until a commit.
   std::optional<Recall> on_record(std::span<const std::int64_t> problem);
   /// `tuning`: how the problem would be tuned. Loads nothing.
   BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning);

@@ -17,7 +17,7 @@
 #include "runtime/ranks/drive.hpp"
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/together/counted_agreement.hpp"
-#include "runtime/together/held_exchange.hpp"
+#include "runtime/together/beside_agreement.hpp"
 #include "runtime/together/identity.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kiln/tune.hpp"
-#include "runtime/together/held_exchange.hpp"
+#include "runtime/together/beside_agreement.hpp"
 #include "runtime/together/trials.hpp"
 #include "runtime/tune/workshop.hpp"
 

@@ -1,7 +1,6 @@
 // Host half of gated_activation.hpp.
 #include "templates/elementwise/gated_activation.hpp"
 
-#include <string>
 #include <type_traits>
 
 #include <tbb/blocked_range.h>
@@ -15,19 +14,21 @@ namespace kiln::templates {
 
 namespace {
 
+/// Of the activation in the source, and of the kernel.
+struct Names {
+  const char* activation;
+  const char* kernel;
+};
 template <class Activation>
-constexpr const char* activation_name() {
-  return std::is_same_v<Activation, epilogue::Silu>       ? "Silu"
-         : std::is_same_v<Activation, epilogue::Gelu>     ? "Gelu"
-         : std::is_same_v<Activation, epilogue::GeluTanh> ? "GeluTanh"
-                                                          : "Relu";
-}
-template <class Activation>
-constexpr const char* kernel_name() {
-  return std::is_same_v<Activation, epilogue::Silu>       ? "silu_mul"
-         : std::is_same_v<Activation, epilogue::Gelu>     ? "gelu_mul"
-         : std::is_same_v<Activation, epilogue::GeluTanh> ? "gelu_tanh_mul"
-                                                          : "relu_mul";
+constexpr Names names() {
+  if constexpr (std::is_same_v<Activation, epilogue::Silu>)
+    return {"kiln::epilogue::Silu", "silu_mul"};
+  else if constexpr (std::is_same_v<Activation, epilogue::Gelu>)
+    return {"kiln::epilogue::Gelu", "gelu_mul"};
+  else if constexpr (std::is_same_v<Activation, epilogue::GeluTanh>)
+    return {"kiln::epilogue::GeluTanh", "gelu_tanh_mul"};
+  else
+    return {"kiln::epilogue::Relu", "relu_mul"};
 }
 
 /// Exponentials differ by a few units in the last place between devices. Out rounds once.
@@ -55,11 +56,11 @@ void activate(T* out, const T* x, int rows, int hidden) {
 template <class T, class Activation>
 GatedActivationKernel<T> gated_activation_kernel() {
   return {
-      .name = kernel_name<Activation>(),
+      .name = names<Activation>().kernel,
       .source = {.file = templates_dir() / "elementwise/gated_activation.cuh"},
       .entry = "kiln::templates::gated_activation",
       .config_type = "kiln::templates::GatedActivation",
-      .types = {device_name<T>(), std::string("kiln::epilogue::") + activation_name<Activation>()},
+      .types = {device_name<T>(), names<Activation>().activation},
       .space = Space<GatedActivation, Activations>{{.block = 256, .items = 8}}
                    .values(&GatedActivation::block, {64, 128, 256, 512, 1024})
                    .values(&GatedActivation::items, {1, 2, 4, 8, 16, 32})

@@ -96,6 +96,13 @@ class Job {
     for (auto& process : processes_) process->options.tuning.together = options;
   }
 
+  /// Candidates run in step from now on.
+  void in_step() {
+    RankOptions options = settings();
+    options.lockstep = true;
+    set(options);
+  }
+
   /// What every rank's `work` gave. `work` runs on a thread of its own for each rank: it asserts
   /// with Findings.
   template <class Result>

@@ -1,6 +1,7 @@
 // A process that serves, and is tuned behind its launches.
 #pragma once
 
+#include "kiln_test.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 #include "unit/runtime/waiting.hpp"
 
@@ -18,5 +19,12 @@ struct Served : Process {
     of(8).seconds = 0.5e-3;
   }
 };
+
+/// Launches n = 60, and leaves a window open until the background has tuned it.
+inline void tune_behind(const Runtime& runtime, const DynamicTuned& handle) {
+  run_once(handle, 60);
+  const TuningWindow window = runtime.window();
+  REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
+}
 
 }  // namespace kiln::test

@@ -153,11 +153,7 @@ TEST_CASE("prepare puts nothing in use that waits for a commit", "[runtime][back
   process.options.background.publish = Publish::at_commit;
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
-  run_once(handle, 60);
-  {
-    const TuningWindow window = runtime.window();
-    REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
-  }
+  tune_behind(runtime, handle);
   const auto other = runtime.tuned(doubling());
   Manifest manifest;
   manifest.wanted.push_back(WantedInstance{"doubling", {}, "generic", {{"n", 60}}, {}});
@@ -174,11 +170,7 @@ TEST_CASE("a commit leaves alone what was decided meanwhile", "[runtime][backgro
   process.options.background.publish = Publish::at_commit;
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
-  run_once(handle, 60);
-  {
-    const TuningWindow window = runtime.window();
-    REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
-  }
+  tune_behind(runtime, handle);
   detail::Access::engine(runtime)->serving().handles().front()->use(Values{60}, Values{4, 0});
   CHECK(runtime.settled());
   CHECK(runtime.commit().changes.empty());
@@ -338,11 +330,7 @@ TEST_CASE("a commit that a rank does not join publishes nothing", "[runtime][bac
   }
   const Runtime runtime = job[0].runtime();
   const auto handle = runtime.tuned(doubling());
-  run_once(handle, 60);
-  {
-    const TuningWindow window = runtime.window();
-    REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
-  }
+  tune_behind(runtime, handle);
   CHECK_THROWS_AS(runtime.commit(), EnvironmentError);
   CHECK(handle.config({60}) == Values{2, 0});
   CHECK_FALSE(runtime.settled());

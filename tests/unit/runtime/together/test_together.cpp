@@ -111,9 +111,7 @@ TEST_CASE("with a communicator of one rank a call is each rank's own", "[runtime
 TEST_CASE("in step: the same launches everywhere, and what fails on one is skipped by all",
           "[runtime][ranks]") {
   Job job(2);
-  RankOptions options = job.settings();
-  options.lockstep = true;
-  job.set(options);
+  job.in_step();
   for (const int r : {0, 1}) {
     job[r].of(8).seconds = 0.1 * kMs;
     job[r].of(4).seconds = 0.5 * kMs;
@@ -142,9 +140,7 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
 TEST_CASE("in step: memory that one rank lacks now is no failure of the candidate",
           "[runtime][ranks]") {
   Job job(2);
-  RankOptions options = job.settings();
-  options.lockstep = true;
-  job.set(options);
+  job.in_step();
   for (const int r : {0, 1}) {
     job[r].of(8).seconds = 0.1 * kMs;
     job[r].of(4).seconds = 0.5 * kMs;
@@ -161,9 +157,7 @@ TEST_CASE("in step: memory that one rank lacks now is no failure of the candidat
 
 TEST_CASE("in step: ranks with one store compile each candidate once", "[runtime][ranks]") {
   Job job(2, true);
-  RankOptions options = job.settings();
-  options.lockstep = true;
-  job.set(options);
+  job.in_step();
   std::atomic<int> begun = 0, alone = 0;
   for (const int r : {0, 1}) {
     job[r].options.compile_threads = 2;
@@ -192,9 +186,7 @@ TEST_CASE("in step: launches are timed as the options ask", "[runtime][ranks]") 
     return launch;
   };
   Job job(2);
-  RankOptions options = job.settings();
-  options.lockstep = true;
-  job.set(options);
+  job.in_step();
   std::array<int, 2> overlapping{};
   for (const int r : {0, 1}) {
     job[r].options.tuning.overlap_launches = overlap;

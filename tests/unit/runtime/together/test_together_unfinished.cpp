@@ -189,9 +189,7 @@ TEST_CASE("stopped before the best are timed again: the first round decides", "[
 TEST_CASE("in step: time is over while candidates are built", "[runtime][ranks]") {
   const KernelDefinition kernel = doubling(up_to(40));
   Job job(2);
-  RankOptions options = job.settings();
-  options.lockstep = true;
-  job.set(options);
+  job.in_step();
   for (const int r : {0, 1}) {
     job[r].options.tuning.max_seconds = 1;
     job[r].of(2).seconds = 0.2 * kMs;
@@ -234,9 +232,7 @@ TEST_CASE("a limit of time does not count how long ranks wait for the last to co
 
 TEST_CASE("in step: a stop while candidates are built ends all ranks at once", "[runtime][ranks]") {
   Job job(2);
-  RankOptions options = job.settings();
-  options.lockstep = true;
-  job.set(options);
+  job.in_step();
   std::stop_source stop;
   job[1].options.tuning.stop = stop.get_token();
   job[1].compiler->on_compile = [&](const codegen::Source&) {
@@ -255,9 +251,7 @@ TEST_CASE("in step: a stop while candidates are built ends all ranks at once", "
 
 TEST_CASE("in step: a stop on one rank ends all with what was timed", "[runtime][ranks]") {
   Job job(2);
-  RankOptions options = job.settings();
-  options.lockstep = true;
-  job.set(options);
+  job.in_step();
   std::stop_source stop;
   job[1].options.tuning.stop = stop.get_token();
   const Values last =

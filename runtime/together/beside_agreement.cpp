@@ -1,4 +1,4 @@
-#include "runtime/together/held_exchange.hpp"
+#include "runtime/together/beside_agreement.hpp"
 
 #include <cmath>
 #include <cstddef>
