@@ -40,11 +40,15 @@ bool same_key(EntryKind kind, const Key& found, const Key& wanted) {
           (kind == EntryKind::record && found.fields == printable(wanted).fields));
 }
 
-std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex) {
+std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex, bool* unread) {
   std::optional<Key> key;
+  const auto note = [&](const ReadFile& file) {
+    if (unread && file.status == ReadFile::Status::failed) *unread = true;
+  };
   if (kind == EntryKind::binary) {
     for (const std::size_t limit : {kFront, kLongFront}) {
       const ReadFile file = disk.read(kind, hex, limit);
+      note(file);
       if (file.status != ReadFile::Status::read) return std::nullopt;
       EntryFront front = decode_front(file.bytes);
       key = std::move(front.key);
@@ -52,6 +56,7 @@ std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& 
     }
   } else {
     const ReadFile file = disk.read(kind, hex);
+    note(file);
     Summary summary = summarize(kind, file.bytes);
     if (summary.status == DecodeStatus::valid) key = std::move(summary.key);
   }

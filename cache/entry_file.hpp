@@ -30,8 +30,10 @@ Summary summarize(EntryKind kind, std::span<const std::byte> file);
 bool same_key(EntryKind kind, const Key& found, const Key& wanted);
 
 /// The key of a file, reading no more of a binary than its front: it is not verified until the
-/// whole is read. Nothing for what is damaged or of another version, or under another name.
-std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex);
+/// whole is read. Nothing for what is damaged or of another version, or under another name, and
+/// where it cannot be read now: then `unread` is set.
+std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex,
+                            bool* unread = nullptr);
 
 /// The whole entry, if it is whole and lies under its own name. `use`: see DiskLevel::use.
 std::optional<StoredEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,

@@ -51,12 +51,13 @@ bool KeyIndex::refresh(Kind& index, EntryKind kind) {
   for (const auto& [number, is_there] : due) {
     Shard& shard = index.shards[number];
     std::map<std::string, Digest> before = std::exchange(shard.portable, {});
+    bool unread = false;  // an entry that may be readable again when nothing else has changed
     const auto listed = disk_.walk_shard(kind, number, [&](const DiskLevel::Found& found) {
       if (found.what != DiskLevel::Found::What::entry || !found.regular) return;
       const auto known = before.find(found.hex);
       if (known != before.end()) {
         shard.portable.insert(before.extract(known));
-      } else if (const auto key = read_key(disk_, kind, found.hex);
+      } else if (const auto key = read_key(disk_, kind, found.hex, &unread);
                  key && key->portable_fields != 0) {
         shard.portable.emplace(found.hex, key->portable);
         changed = true;
@@ -65,7 +66,7 @@ bool KeyIndex::refresh(Kind& index, EntryKind kind) {
     if (!listed && is_there) shard.portable.swap(before);  // not readable just now
     changed |= !before.empty();
     shard.settled_ns = 0;
-    if (!listed) continue;
+    if (!listed || unread) continue;
     const std::int64_t stamp_ns = listed->modified_ns;
     if (stamp_ns != shard.listed_ns) {
       shard.listed_ns = stamp_ns;

@@ -8,6 +8,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
 #include "kiln/paths.hpp"
+#include "kiln/version.hpp"
 
 namespace kiln::codegen {
 
@@ -144,7 +145,9 @@ IncludeContext own_context(const KernelDefinition& kernel, const Source& source,
 
 detail::KeyBuilder wanted_fields(const Source& source, const Target& target) {
   detail::KeyBuilder key("binary", kBinarySchema);
-  key.add("kernel", source.kernel)
+  // A binary holds code of Kiln's own headers, which are not among the kernel's files.
+  key.add("kiln", KILN_VERSION)
+      .add("kernel", source.kernel)
       .add("config", source.config)
       .add("entry", source.entry)
       .add("steps", std::span<const std::string>(source.steps))

@@ -26,10 +26,11 @@ std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 /// can start MPI only once, so opening another end afterwards is refused.
 ///
 /// The deadline does not cover MPI_Init, which has none: a rank that dies there is left to the
-/// launcher. A failure names the ranks that do not answer a roll call. All calls must come from one
-/// thread (MPI_THREAD_FUNNELED). After a failure MPI cannot be shut down cleanly, so it is not, and
-/// the process must leave by `_exit`. To survive the death of a rank, the job must have been
-/// started with recovery (`mpirun --enable-recovery`).
+/// launcher. A failure names the ranks that do not answer a roll call. Where the program has started
+/// MPI for one thread (less than MPI_THREAD_SERIALIZED), a call on another thread fails, and `abort`
+/// there is not told to the others; Kiln starts it with MPI_THREAD_MULTIPLE. After a failure MPI
+/// cannot be shut down cleanly, so it is not, and the process must leave by `_exit`. To survive the
+/// death of a rank, the job must have been started with recovery (`mpirun --enable-recovery`).
 /// @throws EnvironmentError when Kiln was built without MPI, or MPI does not start or was
 /// finalized.
 std::unique_ptr<Communicator> mpi_communicator(Deadline deadline);

@@ -113,7 +113,14 @@ struct TuneOptions {
 };
 
 /// Why a search ended.
-enum class SearchEnd { finished, evaluations, seconds, target, stopped };
+enum class SearchEnd {
+  finished,     ///< nothing was left to try, or the strategy had done what it does
+  evaluations,  ///< `max_evaluations`
+  seconds,      ///< `max_seconds`
+  target,       ///< a candidate took `target_seconds` or less
+  stopped  ///< before any of these: by `stop`, with its device or worker, or because ranks used
+           ///< the defaults; also in the record of a search that is still going on
+};
 const char* to_string(SearchEnd end) noexcept;
 
 /// What became of a candidate. Only `measured` ones can win.

@@ -1,6 +1,7 @@
 #include "runtime/background/commit.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -20,6 +21,7 @@
 #include "kiln/detail/key_builder.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/support/parallel.hpp"
 
 namespace kiln::runtime {
 
@@ -31,33 +33,42 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  ///< of one rank's proposals
 
-/// What a change is about, in the order of reports.
-auto place_of(const Change& c) { return std::tie(c.kernel, c.types, c.problem); }
+/// A change, and for which kernel: kernels of one name may differ in what makes their results.
+struct Choice {
+  Change change;
+  std::string definition;  ///< RecordBook::definition, in hex
+  bool operator==(const Choice&) const = default;
+};
 
-bool less(const Change& a, const Change& b) {
-  return std::tie(a.kernel, a.types, a.problem, a.config) <
-         std::tie(b.kernel, b.types, b.problem, b.config);
+/// What a choice is about, in the order of reports.
+auto place_of(const Choice& c) {
+  return std::tie(c.change.kernel, c.change.types, c.change.problem, c.definition);
 }
 
-Change change_of(const Proposal& found, const ServedHandle& handle) {
-  const KernelDefinition& kernel = handle.definition();
-  const detail::Launchable& ready = found.launchable;
-  const detail::Tunable what(kernel);
-  return {kernel.name, kernel.types, what.named_problem(ready.problem),
-          what.named_config(ready.config)};
+bool less(const Choice& a, const Choice& b) {
+  return std::tuple_cat(place_of(a), std::tie(a.change.config)) <
+         std::tuple_cat(place_of(b), std::tie(b.change.config));
 }
 
 json to_json(const Change& c) {
   return {{"kernel", c.kernel}, {"types", c.types}, {"problem", c.problem}, {"config", c.config}};
 }
 
-Change from_json(const json& j) {
-  Change change;
+json to_json(const Choice& choice) {
+  json all = to_json(choice.change);
+  all["definition"] = choice.definition;
+  return all;
+}
+
+Choice from_json(const json& j) {
+  Choice choice;
+  Change& change = choice.change;
   j.at("kernel").get_to(change.kernel);
   j.at("types").get_to(change.types);
   j.at("problem").get_to(change.problem);
   j.at("config").get_to(change.config);
-  return change;
+  j.at("definition").get_to(choice.definition);
+  return choice;
 }
 
 Digest digest_of(const CommitReport& report) {
@@ -67,13 +78,27 @@ Digest digest_of(const CommitReport& report) {
   return key.finish().digest;
 }
 
-/// The handles of this process that a change is about.
-std::vector<std::shared_ptr<ServedHandle>> handles_of(const detail::Engine& engine,
-                                                      const Change& change) {
-  auto handles = engine.serving().handles();
+using Handles = std::vector<std::shared_ptr<ServedHandle>>;
+
+std::string definition_of(detail::Engine& engine, const ServedHandle& handle) {
+  return to_hex(engine.records().definition(handle.definition()));
+}
+
+/// The handles of this process that have a kernel of this name and types.
+Handles handles_named(const detail::Engine& engine, const Change& change) {
+  Handles handles = engine.serving().handles();
   std::erase_if(handles, [&](const auto& handle) {
     const KernelDefinition& kernel = handle->definition();
     return handle->fixed() || kernel.name != change.kernel || kernel.types != change.types;
+  });
+  return handles;
+}
+
+/// Those of them that a choice is about.
+Handles handles_of(detail::Engine& engine, const Choice& choice) {
+  Handles handles = handles_named(engine, choice.change);
+  std::erase_if(handles, [&](const auto& handle) {
+    return definition_of(engine, *handle) != choice.definition;
   });
   return handles;
 }
@@ -97,14 +122,27 @@ std::vector<std::string> parameters_of(const KernelDefinition& kernel) {
   return parameters;
 }
 
+/// A change in the order of a kernel's fields and parameters.
+struct ChangeValues {
+  Values problem, config;
+};
+
+/// Nothing where it names others.
+std::optional<ChangeValues> values_of(const Change& change, const KernelDefinition& kernel) {
+  auto problem = in_order(change.problem, kernel.problem_fields);
+  auto config = in_order(change.config, parameters_of(kernel));
+  if (!problem || !config) return {};
+  return ChangeValues{*std::move(problem), *std::move(config)};
+}
+
 /// One config per problem: of those proposed most often the least.
-std::vector<Change> choose(std::vector<Change> proposals) {
+std::vector<Choice> choose(std::vector<Choice> proposals) {
   std::sort(proposals.begin(), proposals.end(), less);
-  std::vector<Change> chosen;
+  std::vector<Choice> chosen;
   std::size_t most = 0;
   for (auto next = proposals.begin(); next != proposals.end();) {
     const auto end =
-        std::find_if(next, proposals.end(), [&](const Change& c) { return c != *next; });
+        std::find_if(next, proposals.end(), [&](const Choice& c) { return c != *next; });
     const auto votes = static_cast<std::size_t>(end - next);
     const bool same_place = !chosen.empty() && place_of(chosen.back()) == place_of(*next);
     if (!same_place) {
@@ -125,12 +163,44 @@ class Loader {
   Loader(detail::Engine& engine, const std::vector<Proposal>& found)
       : engine_(engine), found_(found) {}
 
-  /// The proposals found here, as changes.
-  std::vector<Change> changes() const {
-    std::vector<Change> own;
+  /// The proposals found here.
+  std::vector<Choice> choices() const {
+    std::vector<Choice> own;
     for (const Proposal& found : found_)
-      if (const auto handle = found.handle.lock()) own.push_back(change_of(found, *handle));
+      if (const auto handle = found.handle.lock()) own.push_back(choice_of(found, *handle));
     return own;
+  }
+
+  Choice choice_of(const Proposal& found, const ServedHandle& handle) const {
+    const KernelDefinition& kernel = handle.definition();
+    const detail::Launchable& ready = found.launchable;
+    const detail::Tunable what(kernel);
+    return {{kernel.name, kernel.types, what.named_problem(ready.problem),
+             what.named_config(ready.config)},
+            definition_of(engine_, handle)};
+  }
+
+  /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
+  /// deadline. Failures show when it is loaded.
+  void build(std::span<const Choice> chosen, Deadline deadline) {
+    std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> instances;
+    for (const Choice& choice : chosen)
+      for (const auto& handle : handles_of(engine_, choice)) {
+        const auto values = values_of(choice.change, handle->definition());
+        if (values && handle->find(values->problem)) instances.emplace_back(handle, values->config);
+      }
+    for_each_index(std::max(1U, engine_.builder().builds_at_once()), instances.size(), {},
+                   [&](std::size_t i) {
+                     if (std::chrono::steady_clock::now() >= deadline) return;
+                     const auto& [handle, config] = instances[i];
+                     const Target& target = engine_.device()->info().target;
+                     try {
+                       engine_.builder().build(handle->definition(), config, target,
+                                               Builder::Access::compile);
+                     } catch (const std::exception&) {
+                     }
+                   },
+                   {});
   }
 
   /// Loads the config on every handle that has launched the problem; with `provisional`, only where
@@ -140,13 +210,14 @@ class Loader {
                                             bool provisional) try {
     std::vector<Proposal> loaded;
     for (const auto& handle : handles) {
-      const KernelDefinition& kernel = handle->definition();
-      const auto problem = in_order(change.problem, kernel.problem_fields);
-      const auto config = in_order(change.config, parameters_of(kernel));
-      if (!problem || !config) return std::nullopt;
-      const detail::Ready seen = handle->find(*problem);
+      const auto values = values_of(change, handle->definition());
+      if (!values) return std::nullopt;
+      const auto& [problem, config] = *values;
+      if (handle->definition().space.violated(config, problem, handle->limits()))
+        return std::nullopt;
+      const detail::Ready seen = handle->find(problem);
       if (!seen || (provisional && !seen->provisional)) continue;
-      loaded.push_back({handle, handle.get(), launchable(*handle, *problem, *config), seen});
+      loaded.push_back({handle, handle.get(), launchable(*handle, problem, config), seen});
     }
     return loaded;
   } catch (const std::exception& error) {
@@ -181,10 +252,11 @@ std::vector<Agreement> agreements_on(const Change& change,
                                      std::span<const std::shared_ptr<ServedHandle>> handles) {
   std::vector<Agreement> agreements;
   for (const auto& handle : handles) {
-    const auto problem = in_order(change.problem, handle->definition().problem_fields);
-    const auto config = in_order(change.config, parameters_of(handle->definition()));
-    if (problem && config)
-      agreements.push_back({handle, *problem, *config, handle->problems().agreed(*problem)});
+    if (auto values = values_of(change, handle->definition())) {
+      auto seen = handle->problems().agreed(values->problem);
+      agreements.push_back(
+          {handle, std::move(values->problem), std::move(values->config), std::move(seen)});
+    }
   }
   return agreements;
 }
@@ -201,26 +273,35 @@ class Together {
 
   CommitReport run(std::uint64_t generation, const PublishOne& publish) try {
     CommitReport report;
-    const std::vector<Change> chosen = choose(exchange());
+    const std::vector<Choice> chosen = choose(exchange());
+    const Deadline built = step();
+    loader_.build(chosen, built);
     std::vector<std::vector<Proposal>> loaded;
     std::vector<std::vector<Agreement>> agreements;
     std::vector<float> lacking;
-    for (const Change& change : chosen) {
-      const auto handles = handles_of(engine_, change);
-      agreements.push_back(agreements_on(change, handles));
-      auto here = loader_.load(change, handles, false);
+    for (const Choice& choice : chosen) {
+      const Handles handles = handles_of(engine_, choice);
+      agreements.push_back(agreements_on(choice.change, handles));
+      std::optional<std::vector<Proposal>> here;
+      // Where all kernels of this name differ from the one that it was found for, no rank uses it.
+      if ((!handles.empty() || handles_named(engine_, choice.change).empty()) &&
+          std::chrono::steady_clock::now() < built)
+        here = loader_.load(choice.change, handles, false);
       const bool remembered = std::ranges::all_of(agreements.back(), [](const Agreement& one) {
         return one.handle->problems().may_agree(one.problem);
       });
       lacking.push_back(here && remembered ? 0.0F : 1.0F);
       loaded.push_back(std::move(here).value_or(std::vector<Proposal>()));
     }
-    if (!lacking.empty()) check(ranks_.reduce(lacking, Reduction::max, step()), "comparing");
+    // Others may have had more to build than this rank.
+    if (!lacking.empty())
+      check(ranks_.reduce(lacking, Reduction::max, deadline_in(2 * options_.step_seconds)),
+            "comparing");
     std::vector<Proposal> published;
     std::vector<Agreement> agreed;
     for (std::size_t i = 0; i < chosen.size(); ++i)
       if (lacking[i] == 0) {
-        report.changes.push_back(chosen[i]);
+        report.changes.push_back(chosen[i].change);
         std::move(loaded[i].begin(), loaded[i].end(), std::back_inserter(published));
         std::move(agreements[i].begin(), agreements[i].end(), std::back_inserter(agreed));
       }
@@ -260,28 +341,32 @@ class Together {
   }
 
   /// The proposals of all ranks.
-  std::vector<Change> exchange() {
+  std::vector<Choice> exchange() {
     json own = json::array();
-    for (const Change& change : loader_.changes()) own.push_back(to_json(change));
+    for (const Choice& choice : loader_.choices()) own.push_back(to_json(choice));
     const std::string text = own.dump();
     if (text.size() > kMostBytes)
       throw InternalError("the proposals of a commit are larger than a rank may send");
     const auto count = static_cast<std::size_t>(ranks_.size());
     std::random_device random;
-    const Opening opening{text.size(), static_cast<std::uint64_t>(random()) << 32 | random()};
+    const Opening opening{.size = text.size(),
+                          .nonce = static_cast<std::uint64_t>(random()) << 32 | random()};
     openings_.resize(count);
     check(ranks_.gather(std::as_bytes(std::span(&opening, 1)),
                         std::as_writable_bytes(std::span(openings_)),
                         deadline_in(options_.first_seconds)),
           "exchanging");
     std::uint64_t largest = 0;
-    for (const Opening& one : openings_) largest = std::max(largest, one.size);
-    if (largest > kMostBytes)
-      throw EnvironmentError("Runtime::commit: another rank is not in a commit");
+    for (const Opening& one : openings_) {
+      if (one.magic != Opening::kMagic || one.size > kMostBytes)
+        throw EnvironmentError(
+            "Runtime::commit: another rank is not in a commit, or runs another version of Kiln");
+      largest = std::max(largest, one.size);
+    }
     std::vector<std::byte> mine(largest), all(count * largest);
     std::memcpy(mine.data(), text.data(), text.size());
     check(ranks_.gather(mine, all, step()), "exchanging");
-    std::vector<Change> proposals;
+    std::vector<Choice> proposals;
     for (std::size_t rank = 0; rank < count; ++rank) {
       const auto* const begin = reinterpret_cast<const char*>(all.data() + rank * largest);
       for (const json& one : json::parse(begin, begin + openings_[rank].size))
@@ -310,12 +395,21 @@ class Together {
     bool confirmed = !failure;
     for (std::size_t rank = 0; !failure && rank < count; ++rank)
       confirmed = confirmed && !other(rank);
-    if (ranks_.settles())
-      if (const auto answer = ranks_.settle(question(digest), confirmed, step())) {
-        if (*answer) return;
-        confirmed = false;
-      }
-    if (confirmed) return;
+    if (ranks_.settles()) {
+      const auto answer = ranks_.settle(question(digest), confirmed, step());
+      if (answer && *answer) return;
+      check(failure, "confirming");
+      // It cannot be known what the others read, or one of them has failed.
+      if (confirmed)
+        check(RankFailure{RankFailure::Kind::aborted,
+                          {},
+                          answer ? "a rank failed in the last exchange"
+                                 : "the folder where the ranks settle their answer cannot be "
+                                   "reached"},
+              "confirming");
+    } else if (confirmed) {
+      return;
+    }
     check(failure, "confirming");
     all_know_ = true;
     throw EnvironmentError(
@@ -330,7 +424,8 @@ class Together {
   const RankOptions& options_;
   /// What ranks begin with: the size of their proposals, and a random number.
   struct Opening {
-    std::uint64_t size = 0, nonce = 0;
+    static constexpr std::uint64_t kMagic = 0x326d6d636e6c696b;  // "kilncmm2"
+    std::uint64_t magic = kMagic, size = 0, nonce = 0;
   };
   std::vector<Opening> openings_;  ///< of all ranks
   bool all_know_ = false;          ///< that this commit fails
@@ -343,29 +438,25 @@ CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>
   if (engine.options().tuning.ranks) return Together(engine, found).run(generation, publish);
   CommitReport report;
   Loader loader(engine, found);
-  std::set<Digest> done;  // records: what was found for them is the same for each handle
+  std::set<std::pair<std::string, Values>> done;  // what was found is the same for each handle
   for (const Proposal& one : found) {
     const auto handle = one.handle.lock();
     if (!handle) continue;
     const Values& problem = one.launchable.problem;
-    const Digest record = engine.records().key(handle->definition(), problem).digest;
-    if (!done.insert(record).second) continue;
-    const Change change = change_of(one, *handle);
-    auto handles = handles_of(engine, change);
-    std::erase_if(handles, [&](const auto& other) {
-      return !other->find(problem) ||
-             engine.records().key(other->definition(), problem).digest != record;
-    });
-    auto loaded = loader.load(change, handles, true);
+    const Choice choice = loader.choice_of(one, *handle);
+    if (!done.emplace(choice.definition, problem).second) continue;
+    auto loaded = loader.load(choice.change, handles_of(engine, choice), true);
     if (!loaded) {
       ++report.dropped;
       continue;
     }
     bool published = false;
     for (Proposal& ready : *loaded) published = publish(ready) || published;
-    if (published) report.changes.push_back(change);
+    if (published) report.changes.push_back(choice.change);
   }
-  std::sort(report.changes.begin(), report.changes.end(), less);
+  std::ranges::sort(report.changes, {}, [](const Change& c) {
+    return std::tie(c.kernel, c.types, c.problem, c.config);
+  });
   report.generation = generation + (report.changes.empty() ? 0 : 1);
   report.digest = digest_of(report);
   return report;

@@ -159,13 +159,16 @@ Build Builder::missing(const Instance& instance, std::string why) {
 
 /// Searching the whole store is slow, and many problems lack the same instance.
 std::optional<Key> Builder::closest(const Key& wanted) {
-  std::lock_guard lock(closest_mutex_);
-  const auto [place, first] = closest_.try_emplace(wanted.portable);
-  if (first)
-    place->second = store_->closest(EntryKind::binary, wanted, [&](const Key& found) {
-      return found.value(kKernel) == wanted.value(kKernel);
-    });
-  return place->second;
+  {
+    const std::lock_guard lock(closest_mutex_);
+    if (const auto known = closest_.find(wanted.portable); known != closest_.end())
+      return known->second;
+  }
+  const auto nearest = store_->closest(EntryKind::binary, wanted, [&](const Key& found) {
+    return found.value(kKernel) == wanted.value(kKernel);
+  });
+  const std::lock_guard lock(closest_mutex_);
+  return closest_.try_emplace(wanted.portable, nearest).first->second;
 }
 
 void Builder::forget_failures() {
@@ -299,15 +302,19 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     auto found = kept ? look_up(instance, key) : std::nullopt;
     return timed(found ? *std::move(found) : only_looked_up(instance, key));
   }
-  return timed(flights_.run(key.digest, [&] {
+  bool own = false;
+  Build build = flights_.run(key.digest, [&] {
+    own = true;
     if (!kept) return compile(instance, source, *compiler, key);
     if (auto found = look_up(instance, key)) return *std::move(found);
     cache::WorkLock lock;
     const auto outcome = store_->lock(EntryKind::binary, key, lock);
-    Build build;
-    if (outcome == cache::WorkLock::Outcome::ready && take(key, build)) return build;
+    Build made;
+    if (outcome == cache::WorkLock::Outcome::ready && take(key, made)) return made;
     return compile(instance, source, *compiler, key);
-  }));
+  });
+  build.compiled = build.compiled && own;
+  return timed(std::move(build));
 }
 
 }  // namespace kiln::runtime

@@ -213,7 +213,7 @@ class Core final : public ChoiceCore {
     const TuneOptions options = tuning_options(nullptr);
     const auto recall = workshop_.records().recall(field.subject, bucket);
     const bool answered = recall && runtime::answers(*recall, options, true);
-    if (answered || engine_->options().mode != Mode::tune_now) {
+    if (answered || !workshop_.may_measure(true)) {
       if (!recall) return first;  // not decided: another process may tune it
       decide(bucket, recall->result.winner().config);
       return recall->result.winner().config;
@@ -291,7 +291,7 @@ class Core final : public ChoiceCore {
     const Key key = records.key(field.subject, bucket);
     const auto versions = records.versions(field.subject);
     const auto recall = records.recall(field.subject, bucket);
-    if (!workshop_.may_compile()) {
+    if (!workshop_.may_measure(for_launch)) {
       if (recall) return recall->result;
       throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
                              choice_.name, choice_.operation.describe_problem(bucket)));

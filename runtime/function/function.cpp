@@ -216,7 +216,7 @@ class Core final : public FunctionCore {
                 const CallOptions& how, const TuneOptions& tuning) {
     if (tuning.ranks && !how.retune)  // the others do not ask again
       if (const auto none = problems.agreed_on_none(problem)) throw TuningFailedError(*none);
-    if (tuning.ranks || engine_->options().mode == Mode::tune_now) {
+    if (tuning.ranks || workshop_.may_measure(true)) {
       measure(problems, problem, call, how, tuning, true);
       return *find(problems, problem);
     }
@@ -273,17 +273,18 @@ class Core final : public FunctionCore {
     try {
       TuneResult result =
           runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch).result;
-      if (workshop_.may_compile() && runtime::is_unusable(result)) {
-        if (tuning.ranks && !problems.find(problem))
+      const bool held = problems.find(problem) != nullptr;
+      const bool measured = workshop_.may_measure(for_launch);
+      const runtime::Taken verdict = runtime::verdict_on(result, measured, held);
+      if (verdict == runtime::Taken::unusable) {
+        if (tuning.ranks && !held)
           problems.agree_on_none(problem, runtime::NoneUsable(function_, result));
         if (for_launch || runtime::is_failure(result)) throw runtime::NoneUsable(function_, result);
         bench.finish();
         return result;
       }
-      // The choice stands even if the data cannot be put back: the other ranks use it. Where they
-      // came to nothing, one that took no part goes on with what was chosen before.
-      const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
-      if (!failed || !problems.find(problem))
+      // The choice stands even if the data cannot be put back: the other ranks use it.
+      if (verdict == runtime::Taken::chosen)
         problems.choose(launchable(problem, result.winner().config));
       bench.finish();
       return result;

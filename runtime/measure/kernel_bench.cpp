@@ -88,6 +88,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
   } catch (const OutOfMemory& error) {
     return Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const Error& error) {
+    if (device_->lost()) throw DeviceLost(error.what());  // by another launch than this trial's
     return Refusal{CandidateStatus::launch_failed, error.what()};
   }
   std::erase_if(loaded_, [](const auto& kernel) { return kernel.expired(); });

@@ -15,7 +15,7 @@
 namespace kiln {
 
 PrepareReport Runtime::prepare(const Manifest& manifest, const PrepareOptions& options) const {
-  runtime::check(options, *engine_);
+  runtime::check(manifest, options, *engine_);
   const auto preparing = engine_->serving().begin_preparing();
   return runtime::prepare(*engine_, manifest, options, options.stop, options.progress, preparing);
 }
@@ -111,7 +111,7 @@ void Preparation::cancel() noexcept {
 PrepareReport Preparation::get() const { return state_->get(); }
 
 Preparation Runtime::prepare_async(Manifest manifest, PrepareOptions options) const {
-  runtime::check(options, *engine_);
+  runtime::check(manifest, options, *engine_);
   return Preparation(
       std::make_unique<Preparation::State>(engine_, std::move(manifest), std::move(options)));
 }

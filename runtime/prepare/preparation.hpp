@@ -17,6 +17,6 @@ PrepareReport prepare(detail::Engine& engine, const Manifest& manifest,
                       const Serving::Preparing& preparing);
 
 /// @throws UserError as Runtime::prepare
-void check(const PrepareOptions& options, const detail::Engine& engine);
+void check(const Manifest& manifest, const PrepareOptions& options, const detail::Engine& engine);
 
 }  // namespace kiln::runtime

@@ -19,7 +19,7 @@
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
-#include "runtime/together/tune_together.hpp"
+#include "runtime/together/beside_agreement.hpp"
 #include "runtime/tune/candidates.hpp"
 
 namespace kiln::runtime {
@@ -65,10 +65,16 @@ class Run {
 
   PrepareReport run() {
     report_.work = work_;
-    tell(Step::check, 0, manifest_.wanted.size());
-    items_ = prepare_items(engine_, manifest_, report_.problems);
-    timed(report_.compile_seconds, [&] { look_and_compile(); });
-    timed(report_.load_seconds, [&] { load(); });
+    const auto before_tuning = [&] {
+      tell(Step::check, 0, manifest_.wanted.size());
+      items_ = prepare_items(engine_, manifest_, report_.problems);
+      timed(report_.compile_seconds, [&] { look_and_compile(); });
+      timed(report_.load_seconds, [&] { load(); });
+    };
+    if (manifest_.wanted.empty())
+      before_tuning();
+    else
+      tell_if_it_throws(tuning_, before_tuning);
     timed(report_.tune_seconds, [&] { tune(); });
     for (const PrepareItem& item : items_)
       if (of(item).why.empty()) {
@@ -443,13 +449,25 @@ class Run {
 
 }  // namespace
 
-void check(const PrepareOptions& options, const Engine& engine) {
+namespace {
+
+void check_options(const PrepareOptions& options, const Engine& engine) {
   if (!(options.max_seconds >= 0) || !std::isfinite(options.max_seconds))
     throw UserError(format("prepare: max_seconds is {}, which is no limit", options.max_seconds));
   if (options.work == PrepareWork::look_up && engine.options().tuning.ranks && engine.may_compile())
     throw UserError(
         "prepare: ranks that agree may have to compile, so look_up needs a runtime in mode "
         "lookup_only or frozen");
+}
+
+}  // namespace
+
+void check(const Manifest& manifest, const PrepareOptions& options, const Engine& engine) {
+  const auto look = [&] { check_options(options, engine); };
+  if (manifest.wanted.empty())
+    look();
+  else
+    tell_if_it_throws(engine.options().tuning, look);
 }
 
 PrepareReport prepare(Engine& engine, const Manifest& manifest, const PrepareOptions& options,

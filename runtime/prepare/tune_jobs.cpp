@@ -65,9 +65,9 @@ void give_own_defaults(detail::Engine& engine, std::span<const runtime::HandlePr
 
 /// What ranks are asked to agree on.
 struct Asked {
-  std::vector<runtime::Subject> subjects;
+  std::vector<runtime::TunableProblem> problems;
   runtime::BenchTrials::Makers makers;
-  std::vector<std::size_t> subject_of;  ///< by entry of `left`
+  std::vector<std::size_t> problem_of;  ///< by entry of `left`
 };
 
 /// Subjects of the jobs that are left, one for those that are alike.
@@ -81,14 +81,14 @@ Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
     Values bucket = runtime::bucket_to_tune(*jobs[j].handle, jobs[j].problem);
     Key key = engine.records().key(d, bucket);
     std::size_t s = 0;
-    while (s < asked.subjects.size() &&
+    while (s < asked.problems.size() &&
            !(keys[s] == key &&
-             alike(*asked.subjects[s].what.kernel(), d, engine.device()->info().target)))
+             alike(*asked.problems[s].what.kernel(), d, engine.device()->info().target)))
       ++s;
-    asked.subject_of.push_back(s);
-    if (s < asked.subjects.size()) continue;
+    asked.problem_of.push_back(s);
+    if (s < asked.problems.size()) continue;
     asked.makers.push_back(engine.maker(d, bucket, options));
-    asked.subjects.push_back({d, std::move(bucket)});
+    asked.problems.push_back({d, std::move(bucket)});
     keys.push_back(std::move(key));
   }
   return asked;
@@ -99,6 +99,7 @@ Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
 runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
                                                std::span<const HandleProblem> jobs,
                                                const TuneOptions& options, bool may_measure) {
+  may_measure = may_measure && engine.workshop().may_measure(false);
   Agreed all;
   std::vector<TuneResult>& results = all.results;
   results.resize(jobs.size());
@@ -109,18 +110,18 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
   // functions differ. That one is then agreed on by itself, on all ranks alike.
   while (!left.empty()) {
     Asked asked = tell_if_it_throws(options, [&] { return ask(engine, jobs, left, options); });
-    const std::vector<Subject>& subjects = asked.subjects;
-    const std::vector<std::size_t>& subject_of = asked.subject_of;
+    const std::vector<TunableProblem>& problems = asked.problems;
+    const std::vector<std::size_t>& problem_of = asked.problem_of;
     BenchTrials trials(std::move(asked.makers), options);
     const auto agreed =
-        tune_together(engine.workshop(), subjects, options, trials, false, may_measure);
+        tune_together(engine.workshop(), problems, options, trials, false, may_measure);
     for (const TuneResult& result : agreed) all.compiled += result.compiled;
     std::vector<std::size_t> others;
     bool holds = true;
     for (std::size_t i = 0; i < left.size(); ++i) {
       const KernelDefinition& own = jobs[left[i]].handle->definition();
-      const KernelDefinition& tuned = *subjects[subject_of[i]].what.kernel();
-      results[left[i]] = agreed[subject_of[i]];
+      const KernelDefinition& tuned = *problems[problem_of[i]].what.kernel();
+      results[left[i]] = agreed[problem_of[i]];
       if (&own == &tuned) continue;
       others.push_back(left[i]);
       holds = holds && holds_for(own, tuned, results[left[i]], engine.device()->info().limits);
@@ -139,7 +140,7 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     ServedHandle& handle = *jobs[j].handle;
     const Taken taken = take_result(engine, handle.problems(), handle.definition(), results[j],
-                                    options, may_measure && engine.may_compile());
+                                    options, may_measure);
     if (taken == Taken::unusable && is_failure(results[j]))
       all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), results[j]));
     if (taken != Taken::chosen) continue;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/support/foreign_exception.hpp"
 
 namespace kiln::runtime::ranks {
 
@@ -91,7 +92,7 @@ class Driver {
     } catch (const std::exception& e) {
       done.trouble = *e.what() ? e.what() : "tuning failed";
     } catch (...) {
-      done.trouble = "tuning failed";
+      done.trouble = kForeignException;
     }
     handle(done);
   }
@@ -102,6 +103,8 @@ class Driver {
       answer = communicator_.settle(s.question, s.proposal, at(s.deadline));
     } catch (const std::exception& error) {
       log(LogLevel::warning, detail::format("ranks cannot settle: {}", error.what()));
+    } catch (...) {
+      log(LogLevel::warning, detail::format("ranks cannot settle: {}", kForeignException));
     }
     handle(Settled{answer});
   }
@@ -115,6 +118,9 @@ class Driver {
     } catch (const std::exception& e) {
       log(LogLevel::warning,
           detail::format("the agreed plan is used, but not saved: {}", e.what()));
+    } catch (...) {
+      log(LogLevel::warning,
+          detail::format("the agreed plan is used, but not saved: {}", kForeignException));
     }
   }
 
@@ -138,6 +144,9 @@ Decision agree(Communicator& communicator, AgreementInput input, const Tasks& ta
     return Driver(communicator, std::move(input), tasks).run();
   } catch (const std::exception& e) {
     communicator.abort({RankFailure::Kind::aborted, {communicator.rank()}, e.what()});
+    throw;
+  } catch (...) {
+    communicator.abort({RankFailure::Kind::aborted, {communicator.rank()}, kForeignException});
     throw;
   }
 }

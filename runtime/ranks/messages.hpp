@@ -51,22 +51,27 @@ struct FixedText {
   }
 };
 
+/// Of all messages: changed with any of them.
+inline constexpr std::uint32_t kProtocol = 2;
+
 /// Before the agreement: which winners a rank would use. Its size never changes, however many
-/// subjects there are: some share a place.
+/// problems there are: some share a place.
 struct HeldMessage {
+  static constexpr std::uint64_t kMagic = 0x646c65686e6c696b;  // "kilnheld"
   static constexpr std::size_t kPlaces = 64;
 
+  std::uint64_t magic = kMagic;
+  std::uint64_t protocol = kProtocol;
   std::uint64_t retune = 0;                      ///< this rank is asked to measure again
-  std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a subject there nothing is known
+  std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a problem there nothing is known
   FixedText<120> refusal{};                      ///< why this rank takes no part; empty: it does
 };
-static_assert(sizeof(HeldMessage) == 640);
+static_assert(sizeof(HeldMessage) == 656);
 
 /// First of the agreement. Its size never changes, so that versions of Kiln can tell that they
 /// differ.
 struct DigestMessage {
   static constexpr std::uint64_t kMagic = 0x736b6e61726e6c6b;  // "klnranks"
-  static constexpr std::uint32_t kProtocol = 1;
 
   std::uint64_t magic = kMagic;
   std::uint32_t protocol = kProtocol;

@@ -89,25 +89,20 @@ class RegionTuning {
 
   RegionResult run() {
     const auto start = std::chrono::steady_clock::now();
-    try {
-      std::string wrong;
-      const auto discover = [&] { wrong = runner_.discover(); };
-      if (options_.together.guard)
-        options_.together.guard(discover);
-      else
-        discover();
-      if (!wrong.empty())
-        throw UserError(format(
-            "tune_region: `check` rejected the first run, before anything was tried: {}", wrong));
-    } catch (...) {
-      thrown_ = std::current_exception();
-    }
-    for (const Site& site : runner_.sites())
-      log_.line(format("{} is launched {} times in a run", site.describe(), site.launches));
+    // The seconds of a guard are for the run, and not for waiting for the last rank.
+    std::string failure;
+    if (options_.together.guard && !exchange_.alone()) failure = all_have_come();
+    if (!failure.empty())
+      thrown_ = std::make_exception_ptr(EnvironmentError("tune_region: " + failure));
+    else
+      run_first();
     // Everything from here to the end is one agreement.
     std::unique_lock<std::recursive_mutex> turn;
     if (options_.ranks) turn = options_.ranks->turn();
-    if (all_can_go_on()) choose();
+    if (!failure.empty())
+      break_off(failure);
+    else if (all_can_go_on())
+      choose();
     if (turn) turn.unlock();
     if (!thrown_ || !exchange_.alone()) put_in_use();
     if (thrown_) std::rethrow_exception(thrown_);
@@ -130,16 +125,40 @@ class RegionTuning {
     return options;
   }
 
+  void run_first() {
+    try {
+      std::string wrong;
+      const auto discover = [&] { wrong = runner_.discover(); };
+      if (options_.together.guard)
+        options_.together.guard(discover);
+      else
+        discover();
+      if (!wrong.empty())
+        throw UserError(format(
+            "tune_region: `check` rejected the first run, before anything was tried: {}", wrong));
+    } catch (...) {
+      thrown_ = std::current_exception();
+    }
+    for (const Site& site : runner_.sites())
+      log_.line(format("{} is launched {} times in a run", site.describe(), site.launches));
+  }
+
+  /// Empty, or why the first run, which has a guard on this rank, cannot begin.
+  std::string all_have_come() {
+    const auto turn = options_.ranks->turn();
+    // A rank without a guard is in all_can_go_on() already, and reads that this rank has failed.
+    std::vector<float> told{1, 0, 0};
+    if (std::string why = share(told); !why.empty()) return why;
+    return told[1] == 0 && told[2] == 0 ? "" : "not all ranks have a guard";
+  }
+
   /// The first run has ended on all ranks, and there is the same number of kernels to choose for on
   /// each.
   bool all_can_go_on() {
     const auto count = static_cast<float>(runner_.sites().size());
     std::vector<float> told{thrown_ ? 1.0F : 0.0F, count, -count};
     if (const std::string failure = share(told); !failure.empty()) {
-      use_defaults(failure);
-      result_.agreed.broken = true;
-      // Otherwise the other ranks might finish the exchange and wait for this one again.
-      options_.ranks->abort({RankFailure::Kind::aborted, {options_.ranks->rank()}, failure});
+      break_off(failure);
       return false;
     }
     const float least = -told[2], most = told[1];
@@ -150,6 +169,13 @@ class RegionTuning {
           format("the region launches {} tunable kernels here, but {} to {} on other ranks", count,
                  least, most));
     return told[0] == 0 && least == most && count > 0;
+  }
+
+  void break_off(const std::string& failure) {
+    use_defaults(failure);
+    result_.agreed.broken = true;
+    // Otherwise the other ranks might finish the exchange and wait for this one again.
+    options_.ranks->abort({RankFailure::Kind::aborted, {options_.ranks->rank()}, failure});
   }
 
   /// Empty, or why not all have taken part: a communicator of the caller's may also throw.
@@ -165,8 +191,8 @@ class RegionTuning {
   }
 
   void choose() {
-    std::vector<runtime::Subject> subjects;
-    for (const Site& site : runner_.sites()) subjects.push_back({site.what(), site.problem});
+    std::vector<runtime::TunableProblem> problems;
+    for (const Site& site : runner_.sites()) problems.push_back({site.what(), site.problem});
     TuneOptions tuning;
     tuning.ranks = options_.ranks;
     tuning.together = options_.together;
@@ -176,7 +202,7 @@ class RegionTuning {
     tuning.stop = options_.stop;
     RegionTrials trials(engine_, runner_, options_, exchange_, log_);
     std::vector<TuneResult> results =
-        runtime::tune_together(engine_.workshop(), subjects, tuning, trials);
+        runtime::tune_together(engine_.workshop(), problems, tuning, trials);
     thrown_ = trials.thrown();
     result_.end = trials.end();
     if (!trials.default_seconds().empty())

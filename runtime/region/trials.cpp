@@ -88,7 +88,7 @@ std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Reques
     until = std::min(until, deadline_after(start_, options_.max_seconds));
   for (Prepared& site : sites_) site = {};
   for (const Request& request : requests) {
-    Prepared& site = sites_[request.subject];
+    Prepared& site = sites_[request.problem];
     site.request = &request;
     for (const Values& config : request.configs) site.candidates.emplace_back().config = config;
   }
@@ -107,7 +107,7 @@ std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Reques
   if (!schedule.hopeless().empty()) throw std::runtime_error(schedule.hopeless());
   describe(schedule);
   std::vector<std::vector<Candidate>> results;
-  for (const Request& request : requests) results.push_back(sites_[request.subject].candidates);
+  for (const Request& request : requests) results.push_back(sites_[request.problem].candidates);
   for (Prepared& site : sites_) site.loaded.clear();
   return results;
 }

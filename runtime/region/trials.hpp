@@ -51,6 +51,7 @@ class RegionTrials final : public Trials {
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
   Candidate measure_in_step(std::size_t site, const Values& config, Deadline deadline) override;
+  bool always_in_step() const override { return true; }
   void annotate(std::size_t site, TuneResult& result) const override;
 
   /// What the region threw; null: nothing.

@@ -114,10 +114,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
     const RuntimeOptions& options = engine_->options();
     const bool ranks = together();
-    // A launch inside of a measurement waits neither for the ranks nor for a thread that asks them:
-    // both would wait for this measurement.
-    if (ranks && runtime::MeasuringTogether::here() && !problems_.agreed(problem))
-      return current(problem);
+    if (may_not_ask(problem)) return current(problem);
     const auto work = [&] { return obtain(problem); };
     if (ranks || fixed_ || options.mode == Mode::collect || options.mode == Mode::background ||
         options.while_busy == WhileBusy::wait)
@@ -166,7 +163,9 @@ class KernelHandle final : public runtime::ServedHandle {
 
   std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
     if (problems_.find(problem)) return {};
-    const Problems::Outcome outcome = problems_.make(problem, [&] { return obtain(problem); });
+    const Problems::Outcome outcome =
+        may_not_ask(problem) ? Problems::GaveUp{}
+                             : problems_.make(problem, [&] { return obtain(problem); });
     if (const auto* missing = std::get_if<Missing>(&outcome)) return *missing;
     if (!std::holds_alternative<Problems::GaveUp>(outcome)) return {};
     const Problems::StandIn served = untuned_meanwhile(problem);
@@ -219,7 +218,7 @@ class KernelHandle final : public runtime::ServedHandle {
     runtime::TuneOutcome tuned =
         runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, false);
     const auto taken = runtime::take_result(*engine_, problems_, definition_, tuned.result, tuning,
-                                            engine_->may_compile());
+                                            engine_->workshop().may_measure(false));
     if (taken == runtime::Taken::unusable && runtime::is_failure(tuned.result))
       throw runtime::NoneUsable(definition_, std::move(tuned.result));
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
@@ -317,6 +316,12 @@ class KernelHandle final : public runtime::ServedHandle {
            engine_->options().mode != Mode::background;
   }
 
+  /// Inside of a measurement neither the ranks may be asked nor a thread waited for that asks them:
+  /// both would wait for this measurement.
+  bool may_not_ask(std::span<const std::int64_t> problem) const {
+    return together() && runtime::MeasuringTogether::here() && !problems_.agreed(problem);
+  }
+
   /// What is put in use for an untuned launchable: where a background tuning may improve on it, one
   /// that is marked as provisional.
   Launchable mark_untuned(Launchable untuned) {
@@ -366,7 +371,7 @@ class KernelHandle final : public runtime::ServedHandle {
     // An empty problem launches nothing that could be timed; others in its bucket may.
     const bool nothing_to_do =
         runtime::empty(definition_.launch(configs_.default_config(problem), problem, limits()));
-    const bool untuned = engine_->options().mode != Mode::tune_now || nothing_to_do;
+    const bool untuned = !engine_->workshop().may_measure(true) || nothing_to_do;
     TuneOptions tuning = engine_->options().tuning;
     // What this rank remembers is no choice yet: the others may remember something else. What was
     // agreed holds, also if this rank cannot load it at once: the others do not ask again.

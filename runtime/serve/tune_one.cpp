@@ -6,6 +6,7 @@
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/together/alone_or_together.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -39,6 +40,10 @@ Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
 TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
                      std::span<const std::int64_t> problem, const TuneOptions& options,
                      bool for_launch, const RecordRead& known) {
+  if (options.ranks && options.ranks->size() > 1 && MeasuringTogether::here())
+    throw UserError(format(
+        "kernel {} cannot be tuned by ranks inside of a measurement: the others are not in it",
+        kernel.name));
   auto maker = tell_if_it_throws(options, [&] { return engine.maker(kernel, problem, options); });
   return tune_alone_or_together(engine.workshop(), std::move(maker), options, for_launch, known);
 }
@@ -47,7 +52,7 @@ Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int
   const KernelDefinition& d = handle.definition();
   Values bucket = d.bucketed(problem);
   const DeviceInfo& device = handle.engine().device()->info();
-  const Values base = detail::Tunable(d).default_config(problem, device.target, device.limits);
+  const Values base = detail::Tunable(d).default_config(bucket, device.target, device.limits);
   if (empty(d.launch(base, problem, handle.limits())))
     throw UserError(format("kernel {} for {}: the grid is empty, there is nothing to tune", d.name,
                            d.describe_problem(problem)));
@@ -81,24 +86,26 @@ bool is_failure(const TuneResult& result) {
   return is_unusable(result) && result.count(CandidateStatus::not_tried) == 0;
 }
 
+Taken verdict_on(const TuneResult& result, bool measured, bool held) {
+  if (measured && is_unusable(result)) return Taken::unusable;
+  const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
+  return held && failed ? Taken::kept : Taken::chosen;
+}
+
 Taken take_result(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
                   const TuneResult& result, const TuneOptions& options, bool measured) {
-  const bool unusable = measured && is_unusable(result);
   const RuntimeOptions& common = engine.options();
   const Values& problem = result.problem;
-  if (!common.tuning.ranks) return unusable ? Taken::unusable : Taken::chosen;
+  if (!common.tuning.ranks) return verdict_on(result, measured, false);
   // In mode background launches ask no rank, and all have the untuned config until a commit.
   const bool keeps =
       common.mode == Mode::background || problems.agreed(problem) || problems.find(problem);
   const auto by =
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
-  if (unusable) {
-    if (!keeps && by == Problems::By::all_ranks)
-      problems.agree_on_none(problem, NoneUsable(kernel, result));
-    return Taken::unusable;
-  }
-  if (keeps && result.agreed && result.agreed->outcome == RankReport::Outcome::defaults)
-    return Taken::kept;
+  const Taken verdict = verdict_on(result, measured, keeps);
+  if (verdict == Taken::unusable && !keeps && by == Problems::By::all_ranks)
+    problems.agree_on_none(problem, NoneUsable(kernel, result));
+  if (verdict != Taken::chosen) return verdict;
   if (problems.agree(problem, result.winner().config, by)) return Taken::chosen;
   engine.log(LogLevel::warning,
              format("{}: ranks can agree on at most {} problems per handle; the config chosen for "

@@ -41,6 +41,11 @@ enum class Taken {
   unusable  ///< the winner must not be launched; what they get stays, if they get anything
 };
 
+/// @param measured whether candidates were verified; otherwise what was agreed on is all there is
+/// @param held whether something is in use or agreed on, which stays where ranks came to nothing:
+/// a rank that took no part goes on with it
+Taken verdict_on(const TuneResult& result, bool measured, bool held);
+
 /// Every explicit tuning of a kernel's problem ends here, and with ranks every launch's. Where the
 /// runtime has ranks, what came of it is remembered for launches, which ask no rank again: a
 /// choice, or that there is none (until one is found). What is used already stays where the ranks

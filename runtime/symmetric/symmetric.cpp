@@ -6,6 +6,7 @@
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/symmetric/core.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln {
 namespace {
@@ -41,7 +42,10 @@ bool SymmetricMemory::aborted() const { return held(core_).aborted(); }
 std::optional<PeerStall> SymmetricMemory::stalled() const { return held(core_).stalled(); }
 void SymmetricMemory::barrier() const { held(core_).barrier(); }
 void SymmetricMemory::reset() const { held(core_).reset(); }
-std::function<void(const std::function<void()>&)> SymmetricMemory::guard(double seconds) const {
+std::function<void(const std::function<void()>&)> SymmetricMemory::guard(double asked) const {
+  constexpr double kUsual = 20;
+  const double known = runtime::candidate_seconds(asked);
+  const double seconds = known > 0 ? known : kUsual;
   return [this, seconds](const std::function<void()>& launches) {
     held(core_).guarded(seconds, launches);
   };

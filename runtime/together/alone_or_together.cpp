@@ -13,11 +13,12 @@ TuneOutcome tune_alone_or_together(Workshop& workshop, std::unique_ptr<TrialMake
                                    const RecordRead& known) {
   if (!options.ranks) return tune_alone(workshop, *maker, options, for_launch, known);
   const auto problem = maker->problem();
-  const Subject subject{maker->subject(), {problem.begin(), problem.end()}};
+  const TunableProblem tuned_problem{maker->subject(), {problem.begin(), problem.end()}};
   BenchTrials::Makers makers;
   makers.push_back(std::move(maker));
   BenchTrials trials(std::move(makers), options);
-  TuneOutcome tuned{tune_together(workshop, {&subject, 1}, options, trials, for_launch).front()};
+  TuneOutcome tuned{
+      tune_together(workshop, {&tuned_problem, 1}, options, trials, for_launch).front()};
   tuned.module = trials.take_module(0, tuned.result.winner().config);
   return tuned;
 }

@@ -33,13 +33,13 @@ BenchTrials::BenchTrials(Makers makers, const TuneOptions& options)
       seen_(makers_.size()),
       loaded_(makers_.size()) {}
 
-std::optional<Refusal> BenchTrials::make_ready(std::size_t subject, const Values& config,
+std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values& config,
                                                bool for_steps) {
   if (!for_steps) {
     const std::lock_guard lock(data_mutex_);
-    if (loaded_[subject].module && loaded_[subject].config == config) return {};
+    if (loaded_[problem].module && loaded_[problem].config == config) return {};
   }
-  TrialMaker& maker = *makers_[subject];
+  TrialMaker& maker = *makers_[problem];
   const Build build = maker.build(config);
   if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
     return Refusal{CandidateStatus::compile_failed, "does not compile:\n" + failure->log};
@@ -51,9 +51,9 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t subject, const Values
     Loaded latest{config, std::get<std::shared_ptr<Module>>(std::move(loaded))};
     {
       const std::lock_guard lock(data_mutex_);
-      std::swap(loaded_[subject], latest);  // the one before is unloaded without the lock
+      std::swap(loaded_[problem], latest);  // the one before is unloaded without the lock
     }
-    if (for_steps) return refusal_in_step(subject, config, build);
+    if (for_steps) return refusal_in_step(problem, config, build);
   } catch (const DeviceLost&) {
     throw;
   } catch (const OutOfMemory& error) {
@@ -65,9 +65,9 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t subject, const Values
 }
 
 /// Tunes `configs` alone. A kernel without a reference is checked against its default's outputs.
-TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> configs, bool decides,
+TuneResult BenchTrials::tune(std::size_t problem, std::span<const Values> configs, bool decides,
                              double seconds) {
-  TrialMaker& maker = maker_with_data(subject);
+  TrialMaker& maker = maker_with_data(problem);
   TuneOptions options = options_;
   options.max_evaluations = 0;
   options.target_seconds = 0;
@@ -75,7 +75,7 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
   TuneContext context;
   context.only = configs;
   context.finals = decides;
-  const auto earlier = defaults_.find(subject);
+  const auto earlier = defaults_.find(problem);
   if (earlier != defaults_.end()) context.prior = &earlier->second;
   TuneResult result;
   maker.check();
@@ -91,7 +91,7 @@ TuneResult BenchTrials::tune(std::size_t subject, std::span<const Values> config
     result = failed.result();
   }
   if (earlier != defaults_.end()) defaults_.erase(earlier);
-  auto& seen = seen_[subject];
+  auto& seen = seen_[problem];
   if (!seen) seen.emplace();
   seen->wall_seconds += result.wall_seconds;
   seen->compile_seconds += result.compile_seconds;
@@ -110,15 +110,15 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
   std::size_t left = 0;
   for (const Request& request : requests) left += request.configs.size();
   std::vector<std::vector<Candidate>> results;
-  for (const auto& [subject, configs, decides] : requests) {
+  for (const auto& [problem, configs, decides] : requests) {
     std::vector<Candidate>& measured = results.emplace_back();
     for (const Values& config : configs) measured.emplace_back().config = config;
-    // Each subject gets its part of the time; what it does not need is there for the next.
+    // Each problem gets its part of the time; what it does not need is there for the next.
     const double part = static_cast<double>(configs.size()) / static_cast<double>(left);
     left -= configs.size();
     const double seconds = seconds_until(deadline) * part;
     if (seconds <= 0 || options_.stop.stop_requested()) continue;
-    const TuneResult result = tune(subject, configs, decides, seconds);
+    const TuneResult result = tune(problem, configs, decides, seconds);
     for (Candidate& candidate : measured) {
       const auto found =
           std::find_if(result.candidates.begin(), result.candidates.end(),
@@ -129,37 +129,37 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
   return results;
 }
 
-/// Data are kept of the latest subject alone: they are large.
-TrialMaker& BenchTrials::maker_with_data(std::size_t subject) {
-  if (const std::size_t before = std::exchange(data_of_, subject); before != subject)
+/// Data are kept of the latest problem alone: they are large.
+TrialMaker& BenchTrials::maker_with_data(std::size_t problem) {
+  if (const std::size_t before = std::exchange(data_of_, problem); before != problem)
     makers_[before]->drop_bench();
-  return *makers_[subject];
+  return *makers_[problem];
 }
 
-void BenchTrials::get_ready_for_steps(std::size_t subject) {
+void BenchTrials::get_ready_for_steps(std::size_t problem) {
   std::lock_guard lock(data_mutex_);
   // The reference is computed now: in step, ranks would wait for each other's references.
-  maker_with_data(subject).expect();
+  maker_with_data(problem).expect();
 }
 
 /// Once other ranks are in a launch, it is too late to find that this rank cannot make it: that its
 /// bench refuses the trial, or has no memory for the data.
-std::optional<Refusal> BenchTrials::refusal_in_step(std::size_t subject, const Values& config,
+std::optional<Refusal> BenchTrials::refusal_in_step(std::size_t problem, const Values& config,
                                                     const Build& build) {
-  get_ready_for_steps(subject);
+  get_ready_for_steps(problem);
   std::lock_guard lock(data_mutex_);
-  TrialMaker& maker = maker_with_data(subject);
+  TrialMaker& maker = maker_with_data(problem);
   auto loaded = maker.bench().load(maker.trial(config, build));
   if (auto* refusal = std::get_if<Refusal>(&loaded)) return std::move(*refusal);
   return {};
 }
 
-Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config, Deadline) {
+Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config, Deadline) {
   Candidate candidate;
   // Data and binary, too: what fails here ends what the others wait for.
   const auto measure = [&] {
-    get_ready_for_steps(subject);
-    TrialMaker& maker = *makers_[subject];
+    get_ready_for_steps(problem);
+    TrialMaker& maker = *makers_[problem];
     Trial trial = maker.trial(config, maker.build(config));
     // The caches stay warm: ranks would time each other's flushes.
     trial.timing.overlap_launches = options_.overlap_launches;
@@ -196,15 +196,15 @@ Candidate BenchTrials::measure_in_step(std::size_t subject, const Values& config
   return candidate;
 }
 
-std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<const Values> configs,
+std::vector<Trials::Cost> BenchTrials::costs(std::size_t problem, std::span<const Values> configs,
                                              Deadline deadline) {
-  TrialMaker& maker = *makers_[subject];
+  TrialMaker& maker = *makers_[problem];
   const Values& first = configs.front();
   const double left = seconds_until(deadline);
   if (left <= 0) return {};
   const double most = options_.max_seconds.value_or(0);
   const TuneResult result =
-      tune(subject, std::span(&first, 1), false, most > 0 ? std::min(most, left) : left);
+      tune(problem, std::span(&first, 1), false, most > 0 ? std::min(most, left) : left);
   const bool measured =
       !result.candidates.empty() && result.candidates.front().status == CandidateStatus::measured;
   if (!measured) return {};  // time was over, or it fails: its trial will show which
@@ -220,19 +220,19 @@ std::vector<Trials::Cost> BenchTrials::costs(std::size_t subject, std::span<cons
     factor = std::isfinite(factor) ? std::clamp(factor, 1 / kMostFactor, kMostFactor) : 1;
     costs.push_back({compile, run * factor});
   }
-  defaults_.insert_or_assign(subject, result);
+  defaults_.insert_or_assign(problem, result);
   return costs;
 }
 
-std::shared_ptr<Module> BenchTrials::take_module(std::size_t subject, const Values& config) {
+std::shared_ptr<Module> BenchTrials::take_module(std::size_t problem, const Values& config) {
   const std::lock_guard lock(data_mutex_);
-  Loaded& loaded = loaded_[subject];
+  Loaded& loaded = loaded_[problem];
   return loaded.config == config ? std::exchange(loaded.module, nullptr) : nullptr;
 }
 
-void BenchTrials::annotate(std::size_t subject, TuneResult& result) const {
-  if (!seen_[subject]) return;
-  const TuneResult& seen = *seen_[subject];
+void BenchTrials::annotate(std::size_t problem, TuneResult& result) const {
+  if (!seen_[problem]) return;
+  const TuneResult& seen = *seen_[problem];
   result.compile_seconds = seen.compile_seconds;
   result.verify_seconds = seen.verify_seconds;
   result.time_seconds = seen.time_seconds;

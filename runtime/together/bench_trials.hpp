@@ -21,38 +21,38 @@ class BenchTrials final : public Trials {
  public:
   using Makers = std::vector<std::unique_ptr<TrialMaker>>;
 
-  /// One maker per subject, in order.
+  /// One maker per problem, in order.
   BenchTrials(Makers makers, const TuneOptions& options);
 
-  std::optional<Refusal> make_ready(std::size_t subject, const Values& config,
+  std::optional<Refusal> make_ready(std::size_t problem, const Values& config,
                                     bool for_steps) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
-  Candidate measure_in_step(std::size_t subject, const Values& config, Deadline deadline) override;
+  Candidate measure_in_step(std::size_t problem, const Values& config, Deadline deadline) override;
   /// The default's, measured, and scaled by the cost model.
-  std::vector<Cost> costs(std::size_t subject, std::span<const Values> configs,
+  std::vector<Cost> costs(std::size_t problem, std::span<const Values> configs,
                           Deadline deadline) override;
-  void annotate(std::size_t subject, TuneResult& result) const override;
+  void annotate(std::size_t problem, TuneResult& result) const override;
   /// The module of a config that was made ready last, for launches; null: it is not there.
-  std::shared_ptr<Module> take_module(std::size_t subject, const Values& config);
+  std::shared_ptr<Module> take_module(std::size_t problem, const Values& config);
 
  private:
   struct Loaded {
     Values config;
     std::shared_ptr<Module> module;
   };
-  TuneResult tune(std::size_t subject, std::span<const Values> configs, bool decides,
+  TuneResult tune(std::size_t problem, std::span<const Values> configs, bool decides,
                   double seconds);
-  TrialMaker& maker_with_data(std::size_t subject);
-  void get_ready_for_steps(std::size_t subject);
-  std::optional<Refusal> refusal_in_step(std::size_t subject, const Values& config,
+  TrialMaker& maker_with_data(std::size_t problem);
+  void get_ready_for_steps(std::size_t problem);
+  std::optional<Refusal> refusal_in_step(std::size_t problem, const Values& config,
                                          const Build& build);
 
   const Makers makers_;
   const TuneOptions& options_;
   std::vector<std::optional<TuneResult>> seen_;  ///< sums of what was done for each subject
   std::map<std::size_t, TuneResult> defaults_;   ///< measured for costs(), not yet asked for
-  std::vector<Loaded> loaded_;                   ///< by subject: what was made ready last
+  std::vector<Loaded> loaded_;                   ///< by problem: what was made ready last
   std::mutex data_mutex_;                        ///< `make_ready` is called from several threads
   std::size_t data_of_ = 0;
 };

@@ -25,7 +25,13 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
   } catch (...) {
     return RankFailure{RankFailure::Kind::system, {communicator.rank()}, "the communicator failed"};
   }
-  for (std::size_t r = 0; r < size; ++r) all.push_back(ranks::decode<HeldMessage>(bytes, r));
+  for (std::size_t r = 0; r < size; ++r) {
+    all.push_back(ranks::decode<HeldMessage>(bytes, r));
+    if (all.back().magic != HeldMessage::kMagic || all.back().protocol != ranks::kProtocol)
+      return RankFailure{RankFailure::Kind::mismatch,
+                         {static_cast<int>(r)},
+                         "it runs another version of Kiln, or asks something else"};
+  }
   return {};
 }
 

@@ -23,7 +23,7 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
 /// Instead of an agreement: the others are told why, and need not wait.
 void refuse(Communicator& communicator, const RankOptions& options, std::string_view why);
 
-/// For a rank that has no subject where others may have some: they need not wait for it, and use
+/// For a rank that has no problem where others may have some: they need not wait for it, and use
 /// defaults. Where all ranks have none, they all call this.
 void take_no_part(const TuneOptions& options, const char* why);
 

@@ -10,8 +10,8 @@
 
 namespace kiln::runtime {
 
-/// `lists`: the candidates of each subject.
-ranks::Identity ranks_identity(Workshop& workshop, std::span<const Subject> subjects,
+/// `lists`: the candidates of each problem.
+ranks::Identity ranks_identity(Workshop& workshop, std::span<const TunableProblem> problems,
                                std::span<const CandidateList> lists, const TuneOptions& options);
 
 }  // namespace kiln::runtime

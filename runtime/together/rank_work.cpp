@@ -25,28 +25,33 @@ namespace {
 /// more after it.
 constexpr double kFirstPart = 0.7;
 
+bool is_dangerous(const Candidate& c) {
+  return c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung;
+}
+
 }  // namespace
 
-RankWork::RankWork(Workshop& workshop, std::span<const Subject> subjects,
+RankWork::RankWork(Workshop& workshop, std::span<const TunableProblem> problems,
                    const std::vector<CandidateList>& lists, const TuneOptions& options,
                    Trials& trials, int size, bool may_measure)
     : workshop_(workshop),
-      subjects_(subjects),
+      problems_(problems),
       lists_(lists),
       options_(options),
       trials_(trials),
       second_look_(options.together.strategy == RankStrategy::shard &&
                    options.together.finalists > 0 && size > 1),
       may_measure_(may_measure),
-      seen_(subjects.size()),
-      left_out_(subjects.size()) {}
+      seen_(problems.size()),
+      left_out_(problems.size()) {}
 
 void RankWork::heed(std::size_t s, const TuneResult& record) {
+  if (options_.retune) return;
   const double budget = options_.max_seconds.value_or(0);
-  if (options_.retune || budget == 0) return;
-  for (const Candidate& c : record.candidates)
-    if (c.status == CandidateStatus::not_tried && c.cut_seconds > 0 && !gets_more_time(c, budget))
-      left_out_[s].emplace(c.config, c);
+  for (const Candidate& c : record.candidates) {
+    const bool cut = c.status == CandidateStatus::not_tried && c.cut_seconds > 0;
+    if (is_dangerous(c) || (cut && !gets_more_time(c, budget))) left_out_[s].emplace(c.config, c);
+  }
 }
 
 const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
@@ -68,8 +73,13 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
       if (const Deadline end = end_of(1); end != Deadline::max())
         deadline = std::min(deadline, now + (end - now) / 2);
     }
-    for (const auto& [s, candidates] : work.items)
+    for (const auto& [s, candidates] : work.items) {
       done.times.push_back(make_all_ready(s, candidates, work.kind, deadline, stop));
+      const ranks::Times& times = done.times.back();
+      if (work.kind == Work::Kind::prepare && done.trouble.empty() && !ranks::is_time(times[0]))
+        done.trouble = detail::format("cannot build the chosen config of {}: {}",
+                                      problems_[s].what.name(), seen(s, candidates[0])->reason);
+    }
     done.stop = stop.stop_requested();
     return done;
   }
@@ -145,7 +155,12 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
       threads, candidates.size(), time_over.get_token(),
       [&, part_of = SpanScope::here()](std::size_t i) {
         const SpanParent parent(part_of);
-        refusals[i] = trials_.make_ready(s, lists_[s].configs[candidates[i]], for_steps);
+        const Values& config = lists_[s].configs[candidates[i]];
+        const auto known = left_out_[s].find(config);
+        if (kind == Work::Kind::build && known != left_out_[s].end() && is_dangerous(known->second))
+          refusals[i] = Refusal{known->second.status, known->second.reason};
+        else
+          refusals[i] = trials_.make_ready(s, config, for_steps);
       },
       look);
   ranks::Times times;
@@ -159,7 +174,7 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
     candidate.status = refusals[i]->status;
     candidate.reason = refusals[i]->reason;
     times.push_back(time_of(s, candidates[i]));
-    const detail::Tunable& what = subjects_[s].what;
+    const detail::Tunable& what = problems_[s].what;
     workshop_.log(LogLevel::info,
                   detail::format("{} with {}: {}", what.name(),
                                  what.space().describe(candidate.config), candidate.reason));

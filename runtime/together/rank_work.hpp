@@ -18,18 +18,18 @@ namespace kiln::runtime {
 /// On one thread. What it is given must outlive it.
 class RankWork {
  public:
-  /// `lists[s]`: the candidates of subject s. Without `may_measure` what can be launched counts.
-  RankWork(Workshop& workshop, std::span<const Subject> subjects,
+  /// `lists[s]`: the candidates of problem s. Without `may_measure` what can be launched counts.
+  RankWork(Workshop& workshop, std::span<const TunableProblem> problems,
            const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
            int size, bool may_measure);
 
-  /// This rank does not try a candidate that its record says was cut off, unless it has more time
-  /// now.
+  /// This rank does not try a candidate that its record says hung or crashed, nor one that was cut
+  /// off, unless it has more time now.
   void heed(std::size_t s, const TuneResult& record);
 
   ranks::Worked perform(const ranks::Work& work, Deadline deadline);
 
-  /// What became here of candidate `c` of subject `s`; null: nothing yet.
+  /// What became here of candidate `c` of problem `s`; null: nothing yet.
   const Candidate* seen(std::size_t s, std::size_t c) const;
 
  private:
@@ -43,7 +43,7 @@ class RankWork {
   float time_of(std::size_t s, std::size_t c) const;
 
   Workshop& workshop_;
-  std::span<const Subject> subjects_;
+  std::span<const TunableProblem> problems_;
   const std::vector<CandidateList>& lists_;
   const TuneOptions& options_;
   Trials& trials_;

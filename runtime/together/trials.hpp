@@ -15,14 +15,14 @@
 namespace kiln::runtime {
 
 /// What a config is to be chosen for.
-struct Subject {
+struct TunableProblem {
   detail::Tunable what;
   Values problem;  ///< bucketed
 };
 
-/// Configs of one subject that are to be measured.
+/// Configs of one problem that are to be measured.
 struct Request {
-  std::size_t subject = 0;
+  std::size_t problem = 0;
   std::vector<Values> configs;
   /// Whether the choice is made by these times, so that the best are timed again here. If not, the
   /// best of all ranks will be measured once more.
@@ -38,7 +38,7 @@ class Trials {
   /// Makes `config` ready to be launched, and does not launch it. Why it cannot be launched here;
   /// nothing: it can. Called from several threads.
   /// @param for_steps also for measure_in_step(), with its data
-  virtual std::optional<Refusal> make_ready(std::size_t subject, const Values& config,
+  virtual std::optional<Refusal> make_ready(std::size_t problem, const Values& config,
                                             bool for_steps) = 0;
 
   /// One candidate per config, in the same order. Candidates that were not reached before the
@@ -48,20 +48,23 @@ class Trials {
 
   /// One config of something that communicates, run by all ranks at the same time: the number of
   /// launches depends on nothing.
-  virtual Candidate measure_in_step(std::size_t subject, const Values& config,
+  virtual Candidate measure_in_step(std::size_t problem, const Values& config,
                                     Deadline deadline) = 0;
 
   /// What a candidate may cost, for sharding; empty: all alike. Begins nothing after the deadline.
   struct Cost {
     double compile_seconds = 0, run_seconds = 0;
   };
-  virtual std::vector<Cost> costs(std::size_t /*subject*/, std::span<const Values> /*configs*/,
+  virtual std::vector<Cost> costs(std::size_t /*problem*/, std::span<const Values> /*configs*/,
                                   Deadline /*deadline*/) {
     return {};
   }
 
+  /// Whether ranks run the candidates in step whatever RankOptions::lockstep says.
+  virtual bool always_in_step() const { return false; }
+
   /// Adds what this rank saw while it measured: seconds spent, warnings, spans.
-  virtual void annotate(std::size_t /*subject*/, TuneResult& /*result*/) const {}
+  virtual void annotate(std::size_t /*problem*/, TuneResult& /*result*/) const {}
 };
 
 }  // namespace kiln::runtime

@@ -40,42 +40,34 @@ namespace {
 /// The part of the time that ranks wait for each other before they tune which is spent on finding
 /// out what tuning will cost.
 constexpr double kEstimatePart = 0.25;
-
-/// Whether a record is worth more than what would replace it.
-bool stays(const TuneResult& earlier, const TuneResult& now) {
-  if (earlier.complete && !now.complete) return true;
-  const Candidate& best = earlier.winner();
-  const auto tried = [&](const Candidate& c) {
-    return c.config == best.config && c.status != CandidateStatus::not_tried;
-  };
-  // The earlier winner was better than this choice, and was not reached this time.
-  return best.seconds < now.winner().seconds &&
-         std::none_of(now.candidates.begin(), now.candidates.end(), tried);
-}
+/// Likewise, on waiting for another tuning of this process.
+constexpr double kTurnPart = 0.75;
 
 /// One agreement: on what, from what, and what this rank saw meanwhile.
 class TogetherRun {
  public:
-  TogetherRun(Workshop& workshop, std::span<const Subject> subjects, const TuneOptions& options,
-              Trials& trials, Communicator& communicator, bool for_launch, bool may_measure)
+  TogetherRun(Workshop& workshop, std::span<const TunableProblem> problems,
+              const TuneOptions& options, Trials& trials, Communicator& communicator,
+              bool for_launch, bool may_measure)
       : workshop_(workshop),
-        subjects_(subjects),
+        problems_(problems),
         options_(options),
         trials_(trials),
         communicator_(communicator),
         for_launch_(for_launch),
-        may_measure_(may_measure && workshop.may_compile() &&
-                     (!for_launch || workshop.options().mode == Mode::tune_now)),
-        known_(subjects.size()),
-        keys_(subjects.size()),
-        lists_(subjects.size()),
-        records_(subjects.size()),
-        work_(workshop, subjects, lists_, options, trials, communicator.size(), may_measure_) {}
+        may_measure_(may_measure && workshop.may_measure(for_launch)),
+        known_(problems.size()),
+        keys_(problems.size()),
+        lists_(problems.size()),
+        records_(problems.size()),
+        work_(workshop, problems, lists_, options, trials, communicator.size(), may_measure_) {}
 
-  std::vector<TuneResult> run() {
+  /// `has_turn`: whether nothing else is tuned in this process meanwhile.
+  std::vector<TuneResult> run(bool has_turn) {
     const auto start = std::chrono::steady_clock::now();
     attempt([&] {
-      for (std::size_t s = 0; s < subjects_.size(); ++s) recall(s);
+      if (!has_turn) throw EnvironmentError("another tuning of its process went on for too long");
+      for (std::size_t s = 0; s < problems_.size(); ++s) recall(s);
     });
     Decision decision;
     const Communicator::Failure failure = ask_which_ranks_have_it();
@@ -86,17 +78,17 @@ class TogetherRun {
       decision.why = failure ? *failure : *refused_;
       decision.broken = failure.has_value();
       warn("uses default configs: " + decision.why.describe());
-      for (std::size_t s = 0; s < subjects_.size(); ++s) list_default(s);
+      for (std::size_t s = 0; s < problems_.size(); ++s) list_default(s);
     } else {
       attempt([&] {
-        for (std::size_t s = 0; s < subjects_.size(); ++s) list(s);
+        for (std::size_t s = 0; s < problems_.size(); ++s) list(s);
       });
       decision = agree();
       others_wait_ = false;
       if (thrown_) std::rethrow_exception(thrown_);
     }
     std::vector<TuneResult> results;
-    for (std::size_t s = 0; s < subjects_.size(); ++s) {
+    for (std::size_t s = 0; s < problems_.size(); ++s) {
       TuneResult result = same(s) && decision.kind != Decision::Kind::defaults
                               ? known_[s]->result
                               : compose(s, decision);
@@ -114,7 +106,7 @@ class TogetherRun {
 
   /// Those that this rank tried.
   void count_candidates(Counters& counters) const {
-    for (std::size_t s = 0; s < subjects_.size(); ++s)
+    for (std::size_t s = 0; s < problems_.size(); ++s)
       for (std::size_t c = 0; c < lists_[s].configs.size(); ++c)
         if (const Candidate* seen = work_.seen(s, c);
             seen && seen->status != CandidateStatus::not_tried)
@@ -143,23 +135,23 @@ class TogetherRun {
     if (is_thrown) thrown_ = std::current_exception();
   }
 
-  const Tunable& what(std::size_t s) const { return subjects_[s].what; }
+  const Tunable& what(std::size_t s) const { return problems_[s].what; }
   Values default_config(std::size_t s) const {
-    return workshop_.default_config(what(s), subjects_[s].problem);
+    return workshop_.default_config(what(s), problems_[s].problem);
   }
 
   // --- what this rank has -----------------------------------------------------------------------
 
   void recall(std::size_t s) {
     RecordBook& records = workshop_.records();
-    keys_[s] = {records.key(what(s), subjects_[s].problem), records.versions(what(s))};
-    auto known = records.recall(what(s), subjects_[s].problem);
+    keys_[s] = {records.key(what(s), problems_[s].problem), records.versions(what(s))};
+    auto known = records.recall(what(s), problems_[s].problem);
     if (known) work_.heed(s, known->result);
     const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
     if (const auto refusal = trials_.make_ready(s, known->result.winner().config, false))
       warn(format("{} {}: the winner on record cannot be used: {}", what(s).name(),
-                  what(s).describe_problem(subjects_[s].problem), refusal->reason));
+                  what(s).describe_problem(problems_[s].problem), refusal->reason));
     else
       known_[s] = std::move(known);
   }
@@ -171,11 +163,11 @@ class TogetherRun {
     mine.retune = may_measure_ && options_.retune;
     mine.refusal.set(trouble_);
     std::array<std::string, HeldMessage::kPlaces> lines;
-    for (std::size_t s = 0; s < subjects_.size(); ++s)
+    for (std::size_t s = 0; s < problems_.size(); ++s)
       if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
     for (std::size_t i = 0; i < lines.size(); ++i)
       mine.winners[i] = ranks::short_digest(lines[i]) | 1;
-    for (std::size_t s = 0; s < subjects_.size(); ++s)
+    for (std::size_t s = 0; s < problems_.size(); ++s)
       if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
     std::vector<HeldMessage> all;
     if (auto failure = exchange_held(communicator_, options_.together, mine, all)) return failure;
@@ -215,7 +207,7 @@ class TogetherRun {
       const std::size_t count = lists_[s].configs.size();
       records_[s] = {ranks::Times(count, 1.0F), count - 1};
     } else if (may_measure_) {
-      lists_[s] = candidate_list(what(s), subjects_[s].problem, workshop_.device()->info(),
+      lists_[s] = candidate_list(what(s), problems_[s].problem, workshop_.device()->info(),
                                  options_.max_evaluations.value_or(0), options_.seed);
       if (known_[s]) records_[s] = record_of(s, known_[s]->result);
     } else {
@@ -247,11 +239,11 @@ class TogetherRun {
     input.compile_threads = static_cast<int>(std::max(1U, workshop_.builder().threads()));
     input.overlap = !workshop_.device()->shares_cpu();
     attempt([&] {
-      input.identity = ranks_identity(workshop_, subjects_, lists_, options_);
+      input.identity = ranks_identity(workshop_, problems_, lists_, options_);
       if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
       // Other ranks, which have records, wait meanwhile.
       const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
-      for (std::size_t s = 0; s < subjects_.size(); ++s)
+      for (std::size_t s = 0; s < problems_.size(); ++s)
         input.problems.push_back(
             {lists_[s].configs.size(), records_[s],
              costs_of(s, static_cast<unsigned>(input.compile_threads), enough)});
@@ -259,8 +251,8 @@ class TogetherRun {
     input.trouble = trouble_;
     if (!trouble_.empty()) {
       warn("uses default configs: " + trouble_);
-      input.problems.assign(subjects_.size(), {});
-      for (std::size_t s = 0; s < subjects_.size(); ++s) try {
+      input.problems.assign(problems_.size(), {});
+      for (std::size_t s = 0; s < problems_.size(); ++s) try {
           list_default(s);
         } catch (...) {  // there is no answer, either
           if (!thrown_) thrown_ = std::current_exception();
@@ -306,7 +298,7 @@ class TogetherRun {
   TuneResult result_of(
       std::size_t s, const ranks::Record& agreed,
       const std::string& untried_for = "at least one rank did not get to it") const {
-    TuneResult result = empty_result(what(s), subjects_[s].problem, workshop_.device()->info());
+    TuneResult result = empty_result(what(s), problems_[s].problem, workshop_.device()->info());
     result.space = lists_[s].space;
     result.strategy = to_string(options_.together.strategy);
     result.winner_index = agreed.winner;
@@ -368,8 +360,8 @@ class TogetherRun {
     // Not where the source was edited meanwhile: that record is of another one.
     RecordBook& records = workshop_.records();
     std::optional<Recall> latest;
-    if (records.key(what(s), subjects_[s].problem) == keys_[s].first)
-      latest = records.recall(what(s), subjects_[s].problem);
+    if (records.key(what(s), problems_[s].problem) == keys_[s].first)
+      latest = records.recall(what(s), problems_[s].problem);
     if (latest && latest->same_space && latest->policy == policy_of(options_)) {
       if (!retune_ && stays(latest->result, result)) return;
       add_missing(result, latest->result);
@@ -389,7 +381,7 @@ class TogetherRun {
 
   std::string line_of(std::size_t s, const TuneResult& result) const {
     return format("{} {} {} {};", text_of({what(s).name()}), text_of(what(s).types()),
-                  text_of(subjects_[s].problem), text_of(result.winner().config));
+                  text_of(problems_[s].problem), text_of(result.winner().config));
   }
 
   RankReport report(const Decision& decision, std::span<const TuneResult> results) const {
@@ -398,15 +390,12 @@ class TogetherRun {
     report.size = communicator_.size();
     report.broken = decision.broken;
     report.measured = decision.measured;
-    switch (decision.kind) {
-      case Decision::Kind::plan:
-        report.outcome = RankReport::Outcome::plan;
-        break;
-      case Decision::Kind::defaults:
-        report.outcome = RankReport::Outcome::defaults;
-        report.why = decision.why.describe();
-        return report;
+    if (decision.kind == Decision::Kind::defaults) {
+      report.outcome = RankReport::Outcome::defaults;
+      report.why = decision.why.describe();
+      return report;
     }
+    report.outcome = RankReport::Outcome::plan;
     report.plan_digest = to_hex(winners_digest(results));
     const auto& choices = decision.plan.choices;
     if (std::none_of(choices.begin(), choices.end(),
@@ -435,7 +424,7 @@ class TogetherRun {
   }
 
   Workshop& workshop_;
-  std::span<const Subject> subjects_;
+  std::span<const TunableProblem> problems_;
   const TuneOptions& options_;
   Trials& trials_;
   Communicator& communicator_;
@@ -457,26 +446,30 @@ class TogetherRun {
 
 }  // namespace
 
-std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
+std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const TunableProblem> problems,
                                       const TuneOptions& asked, Trials& trials, bool for_launch,
                                       bool may_measure) {
-  if (subjects.empty()) return {};
+  if (problems.empty()) return {};
   TuneOptions options = asked;
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
   const auto turn = options.ranks->turn();
-  const auto mine = workshop.turn().take();
-  CountedAgreement counted(workshop.telemetry(), subjects.front().what.name(), subjects.size(),
+  CountedAgreement counted(workshop.telemetry(), problems.front().what.name(), problems.size(),
                            options.ranks->rank());
   try {
     check(options);
     ranks::check(options.together, options.ranks->size());
+    if (options.together.guard && !options.together.lockstep && !trials.always_in_step())
+      throw UserError("`guard` is for kernels that communicate, which need `lockstep`, too");
   } catch (const UserError& error) {
     refuse(*options.ranks, options.together, error.what());
     throw;
   }
-  TogetherRun run(workshop, subjects, options, trials, *options.ranks, for_launch, may_measure);
+  TogetherRun run(workshop, problems, options, trials, *options.ranks, for_launch, may_measure);
+  // The other ranks wait meanwhile, and are told in time.
+  const TimeLimit enough(kTurnPart * options.together.first_seconds, Clock::now());
+  const auto mine = workshop.turn().take(enough, options.stop);
   try {
-    std::vector<TuneResult> results = run.run();
+    std::vector<TuneResult> results = run.run(bool(mine));
     counted.end(*results.front().agreed);
     run.count_candidates(workshop.telemetry().counters);
     for (std::size_t s = 0; s < results.size(); ++s) {
@@ -484,7 +477,7 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
       if (!result.from_store) workshop.count_tuned();
       workshop.log(LogLevel::info,
                    format("{} {}: {} by {} of rank {} of {}", result.kernel,
-                          subjects[s].what.describe_problem(result.problem),
+                          problems[s].what.describe_problem(result.problem),
                           result.describe(result.winner()), to_string(result.agreed->outcome),
                           result.agreed->rank, result.agreed->size));
     }
@@ -492,6 +485,11 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subjec
   } catch (const std::exception& error) {
     if (run.others_wait())
       options.ranks->abort({RankFailure::Kind::aborted, {options.ranks->rank()}, error.what()});
+    throw;
+  } catch (...) {
+    if (run.others_wait())
+      options.ranks->abort(
+          {RankFailure::Kind::aborted, {options.ranks->rank()}, kForeignException});
     throw;
   }
 }

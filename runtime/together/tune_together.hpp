@@ -11,13 +11,13 @@
 
 namespace kiln::runtime {
 
-/// One result per subject, chosen together with `options.ranks` (null: alone) by the protocol of
+/// One result per problem, chosen together with `options.ranks` (null: alone) by the protocol of
 /// runtime/ranks: from the store if every rank has the same there, else measured by `trials`. Saved
 /// once per store. Where nothing may be measured, by the mode or by `may_measure` (the same on all
 /// ranks), ranks with different records use defaults. Fills in RankReport. A collective call: every
-/// rank makes it with the same subjects.
+/// rank makes it with the same problems.
 /// @throws UserError on options that make no sense; a rank that fails is no exception.
-std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Subject> subjects,
+std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const TunableProblem> problems,
                                       const TuneOptions& options, Trials& trials,
                                       bool for_launch = false, bool may_measure = true);
 

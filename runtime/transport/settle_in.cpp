@@ -3,8 +3,11 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <future>
+#include <optional>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <dirent.h>
@@ -146,12 +149,19 @@ class SettlingCommunicator : public Communicator {
   void abort(const RankFailure& why) noexcept override { base_->abort(why); }
 
   bool settles() const noexcept override { return true; }
-  std::optional<bool> settle(const Digest& question, bool proposal, Deadline) override {
-    try {
-      place_->propose(question, proposal);
-    } catch (const std::exception&) {  // what counts is what is then there
-    }
-    return place_->answer(question);
+  /// On a thread of its own: a file server that hangs does so beyond any deadline.
+  std::optional<bool> settle(const Digest& question, bool proposal, Deadline deadline) override {
+    std::packaged_task<std::optional<bool>()> ask([place = place_, question, proposal] {
+      try {
+        place->propose(question, proposal);
+      } catch (const std::exception&) {  // what counts is what is then there
+      }
+      return place->answer(question);
+    });
+    std::future<std::optional<bool>> answer = ask.get_future();
+    std::thread(std::move(ask)).detach();
+    if (answer.wait_until(deadline) != std::future_status::ready) return {};
+    return answer.get();
   }
 
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {

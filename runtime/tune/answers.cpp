@@ -42,6 +42,16 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
          (options.strategy.empty() || options.strategy == known.strategy || recall.exhausted);
 }
 
+bool stays(const TuneResult& earlier, const TuneResult& now) {
+  if (earlier.complete && !now.complete) return true;
+  const Candidate& best = earlier.winner();
+  const auto tried = [&](const Candidate& c) {
+    return c.config == best.config && c.status != CandidateStatus::not_tried;
+  };
+  return best.seconds < now.winner().seconds &&
+         std::none_of(now.candidates.begin(), now.candidates.end(), tried);
+}
+
 void add_missing(TuneResult& result, const TuneResult& earlier) {
   std::map<Values, std::size_t> there;
   for (std::size_t i = 0; i < result.candidates.size(); ++i)

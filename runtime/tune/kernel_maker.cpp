@@ -68,11 +68,10 @@ std::variant<std::shared_ptr<Module>, Refusal> KernelMaker::load(const Values& c
   try {
     const detail::LaunchPlan planned = plan(config);
     return load_counted(*device_, *build.binary(), planned.launch, planned.steps);
-  } catch (const DeviceLost&) {
-    throw;
   } catch (const OutOfMemory& error) {
     return Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const Error& error) {
+    if (device_->lost()) throw DeviceLost(error.what());
     return Refusal{CandidateStatus::launch_failed, error.what()};
   }
 }

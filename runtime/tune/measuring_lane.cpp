@@ -98,6 +98,8 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
     loaded = bench_.load(trial);
   } catch (const BenchLost&) {
     throw;
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const TrialCut& cut) {
     cut_off(index, cut);
     return {};

@@ -51,8 +51,8 @@ class Session {
 
   TuneOutcome run(const RecordRead& known) {
     known_ = known.done ? known.recall : recall();
-    if (known_ && (answered() || !workshop_.may_compile())) return {known_->result};
-    if (!workshop_.may_compile())
+    if (known_ && (answered() || !workshop_.may_measure(for_launch_))) return {known_->result};
+    if (!workshop_.may_measure(for_launch_))
       throw UserError(format(
           "{} {}: there is no record, and the modes lookup_only, frozen and collect do not tune",
           subject_.describe(), subject_.describe_problem(problem_)));
@@ -124,7 +124,7 @@ class Session {
 
   /// Empty if the turn did not come in time.
   TuningTurn::Hold take_turn() {
-    auto turn = workshop_.turn().take(TimeLimit::already_passed());
+    auto turn = workshop_.turn().try_take();
     if (turn || !waits_) return turn;
     // What is launched if the turn does not come in time is compiled during the wait.
     if (for_launch_) maker_.build(untuned_config(subject_, problem_, workshop_.device()->info()));
@@ -220,7 +220,7 @@ class Session {
   void save(TuneResult& result) const {
     const auto latest = recall();
     if (latest && latest->same_space && comparable(*latest) && !options_.retune) {
-      if (latest->result.complete && !result.complete) return;
+      if (stays(latest->result, result)) return;
       add_missing(result, latest->result);
     }
     // A search that has tried everything in a worker has met the candidate that faulted, or there
@@ -278,7 +278,7 @@ TuneOutcome tune_alone(Workshop& workshop, TrialMaker& maker, const TuneOptions&
 TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions& options) {
   check(options);
   const detail::Tunable subject = maker.subject();
-  if (!workshop.may_compile())
+  if (!workshop.may_measure(false))
     throw UserError(format("{} {}: the modes lookup_only, frozen and collect do not time anything",
                            subject.describe(), subject.describe_problem(maker.problem())));
   const auto start = Clock::now();

@@ -13,6 +13,16 @@ TuningTurn::Hold TuningTurn::take(const TimeLimit& deadline, const std::stop_tok
     --waiting_;
     if (!free) return {};
   }
+  return begin();
+}
+
+TuningTurn::Hold TuningTurn::try_take() {
+  const std::lock_guard lock(mutex_);
+  return is_anothers() ? Hold() : begin();
+}
+
+/// @pre the lock is held, and no other thread has the turn
+TuningTurn::Hold TuningTurn::begin() {
   owner_ = std::this_thread::get_id();
   ++depth_;
   return Hold(*this);

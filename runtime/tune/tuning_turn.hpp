@@ -39,6 +39,8 @@ class TuningTurn {
   /// Waits for the turn; not beyond the deadline, and not once `stop` is requested: then the hold
   /// is empty. A free turn is taken in any case.
   Hold take(const TimeLimit& deadline = {}, const std::stop_token& stop = {});
+  /// Empty if another thread has the turn.
+  Hold try_take();
 
   /// Threads that wait for it.
   int waiting() const noexcept { return waiting_; }
@@ -53,6 +55,7 @@ class TuningTurn {
   }
 
  private:
+  Hold begin();
   void give_back();
 
   std::mutex mutex_;

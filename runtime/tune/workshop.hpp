@@ -68,8 +68,13 @@ class Workshop {
   TuningTurn& turn() noexcept { return turn_; }
   const TuningTurn& turn() const noexcept { return turn_; }
 
-  /// Whether the mode allows to compile and to measure.
+  /// Whether the mode allows compiling.
   bool may_compile() const noexcept { return may_compile(*options_.mode); }
+  /// Whether the mode allows measuring: on a caller's demand where it may compile, and on behalf of
+  /// a launch only where launches tune.
+  bool may_measure(bool for_launch) const noexcept {
+    return for_launch ? options_.mode == Mode::tune_now : may_compile();
+  }
   Values default_config(const detail::Tunable& subject,
                         std::span<const std::int64_t> problem) const {
     const DeviceInfo& device = device_->info();

@@ -180,10 +180,7 @@ class Desk {
     const Trial trial = get_trial(fields);
     if (trial.further.size() + 1 != bench_->draws()) throw BrokenFrame("a trial without its draws");
     auto loaded = bench_->load(trial);
-    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-      if (device_->lost()) throw EnvironmentError(refusal->reason);
-      throw Refused{std::move(*refusal)};
-    }
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) throw Refused{std::move(*refusal)};
     rigs_.emplace(++rig_count_, std::get<std::shared_ptr<Rig>>(std::move(loaded)));
     answer.integer(rig_count_);
   }

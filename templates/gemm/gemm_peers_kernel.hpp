@@ -31,15 +31,13 @@ class PeerGemmHandle<Kernel<PeerGemm, Problem, void(Args...)>> {
       : memory_(memory), handle_(runtime.tuned(kernel)) {}
 
   /// Collective over `ranks`, which are those of the memory, in step. A candidate whose kernels
-  /// still wait for each other after `candidate_seconds` (0: 20 s), for all of its launches, is
-  /// ended on all ranks, and is `hung`. @pre no operation of the memory is running
+  /// still wait for each other after `candidate_seconds`, for all of its launches, is ended on all
+  /// ranks, and is `hung` (SymmetricMemory::guard). @pre no operation of the memory is running
   TuneResult tune(const Problem& problem, std::shared_ptr<Communicator> ranks,
                   TuneOptions options = {}) const {
     options.ranks = std::move(ranks);
     options.together.lockstep = true;
-    if (!options.together.guard)
-      options.together.guard =
-          memory_.guard(options.candidate_seconds > 0 ? options.candidate_seconds : 20);
+    if (!options.together.guard) options.together.guard = memory_.guard(options.candidate_seconds);
     return handle_.tune(problem, options);
   }
   /// The same for m rows of each rank.

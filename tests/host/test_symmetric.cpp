@@ -92,8 +92,24 @@ TEST_CASE("a candidate that makes ranks wait in vain is ended on all of them, an
               TuneOptions options;
               options.ranks = communicator;
               options.together.lockstep = true;
-              options.together.guard = memory.guard(0.3);
+              const auto guard = memory.guard(0.3);
+              int ended = 0;
+              options.together.guard = [&](const std::function<void()>& launches) {
+                try {
+                  guard(launches);
+                } catch (...) {
+                  ++ended;
+                  throw;
+                }
+              };
+              // The first search ends early. What it has seen to hang is not tried by the second.
+              options.max_evaluations = 3;
+              const TuneResult first = turn.tune({1}, options);
+              findings.check(first.count(CandidateStatus::hung) == static_cast<std::size_t>(ended));
+              findings.check(ended > 0);
+              options.max_evaluations = 0;
               const TuneResult result = turn.tune({1}, options);
+              findings.check(ended == 2);
               findings.check(result.agreed && result.agreed->outcome == RankReport::Outcome::plan);
               findings.check(result.candidates.size() == 4);
               for (const Candidate& c : result.candidates) {

@@ -95,6 +95,25 @@ void foreign() {
   MPI_Finalize();
 }
 
+/// A second thread asks the ranks, as that of Runtime::prepare_async does. Where MPI was started for
+/// one thread, its calls fail, and say why.
+void threads(bool one) {
+  if (one) {
+    int level = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level);
+    one = level < MPI_THREAD_SERIALIZED;  // MPI may give more than it is asked for
+  }
+  End end = open();
+  std::thread([&] {
+    if (!one) return check_alive(*end);
+    float value = 0;
+    const auto failure = end->reduce({&value, 1}, kiln::Reduction::max, kiln::deadline_in(20));
+    require(failure && failure->text.find("for one thread") != std::string::npos,
+            "a call on another thread was made");
+  }).join();
+  if (!one) check_alive(*end);
+}
+
 void broken() {
   End whole = open(), part = part_of(*whole);
   part->abort({kiln::RankFailure::Kind::lost, {}, "on purpose"});
@@ -113,9 +132,11 @@ int main(int, char** argv) try {
   if (mode == "again") again();
   if (mode == "foreign") foreign();
   if (mode == "broken") broken();
+  if (mode == "threads") threads(false);
+  if (mode == "one_thread") threads(true);
   std::puts("ok");
   std::fflush(stdout);
-  if (mode == "broken") {
+  if (mode == "broken" || mode == "one_thread") {
     std::this_thread::sleep_for(std::chrono::seconds(1));  // a launcher ends all with the first
     std::_Exit(0);
   }

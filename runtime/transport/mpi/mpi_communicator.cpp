@@ -58,7 +58,7 @@ class Process {
     MPI_Initialized(&there);
     if (there) return {};
     int level = 0;
-    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
       return "MPI_Init_thread failed";
     started_ = true;
     return {};
@@ -154,11 +154,12 @@ class MpiCommunicator : public Communicator {
         [&] { std::copy(buffer->in.begin(), buffer->in.end(), bytes.begin()); });
   }
 
-  /// From any thread only where MPI was started with MPI_THREAD_MULTIPLE.
+  /// The others hear of it at once only where this thread may call MPI.
   void abort(const RankFailure& why) noexcept override {
     try {
+      const std::lock_guard lock(mutex_);
       if (!broken_) broken_ = why;
-      if (told_) return;
+      if (told_ || !thread_problem().empty()) return;
       told_ = true;
       Note note;
       note.kind = Note::aborted;
@@ -195,6 +196,16 @@ class MpiCommunicator : public Communicator {
     std::vector<MPI_Request> requests;
   };
 
+  /// Why this thread may not call MPI; empty: it may.
+  static std::string thread_problem() {
+    int level = 0, started_it = 0;
+    MPI_Query_thread(&level);
+    MPI_Is_thread_main(&started_it);
+    if (level >= MPI_THREAD_SERIALIZED || started_it) return {};
+    return "MPI was started for one thread, and this is another one: start it with "
+           "MPI_THREAD_MULTIPLE, or ask the ranks on the thread that started it";
+  }
+
   RankFailure system(const char* call, int code) const {
     return {RankFailure::Kind::system, {rank_}, std::string(call) + ": " + words(code)};
   }
@@ -203,6 +214,10 @@ class MpiCommunicator : public Communicator {
   Failure call(const char* name, Buffer* buffer, Deadline deadline, std::size_t count, Start start,
                Done done) {
     std::unique_ptr<Buffer> owner(buffer);
+    std::unique_lock lock(mutex_);
+    if (!broken_)
+      if (std::string problem = thread_problem(); !problem.empty())
+        return broken_ = RankFailure{RankFailure::Kind::system, {rank_}, std::move(problem)};
     if (!broken_) listen();
     if (broken_) return broken_;
     if (count > INT_MAX)
@@ -213,7 +228,7 @@ class MpiCommunicator : public Communicator {
                                    std::string("it arrived too late for ") + name};
     MPI_Request request = MPI_REQUEST_NULL;
     const int code = start(&request);
-    if (code == MPI_SUCCESS && !wait(name, request, deadline)) {
+    if (code == MPI_SUCCESS && !wait(name, request, deadline, lock)) {
       done();
       return {};
     }
@@ -222,8 +237,9 @@ class MpiCommunicator : public Communicator {
     return broken_;
   }
 
-  /// Nothing: the request is done.
-  Failure wait(const char* name, MPI_Request& request, Deadline deadline) {
+  /// Nothing: the request is done. `lock` is open while this thread sleeps, for abort().
+  Failure wait(const char* name, MPI_Request& request, Deadline deadline,
+               std::unique_lock<std::mutex>& lock) {
     std::optional<Deadline> roll_call;
     for (int turn = 0;; ++turn) {
       int done = 0;
@@ -244,8 +260,10 @@ class MpiCommunicator : public Communicator {
         return broken_ = RankFailure{RankFailure::Kind::timeout, absent(),
                                      std::string(name) + " was not joined in time"};
       }
+      lock.unlock();
       if (turn > 100)
         std::this_thread::sleep_for(std::chrono::microseconds(turn > 2000 ? 500 : 50));
+      lock.lock();
     }
   }
 
@@ -302,6 +320,7 @@ class MpiCommunicator : public Communicator {
 
   MPI_Comm data_, control_;
   int rank_ = 0, size_ = 1;
+  std::mutex mutex_;  ///< of what is below
   Failure broken_;
   bool told_ = false;
   std::vector<char> present_;

@@ -141,6 +141,25 @@ TEST_CASE("a directory that is old by the file server's clock is not listed agai
   }
 }
 
+TEST_CASE("an entry that cannot be read for a while is found afterwards", "[cache][key_index]") {
+  const TemporaryDirectory root;
+  const auto system = std::make_shared<ServerFileSystem>(0);
+  Store store(options_of(root.path()), system);
+  take_any_lock(store);
+  const Key key = config_key(0);
+  store.put(key, make_bytes(10));
+  timespec stamp = system->now();
+  stamp.tv_sec -= 10;
+  set_stamp(binary_path(root.path(), key).parent_path(), stamp);
+  cache::DiskLevel disk(root.path(), system);
+  cache::KeyIndex index(disk);
+  system->fault = [](Call call, int) { return call == Call::read ? EIO : 0; };
+  CHECK(index.find(EntryKind::binary, key.portable).empty());
+  system->fault = [](Call, int) { return 0; };
+  CHECK(index.refresh(EntryKind::binary));
+  CHECK(index.find(EntryKind::binary, key.portable).size() == 1);
+}
+
 TEST_CASE("what comes to a directory root, and what goes, is seen", "[cache][key_index]") {
   const TemporaryDirectory own, root;
   constexpr auto kRoots = Store::Where::roots;

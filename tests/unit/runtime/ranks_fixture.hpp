@@ -27,6 +27,7 @@ class Watched final : public Communicator {
   std::function<void(int nth)> before = [](int) {};        ///< any
   std::function<void(int nth)> after_reduce = [](int) {};  ///< reductions alone
   std::atomic<int> calls = 0, reductions = 0;
+  bool hears_answers = true;  ///< what is settled
 
   int rank() const noexcept override { return base_->rank(); }
   int size() const noexcept override { return base_->size(); }
@@ -45,7 +46,8 @@ class Watched final : public Communicator {
   void abort(const RankFailure& why) noexcept override { base_->abort(why); }
   bool settles() const noexcept override { return base_->settles(); }
   std::optional<bool> settle(const Digest& question, bool proposal, Deadline d) override {
-    return base_->settle(question, proposal, d);
+    const auto answer = base_->settle(question, proposal, d);
+    return hears_answers ? answer : std::nullopt;
   }
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {
     return base_->split(group, part, deadline);

@@ -182,6 +182,7 @@ TEST_CASE("threads that want one instance wait for one compile", "[runtime][buil
     CHECK(build.bytes == builds[0].bytes);
     CHECK(build.key == builds[0].key);
   }
+  CHECK(std::ranges::count_if(builds, &runtime::Build::compiled) == 1);
 }
 
 TEST_CASE("threads that wait for a failed compile share the failure", "[runtime][builder]") {

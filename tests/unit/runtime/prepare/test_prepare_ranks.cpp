@@ -1,4 +1,5 @@
 // Ranks that prepare together.
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,38 @@ TEST_CASE("a rank without the handles does not let the others wait", "[runtime][
     CHECK(all[static_cast<std::size_t>(r)].configs == std::vector<Values>{{2, 0}, {2, 0}});
     CHECK(all[static_cast<std::size_t>(r)].report.seconds < 10);
   }
+}
+
+TEST_CASE("a rank whose preparation throws before the agreement lets no rank wait",
+          "[runtime][prepare][ranks]") {
+  Job job(2);
+  PrepareOptions wrong;
+  std::string what;
+  SECTION("while it compiles") {
+    what = "the engine's callback failed";
+    wrong.progress = [&](const PrepareProgress& now) {
+      if (now.step == PrepareProgress::Step::compile) throw std::runtime_error(what);
+    };
+  }
+  SECTION("because its options make no sense") {
+    what = "max_seconds is -1";
+    wrong.max_seconds = -1;
+  }
+  const auto reports = job.run<PrepareReport>([&](Process& process, int rank) -> PrepareReport {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned handle = runtime.tuned(doubling());
+    if (rank == 0) return runtime.prepare(problems({50}));
+    try {
+      runtime.prepare(problems({50}), wrong);
+    } catch (const std::exception& error) {
+      if (std::string(error.what()).find(what) != std::string::npos) return {};
+    }
+    throw std::logic_error("it did not throw that");
+  });
+  CHECK(states(reports[0]) == States{on_default});
+  CHECK_THAT(reports[0].problems[0].why,
+             Catch::Contains("rank 1 gave up: ") && Catch::Contains(what));
+  CHECK(reports[0].seconds < 10);
 }
 
 TEST_CASE("ranks that prepare nothing, or may not compile", "[runtime][prepare][ranks]") {

@@ -1,6 +1,10 @@
+#include <atomic>
 #include <barrier>
+#include <chrono>
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "kiln/communicators.hpp"
@@ -110,7 +114,7 @@ struct Job {
   std::vector<std::vector<Values>> in_use;
 };
 
-/// An engine's own, which throws at its first reduction.
+/// An engine's own, with something else to do at its first reduction, such as to throw.
 class Throwing : public Communicator {
  public:
   Throwing(std::shared_ptr<Communicator> base, std::function<void()> thrower)
@@ -128,6 +132,10 @@ class Throwing : public Communicator {
     return base_->broadcast(bytes, root, d);
   }
   void abort(const RankFailure& why) noexcept override { base_->abort(why); }
+  bool settles() const noexcept override { return base_->settles(); }
+  std::optional<bool> settle(const Digest& question, bool proposal, Deadline d) override {
+    return base_->settle(question, proposal, d);
+  }
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline d) override {
     return base_->split(group, part, d);
   }
@@ -324,6 +332,46 @@ TEST_CASE("a rank that is gone leaves the others with the defaults", "[runtime][
         });
     job.check_defaults("plug");
     CHECK(job.results[0].agreed.broken);
+  }
+}
+
+TEST_CASE("a guard's seconds begin when all ranks have come", "[runtime][region][ranks]") {
+  Watchdog watchdog;
+  Job job(2);
+  std::atomic<bool> come{false};
+  bool early = false;
+  job.options[0].together.guard = [&](const auto& launches) {
+    early = early || !come;
+    launches();
+  };
+  SECTION("a rank that is late") {
+    job.options[1].together.guard = [](const auto& launches) { launches(); };
+    job.options[1].ranks = std::make_shared<Throwing>(job.options[1].ranks, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      come = true;
+    });
+    for (std::size_t r = 0; r < 2; ++r) job[r].kernel("first", 8).seconds = 0.1e-3;
+    job.run();
+    job.check_plan(8, 2);
+    CHECK_FALSE(early);
+  }
+  SECTION("a rank that does not come") {
+    job.options[1].together.guard = [](const auto& launches) { launches(); };
+    job.options[1].ranks =
+        std::make_shared<Throwing>(job.options[1].ranks, [&, other = job.options[1].ranks] {
+          other->abort({RankFailure::Kind::lost, {1}, "gone"});
+        });
+    job.run();
+    job.check_defaults("gone");
+    for (std::size_t r = 0; r < 2; ++r) CHECK_THAT(job.thrown[r], Catch::Contains("gone"));
+    CHECK(job.runs == std::vector<int>{0, 0});
+  }
+  SECTION("a rank without a guard") {
+    job.run();
+    job.check_defaults("failed on another rank");
+    CHECK_THAT(job.thrown[0], Catch::Contains("not all ranks have a guard"));
+    CHECK(job.thrown[1] == "");
+    CHECK(job.runs == std::vector<int>{0, 1});
   }
 }
 

@@ -1,7 +1,14 @@
 // Ranks that differ, fail, or never come: the others know of it, and choose the same.
 #include <array>
 #include <functional>
+#include <future>
+#include <thread>
+#include <vector>
 
+#include "runtime/ranks/messages.hpp"
+#include "runtime/serve/access.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
@@ -35,6 +42,7 @@ TEST_CASE("what differs is named, and all use defaults", "[runtime][ranks]") {
     what = "settings";
   }
   SECTION("a guard") {
+    for (int r = 0; r < 3; ++r) job[r].options.tuning.together.lockstep = true;
     job[1].options.tuning.together.guard = [](const auto& launches) { launches(); };
     what = "settings";
   }
@@ -103,6 +111,59 @@ TEST_CASE("a failure before the agreement is told in it, and the ranks go on", "
   check_plan(tune(), 8);
 }
 
+TEST_CASE("ranks do not wait for long for a rank that tunes something else", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
+  job[0].options.tuning.together.first_seconds = 0.2;
+  const auto results = job.run<TuneResult>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    std::promise<void> taken, tuned;
+    std::jthread other;
+    if (rank == 0) {
+      other = std::jthread([&] {
+        const auto turn = detail::Access::engine(runtime)->workshop().turn().take();
+        taken.set_value();
+        tuned.get_future().wait();
+      });
+      taken.get_future().wait();
+    }
+    TuneResult result = runtime.tuned(doubling()).tune({64});
+    tuned.set_value();
+    return result;
+  });
+  check_defaults(results, "rank 0 gave up: another tuning of its process went on for too long");
+  for (const TuneResult& r : results) CHECK_FALSE(r.agreed->broken);
+  check_plan(job.tune(), 8);
+}
+
+TEST_CASE("a rank of another version is named", "[runtime][ranks]") {
+  Job job(2);
+  const auto results = job.run<TuneResult>([&](Process& process, int rank) -> TuneResult {
+    if (rank == 0) return process.runtime().tuned(doubling()).tune({64});
+    runtime::ranks::HeldMessage old;
+    old.protocol -= 1;
+    const auto mine = runtime::ranks::encode(old);
+    std::vector<std::byte> all(2 * mine.size());
+    (void)process.options.tuning.ranks->gather(mine, all, deadline_in(20));
+    return {};
+  });
+  check_defaults({results[0]}, "another version of Kiln");
+}
+
+TEST_CASE("inside of a measurement a rank asks no other ranks", "[runtime][ranks]") {
+  Job job(2);
+  Watched& watched = job.watch(0);
+  const Runtime runtime = job[0].runtime();
+  const auto handle = runtime.tuned(doubling());
+  {
+    const runtime::MeasuringTogether measuring;
+    CHECK_FALSE(handle.prepare({64}));
+    CHECK_THROWS_AS(handle.tune({64}), UserError);
+  }
+  CHECK(watched.calls == 0);
+  CHECK(handle.config({64}) == Values{2, 0});
+}
+
 TEST_CASE("a candidate that fails on one rank is nobody's", "[runtime][ranks]") {
   const RankStrategy strategy = GENERATE(RankStrategy::replicate, RankStrategy::shard);
   Job job(2);
@@ -128,7 +189,8 @@ TEST_CASE("what the leader found and others cannot build is not used", "[runtime
   job.set(options);
   for (int r = 0; r < 3; ++r) job[r].of(8).seconds = 0.1 * kMs;
   job[2].of(8).compile_log = "not here";
-  check_defaults(job.tune(), "rank 2");
+  check_defaults(job.tune(),
+                 "rank 2 failed: cannot build the chosen config of doubling: does not compile");
 }
 
 TEST_CASE("ranks that use the defaults say why of each candidate, but of what failed here",
@@ -244,17 +306,21 @@ TEST_CASE("every candidate fails: all know, nobody hangs", "[runtime][ranks]") {
 
 TEST_CASE("options that make no sense are told to all at once, and break nothing",
           "[runtime][ranks]") {
+  const std::string what = GENERATE("`leader`", "`guard`");
   for (const bool everyone : {false, true}) {
     Job job(2);
     for (const int r : {0, 1}) {
+      RankOptions& options = job[r].options.tuning.together;
       job[r].of(8).seconds = 0.2 * kMs;
-      if (everyone || r == 1) job[r].options.tuning.together.leader = 7;
+      if (!everyone && r == 0) continue;
+      if (what == "`leader`") options.leader = 7;
+      if (what == "`guard`") options.guard = [](const auto& launches) { launches(); };
     }
     Findings findings;
     const auto results = job.run<TuneResult>([&](Process& process, int rank) -> TuneResult {
       const auto handle = process.runtime().tuned(doubling());
       if (!everyone && rank == 0) return handle.tune({64});
-      findings.check_throws<UserError>([&] { handle.tune({64}); }, "`leader`");
+      findings.check_throws<UserError>([&] { handle.tune({64}); }, what);
       return {};
     });
     CHECK(findings.wrong() == "");
@@ -262,7 +328,10 @@ TEST_CASE("options that make no sense are told to all at once, and break nothing
       check_defaults({results[0]}, "rank 1 gave up: ");
       CHECK_FALSE(results[0].agreed->broken);
     }
-    for (const int r : {0, 1}) job[r].options.tuning.together.leader = 0;
+    for (const int r : {0, 1}) {
+      job[r].options.tuning.together.leader = 0;
+      job[r].options.tuning.together.guard = {};
+    }
     check_plan(job.tune(), 8);
   }
 }

@@ -337,3 +337,20 @@ TEST_CASE("a turn is one thread's, again and again", "[runtime][budget]") {
   CHECK(taken);
   CHECK_FALSE(turn.mine());
 }
+
+TEST_CASE("a thread that only tries to take the turn does not wait for it", "[runtime][budget]") {
+  runtime::TuningTurn turn;
+  int wanted = 0;
+  turn.when_wanted([&] { ++wanted; });
+  const auto mine = turn.take();
+  CHECK(turn.try_take());
+  bool taken = true;
+  std::jthread([&] { taken = static_cast<bool>(turn.try_take()); }).join();
+  CHECK_FALSE(taken);
+  CHECK(wanted == 0);
+  std::jthread([&] {
+    taken = static_cast<bool>(turn.take(runtime::TimeLimit(1e-3, runtime::Clock::now())));
+  }).join();
+  CHECK_FALSE(taken);
+  CHECK(wanted == 1);
+}

@@ -240,6 +240,49 @@ TEST_CASE("a kernel that loses the device ends the run, and is the only one blam
   CHECK(find(rest, {8, 0}).status == CandidateStatus::crashed);
 }
 
+TEST_CASE("a device that is lost to something else is blamed on no candidate", "[runtime][tuner]") {
+  // Before the default is loaded, and after some candidates were timed.
+  const int loads = GENERATE(0, 3);
+  Bench bench;
+  const KernelDefinition kernel = doubling({1, 2, 4, 8, 16, 32});
+  bench.device->on_load = [&](const std::string&) {
+    if (bench.device->loads >= loads) bench.device->is_lost = true;
+  };
+  std::vector<TuneResult> saved;
+  runtime::TuneContext context;
+  context.save = [&](const TuneResult& r) { saved.push_back(r); };
+  TuneOptions options;
+  options.strategy = "exhaustive";
+  CHECK_THROWS_AS(tune_kernel(bench, kernel, {100}, options, context), runtime::DeviceLost);
+  for (const TuneResult& r : saved) {
+    CHECK_FALSE(r.complete);
+    CHECK(r.count(CandidateStatus::crashed) == 0);
+    CHECK(r.count(CandidateStatus::launch_failed) == 0);
+  }
+  runtime::KernelMaker maker(kernel, Values{100}, bench.device, bench.builder, 0);
+  const runtime::Build build = maker.build({1, 0});
+  CHECK_THROWS_AS(maker.load({1, 0}, build), runtime::DeviceLost);
+}
+
+TEST_CASE("a record stays where its winner is better and was not tried again", "[runtime][tuner]") {
+  const auto result = [](std::vector<std::pair<int, double>> tried, bool complete) {
+    TuneResult r;
+    for (const auto& [a, seconds] : tried) {
+      Candidate& c = r.candidates.emplace_back();
+      c.config = {a, 0};
+      c.status = CandidateStatus::measured;
+      c.seconds = seconds;
+    }
+    r.complete = complete;
+    return r;
+  };
+  CHECK(runtime::stays(result({{1, 1.0}}, false), result({{2, 1.3}}, false)));
+  CHECK(runtime::stays(result({{1, 1.0}}, false), result({{2, 1.3}}, true)));
+  CHECK(runtime::stays(result({{1, 2.0}}, true), result({{2, 1.3}}, false)));
+  CHECK_FALSE(runtime::stays(result({{1, 2.0}}, false), result({{2, 1.3}}, false)));
+  CHECK_FALSE(runtime::stays(result({{1, 1.0}}, false), result({{2, 1.3}, {1, 1.4}}, false)));
+}
+
 TEST_CASE("there is no trial of a build without a binary", "[tuner]") {
   test::Bench bench;
   bench.of(4).compile_log = "error: no";
