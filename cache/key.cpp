@@ -10,10 +10,13 @@
 namespace kiln {
 
 Digest sha256(std::span<const std::byte> bytes) {
+  // Otherwise each digest looks for its implementation, which takes longer than a short one itself.
+  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   Digest digest;
   unsigned length = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
-                 &length, EVP_sha256(), nullptr) != 1 ||
+  if (!algorithm ||
+      EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                 &length, algorithm, nullptr) != 1 ||
       length != digest.size())
     throw EnvironmentError("EVP_Digest(SHA-256) failed: this OpenSSL build refuses SHA-256");
   return digest;

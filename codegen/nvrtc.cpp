@@ -149,7 +149,7 @@ const std::string& digest_of_headers() {
 }  // namespace
 
 struct NvrtcCompiler::Impl {
-  std::unique_ptr<NvrtcLibrary> nvrtc;
+  std::shared_ptr<const NvrtcLibrary> nvrtc;
   bool use_nvrtc_cache;
   CompilerIdentity identity;
 
@@ -215,7 +215,7 @@ struct NvrtcCompiler::Impl {
 
 NvrtcProbe NvrtcCompiler::find(const NvrtcOptions& options) {
   NvrtcProbe probe;
-  auto nvrtc = open_nvrtc(options, probe.reason);
+  auto nvrtc = opened_nvrtc(options, probe.reason);
   if (!nvrtc) return probe;
   CompilerIdentity identity{"nvrtc", detail::format("{}.{}", nvrtc->major, nvrtc->minor),
                             nvrtc->build + "+" + digest_of_headers()};

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include <sys/stat.h>
 
@@ -157,6 +161,8 @@ void NvrtcTable::check(nvrtcResult result, const char* call) const {
                                         static_cast<int>(result), advice(result)));
 }
 
+namespace {
+
 std::unique_ptr<NvrtcLibrary> open_nvrtc(const NvrtcOptions& options, std::string& reason) {
   auto nvrtc = std::make_unique<NvrtcLibrary>();
   std::string tried;
@@ -197,6 +203,24 @@ std::unique_ptr<NvrtcLibrary> open_nvrtc(const NvrtcOptions& options, std::strin
   }
   nvrtc->include_dirs = find_headers(options, nvrtc->path);
   return nvrtc;
+}
+
+}  // namespace
+
+std::shared_ptr<const NvrtcLibrary> opened_nvrtc(const NvrtcOptions& options, std::string& reason) {
+  using Asked = std::pair<std::string, std::vector<std::string>>;
+  struct Opened {
+    std::mutex mutex;
+    std::map<Asked, std::shared_ptr<const NvrtcLibrary>> libraries;
+  };
+  static auto* const opened = new Opened;  // runtimes may end after all statics
+  const std::lock_guard lock(opened->mutex);
+  const Asked asked{options.library, options.cuda_roots};
+  if (const auto known = opened->libraries.find(asked); known != opened->libraries.end())
+    return known->second;
+  std::shared_ptr<const NvrtcLibrary> library = open_nvrtc(options, reason);
+  if (library) opened->libraries.emplace(asked, library);
+  return library;
 }
 
 }  // namespace kiln::codegen

@@ -43,7 +43,8 @@ struct NvrtcLibrary {
   std::vector<std::string> include_dirs;
 };
 
-/// Null, with the reason, when there is no usable NVRTC.
-std::unique_ptr<NvrtcLibrary> open_nvrtc(const NvrtcOptions& options, std::string& reason);
+/// Opened once per process for the same options, and not closed again. Null, with the reason, when
+/// there is no usable NVRTC.
+std::shared_ptr<const NvrtcLibrary> opened_nvrtc(const NvrtcOptions& options, std::string& reason);
 
 }  // namespace kiln::codegen

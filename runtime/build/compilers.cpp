@@ -35,7 +35,9 @@ std::optional<unsigned> asked_by_environment() {
 std::shared_ptr<codegen::Compiler> make(Target::Kind kind, const CompilePlan& plan,
                                         bool background) {
   CompilerPlace place{.kind = kind, .nvrtc = codegen::NvrtcOptions::from_environment()};
-  for (const auto& path : codegen::host_compiler_plugins()) place.plugins.push_back(path.string());
+  if (kind == Target::Kind::host)
+    for (const auto& path : codegen::host_compiler_plugins())
+      place.plugins.push_back(path.string());
   std::shared_ptr<codegen::Compiler> here = open_compiler(place, Opening::when_compiling);
   if (plan.processes == 0) return here;
   place.nvrtc.library = here->library_path();

@@ -24,7 +24,13 @@ PoolOptions for_compiler(PoolOptions pool, const codegen::Compiler& here,
 
 ProcessCompiler::ProcessCompiler(std::shared_ptr<codegen::Compiler> here,
                                  const CompilerPlace& place, PoolOptions pool)
-    : here_(std::move(here)), pool_(for_compiler(std::move(pool), *here_, place)) {}
+    : here_(std::move(here)), place_(place), options_(std::move(pool)) {}
+
+/// A program that finds all in its store needs none.
+ProcessPool& ProcessCompiler::made_pool() const {
+  std::call_once(first_use_, [this] { pool_.emplace(for_compiler(options_, *here_, place_)); });
+  return *pool_;
+}
 
 codegen::CompileResult ProcessCompiler::compile(const codegen::Source& source,
                                                 const Target& target) {
@@ -34,7 +40,7 @@ codegen::CompileResult ProcessCompiler::compile(const codegen::Source& source,
                           compiler.name + " " + compiler.version, options(source, target),
                           "error: the compiler did not finish: " + reason};
   };
-  ProcessPool::Outcome outcome = pool_.run(pack_request(source, target));
+  ProcessPool::Outcome outcome = made_pool().run(pack_request(source, target));
   if (const auto* lost = std::get_if<ProcessPool::Lost>(&outcome)) return failure(lost->reason);
   if (std::holds_alternative<ProcessPool::Unusable>(outcome)) return here_->compile(source, target);
   try {

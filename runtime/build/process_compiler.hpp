@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <optional>
 
 #include "codegen/compiler.hpp"
 #include "runtime/build/compile_service.hpp"
@@ -37,11 +39,16 @@ class ProcessCompiler final : public codegen::Compiler {
   /// ended.
   codegen::CompileResult compile(const codegen::Source& source, const Target& target) override;
 
-  const ProcessPool& pool() const noexcept { return pool_; }
+  const ProcessPool& pool() const { return made_pool(); }
 
  private:
+  ProcessPool& made_pool() const;
+
   std::shared_ptr<codegen::Compiler> here_;
-  ProcessPool pool_;
+  const CompilerPlace place_;
+  const PoolOptions options_;
+  mutable std::once_flag first_use_;
+  mutable std::optional<ProcessPool> pool_;
 };
 
 }  // namespace kiln::runtime

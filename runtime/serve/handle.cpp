@@ -372,13 +372,13 @@ class KernelHandle final : public runtime::ServedHandle {
     const bool nothing_to_do =
         runtime::empty(definition_.launch(configs_.default_config(problem), problem, limits()));
     const bool untuned = !engine_->workshop().may_measure(true) || nothing_to_do;
-    TuneOptions tuning = engine_->options().tuning;
     // What this rank remembers is no choice yet: the others may remember something else. What was
     // agreed holds, also if this rank cannot load it at once: the others do not ask again.
     std::optional<Values> agreed = problems_.agreed(problem);
     if (!agreed && together() && !nothing_to_do) {
       if (const auto none = problems_.agreed_on_none(problem)) throw TuningFailedError(*none);
       if (!problems_.may_agree(problem)) return not_agreed(problem);
+      const TuneOptions& tuning = engine_->options().tuning;
       runtime::TuneOutcome tuned = runtime::tune_one(*engine_, definition_, problem, tuning, true);
       const TuneResult& result = tuned.result;
       if (runtime::take_result(*engine_, problems_, definition_, result, tuning, !untuned) ==
@@ -392,6 +392,7 @@ class KernelHandle final : public runtime::ServedHandle {
     const auto known = provisions_.on_record(problem);
     if (untuned)
       return configs_.to_publish(problem, configs_.best_known(problem, winner_of(known)));
+    TuneOptions tuning = engine_->options().tuning;
     tuning.retune = tuning.retune && !measured_anew(problem);
     if (known && runtime::answers(*known, tuning, true)) {
       auto winner = configs_.winner(problem, known->result.winner().config);
