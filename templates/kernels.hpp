@@ -12,6 +12,7 @@
 #include "templates/gemm/gemm_fp8.hpp"
 #include "templates/gemm/gemm_gated.hpp"
 #include "templates/gemm/gemm_grouped.hpp"
+#include "templates/gemm/gemm_grouped_fp8.hpp"
 #include "templates/gemm/interleave_gate_up.hpp"
 #include "templates/rmsnorm/rmsnorm.hpp"
 #include "templates/rope/rope.hpp"

@@ -82,6 +82,14 @@ void add_grouped_gemms(Registry& registry) {
   registry.add(family(
       "gemm_masked", "C[g][i][n] = sum_k A[g][i][k] * B[g][n][k], i < counts[g]",
       [](auto t) { return TypedGroupedGemm<decltype(t), MaskedProblem, Nothing>::definition(); }));
+  registry.add(fp8("gemm_grouped_fp8_block",
+                   "gemm_grouped of e4m3, sums of each 128 k times scales_a[k / 128][i] * "
+                   "scales_b[g][n / 128][k / 128]",
+                   [] { return templates::gemm_grouped_fp8_block_kernel<>(); }));
+  registry.add(fp8("gemm_masked_fp8_block",
+                   "gemm_masked of e4m3, sums of each 128 k times scales_a[g][k / 128][i] * "
+                   "scales_b[g][n / 128][k / 128]",
+                   [] { return templates::gemm_masked_fp8_block_kernel<>(); }));
 }
 
 template <class Activation>

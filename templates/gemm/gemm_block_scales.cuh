@@ -2,22 +2,36 @@
 // (kiln/block_scales.hpp) and added in float. With epilogue::BlockScales an Epilogue has `scales`.
 #pragma once
 
-#include "gemm.hpp"
+#include "gemm_epilogue.cuh"
 #include "kiln/block_scales.hpp"
 
 namespace kiln::templates {
+
+/// The scales of one batch. Groups (gemm_grouped.hpp) are batches, each with a B of its own, and with
+/// an A of its own unless their rows follow each other.
+template <bool batched>
+__device__ __forceinline__ BlockScaleArrays scales_of(BlockScaleArrays scales,
+                                                      const GemmShape<batched>& shape, int batch) {
+  if (scales.rows == 0) scales.rows = shape.m;
+  if constexpr (batched) {
+    const long long blocks = scale_blocks(shape.k);
+    if (shape.stride_a != 0) scales.a += batch * blocks * scale_leading(scales.rows);
+    if (shape.stride_b != 0) scales.b += batch * blocks * scale_blocks(shape.n);
+  }
+  return scales;
+}
 
 /// The body simt (gemm_slices.cuh) with scales: no slice reaches from one block of k to the next.
 template <Gemm c, class Simt>
 struct ScaledSimtBody : Simt {
   float scaled[c.tile_m][c.tile_n] = {};
 
-  /// Adds what has been multiplied of the slice at `l`.
+  /// Adds what has been multiplied of the slice at `l`. `scales`: scales_of the batch.
   template <class Scales, class Shape>
   __device__ void settle_scaled(const Scales& scales, const Shape& shape, long long row,
                                 long long column, int l) {
     const int block = l / kScaleBlock, blocks = scale_blocks(shape.k);
-    const float* const of_rows = scales.a + block * scale_leading(shape.m);
+    const float* const of_rows = scales.a + block * scale_leading(scales.rows);
     float of_row[c.tile_m];
 #pragma unroll
     for (int i = 0; i < c.tile_m; ++i)
@@ -54,12 +68,12 @@ class GemmTmaFactors {
  public:
   using Sums = float[c.block_n / 8][4];
 
-  /// Of a tile's element (row, column), `row` being that of the thread's warpgroup, and of `slices`
+  /// Of a tile's element (row, column), with scales_of its batch, `row` being that of the thread's warpgroup, and of `slices`
   /// from `first` on, at least one.
   template <class Scales, class Shape>
   __device__ __forceinline__ GemmTmaFactors(const Scales& scales, const Shape& shape, int row,
                                             int column, int first, int slices)
-      : leading_(scale_leading(shape.m)),
+      : leading_(scale_leading(scales.rows)),
         m_(shape.m),
         n_(shape.n),
         blocks_(scale_blocks(shape.k)),

@@ -40,6 +40,7 @@ struct RepeatableEpilogue : Call {
 struct BlockScaleArrays {
   const float* a;
   const float* b;
+  int rows = 0;  ///< that those of A are for; 0: as many as C has
 };
 template <class Call>
 struct BlockScaledEpilogue : Call {

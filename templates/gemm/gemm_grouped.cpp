@@ -9,6 +9,7 @@
 
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
+#include "templates/gemm/gemm_bucket.hpp"
 #include "templates/gemm/gemm_grouped_host.hpp"
 #include "templates/kernels.hpp"
 
@@ -18,7 +19,7 @@ namespace {
 
 template <class T, class Problem>
 std::vector<TypedMapRule<Gemm, Problem>> grouped_maps() {
-  if constexpr (sizeof(T) > 2) {
+  if constexpr (sizeof(GemmOperand<T>) > 2) {
     return {};
   } else {
     constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
@@ -43,8 +44,8 @@ struct GroupedKind<GroupedProblem> {
   static std::vector<ArgumentIsField> relations() {
     return {{4, "m"}, {5, "n"}, {6, "k"}, {7, "groups"}};
   }
-  static std::map<std::string, std::int64_t> small() {
-    return {{"m", 192}, {"n", 200}, {"k", 136}, {"groups", 3}};
+  static std::map<std::string, std::int64_t> small(std::int64_t k) {
+    return {{"m", 192}, {"n", 200}, {"k", k}, {"groups", 3}};
   }
   static GroupedProblem tuned_as(const GroupedProblem& p) {
     return {row_bucket(p.m), p.n, p.k, p.groups};
@@ -65,8 +66,8 @@ struct GroupedKind<MaskedProblem> {
   static std::vector<ArgumentIsField> relations() {
     return {{4, "m"}, {5, "n"}, {6, "k"}, {7, "groups"}, {8, "expected"}};
   }
-  static std::map<std::string, std::int64_t> small() {
-    return {{"m", 96}, {"n", 200}, {"k", 136}, {"groups", 3}, {"expected", 60}};
+  static std::map<std::string, std::int64_t> small(std::int64_t k) {
+    return {{"m", 96}, {"n", 200}, {"k", k}, {"groups", 3}, {"expected", 60}};
   }
   static MaskedProblem tuned_as(const MaskedProblem& p) {
     const int m = row_bucket(p.m);
@@ -82,12 +83,13 @@ struct GroupedKind<MaskedProblem> {
   static void scalars(const MaskedProblem& p, Workload& w) { w.scalar(p.expected); }
 };
 
-template <class Problem>
+template <class T, class Problem>
 void check_groups(const Problem& p) {
   bool negative = p.m < 0 || p.n < 0 || p.k < 0 || p.groups < 0;
   if constexpr (requires { p.expected; }) negative = negative || p.expected < 0;
   if (negative)
     throw UserError("gemm: m, n, k, the number of groups or of expected rows is negative");
+  check_blocks<T>({p.m, p.n, p.k});
 }
 
 template <class T, class Problem>
@@ -96,10 +98,11 @@ void fill_groups(const Problem& p, Workload& w) {
   const auto n = static_cast<std::size_t>(p.n), k = static_cast<std::size_t>(p.k);
   const std::vector<int> sizes = Kind::sizes(p, w.draw());
   if (Kind::writes_all(p))
-    w.output<T>(Kind::rows(p) * n);
+    w.output<GemmResult<T>>(Kind::rows(p) * n);
   else
-    w.in_out<T>(Kind::rows(p) * n);
-  w.input<T>(Kind::rows(p) * k).template input<T>(sizes.size() * n * k);
+    w.in_out<GemmResult<T>>(Kind::rows(p) * n);
+  w.input<GemmOperand<T>>(Kind::rows(p) * k);
+  w.input<GemmOperand<T>>(sizes.size() * n * k);
   w.input<int>(std::span<const int>(sizes)).scalar(p.m).scalar(p.n).scalar(p.k).scalar(p.groups);
   Kind::scalars(p, w);
 }
@@ -109,38 +112,42 @@ void fill_groups(const Problem& p, Workload& w) {
 template <class T, class Problem>
 Kernel<Gemm, Problem, void()> gemm_grouped_base() {
   using Kind = GroupedKind<Problem>;
-  return {.name = Kind::kEntry,
-          .source = {.file = templates_dir() / "gemm/gemm_grouped.cuh"},
-          .entry = std::string("kiln::templates::") + Kind::kEntry,
-          .config_type = "kiln::templates::Gemm",
-          .types = {device_name<T>()},
-          .space = grouped_space<T, Problem>(),
-          .configs = grouped_configs<T, Problem>,
-          .launch = grouped_launch<T, Problem>,
-          .maps = grouped_maps<T, Problem>(),
-          .relations = Kind::relations(),
-          .bucket =
-              [](const Problem& p) {
-                check_groups(p);
-                return Kind::tuned_as(p);
-              },
-          .workload = fill_groups<T, Problem>,
-          .draws = kGroupDraws,
-          .device_reference = DeviceReference{.config = "", .problem = Kind::small()},
-          .tolerance = kGemmTolerance<T>,
-          .flops =
-              [](const Problem& p) {
-                return 2.0 * p.n * p.k *
-                       expectation(p, [](const auto& rows) { return all_of(rows); });
-              },
-          .bytes =
-              [](const Problem& p) {
-                return expectation(p, [&](const auto& rows) { return traffic_of<T>(p, rows); });
-              },
-          .cost = grouped_cost<T, Problem>,
-          .untuned_by_cost =
-              [](const DeviceLimits& d) { return sizeof(T) <= 2 && d.compute_capability == 90; },
-          .numerics = [](const Gemm& c, const Problem&) { return order_of_sums(c); }};
+  constexpr bool kFp8 = GemmTypes<T>::kFp8;
+  return {
+      .name = Kind::kEntry + std::string(kFp8 ? "_fp8_block" : ""),
+      .source = {.file = templates_dir() /
+                         (kFp8 ? "gemm/gemm_grouped_fp8.cuh" : "gemm/gemm_grouped.cuh")},
+      .entry = std::string("kiln::templates::") + Kind::kEntry,
+      .config_type = "kiln::templates::Gemm",
+      .types = {device_name<T>()},
+      .space = grouped_space<T, Problem>(),
+      .configs = grouped_configs<T, Problem>,
+      .launch = grouped_launch<T, Problem>,
+      .maps = grouped_maps<T, Problem>(),
+      .relations = Kind::relations(),
+      .bucket =
+          [](const Problem& p) {
+            check_groups<T>(p);
+            return Kind::tuned_as(p);
+          },
+      .workload = fill_groups<T, Problem>,
+      .draws = kGroupDraws,
+      .device_reference = DeviceReference{.config = "", .problem = Kind::small(kFp8 ? 384 : 136)},
+      .tolerance = kGemmTolerance<T>,
+      .flops =
+          [](const Problem& p) {
+            return 2.0 * p.n * p.k * expectation(p, [](const auto& rows) { return all_of(rows); });
+          },
+      .bytes =
+          [](const Problem& p) {
+            return expectation(p, [&](const auto& rows) { return traffic_of<T>(p, rows); });
+          },
+      .cost = grouped_cost<T, Problem>,
+      .untuned_by_cost =
+          [](const DeviceLimits& d) {
+            return sizeof(GemmOperand<T>) <= 2 && d.compute_capability == 90;
+          },
+      .numerics = [](const Gemm& c, const Problem&) { return order_of_sums(c); }};
 }
 
 #define KILN_GROUPED(T)                                                                 \
@@ -149,6 +156,8 @@ Kernel<Gemm, Problem, void()> gemm_grouped_base() {
 KILN_GROUPED(float)
 KILN_GROUPED(float16)
 KILN_GROUPED(bfloat16)
+using ScaledFp8 = Fp8<bfloat16, Fp8Sums::scaled>;
+KILN_GROUPED(ScaledFp8)
 #undef KILN_GROUPED
 
 }  // namespace kiln::templates

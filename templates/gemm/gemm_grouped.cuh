@@ -19,10 +19,20 @@ __device__ __forceinline__ void gemm_grouped_by_slices(GemmResult<T>* out, const
   GroupRows rows;
   if (!group_of<c, masked>(tile, sizes, shape, rows)) return;
   const BlockTile at = block_tile<c>(tile, rows.count(), shape.n);
+  const int all_rows = shape.m;
   shape.m = rows.end;  // rows behind it are neither read nor stored
-  gemm_tile_by_slices<c, GemmTranspose::nt, T>(
-      out, a, b, shape, epilogue, rows.group, rows.begin + static_cast<long long>(at.m) * c.block_m,
-      static_cast<long long>(at.n) * c.block_n);
+  const auto compute = [&](const auto& finish) {
+    gemm_tile_by_slices<c, GemmTranspose::nt, T>(
+        out, a, b, shape, finish, rows.group, rows.begin + static_cast<long long>(at.m) * c.block_m,
+        static_cast<long long>(at.n) * c.block_n);
+  };
+  if constexpr (kBlockScaled<T>) {
+    Epilogue finish = epilogue;
+    finish.scales.rows = all_rows;
+    compute(finish);
+  } else {
+    compute(epilogue);
+  }
 }
 
 template <Gemm c, class T, bool masked, class In, class Epilogue>
@@ -46,18 +56,18 @@ __device__ __forceinline__ void gemm_grouped_body(GemmResult<T>* out, const In& 
 /// Blocks that share a multiprocessor, for which the compiler leaves registers; 0: as it likes.
 /// Persistent blocks are given their tiles up front, so one that waits for a free multiprocessor
 /// would end late.
-template <Gemm c>
+template <Gemm c, class T>
 constexpr int grouped_blocks() {
   if (c.plain()) return 0;
-  const int fit = c.tma().per_multiprocessor(228 * 1024);
+  const int fit = c.tma(GemmTypes<T>::kOperands).per_multiprocessor(228 * 1024);
   return fit < c.resident ? fit : c.resident;
 }
-template <Gemm c>
-inline constexpr int kGroupedBlocks = grouped_blocks<c>();
+template <Gemm c, class T>
+inline constexpr int kGroupedBlocks = grouped_blocks<c, T>();
 
 /// P: what the epilogue's arguments are. Dynamic shared memory: c.shared_bytes(...) bytes.
 template <Gemm c, class T, class Epilogue = epilogue::Nothing, class... P>
-__global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c>)
+__global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c, T>)
     gemm_grouped(GemmResult<T>* out,
                  const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
                  const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b,
@@ -66,7 +76,7 @@ __global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c>)
                                  with_arguments<Epilogue>(parameters...));
 }
 template <Gemm c, class T, class Epilogue = epilogue::Nothing, class... P>
-__global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c>)
+__global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c, T>)
     gemm_masked(GemmResult<T>* out,
                 const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
                 const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kiln/block_scales.hpp"
 #include "templates/gemm/gemm_configs.hpp"
 #include "templates/gemm/gemm_cost.hpp"
 #include "templates/gemm/gemm_grouped.hpp"
@@ -72,7 +73,10 @@ inline double all_of(const std::vector<int>& rows) {
 template <class T, class Problem>
 double traffic_of(const Problem& p, const std::vector<int>& rows) {
   const double used = static_cast<double>(rows.size()) - std::count(rows.begin(), rows.end(), 0);
-  return sizeof(T) * (all_of(rows) * (1.0 * p.k + p.n) + used * p.n * p.k);
+  const double scales =
+      kBlockScaled<T> ? 4.0 * scale_blocks(p.k) * (all_of(rows) + used * scale_blocks(p.n)) : 0;
+  return sizeof(GemmOperand<T>) * 1.0 * p.k * (all_of(rows) + used * p.n) +
+         sizeof(GemmResult<T>) * all_of(rows) * p.n + scales;
 }
 
 /// Rows and columns of C that the blocks of a cluster, or one without, compute at a time.
@@ -112,7 +116,7 @@ template <class T, class Problem>
 Launch grouped_launch(const Gemm& c, const Problem& p, const DeviceLimits& d) {
   Launch launch{{grouped_grid(c, p, d)},
                 {static_cast<unsigned>(c.threads())},
-                c.shared_bytes(sizeof(T), kGroupedOp, GemmTypes<T>::kOperands)};
+                c.shared_bytes(sizeof(GemmOperand<T>), kGroupedOp, GemmTypes<T>::kOperands)};
   if (c.uses_tma()) launch.cluster.x = static_cast<unsigned>(c.tma().cluster());
   return launch;
 }
@@ -147,7 +151,7 @@ std::vector<Gemm> grouped_configs(const Problem& p, const DeviceLimits& d) {
   const double rows = all_of(drawn_rows(p, 0)) / std::max(1, p.groups);
   shape.m = static_cast<int>(std::ceil(rows));
   std::vector<Gemm> configs =
-      gemm_configs(kGroupedOp, shape, sizeof(T), GemmTypes<T>::kOperands, d);
+      gemm_configs(kGroupedOp, shape, sizeof(GemmOperand<T>), GemmTypes<T>::kOperands, d);
   std::erase_if(configs, [](const Gemm& c) {
     return c.body == GemmBody::stream || c.split_k() > 1 || c.parts > 1;
   });
@@ -162,8 +166,8 @@ double grouped_cost(const Gemm& c, const Problem& p, const DeviceLimits& d) {
     double padded = 0;
     for (const int r : rows) padded += std::ceil(1.0 * r / high) * high;
     const GemmProblem stacked{static_cast<int>(std::min(padded, 2147483647.0)), p.n, p.k};
-    return gemm_cost(c, stacked, traffic_of<T>(p, rows), sizeof(T), GemmTypes<T>::kOperands,
-                     registers(c, GemmTypes<T>::kOperands), d);
+    return gemm_cost(c, stacked, traffic_of<T>(p, rows), sizeof(GemmOperand<T>),
+                     GemmTypes<T>::kOperands, registers(c, GemmTypes<T>::kOperands), d);
   });
 }
 

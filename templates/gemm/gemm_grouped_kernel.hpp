@@ -6,7 +6,8 @@
 
 namespace kiln::templates {
 
-/// What a grouped GEMM is without its signature. T is float, kiln::float16 or kiln::bfloat16.
+/// What a grouped GEMM is without its signature. T is float, kiln::float16, kiln::bfloat16 or
+/// Fp8<kiln::bfloat16, Fp8Sums::scaled>.
 template <class T, class Problem>
 Kernel<Gemm, Problem, void()> gemm_grouped_base();
 
@@ -28,8 +29,13 @@ template <class T, class Problem, class E, class... S, class... P>
 struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
   static constexpr bool kMasked = std::is_same_v<Problem, MaskedProblem>;
   static constexpr GemmTranspose kOp = GemmTranspose::nt;
+  using In = GemmOperand<T>;
+  using Out = GemmResult<T>;
+  static constexpr bool kScaled = epilogue::detail::kScalesBlocks<Parameters<P...>>;
+  static_assert(kBlockScaled<T> == kScaled && GemmTypes<T>::kFp8 == kScaled,
+                "Fp8: with Fp8Sums::scaled, and an epilogue that begins with BlockScales");
   using Type =
-      Kernel<Gemm, Problem, void(T*, const T*, const T*, const int*, S..., GemmArgument<P>...)>;
+      Kernel<Gemm, Problem, void(Out*, const In*, const In*, const int*, S..., GemmArgument<P>...)>;
 
   /// All rows that there are.
   static GemmShape<true> rows_of(const Problem& p) {
@@ -38,7 +44,7 @@ struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
     return shape;
   }
 
-  static Problem problem(T* c, const T* a, const T* b, const int*, S... sizes,
+  static Problem problem(Out* c, const In* a, const In* b, const int*, S... sizes,
                          GemmArgument<P>... parameters) {
     const Problem p{sizes...};
     const GemmShape<true> shape = gemm_shape<kOp>(p), rows = rows_of(p);
@@ -50,7 +56,7 @@ struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
     return p;
   }
 
-  static void reference(T* c, const T* a, const T* b, const int* sizes, S... scalars,
+  static void reference(Out* c, const In* a, const In* b, const int* sizes, S... scalars,
                         GemmArgument<P>... parameters) {
     const GemmShape<true> p = gemm_shape<kOp>(Problem{scalars...});
     for (int group = 0, end = 0; group < p.batch; ++group) {
@@ -60,14 +66,19 @@ struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
       own.m = end - begin;
       own.batch = 1;
       const GemmStride first = group * p.stride_c + GemmStride{begin} * p.ldc;
-      gemm_sums<T>(kOp, own, a + group * p.stride_a + GemmStride{begin} * p.lda,
-                   b + group * p.stride_b,
-                   [&](const float* sums, int, int row, int column, int count) {
-                     epilogue::Place at{begin + row, column, group,
-                                        first + row * p.ldc + GemmStride{column}};
-                     for (int j = 0; j < count; ++j, ++at.column, ++at.element)
-                       c[at.element] = T(E{}(sums[j], at, parameters...));
-                   });
+      const In* const its_a = a + group * p.stride_a + GemmStride{begin} * p.lda;
+      const In* const its_b = b + group * p.stride_b;
+      const auto store = [&](const float* sums, int, int row, int column, int count) {
+        epilogue::Place at{begin + row, column, group, first + row * p.ldc + GemmStride{column}};
+        for (int j = 0; j < count; ++j, ++at.column, ++at.element)
+          c[at.element] = Out(E{}(sums[j], at, parameters...));
+      };
+      if constexpr (kScaled) {
+        const GemmBlockScales scales = of_group(block_scales(parameters...), p, group, begin);
+        gemm_sums<In>(kOp, own, its_a, its_b, store, &scales);
+      } else {
+        gemm_sums<In>(kOp, own, its_a, its_b, store);
+      }
     }
   }
 
@@ -81,6 +92,16 @@ struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
   }
   static GemmShape<true> shape(const Problem& p) { return gemm_shape<kOp>(p); }
 
+  /// From a group's row on.
+  static GemmBlockScales of_group(GemmBlockScales scales, const GemmShape<true>& p, int group,
+                                  int row) {
+    const GemmStride blocks = p.k / kScaleBlock;
+    scales.a += (kMasked ? group * blocks * scale_leading(p.m) : 0) + row;
+    scales.b += group * blocks * scale_blocks(p.n);
+    scales.rows = p.m;
+    return scales;
+  }
+
   static Type kernel(const std::filesystem::path& header) {
     return with_signature<Type, P...>(base(), header, shape, problem, reference);
   }
@@ -90,7 +111,7 @@ struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
 }  // namespace gemm_detail
 
 /// Arguments: C, A, B, ends, m, n, k, groups, the epilogue's. T is float, kiln::float16 or
-/// kiln::bfloat16.
+/// kiln::bfloat16 (8-bit floats: gemm_grouped_fp8.hpp).
 template <class T, class Epilogue = epilogue::Nothing>
 using GemmGroupedKernel = typename gemm_detail::TypedGroupedGemm<T, GroupedProblem, Epilogue>::Type;
 template <class T, class Epilogue = epilogue::Nothing>

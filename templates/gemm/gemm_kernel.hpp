@@ -50,6 +50,7 @@ Kernel<Gemm, Problem, void()> gemm_base();
 struct GemmBlockScales {
   const float* a;
   const float* b;
+  int rows = 0;  ///< that those of A are for; 0: as many as the product has
 };
 
 /// `count` sums of a batch's row, from `column` on. Called by several threads.
@@ -152,6 +153,12 @@ KernelDefinition defined(Kernel<Gemm, Problem, void()>&& base, const Shape& shap
   return d;
 }
 
+/// Of an epilogue that begins with BlockScales.
+template <class... Rest>
+GemmBlockScales block_scales(const float* a, const float* b, const Rest&...) {
+  return {a, b};
+}
+
 template <class T, GemmTranspose op, class Problem, class E,
           class S = typename GemmSizes<Problem>::Type, class P = epilogue::detail::parameters_of<E>>
 struct TypedGemm;
@@ -188,7 +195,7 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
         c[at.element] = Out(E{}(sums[j], at, parameters...));
     };
     if constexpr (kScaled) {
-      const GemmBlockScales scales = first_two(parameters...);
+      const GemmBlockScales scales = block_scales(parameters...);
       gemm_sums<In>(op, p, a, b, store, &scales);
     } else {
       gemm_sums<In>(op, p, a, b, store);
@@ -212,10 +219,6 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
   static KernelDefinition definition() { return defined<P...>(base(), shape, reference); }
 
  private:
-  template <class... Rest>
-  static GemmBlockScales first_two(const float* a, const float* b, const Rest&...) {
-    return {a, b};
-  }
   static constexpr std::string_view name(GemmTranspose transpose) {
     constexpr std::string_view kNames[] = {"nt", "nn", "tn", "tt"};
     return kNames[static_cast<int>(transpose)];

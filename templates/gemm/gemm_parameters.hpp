@@ -97,19 +97,27 @@ struct GemmBlocks {
 template <>
 struct GemmParameter<epilogue::RowBlocks> : GemmBlocks {
   static void add(Workload& w, const GemmShape<true>& p, int) {
-    add_scales(w, p.k / kScaleBlock, p.m, scale_leading(p.m));
+    add_scales(w, rows(p), p.m, scale_leading(p.m));
   }
   static GemmArea area(const float* array, const GemmShape<true>& p) {
-    return gemm_area(array, p.k / kScaleBlock * scale_leading(p.m), 0, 0, 0);
+    return gemm_area(array, rows(p) * scale_leading(p.m), 0, 0, 0);
+  }
+  /// Of scales, in all batches that have an A of their own.
+  static int rows(const GemmShape<true>& p) {
+    return p.k / kScaleBlock * (p.stride_a != 0 ? p.batch : 1);
   }
 };
 template <>
 struct GemmParameter<epilogue::WeightBlocks> : GemmBlocks {
   static void add(Workload& w, const GemmShape<true>& p, int) {
-    add_scales(w, scale_blocks(p.n), p.k / kScaleBlock, p.k / kScaleBlock);
+    add_scales(w, rows(p), p.k / kScaleBlock, p.k / kScaleBlock);
   }
   static GemmArea area(const float* array, const GemmShape<true>& p) {
-    return gemm_area(array, GemmStride{scale_blocks(p.n)} * (p.k / kScaleBlock), 0, 0, 0);
+    return gemm_area(array, GemmStride{rows(p)} * (p.k / kScaleBlock), 0, 0, 0);
+  }
+  /// Of scales, in all batches that have a B of their own.
+  static int rows(const GemmShape<true>& p) {
+    return scale_blocks(p.n) * (p.stride_b != 0 ? p.batch : 1);
   }
 };
 template <class P>

@@ -61,7 +61,7 @@ void widen(float* to, const T* matrix, GemmStride row, std::size_t count, GemmSt
 
 double factor(const GemmBlockScales& scales, const GemmShape<true>& p, std::size_t row,
               std::size_t column, std::size_t block) {
-  const auto leading = static_cast<std::size_t>(scale_leading(p.m));
+  const auto leading = static_cast<std::size_t>(scale_leading(scales.rows > 0 ? scales.rows : p.m));
   const auto blocks = static_cast<std::size_t>(scale_blocks(p.k));
   return static_cast<double>(scales.a[block * leading + row]) *
          static_cast<double>(scales.b[column / kScaleBlock * blocks + block]);

@@ -420,6 +420,12 @@ __device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const Ge
     copies.commit();  // also when empty: the count of groups is what wait() goes by
   };
 
+  [[maybe_unused]] const auto scales = [&] {
+    if constexpr (kBlockScaled<T>)
+      return scales_of(epilogue.scales, shape, batch);
+    else
+      return 0;
+  }();
   Multiply body;
   for (int slice = 0; slice < c.ahead(); ++slice) copy_slice(slice);
 #pragma unroll 1
@@ -446,7 +452,7 @@ __device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const Ge
       if constexpr (c.stages > 1) copy_slice(slice + c.ahead());
       multiply();
       if constexpr (kBlockScaled<T>)
-        body.settle_scaled(epilogue.scales, shape, row, column, slice * c.block_k);
+        body.settle_scaled(scales, shape, row, column, slice * c.block_k);
     }
   }
   if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();

@@ -280,8 +280,8 @@ struct GemmTmaBody {
     if constexpr (c.scaled()) {
       const Place at = place_of();
       multiply_in_parts(sums, stage, first_row, hand_over,
-                        GemmTmaFactors<c>(output.epilogue.scales, shape, at.row + first_row,
-                                          at.column, first_slice, slices));
+                        GemmTmaFactors<c>(scales_of(output.epilogue.scales, shape, at.batch), shape,
+                                          at.row + first_row, at.column, first_slice, slices));
     } else if constexpr (c.parted_tiles() > 0)
       multiply_in_parts(sums, stage, first_row, hand_over, 0);
     else

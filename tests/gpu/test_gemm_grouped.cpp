@@ -3,6 +3,7 @@
 // array.
 #include "gemm_test.hpp"
 #include "kiln/kernels/gemm_grouped.hpp"
+#include "kiln/kernels/gemm_grouped_fp8.hpp"
 
 using namespace kiln::templates;
 using gpu_test::check_each, gpu_test::each_kind, gpu_test::untuned_runtime;
@@ -34,6 +35,29 @@ TEST_CASE("grouped gemm is right by each body", "[gpu][templates]") {
              kGrouped);
   check_each(runtime, gemm_masked_kernel<bfloat16, Chain<Gelu, Residual<bfloat16>>>(),
              kGroupedConfigs, kMasked);
+}
+
+TEST_CASE("grouped gemm of 8-bit floats with scales of blocks is right by each body",
+          "[gpu][templates]") {
+  using C = GemmCluster;
+  const std::vector<Gemm> configs{{simt, 64, 64, 64, 2, 4, 4, 8, 8},
+                                  {pingpong, 128, 128, 128, 1, 128, 64, 8, 8},
+                                  {pingpong, 64, 96, 128, 1, 64, 64, 8, 4, C::two_n},
+                                  {tma, 128, 208, 128, 1, 64, 64, 8, 8, C::two_m},
+                                  {tma, 256, 128, 128, 1, 128, 64, 8, 8, C::two_n},
+                                  {tma, 64, 16, 128, 1, 64, 64, 8, 8, C::none, 2, false, true},
+                                  {tma, 128, 48, 128, 1, 64, 64, 8, 8, C::none, 1, false, true}};
+  const std::vector<GroupedProblem> contiguous{{1000, 264, 256, 7}, {300, 520, 1024, 70},
+                                               {5, 64, 128, 3},     {3000, 256, 128, 1},
+                                               {200, 36, 384, 4},   {640, 72, 128, 0}};
+  const std::vector<MaskedProblem> masked{{130, 264, 256, 7, 100},
+                                          {17, 520, 1024, 70, 5},
+                                          {64, 64, 128, 3, 0},
+                                          {1000, 256, 128, 1, 999}};
+  const kiln::Runtime runtime = untuned_runtime();
+  check_each(runtime, gemm_grouped_fp8_block_kernel<>(), configs, contiguous);
+  check_each(runtime, gemm_masked_fp8_block_kernel<>(), configs, masked);
+  check_each(runtime, gemm_grouped_fp8_block_kernel<Bias<bfloat16>, Gelu>(), configs, contiguous);
 }
 
 TEST_CASE("grouped gemm: sizes that make no sense cause no access outside of an array",

@@ -35,7 +35,7 @@ def main():
     gemms = {"gemm" + strided + op for strided in ("", "_strided") for op in ("", "_nn", "_tn", "_tt")}
     gemms |= {"gemm_fp8" + scales + sums for scales in ("", "_rows") for sums in ("", "_fast")}
     gemms |= {"gemm_fp8_block"}
-    gemms |= {"gemm_grouped", "gemm_masked", "interleave_gate_up"}
+    gemms |= {"gemm_grouped", "gemm_masked", "gemm_grouped_fp8_block", "gemm_masked_fp8_block", "interleave_gate_up"}
     gemms |= {"gemm_gated_" + act + rows for act in ("silu", "gelu", "gelu_tanh", "relu") for rows in ("", "_interleaved")}
     gemms |= {act + "_mul" for act in ("silu", "gelu", "gelu_tanh", "relu")}
     rows = {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"}

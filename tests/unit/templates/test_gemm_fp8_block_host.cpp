@@ -2,8 +2,10 @@
 // to a product in double, what the quantizer writes, and what is refused.
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kiln/block_scales.hpp"
+#include "kiln/kernels/gemm_grouped_fp8.hpp"
 #include "kiln/runtime.hpp"
 #include "template_test.hpp"
 
@@ -189,6 +191,99 @@ TEST_CASE("gemm with scales of blocks reads those that quantize_blocks writes", 
     square += 1;
   }
   CHECK(std::sqrt(difference / square) < 0.06);  // three bits of a fraction, twice
+}
+
+namespace {
+
+/// Groups of one problem against a product of each group by itself, by the kernel that has no groups.
+/// Sizes are ends or counts; what lies behind a group's rows is NaN.
+template <bool masked>
+std::size_t wrong_in_groups(const std::vector<int>& sizes, int m, int n, int k) {
+  const auto width = std::size_t(n), depth = std::size_t(k), blocks = depth / 128,
+             leading = std::size_t(kiln::scale_leading(m)), groups = sizes.size(),
+             rows = std::size_t(m) * (masked ? groups : 1),
+             of_group = std::size_t(kiln::scale_blocks(n)) * blocks;
+  Array<bfloat16> c(rows * width), bias(width);
+  Array<float8_e4m3> a(rows * depth), b(groups * width * depth);
+  Array<float> scales_a((masked ? groups : 1) * blocks * leading), scales_b(groups * of_group);
+  a.integers(2, 1);
+  b.integers(2, 2);
+  bias.integers(3, 3);
+  for (std::size_t i = 0; i < scales_b.size(); ++i)
+    scales_b[i] = std::ldexp(1.0f, int((3 * i + i / of_group) % 5) - 2);
+  for (std::size_t i = 0; i < rows * width; ++i) c[i] = bfloat16(-77.0f);
+  std::vector<float> want(rows * width, -77.0f);
+  for (std::size_t g = 0, begin = 0; g < groups; ++g) {
+    std::size_t end = std::size_t(sizes[g]);
+    if (masked) begin = g * std::size_t(m), end += begin;
+    const std::size_t first = masked ? g * blocks * leading - begin : 0;
+    BlockArrays own({int(end - begin), n, k});
+    for (std::size_t i = begin; i < end; ++i)
+      for (std::size_t l = 0; l < blocks; ++l)
+        own.scale_a(i - begin, l) = scales_a[first + i + l * leading] =
+            std::ldexp(1.0f, int((i + 3 * l) % 5) - 2);
+    for (std::size_t i = 0; i < own.a.size(); ++i) own.a[i] = a[begin * depth + i];
+    for (std::size_t i = 0; i < own.b.size(); ++i) own.b[i] = b[g * width * depth + i];
+    for (std::size_t i = 0; i < of_group; ++i) own.scales_b[i] = scales_b[g * of_group + i];
+    for (std::size_t i = begin; i < end; ++i)
+      for (std::size_t j = 0; j < width; ++j)
+        want[i * width + j] = float(bfloat16(own.template element<float>(i - begin, j)));
+    begin = end;
+  }
+  const auto given = []<class T>(Array<T>& array) { return static_cast<const T*>(array.data()); };
+  if constexpr (masked) {
+    using K = GemmMaskedFp8BlockKernel<kiln::epilogue::Bias<bfloat16>>;
+    const auto kernel = gemm_masked_fp8_block_kernel<kiln::epilogue::Bias<bfloat16>>();
+    const HostInstance<K> gemm(kernel, kernel.space.default_config(kiln::Target::Kind::host));
+    gemm(MaskedProblem{m, n, k, int(groups), 0}, c.data(), given(a), given(b), sizes.data(), m, n,
+         k, int(groups), 0, given(scales_a), given(scales_b), given(bias));
+  } else {
+    using K = GemmGroupedFp8BlockKernel<kiln::epilogue::Bias<bfloat16>>;
+    const auto kernel = gemm_grouped_fp8_block_kernel<kiln::epilogue::Bias<bfloat16>>();
+    const HostInstance<K> gemm(kernel, kernel.space.default_config(kiln::Target::Kind::host));
+    gemm(GroupedProblem{m, n, k, int(groups)}, c.data(), given(a), given(b), sizes.data(), m, n, k,
+         int(groups), given(scales_a), given(scales_b), given(bias));
+  }
+  std::size_t wrong = c.margins_intact() ? 0 : want.size() + 1;
+  for (std::size_t i = 0; i < want.size(); ++i) wrong += !(float(c[i]) == want[i]);
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("grouped gemm with scales of blocks: each group has its own, and no others are read",
+          "[templates][host]") {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  CHECK(wrong_in_groups<false>({7, 7, 8, 40, 47}, 50, 133, 256) == 0);  // three rows are nobody's
+  CHECK(wrong_in_groups<false>({3}, 3, 4, 128) == 0);
+  CHECK(wrong_in_groups<true>({0, 17, 1, 16, 5}, 18, 133, 256) == 0);
+  CHECK(wrong_in_groups<true>({5, 2}, 5, 4, 384) == 0);
+}
+
+TEST_CASE("grouped gemm with scales of blocks: data, epilogues, verdicts and refusals",
+          "[templates][host]") {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  const kiln::Runtime runtime = host_runtime();
+  const auto right = [&](const auto& kernel, const auto& problem) {
+    const kiln::Verification v = runtime.tuned(kernel).verify(problem);
+    INFO(kernel.name << ": " << v.why);
+    CHECK(v.right);
+  };
+  for (const GroupedProblem& p :
+       {GroupedProblem{100, 140, 256, 7}, {3, 8, 128, 5}, {20, 8, 128, 0}, {6, 4, 0, 2}})
+    right(gemm_grouped_fp8_block_kernel<kiln::epilogue::Gelu>(), p);
+  for (const MaskedProblem& p : {MaskedProblem{21, 140, 256, 5, 8}, {8, 8, 128, 0, 1}})
+    right(gemm_masked_fp8_block_kernel<>(), p);
+  std::vector<bfloat16> c(64);
+  std::vector<float8_e4m3> a(8 * 256), b(16 * 256);
+  std::vector<float> scales(64);
+  const std::vector<int> ends{4, 8};
+  const auto gemm = runtime.tuned(gemm_grouped_fp8_block_kernel<>());
+  CHECK_THAT(why_refused([&] {
+               gemm({}, c.data(), std::as_const(a).data(), std::as_const(b).data(), ends.data(), 8,
+                    8, 200, 2, std::as_const(scales).data(), std::as_const(scales).data());
+             }),
+             Catch::Contains("k is 200"));
 }
 
 TEST_CASE("gemm with scales of blocks: a runtime verifies it, and refuses what it cannot be",

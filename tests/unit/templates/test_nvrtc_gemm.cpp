@@ -111,6 +111,19 @@ TEST_CASE("grouped gemm: what runs untuned compiles for each architecture", "[te
   }
 }
 
+TEST_CASE("grouped gemm with scales of blocks: what runs untuned compiles without spills",
+          "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const auto contiguous = gemm_grouped_fp8_block_kernel<>().definition();
+  const auto masked = gemm_masked_fp8_block_kernel<Bias<bfloat16>, Gelu>().definition();
+  for (const Values& p : {Values{32768, 4096, 7168, 4}, {8192, 2048, 2048, 128}})
+    CHECK(fast(untuned(contiguous, p, "sm_90a")));
+  for (const int expected : {16, 500})
+    CHECK(fast(untuned(masked, {1024, 4096, 2048, 32, expected}, "sm_90a")));
+  for (const char* arch : {"sm_80", "sm_100a"})
+    CHECK(untuned(contiguous, {8192, 2048, 2048, 128}, arch) == GemmBody::simt);
+}
+
 TEST_CASE("gated gemm: what runs untuned compiles for each architecture", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const auto silu = gemm_gated_kernel<bfloat16, Silu>().definition();
