@@ -110,7 +110,7 @@ class DynamicSpace {
   const Constraint* violated(std::span<const std::int64_t> config,
                              std::span<const std::int64_t> problem,
                              const DeviceLimits& limits) const;
-  /// `{{"block", 256}, ...}` to field order; fields left out take their default.
+  /// `{{"block", 256}, ...}` to field order; fields left out take their default on CUDA devices.
   /// @throws UserError naming an unknown field or a value outside the field's list.
   Values config(const std::map<std::string, std::int64_t>& named) const;
   /// `block=256,body=mma`.

@@ -7,8 +7,9 @@
 //   bound(stream, out, a, b, n);
 //
 // Handles are values, safe to launch from several threads. A launch of a known problem takes no
-// lock and allocates nothing; only a kernel with a workspace and steps holds a lock of its stream
-// while its launches are enqueued. On a CUDA device it is asynchronous on the stream; on the host
+// lock and allocates nothing, with two exceptions: a kernel with a workspace and steps holds a lock
+// of its stream while its launches are enqueued, and one with tensor maps (or more than 8 steps)
+// makes these anew for each launch that does not go through `at`. On a CUDA device it is asynchronous on the stream; on the host
 // it has finished.
 #pragma once
 

@@ -30,13 +30,12 @@ struct BackgroundJob {
 /// What one job's trials are made of, in host memory: kept from one stretch of measuring to the
 /// next.
 struct JobData {
-  const void* place = nullptr;
-  std::shared_ptr<const KernelDefinition> kernel;  ///< which `draws` refer to
+  std::shared_ptr<const KernelDefinition> kernel;  ///< of one handle; `draws` refer to it
   Values problem;
   std::vector<KernelData> draws;
 
   bool of(const BackgroundJob& job) const {
-    return kernel && place == job.place && problem == job.problem;
+    return kernel && kernel == job.kernel && problem == job.problem;
   }
 };
 

@@ -271,7 +271,6 @@ BackgroundTuning::Then BackgroundTuning::measure(Job& job, JobData& data,
     data.draws = in_worker
                      ? std::vector<KernelData>()
                      : make_expected_draws(*job.kernel, job.problem, engine_.options().tuning.seed);
-    data.place = job.place;
     data.kernel = job.kernel;
     data.problem = job.problem;
   }

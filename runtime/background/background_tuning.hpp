@@ -61,7 +61,7 @@ class BackgroundTuning final : public Background {
   using Job = BackgroundJob;
   /// What the thread shares with the object: it may be the thread that ends the engine.
   struct Jobs {
-    std::mutex mutex;
+    std::mutex mutex;  ///< may be taken while Problems' is held, not the other way round
     std::deque<Job> waiting;
     std::vector<Proposal> found;
     std::set<std::pair<const void*, Values>> unsettled;

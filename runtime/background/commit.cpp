@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -438,17 +437,24 @@ CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>
   if (engine.options().tuning.ranks) return Together(engine, found).run(generation, publish);
   CommitReport report;
   Loader loader(engine, found);
-  std::set<std::pair<std::string, Values>> done;  // what was found is the same for each handle
   for (const Proposal& one : found) {
     const auto handle = one.handle.lock();
     if (!handle) continue;
-    const Values& problem = one.launchable.problem;
     const Choice choice = loader.choice_of(one, *handle);
-    if (!done.emplace(choice.definition, problem).second) continue;
-    auto loaded = loader.load(choice.change, handles_of(engine, choice), true);
+    auto loaded = loader.load(choice.change, {&handle, 1}, true);
     if (!loaded) {
       ++report.dropped;
       continue;
+    }
+    // Other handles of the kernel, unless they have found something for themselves, or have rules
+    // that forbid this.
+    for (const auto& other : handles_of(engine, choice)) {
+      const bool has_own = std::ranges::any_of(found, [&](const Proposal& its) {
+        return its.place == other.get() && its.launchable.problem == one.launchable.problem;
+      });
+      if (has_own) continue;
+      if (auto more = loader.load(choice.change, {&other, 1}, true))
+        std::move(more->begin(), more->end(), std::back_inserter(*loaded));
     }
     bool published = false;
     for (Proposal& ready : *loaded) published = publish(ready) || published;
@@ -457,6 +463,8 @@ CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>
   std::ranges::sort(report.changes, {}, [](const Change& c) {
     return std::tie(c.kernel, c.types, c.problem, c.config);
   });
+  report.changes.erase(std::unique(report.changes.begin(), report.changes.end()),
+                       report.changes.end());
   report.generation = generation + (report.changes.empty() ? 0 : 1);
   report.digest = digest_of(report);
   return report;

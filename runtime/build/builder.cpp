@@ -167,7 +167,9 @@ std::optional<Key> Builder::closest(const Key& wanted) {
   const auto nearest = store_->closest(EntryKind::binary, wanted, [&](const Key& found) {
     return found.value(kKernel) == wanted.value(kKernel);
   });
+  if (!nearest) return nearest;  // one may come
   const std::lock_guard lock(closest_mutex_);
+  if (closest_.size() >= kMostFailures) closest_.clear();
   return closest_.try_emplace(wanted.portable, nearest).first->second;
 }
 

@@ -284,7 +284,7 @@ class Core final : public FunctionCore {
         return result;
       }
       // The choice stands even if the data cannot be put back: the other ranks use it.
-      if (verdict == runtime::Taken::chosen)
+      if (verdict == runtime::Taken::chosen || !held)
         problems.choose(launchable(problem, result.winner().config));
       bench.finish();
       return result;

@@ -371,7 +371,8 @@ class Run {
   }
 
   void take(const PrepareItem& item, const TuneResult& result) {
-    of(item).config = item.handle->what().named_config(result.winner().config);
+    const bool untried = result.winner().status == CandidateStatus::not_tried && !result.agreed;
+    if (!untried) of(item).config = item.handle->what().named_config(result.winner().config);
     report_.out_of_time =
         report_.out_of_time || (result.end == SearchEnd::seconds && deadline_.at());
     if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults) {

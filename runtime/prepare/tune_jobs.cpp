@@ -145,7 +145,7 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
       all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), results[j]));
     if (taken != Taken::chosen) continue;
     try {
-      handle.use(results[j].problem, results[j].winner().config);
+      handle.put_in_use(results[j].problem, results[j].winner().config, {});
     } catch (...) {
       all.failures[j] = std::current_exception();
     }

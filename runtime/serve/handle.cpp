@@ -190,7 +190,19 @@ class KernelHandle final : public runtime::ServedHandle {
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
     if (engine_->options().tuning.ranks) problems_.agree(problem, config, Problems::By::this_rank);
-    put_in_use(problem, config);
+    put_in_use(problem, config, {});
+  }
+
+  void put_in_use(std::span<const std::int64_t> problem, const Values& config,
+                  std::shared_ptr<runtime::Module> module) override {
+    const Ready ready = problems_.find(problem);
+    if (!ready || ready->config != config || ready->provisional) {
+      auto made = load_config(problem, config, std::move(module));
+      if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
+      problems_.choose(std::get<Launchable>(std::move(made)));
+    }
+    if (runtime::Background* background = engine_->background())
+      background->drop(this, Values(problem.begin(), problem.end()));
   }
 
   std::shared_ptr<detail::HandleCore> with_config(
@@ -240,8 +252,9 @@ class KernelHandle final : public runtime::ServedHandle {
       throw UserError(
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
-    return runtime::verify_launch(*engine_, loader_, *at(definition_.bucketed(problem)), problem,
-                                  seed);
+    const auto bucket = definition_.bucketed(problem);
+    const Ready used = launched(bucket, problems_.make(bucket, [&] { return obtain(bucket); }));
+    return runtime::verify_launch(*engine_, loader_, *used, problem, seed);
   }
 
   std::shared_ptr<const detail::BoundLaunch> bound_launch(
@@ -349,7 +362,6 @@ class KernelHandle final : public runtime::ServedHandle {
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
     return ready_or_throw(untuned_meanwhile(problem));
   }
-
   Problems::StandIn untuned_meanwhile(std::span<const std::int64_t> problem) {
     return problems_.stand_in(problem, Standing::meanwhile,
                               [&] { return configs_.untuned(problem); });
@@ -405,7 +417,7 @@ class KernelHandle final : public runtime::ServedHandle {
                                   "the winner is missing, so the problem is tuned again");
     }
     runtime::TuneOutcome tuned;
-    // Making the data again at each launch would cost more than a tuning gains.
+    // Making the data at each launch would cost more than is gained.
     const auto use_untuned = [&](const Error& error) {
       engine_->log(LogLevel::warning,
                    format("{}; it is not tuned, and the untuned config is used", error.what()));
@@ -418,11 +430,12 @@ class KernelHandle final : public runtime::ServedHandle {
       return use_untuned(error);
     } catch (const runtime::BenchLost& error) {
       return use_untuned(error);
+    } catch (const runtime::SourceEdited&) {
+      return Problems::GaveUp{};  // a later launch tunes what the source is then
     }
     const Candidate& winner = tuned.result.winner();
-    // The wait used up the budget: the untuned config runs, and a later launch asks again.
-    if (tuned.result.end == SearchEnd::seconds && winner.status == CandidateStatus::not_tried)
-      return Problems::GaveUp{};
+    // Waiting used up the budget, or it was stopped: the untuned config runs, and a later launch asks again.
+    if (winner.status == CandidateStatus::not_tried) return Problems::GaveUp{};
     if (tuning.retune) note_measured_anew(problem);
     if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
     return load_or_warn(problem, winner.config);
@@ -456,19 +469,6 @@ class KernelHandle final : public runtime::ServedHandle {
   TuneResult time_default(std::span<const std::int64_t> problem, const TuneOptions& options) {
     const auto maker = engine_->maker(definition_, problem, options);
     return runtime::time_default(engine_->workshop(), *maker, options);
-  }
-
-  /// `module`: the config's kernel, if it is loaded already.
-  void put_in_use(std::span<const std::int64_t> problem, const Values& config,
-                  std::shared_ptr<runtime::Module> module = {}) {
-    const Ready ready = problems_.find(problem);
-    if (!ready || ready->config != config || ready->provisional) {
-      auto made = load_config(problem, config, std::move(module));
-      if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
-      problems_.choose(std::get<Launchable>(std::move(made)));
-    }
-    if (runtime::Background* background = engine_->background())
-      background->drop(this, Values(problem.begin(), problem.end()));
   }
 
   std::shared_ptr<detail::Engine> engine_;

@@ -282,4 +282,9 @@ void Problems::remember_failure(const Digest& request, const TuningFailedError& 
   failures_.insert_or_assign(request, error);
 }
 
+void Problems::forget_failure(const Digest& request) {
+  std::lock_guard lock(mutex_);
+  failures_.erase(request);
+}
+
 }  // namespace kiln::runtime

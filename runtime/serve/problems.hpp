@@ -143,6 +143,7 @@ class Problems {
   /// How a request to tune failed before.
   std::optional<TuningFailedError> failure(const Digest& request) const;
   void remember_failure(const Digest& request, const TuningFailedError& error);
+  void forget_failure(const Digest& request);
 
  private:
   struct Life {

@@ -99,8 +99,14 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
 void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) {
   if (stay == Stay::always) problems_.pin(problem);
   if (problems_.find(problem)) return;
-  if (const Ready served = problems_.served(problem, Standing::meanwhile))
-    problems_.try_make(problem, [&] { return configs_.to_publish_untuned(problem, *served); });
+  const Ready served = problems_.served(problem, Standing::meanwhile);
+  if (!served) return;
+  problems_.try_make(problem, [&] {
+    const auto known = on_record(problem);
+    const bool is_winner = known && known->result.winner().config == served->config;
+    return is_winner ? configs_.ready_or_warn(problem, *served)
+                     : configs_.to_publish_untuned(problem, *served);
+  });
 }
 
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {

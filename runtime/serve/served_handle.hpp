@@ -24,6 +24,10 @@ class ServedHandle : public detail::HandleCore {
   /// @throws what a launch throws, except MissingError
   virtual Problems::Loaded load_config(std::span<const std::int64_t> problem, const Values& config,
                                        std::shared_ptr<Module> module) = 0;
+  /// Launches get this config from now on. `module`: its kernel, if that is loaded already.
+  /// @throws MissingError where it cannot be had
+  virtual void put_in_use(std::span<const std::int64_t> problem, const Values& config,
+                          std::shared_ptr<Module> module) = 0;
   /// The definition, for work that may outlast the handle.
   virtual std::shared_ptr<const KernelDefinition> kept_definition() const = 0;
 };

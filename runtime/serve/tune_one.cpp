@@ -70,7 +70,9 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
   else if (const auto failed = problems.failure(request))
     throw TuningFailedError(*failed);
   try {
-    return tune_one(engine, kernel, problem, options, for_launch, known);
+    TuneOutcome tuned = tune_one(engine, kernel, problem, options, for_launch, known);
+    problems.forget_failure(request);
+    return tuned;
   } catch (const TuningFailedError& error) {
     problems.remember_failure(request, error);
     throw;
@@ -88,6 +90,8 @@ bool is_failure(const TuneResult& result) {
 
 Taken verdict_on(const TuneResult& result, bool measured, bool held) {
   if (measured && is_unusable(result)) return Taken::unusable;
+  const bool untried = result.winner().status == CandidateStatus::not_tried;
+  if (measured && untried && !result.agreed) return Taken::kept;
   const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
   return held && failed ? Taken::kept : Taken::chosen;
 }

@@ -37,7 +37,7 @@ bool is_unusable(const TuneResult& result);
 /// What comes of a tuning for the launches of its problem.
 enum class Taken {
   chosen,   ///< they get the winner
-  kept,     ///< what they get stays
+  kept,     ///< what they get stays: nothing was measured, or ranks came to nothing
   unusable  ///< the winner must not be launched; what they get stays, if they get anything
 };
 

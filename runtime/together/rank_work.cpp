@@ -59,6 +59,18 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
   return found == seen_[s].end() ? nullptr : &found->second;
 }
 
+bool RankWork::measured(std::size_t s) const {
+  return std::ranges::any_of(
+      seen_[s], [](const auto& seen) { return seen.second.status == CandidateStatus::measured; });
+}
+
+void RankWork::count_candidates(Counters& counters) const {
+  for (const auto& of_problem : seen_)
+    for (const auto& [place, candidate] : of_problem)
+      if (candidate.status != CandidateStatus::not_tried)
+        counters.candidates.add(to_string(candidate.status));
+}
+
 Worked RankWork::perform(const Work& work, Deadline deadline) {
   const MeasuringTogether measuring;
   // The clock starts only now, because this rank may have waited for others.
@@ -155,6 +167,7 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
       threads, candidates.size(), time_over.get_token(),
       [&, part_of = SpanScope::here()](std::size_t i) {
         const SpanParent parent(part_of);
+        const MeasuringTogether measuring;  // the program's functions may launch
         const Values& config = lists_[s].configs[candidates[i]];
         const auto known = left_out_[s].find(config);
         if (kind == Work::Kind::build && known != left_out_[s].end() && is_dangerous(known->second))

@@ -31,6 +31,10 @@ class RankWork {
 
   /// What became here of candidate `c` of problem `s`; null: nothing yet.
   const Candidate* seen(std::size_t s, std::size_t c) const;
+  /// Whether any candidate of problem `s` was measured here.
+  bool measured(std::size_t s) const;
+  /// Those that were tried here.
+  void count_candidates(Counters& counters) const;
 
  private:
   ranks::Times make_all_ready(std::size_t s, const std::vector<std::size_t>& candidates,

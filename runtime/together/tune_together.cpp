@@ -104,14 +104,7 @@ class TogetherRun {
   /// Whether the other ranks still expect an exchange with this one.
   bool others_wait() const noexcept { return others_wait_; }
 
-  /// Those that this rank tried.
-  void count_candidates(Counters& counters) const {
-    for (std::size_t s = 0; s < problems_.size(); ++s)
-      for (std::size_t c = 0; c < lists_[s].configs.size(); ++c)
-        if (const Candidate* seen = work_.seen(s, c);
-            seen && seen->status != CandidateStatus::not_tried)
-          counters.candidates.add(to_string(seen->status));
-  }
+  const RankWork& work() const noexcept { return work_; }
 
  private:
   /// Calls `work`, which may fail on this rank alone: the others hear of it in the next exchange,
@@ -471,10 +464,10 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Tunabl
   try {
     std::vector<TuneResult> results = run.run(bool(mine));
     counted.end(*results.front().agreed);
-    run.count_candidates(workshop.telemetry().counters);
+    run.work().count_candidates(workshop.telemetry().counters);
     for (std::size_t s = 0; s < results.size(); ++s) {
       const TuneResult& result = results[s];
-      if (!result.from_store) workshop.count_tuned();
+      if (run.work().measured(s)) workshop.count_tuned();
       workshop.log(LogLevel::info,
                    format("{} {}: {} by {} of rank {} of {}", result.kernel,
                           problems[s].what.describe_problem(result.problem),

@@ -40,6 +40,7 @@ KernelMaker::KernelMaker(const KernelDefinition& kernel, std::span<const std::in
       problem_(problem.begin(), problem.end()),
       device_(std::move(device)),
       builder_(builder),
+      source_(builder.kernel_source(kernel)),
       seed_(seed),
       references_(references ? std::move(references) : std::make_shared<TrustedReferences>()),
       worker_(std::move(worker)) {}
@@ -60,7 +61,10 @@ detail::LaunchPlan KernelMaker::plan(const Values& config) const {
 }
 
 Build KernelMaker::build(const Values& config) {
-  return builder_.build(kernel_, config, device_->info().target);
+  Build build = builder_.build(kernel_, config, device_->info().target);
+  if (build.binary() && source_ && build.key.value(codegen::kKernelSourceField) != to_hex(*source_))
+    throw SourceEdited(format("kernel {}: its source was edited while it was tuned", kernel_.name));
+  return build;
 }
 
 std::variant<std::shared_ptr<Module>, Refusal> KernelMaker::load(const Values& config,

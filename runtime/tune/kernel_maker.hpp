@@ -70,6 +70,7 @@ class KernelMaker final : public TrialMaker {
   const Values problem_;
   std::shared_ptr<Device> device_;
   Builder& builder_;
+  const std::optional<Digest> source_;  ///< nothing: it is not here
   const std::uint64_t seed_;
   std::shared_ptr<TrustedReferences> references_;
   const WorkerOptions worker_;

@@ -11,11 +11,18 @@
 
 #include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
+#include "kiln/error.hpp"
 #include "runtime/build/builder.hpp"
 #include "runtime/measure/bench.hpp"
 #include "runtime/measure/trial.hpp"
 
 namespace kiln::runtime {
+
+/// What is tuned is not what it was when the tuning began. What was measured so far holds for that.
+class SourceEdited : public EnvironmentError {
+ public:
+  using EnvironmentError::EnvironmentError;
+};
 
 /// One problem of one tunable. build() and load() may be called from several threads, the
 /// others from the one that measures. What it was made of must outlive it.
@@ -37,7 +44,7 @@ class TrialMaker {
 
   /// Builds that are worth running at once.
   virtual unsigned threads() const noexcept = 0;
-  /// @throws as Builder::build
+  /// @throws as Builder::build, and SourceEdited
   virtual Build build(const Values& config) = 0;
   /// What was built, loaded as launches need it (null: there is nothing to load), or why it cannot
   /// be.

@@ -73,7 +73,10 @@ class TuningRun {
       hold_finals();
     } catch (const BenchLost& lost) {
       if (!candidates_.decide()) throw;
-      end_early(lost);
+      end_early(lost.what());
+    } catch (const SourceEdited& edited) {
+      if (!candidates_.decide()) throw;
+      end_early(edited.what());
     } catch (const DeviceLost&) {
       // The next run continues from here, without the config that lost the device.
       result_.complete = false;
@@ -117,11 +120,11 @@ class TuningRun {
   }
 
   /// The result is what was found so far; a later run continues from there.
-  void end_early(const BenchLost& lost) {
+  void end_early(const char* why) {
     result_.end = SearchEnd::stopped;
     result_.complete = false;
     result_.warnings.insert(result_.warnings.begin(),
-                            format("the tuning ended before all was tried: {}", lost.what()));
+                            format("the tuning ended before all was tried: {}", why));
   }
 
   /// The data, and where they are used.

@@ -218,7 +218,9 @@ class Session {
   /// A process that took this search for dead, or went on without the lock, may have written
   /// meanwhile.
   void save(TuneResult& result) const {
-    const auto latest = recall();
+    // Not where the source was edited meanwhile: that record is of another one.
+    std::optional<Recall> latest;
+    if (workshop_.records().key(subject_, problem_) == key_) latest = recall();
     if (latest && latest->same_space && comparable(*latest) && !options_.retune) {
       if (stays(latest->result, result)) return;
       add_missing(result, latest->result);

@@ -69,7 +69,7 @@ FAULTS = [
     Fault("the same, sharded", 3, "fault=fail rank=1 strategy=shard", PLAN),
     Fault("the same, in lockstep", 3, "fault=fail rank=1 lockstep=1", PLAN, own="not on this rank"),
     Fault("the leader's choice does not compile on one rank", 3, "fault=fail rank=1 strategy=leader", DEFAULTS,
-          "rank 1 failed: cannot build the chosen config of problem 0", own="not on this rank"),
+          "rank 1 failed: cannot build the chosen config of axpy: does not compile", own="not on this rank"),
     Fault("one rank refuses its options", 3, "fault=refuse rank=1", DEFAULTS, "rank 1 gave up: .*`margin`"),
     Fault("killed before the first word", 4, "fault=kill rank=1 at=held", DEFAULTS, late(1)),
     Fault("killed during digest", 4, "fault=kill rank=1 at=digest", DEFAULTS, late(1), settle=BOTH),

@@ -1,6 +1,7 @@
 // How tuning behind launches ends: windows that close, handles and runtimes that go, errors.
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -10,6 +11,7 @@
 
 #include "background_fixture.hpp"
 #include "kiln_test.hpp"
+#include "runtime/background/background_job.hpp"
 #include "runtime/background/background_tuning.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
@@ -273,4 +275,19 @@ TEST_CASE("exceptions of the program's functions do not end the background",
   CHECK(second.config({60}) == Values{2, 0});
   CHECK(third.config({70}) == Values{8, 0});
   CHECK(runtime.metrics().background_errors_total == 4);  // two tunings, and the log twice
+}
+
+TEST_CASE("data are of one handle's kernel, wherever another handle lies", "[runtime][background]") {
+  runtime::JobData data;
+  data.kernel = std::make_shared<const KernelDefinition>(doubling());
+  data.problem = {60};
+  runtime::BackgroundJob job;
+  job.kernel = data.kernel;
+  job.problem = {60};
+  CHECK(data.of(job));
+  job.problem = {61};
+  CHECK_FALSE(data.of(job));
+  job.problem = {60};
+  job.kernel = std::make_shared<const KernelDefinition>(doubling());
+  CHECK_FALSE(data.of(job));
 }

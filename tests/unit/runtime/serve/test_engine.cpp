@@ -178,8 +178,8 @@ TEST_CASE("a source that is edited while it is tuned keeps what was measured of 
   kernel.source.file = file;
   Process process(directory.path());
   bool edited = false;
-  process.options.tuning.progress = [&](const TuneProgress&) {
-    if (!std::exchange(edited, true)) test::write_text(file, after);
+  process.options.tuning.progress = [&](const TuneProgress& now) {
+    if (now.evaluated > 0 && !std::exchange(edited, true)) test::write_text(file, after);
   };
   process.runtime().tuned(kernel).tune({64});
   REQUIRE(edited);

@@ -210,6 +210,16 @@ TEST_CASE("unprepared launches are served, warned of, or refused", "[runtime][se
   CHECK(process.compiler->compiles == compiles);
 }
 
+TEST_CASE("verifying is no launch: a sealed runtime makes what it needs", "[runtime][seal]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  runtime.seal(OnUnprepared::error);
+  CHECK(handle.verify({60}).right);
+  CHECK(runtime.wanted().wanted.empty());
+}
+
 TEST_CASE("what is wanted outlives the handle, and is bounded", "[runtime][seal]") {
   Directory directory;
   Process process(directory.path());

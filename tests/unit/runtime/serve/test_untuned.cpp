@@ -1,8 +1,10 @@
 // What runs, and what is said, where the config that should run is missing.
+#include <stop_token>
 #include <vector>
 
 #include "kiln_test.hpp"
 #include "modes_fixture.hpp"
+#include "unit/runtime/prepare/prepare_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;

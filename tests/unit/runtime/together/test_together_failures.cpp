@@ -164,6 +164,24 @@ TEST_CASE("inside of a measurement a rank asks no other ranks", "[runtime][ranks
   CHECK(handle.config({64}) == Values{2, 0});
 }
 
+TEST_CASE("in step: a reference may launch a kernel of its own", "[runtime][ranks]") {
+  Job job(2);
+  job.in_step();
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
+  check_plan(job.run<TuneResult>([](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    KernelDefinition helper = doubling(), kernel = doubling();
+    helper.name = "helper";
+    const auto helping = runtime.tuned(helper);
+    kernel.reference = [&](auto, std::span<void* const> args) {
+      helping({}, {64}, static_cast<float*>(args[0]), static_cast<const float*>(args[1]),
+              *static_cast<int*>(args[2]));
+    };
+    return runtime.tuned(kernel).tune({64});
+  }),
+             8);
+}
+
 TEST_CASE("a candidate that fails on one rank is nobody's", "[runtime][ranks]") {
   const RankStrategy strategy = GENERATE(RankStrategy::replicate, RankStrategy::shard);
   Job job(2);

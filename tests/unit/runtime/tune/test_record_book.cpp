@@ -1,4 +1,7 @@
 // When a record answers, and when the search continues.
+#include <atomic>
+#include <string>
+
 #include <nlohmann/json.hpp>
 
 #include "kiln_test.hpp"
@@ -62,6 +65,39 @@ TEST_CASE("without its source a kernel's record is used if it is of the only sou
   CHECK(known());
   tune(text + "  // edited");
   CHECK_FALSE(known());
+}
+
+TEST_CASE("a source that is edited while it is tuned ends the tuning", "[runtime][engine]") {
+  const Directory directory;
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "k.cuh";
+  const std::string text = "template <int a, int b> __global__ void k(float*, const float*, int);";
+  write_text(file, text);
+  KernelDefinition kernel = doubling({1, 2, 4, 8, 16, 32, 64, 128});
+  kernel.source.text.clear();
+  kernel.source.file = file;
+  std::string said;
+  {
+    Process process(directory.path());
+    std::atomic<bool> edited{false};
+    process.compiler->on_compile = [&](const codegen::Source&) {
+      if (!edited.exchange(true)) write_text(file, text + "  // edited");
+    };
+    try {
+      const TuneResult result = process.runtime().tuned(kernel).tune({50});
+      CHECK_FALSE(result.complete);
+      CHECK(result.count(CandidateStatus::measured) < 8);
+      for (const std::string& warning : result.warnings) said += warning;
+    } catch (const EnvironmentError& error) {
+      said = error.what();
+    }
+  }
+  CHECK_THAT(said, Catch::Contains("its source was edited while it was tuned"));
+  Process process(directory.path());
+  const TuneResult after = process.runtime().tuned(kernel).tune({50});
+  CHECK(after.complete);
+  CHECK(after.count(CandidateStatus::measured) == 8);
+  CHECK_FALSE(after.from_store);
 }
 
 TEST_CASE("a record that a root has in vain does not hide the next root's", "[runtime][engine]") {
