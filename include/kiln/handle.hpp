@@ -170,7 +170,8 @@ class DynamicTuned {
   /// What the store remembers of this problem; nothing is compiled or measured. Nothing when it has
   /// no record, or one of another space.
   std::optional<TuneResult> known(const Values& problem) const;
-  /// Launches what is in use for this exact problem on data of its own and compares the outputs
+  /// Launches what is in use for this exact problem, or else the best that is known without
+  /// measuring, on data of its own and compares the outputs
   /// with the reference, or asks the kernel's check. A kernel that changes an input or writes
   /// outside its arrays is wrong. @throws UserError when the kernel has no workload, or neither
   /// reference nor check.

@@ -18,6 +18,7 @@
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/tune/candidate_list.hpp"
 #include "runtime/tune/kernel_maker.hpp"
+#include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::runtime {
@@ -141,6 +142,22 @@ void BackgroundTuning::withdraw(const void* handle, std::vector<Values>& problem
   });
   for (const Values& problem : problems) jobs_->unsettled.erase({handle, problem});
   jobs_->count = jobs_->waiting.size();
+}
+
+/// What is asked of a search.
+TuneOptions BackgroundTuning::asked() const {
+  TuneOptions tuning = engine_.options().tuning;
+  tuning.ranks = nullptr;  // the ranks meet in commit()
+  tuning.together = {};
+  if (tuning.max_evaluations.value_or(0) == 0)
+    tuning.max_evaluations = engine_.options().background.max_evaluations;
+  return tuning;
+}
+
+bool BackgroundTuning::goes_on(const Recall& known) const {
+  TuneOptions tuning = asked();
+  tuning.retune = false;
+  return !answers(known, tuning, false);
 }
 
 bool BackgroundTuning::settled() const {
@@ -284,16 +301,13 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
                                                 MeasuringTimes::Stretch& stretch,
                                                 std::shared_ptr<ServedHandle>& handle) {
   const BackgroundOptions& options = engine_.options().background;
-  TuneOptions tuning = engine_.options().tuning;
-  tuning.ranks = nullptr;  // the ranks meet in commit()
-  tuning.together = {};
+  TuneOptions tuning = asked();
   tuning.progress = [&job](const TuneProgress& now) {
     job.in_finals = job.in_finals || now.phase == TuneProgress::Phase::finals;
   };
   tuning.stop = stretch.stop();
   if (other_device_ && other_device_->lost()) throw DeviceLost(other_device_->info().id);
   if (job.begun) tuning.retune = false;  // this search goes on
-  if (tuning.max_evaluations.value_or(0) == 0) tuning.max_evaluations = options.max_evaluations;
   const auto maker = engine_.maker(*job.kernel, job.problem, tuning, other_device_);
   maker->use_data(data.draws);
   maker->when_device_is_left([&stretch] { stretch.left_device(); });

@@ -54,11 +54,13 @@ class BackgroundTuning final : public Background {
 
   const std::shared_ptr<MeasuringTimes>& times() const noexcept { return times_; }
   std::shared_ptr<detail::OpenWindow> open_window(double max_seconds) override;
+  bool goes_on(const Recall& known) const override;
   bool settled() const override;
   CommitReport commit() override;
 
  private:
   using Job = BackgroundJob;
+  TuneOptions asked() const;
   /// What the thread shares with the object: it may be the thread that ends the engine.
   struct Jobs {
     std::mutex mutex;  ///< may be taken while Problems' is held, not the other way round

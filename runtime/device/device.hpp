@@ -152,7 +152,7 @@ class Device {
   /// Runs `work` where calls of the device's own libraries find its context.
   virtual void within(const std::function<void()>& work) const { work(); }
 
-  virtual StreamOrder order(Stream stream) const noexcept { return {stream.handle, nullptr}; }
+  virtual StreamOrder order(Stream stream) const noexcept { return {stream.handle, 0}; }
   /// Whether work that is put on `stream` now is recorded instead of done, or would disturb a
   /// recording.
   virtual bool capturing(Stream /*stream*/) const { return false; }

@@ -169,9 +169,11 @@ class Run {
 
   void look(PrepareItem& item) {
     try {
+      item.seen = item.handle->find(item.problem);
       item.best = item.provisions().best_configs(item.problem, tuning_);
       item.usable = true;
     } catch (...) {
+      item.usable = false;
       set(item, PreparedState::failed, text_of(std::current_exception()));
     }
   }
@@ -241,6 +243,9 @@ class Run {
   }
 
   void load(PrepareItem& item) {
+    // Compiling takes long, and the program may have chosen something meanwhile.
+    if (item.handle->find(item.problem) != item.seen) look(item);
+    if (!item.usable) return;
     Served served;
     try {
       // Ranks use nothing before they have agreed on it.

@@ -156,13 +156,24 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
 std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                                       const TuneOptions& asked) const {
   const TuneOptions options = engine_->completed(asked);
-  for (const TuneJob& job : jobs) {
-    if (&job.kernel.core_->engine() != engine_.get())
-      throw UserError("tune: a job's kernel belongs to another runtime");
-    if (!(job.weight >= 0) || !std::isfinite(job.weight))
-      throw UserError(
-          format("tune: the weight of kernel {} is {}; it must be finite and not negative",
-                 job.kernel.core_->definition().name, job.weight));
+  runtime::tell_if_it_throws(options, [&] {
+    for (const TuneJob& job : jobs) {
+      const detail::HandleCore& kernel = *job.kernel.core_;
+      if (&kernel.engine() != engine_.get())
+        throw UserError("tune: a job's kernel belongs to another runtime");
+      if (!(job.weight >= 0) || !std::isfinite(job.weight))
+        throw UserError(
+            format("tune: the weight of kernel {} is {}; it must be finite and not negative",
+                   kernel.definition().name, job.weight));
+      if (options.ranks && kernel.fixed())
+        throw UserError(
+            format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
+                   kernel.definition().name));
+    }
+  });
+  if (jobs.empty()) {
+    runtime::take_no_part(options, "it has no job");
+    return {};
   }
   // A limit of the environment is each tuning's.
   const bool one_budget = asked.max_seconds.value_or(0) > 0;
@@ -180,10 +191,6 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   }
   std::vector<runtime::HandleProblem> problems;
   for (const TuneJob& job : jobs) {
-    if (options.ranks && job.kernel.core_->fixed())
-      throw UserError(
-          format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
-                 job.kernel.core_->definition().name));
     // The job keeps its handle alive.
     problems.push_back({engine_->serving().find(*job.kernel.core_).get(), job.problem});
   }

@@ -175,7 +175,7 @@ Agreement::Actions Agreement::begin_finals(Time now) {
   tune_until_ = now + in_.options.tune_seconds;
   phase_ = Phase::finals;
   if (items.empty()) return worked({}, now);
-  return {work(Phase::finals, Work::Kind::time, std::move(items), tune_until_)};
+  return {work(Phase::finals, Work::Kind::finals, std::move(items), tune_until_)};
 }
 
 // --- lockstep -----------------------------------------------------------------------------------

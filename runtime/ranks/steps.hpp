@@ -61,7 +61,8 @@ struct Work {
     std::vector<std::size_t> candidates;
   };
   enum class Kind {
-    time,  ///< answer with their times
+    time,    ///< answer with their times
+    finals,  ///< the same, of those that are timed once more on all ranks
     /// Answer with 1 for what could be launched, +inf for what cannot, kUntried for what was not
     /// reached; launch nothing. For lockstep.
     build,
@@ -74,6 +75,7 @@ struct Work {
   std::vector<Item> items;
   Time until = 0;
 
+  bool times() const noexcept { return kind == Kind::time || kind == Kind::finals; }
   bool builds() const noexcept { return kind == Kind::build || kind == Kind::prepare; }
 };
 

@@ -9,6 +9,7 @@
 #include "kiln/background.hpp"
 #include "kiln/definition.hpp"
 #include "runtime/serve/served_handle.hpp"
+#include "runtime/tune/record.hpp"
 
 namespace kiln::runtime {
 
@@ -21,6 +22,8 @@ class Background {
   /// launches can be refreshed. Its problem is tuned from now on, if it is not already.
   virtual detail::Launchable provisional(detail::Launchable untuned,
                                          const std::shared_ptr<ServedHandle>& handle) = 0;
+  /// Whether the search that made this record goes on behind the launches.
+  virtual bool goes_on(const Recall& known) const = 0;
   /// Something final is in use for the problem: it is not tuned any more.
   virtual void drop(const void* handle, const Values& problem) = 0;
   /// The handle is gone: what is measured for it is stopped.

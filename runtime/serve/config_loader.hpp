@@ -51,7 +51,7 @@ class ConfigLoader {
   /// What runs where nothing is measured.
   struct BestKnown {
     Loaded made;
-    bool untuned = false;              ///< there is no winner, or it cannot be used
+    bool untuned = false;              ///< no final winner is known, or it cannot be used
     std::string why{};                 ///< the winner's error, if that is in the way
     std::optional<Missing> missing{};  ///< the binary that should run, if that is missing
   };

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <mutex>
-#include <set>
 #include <variant>
 
 #include "kiln/detail/format.hpp"
@@ -115,14 +114,13 @@ class KernelHandle final : public runtime::ServedHandle {
     const RuntimeOptions& options = engine_->options();
     const bool ranks = together();
     if (may_not_ask(problem)) return current(problem);
-    const auto work = [&] { return obtain(problem); };
     if (ranks || fixed_ || options.mode == Mode::collect || options.mode == Mode::background ||
         options.while_busy == WhileBusy::wait)
-      return launched(problem, problems_.make(problem, work));
+      return launched(problem, make(problem));
     // While anything is being tuned, a launch that has a stand-in does not look for more.
     if (engine_->busy())
       if (Ready served = problems_.served(problem, Standing::meanwhile)) return served;
-    const auto outcome = problems_.try_make(problem, work);
+    const auto outcome = problems_.try_make(problem, [&] { return obtain(problem); });
     return launched(problem, outcome.value_or(Problems::GaveUp{}));
   }
 
@@ -163,9 +161,7 @@ class KernelHandle final : public runtime::ServedHandle {
 
   std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
     if (problems_.find(problem)) return {};
-    const Problems::Outcome outcome =
-        may_not_ask(problem) ? Problems::GaveUp{}
-                             : problems_.make(problem, [&] { return obtain(problem); });
+    const Problems::Outcome outcome = may_not_ask(problem) ? Problems::GaveUp{} : make(problem);
     if (const auto* missing = std::get_if<Missing>(&outcome)) return *missing;
     if (!std::holds_alternative<Problems::GaveUp>(outcome)) return {};
     const Problems::StandIn served = untuned_meanwhile(problem);
@@ -220,13 +216,14 @@ class KernelHandle final : public runtime::ServedHandle {
   TuneResult tune(std::span<const std::int64_t> exact, const TuneOptions* options) override {
     const TuneOptions tuning = engine_->completed(options ? *options : engine_->options().tuning);
     const auto bucket = [&] { return runtime::bucket_to_tune(*this, exact); };
-    if (fixed_) return time_default(bucket(), tuning);
-    return tune_bucket(runtime::tell_if_it_throws(tuning, bucket), tuning);
+    return tune_bucket(fixed_ ? bucket() : runtime::tell_if_it_throws(tuning, bucket), tuning);
   }
 
   TuneResult tune_bucket(std::span<const std::int64_t> problem,
                          const TuneOptions& tuning) override {
-    if (fixed_) return time_default(problem, tuning);
+    if (fixed_)
+      return runtime::time_default(engine_->workshop(),
+                                   *engine_->maker(definition_, problem, tuning), tuning);
     runtime::TuneOutcome tuned =
         runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, false);
     const auto taken = runtime::take_result(*engine_, problems_, definition_, tuned.result, tuning,
@@ -253,7 +250,8 @@ class KernelHandle final : public runtime::ServedHandle {
           format("kernel {}: {} missing, so it cannot be verified", definition_.name,
                  definition_.workload ? "`reference` and `check` are" : "`workload` is"));
     const auto bucket = definition_.bucketed(problem);
-    const Ready used = launched(bucket, problems_.make(bucket, [&] { return obtain(bucket); }));
+    const Ready used = ready_or_throw(
+        problems_.stand_in(bucket, Standing::best_known, [&] { return load_best_known(bucket); }));
     return runtime::verify_launch(*engine_, loader_, *used, problem, seed);
   }
 
@@ -357,6 +355,14 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   /// What a launch gets: the untuned config if the making gave up, or if another thread is at it.
+  /// Waits for a thread that makes it; not on the one whose turn it is to tune, which that thread
+  /// may wait for.
+  Problems::Outcome make(std::span<const std::int64_t> problem) {
+    const auto work = [&] { return obtain(problem); };
+    if (!engine_->workshop().turn().mine()) return problems_.make(problem, work);
+    return problems_.try_make(problem, work).value_or(Problems::GaveUp{});
+  }
+
   Ready launched(std::span<const std::int64_t> problem, const Problems::Outcome& outcome) {
     if (const auto* ready = std::get_if<Ready>(&outcome)) return *ready;
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
@@ -402,10 +408,15 @@ class KernelHandle final : public runtime::ServedHandle {
     }
     if (agreed) return load_or_warn(problem, *agreed);
     const auto known = provisions_.on_record(problem);
-    if (untuned)
-      return configs_.to_publish(problem, configs_.best_known(problem, winner_of(known)));
+    if (untuned) {
+      auto best = configs_.best_known(problem, winner_of(known));
+      runtime::Background* const background = engine_->background();
+      best.untuned = best.untuned || (background && known && background->goes_on(*known));
+      return configs_.to_publish(problem, std::move(best));
+    }
     TuneOptions tuning = engine_->options().tuning;
-    tuning.retune = tuning.retune && !measured_anew(problem);
+    // Where launches are asked to measure again, they do so once: not after the problem has left.
+    tuning.retune = tuning.retune && !problems_.measured_anew(problem);
     if (known && runtime::answers(*known, tuning, true)) {
       auto winner = configs_.winner(problem, known->result.winner().config);
       if (!winner)
@@ -436,19 +447,9 @@ class KernelHandle final : public runtime::ServedHandle {
     const Candidate& winner = tuned.result.winner();
     // Waiting used up the budget, or it was stopped: the untuned config runs, and a later launch asks again.
     if (winner.status == CandidateStatus::not_tried) return Problems::GaveUp{};
-    if (tuning.retune) note_measured_anew(problem);
+    if (tuning.retune) problems_.note_measured_anew(problem);
     if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
     return load_or_warn(problem, winner.config);
-  }
-
-  /// Where launches are asked to measure again, they do so once: not after the problem has left.
-  bool measured_anew(std::span<const std::int64_t> problem) const {
-    const std::lock_guard lock(mutex_);
-    return measured_anew_.contains(Values(problem.begin(), problem.end()));
-  }
-  void note_measured_anew(std::span<const std::int64_t> problem) {
-    const std::lock_guard lock(mutex_);
-    measured_anew_.emplace(problem.begin(), problem.end());
   }
 
   /// The ranks agree on no more problems, so they do not ask each other.
@@ -466,11 +467,6 @@ class KernelHandle final : public runtime::ServedHandle {
     return configs_.ready_or_warn(problem, configs_.load(problem, config));
   }
 
-  TuneResult time_default(std::span<const std::int64_t> problem, const TuneOptions& options) {
-    const auto maker = engine_->maker(definition_, problem, options);
-    return runtime::time_default(engine_->workshop(), *maker, options);
-  }
-
   std::shared_ptr<detail::Engine> engine_;
   const std::shared_ptr<const KernelDefinition> kept_definition_;
   const KernelDefinition& definition_ = *kept_definition_;
@@ -483,8 +479,6 @@ class KernelHandle final : public runtime::ServedHandle {
   const Ready nothing_;
   runtime::CapturedStandIns captured_;
   std::atomic<bool> told_ = false;  ///< that no more problems are agreed on
-  mutable std::mutex mutex_;        ///< of the following
-  std::set<Values> measured_anew_;  ///< by launches
 };
 
 }  // namespace

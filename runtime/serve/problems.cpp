@@ -269,6 +269,16 @@ void Problems::count(Agreement& agreement) {
   if (!std::exchange(agreement.counts, true)) ++counted_;
 }
 
+bool Problems::measured_anew(std::span<const std::int64_t> problem) const {
+  std::lock_guard lock(mutex_);
+  return measured_anew_.contains(values_of(problem));
+}
+
+void Problems::note_measured_anew(std::span<const std::int64_t> problem) {
+  std::lock_guard lock(mutex_);
+  measured_anew_.insert(values_of(problem));
+}
+
 std::optional<TuningFailedError> Problems::failure(const Digest& request) const {
   std::lock_guard lock(mutex_);
   const auto found = failures_.find(request);

@@ -140,6 +140,10 @@ class Problems {
   void agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
                   const Values& config);
 
+  /// Launches have measured it, although it was on record.
+  bool measured_anew(std::span<const std::int64_t> problem) const;
+  void note_measured_anew(std::span<const std::int64_t> problem);
+
   /// How a request to tune failed before.
   std::optional<TuningFailedError> failure(const Digest& request) const;
   void remember_failure(const Digest& request, const TuningFailedError& error);
@@ -200,6 +204,7 @@ class Problems {
   std::map<Values, Agreement> agreed_;   ///< outlasts the lives: no rank asks the others again
   std::size_t counted_ = 0;              ///< of these
   std::map<Digest, TuningFailedError> failures_;
+  std::set<Values> measured_anew_;
 };
 
 }  // namespace kiln::runtime

@@ -56,6 +56,18 @@ bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
   return false;
 }
 
+TuningTurn::Hold take_turn(Workshop& workshop, const TuneOptions& options) {
+  constexpr double kPart = 0.75;
+  if (options.ranks->size() == 1) return workshop.turn().take();
+  const TimeLimit enough(kPart * options.together.first_seconds, Clock::now());
+  TuningTurn::Hold turn = workshop.turn().take(enough, options.stop);
+  if (!turn)
+    throw EnvironmentError(options.stop.stop_requested()
+                               ? "it was stopped while another tuning of its process went on"
+                               : "another tuning of its process went on for too long");
+  return turn;
+}
+
 void take_no_part(const TuneOptions& options, const char* why) {
   if (!options.ranks) return;
   const auto turn = options.ranks->turn();

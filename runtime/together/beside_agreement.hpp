@@ -31,6 +31,10 @@ void take_no_part(const TuneOptions& options, const char* why);
 /// collective call.
 bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine);
 
+/// So that nothing else is tuned in this process meanwhile. Does not wait for it for longer than the
+/// other ranks wait for this one. @throws EnvironmentError when it does not come in time
+TuningTurn::Hold take_turn(Workshop& workshop, const TuneOptions& options);
+
 /// Calls `work`, which comes before an agreement. If it throws, the other ranks are told first.
 template <class Work>
 auto tell_if_it_throws(const TuneOptions& options, const Work& work) {

@@ -98,7 +98,7 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   if (work.kind == Work::Kind::together) return in_step(work, deadline);
   std::vector<Request> requests;
   for (const auto& [s, candidates] : work.items) {
-    Request request{s, {}, rounds_ > 0 || !second_look_};
+    Request request{s, {}, work.kind == Work::Kind::finals || !second_look_};
     for (const std::size_t c : candidates)
       if (const auto cut = left_out_[s].find(lists_[s].configs[c]); cut != left_out_[s].end())
         keep(s, c, cut->second);
@@ -106,7 +106,6 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
         request.configs.push_back(lists_[s].configs[c]);
     if (!request.configs.empty()) requests.push_back(std::move(request));
   }
-  ++rounds_;
   if (!requests.empty()) deadline = std::min(deadline, end_of_round(requests.front().decides));
   std::vector<std::vector<Candidate>> measured = trials_.measure(requests, deadline);
   std::vector<Candidate> tried;

@@ -55,7 +55,6 @@ class RankWork {
   std::optional<Deadline> start_;                       ///< of `max_seconds`
   std::vector<std::map<std::size_t, Candidate>> seen_;  ///< by place in the list
   std::vector<std::map<Values, Candidate>> left_out_;
-  int rounds_ = 0;  ///< of measuring
 };
 
 }  // namespace kiln::runtime

@@ -40,8 +40,6 @@ namespace {
 /// The part of the time that ranks wait for each other before they tune which is spent on finding
 /// out what tuning will cost.
 constexpr double kEstimatePart = 0.25;
-/// Likewise, on waiting for another tuning of this process.
-constexpr double kTurnPart = 0.75;
 
 /// One agreement: on what, from what, and what this rank saw meanwhile.
 class TogetherRun {
@@ -62,11 +60,9 @@ class TogetherRun {
         records_(problems.size()),
         work_(workshop, problems, lists_, options, trials, communicator.size(), may_measure_) {}
 
-  /// `has_turn`: whether nothing else is tuned in this process meanwhile.
-  std::vector<TuneResult> run(bool has_turn) {
+  std::vector<TuneResult> run() {
     const auto start = std::chrono::steady_clock::now();
     attempt([&] {
-      if (!has_turn) throw EnvironmentError("another tuning of its process went on for too long");
       for (std::size_t s = 0; s < problems_.size(); ++s) recall(s);
     });
     Decision decision;
@@ -81,7 +77,12 @@ class TogetherRun {
       for (std::size_t s = 0; s < problems_.size(); ++s) list_default(s);
     } else {
       attempt([&] {
-        for (std::size_t s = 0; s < problems_.size(); ++s) list(s);
+        bool all_same = true;
+        for (std::size_t s = 0; s < problems_.size(); ++s) {
+          list(s);
+          all_same = all_same && same(s);
+        }
+        if (may_measure_ && !all_same) turn_ = take_turn(workshop_, options_);
       });
       decision = agree();
       others_wait_ = false;
@@ -356,8 +357,10 @@ class TogetherRun {
     if (records.key(what(s), problems_[s].problem) == keys_[s].first)
       latest = records.recall(what(s), problems_[s].problem);
     if (latest && latest->same_space && latest->policy == policy_of(options_)) {
-      if (!retune_ && stays(latest->result, result)) return;
-      add_missing(result, latest->result);
+      if (retune_)
+        add_missing(result, latest->result);
+      else
+        result = merged(latest->result, result);
     }
     const bool faulted = latest && latest->faulted && !result.complete;
     const auto& [key, versions] = keys_[s];
@@ -428,6 +431,7 @@ class TogetherRun {
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;
+  TuningTurn::Hold turn_;
   std::array<bool, HeldMessage::kPlaces> same_{};
   bool retune_ = false;                 ///< some rank is asked to measure again
   std::optional<RankFailure> refused_;  ///< the first rank that takes no part, and why
@@ -458,11 +462,8 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Tunabl
     throw;
   }
   TogetherRun run(workshop, problems, options, trials, *options.ranks, for_launch, may_measure);
-  // The other ranks wait meanwhile, and are told in time.
-  const TimeLimit enough(kTurnPart * options.together.first_seconds, Clock::now());
-  const auto mine = workshop.turn().take(enough, options.stop);
   try {
-    std::vector<TuneResult> results = run.run(bool(mine));
+    std::vector<TuneResult> results = run.run();
     counted.end(*results.front().agreed);
     run.work().count_candidates(workshop.telemetry().counters);
     for (std::size_t s = 0; s < results.size(); ++s) {

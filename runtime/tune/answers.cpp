@@ -42,14 +42,20 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
          (options.strategy.empty() || options.strategy == known.strategy || recall.exhausted);
 }
 
-bool stays(const TuneResult& earlier, const TuneResult& now) {
-  if (earlier.complete && !now.complete) return true;
-  const Candidate& best = earlier.winner();
-  const auto tried = [&](const Candidate& c) {
+TuneResult merged(const TuneResult& earlier, const TuneResult& now) {
+  const bool was_over = earlier.complete && !now.complete;
+  TuneResult result = was_over ? earlier : now;
+  const TuneResult& other = was_over ? now : earlier;
+  const Candidate best = other.winner();
+  const bool tried = std::ranges::any_of(result.candidates, [&](const Candidate& c) {
     return c.config == best.config && c.status != CandidateStatus::not_tried;
-  };
-  return best.seconds < now.winner().seconds &&
-         std::none_of(now.candidates.begin(), now.candidates.end(), tried);
+  });
+  add_missing(result, other);
+  if (!tried && best.status == CandidateStatus::measured && best.seconds < result.winner().seconds)
+    result.winner_index = static_cast<std::size_t>(
+        std::ranges::find(result.candidates, best.config, &Candidate::config) -
+        result.candidates.begin());
+  return result;
 }
 
 void add_missing(TuneResult& result, const TuneResult& earlier) {

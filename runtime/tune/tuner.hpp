@@ -23,9 +23,9 @@ void check(const TuneOptions& options);
 /// with the answer of an unfinished search, and with one whose times were taken by another policy.
 bool answers(const Recall& recall, const TuneOptions& options, bool for_launch);
 
-/// Whether a record is worth more than what would replace it: it is complete and the other is not,
-/// or its winner is better than the other's and was not tried for it.
-bool stays(const TuneResult& earlier, const TuneResult& now);
+/// What belongs on record after both: all that either of them tried, once, and the better winner
+/// where one of them has not tried the other's. A search that was over stays so.
+TuneResult merged(const TuneResult& earlier, const TuneResult& now);
 
 /// Adds the candidates of an earlier run that this run has not tried.
 void add_missing(TuneResult& result, const TuneResult& earlier);

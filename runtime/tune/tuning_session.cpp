@@ -217,13 +217,13 @@ class Session {
 
   /// A process that took this search for dead, or went on without the lock, may have written
   /// meanwhile.
-  void save(TuneResult& result) const {
+  void save(const TuneResult& found) const {
+    TuneResult result = found;
     // Not where the source was edited meanwhile: that record is of another one.
     std::optional<Recall> latest;
     if (workshop_.records().key(subject_, problem_) == key_) latest = recall();
     if (latest && latest->same_space && comparable(*latest) && !options_.retune) {
-      if (stays(latest->result, result)) return;
-      add_missing(result, latest->result);
+      result = merged(latest->result, found);
     }
     // A search that has tried everything in a worker has met the candidate that faulted, or there
     // is none any more.

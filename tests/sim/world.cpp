@@ -381,7 +381,7 @@ std::vector<ranks::Times> World::measure(int r, double& takes) {
       double compile = 0.01, run = 0.01;
       if (const auto& costs = me.input.problems[item.problem].costs; !costs.empty())
         compile = costs[c].compile / me.input.compile_threads, run = costs[c].run;
-      if (s.work.kind == Work::Kind::time && now_ + takes >= me.stops_at) {
+      if (s.work.times() && now_ + takes >= me.stops_at) {
         times.back().push_back(ranks::kUntried);
         continue;
       }

@@ -268,7 +268,7 @@ class CudaDevice final : public Device {
 
   StreamOrder order(Stream stream) const noexcept override {
     const bool per_thread = native(stream) == CU_STREAM_PER_THREAD;
-    return {stream.handle, per_thread ? StreamOrder::this_thread() : nullptr};
+    return {stream.handle, per_thread ? StreamOrder::this_thread() : 0};
   }
   bool capturing(Stream stream) const override {
     if (!driver_.StreamIsCapturing) return false;

@@ -343,3 +343,23 @@ TEST_CASE("preparing settles what turns out to run the winner already", "[runtim
   CHECK(handle.config({60}) == Values{2, 0});
   CHECK(process.device->timings == 0);
 }
+
+TEST_CASE("a search that was interrupted goes on behind the launches of the next process",
+          "[runtime][background]") {
+  Directory directory;
+  {
+    Process first(directory.path());
+    first.of(4).seconds = 0.8e-3;
+    first.options.tuning.max_evaluations = 3;
+    const TuneResult unfinished = first.runtime().tuned(doubling()).tune({60});
+    REQUIRE_FALSE(unfinished.complete);
+  }
+  Served process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  CHECK_FALSE(runtime.settled());
+  const TuningWindow window = runtime.window();
+  REQUIRE(becomes([&] { return runtime.settled(); }));
+  CHECK(handle.config({60}) == Values{8, 0});
+}

@@ -277,7 +277,8 @@ TEST_CASE("exceptions of the program's functions do not end the background",
   CHECK(runtime.metrics().background_errors_total == 4);  // two tunings, and the log twice
 }
 
-TEST_CASE("data are of one handle's kernel, wherever another handle lies", "[runtime][background]") {
+TEST_CASE("data are of one handle's kernel, wherever another handle lies",
+          "[runtime][background]") {
   runtime::JobData data;
   data.kernel = std::make_shared<const KernelDefinition>(doubling());
   data.problem = {60};

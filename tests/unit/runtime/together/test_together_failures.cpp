@@ -131,7 +131,9 @@ TEST_CASE("ranks do not wait for long for a rank that tunes something else", "[r
     tuned.set_value();
     return result;
   });
-  check_defaults(results, "rank 0 gave up: another tuning of its process went on for too long");
+  check_defaults(results, "rank 0 gave up: ");
+  CHECK_THAT(results[0].agreed->why,
+             Catch::Contains("another tuning of its process went on for too long"));
   for (const TuneResult& r : results) CHECK_FALSE(r.agreed->broken);
   check_plan(job.tune(), 8);
 }

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "kiln_test.hpp"
+#include "runtime/serve/access.hpp"
+#include "runtime/serve/engine.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/tuning_turn.hpp"

@@ -264,7 +264,7 @@ TEST_CASE("a device that is lost to something else is blamed on no candidate", "
   CHECK_THROWS_AS(maker.load({1, 0}, build), runtime::DeviceLost);
 }
 
-TEST_CASE("a record stays where its winner is better and was not tried again", "[runtime][tuner]") {
+TEST_CASE("a record has all that was tried, and the better winner", "[runtime][tuner]") {
   const auto result = [](std::vector<std::pair<int, double>> tried, bool complete) {
     TuneResult r;
     for (const auto& [a, seconds] : tried) {
@@ -276,11 +276,19 @@ TEST_CASE("a record stays where its winner is better and was not tried again", "
     r.complete = complete;
     return r;
   };
-  CHECK(runtime::stays(result({{1, 1.0}}, false), result({{2, 1.3}}, false)));
-  CHECK(runtime::stays(result({{1, 1.0}}, false), result({{2, 1.3}}, true)));
-  CHECK(runtime::stays(result({{1, 2.0}}, true), result({{2, 1.3}}, false)));
-  CHECK_FALSE(runtime::stays(result({{1, 2.0}}, false), result({{2, 1.3}}, false)));
-  CHECK_FALSE(runtime::stays(result({{1, 1.0}}, false), result({{2, 1.3}, {1, 1.4}}, false)));
+  const auto check = [](const TuneResult& r, int winner, std::size_t tried, bool complete) {
+    CHECK(r.winner().config == Values{winner, 0});
+    CHECK(r.candidates.size() == tried);
+    CHECK(r.complete == complete);
+  };
+  using runtime::merged;
+  check(merged(result({{1, 1.0}}, false), result({{2, 1.3}}, false)), 1, 2, false);
+  check(merged(result({{1, 2.0}}, false), result({{2, 1.3}}, true)), 2, 2, true);
+  // A search that was over stays over, and has what a later one was cut off with.
+  check(merged(result({{1, 2.0}}, true), result({{2, 1.3}}, false)), 2, 2, true);
+  check(merged(result({{1, 1.0}}, true), result({{2, 1.3}}, false)), 1, 2, true);
+  // What was measured again counts by its new time.
+  check(merged(result({{1, 1.0}}, false), result({{2, 1.3}, {1, 1.4}}, false)), 2, 2, false);
 }
 
 TEST_CASE("there is no trial of a build without a binary", "[tuner]") {
