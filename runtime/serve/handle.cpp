@@ -192,10 +192,11 @@ class KernelHandle final : public runtime::ServedHandle {
   void put_in_use(std::span<const std::int64_t> problem, const Values& config,
                   std::shared_ptr<runtime::Module> module) override {
     const Ready ready = problems_.find(problem);
-    if (!ready || ready->config != config || ready->provisional) {
+    const bool built_anew = module != nullptr;  // perhaps of a source that was edited
+    if (!ready || ready->config != config || ready->provisional || built_anew) {
       auto made = load_config(problem, config, std::move(module));
       if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
-      problems_.choose(std::get<Launchable>(std::move(made)));
+      problems_.choose(std::get<Launchable>(std::move(made)), built_anew);
     }
     if (runtime::Background* background = engine_->background())
       background->drop(this, Values(problem.begin(), problem.end()));

@@ -92,11 +92,11 @@ Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Stan
   });
 }
 
-Ready Problems::choose(Launchable chosen) {
+Ready Problems::choose(Launchable chosen, bool built_anew) {
   const Sweep sweep(*this);
   std::lock_guard lock(mutex_);
   advance(chosen.problem, ProblemEvent::choose);
-  Ready ready = put_in_use(chosen);
+  Ready ready = built_anew ? table_.publish(std::move(chosen)) : put_in_use(chosen);
   keep_to_bound(ready->problem);
   return ready;
 }

@@ -102,8 +102,9 @@ class Problems {
   StandIn stand_in(std::span<const std::int64_t> problem, Standing standing, const Load& load);
 
   /// Puts the launchable in use, unless the one in use has the same config. A launchable that is
-  /// being made meanwhile does not replace it.
-  detail::Ready choose(detail::Launchable chosen);
+  /// being made meanwhile does not replace it. `built_anew`: its source may be another one, so it
+  /// replaces that, too.
+  detail::Ready choose(detail::Launchable chosen, bool built_anew = false);
   /// The same, if `seen` is still what is in use for the problem. Returns whether it was.
   bool choose_over(const detail::Ready& seen, detail::Launchable chosen);
 

@@ -188,6 +188,28 @@ TEST_CASE("a source that is edited while it is tuned keeps what was measured of 
   CHECK(Process(directory.path()).runtime().tuned(kernel).known({64}));
 }
 
+TEST_CASE("what was tuned of an edited source is launched, although its config is the same",
+          "[runtime][engine]") {
+  const Directory directory, files;
+  const fs::path file = files.path() / "k.cuh";
+  test::write_text(file, doubling().source.text);
+  KernelDefinition kernel = doubling();
+  kernel.source.text.clear();
+  kernel.source.file = file;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto tuned = runtime.tuned(kernel);
+  const Values first = tuned.tune({64}).winner().config;
+  const auto before =
+      detail::Access::engine(runtime)->serving().handles().front()->find(Values{64});
+  test::write_text(file, doubling().source.text + " // edited");
+  CHECK(tuned.tune({64}).winner().config == first);
+  const auto after = detail::Access::engine(runtime)->serving().handles().front()->find(Values{64});
+  CHECK(before != after);
+  CHECK(tuned.tune({64}).from_store);
+  CHECK(after == detail::Access::engine(runtime)->serving().handles().front()->find(Values{64}));
+}
+
 TEST_CASE("an unfinished search", "[runtime][engine]") {
   Directory directory;
   Buffers b(50);
