@@ -170,8 +170,14 @@ TEST_CASE("threads that want one instance wait for one compile", "[runtime][buil
   };
   std::vector<runtime::Build> builds(8);
   std::vector<std::jthread> threads;
+  std::atomic<int> begun{0};
   for (auto& build : builds)
-    threads.emplace_back([&] { build = bench.builder.build(doubling(), Values{1, 0}, kTarget); });
+    threads.emplace_back([&] {
+      ++begun;
+      build = bench.builder.build(doubling(), Values{1, 0}, kTarget);
+    });
+  while (begun < 8) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most of them wait by now
   CHECK(bench.builder.build(doubling(), Values{2, 0}, kTarget).binary());
   CHECK_FALSE(bench.builder.build(doubling(), Values{2, 0}, kTarget).compiled);
   go = true;

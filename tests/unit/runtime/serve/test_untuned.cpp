@@ -65,3 +65,29 @@ TEST_CASE("a missing untuned config is wanted, and the default serves in its pla
     begins(process.warnings()[2], "doubling n=50: nothing can be launched: doubling{a=2,b=0}");
   }
 }
+
+TEST_CASE("a tuning that measured nothing leaves in use what was", "[runtime][modes]") {
+  KernelDefinition kernel = doubling();
+  kernel.cost = [](auto config, auto, const auto&) { return config[0] == 4 ? 1e-6 : 1e-3; };
+  kernel.untuned_by_cost = [](const auto&) { return true; };
+  const Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(kernel);
+  std::stop_source stop;
+  stop.request_stop();
+  TuneOptions stopped;
+  stopped.stop = stop.get_token();
+  SECTION("the untuned config that was prepared") {
+    runtime.prepare(problems({50}), {.work = PrepareWork::compile});
+    REQUIRE(handle.config({50}) == Values{4, 0});
+    CHECK(handle.tune({50}, stopped).winner().status == CandidateStatus::not_tried);
+    CHECK(handle.config({50}) == Values{4, 0});
+  }
+  SECTION("nothing, so that a launch tunes it") {
+    process.of(8).seconds = 0.1e-3;
+    handle.tune({50}, stopped);
+    CHECK(launch(handle, 50));
+    CHECK(handle.config({50}) == Values{8, 0});
+  }
+}

@@ -356,3 +356,28 @@ TEST_CASE("a thread that only tries to take the turn does not wait for it", "[ru
   CHECK_FALSE(taken);
   CHECK(wanted == 1);
 }
+
+TEST_CASE("a thread whose turn it is does not wait for one that waits for the turn",
+          "[runtime][budget]") {
+  const Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  runtime::TuningTurn& turn = detail::Access::engine(runtime)->workshop().turn();
+  std::jthread other;
+  {
+    const auto mine = turn.take();
+    const auto launch = [&] {
+      Buffers b(60);
+      handle({}, Values{60}, b.y.data(), b.x.data(), 60);
+    };
+    other = std::jthread(launch);
+    while (turn.waiting() == 0) std::this_thread::yield();
+    // As a region that is being tuned may do.
+    launch();
+    CHECK_FALSE(handle.prepare({60}));
+    CHECK(handle.config({60}) == Values{2, 0});
+  }
+  other.join();
+  CHECK(runtime.statistics().tuned == 1);
+}
