@@ -169,7 +169,6 @@ class Run {
 
   void look(PrepareItem& item) {
     try {
-      item.seen = item.handle->find(item.problem);
       item.best = item.provisions().best_configs(item.problem, tuning_);
       item.usable = true;
     } catch (...) {
@@ -244,7 +243,7 @@ class Run {
 
   void load(PrepareItem& item) {
     // Compiling takes long, and the program may have chosen something meanwhile.
-    if (item.handle->find(item.problem) != item.seen) look(item);
+    if (item.handle->find(item.problem) != item.best.seen) look(item);
     if (!item.usable) return;
     Served served;
     try {

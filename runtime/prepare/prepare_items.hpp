@@ -20,7 +20,6 @@ struct PrepareItem {
   Values problem;
   std::size_t place = 0;            ///< among the report's problems
   std::vector<Values> instances{};  ///< that the manifest names
-  detail::Ready seen{};             ///< in use when `best` was looked up
   BestConfigs best{};
   bool usable = false;    ///< it was looked at, and the kernel's own rules do not fail for it
   std::string lacking{};  ///< why one of `instances` cannot be had

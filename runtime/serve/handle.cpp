@@ -355,7 +355,6 @@ class KernelHandle final : public runtime::ServedHandle {
     throw MissingError(missing);
   }
 
-  /// What a launch gets: the untuned config if the making gave up, or if another thread is at it.
   /// Waits for a thread that makes it; not on the one whose turn it is to tune, which that thread
   /// may wait for.
   Problems::Outcome make(std::span<const std::int64_t> problem) {
@@ -364,6 +363,7 @@ class KernelHandle final : public runtime::ServedHandle {
     return problems_.try_make(problem, work).value_or(Problems::GaveUp{});
   }
 
+  /// What a launch gets: the untuned config if the making gave up, or if another thread is at it.
   Ready launched(std::span<const std::int64_t> problem, const Problems::Outcome& outcome) {
     if (const auto* ready = std::get_if<Ready>(&outcome)) return *ready;
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);

@@ -38,6 +38,7 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
   const DeviceInfo& device = engine_.device()->info();
   const Values base = configs_.default_config(problem);
   BestConfigs best;
+  best.seen = problems_.find(problem);
   if (fixed_) {
     best.winner = base;
     best.searched = true;
@@ -46,6 +47,7 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
   } else if (const auto record = on_record(problem)) {
     best.winner = record->result.winner().config;
     best.searched = answers(*record, tuning, false);
+    best.goes_on = engine_.background() && engine_.background()->goes_on(*record);
   }
   // An empty problem launches nothing that could be timed.
   if (empty(kernel_.launch(base, problem, device.limits))) best.searched = true;
@@ -70,20 +72,23 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     if (before) {  // replaced by the winner alone
       auto winner = configs_.winner(problem, *best.winner, access, &served.why);
       if (winner && std::holds_alternative<Launchable>(*winner))
-        return std::get<Launchable>(std::move(*winner));
+        return best.goes_on ? configs_.to_publish_untuned(problem, *std::move(winner))
+                            : std::get<Launchable>(std::move(*winner));
       if (winner) served.missing = std::get<Missing>(std::move(*winner));
       return Problems::GaveUp{};
     }
     auto loaded = configs_.best_known(problem, best.winner, access);
     served.why = loaded.why;
     served.missing = loaded.missing;
+    loaded.untuned = loaded.untuned || best.goes_on;
     return configs_.to_publish(problem, std::move(loaded));
   };
   // What is provisional becomes final when it turns out to be the winner.
-  const bool better =
-      best.winner &&
-      (before && before->config == *best.winner ? before->provisional && !search_follows : true);
-  if (before && !better) {
+  const bool better = best.winner && (before && before->config == *best.winner
+                                          ? before->provisional && !search_follows && !best.goes_on
+                                          : true);
+  const bool chosen_meanwhile = before && before != best.seen && !before->provisional;
+  if (before && (!better || chosen_meanwhile)) {
     // Nothing better is known.
   } else if (search_follows && !best.winner) {
     problems_.stand_in(problem, Standing::meanwhile, untuned);
@@ -103,9 +108,10 @@ void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) 
   if (!served) return;
   problems_.try_make(problem, [&] {
     const auto known = on_record(problem);
-    const bool is_winner = known && known->result.winner().config == served->config;
-    return is_winner ? configs_.ready_or_warn(problem, *served)
-                     : configs_.to_publish_untuned(problem, *served);
+    const bool is_final = known && known->result.winner().config == served->config &&
+                          !(engine_.background() && engine_.background()->goes_on(*known));
+    return is_final ? configs_.ready_or_warn(problem, *served)
+                    : configs_.to_publish_untuned(problem, *served);
   });
 }
 

@@ -22,6 +22,8 @@ namespace kiln::runtime {
 struct BestConfigs {
   std::optional<Values> winner;  ///< on record, agreed with the ranks, or fixed by the program
   bool searched = false;         ///< tuning would find nothing else
+  bool goes_on = false;          ///< the winner's search does, behind the launches
+  detail::Ready seen{};          ///< in use when this was looked up
   /// What is to be loaded, best first: the winner, else the untuned config; then the default.
   std::vector<Values> configs;
 };

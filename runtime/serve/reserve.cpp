@@ -147,6 +147,10 @@ bool ProblemNotes::add(std::span<const std::int64_t> problem) noexcept {
       }
       count_.fetch_sub(1, std::memory_order_relaxed);
     }
+    // It may be this problem. Where its writer is held up, the problem gets a second place.
+    constexpr int kLooks = 1000;
+    for (int looks = 0; seen == Slot::being_written && looks < kLooks; ++looks)
+      seen = slots_[i].load(std::memory_order_acquire);
     if (seen == Slot::full && std::ranges::equal(values(i), problem)) return false;
   }
 }

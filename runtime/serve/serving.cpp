@@ -1,5 +1,6 @@
 #include "runtime/serve/serving.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "kiln/error.hpp"
@@ -24,10 +25,11 @@ std::vector<std::shared_ptr<ServedHandle>> Serving::handles() const {
 }
 
 std::shared_ptr<ServedHandle> Serving::find(const detail::TunableHandle& handle) const {
-  const std::lock_guard lock(mutex_);
-  for (const auto& weak : handles_)
-    if (auto one = weak.lock(); one.get() == &handle) return one;
-  return nullptr;
+  const auto living = handles();  // outlives the lock: the last owner of a handle may be this one
+  const auto found = std::ranges::find(living, &handle, [](const auto& one) {
+    return static_cast<const detail::TunableHandle*>(one.get());
+  });
+  return found == living.end() ? nullptr : *found;
 }
 
 void Serving::seal(OnUnprepared unprepared) {

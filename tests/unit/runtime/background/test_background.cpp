@@ -357,7 +357,11 @@ TEST_CASE("a search that was interrupted goes on behind the launches of the next
   Served process(directory.path());
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
+  const bool prepared = GENERATE(false, true);
+  if (prepared) runtime.prepare(problems({60}), {.work = PrepareWork::compile});
   run_once(handle, 60);
+  CHECK_FALSE(runtime.settled());
+  runtime.prepare(problems({60}), {.work = PrepareWork::look_up});
   CHECK_FALSE(runtime.settled());
   const TuningWindow window = runtime.window();
   REQUIRE(becomes([&] { return runtime.settled(); }));
