@@ -114,7 +114,7 @@ TEST_CASE("a failure before the agreement is told in it, and the ranks go on", "
 TEST_CASE("ranks do not wait for long for a rank that tunes something else", "[runtime][ranks]") {
   Job job(2);
   for (const int r : {0, 1}) job[r].of(8).seconds = 0.2 * kMs;
-  job[0].options.tuning.together.first_seconds = 0.2;
+  job[0].options.tuning.together.first_seconds = 2;
   const auto results = job.run<TuneResult>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     std::promise<void> taken, tuned;

@@ -1,6 +1,8 @@
 // When a record answers, and when the search continues.
 #include <atomic>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -73,7 +75,9 @@ TEST_CASE("a source that is edited while it is tuned ends the tuning", "[runtime
   const fs::path file = folder.path() / "k.cuh";
   const std::string text = "template <int a, int b> __global__ void k(float*, const float*, int);";
   write_text(file, text);
-  KernelDefinition kernel = doubling({1, 2, 4, 8, 16, 32, 64, 128});
+  std::vector<std::int64_t> values(100);  // more than are built at once
+  std::iota(values.begin(), values.end(), 1);
+  KernelDefinition kernel = doubling(values);
   kernel.source.text.clear();
   kernel.source.file = file;
   std::string said;
@@ -86,7 +90,7 @@ TEST_CASE("a source that is edited while it is tuned ends the tuning", "[runtime
     try {
       const TuneResult result = process.runtime().tuned(kernel).tune({50});
       CHECK_FALSE(result.complete);
-      CHECK(result.count(CandidateStatus::measured) < 8);
+      CHECK(result.count(CandidateStatus::measured) < 100);
       for (const std::string& warning : result.warnings) said += warning;
     } catch (const EnvironmentError& error) {
       said = error.what();
@@ -96,7 +100,7 @@ TEST_CASE("a source that is edited while it is tuned ends the tuning", "[runtime
   Process process(directory.path());
   const TuneResult after = process.runtime().tuned(kernel).tune({50});
   CHECK(after.complete);
-  CHECK(after.count(CandidateStatus::measured) == 8);
+  CHECK(after.winner().status == CandidateStatus::measured);
   CHECK_FALSE(after.from_store);
 }
 
