@@ -9,8 +9,8 @@
 // Handles are values, safe to launch from several threads. A launch of a known problem takes no
 // lock and allocates nothing, with two exceptions: a kernel with a workspace and steps holds a lock
 // of its stream while its launches are enqueued, and one with tensor maps (or more than 8 steps)
-// makes these anew for each launch that does not go through `at`. On a CUDA device it is asynchronous on the stream; on the host
-// it has finished.
+// makes these anew for each launch that does not go through `at`. On a CUDA device it is
+// asynchronous on the stream; on the host it has finished.
 #pragma once
 
 #include <cstddef>
@@ -171,10 +171,9 @@ class DynamicTuned {
   /// no record, or one of another space.
   std::optional<TuneResult> known(const Values& problem) const;
   /// Launches what is in use for this exact problem, or else the best that is known without
-  /// measuring, on data of its own and compares the outputs
-  /// with the reference, or asks the kernel's check. A kernel that changes an input or writes
-  /// outside its arrays is wrong. @throws UserError when the kernel has no workload, or neither
-  /// reference nor check.
+  /// measuring, on data of its own. Compares the outputs with the reference, or asks the kernel's
+  /// check. A kernel that changes an input or writes outside its arrays is wrong. @throws UserError
+  /// when the kernel has no workload, or neither reference nor check.
   Verification verify(const Values& problem, std::uint64_t seed = 2) const;
   /// The config in use for a problem, in parameter order.
   Values config(const Values& problem) const;

@@ -43,7 +43,8 @@ struct RankOptions {
   /// in a region, called for each run. It may end kernels that wait for each other in vain, and
   /// throws then: the candidate is `hung`; of a region's run it is found out which candidate was to
   /// blame. What it throws before it has called the function is this rank's failure. Either all
-  /// ranks have one or none has (SymmetricMemory::guard). Empty: nothing ends such kernels.
+  /// ranks have one or none has (SymmetricMemory::guard); outside of regions one without `lockstep`
+  /// is a UserError. Empty: nothing ends such kernels.
   std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
   /// Sharding times each candidate on one rank. Then this many of the best, and the default, are

@@ -144,8 +144,7 @@ void BackgroundTuning::withdraw(const void* handle, std::vector<Values>& problem
   jobs_->count = jobs_->waiting.size();
 }
 
-/// What is asked of a search.
-TuneOptions BackgroundTuning::asked() const {
+TuneOptions BackgroundTuning::search_options() const {
   TuneOptions tuning = engine_.options().tuning;
   tuning.ranks = nullptr;  // the ranks meet in commit()
   tuning.together = {};
@@ -155,7 +154,7 @@ TuneOptions BackgroundTuning::asked() const {
 }
 
 bool BackgroundTuning::goes_on(const Recall& known) const {
-  TuneOptions tuning = asked();
+  TuneOptions tuning = search_options();
   tuning.retune = false;
   return !answers(known, tuning, false);
 }
@@ -301,7 +300,7 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
                                                 MeasuringTimes::Stretch& stretch,
                                                 std::shared_ptr<ServedHandle>& handle) {
   const BackgroundOptions& options = engine_.options().background;
-  TuneOptions tuning = asked();
+  TuneOptions tuning = search_options();
   tuning.progress = [&job](const TuneProgress& now) {
     job.in_finals = job.in_finals || now.phase == TuneProgress::Phase::finals;
   };

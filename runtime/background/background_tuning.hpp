@@ -60,7 +60,7 @@ class BackgroundTuning final : public Background {
 
  private:
   using Job = BackgroundJob;
-  TuneOptions asked() const;
+  TuneOptions search_options() const;
   /// What the thread shares with the object: it may be the thread that ends the engine.
   struct Jobs {
     std::mutex mutex;  ///< may be taken while Problems' is held, not the other way round

@@ -39,6 +39,15 @@ PrepareWork allowed(PrepareWork asked, const Engine& engine) {
   return asked;
 }
 
+/// Calls `work`. If it throws, the other ranks are told first, unless they agree on nothing.
+template <class Work>
+void before_agreement(const Manifest& manifest, const TuneOptions& options, const Work& work) {
+  if (manifest.wanted.empty())
+    work();
+  else
+    tell_if_it_throws(options, work);
+}
+
 /// @throws DeviceLost
 std::string text_of(const std::exception_ptr& failure) try {
   std::rethrow_exception(failure);
@@ -71,10 +80,7 @@ class Run {
       timed(report_.compile_seconds, [&] { look_and_compile(); });
       timed(report_.load_seconds, [&] { load(); });
     };
-    if (manifest_.wanted.empty())
-      before_tuning();
-    else
-      tell_if_it_throws(tuning_, before_tuning);
+    before_agreement(manifest_, tuning_, before_tuning);
     timed(report_.tune_seconds, [&] { tune(); });
     for (const PrepareItem& item : items_)
       if (of(item).why.empty()) {
@@ -452,10 +458,6 @@ class Run {
   std::map<Instance, std::variant<std::monostate, std::string, Missing>> lacking_;
 };
 
-}  // namespace
-
-namespace {
-
 void check_options(const PrepareOptions& options, const Engine& engine) {
   if (!(options.max_seconds >= 0) || !std::isfinite(options.max_seconds))
     throw UserError(format("prepare: max_seconds is {}, which is no limit", options.max_seconds));
@@ -468,11 +470,7 @@ void check_options(const PrepareOptions& options, const Engine& engine) {
 }  // namespace
 
 void check(const Manifest& manifest, const PrepareOptions& options, const Engine& engine) {
-  const auto look = [&] { check_options(options, engine); };
-  if (manifest.wanted.empty())
-    look();
-  else
-    tell_if_it_throws(engine.options().tuning, look);
+  before_agreement(manifest, engine.options().tuning, [&] { check_options(options, engine); });
 }
 
 PrepareReport prepare(Engine& engine, const Manifest& manifest, const PrepareOptions& options,

@@ -70,7 +70,7 @@ struct Asked {
   std::vector<std::size_t> problem_of;  ///< by entry of `left`
 };
 
-/// Subjects of the jobs that are left, one for those that are alike.
+/// Problems of the jobs that are left, one for those that are alike.
 /// @throws what functions of the program throw
 Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
           const std::vector<std::size_t>& left, const TuneOptions& options) {

@@ -369,6 +369,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
     return ready_or_throw(untuned_meanwhile(problem));
   }
+
   Problems::StandIn untuned_meanwhile(std::span<const std::int64_t> problem) {
     return problems_.stand_in(problem, Standing::meanwhile,
                               [&] { return configs_.untuned(problem); });
@@ -411,8 +412,7 @@ class KernelHandle final : public runtime::ServedHandle {
     const auto known = provisions_.on_record(problem);
     if (untuned) {
       auto best = configs_.best_known(problem, winner_of(known));
-      runtime::Background* const background = engine_->background();
-      best.untuned = best.untuned || (background && known && background->goes_on(*known));
+      best.untuned = best.untuned || (known && provisions_.goes_on(*known));
       return configs_.to_publish(problem, std::move(best));
     }
     TuneOptions tuning = engine_->options().tuning;
@@ -446,7 +446,8 @@ class KernelHandle final : public runtime::ServedHandle {
       return Problems::GaveUp{};  // a later launch tunes what the source is then
     }
     const Candidate& winner = tuned.result.winner();
-    // Waiting used up the budget, or it was stopped: the untuned config runs, and a later launch asks again.
+    // Waiting used up the budget, or it was stopped: the untuned config runs, and a later launch
+    // asks again.
     if (winner.status == CandidateStatus::not_tried) return Problems::GaveUp{};
     if (tuning.retune) problems_.note_measured_anew(problem);
     if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));

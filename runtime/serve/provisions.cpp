@@ -33,6 +33,11 @@ std::optional<Recall> Provisions::on_record(std::span<const std::int64_t> proble
   return engine_.records().recall(kernel_, problem);
 }
 
+bool Provisions::goes_on(const Recall& known) const {
+  const Background* const background = engine_.background();
+  return background && background->goes_on(known);
+}
+
 BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
                                      const TuneOptions& tuning) {
   const DeviceInfo& device = engine_.device()->info();
@@ -47,7 +52,7 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
   } else if (const auto record = on_record(problem)) {
     best.winner = record->result.winner().config;
     best.searched = answers(*record, tuning, false);
-    best.goes_on = engine_.background() && engine_.background()->goes_on(*record);
+    best.goes_on = goes_on(*record);
   }
   // An empty problem launches nothing that could be timed.
   if (empty(kernel_.launch(base, problem, device.limits))) best.searched = true;
@@ -108,8 +113,8 @@ void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) 
   if (!served) return;
   problems_.try_make(problem, [&] {
     const auto known = on_record(problem);
-    const bool is_final = known && known->result.winner().config == served->config &&
-                          !(engine_.background() && engine_.background()->goes_on(*known));
+    const bool is_final =
+        known && known->result.winner().config == served->config && !goes_on(*known);
     return is_final ? configs_.ready_or_warn(problem, *served)
                     : configs_.to_publish_untuned(problem, *served);
   });

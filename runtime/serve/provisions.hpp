@@ -57,6 +57,8 @@ class Provisions {
   /// the runtime has ranks (a launch uses what all ranks have agreed on), and while the background
   /// holds the record back until a commit.
   std::optional<Recall> on_record(std::span<const std::int64_t> problem);
+  /// Whether the search that made this record goes on behind the launches.
+  bool goes_on(const Recall& known) const;
   /// `tuning`: how the problem would be tuned. Loads nothing.
   BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning);
   /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an

@@ -50,7 +50,7 @@ class BenchTrials final : public Trials {
 
   const Makers makers_;
   const TuneOptions& options_;
-  std::vector<std::optional<TuneResult>> seen_;  ///< sums of what was done for each subject
+  std::vector<std::optional<TuneResult>> seen_;  ///< sums of what was done for each problem
   std::map<std::size_t, TuneResult> defaults_;   ///< measured for costs(), not yet asked for
   std::vector<Loaded> loaded_;                   ///< by problem: what was made ready last
   std::mutex data_mutex_;                        ///< `make_ready` is called from several threads

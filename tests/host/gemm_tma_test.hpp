@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "hopper_test.hpp"
+#include "kiln/types.hpp"
 #include "kiln/workspace.cuh"
 #include "templates/gemm/gemm_problem.hpp"
 #include "templates/gemm/gemm_tma.hpp"
@@ -44,6 +46,27 @@ inline HostTensorMap operand_map(const GemmTma& c, HostElement type, const void*
     box.push_back(1);
   }
   return tensor_map(array, type, extent, box, 128);
+}
+
+/// Quarters from -2 to 2.
+inline std::vector<kiln::float8_e4m3> quarters(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<kiln::float8_e4m3> values(count);
+  for (kiln::float8_e4m3& value : values)
+    value = kiln::float8_e4m3(static_cast<float>(static_cast<int>(random() % 17) - 8) / 4.0f);
+  return values;
+}
+
+/// The group of each row of a grouped GEMM, -1 for those of none. `sizes`: counts of groups that
+/// have room for m rows each, if `masked`, else ends.
+inline std::vector<int> groups_of_rows(const std::vector<int>& sizes, int m, bool masked) {
+  std::vector<int> owner(std::size_t(m) * (masked ? sizes.size() : 1), -1);
+  for (std::size_t g = 0, begin = 0; g < sizes.size(); ++g) {
+    std::size_t end = std::size_t(std::clamp(sizes[g], 0, m));
+    if (masked) begin = g * std::size_t(m), end += begin;
+    for (; begin < end; ++begin) owner[begin] = int(g);
+  }
+  return owner;
 }
 
 /// C in bf16, [m][n] without gaps, as it is stored.

@@ -33,13 +33,6 @@ struct BlockScaled {
         scales_b[j * std::size_t(k / 128) + l] = power(2 * j + l);
     }
   }
-  static std::vector<float8_e4m3> quarters(std::size_t count, unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<float8_e4m3> values(count);
-    for (float8_e4m3& value : values)
-      value = float8_e4m3(static_cast<float>(static_cast<int>(random() % 17) - 8) / 4.0f);
-    return values;
-  }
   float element(int i, int j) const {
     float sum = 0;
     for (int block = 0; block < k / 128; ++block) {

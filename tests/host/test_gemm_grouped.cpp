@@ -37,12 +37,7 @@ class GroupedGemm {
     const std::size_t rows = std::size_t(m) * (masked_ ? groups : 1);
     auto a = random_bf16(rows * depth, 3);
     const auto b = random_bf16(groups * width * depth, 4);
-    std::vector<int> owner(rows, -1);
-    for (std::size_t g = 0, begin = 0; g < groups; ++g) {
-      std::size_t end = std::size_t(std::clamp(sizes[g], 0, m));
-      if (masked_) begin = g * std::size_t(m), end += begin;
-      for (; begin < end; ++begin) owner[begin] = int(g);
-    }
+    const std::vector<int> owner = groups_of_rows(sizes, m, masked_);
     // What belongs to nobody must not get anywhere.
     for (std::size_t i = 0; i < rows; ++i)
       if (owner[i] < 0) std::fill_n(a.begin() + std::ptrdiff_t(i * depth), depth, 0x7fff);

@@ -34,12 +34,7 @@ class ScaledGroups {
     const std::size_t rows = std::size_t(m) * (masked_ ? groups : 1);
     const std::size_t blocks = depth / kScaleBlock, leading = std::size_t(scale_leading(m));
     const auto a = quarters(rows * depth, 3), b = quarters(groups * width * depth, 4);
-    std::vector<int> owner(rows, -1);
-    for (std::size_t g = 0, begin = 0; g < groups; ++g) {
-      std::size_t end = std::size_t(std::clamp(sizes[g], 0, m));
-      if (masked_) begin = g * std::size_t(m), end += begin;
-      for (; begin < end; ++begin) owner[begin] = int(g);
-    }
+    const std::vector<int> owner = groups_of_rows(sizes, m, masked_);
     const auto power = [](std::size_t i) { return std::ldexp(1.0f, int(i % 5) - 2); };
     // The place of a row's scale of block 0.
     const auto of_row = [&](std::size_t i) {
@@ -84,14 +79,6 @@ class ScaledGroups {
   }
 
  private:
-  static std::vector<float8_e4m3> quarters(std::size_t count, unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<float8_e4m3> values(count);
-    for (float8_e4m3& value : values)
-      value = float8_e4m3(static_cast<float>(static_cast<int>(random() % 17) - 8) / 4.0f);
-    return values;
-  }
-
   GemmTma c_;
   bool masked_;
   Kernel kernel_;

@@ -17,6 +17,16 @@
 using namespace kiln;
 using namespace kiln::test;
 
+namespace {
+
+/// Leaves a window open until the background has tuned a problem.
+void tune_in_window(const Runtime& runtime) {
+  const TuningWindow window = runtime.window();
+  becomes([&] { return runtime.statistics().tuned == 1; });
+}
+
+}  // namespace
+
 TEST_CASE("ranks publish the same at each commit, whatever each of them found, and when",
           "[runtime][background][ranks]") {
   // The step at which each rank has its first window.
@@ -90,10 +100,7 @@ TEST_CASE("a commit does not undo what was chosen while it loads", "[runtime][ba
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
     run_once(handle, 60);
-    if (rank == 0) {
-      const TuningWindow window = runtime.window();
-      becomes([&] { return runtime.statistics().tuned == 1; });
-    }
+    if (rank == 0) tune_in_window(runtime);
     // The second rank has to load what the first one has found; meanwhile its program decides.
     bool decided = false;
     if (rank == 1)
@@ -123,10 +130,7 @@ TEST_CASE("a commit does not give a kernel what was found for another one of its
     const auto first = runtime.tuned(doubling()), second = runtime.tuned(other);
     run_once(first, 60);
     if (rank == 1) run_once(second, 60);
-    if (rank == 0) {
-      const TuningWindow window = runtime.window();
-      becomes([&] { return runtime.statistics().tuned == 1; });
-    }
+    if (rank == 0) tune_in_window(runtime);
     becomes([&] { return !runtime.commit().changes.empty(); });
     return std::vector<Values>{first.config({60}), second.config({60})};
   });
@@ -146,10 +150,7 @@ TEST_CASE("a commit whose answer cannot be read publishes nothing",
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
     run_once(handle, 60);
-    {
-      const TuningWindow window = runtime.window();
-      becomes([&] { return runtime.statistics().tuned == 1; });
-    }
+    tune_in_window(runtime);
     findings.check_throws<EnvironmentError>([&] { runtime.commit(); }, "cannot be reached");
     return handle.config({60});
   });
@@ -170,10 +171,7 @@ TEST_CASE("a commit waits for ranks that have more to compile", "[runtime][backg
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
     run_once(handle, 60);
-    if (rank == 0) {
-      const TuningWindow window = runtime.window();
-      becomes([&] { return runtime.statistics().tuned == 1; });
-    }
+    if (rank == 0) tune_in_window(runtime);
     return runtime.commit();
   });
   for (const CommitReport& report : reports) {
