@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kiln's bf16 GEMM as a choice between its kernel and cuBLASLt, against PyTorch's (cuBLAS), in the way of gemm_rows.py.
 Says which alternative won, and how much faster it is than the default, cuBLASLt's first answer, by the tuning's times.
-Exits 77 without PyTorch and a GPU.
+"again" is PyTorch against itself in the same rounds: what a ratio may be off by. Exits 77 without PyTorch and a GPU.
 
   gemm_choices.py LIBRARY [--seconds S] [--limit S] [--set all|twelve|few_rows] [M,N,K]...
 """
@@ -50,10 +50,14 @@ def own_cublaslt():
 
 def compare(kiln, shape, rounds):
     a, b, out = operands(shape)
-    works = [lambda: torch.matmul(a, b.t(), out=out), lambda: kiln.launch(out, a, b)]
+    def multiply():
+        torch.matmul(a, b.t(), out=out)
+
+    works = [multiply, lambda: kiln.launch(out, a, b), multiply]
     check(works[1], out, torch.matmul(a, b.t()), shape[2])
-    torchs, kilns = in_turns(works, rounds)
-    return statistics.median(torchs), ratio(torchs, kilns)
+    first, kilns, again = in_turns(works, rounds)
+    # The mean of both, because clocks follow what ran before.
+    return statistics.median(first), (ratio(first, kilns) + ratio(again, kilns)) / 2, ratio(first, again)
 
 
 def main():
@@ -63,7 +67,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=8, help="for tuning a shape")
     parser.add_argument("--limit", type=float, default=1e9, help="no shape is begun after so many seconds")
     parser.add_argument("--set", default="all")
-    parser.add_argument("--rounds", type=int, default=23)
+    parser.add_argument("--rounds", type=int, default=151)
     options = parser.parse_args()
     if torch is None or not torch.cuda.is_available():
         print("no PyTorch with a GPU")
@@ -72,7 +76,7 @@ def main():
     torch.matmul(*(torch.ones(8, 8, device="cuda", dtype=torch.bfloat16),) * 2)  # loads cuBLAS
     os.environ.setdefault("KILN_CUBLASLT", own_cublaslt())
     kiln, began, ratios, winners, failures = Kiln(options.library), time.monotonic(), [], {}, 0
-    print(f"{'m x n x k':>20} {'cuBLAS':>12} {'choice':>6} {'default':>7} {'tuning':>7}  winner")
+    print(f"{'m x n x k':>20} {'cuBLAS':>12} {'choice':>6} {'again':>6} {'default':>7} {'tuning':>7}  winner")
     for shape in shapes:
         if time.monotonic() - began > options.limit:
             print("no time for more shapes")
@@ -80,15 +84,15 @@ def main():
         name = "x".join(map(str, shape))
         try:
             told = kiln.tune(shape, options.seconds)
-            seconds, faster = compare(kiln, shape, options.rounds)
+            seconds, faster, again = compare(kiln, shape, options.rounds)
         except (RuntimeError, AssertionError) as error:
             failures += 1
             print(f"{name:>20} FAILED: {str(error).strip().splitlines()[0]}", flush=True)
             continue
         ratios.append(faster)
         winners[told["alternative"]] = winners.get(told["alternative"], 0) + 1
-        print(f"{name:>20} {2e-12 * math.prod(shape) / seconds:7.1f} TF/s {faster:6.3f} {told['speedup']:7.3f} "
-              f"{told['seconds']:5.1f} s  {told['text']}", flush=True)
+        print(f"{name:>20} {2e-12 * math.prod(shape) / seconds:7.1f} TF/s {faster:6.3f} {again:6.3f} "
+              f"{told['speedup']:7.3f} {told['seconds']:5.1f} s  {told['text']}", flush=True)
         if told["absent"]:
             failures += 1
             print(f"{'':>20} cuBLASLt took no part: {told['absent']}", flush=True)

@@ -74,13 +74,13 @@ BackgroundTuning::~BackgroundTuning() {
     thread_.join();
 }
 
-Launchable BackgroundTuning::provisional(Launchable untuned,
+Launchable BackgroundTuning::provisional(Launchable launchable,
                                          const std::shared_ptr<ServedHandle>& handle) {
-  const Values problem = untuned.problem;
-  Launchable wrapped = runtime::provisional(std::move(untuned), engine_.captures(), handle);
+  const Values problem = launchable.problem;
+  Launchable wrapped = runtime::provisional(std::move(launchable), engine_.captures(), handle);
   {
     const std::lock_guard lock(jobs_->mutex);
-    if (times_->ended()) return untuned_of(wrapped);  // its device was lost
+    if (times_->ended()) return launchable_of(wrapped);  // its device was lost
     if (!jobs_->unsettled.emplace(handle.get(), problem).second) return wrapped;
     Job& job = jobs_->waiting.emplace_back();
     job.handle = handle;
@@ -360,9 +360,9 @@ BackgroundTuning::Then BackgroundTuning::failed(Job& job, std::shared_ptr<Served
   if (!handle) return Then::over;
   try {
     say(LogLevel::warning,
-        format("{} {}: it stays untuned, because tuning it behind the launches has failed: {}",
+        format("{} {}: what is in use stays, because tuning it behind the launches has failed: {}",
                job.kernel->name, job.kernel->describe_problem(job.problem), why));
-    stay_untuned(handle, job.problem);
+    keep_in_use(handle, job.problem);
   } catch (...) {
     count_error();
     drop(handle.get(), job.problem);
@@ -394,11 +394,11 @@ void BackgroundTuning::count_error() noexcept {
   ++engine_.workshop().telemetry().counters.background_errors;
 }
 
-void BackgroundTuning::stay_untuned(const std::shared_ptr<ServedHandle>& handle,
-                                    const Values& problem) {
+void BackgroundTuning::keep_in_use(const std::shared_ptr<ServedHandle>& handle,
+                                   const Values& problem) {
   const detail::Ready ready = handle->find(problem);
   if (ready && ready->provisional)
-    publish(handle, untuned_of(*ready), ready);
+    publish(handle, launchable_of(*ready), ready);
   else
     drop(handle.get(), problem);
 }
@@ -440,7 +440,7 @@ CommitReport BackgroundTuning::commit() {
   for (const Proposal& one : found)
     if (const auto handle = one.handle.lock();
         handle && unsettled(handle.get(), one.launchable.problem))
-      stay_untuned(handle, one.launchable.problem);
+      keep_in_use(handle, one.launchable.problem);
   if (!report.changes.empty()) ++generation_;
   return report;
 }

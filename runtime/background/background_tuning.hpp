@@ -44,7 +44,7 @@ class BackgroundTuning final : public Background {
   BackgroundTuning(const BackgroundTuning&) = delete;
   BackgroundTuning& operator=(const BackgroundTuning&) = delete;
 
-  detail::Launchable provisional(detail::Launchable untuned,
+  detail::Launchable provisional(detail::Launchable launchable,
                                  const std::shared_ptr<ServedHandle>& handle) override;
   void drop(const void* handle, const Values& problem) override;
   void forget(const void* handle) override;
@@ -83,7 +83,7 @@ class BackgroundTuning final : public Background {
   Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
               const std::string& why) noexcept;
   void device_lost(const std::string& why) noexcept;
-  void stay_untuned(const std::shared_ptr<ServedHandle>& handle, const Values& problem);
+  void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem);
   bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,
                const detail::Ready& seen);
   template <class Which>

@@ -20,7 +20,7 @@ class Background {
 
   /// A launchable that is in use while something better is looked for: graphs that capture its
   /// launches can be refreshed. Its problem is tuned from now on, if it is not already.
-  virtual detail::Launchable provisional(detail::Launchable untuned,
+  virtual detail::Launchable provisional(detail::Launchable launchable,
                                          const std::shared_ptr<ServedHandle>& handle) = 0;
   /// Whether the search that made this record goes on behind the launches.
   virtual bool goes_on(const Recall& known) const = 0;

@@ -73,9 +73,9 @@ Problems::Made ConfigLoader::ready_or_warn(std::span<const std::int64_t> problem
   return std::move(missing);
 }
 
-Problems::Made ConfigLoader::to_publish_untuned(std::span<const std::int64_t> problem,
-                                                Loaded made) {
-  if (auto* ready = std::get_if<Launchable>(&made)) return mark_untuned_(std::move(*ready));
+Problems::Made ConfigLoader::to_publish_provisional(std::span<const std::int64_t> problem,
+                                                    Loaded made) {
+  if (auto* ready = std::get_if<Launchable>(&made)) return mark_provisional_(std::move(*ready));
   return ready_or_warn(problem, std::move(made));
 }
 
@@ -91,7 +91,7 @@ ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> p
       if (!best.missing || fixed_) return best;
     }
   }
-  best.untuned = true;
+  best.provisional = true;
   best.made = untuned(problem, access);
   if (best.missing)
     warn_of("winner", problem, *best.missing, best.made);
@@ -101,8 +101,8 @@ ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> p
 }
 
 Problems::Made ConfigLoader::to_publish(std::span<const std::int64_t> problem, BestKnown best) {
-  return best.untuned ? to_publish_untuned(problem, std::move(best.made))
-                      : ready_or_warn(problem, std::move(best.made));
+  return best.provisional ? to_publish_provisional(problem, std::move(best.made))
+                          : ready_or_warn(problem, std::move(best.made));
 }
 
 void ConfigLoader::warn_of(const char* what, std::span<const std::int64_t> problem,

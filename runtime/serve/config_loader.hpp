@@ -20,16 +20,17 @@ class ConfigLoader {
   using Access = Builder::Access;
   using Loaded = Problems::Loaded;
 
-  /// What an untuned launchable becomes when it is put in use.
-  using MarkUntuned = std::function<detail::Launchable(detail::Launchable)>;
+  /// What a launchable becomes that is put in use before a final winner is known.
+  using MarkProvisional = std::function<detail::Launchable(detail::Launchable)>;
 
   /// `fixed`: the program gave the one config of the kernel's space.
-  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool fixed, MarkUntuned mark_untuned)
+  ConfigLoader(detail::Engine& engine, KernelLoader& loader, bool fixed,
+               MarkProvisional mark_provisional)
       : engine_(engine),
         kernel_(loader.definition()),
         loader_(loader),
         fixed_(fixed),
-        mark_untuned_(std::move(mark_untuned)) {}
+        mark_provisional_(std::move(mark_provisional)) {}
 
   /// Of a problem (KernelDefinition::default_for).
   Values default_config(std::span<const std::int64_t> problem) const;
@@ -45,13 +46,13 @@ class ConfigLoader {
                                Access access = Access::compile, std::string* why = nullptr);
   /// Launches fail from now on if the binary is missing; a warning says so.
   Problems::Made ready_or_warn(std::span<const std::int64_t> problem, Loaded made);
-  /// The same for the untuned config, which is marked.
-  Problems::Made to_publish_untuned(std::span<const std::int64_t> problem, Loaded made);
+  /// The same before a final winner is known: the launchable is marked.
+  Problems::Made to_publish_provisional(std::span<const std::int64_t> problem, Loaded made);
 
   /// What runs where nothing is measured.
   struct BestKnown {
     Loaded made;
-    bool untuned = false;              ///< no final winner is known, or it cannot be used
+    bool provisional = false;          ///< no final winner is known, or it cannot be used
     std::string why{};                 ///< the winner's error, if that is in the way
     std::optional<Missing> missing{};  ///< the binary that should run, if that is missing
   };
@@ -72,7 +73,7 @@ class ConfigLoader {
   const KernelDefinition& kernel_;
   KernelLoader& loader_;
   const bool fixed_;
-  const MarkUntuned mark_untuned_;
+  const MarkProvisional mark_provisional_;
 };
 
 }  // namespace kiln::runtime

@@ -12,6 +12,7 @@
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/kernel_loader.hpp"
 #include "runtime/serve/launch_checks.hpp"
+#include "runtime/serve/one_config.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/served_handle.hpp"
@@ -33,31 +34,6 @@ using detail::Ready;
 
 namespace {
 
-/// The same kernel with a space of one config.
-KernelDefinition only(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
-  const auto& parameters = kernel.space.parameters();
-  if (config.size() != parameters.size())
-    throw UserError(format("kernel {}: a config of {} values was given, it has {} parameters",
-                           kernel.name, config.size(), parameters.size()));
-  DynamicSpace space;
-  for (std::size_t i = 0; i < config.size(); ++i) {
-    const Parameter& p = parameters[i];
-    std::vector<std::string> names;
-    if (!p.names.empty()) names.push_back(p.show(config[i]));
-    space.parameter(p.name, {config[i]}, config[i], p.kind, std::move(names));
-  }
-  for (const Constraint& c : kernel.space.constraints()) {
-    if (c.on)
-      space.where_on(*c.on, c.reason, c.holds);
-    else
-      space.where(c.reason, c.holds);
-  }
-  KernelDefinition one = kernel;
-  one.space = std::move(space);
-  one.default_for = nullptr;
-  return one;
-}
-
 /// Launches that do nothing, in place of what is missing in mode collect.
 Launchable no_launch(const Values& config) {
   Launchable nothing;
@@ -78,7 +54,7 @@ class KernelHandle final : public runtime::ServedHandle {
         fixed_(fixed),
         loader_(engine_, definition_),
         configs_(*engine_, loader_, fixed_,
-                 [this](Launchable made) { return mark_untuned(std::move(made)); }),
+                 [this](Launchable made) { return mark_provisional(std::move(made)); }),
         problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name), bound()),
         provisions_(*engine_, definition_, configs_, problems_, fixed_),
         nothing_(std::make_shared<const Launchable>(
@@ -121,7 +97,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (engine_->busy())
       if (Ready served = problems_.served(problem, Standing::meanwhile)) return served;
     const auto outcome = problems_.try_make(problem, [&] { return obtain(problem); });
-    return launched(problem, outcome.value_or(Problems::GaveUp{}));
+    return outcome ? launched(problem, *outcome) : ready_or_throw(untuned_meanwhile(problem));
   }
 
   Ready make_ready(std::span<const std::int64_t> problem, Stream stream) override {
@@ -164,7 +140,7 @@ class KernelHandle final : public runtime::ServedHandle {
     const Problems::Outcome outcome = may_not_ask(problem) ? Problems::GaveUp{} : make(problem);
     if (const auto* missing = std::get_if<Missing>(&outcome)) return *missing;
     if (!std::holds_alternative<Problems::GaveUp>(outcome)) return {};
-    const Problems::StandIn served = untuned_meanwhile(problem);
+    const Problems::StandIn served = best_known_meanwhile(problem);
     const auto* missing = std::get_if<Missing>(&served);
     return missing ? std::optional(*missing) : std::nullopt;
   }
@@ -187,6 +163,7 @@ class KernelHandle final : public runtime::ServedHandle {
   void use(std::span<const std::int64_t> problem, const Values& config) override {
     if (engine_->options().tuning.ranks) problems_.agree(problem, config, Problems::By::this_rank);
     put_in_use(problem, config, {});
+    problems_.keep_choice(problem);
   }
 
   void put_in_use(std::span<const std::int64_t> problem, const Values& config,
@@ -204,7 +181,8 @@ class KernelHandle final : public runtime::ServedHandle {
 
   std::shared_ptr<detail::HandleCore> with_config(
       std::span<const std::int64_t> config) const override {
-    auto handle = std::make_shared<KernelHandle>(engine_, only(definition_, config), true);
+    auto handle = std::make_shared<KernelHandle>(
+        engine_, runtime::with_one_config(definition_, config), true);
     handle->loader_.take_symbols(loader_);
     engine_->serving().add(handle);
     return handle;
@@ -233,7 +211,8 @@ class KernelHandle final : public runtime::ServedHandle {
       throw runtime::NoneUsable(definition_, std::move(tuned.result));
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
-    if (taken == runtime::Taken::chosen && (tuned.module || !engine_->device()->lost()))
+    if (taken == runtime::Taken::chosen && !tuned.gave_up &&
+        (tuned.module || !engine_->device()->lost()))
       put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
     return std::move(tuned.result);
   }
@@ -336,7 +315,7 @@ class KernelHandle final : public runtime::ServedHandle {
 
   /// What is put in use for an untuned launchable: where a background tuning may improve on it, one
   /// that is marked as provisional.
-  Launchable mark_untuned(Launchable untuned) {
+  Launchable mark_provisional(Launchable untuned) {
     runtime::Background* const background = engine_->background();
     if (!background || fixed_ ||
         runtime::empty(definition_.launch(untuned.config, untuned.problem, limits())))
@@ -363,13 +342,21 @@ class KernelHandle final : public runtime::ServedHandle {
     return problems_.try_make(problem, work).value_or(Problems::GaveUp{});
   }
 
-  /// What a launch gets: the untuned config if the making gave up, or if another thread is at it.
+  /// What a launch gets: a stand-in if the making gave up.
   Ready launched(std::span<const std::int64_t> problem, const Problems::Outcome& outcome) {
     if (const auto* ready = std::get_if<Ready>(&outcome)) return *ready;
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
-    return ready_or_throw(untuned_meanwhile(problem));
+    return ready_or_throw(best_known_meanwhile(problem));
   }
 
+  /// After a making that gave up. What is on record may be another config on another rank.
+  Problems::StandIn best_known_meanwhile(std::span<const std::int64_t> problem) {
+    if (together()) return untuned_meanwhile(problem);
+    return problems_.stand_in(problem, Standing::best_known,
+                              [&] { return load_best_known(problem); });
+  }
+
+  /// While another thread is at it.
   Problems::StandIn untuned_meanwhile(std::span<const std::int64_t> problem) {
     return problems_.stand_in(problem, Standing::meanwhile,
                               [&] { return configs_.untuned(problem); });
@@ -412,7 +399,7 @@ class KernelHandle final : public runtime::ServedHandle {
     const auto known = provisions_.on_record(problem);
     if (untuned) {
       auto best = configs_.best_known(problem, winner_of(known));
-      best.untuned = best.untuned || (known && provisions_.goes_on(*known));
+      best.provisional = best.provisional || (known && provisions_.goes_on(*known));
       return configs_.to_publish(problem, std::move(best));
     }
     TuneOptions tuning = engine_->options().tuning;
@@ -446,9 +433,9 @@ class KernelHandle final : public runtime::ServedHandle {
       return Problems::GaveUp{};  // a later launch tunes what the source is then
     }
     const Candidate& winner = tuned.result.winner();
-    // Waiting used up the budget, or it was stopped: the untuned config runs, and a later launch
-    // asks again.
-    if (winner.status == CandidateStatus::not_tried) return Problems::GaveUp{};
+    // Waiting used up the budget, or it was stopped: what is known without measuring runs, and a
+    // later launch asks again.
+    if (tuned.gave_up || winner.status == CandidateStatus::not_tried) return Problems::GaveUp{};
     if (tuning.retune) problems_.note_measured_anew(problem);
     if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
     return load_or_warn(problem, winner.config);

@@ -110,6 +110,18 @@ bool Problems::choose_over(const Ready& seen, Launchable chosen) {
   return true;
 }
 
+void Problems::keep_choice(std::span<const std::int64_t> problem) {
+  std::lock_guard lock(mutex_);
+  if (const auto life = lives_.find(values_of(problem)); life != lives_.end())
+    life->second.kept = true;
+}
+
+Ready Problems::kept_choice(std::span<const std::int64_t> problem) const {
+  std::lock_guard lock(mutex_);
+  const auto life = lives_.find(values_of(problem));
+  return life != lives_.end() && life->second.kept ? table_.find(problem) : nullptr;
+}
+
 Ready Problems::put_in_use(Launchable& made) {
   Ready ready = table_.find(made.problem);
   if (ready && ready->config == made.config && ready->provisional == made.provisional) return ready;
@@ -193,6 +205,7 @@ void Problems::advance(const Values& problem, ProblemEvent event) {
   if (event == ProblemEvent::begin || event == ProblemEvent::choose) {
     life.missing.reset();
     life.chosen = event == ProblemEvent::choose;
+    life.kept = false;
   }
 }
 

@@ -107,6 +107,12 @@ class Problems {
   detail::Ready choose(detail::Launchable chosen, bool built_anew = false);
   /// The same, if `seen` is still what is in use for the problem. Returns whether it was.
   bool choose_over(const detail::Ready& seen, detail::Launchable chosen);
+  /// What is in use for the problem was chosen in its context, by a region: a record, which knows
+  /// the problem alone, does not replace it. Holds until something else is chosen, or the problem
+  /// leaves.
+  void keep_choice(std::span<const std::int64_t> problem);
+  /// What is in use, if it was kept so; else null.
+  detail::Ready kept_choice(std::span<const std::int64_t> problem) const;
 
   /// The problem stays, whatever the bound, from now on or from when it is held.
   void pin(std::span<const std::int64_t> problem);
@@ -155,6 +161,7 @@ class Problems {
     ProblemState state = ProblemState::unknown;
     std::optional<Missing> missing;
     bool chosen = false;   ///< since the making that is going on began
+    bool kept = false;     ///< keep_choice()
     bool pinned = false;   ///< stays
     bool leaving = false;  ///< found by the hand in this sweep
   };

@@ -1,4 +1,5 @@
-// Untuned launchables that are in use while something better is looked for.
+// Launchables that are in use while something better is looked for: an untuned config, or the winner
+// of a search that goes on.
 #pragma once
 
 #include <memory>
@@ -8,13 +9,13 @@
 
 namespace kiln::runtime {
 
-/// Launches what `untuned` does. On a stream that is being captured the launch is noted, so that a
-/// graph can be refreshed. `captures` and the handle's device must outlive it.
-detail::Launchable provisional(detail::Launchable untuned, Captures& captures,
+/// Launches what `launchable` does. On a stream that is being captured the launch is noted, so that
+/// a graph can be refreshed. `captures` and the handle's device must outlive it.
+detail::Launchable provisional(detail::Launchable launchable, Captures& captures,
                                std::weak_ptr<detail::TunableHandle> handle);
 
 /// What a provisional launchable launches, as it was before. @pre ready.provisional
-const detail::Launchable& untuned_of(const detail::Launchable& ready);
+const detail::Launchable& launchable_of(const detail::Launchable& ready);
 
 /// What a provisional launchable launches, with the same owner; any other launchable as it is.
 detail::Ready unwrapped(const detail::Ready& ready);

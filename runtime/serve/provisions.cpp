@@ -49,6 +49,9 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
     best.searched = true;
   } else if (tuning.ranks) {
     best.winner = problems_.agreed(problem);
+  } else if (const Ready kept = problems_.kept_choice(problem)) {
+    best.winner = kept->config;
+    best.searched = true;
   } else if (const auto record = on_record(problem)) {
     best.winner = record->result.winner().config;
     best.searched = answers(*record, tuning, false);
@@ -77,7 +80,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     if (before) {  // replaced by the winner alone
       auto winner = configs_.winner(problem, *best.winner, access, &served.why);
       if (winner && std::holds_alternative<Launchable>(*winner))
-        return best.goes_on ? configs_.to_publish_untuned(problem, *std::move(winner))
+        return best.goes_on ? configs_.to_publish_provisional(problem, *std::move(winner))
                             : std::get<Launchable>(std::move(*winner));
       if (winner) served.missing = std::get<Missing>(std::move(*winner));
       return Problems::GaveUp{};
@@ -85,7 +88,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     auto loaded = configs_.best_known(problem, best.winner, access);
     served.why = loaded.why;
     served.missing = loaded.missing;
-    loaded.untuned = loaded.untuned || best.goes_on;
+    loaded.provisional = loaded.provisional || best.goes_on;
     return configs_.to_publish(problem, std::move(loaded));
   };
   // What is provisional becomes final when it turns out to be the winner.
@@ -116,7 +119,7 @@ void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) 
     const bool is_final =
         known && known->result.winner().config == served->config && !goes_on(*known);
     return is_final ? configs_.ready_or_warn(problem, *served)
-                    : configs_.to_publish_untuned(problem, *served);
+                    : configs_.to_publish_provisional(problem, *served);
   });
 }
 

@@ -20,10 +20,11 @@ namespace kiln::runtime {
 
 /// What a problem is best served with, before anything of it is loaded.
 struct BestConfigs {
-  std::optional<Values> winner;  ///< on record, agreed with the ranks, or fixed by the program
-  bool searched = false;         ///< tuning would find nothing else
-  bool goes_on = false;          ///< the winner's search does, behind the launches
-  detail::Ready seen{};          ///< in use when this was looked up
+  /// On record, agreed with the ranks, chosen by a region, or fixed by the program.
+  std::optional<Values> winner;
+  bool searched = false;  ///< tuning would find nothing else
+  bool goes_on = false;   ///< the winner's search does, behind the launches
+  detail::Ready seen{};   ///< in use when this was looked up
   /// What is to be loaded, best first: the winner, else the untuned config; then the default.
   std::vector<Values> configs;
 };

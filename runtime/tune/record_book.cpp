@@ -86,18 +86,25 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
   const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
                        (sources.reference || !other_reference(subject));
   const Key key = record_key(subject, problem, device_->info(), sources);
+  // A search that did not end, or that was of another space, does not hide one that did.
+  const auto is_final = [](const Recall& recall) {
+    return recall.same_space && recall.result.complete;
+  };
   std::optional<Recall> known;
-  const auto take = [&](const nlohmann::json& record, std::span<const Version> versions) {
-    known = recall_from(record, subject, problem, device_->info(), versions);
+  const auto take = [&](const nlohmann::json& record) {
+    known = recall_from(record, subject, problem, device_->info(), versions(subject));
     return known.has_value();
   };
-  if (own_key &&
-      store_->find_record(key, [&](const auto& record) { return take(record, versions(subject)); }))
-    return known;
+  if (own_key && store_->find_record(key, take) && is_final(*known)) return known;
   // What was shipped with the program was tuned for it, whatever compiler is here.
   const auto take_shipped = [&](const cache::StoredEntry& entry) {
     const auto record = cache::parse_record(entry.payload);
-    return record && take(*record, {});
+    if (!record) return false;
+    auto found = recall_from(*record, subject, problem, device_->info(), {});
+    if (!found) return false;
+    const bool ends = is_final(*found);
+    if (ends || !known) known = std::move(found);
+    return ends;
   };
   const auto same_source = [&](const Key& found) {
     return own_key ? found == key : may_be_of(found, sources);
@@ -105,8 +112,7 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
   using Where = cache::Store::Where;
   const Where where = own_key ? Where::roots : Where::anywhere;
   if (!own_key && several_sources(key.portable, sources)) return {};
-  if (!store_->find_portable(EntryKind::record, key.portable, where, same_source, take_shipped))
-    return {};
+  store_->find_portable(EntryKind::record, key.portable, where, same_source, take_shipped);
   return known;
 }
 

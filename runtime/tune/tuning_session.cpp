@@ -57,7 +57,7 @@ class Session {
           "{} {}: there is no record, and the modes lookup_only, frozen and collect do not tune",
           subject_.describe(), subject_.describe_problem(problem_)));
     const TuningTurn::Hold turn = take_turn();
-    if (!turn) return {after_waiting()};
+    if (!turn) return after_waiting();
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
     // would disturb each other's clocks. What the other has saved so far may do.
     cache::WorkLock alone;
@@ -70,7 +70,7 @@ class Session {
       const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, give_up);
       left_ = left_ || alone.was_left();
       if (outcome == cache::WorkLock::Outcome::unusable) break;
-      if (outcome == cache::WorkLock::Outcome::given_up) return {after_waiting()};
+      if (outcome == cache::WorkLock::Outcome::given_up) return after_waiting();
     }
     return search_on();
   }
@@ -134,9 +134,9 @@ class Session {
   }
 
   /// Where the turn did not come in time. What was waited for may have been this problem's tuning.
-  TuneResult after_waiting() {
+  TuneOutcome after_waiting() {
     if (waits_) known_ = recall();
-    if (known_ && answered()) return known_->result;
+    if (known_ && answered()) return {known_->result};
     const bool stopped = options_.stop.stop_requested();
     const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
     TuneResult result =
@@ -146,7 +146,7 @@ class Session {
                                    : "the budget was spent waiting for another tuning");
     result.end = end;
     result.wall_seconds = seconds_since(start_);
-    return result;
+    return {.result = std::move(result), .gave_up = true};
   }
 
   TuneOutcome search() {
