@@ -65,11 +65,11 @@ struct TuneOutcome {
   /// The winner as it was loaded to be timed, for launches to use; null: it has to be loaded
   /// anew.
   std::shared_ptr<Module> module{};
+  /// What this run has compiled to be measured: configs, and the keys' digests.
+  std::vector<std::pair<Values, Digest>> compiled{};
   /// The time was spent waiting for another tuning: `result` is what is on record, which is no answer
   /// to what was asked, or the default, not tried.
   bool gave_up = false;
-  /// What this run has compiled to be measured: configs, and the keys' digests.
-  std::vector<std::pair<Values, Digest>> compiled{};
 };
 
 /// Tunes one bucketed problem. The untuned config is measured first, then the default, which stays
