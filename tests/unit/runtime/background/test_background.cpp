@@ -198,7 +198,7 @@ TEST_CASE("a problem that cannot be tuned behind stays untuned, and is settled",
   CHECK(handle.config({60}) == Values{2, 0});
   REQUIRE(process.warnings().size() == 1);
   CHECK_THAT(process.warnings()[0],
-             Catch::Contains("it stays untuned") && Catch::Contains("no reference today"));
+             Catch::Contains("what is in use stays") && Catch::Contains("no reference today"));
 }
 
 TEST_CASE("a handle, or a runtime, may end while its problem is measured",

@@ -146,6 +146,40 @@ TEST_CASE("what counts is the time in place, not the time alone", "[runtime][reg
   }
 }
 
+TEST_CASE("what a region chose stays in use when its problem is prepared", "[runtime][region]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  process.kernel("second", 4).seconds = 0.5e-3;
+  Pair pair(process);
+  CHECK(chosen(pair.tune(), 1) == 4);
+  // Meanwhile another process has found something else, and it is on record.
+  RegionOptions anew;
+  anew.retune = true;
+  {
+    RegionProcess other(directory.path());
+    other.kernel("second", 8).seconds = 0.5e-3;
+    Pair others(other);
+    CHECK(chosen(others.tune(anew), 1) == 8);
+  }
+
+  Manifest manifest;
+  manifest.wanted.push_back({"second", {}, "generic", {{"n", 64}}, {}});
+  const PrepareReport report = pair.runtime.prepare(manifest);
+  CHECK(report.problems.at(0).state == PreparedState::known);
+  CHECK(report.problems.at(0).config.at("a") == 4);
+  CHECK(pair.second.config({64})[0] == 4);
+  // A handle that no region has used takes what is on record.
+  const auto fresh = pair.runtime.tuned(counting("second"));
+  pair.runtime.prepare(manifest);
+  CHECK(fresh.config({64})[0] == 8);
+  CHECK(pair.second.config({64})[0] == 4);
+  // Another choice replaces it.
+  process.kernel("second", 1).seconds = 0.25e-3;
+  CHECK(chosen(pair.tune(anew), 1) == 1);
+  CHECK(pair.second.config({64})[0] == 1);
+}
+
 TEST_CASE("problems of one kernel are sites of their own, launches of one are not",
           "[runtime][region]") {
   Watchdog watchdog;

@@ -76,6 +76,40 @@ TEST_CASE("while a problem is tuned its default is launched, in a region what is
   CHECK(launcher.in_a_region(60) == "k<16, 0>");
 }
 
+TEST_CASE("a launch that another problem's tuning leaves no time takes what is on record, for now",
+          "[runtime][stand_ins]") {
+  Directory directory;
+  make(directory.path(), Mode::tune_now, 60, doubling({1, 2, 8}));
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  process.of(16).seconds = 0.25e-3;
+  process.options.while_busy = GENERATE(WhileBusy::use_default, WhileBusy::wait);
+  process.options.tuning.max_seconds = 0.2;
+  const bool retunes = GENERATE(false, true);
+  process.options.tuning.retune = retunes;
+  std::atomic<bool> inside{false}, go{false};
+  process.compiler->on_compile = [&](const codegen::Source& source) {
+    if (inside.exchange(true) || source.text.empty()) return;
+    while (!go) std::this_thread::yield();
+  };
+  const Runtime runtime = process.runtime();
+  // 16 is new: what is on record answers no more.
+  const auto handle = runtime.tuned(retunes ? doubling({1, 2, 8}) : doubling({1, 2, 8, 16}));
+  Launcher launcher(process, handle);
+  KernelDefinition slow = doubling({1, 2});
+  slow.name = "slow";
+  const auto busy = runtime.tuned(slow);
+  std::thread other([&] { busy.prepare({60}); });
+  while (!inside) std::this_thread::yield();
+  CHECK(launcher.launched(60) == "k<8, 0>");
+  CHECK(launcher.launched(60) == "k<8, 0>");
+  CHECK(runtime.statistics().tuned == 0);
+  go = true;
+  other.join();
+  CHECK(launcher.launched(60) == (retunes ? "k<8, 0>" : "k<16, 0>"));
+  CHECK(runtime.statistics().tuned == 2);
+}
+
 TEST_CASE("what a region can load again is missing to launches until it is prepared",
           "[runtime][stand_ins]") {
   Directory directory;

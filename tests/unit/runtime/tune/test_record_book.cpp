@@ -117,6 +117,30 @@ TEST_CASE("a record that a root has in vain does not hide the next root's", "[ru
   CHECK_FALSE(process.runtime().tuned(kernel).known({50}));
 }
 
+TEST_CASE("a search that did not end does not hide one that was shipped", "[runtime][engine]") {
+  const TemporaryDirectory shipped;
+  {
+    Process process(shipped.path());
+    process.of(8).seconds = 0.5e-3;
+    CHECK(process.runtime().tuned(doubling()).tune({50}).winner().config[0] == 8);
+  }
+  const Directory own;
+  const bool other_space = GENERATE(false, true);
+  {
+    Process process(own.path());
+    TuneOptions two;
+    two.max_evaluations = 2;  // the default and one more
+    const KernelDefinition kernel = other_space ? doubling({1, 2}) : doubling();
+    const TuneResult cut = process.runtime().tuned(kernel).tune({50}, two);
+    CHECK(cut.complete == other_space);
+  }
+  Process process(own.path());
+  process.options.store.roots = {shipped.path()};
+  const Runtime runtime = process.runtime();
+  CHECK(runtime.tuned(doubling()).config({50})[0] == 8);
+  CHECK(runtime.statistics().tuned == 0);
+}
+
 TEST_CASE("a longer list of configs is searched, and what was measured is kept",
           "[runtime][engine]") {
   const Directory directory;
