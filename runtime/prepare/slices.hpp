@@ -31,9 +31,12 @@ struct NextSlice {
   double seconds;  ///< greater than 0, at most what is left
 };
 
-/// Each problem has a first slice: those without a record before the others, the heavy ones before
-/// the light ones, and kernel by kernel, because problems of a kernel learn from each other; half
-/// of `total` is divided equally among them, half by weight. What they leave, because their
+/// Each problem has a first slice: those without a record before the others. Kernels take turns,
+/// the one with the smallest part of its problems begun first, so that a budget that is too short
+/// for all tells something of each. Of a kernel's problems the heavy ones come before the light
+/// ones, and equal ones in an order that soon spreads over them, as they were given, because
+/// problems learn from their neighbours. Half of `total` is divided equally among them, half by
+/// weight. What they leave, because their
 /// searches end, goes to the problem with the greatest expected gain per second, again and again,
 /// in slices as long as all that the problem has had. The gain is weight x seconds per launch x the
 /// share that the slice is expected to save: about half of what the problem's last slice has saved,

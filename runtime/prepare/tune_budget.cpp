@@ -1,6 +1,7 @@
 #include "runtime/prepare/tune_budget.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <iterator>
 #include <limits>
@@ -30,6 +31,15 @@ namespace {
 constexpr double kLongest = 1e8;
 /// The part of a slice after which a search ends for want of time: the rest is for its finals.
 constexpr double kUsedUp = 0.8;
+
+/// How far apart two problems of a kernel are: doublings of their sizes.
+double size_distance(std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    sum += std::abs(std::log2((1.0 + std::abs(static_cast<double>(a[i]))) /
+                              (1.0 + std::abs(static_cast<double>(b[i])))));
+  return sum;
+}
 
 class Budget {
  public:
@@ -207,11 +217,50 @@ class Budget {
         result.warnings.push_back(std::move(text));
   }
 
-  /// Puts stand-ins in use, so that launches begin no other tuning, except where no candidate
-  /// passed verification.
+  /// Where the kernel's cost model is not trusted to choose: the winner of the nearest problem of
+  /// the kernel that was measured and whose winner this problem allows.
+  const Item* neighbour_of(const Item& item) const {
+    const DeviceLimits& limits = engine_.device()->info().limits;
+    const KernelDefinition& kernel = item.kernel();
+    if (kernel.untuned_by_cost && kernel.untuned_by_cost(limits)) return nullptr;
+    const Item* nearest = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Item& other : items_) {
+      if (other.handle != item.handle || !other.result ||
+          other.result->winner().status != CandidateStatus::measured)
+        continue;
+      const double far = size_distance(other.problem, item.problem);
+      if (far < least &&
+          !kernel.space.violated(other.result->winner().config, item.problem, limits)) {
+        nearest = &other;
+        least = far;
+      }
+    }
+    return nearest;
+  }
+
+  /// Puts what is expected to be best in use, so that launches begin no other tuning, except where
+  /// no candidate passed verification. Returns whose winner that is, if it is another problem's.
+  const Item* use_best_expected(const Item& item) {
+    Provisions& provisions = item.handle->provisions();
+    const bool known = item.result || item.best.winner || item.handle->find(item.problem);
+    const Item* const neighbour = known ? nullptr : neighbour_of(item);
+    try {
+      if (neighbour && provisions.use_expected(item.problem, neighbour->result->winner().config,
+                                               access(), Stay::while_used))
+        return neighbour;
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const std::exception&) {  // it works for the neighbour alone
+    }
+    provisions.use_stand_in(item.problem, Stay::while_used);
+    return nullptr;
+  }
+
   void finish(Item& item) {
+    const Item* neighbour = nullptr;
     if (!item.failure && item.in_vain.empty() && !item.handle->fixed()) try {
-        item.handle->provisions().use_stand_in(item.problem, Stay::while_used);
+        neighbour = use_best_expected(item);
       } catch (const DeviceLost&) {
         throw;
       } catch (const std::exception& error) {
@@ -228,8 +277,8 @@ class Budget {
       item.result->evaluated = 0;
       return;
     }
-    const char* const why = stopped ? "the run was stopped before it was tried"
-                                    : "the shared budget ran out before it was tried";
+    std::string why = stopped ? "the run was stopped before it was tried"
+                              : "the shared budget ran out before it was tried";
     const DeviceInfo& device = engine_.device()->info();
     item.result = not_tuned(item.kernel(), item.problem, device, end, why);
     TuneResult& result = *item.result;
@@ -238,9 +287,12 @@ class Budget {
     const Values used = ready ? ready->config : untuned_config(item.kernel(), item.problem, device);
     if (used == result.default_candidate().config) return;
     result.winner_index = result.candidates.size();
-    Candidate& untuned = result.candidates.emplace_back();
-    untuned.config = used;
-    untuned.reason = why;
+    Candidate& untried = result.candidates.emplace_back();
+    untried.config = used;
+    if (neighbour)
+      why +=
+          format("; it is the winner for {}", item.kernel().describe_problem(neighbour->problem));
+    untried.reason = why;
   }
 
   void tell(const std::vector<TuneResult>& results) const {

@@ -123,6 +123,19 @@ void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) 
   });
 }
 
+bool Provisions::use_expected(std::span<const std::int64_t> problem, const Values& config,
+                              Builder::Access access, Stay stay) {
+  if (stay == Stay::always) problems_.pin(problem);
+  bool used = false;
+  problems_.try_make(problem, [&]() -> Problems::Made {
+    Problems::Loaded made = configs_.load(problem, config, access);
+    if (std::holds_alternative<Missing>(made)) return Problems::GaveUp{};
+    used = true;
+    return configs_.to_publish_provisional(problem, std::move(made));
+  });
+  return used;
+}
+
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {
   if (kernel_.deterministic) return;  // nothing stands in for what was not prepared
   const auto is_default = [&](const Ready& ready) {

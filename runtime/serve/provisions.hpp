@@ -69,6 +69,10 @@ class Provisions {
                Builder::Access access, bool search_follows, Stay stay = Stay::always);
   /// Puts in use what stands in.
   void use_stand_in(std::span<const std::int64_t> problem, Stay stay = Stay::always);
+  /// Puts this config in use, which is expected to be better than what stands in. False: something
+  /// is in use already, or the binary cannot be had. @throws as ConfigLoader::load
+  bool use_expected(std::span<const std::int64_t> problem, const Values& config,
+                    Builder::Access access, Stay stay = Stay::always);
   /// Whether what stands in for the problem was found to be wrong: then a sealed runtime does not
   /// launch it.
   void distrust(std::span<const std::int64_t> problem, bool wrong) {

@@ -33,7 +33,7 @@ TEST_CASE("there is no slice without time, or without a problem that is open",
   CHECK_FALSE(next_slice(courses, 10, 10));
 }
 
-TEST_CASE("every problem has its first slice before any has a second one, kernel by kernel",
+TEST_CASE("every problem has its first slice before any has a second one, kernels in turns",
           "[runtime][slices]") {
   // Kernel 1 has the heaviest problem of all.
   std::vector<TuningCourse> courses{course(2, {}, 0), course(1, {}, 1), course(3, {}, 0),
@@ -48,7 +48,18 @@ TEST_CASE("every problem has its first slice before any has a second one, kernel
     courses[slice.problem].slices.push_back({slice.seconds, 1e-3});
     order.push_back(slice.problem);
   }
-  CHECK(order == std::vector<std::size_t>{3, 1, 2, 0, 5, 4});
+  CHECK(order == std::vector<std::size_t>{3, 2, 4, 0, 1, 5});
+}
+
+TEST_CASE("first slices spread over the problems of each kernel", "[runtime][slices]") {
+  std::vector<TuningCourse> courses;
+  for (std::size_t i = 0; i < 12; ++i) courses.push_back(course(0, {}, i < 8 ? 0 : 1));
+  std::vector<std::size_t> order;
+  while (order.size() < courses.size()) {
+    order.push_back(next(courses));
+    courses[order.back()].slices.push_back({1, 1});
+  }
+  CHECK(order == std::vector<std::size_t>{0, 8, 4, 2, 10, 6, 1, 9, 5, 3, 11, 7});
 }
 
 TEST_CASE("what has no record comes first, however light", "[runtime][slices]") {

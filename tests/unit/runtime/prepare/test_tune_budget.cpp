@@ -1,7 +1,9 @@
 // Runtime::tune for many problems within one budget, on the fake device.
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <latch>
+#include <map>
 #include <set>
 #include <stop_token>
 #include <thread>
@@ -77,6 +79,52 @@ TEST_CASE("a budget that does not suffice is kept, and each problem has somethin
   CHECK(process.compiler->compiles == compiles);
   CHECK(process.device->timings == timings);
   CHECK(runtime.wanted().wanted.empty());
+}
+
+TEST_CASE("what a budget does not reach is launched as its nearest neighbour's winner",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  for (int a = 1; a <= 400; ++a)
+    if (a != 2) process.of(a).seconds = 0.5e-3;  // all are better than the default
+  const Runtime runtime = process.runtime();
+  const bool modelled = GENERATE(false, true);
+  KernelDefinition kernel = doubling(many_values());
+  if (modelled) kernel.untuned_by_cost = [](const DeviceLimits&) { return true; };
+  const auto handle = runtime.tuned(kernel);
+  process.compiler->on_compile = [](const codegen::Source&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  std::vector<TuneJob> jobs;
+  for (int n = 100; n < 160; ++n) jobs.push_back({handle, {n}});
+  const auto results = runtime.tune(jobs, {.max_seconds = 0.5});
+  std::map<std::int64_t, Values> winners;
+  for (const TuneResult& r : results)
+    if (r.winner().status == CandidateStatus::measured) winners[r.problem[0]] = r.winner().config;
+  REQUIRE_FALSE(winners.empty());
+  REQUIRE(winners.size() < results.size());
+  const int compiles = process.compiler->compiles;
+  for (const TuneResult& r : results) {
+    const std::int64_t n = r.problem[0];
+    CHECK(handle.config({n}) == r.winner().config);
+    if (winners.contains(n)) continue;
+    // Of two that are as far away, the sizes of the larger one differ by less.
+    const auto above = winners.lower_bound(n);
+    const auto nearest = above != winners.end() &&
+                                 (above == winners.begin() ||
+                                  std::log2(above->first + 1.0) - std::log2(n + 1.0) <
+                                      std::log2(n + 1.0) - std::log2(std::prev(above)->first + 1.0))
+                             ? above
+                             : std::prev(above);
+    const std::string told = "it is the winner for n=" + std::to_string(nearest->first);
+    if (modelled) {
+      CHECK(r.winner().reason.find("it is the winner for") == std::string::npos);
+    } else {
+      CHECK(r.winner().config == nearest->second);
+      CHECK_THAT(r.winner().reason, Catch::Contains(told));
+    }
+  }
+  CHECK(process.compiler->compiles == compiles);
 }
 
 TEST_CASE("a process that comes later goes on where a budget ended", "[runtime][budget]") {
