@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -16,6 +18,9 @@ namespace {
 constexpr double kByWeight = 0.5;
 /// A slice makes the data of its problem anew and holds finals: a shorter one finds nothing.
 constexpr double kLeastSlice = 0.05;
+/// A search needs as long to compile candidates and to measure some. Where problems have less on
+/// average, this part of the budget is for the searches of a few.
+constexpr double kSearchSlice = 1.5, kForSearches = 0.4;
 /// What the second slice of a problem saves where nothing is known, and by how much each further
 /// one saves less.
 constexpr double kUsualGain = 0.05, kDecay = 0.5;
@@ -101,6 +106,30 @@ std::optional<std::size_t> first_of(std::span<const TuningCourse> courses) {
   return first;
 }
 
+/// How many problems of each kernel are searched before the others have a look, and for how long.
+struct Scouts {
+  std::size_t of_kernel = std::numeric_limits<std::size_t>::max();
+  double seconds = 0;  ///< 0: the problem's part
+};
+
+Scouts scouts_of(std::span<const TuningCourse> courses, double total) {
+  const double each = total / static_cast<double>(courses.size());
+  if (each >= kSearchSlice || each < kLeastSlice) return {};
+  std::set<std::size_t> kernels;
+  for (const TuningCourse& course : courses) kernels.insert(course.kernel);
+  const double of_kernel = kForSearches * total / static_cast<double>(kernels.size());
+  const double count = std::max(1.0, std::floor(of_kernel / kSearchSlice));
+  return {static_cast<std::size_t>(count), of_kernel / count};
+}
+
+/// Whether so many problems of its kernel have been searched.
+bool only_looks(std::span<const TuningCourse> courses, std::size_t problem, const Scouts& scouts) {
+  std::size_t searched = 0;
+  for (const TuningCourse& course : courses)
+    searched += course.kernel == courses[problem].kernel && (course.done || !course.slices.empty());
+  return searched >= scouts.of_kernel;
+}
+
 /// Its part of the budget; of what is left, where slices so far have taken more than theirs.
 double first_slice(std::span<const TuningCourse> courses, std::size_t problem, double left,
                    double total) {
@@ -128,7 +157,7 @@ double TuningCourse::spent() const noexcept {
 }
 
 std::optional<NextSlice> next_slice(std::span<const TuningCourse> courses, double left,
-                                    double total) {
+                                    double total, bool may_look) {
   if (!(left > 0)) return {};
   const auto open = static_cast<std::size_t>(
       std::ranges::count_if(courses, [](const TuningCourse& c) { return !c.done; }));
@@ -142,8 +171,15 @@ std::optional<NextSlice> next_slice(std::span<const TuningCourse> courses, doubl
     return NextSlice{problem, open == 1 || left - seconds < kLeastSlice ? left : seconds};
   };
   const double equal = total / static_cast<double>(courses.size());
-  if (const auto first = first_of(courses))
-    return slice(*first, first_slice(courses, *first, left, total));
+  if (const auto first = first_of(courses)) {
+    const Scouts scouts = may_look ? scouts_of(courses, total) : Scouts{};
+    const bool look = only_looks(courses, *first, scouts);
+    NextSlice next =
+        slice(*first, look || scouts.seconds == 0 ? first_slice(courses, *first, left, total)
+                                                  : std::min(scouts.seconds, left));
+    next.look = look;
+    return next;
+  }
 
   double known = 0;
   bool alike = true;

@@ -28,7 +28,8 @@ struct TuningCourse {
 
 struct NextSlice {
   std::size_t problem;
-  double seconds;  ///< greater than 0, at most what is left
+  double seconds;     ///< greater than 0, at most what is left
+  bool look = false;  ///< not a search: what is expected to be best is measured
 };
 
 /// Each problem has a first slice: those without a record before the others. Kernels take turns,
@@ -36,7 +37,9 @@ struct NextSlice {
 /// for all tells something of each. Of a kernel's problems the heavy ones come before the light
 /// ones, and equal ones in an order that soon spreads over them, as they were given, because
 /// problems learn from their neighbours. Half of `total` is divided equally among them, half by
-/// weight. What they leave, because their
+/// weight. Where that is too little to compile and search in, a part of the budget goes to the
+/// first problems of each kernel, which are searched, and the others have a look at what these and
+/// the cost model suggest, which compiles next to nothing. What they leave, because their
 /// searches end, goes to the problem with the greatest expected gain per second, again and again,
 /// in slices as long as all that the problem has had. The gain is weight x seconds per launch x the
 /// share that the slice is expected to save: about half of what the problem's last slice has saved,
@@ -44,9 +47,10 @@ struct NextSlice {
 /// nothing is known of launches, and a share saved of one problem is worth as much as of any other.
 /// @param left  seconds
 /// @param total  seconds of the whole budget
+/// @param may_look  else each first slice is a search
 /// @return nothing when all is done, or when what is left is too short to find anything in, but for
 /// the very first slice
 std::optional<NextSlice> next_slice(std::span<const TuningCourse> courses, double left,
-                                    double total);
+                                    double total, bool may_look = true);
 
 }  // namespace kiln::runtime

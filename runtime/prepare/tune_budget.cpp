@@ -19,6 +19,8 @@
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/candidate_space.hpp"
+#include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln::runtime {
@@ -29,6 +31,8 @@ namespace {
 
 /// Seconds; a longer budget is none, and a deadline so far away is still a time.
 constexpr double kLongest = 1e8;
+/// Neighbours whose winners a look measures.
+constexpr std::size_t kNeighbours = 3;
 /// The part of a slice after which a search ends for want of time: the rest is for its finals.
 constexpr double kUsedUp = 0.8;
 
@@ -48,6 +52,7 @@ class Budget {
       : engine_(engine),
         options_(options),
         total_(std::min(options.max_seconds.value_or(0), kLongest)),
+        may_look_(options.max_evaluations.value_or(0) == 0 && !options.retune),
         start_(Clock::now()),
         deadline_(total_, start_) {
     std::map<std::pair<const ServedHandle*, Values>, std::size_t> places;
@@ -63,7 +68,7 @@ class Budget {
       const KernelDefinition& kernel = p.handle->definition();
       const std::size_t number =
           kernels.try_emplace({kernel.name, kernel.types}, kernels.size()).first->second;
-      items_.push_back({p.handle, p.problem, {}, {}, {}, {}});
+      items_.push_back({p.handle, p.problem, {}, {}, {}, {}, {}});
       courses_.push_back({number, p.weight, {}});
     }
   }
@@ -74,9 +79,9 @@ class Budget {
     stand_in();
     while (!options_.stop.stop_requested()) {
       const double left = deadline_.left();
-      const auto next = next_slice(courses_, left, total_);
+      const auto next = next_slice(courses_, left, total_, may_look_);
       if (!next) break;
-      tune(next->problem, next->seconds, next->seconds >= left);
+      tune(*next, next->seconds >= left);
     }
     for (Item& item : items_) finish(item);
     std::vector<TuneResult> results;
@@ -93,6 +98,7 @@ class Budget {
     ServedHandle* handle;
     Values problem;
     BestConfigs best;
+    Values guess;  ///< what else is compiled first; empty: nothing
     std::optional<TuneResult> result;
     std::exception_ptr failure;  ///< there is no result, and more time would not help
     std::string in_vain;         ///< why a search ended without a result, for want of time
@@ -113,18 +119,32 @@ class Budget {
                            items_[i].handle->provisions().best_configs(items_[i].problem, options_);
                        // What is measured anew begins anew.
                        courses_[i].known = items_[i].best.winner && !options_.retune;
+                       if (!courses_[i].known) items_[i].guess = guess(items_[i]);
                      } catch (const std::exception&) {
                      }
                    },
                    {});
   }
 
+  /// What a search tries early. Where the untuned config is another one, too little is lost without
+  /// it on a CPU, which compiles slowly, and where clocks would be disturbed.
+  Values guess(const Item& item) const {
+    const DeviceInfo& device = engine_.device()->info();
+    if (device.limits.on_host() || item.handle->fixed() || !engine_.may_compile()) return {};
+    const detail::Tunable subject(item.kernel());
+    const std::vector<Values> listed = subject.configs(item.problem, device.limits);
+    return best_guess(candidate_space(subject, item.problem, device.limits, listed),
+                      CostModel(subject, item.problem, device), options_.seed);
+  }
+
   /// Each distinct instance once, also when that outlasts the budget: a launch of what has nothing
   /// would tune.
   void compile() {
     std::set<std::pair<const ServedHandle*, Values>> distinct;
-    for (const Item& item : items_)
+    for (const Item& item : items_) {
       if (!item.best.configs.empty()) distinct.emplace(item.handle, item.best.configs.front());
+      if (!item.guess.empty()) distinct.emplace(item.handle, item.guess);
+    }
     const std::vector instances(distinct.begin(), distinct.end());
     for_each_index(engine_.builder().builds_at_once(), instances.size(), options_.stop,
                    [&](std::size_t i) {
@@ -151,21 +171,39 @@ class Budget {
     }
   }
 
+  /// How many configs are there to be measured before a search proposes any: the untuned config,
+  /// the default, the best guess, and what has won for neighbours.
+  std::size_t suggestions(const Item& item) const {
+    const DeviceInfo& device = engine_.device()->info();
+    const detail::Tunable subject(item.kernel());
+    std::set<Values> distinct(item.best.configs.begin(), item.best.configs.end());
+    if (!item.guess.empty()) distinct.insert(item.guess);
+    const SearchSpace space = candidate_space(subject, item.problem, device.limits,
+                                              subject.configs(item.problem, device.limits));
+    for (Values& config : engine_.records().starting_points(subject, item.problem, kNeighbours))
+      if (space.point(config) && space.allowed(config)) distinct.insert(std::move(config));
+    return distinct.size();
+  }
+
   /// `last`: there is no time for another slice.
-  void tune(std::size_t place, double seconds, bool last) {
+  void tune(const NextSlice& slice, bool last) {
+    const std::size_t place = slice.problem;
+    const double seconds = slice.seconds;
     Item& item = items_[place];
     TuningCourse& course = courses_[place];
     TuneOptions options = options_;
     options.max_seconds = seconds;
+    const bool looks = slice.look;
+    if (looks) options.max_evaluations = suggestions(item);
     const auto begun = Clock::now();
     try {
       TuneResult result = item.handle->tune_bucket(item.problem, options);
       const double took = seconds_since(begun);
       const bool measured = result.winner().status == CandidateStatus::measured;
-      const bool more = result.end == SearchEnd::seconds && !result.complete;
+      const bool more = !result.complete && (looks || result.end == SearchEnd::seconds);
       // Another tuning had the turn, and what is on record is no answer to this call.
       const bool waited = more && (result.from_store || !measured) && took >= seconds;
-      course.done = !waited && (!more || result.from_store || options_.retune ||
+      course.done = !waited && (!more || (result.from_store && !looks) || options_.retune ||
                                 (measured && item.handle->fixed()));
       course.slices.push_back({took, measured ? result.winner().seconds : 0});
       if (item.result) add_up(result, *item.result);
@@ -309,6 +347,7 @@ class Budget {
   detail::Engine& engine_;
   const TuneOptions& options_;
   const double total_;  ///< seconds
+  const bool may_look_;
   const Clock::time_point start_;
   const TimeLimit deadline_;
   std::vector<Item> items_;            ///< distinct

@@ -34,6 +34,11 @@ class TimeLimit {
     if (!at_) return std::numeric_limits<double>::infinity();
     return std::max(0.0, std::chrono::duration<double>(*at_ - Clock::now()).count());
   }
+  /// When half of what is left has passed; of less than 20 ms, when all has.
+  TimeLimit halfway() const {
+    constexpr double kLeast = 0.02;
+    return at_ && left() >= kLeast ? TimeLimit(left() / 2, Clock::now()) : *this;
+  }
 
  private:
   std::optional<Clock::time_point> at_;

@@ -244,9 +244,9 @@ class TuningRun {
       // One measured config, and whatever happens later, there is something to keep. A host kernel
       // may end the process as well as a callable may, but after that it runs in a worker.
       const std::size_t count = lane_->leader() || (shares_cpu() && subject_.kernel()) ? group_ : 1;
-      // Without a leader there is no answer yet, so this wait has no deadline.
-      const std::vector<BuildQueue::Finished> group =
-          queue.take(count, options_.stop, lane_->leader() ? search_deadline_ : TimeLimit());
+      // Without a leader there is no answer yet, so this wait has no deadline. Half is for measuring.
+      const TimeLimit limit = shares_cpu() ? search_deadline_ : search_deadline_.halfway();
+      const auto group = queue.take(count, options_.stop, lane_->leader() ? limit : TimeLimit());
       result_.compile_seconds += span.end();
       measure_group(group);
       if (const auto end = limit_reached()) {

@@ -110,7 +110,8 @@ class Model {
     while (by_gain) {
       const auto next = next_slice(courses, left, budget);
       if (!next) break;
-      const double took = search(next->problem, next->seconds, transfer);
+      const double took = next->look ? look(next->problem, next->seconds, transfer)
+                                     : search(next->problem, next->seconds, transfer);
       const double best = progress_[next->problem].best;
       courses[next->problem].slices.push_back({took, best < kNever ? best : 0});
       left -= took;
@@ -139,6 +140,26 @@ class Model {
       const auto proposals = strategy->propose(1);
       if (proposals.empty()) break;
       evaluate(proposals[0]);
+    }
+    return spent + seconds * kFinals;
+  }
+
+  /// The default, and what has won for the nearest problems of the kernel.
+  double look(std::size_t place, double seconds, bool transfer) {
+    const Problem& problem = problems_[place];
+    Progress& progress = progress_[place];
+    std::set<Values> suggested{Values{1, 1, 1, 1, 0, 0}};
+    if (transfer)
+      for (const Evidence& e : evidence_for(place))
+        if (suggested.size() < 4)
+          suggested.insert(
+              std::ranges::min_element(e.results, {}, &Evidence::Result::seconds)->config);
+    double spent = kData;
+    for (const Values& config : suggested) {
+      spent += kMeasure + (compiled_[problem.kernel].insert(config).second ? kCompile : 0);
+      const double time = problem.seconds(config);
+      progress.results.push_back({config, time});
+      progress.best = std::min(progress.best, time);
     }
     return spent + seconds * kFinals;
   }

@@ -62,6 +62,28 @@ TEST_CASE("first slices spread over the problems of each kernel", "[runtime][sli
   CHECK(order == std::vector<std::size_t>{0, 8, 4, 2, 10, 6, 1, 9, 5, 3, 11, 7});
 }
 
+TEST_CASE("where problems have too little for a search, few of each kernel are searched",
+          "[runtime][slices]") {
+  std::vector<TuningCourse> courses;
+  for (std::size_t i = 0; i < 100; ++i) courses.push_back(course(1, {}, i % 2));
+  const bool may_look = GENERATE(true, false);
+  double left = 30, searching = 0;
+  std::size_t searched = 0, looked = 0;
+  for (std::size_t turn = 0; turn < courses.size(); ++turn) {
+    const auto slice = next_slice(courses, left, 30, may_look).value();
+    (slice.look ? looked : searched) += 1;
+    if (!slice.look) searching += slice.seconds;
+    if (may_look) CHECK(slice.look == (turn >= 8));
+    left -= slice.look ? slice.seconds / 2 : slice.seconds;
+    courses[slice.problem].slices.push_back({slice.seconds, 1});
+  }
+  CHECK(searched == (may_look ? 8 : 100));
+  CHECK(looked == (may_look ? 92 : 0));
+  if (may_look) CHECK(searching == Approx(0.4 * 30));
+  // What follows is searched.
+  CHECK_FALSE(next_slice(courses, left, 30, may_look).value_or(NextSlice{}).look);
+}
+
 TEST_CASE("what has no record comes first, however light", "[runtime][slices]") {
   std::vector<TuningCourse> courses{course(9, {}, 0), course(1, {}, 1), course(5, {}, 0)};
   courses[0].known = courses[2].known = true;
