@@ -109,12 +109,13 @@ class Runtime {
   /// all cores. Then each is tuned a little, and after that, again and again, the one that is
   /// expected to gain most per second. Whatever was measured is kept, so the next call goes on from
   /// there. A problem that the budget did not reach has a winner that is `not_tried`, its untuned
-  /// config or a neighbour's winner, and stays on it: its launches do not tune. Problems of one bucket are tuned once if they are of one handle,
-  /// and binaries that problems share are compiled once. Without `max_seconds` each is tuned in
-  /// turn, with the limit of the runtime's environment for each. With ranks there is one agreement
-  /// on all problems: sharding spreads their candidates over all ranks, and weights have no effect.
-  /// The jobs' handles must be this runtime's. @throws what DynamicTuned::tune throws, with a
-  /// budget or ranks when all else is done; UserError on a weight that is negative or no number
+  /// config or a neighbour's winner, and stays on it: its launches do not tune. Problems of one
+  /// bucket are tuned once if they are of one handle, and binaries that problems share are compiled
+  /// once. Without `max_seconds` each is tuned in turn, with the limit of the runtime's environment
+  /// for each. With ranks there is one agreement on all problems: sharding spreads their candidates
+  /// over all ranks, and weights have no effect. The jobs' handles must be this runtime's.
+  /// @throws what DynamicTuned::tune throws, with a budget or ranks when all else is done;
+  /// UserError on a weight that is negative or no number
   std::vector<TuneResult> tune(std::span<const TuneJob> jobs, const TuneOptions& options) const;
 
   template <class T>

@@ -1,10 +1,14 @@
 #include "kiln/workload.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -93,12 +97,17 @@ bool usable(Uniform range) {
 
 template <class T>
 void fill(std::vector<std::byte>& bytes, std::size_t count, Uniform range, std::uint64_t stream) {
+  constexpr std::size_t kBlock = std::size_t{1} << 15;
   auto* out = reinterpret_cast<T*>(bytes.data());
-  bool zeros = true;
-  for (std::size_t i = 0; i < count; ++i) {
-    out[i] = draw<T>(mix(stream + i), range);
-    zeros = zeros && out[i] == T{};
-  }
+  std::atomic<bool> zeros{true};
+  tbb::parallel_for(tbb::blocked_range<std::size_t>(0, count, kBlock), [&](const auto& block) {
+    bool all = true;
+    for (std::size_t i = block.begin(); i != block.end(); ++i) {
+      out[i] = draw<T>(mix(stream + i), range);
+      all = all && out[i] == T{};
+    }
+    if (!all) zeros.store(false, std::memory_order_relaxed);
+  });
   if (zeros && count != 0) out[0] = farthest<T>(range);
 }
 

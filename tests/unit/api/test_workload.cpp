@@ -50,6 +50,16 @@ TEST_CASE("the same seed gives the same bytes", "[api][workload]") {
   CHECK(w.arguments()[0].bytes != w.arguments()[1].bytes);
 }
 
+TEST_CASE("an element does not depend on how many there are", "[api][workload]") {
+  // Large arrays are filled by several threads.
+  const auto few = drawn<std::int32_t>(100, {-1000, 1000});
+  const auto many = drawn<std::int32_t>(300'001, {-1000, 1000});
+  CHECK(std::equal(few.begin(), few.end(), many.begin()));
+  CHECK(drawn<std::int32_t>(200'000, {-1000, 1000}) ==
+        std::vector<std::int32_t>(many.begin(), many.begin() + 200'000));
+  CHECK(std::count(many.end() - 1000, many.end(), 0) < 10);
+}
+
 TEST_CASE("the bytes are the same on every machine", "[api][workload]") {
   // From the definition of the generator; a change of it makes old measurements incomparable.
   const auto f = drawn<float>(4);
