@@ -264,9 +264,7 @@ class Budget {
     const Item* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Item& other : items_) {
-      if (other.handle != item.handle || !other.result ||
-          other.result->winner().status != CandidateStatus::measured)
-        continue;
+      if (other.handle != item.handle || !is_measured(other)) continue;
       const double far = size_distance(other.problem, item.problem);
       if (far < least &&
           !kernel.space.violated(other.result->winner().config, item.problem, limits)) {
@@ -277,11 +275,15 @@ class Budget {
     return nearest;
   }
 
+  static bool is_measured(const Item& item) {
+    return item.result && item.result->winner().status == CandidateStatus::measured;
+  }
+
   /// Puts what is expected to be best in use, so that launches begin no other tuning, except where
   /// no candidate passed verification. Returns whose winner that is, if it is another problem's.
   const Item* use_best_expected(const Item& item) {
     Provisions& provisions = item.handle->provisions();
-    const bool known = item.result || item.best.winner || item.handle->find(item.problem);
+    const bool known = is_measured(item) || item.best.winner || item.handle->find(item.problem);
     const Item* const neighbour = known ? nullptr : neighbour_of(item);
     try {
       if (neighbour && provisions.use_expected(item.problem, neighbour->result->winner().config,
@@ -306,7 +308,8 @@ class Budget {
                     format("{} {}: {}", item.kernel().name,
                            item.kernel().describe_problem(item.problem), error.what()));
       }
-    if (item.result || item.failure) return;
+    if (item.failure || (item.result && item.result->winner().status != CandidateStatus::not_tried))
+      return;
     const bool stopped = options_.stop.stop_requested();
     const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
     if (auto known = item.handle->known(item.problem)) {
@@ -318,14 +321,16 @@ class Budget {
     std::string why = stopped ? "the run was stopped before it was tried"
                               : "the shared budget ran out before it was tried";
     const DeviceInfo& device = engine_.device()->info();
-    item.result = not_tuned(item.kernel(), item.problem, device, end, why);
+    if (!item.result) item.result = not_tuned(item.kernel(), item.problem, device, end, why);
     TuneResult& result = *item.result;
     if (!item.in_vain.empty()) result.warnings.push_back(item.in_vain);
     const auto ready = item.handle->find(item.problem);
     const Values used = ready ? ready->config : untuned_config(item.kernel(), item.problem, device);
-    if (used == result.default_candidate().config) return;
-    result.winner_index = result.candidates.size();
-    Candidate& untried = result.candidates.emplace_back();
+    if (used == result.winner().config) return;
+    result.winner_index = static_cast<std::size_t>(
+        std::ranges::find(result.candidates, used, &Candidate::config) - result.candidates.begin());
+    if (result.winner_index == result.candidates.size()) result.candidates.emplace_back();
+    Candidate& untried = result.candidates[result.winner_index];
     untried.config = used;
     if (neighbour)
       why +=
@@ -336,7 +341,7 @@ class Budget {
   void tell(const std::vector<TuneResult>& results) const {
     std::size_t measured = 0, complete = 0;
     for (const Item& item : items_) {
-      measured += item.result->winner().status == CandidateStatus::measured ? 1 : 0;
+      measured += is_measured(item) ? 1 : 0;
       complete += item.result->complete ? 1 : 0;
     }
     engine_.log(LogLevel::info,

@@ -81,7 +81,7 @@ TEST_CASE("a budget that does not suffice is kept, and each problem has somethin
   CHECK(runtime.wanted().wanted.empty());
 }
 
-TEST_CASE("what a budget does not reach is launched as its nearest neighbour's winner",
+TEST_CASE("what is not reached is launched as its nearest neighbour's winner",
           "[runtime][budget]") {
   Directory directory;
   Process process(directory.path());
@@ -92,12 +92,15 @@ TEST_CASE("what a budget does not reach is launched as its nearest neighbour's w
   KernelDefinition kernel = doubling(many_values());
   if (modelled) kernel.untuned_by_cost = [](const DeviceLimits&) { return true; };
   const auto handle = runtime.tuned(kernel);
-  process.compiler->on_compile = [](const codegen::Source&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  };
   std::vector<TuneJob> jobs;
   for (int n = 100; n < 160; ++n) jobs.push_back({handle, {n}});
-  const auto results = runtime.tune(jobs, {.max_seconds = 0.5});
+  std::stop_source stop;
+  TuneOptions options{.max_seconds = 1000};
+  options.stop = stop.get_token();
+  options.progress = [&](const TuneProgress&) {
+    if (runtime.statistics().tuned >= 3) stop.request_stop();
+  };
+  const auto results = runtime.tune(jobs, options);
   std::map<std::int64_t, Values> winners;
   for (const TuneResult& r : results)
     if (r.winner().status == CandidateStatus::measured) winners[r.problem[0]] = r.winner().config;
@@ -106,6 +109,7 @@ TEST_CASE("what a budget does not reach is launched as its nearest neighbour's w
   const int compiles = process.compiler->compiles;
   for (const TuneResult& r : results) {
     const std::int64_t n = r.problem[0];
+    INFO(n << " " << to_string(r.winner().status) << " " << to_string(r.end));
     CHECK(handle.config({n}) == r.winner().config);
     if (winners.contains(n)) continue;
     // Of two that are as far away, the sizes of the larger one differ by less.
@@ -121,7 +125,8 @@ TEST_CASE("what a budget does not reach is launched as its nearest neighbour's w
       CHECK(r.winner().reason.find("it is the winner for") == std::string::npos);
     } else {
       CHECK(r.winner().config == nearest->second);
-      CHECK_THAT(r.winner().reason, Catch::Contains(told));
+      // The default needs no such reason; where the run was stopped it may be the winner.
+      if (r.winner().config != Values{2, 0}) CHECK_THAT(r.winner().reason, Catch::Contains(told));
     }
   }
   CHECK(process.compiler->compiles == compiles);
