@@ -106,7 +106,8 @@ std::optional<std::size_t> first_of(std::span<const TuningCourse> courses) {
   return first;
 }
 
-/// How many problems of each kernel are searched before the others have a look, and for how long.
+/// How many problems of each kernel are searched before the others have a look, and how long each
+/// search may take.
 struct Scouts {
   std::size_t of_kernel = std::numeric_limits<std::size_t>::max();
   double seconds = 0;  ///< 0: the problem's part
@@ -122,7 +123,7 @@ Scouts scouts_of(std::span<const TuningCourse> courses, double total) {
   return {static_cast<std::size_t>(count), of_kernel / count};
 }
 
-/// Whether so many problems of its kernel have been searched.
+/// Whether enough problems of its kernel have been searched for this one to have a look only.
 bool only_looks(std::span<const TuningCourse> courses, std::size_t problem, const Scouts& scouts) {
   std::size_t searched = 0;
   for (const TuningCourse& course : courses)

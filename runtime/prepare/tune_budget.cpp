@@ -126,8 +126,8 @@ class Budget {
                    {});
   }
 
-  /// What a search tries early. Where the untuned config is another one, too little is lost without
-  /// it on a CPU, which compiles slowly, and where clocks would be disturbed.
+  /// The cost model's best guess, which every search tries early; empty where it is not compiled
+  /// ahead: on the host, where compiling takes the time that measuring needs.
   Values guess(const Item& item) const {
     const DeviceInfo& device = engine_.device()->info();
     if (device.limits.on_host() || item.handle->fixed() || !engine_.may_compile()) return {};
@@ -171,8 +171,8 @@ class Budget {
     }
   }
 
-  /// How many configs are there to be measured before a search proposes any: the untuned config,
-  /// the default, the best guess, and what has won for neighbours.
+  /// How many configs a tuning measures before its search proposes any: the untuned config, the
+  /// default, the best guess, and what has won for neighbours.
   std::size_t suggestions(const Item& item) const {
     const DeviceInfo& device = engine_.device()->info();
     const detail::Tunable subject(item.kernel());
