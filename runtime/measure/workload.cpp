@@ -7,13 +7,11 @@
 #include <limits>
 #include <utility>
 
-#include <tbb/blocked_range.h>
-#include <tbb/parallel_for.h>
-
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/measure/padding.hpp"
 #include "runtime/support/machine.hpp"
+#include "runtime/support/parallel.hpp"
 
 namespace kiln {
 
@@ -97,17 +95,23 @@ bool usable(Uniform range) {
 
 template <class T>
 void fill(std::vector<std::byte>& bytes, std::size_t count, Uniform range, std::uint64_t stream) {
-  constexpr std::size_t kBlock = std::size_t{1} << 15;
+  constexpr std::size_t kBlock = std::size_t{1} << 18;
   auto* out = reinterpret_cast<T*>(bytes.data());
   std::atomic<bool> zeros{true};
-  tbb::parallel_for(tbb::blocked_range<std::size_t>(0, count, kBlock), [&](const auto& block) {
+  const auto fill_block = [&](std::size_t block) {
+    const std::size_t begin = block * kBlock, end = std::min(count, begin + kBlock);
     bool all = true;
-    for (std::size_t i = block.begin(); i != block.end(); ++i) {
+    for (std::size_t i = begin; i < end; ++i) {
       out[i] = draw<T>(mix(stream + i), range);
       all = all && out[i] == T{};
     }
     if (!all) zeros.store(false, std::memory_order_relaxed);
-  });
+  };
+  const std::size_t blocks = (count + kBlock - 1) / kBlock;
+  if (blocks > 1)
+    runtime::for_each_index(runtime::usable_cores(), blocks, {}, fill_block, {});
+  else if (blocks == 1)
+    fill_block(0);
   if (zeros && count != 0) out[0] = farthest<T>(range);
 }
 
