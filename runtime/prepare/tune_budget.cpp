@@ -1,11 +1,12 @@
 #include "runtime/prepare/tune_budget.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/candidate_space.hpp"
 #include "runtime/tune/cost_model.hpp"
+#include "runtime/tune/starting_points.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln::runtime {
@@ -35,15 +37,6 @@ constexpr double kLongest = 1e8;
 constexpr std::size_t kNeighbours = 3;
 /// The part of a slice after which a search ends for want of time: the rest is for its finals.
 constexpr double kUsedUp = 0.8;
-
-/// How far apart two problems of a kernel are: doublings of their sizes.
-double size_distance(std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    sum += std::abs(std::log2((1.0 + std::abs(static_cast<double>(a[i]))) /
-                              (1.0 + std::abs(static_cast<double>(b[i])))));
-  return sum;
-}
 
 class Budget {
  public:
@@ -265,7 +258,9 @@ class Budget {
     double least = std::numeric_limits<double>::infinity();
     for (const Item& other : items_) {
       if (other.handle != item.handle || !is_measured(other)) continue;
-      const double far = size_distance(other.problem, item.problem);
+      const double far =
+          std::inner_product(other.problem.begin(), other.problem.end(), item.problem.begin(), 0.0,
+                             std::plus<>(), size_distance);
       if (far < least &&
           !kernel.space.violated(other.result->winner().config, item.problem, limits)) {
         nearest = &other;

@@ -313,15 +313,15 @@ class KernelHandle final : public runtime::ServedHandle {
     return together() && runtime::MeasuringTogether::here() && !problems_.agreed(problem);
   }
 
-  /// What is put in use for an untuned launchable: where a background tuning may improve on it, one
-  /// that is marked as provisional.
-  Launchable mark_provisional(Launchable untuned) {
+  /// What is put in use before a final winner is known: where a background tuning may improve on the
+  /// launchable, one that is marked as provisional.
+  Launchable mark_provisional(Launchable made) {
     runtime::Background* const background = engine_->background();
     if (!background || fixed_ ||
-        runtime::empty(definition_.launch(untuned.config, untuned.problem, limits())))
-      return untuned;
+        runtime::empty(definition_.launch(made.config, made.problem, limits())))
+      return made;
     return background->provisional(
-        std::move(untuned), std::static_pointer_cast<runtime::ServedHandle>(shared_from_this()));
+        std::move(made), std::static_pointer_cast<runtime::ServedHandle>(shared_from_this()));
   }
 
   static Ready ready_or_throw(const Problems::StandIn& outcome) {

@@ -1,5 +1,5 @@
-// Launchables that are in use while something better is looked for: an untuned config, or the winner
-// of a search that goes on.
+// Launchables that are in use while something better is looked for: an untuned config, or the
+// winner of a search that goes on.
 #pragma once
 
 #include <memory>

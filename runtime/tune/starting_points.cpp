@@ -13,6 +13,11 @@ namespace kiln::runtime {
 
 using nlohmann::json;
 
+double size_distance(std::int64_t a, std::int64_t b) {
+  const auto size = [](std::int64_t value) { return 1.0 + std::abs(static_cast<double>(value)); };
+  return std::abs(std::log2(size(a) / size(b)));
+}
+
 namespace {
 
 /// Another device of the same target, of the same kind of target, of another kind: in the units of
@@ -32,8 +37,7 @@ std::optional<double> distance(const std::map<std::string, std::int64_t>& from,
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const auto value = from.find(fields[i]);
     if (value == from.end()) return {};
-    const double a = 1.0 + std::abs(static_cast<double>(value->second));
-    sum += std::abs(std::log2(a / (1.0 + std::abs(static_cast<double>(problem[i])))));
+    sum += size_distance(value->second, problem[i]);
   }
   return sum;
 }

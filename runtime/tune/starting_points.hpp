@@ -2,6 +2,7 @@
 // and all times that they took, as evidence.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,9 @@
 #include "runtime/search/strategy.hpp"
 
 namespace kiln::runtime {
+
+/// How far apart two sizes of a problem are, in doublings.
+double size_distance(std::int64_t a, std::int64_t b);
 
 /// Reads the store once, when first asked; afterwards it knows what this process adds. Safe to use
 /// from several threads.

@@ -244,7 +244,7 @@ class TuningRun {
       // One measured config, and whatever happens later, there is something to keep. A host kernel
       // may end the process as well as a callable may, but after that it runs in a worker.
       const std::size_t count = lane_->leader() || (shares_cpu() && subject_.kernel()) ? group_ : 1;
-      // Without a leader there is no answer yet, so this wait has no deadline. Half is for measuring.
+      // Without a leader there is no answer yet, and no deadline. Else half is left for measuring.
       const TimeLimit limit = shares_cpu() ? search_deadline_ : search_deadline_.halfway();
       const auto group = queue.take(count, options_.stop, lane_->leader() ? limit : TimeLimit());
       result_.compile_seconds += span.end();

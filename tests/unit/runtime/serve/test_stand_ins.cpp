@@ -76,7 +76,7 @@ TEST_CASE("while a problem is tuned its default is launched, in a region what is
   CHECK(launcher.in_a_region(60) == "k<16, 0>");
 }
 
-TEST_CASE("a launch that another problem's tuning leaves no time takes what is on record, for now",
+TEST_CASE("a launch that another tuning leaves no time takes what is on record until it can tune",
           "[runtime][stand_ins]") {
   Directory directory;
   make(directory.path(), Mode::tune_now, 60, doubling({1, 2, 8}));
