@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kiln/detail/host_array.hpp"
 #include "kiln/symbol.hpp"
 #include "kiln/types.hpp"
 
@@ -53,8 +54,8 @@ class Workload {
     bool pointer = false;
     std::size_t count = 1;  ///< elements
     std::size_t element_bytes = 0;
-    std::vector<std::byte> bytes;  ///< outputs: poisoned
-    bool zeroed = false;           ///< for `in_out`: begins as zeros
+    detail::HostArray bytes;  ///< outputs: poisoned
+    bool zeroed = false;      ///< for `in_out`: begins as zeros
     /// Elements from one row to the next, and elements of a row. 0: no padding.
     std::size_t leading = 0, columns = 0;
     bool address = false;  ///< a pointer that is passed as it is; `pointer` is false
@@ -175,6 +176,9 @@ class Workload {
   std::size_t bytes() const noexcept;
 
  private:
+  /// Its elements are not written.
+  Argument& append(DataType type, Direction direction, bool pointer, std::size_t count,
+                   std::size_t element_bytes);
   Workload& add(DataType type, Direction direction, bool pointer, std::size_t count,
                 std::size_t element_bytes, const void* data);
   Workload& random(DataType type, Direction direction, std::size_t count, Uniform range);

@@ -1,86 +1,133 @@
 #include "runtime/build/build_queue.hpp"
 
 #include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <utility>
 
 namespace kiln::runtime {
 
-BuildQueue::BuildQueue(unsigned threads, Work work, Describe describe, TraceLog& trace)
-    : threads_(threads), work_(std::move(work)), describe_(std::move(describe)), trace_(trace) {}
+struct BuildQueue::State {
+  State(Work work_, Describe describe_, TraceLog& trace_)
+      : work(std::move(work_)), describe(std::move(describe_)), trace(trace_) {}
+
+  /// Without throwing.
+  void run(std::size_t order, std::size_t id, const Values& config, unsigned worker);
+
+  const Work work;
+  const Describe describe;                               ///< a config, for the trace
+  TraceLog& trace;                                       ///< not to be used when closed
+  const SpanScope::Context part_of = SpanScope::here();  ///< what builds are a part of
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  bool closed = false;
+  std::map<std::size_t, Finished> done;  ///< by order
+  std::exception_ptr failure;
+  double longest_build = 0;
+};
+
+void BuildQueue::State::run(std::size_t order, std::size_t id, const Values& config,
+                            unsigned worker) {
+  {
+    const std::lock_guard lock(mutex);
+    if (closed) return;
+  }
+  const SpanParent parent(part_of);
+  Finished finished{id, {}};
+  std::exception_ptr thrown;
+  const auto begin = Clock::now();
+  try {
+    finished.build = work(config);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex);
+    if (closed) return;
+    longest_build = std::max(longest_build, seconds_since(begin));
+    try {
+      if (finished.build.binary() || finished.build.compiled)
+        trace.add(finished.build.compiled ? "compile" : "find",
+                  "compiler " + std::to_string(worker), describe(config), begin);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    if (thrown && !failure) failure = thrown;
+    done.emplace(order, std::move(finished));
+  }
+  changed.notify_all();
+}
+
+BuildQueue::BuildQueue(BuildCrew* crew, unsigned threads, Work work, Describe describe,
+                       TraceLog& trace)
+    : own_(crew ? nullptr : std::make_unique<BuildCrew>()),
+      crew_(crew ? *crew : *own_),
+      threads_(threads),
+      state_(std::make_shared<State>(std::move(work), std::move(describe), trace)) {}
 
 BuildQueue::~BuildQueue() {
-  for (std::jthread& worker : workers_) worker.request_stop();
+  const std::lock_guard lock(state_->mutex);
+  state_->closed = true;
 }
 
 void BuildQueue::submit(std::size_t id, Values config) {
-  {
-    std::lock_guard lock(mutex_);
-    waiting_.push_back({id, submitted_++, std::move(config)});
-  }
-  // There are as many workers as builds, up to the limit.
-  if (++in_flight_ > workers_.size() && workers_.size() < threads_)
-    workers_.emplace_back([this, worker = static_cast<unsigned>(workers_.size())](
-                              std::stop_token stop) { work(stop, worker); });
-  changed_.notify_all();
-}
-
-void BuildQueue::work(std::stop_token stop, unsigned worker) {
-  const SpanParent parent(part_of_);
-  const std::string lane = "compiler " + std::to_string(worker);
-  for (;;) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); }) || stop.stop_requested())
-      return;
-    Job job = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    Finished finished{job.id, {}};
-    std::exception_ptr failure;
-    const auto begin = Clock::now();
-    try {
-      finished.build = work_(job.config);
-      if (finished.build.binary() || finished.build.compiled)
-        trace_.add(finished.build.compiled ? "compile" : "find", lane, describe_(job.config),
-                   begin);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    if (failure && !failure_) failure_ = failure;
-    longest_build_ = std::max(longest_build_, seconds_since(begin));
-    done_.emplace(job.order, std::move(finished));
-    lock.unlock();
-    changed_.notify_all();
-  }
+  const std::size_t order = submitted_++;
+  crew_.submit(threads_, [state = state_, order, id, config = std::move(config)](unsigned worker) {
+    state->run(order, id, config, worker);
+  });
+  in_flight_.insert(order);
 }
 
 double BuildQueue::longest_build() const {
-  std::lock_guard lock(mutex_);
-  return longest_build_;
+  const std::lock_guard lock(state_->mutex);
+  return state_->longest_build;
+}
+
+void BuildQueue::wait(std::stop_token stop, const TimeLimit& deadline,
+                      const std::function<bool()>& enough) {
+  std::unique_lock lock(state_->mutex);
+  const auto over = [&] { return state_->failure || enough(); };
+  if (deadline.at())
+    state_->changed.wait_until(lock, stop, *deadline.at(), over);
+  else
+    state_->changed.wait(lock, stop, over);
+  if (state_->failure) std::rethrow_exception(state_->failure);
+}
+
+BuildQueue::Finished BuildQueue::finish(std::size_t order) {
+  auto node = state_->done.extract(order);
+  in_flight_.erase(order);
+  return std::move(node.mapped());
 }
 
 std::vector<BuildQueue::Finished> BuildQueue::take(std::size_t count, std::stop_token stop,
                                                    const TimeLimit& deadline) {
-  const std::size_t end = taken_ + std::min(count, in_flight_);
+  const auto end = std::next(in_flight_.begin(),
+                             static_cast<std::ptrdiff_t>(std::min(count, in_flight_.size())));
+  std::vector<std::size_t> wanted(in_flight_.begin(), end);
+  const auto is_done = [&](std::size_t order) { return state_->done.contains(order); };
+  wait(std::move(stop), deadline, [&] { return std::ranges::all_of(wanted, is_done); });
+  const std::lock_guard lock(state_->mutex);
   std::vector<Finished> finished;
-  std::unique_lock lock(mutex_);
-  const auto all_done = [&] {
-    for (std::size_t order = taken_; order < end; ++order)
-      if (!done_.count(order)) return failure_ != nullptr;
-    return true;
-  };
-  if (deadline.at())
-    changed_.wait_until(lock, stop, *deadline.at(), all_done);
-  else
-    changed_.wait(lock, stop, all_done);
-  if (failure_) std::rethrow_exception(failure_);
-  for (; taken_ < end; ++taken_) {
-    const auto done = done_.find(taken_);
-    if (done == done_.end()) break;
-    finished.push_back(std::move(done->second));
-    done_.erase(done);
+  for (const std::size_t order : wanted) {
+    if (!is_done(order)) break;
+    finished.push_back(finish(order));
   }
-  in_flight_ -= finished.size();
+  return finished;
+}
+
+std::vector<BuildQueue::Finished> BuildQueue::take_any(std::size_t least, std::size_t most,
+                                                       std::stop_token stop,
+                                                       const TimeLimit& deadline) {
+  least = std::min(least, in_flight_.size());
+  wait(std::move(stop), deadline, [&] { return state_->done.size() >= least; });
+  const std::lock_guard lock(state_->mutex);
+  std::vector<Finished> finished;
+  while (finished.size() < most && !state_->done.empty())
+    finished.push_back(finish(state_->done.begin()->first));
   return finished;
 }
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <set>
 
+#include <sys/resource.h>
+
 #include "kiln/detail/format.hpp"
 #include "runtime/support/machine.hpp"
 #include "runtime/support/trace.hpp"
@@ -38,6 +40,11 @@ Builder::Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler
 
 unsigned Builder::builds_at_once() const {
   return asked_ ? threads_ : jobs_that_fit(threads_, kCompilerBytes);
+}
+
+BuildCrew& Builder::crew() {
+  const std::lock_guard lock(crews_mutex_);
+  return crews_[::getpriority(PRIO_PROCESS, 0)];  // on Linux: of this thread
 }
 
 codegen::Compiler& Builder::compiler(Target::Kind kind) {

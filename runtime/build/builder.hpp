@@ -20,6 +20,7 @@
 #include "kiln/definition.hpp"
 #include "kiln/log.hpp"
 #include "kiln/missing.hpp"
+#include "runtime/build/build_crew.hpp"
 #include "runtime/support/telemetry.hpp"
 
 namespace kiln::runtime {
@@ -86,6 +87,9 @@ class Builder {
   /// How many builds a caller that has many should run at once: threads(), or fewer if their number
   /// was not asked for and the memory that is available now is not enough. Reads files.
   unsigned builds_at_once() const;
+  /// For builds that go on when those who wanted them do not wait any more. Threads inherit the
+  /// priority of whoever starts them, and cannot be raised again: each priority has its crew.
+  BuildCrew& crew();
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 
  private:
@@ -139,6 +143,8 @@ class Builder {
   std::set<std::string> warned_;  ///< kernel and words, without numbers
   cache::SingleFlight<Digest, Build> flights_;
   std::atomic<std::size_t> compiled_{0};
+  std::mutex crews_mutex_;
+  std::map<int, BuildCrew> crews_;  ///< by priority; last: their threads use all of the above
 };
 
 }  // namespace kiln::runtime

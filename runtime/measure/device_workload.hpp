@@ -166,7 +166,7 @@ class DeviceWorkload {
   std::size_t next_ = 0;         ///< copy that take() gives next
   std::vector<void*> places_;    ///< array addresses of all copies, copy by copy
   std::vector<void*> turned_;    ///< argument addresses of all copies, copy by copy
-  std::vector<std::byte> got_;   ///< an output, downloaded: kept, since new pages take long
+  detail::HostArray got_;        ///< an output, downloaded: kept, since new pages take long
   std::map<std::vector<std::uint64_t>, Verdict> judged_;  ///< by the outputs' digests
   std::vector<bool> used_;  ///< copies whose in/out arrays were written
   CacheFlush flush_;

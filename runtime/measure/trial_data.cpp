@@ -40,12 +40,12 @@ void compute_expected(KernelData& data) {
   std::vector<void*> args;
   for (Workload::Argument& argument : arguments) args.push_back(argument.bytes.data());
   data.judge.reference(args);
-  std::vector<std::vector<std::byte>> expected;
+  std::vector<detail::HostArray> expected;
   for (Workload::Argument& argument : arguments) {
     const bool written = argument.pointer && argument.direction != Direction::in;
-    expected.push_back(written ? std::move(argument.bytes) : std::vector<std::byte>());
+    expected.push_back(written ? std::move(argument.bytes) : detail::HostArray());
   }
-  data.expected = std::make_shared<const std::vector<std::vector<std::byte>>>(std::move(expected));
+  data.expected = std::make_shared<const std::vector<detail::HostArray>>(std::move(expected));
 }
 
 std::vector<KernelData> copies_of(std::span<const KernelData> draws) {

@@ -26,7 +26,7 @@ struct KernelData {
   std::vector<Workload::Variable> variables;
   Judge judge;
   /// What the reference gave, by argument; empty for inputs. Null: it has not run.
-  std::shared_ptr<const std::vector<std::vector<std::byte>>> expected{};
+  std::shared_ptr<const std::vector<detail::HostArray>> expected{};
 };
 
 /// Refers to the kernel, which must outlive it. @throws UserError when the kernel's `workload` does

@@ -1,5 +1,6 @@
 #include "runtime/measure/verify.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -84,13 +85,13 @@ std::size_t share_of(std::size_t count, double share) {
   return static_cast<std::size_t>(static_cast<double>(count) * share * (1 + 1e-12));
 }
 
-}  // namespace
-
-Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
-                   std::span<const std::byte> want, const Tolerance& tolerance) {
+/// `got(T{}, i)` is element i, of type T.
+template <class Got>
+Comparison compare_elements(const Workload::Argument& argument, const Got& got,
+                            std::span<const std::byte> want, const Tolerance& tolerance) {
   const bool bytes = argument.type == DataType::bytes;
   const Tolerance exact{0, 0};
-  return with_type(argument.type, [&]<class T>(T) {
+  return with_type(argument.type, [&]<class T>(T type) {
     using Range = tbb::blocked_range<std::size_t>;
     const std::size_t count = bytes ? want.size() : argument.count;
     const std::size_t places = bytes ? argument.element_bytes : 1;  // of an element
@@ -98,8 +99,7 @@ Comparison compare(const Workload::Argument& argument, std::span<const std::byte
     const auto compared = [&](const Range& range, Comparison result) {
       for (std::size_t i = range.begin(); i < range.end(); ++i) {
         if (padded && !argument.has(i / places)) continue;
-        const double error =
-            error_of(element<T>(got, i), element<T>(want, i), bytes ? exact : tolerance);
+        const double error = error_of(got(type, i), element<T>(want, i), bytes ? exact : tolerance);
         if (error > 1) ++result.mismatches;
         if (error > result.max_error) {
           result.max_error = error;
@@ -119,6 +119,33 @@ Comparison compare(const Workload::Argument& argument, std::span<const std::byte
     all.permitted = share_of(compared_elements(argument), tolerance.mismatches);
     return all;
   });
+}
+
+}  // namespace
+
+Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
+                   std::span<const std::byte> want, const Tolerance& tolerance) {
+  const auto downloaded = [got]<class T>(T, std::size_t i) { return element<T>(got, i); };
+  return compare_elements(argument, downloaded, want, tolerance);
+}
+
+std::byte most_wrong_byte(const Workload::Argument& argument, std::span<const std::byte> want,
+                          const Tolerance& tolerance) {
+  std::byte chosen{};
+  std::size_t most = 0;
+  for (const std::byte byte :
+       {std::byte{0xff}, std::byte{0x5a}, std::byte{0xa5}, std::byte{0x7e}, std::byte{0x03}}) {
+    std::array<std::byte, sizeof(std::uint64_t)> pattern;
+    pattern.fill(byte);
+    const auto unwritten = [&pattern]<class T>(T, std::size_t) { return element<T>(pattern, 0); };
+    const std::size_t wrong = compare_elements(argument, unwritten, want, tolerance).mismatches;
+    if (wrong > most || most == 0) {
+      chosen = byte;
+      most = wrong;
+    }
+    if (most == compared_elements(argument)) break;
+  }
+  return chosen;
 }
 
 std::string describe(const Comparison& comparison, std::size_t argument_index,

@@ -35,6 +35,10 @@ struct Verdict {
 Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
                    std::span<const std::byte> want, const Tolerance& tolerance);
 
+/// The byte of which an array full of it is wrong in as many elements as possible, hopefully all.
+std::byte most_wrong_byte(const Workload::Argument& argument, std::span<const std::byte> want,
+                          const Tolerance& tolerance);
+
 /// `element 17 of argument 0 is 1.5, expected 2 (3 of 1024 differ)`; where some may, `(17 of 1000
 /// outside the tolerance, 10 allowed)`.
 std::string describe(const Comparison& comparison, std::size_t argument_index,

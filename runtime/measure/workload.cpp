@@ -93,25 +93,39 @@ bool usable(Uniform range) {
   return farthest<T>(range) != T{};  // only zeros
 }
 
-template <class T>
-void fill(std::vector<std::byte>& bytes, std::size_t count, Uniform range, std::uint64_t stream) {
+/// Calls `write(begin, end)` for blocks of elements, on all cores if there are several.
+template <class Write>
+void by_blocks(std::size_t count, const Write& write) {
   constexpr std::size_t kBlock = std::size_t{1} << 18;
-  auto* out = reinterpret_cast<T*>(bytes.data());
+  const std::size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto write_block = [&](std::size_t block) {
+    write(block * kBlock, std::min(count, (block + 1) * kBlock));
+  };
+  if (blocks > 1)
+    runtime::for_each_index(runtime::usable_cores(), blocks, {}, write_block, {});
+  else if (blocks == 1)
+    write_block(0);
+}
+
+void fill(std::span<std::byte> bytes, std::byte value) {
+  by_blocks(bytes.size(), [&](std::size_t begin, std::size_t end) {
+    std::memset(bytes.data() + begin, std::to_integer<int>(value), end - begin);
+  });
+}
+
+template <class T>
+void fill(std::span<std::byte> bytes, Uniform range, std::uint64_t stream) {
+  auto* const out = reinterpret_cast<T*>(bytes.data());
+  const std::size_t count = bytes.size() / sizeof(T);
   std::atomic<bool> zeros{true};
-  const auto fill_block = [&](std::size_t block) {
-    const std::size_t begin = block * kBlock, end = std::min(count, begin + kBlock);
+  by_blocks(count, [&](std::size_t begin, std::size_t end) {
     bool all = true;
     for (std::size_t i = begin; i < end; ++i) {
       out[i] = draw<T>(mix(stream + i), range);
       all = all && out[i] == T{};
     }
     if (!all) zeros.store(false, std::memory_order_relaxed);
-  };
-  const std::size_t blocks = (count + kBlock - 1) / kBlock;
-  if (blocks > 1)
-    runtime::for_each_index(runtime::usable_cores(), blocks, {}, fill_block, {});
-  else if (blocks == 1)
-    fill_block(0);
+  });
   if (zeros && count != 0) out[0] = farthest<T>(range);
 }
 
@@ -124,8 +138,8 @@ std::size_t Workload::bytes() const noexcept {
   return total;
 }
 
-Workload& Workload::add(DataType type, Direction direction, bool pointer, std::size_t count,
-                        std::size_t element_bytes, const void* data) {
+Workload::Argument& Workload::append(DataType type, Direction direction, bool pointer,
+                                     std::size_t count, std::size_t element_bytes) {
   if (count > std::numeric_limits<std::ptrdiff_t>::max() / element_bytes)
     throw UserError(detail::format(
         "workload: argument {} has {} elements of {} bytes: more than any memory holds",
@@ -135,10 +149,17 @@ Workload& Workload::add(DataType type, Direction direction, bool pointer, std::s
                               .c_str(),
                           count * element_bytes);
   Argument argument{type, direction, pointer, count, element_bytes, {}};
-  // All ones is a NaN in every floating-point type: an element that nobody writes cannot pass.
-  argument.bytes.assign(count * element_bytes, std::byte{0xff});
-  if (data && count != 0) std::memcpy(argument.bytes.data(), data, argument.bytes.size());
-  arguments_.push_back(std::move(argument));
+  argument.bytes.resize(count * element_bytes);
+  return arguments_.emplace_back(std::move(argument));
+}
+
+Workload& Workload::add(DataType type, Direction direction, bool pointer, std::size_t count,
+                        std::size_t element_bytes, const void* data) {
+  Argument& argument = append(type, direction, pointer, count, element_bytes);
+  if (data && count != 0)
+    std::memcpy(argument.bytes.data(), data, argument.bytes.size());
+  else  // a NaN in every floating-point type: an element that nobody writes cannot pass
+    fill(argument.bytes, std::byte{0xff});
   return *this;
 }
 
@@ -160,8 +181,7 @@ Workload& Workload::random(DataType type, Direction direction, std::size_t count
           "workload: argument {} of {} has the interval [{}, {}], from which nothing "
           "but zeros can be drawn",
           arguments_.size(), to_string(type), range.low, range.high));
-    add(type, direction, true, count, sizeof(T), nullptr);
-    fill<T>(arguments_.back().bytes, count, range, stream);
+    fill<T>(append(type, direction, true, count, sizeof(T)).bytes, range, stream);
   };
   switch (type) {
     case DataType::boolean:
@@ -258,9 +278,8 @@ Workload& Workload::random_rows(DataType type, Direction direction, const Rows& 
 
 Workload& Workload::zeroed_rows(DataType type, const Rows& rows, std::size_t element_bytes) {
   check_rows(rows);
-  add(type, Direction::in_out, true, rows.span(), element_bytes, nullptr);
-  Argument& a = arguments_.back();
-  std::fill(a.bytes.begin(), a.bytes.end(), std::byte{});
+  Argument& a = append(type, Direction::in_out, true, rows.span(), element_bytes);
+  fill(a.bytes, std::byte{});
   a.zeroed = true;
   return pad(rows);
 }

@@ -31,6 +31,26 @@ Trial trial_on(const ProblemBench& bench, const Values& config, const detail::La
   return trial;
 }
 
+/// @param source of the kernel when its tuning began; nothing: it cannot be told
+Build build_unedited(Builder& builder, const KernelDefinition& kernel, const Values& config,
+                     const Target& target, const std::optional<Digest>& source) {
+  Build build = builder.build(kernel, config, target);
+  if (build.binary() && source && build.key.value(codegen::kKernelSourceField) != to_hex(*source))
+    throw SourceEdited(format("kernel {}: its source was edited while it was tuned", kernel.name));
+  return build;
+}
+
+/// Without the program's functions, which are no part of a binary and may refer to what is gone
+/// when it is compiled.
+KernelDefinition without_functions(const KernelDefinition& kernel) {
+  KernelDefinition rest = kernel;
+  rest.configs = {}, rest.untuned_by_cost = {}, rest.default_for = {}, rest.numerics = {};
+  rest.bucket = {}, rest.workload = {}, rest.reference = {}, rest.check = {};
+  rest.flops = {}, rest.bytes = {}, rest.cost = {}, rest.launch = {};
+  rest.device_reference = {};
+  return rest;
+}
+
 }  // namespace
 
 KernelMaker::KernelMaker(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
@@ -61,10 +81,16 @@ detail::LaunchPlan KernelMaker::plan(const Values& config) const {
 }
 
 Build KernelMaker::build(const Values& config) {
-  Build build = builder_.build(kernel_, config, device_->info().target);
-  if (build.binary() && source_ && build.key.value(codegen::kKernelSourceField) != to_hex(*source_))
-    throw SourceEdited(format("kernel {}: its source was edited while it was tuned", kernel_.name));
-  return build;
+  return build_unedited(builder_, kernel_, config, device_->info().target, source_);
+}
+
+std::optional<LastingBuilds> KernelMaker::lasting_builds() const {
+  const auto kernel = std::make_shared<const KernelDefinition>(without_functions(kernel_));
+  return LastingBuilds{builder_.crew(),
+                       [&builder = builder_, kernel, target = device_->info().target,
+                        source = source_](const Values& config) {
+                         return build_unedited(builder, *kernel, config, target, source);
+                       }};
 }
 
 std::variant<std::shared_ptr<Module>, Refusal> KernelMaker::load(const Values& config,

@@ -39,6 +39,7 @@ class KernelMaker final : public TrialMaker {
   bool has_reference() const noexcept override { return static_cast<bool>(kernel_.reference); }
   unsigned threads() const noexcept override { return threads_; }
   Build build(const Values& config) override;
+  std::optional<LastingBuilds> lasting_builds() const override;
   std::variant<std::shared_ptr<Module>, Refusal> load(const Values& config,
                                                       const Build& build) override;
   bool isolate() override;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -12,6 +13,7 @@
 #include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
+#include "runtime/build/build_crew.hpp"
 #include "runtime/build/builder.hpp"
 #include "runtime/measure/bench.hpp"
 #include "runtime/measure/trial.hpp"
@@ -22,6 +24,11 @@ namespace kiln::runtime {
 class SourceEdited : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;
+};
+
+struct LastingBuilds {
+  BuildCrew& crew;
+  std::function<Build(const Values& config)> build;  ///< @throws as TrialMaker::build
 };
 
 /// One problem of one tunable. build() and load() may be called from several threads, the
@@ -46,6 +53,9 @@ class TrialMaker {
   virtual unsigned threads() const noexcept = 0;
   /// @throws as Builder::build, and SourceEdited
   virtual Build build(const Values& config) = 0;
+  /// A way to build that needs neither this object nor what it was made of, and where it may go on
+  /// when a search has ended; nothing: builds must have ended by then.
+  virtual std::optional<LastingBuilds> lasting_builds() const { return {}; }
   /// What was built, loaded as launches need it (null: there is nothing to load), or why it cannot
   /// be.
   virtual std::variant<std::shared_ptr<Module>, Refusal> load(const Values& config,

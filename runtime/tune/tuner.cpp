@@ -17,6 +17,7 @@
 #include "runtime/tune/candidate_space.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
+#include "runtime/tune/finalists.hpp"
 #include "runtime/tune/listed.hpp"
 #include "runtime/tune/measuring_lane.hpp"
 
@@ -31,13 +32,6 @@ constexpr std::size_t kLeastGroup = 4;
 /// Seconds between two calls of `save`, and how many times as long as the last one took, since
 /// records of many candidates are large.
 constexpr double kSaveEvery = 0.25, kSaveShare = 20;
-/// Scores may be disturbed: the final takes all within this band, and some more.
-constexpr double kFinalBand = 0.05;
-constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
-/// Candidates that are slower than the best by this factor are not in the final, except the untuned
-/// config, the default and the one in use, whose scores may be disturbed, and except when each
-/// launch takes so many seconds.
-constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 constexpr double kFinalsShare = 0.15;  ///< of a time limit, kept for the final
 
 class TuningRun {
@@ -222,8 +216,10 @@ class TuningRun {
   }
 
   void search() {
+    const auto lasting = shares_cpu() ? std::nullopt : maker_.lasting_builds();
     BuildQueue queue(
-        maker_.threads(), [this](const Values& config) { return maker_.build(config); },
+        lasting ? &lasting->crew : nullptr, maker_.threads(),
+        lasting ? lasting->build : [this](const Values& config) { return maker_.build(config); },
         [this](const Values& config) { return subject_.space().describe(config); }, trace_);
     result_.end = SearchEnd::stopped;
     // With a budget, the first build's time decides what else is built: nothing runs beside it.
@@ -241,12 +237,7 @@ class TuningRun {
       progress(TuneProgress::Phase::compile, 0, queue.in_flight());
       expect();
       LoggedSpan span(trace_, "wait for compilers");
-      // One measured config, and whatever happens later, there is something to keep. A host kernel
-      // may end the process as well as a callable may, but after that it runs in a worker.
-      const std::size_t count = lane_->leader() || (shares_cpu() && subject_.kernel()) ? group_ : 1;
-      // Without a leader there is no answer yet, and no deadline. Else half is left for measuring.
-      const TimeLimit limit = shares_cpu() ? search_deadline_ : search_deadline_.halfway();
-      const auto group = queue.take(count, options_.stop, lane_->leader() ? limit : TimeLimit());
+      const auto group = take(queue);
       result_.compile_seconds += span.end();
       measure_group(group);
       if (const auto end = limit_reached()) {
@@ -258,10 +249,22 @@ class TuningRun {
     result_.complete = result_.end == SearchEnd::finished && lane_->postponed().empty() &&
                        !candidates_.any_cut_off();
     if (result_.end != SearchEnd::stopped) return;
-    // Builds that have begun are still waited for, which may take long.
-    take_warnings();
+    take_warnings();  // builds that have begun may still be waited for
     lane_->unload();
     maker_.leave_device();
+  }
+
+  /// The next to be measured.
+  std::vector<BuildQueue::Finished> take(BuildQueue& queue) const {
+    // One measured config, and whatever happens later, there is something to keep: without it there
+    // is no deadline. A host kernel may end the process as well as a callable may, but after that
+    // it runs in a worker.
+    if (!lane_->leader())
+      return queue.take(shares_cpu() && subject_.kernel() ? group_ : 1, options_.stop);
+    if (max_seconds_ == 0 || shares_cpu())
+      return queue.take(group_, options_.stop, search_deadline_);
+    // What takes long to compile is not waited for, and half of what is left is for measuring.
+    return queue.take_any(kLeastGroup, group_, options_.stop, search_deadline_.halfway());
   }
 
   void refill(BuildQueue& queue) {
@@ -371,30 +374,14 @@ class TuningRun {
 
   /// Those near the best meet the untuned config, the default and the config in use.
   void hold_finals() {
-    const std::vector<std::size_t> ranked = candidates_.ranked();
-    if (!context_.finals || ranked.size() < 2 || result_.end == SearchEnd::stopped) return;
-    std::vector<std::size_t> leading, others;
-    for (const auto index : {candidates_.find(untuned_), std::optional<std::size_t>(0),
-                             candidates_.find(context_.incumbent)})
-      if (index && score(*index) < kInfinity && !candidates_.comes_last(*index) &&
-          (score(*index) <= score(ranked.front()) * kHopeless ||
-           score(*index) < kHopelessSeconds) &&
-          std::find(leading.begin(), leading.end(), *index) == leading.end())
-        leading.push_back(*index);
-    for (const std::size_t i : ranked) {
-      const double behind = score(i) / score(ranked.front());
-      if (others.size() == kMaxFinalists || behind > kHopeless ||
-          (behind > 1 + kFinalBand && others.size() >= kFewestFinalists))
-        break;
-      if (std::find(leading.begin(), leading.end(), i) == leading.end() &&
-          !candidates_.comes_last(i))
-        others.push_back(i);
-    }
-    std::sort(others.begin(), others.end(),
-              [&](std::size_t a, std::size_t b) { return candidates_.before(a, b); });
+    if (!context_.finals || candidates_.ranked().size() < 2 || result_.end == SearchEnd::stopped)
+      return;
+    const std::optional<std::size_t> leading[]{candidates_.find(untuned_), 0,
+                                               candidates_.find(context_.incumbent)};
+    const Finalists finalists = choose_finalists(candidates_, leading);
     const TimeLimit deadline(max_seconds_, start_);
     expect();
-    winner_ = lane_->hold_finals(leading, others, deadline);
+    winner_ = lane_->hold_finals(finalists.leading, finalists.others, deadline);
     if (!lane_->finals_were_stopped()) return;
     // The pick is the best so far; the next run holds the finals again.
     result_.end = SearchEnd::stopped;

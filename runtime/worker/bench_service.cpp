@@ -189,9 +189,8 @@ class Desk {
     const std::uint64_t draw = fields.integer(), argument = fields.integer();
     const bool defined = fields.integer() != 0;
     const std::uint64_t offset = fields.integer(), count = fields.integer();
-    const std::vector<std::byte>& all = defined
-                                            ? bench_->data(draw).trial->arguments.at(argument).bytes
-                                            : outputs_.at(draw).at(argument);
+    const detail::HostArray& all = defined ? bench_->data(draw).trial->arguments.at(argument).bytes
+                                           : outputs_.at(draw).at(argument);
     if (offset > all.size() || count > all.size() - offset)
       throw BrokenFrame("a request for outputs that are not there");
     answer.bytes(std::span(all).subspan(offset, count));
@@ -208,7 +207,7 @@ class Desk {
   std::unique_ptr<DrawsBench> bench_;
   std::map<std::uint64_t, std::shared_ptr<Rig>> rigs_;
   std::uint64_t rig_count_ = 0, kept_count_ = 0;
-  std::vector<std::vector<std::vector<std::byte>>> outputs_;  ///< of the latest check, by draw
+  std::vector<std::vector<detail::HostArray>> outputs_;  ///< of the latest check, by draw
   std::map<std::string, std::uint64_t> kept_names_;
 };
 

@@ -87,7 +87,7 @@ struct IsolatedBench::State {
   Verdict judge(std::size_t draw, const std::string& name);
   void take_definition(std::size_t draw);
   void forget_definitions();
-  std::vector<std::byte> outputs(std::size_t draw, std::size_t argument, bool defined);
+  detail::HostArray outputs(std::size_t draw, std::size_t argument, bool defined);
 
   std::vector<KernelData> draws;
   SharedData data;
@@ -182,7 +182,7 @@ Verdict IsolatedBench::State::judge(std::size_t draw, const std::string& name) {
   const auto key = std::tuple(link.generation(), draw, name);
   if (const auto known = judged.find(key); known != judged.end()) return known->second;
   std::vector<Workload::Argument>& arguments = draws[draw].trial->arguments;
-  std::vector<std::vector<std::byte>> kept(arguments.size());
+  std::vector<detail::HostArray> kept(arguments.size());
   std::vector<void*> got, expected;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     expected.push_back(arguments[i].bytes.data());
@@ -207,7 +207,7 @@ void IsolatedBench::State::take_definition(std::size_t draw) {
   const auto& places = data.places()[draw];
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (trial.arguments[i].direction == Direction::in) continue;
-    std::vector<std::byte> defined = outputs(draw, i, true);
+    detail::HostArray defined = outputs(draw, i, true);
     data.write(places[i].expected, defined);
     if (checks()) trial.arguments[i].bytes = std::move(defined);
   }
@@ -226,11 +226,11 @@ void IsolatedBench::State::forget_definitions() {
   link.ask(Ask::forget);
 }
 
-std::vector<std::byte> IsolatedBench::State::outputs(std::size_t draw, std::size_t argument,
-                                                     bool defined) {
+detail::HostArray IsolatedBench::State::outputs(std::size_t draw, std::size_t argument,
+                                                bool defined) {
   const Workload::Argument& a = draws[draw].trial->arguments[argument];
   const std::size_t size = a.count * a.element_bytes;
-  std::vector<std::byte> all;
+  detail::HostArray all;
   all.reserve(size);
   while (all.size() < size) {
     FieldWriter wanted;

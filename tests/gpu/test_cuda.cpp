@@ -10,9 +10,9 @@
 #include "codegen/nvrtc.hpp"
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
+#include "runtime/device/array_digest.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/cuda/cuda_objects.hpp"
-#include "runtime/device/cuda/digest.hpp"
 #include "runtime/device/module_data.hpp"
 
 using namespace kiln;
@@ -132,7 +132,7 @@ TEST_CASE("digests are those of the host, of any size, and see each byte", "[gpu
       const auto found = device->digests(memory.data(), bytes, stride, count);
       REQUIRE(found.size() == count);
       for (std::size_t i = 0; i < count; ++i)
-        if (found[i] != digest(std::span(data).subspan(i * stride, bytes))) return false;
+        if (found[i] != array_digest(std::span(data).subspan(i * stride, bytes))) return false;
       return true;
     };
     CHECK(agree());

@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "runtime/device/array_digest.hpp"
 #include "runtime/device/host/host_device.hpp"
 #include "runtime/device/host_memory_device.hpp"
 #include "runtime/device/spare_memory.hpp"
@@ -49,18 +50,13 @@ class OddDevice : public runtime::HostMemoryDevice {
   }
   void* allocate(std::size_t bytes) override { return host_->allocate(bytes); }
   void release(void* memory, std::size_t bytes) noexcept override { host_->release(memory, bytes); }
-  /// FNV-1a.
   std::vector<std::uint64_t> digests(const void* memory, std::size_t bytes, std::size_t stride,
                                      std::size_t count) override {
     if (!is("digests")) return {};
     std::vector<std::uint64_t> all;
-    for (std::size_t i = 0; i < count; ++i) {
-      std::uint64_t digest = 0xcbf29ce484222325;
-      for (std::size_t byte = 0; byte < bytes; ++byte)
-        digest =
-            (digest ^ static_cast<const unsigned char*>(memory)[i * stride + byte]) * 0x100000001b3;
-      all.push_back(digest);
-    }
+    for (std::size_t i = 0; i < count; ++i)
+      all.push_back(
+          runtime::array_digest({static_cast<const std::byte*>(memory) + i * stride, bytes}));
     return all;
   }
   void synchronize(Stream stream) override { host_->synchronize(stream); }

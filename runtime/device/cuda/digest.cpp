@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kiln/error.hpp"
+#include "runtime/device/array_digest.hpp"
 
 namespace kiln::runtime {
 
@@ -109,19 +110,6 @@ constexpr std::size_t kMostRows = 65535;  // of a grid
 
 }  // namespace
 
-std::uint64_t digest(std::span<const std::byte> bytes) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; 8 * i < bytes.size(); ++i) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + 8 * i, std::min<std::size_t>(8, bytes.size() - 8 * i));
-    word ^= (i + 1) * 0xD1342543DE82EF95;
-    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
-    word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
-    sum += word ^ (word >> 31);
-  }
-  return sum;
-}
-
 CudaDigest::CudaDigest(std::shared_ptr<const CudaContext> context, Device& device)
     : context_(std::move(context)),
       device_(device),
@@ -141,7 +129,7 @@ CudaDigest::CudaDigest(std::shared_ptr<const CudaContext> context, Device& devic
                "cuMemcpyHtoDAsync");
   const auto got = (*this)(memory.get(), kBytes, kStride, kCount, stream.get());
   for (std::size_t i = 0; i < kCount; ++i)
-    if (got[i] != digest(std::span(data).subspan(i * kStride, kBytes)))
+    if (got[i] != array_digest(std::span(data).subspan(i * kStride, kBytes)))
       throw EnvironmentError("this device computes wrong digests");
 }
 

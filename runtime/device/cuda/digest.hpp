@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "runtime/device/cuda/cuda_objects.hpp"
@@ -13,13 +12,7 @@
 
 namespace kiln::runtime {
 
-/// What the kernel computes, on the host: the sum over all 8-byte words, the last one filled up
-/// with zeros, of the word and a multiple of its index, mixed as splitmix64 ends
-/// (https://prng.di.unimi.it/splitmix64.c), modulo 2^64. A sum: the order of adding does not
-/// matter.
-std::uint64_t digest(std::span<const std::byte> bytes);
-
-/// The kernel, loaded. Safe to use from several threads, which take turns.
+/// A kernel that computes what array_digest() does, loaded. Safe to use from several threads, which take turns.
 class CudaDigest {
  public:
   /// Loads the kernel, and tries it on data whose digest is known.

@@ -13,7 +13,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "kiln/definition.hpp"
 #include "kiln/error.hpp"
 #include "runtime/build/builder.hpp"
+#include "runtime/device/array_digest.hpp"
 #include "runtime/device/device.hpp"
 #include "script.hpp"
 
@@ -170,8 +170,8 @@ class FakeDevice : public runtime::Device {
                                      std::size_t count) override {
     std::vector<std::uint64_t> found;
     for (std::size_t i = 0; has_digests && i < count; ++i) {
-      const std::string_view text(static_cast<const char*>(first) + i * stride, bytes);
-      found.push_back(std::hash<std::string_view>{}(text));
+      found.push_back(
+          runtime::array_digest({static_cast<const std::byte*>(first) + i * stride, bytes}));
     }
     return found;
   }

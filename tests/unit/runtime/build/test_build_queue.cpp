@@ -1,4 +1,15 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "kiln_test.hpp"
 #include "runtime/build/build_queue.hpp"
@@ -12,10 +23,14 @@ using kiln::test::doubling;
 namespace {
 
 BuildQueue queue_of(Bench& bench, const KernelDefinition& kernel, const Target& target,
-                    TraceLog& trace) {
-  return {bench.builder.threads(),
+                    TraceLog& trace, BuildCrew* crew = nullptr) {
+  return {crew, bench.builder.threads(),
           [&](const Values& config) { return bench.builder.build(kernel, config, target); },
           [&](const Values& config) { return kernel.space.describe(config); }, trace};
+}
+
+void until(const std::function<bool()>& is_so) {
+  while (!is_so()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 struct Queue {
@@ -101,4 +116,128 @@ TEST_CASE("what has not begun is dropped with the queue", "[runtime][queue]") {
     });
   }
   CHECK(bench.compiler->compiles == 4);  // one per worker
+}
+
+TEST_CASE("what takes long is not waited for where any build will do", "[runtime][queue]") {
+  Queue q;
+  std::atomic<bool> open{false};
+  q.bench.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry == "k<1, 0>" || source.entry == "k<3, 0>") until([&] { return open.load(); });
+  };
+  for (int a = 1; a <= 6; ++a) q.queue.submit(static_cast<std::size_t>(a), {a, 0});
+  const auto ids = [](const auto& group) {
+    std::vector<std::size_t> all;
+    for (const auto& finished : group) all.push_back(finished.id);
+    return all;
+  };
+  CHECK(ids(q.queue.take_any(4, 9, {}, {})) == std::vector<std::size_t>{2, 4, 5, 6});
+  CHECK(q.queue.in_flight() == 2);
+  CHECK(q.queue.take_any(1, 9, {}, TimeLimit::already_passed()).empty());
+  open = true;
+  CHECK(ids(q.queue.take_any(9, 1, {}, {})) == std::vector<std::size_t>{1});  // all are waited for
+  CHECK(ids(q.queue.take(9, {})) == std::vector<std::size_t>{3});
+  CHECK(q.queue.take_any(1, 9, {}, {}).empty());
+}
+
+TEST_CASE("builds that have begun go on where their crew outlives the queue", "[runtime][queue]") {
+  Bench bench;
+  const KernelDefinition kernel = doubling({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  const Target target{Target::Kind::host, "generic"};
+  std::atomic<bool> open{false};
+  bench.compiler->on_compile = [&](const codegen::Source&) { until([&] { return open.load(); }); };
+  {
+    TraceLog trace;
+    BuildQueue queue = queue_of(bench, kernel, target, trace, &bench.builder.crew());
+    for (int a = 1; a <= 12; ++a) queue.submit(static_cast<std::size_t>(a), {a, 0});
+    until([&] { return bench.compiler->compiles == 4; });
+  }  // returns: nothing is open
+  TraceLog trace;
+  BuildQueue next = queue_of(bench, kernel, target, trace, &bench.builder.crew());
+  for (int a = 1; a <= 4; ++a) next.submit(static_cast<std::size_t>(a), {a, 0});
+  open = true;
+  for (const auto& finished : next.take(4, {})) CHECK(finished.build.binary());
+  CHECK(next.in_flight() == 0);
+  CHECK(bench.compiler->compiles == 4);  // what had begun, once; nothing of the rest
+}
+
+TEST_CASE("a crew runs as much at once as each job allows, in order", "[runtime][queue]") {
+  std::mutex mutex;
+  std::vector<int> begun;
+  unsigned running = 0, most = 0, highest = 0;
+  std::atomic<bool> open{false};
+  BuildCrew crew;
+  const auto submit = [&](unsigned limit, int number) {
+    crew.submit(limit, [&, number](unsigned worker) {
+      {
+        const std::lock_guard lock(mutex);
+        begun.push_back(number);
+        most = std::max(most, ++running);
+        highest = std::max(highest, worker);
+      }
+      until([&] { return open.load(); });
+      const std::lock_guard lock(mutex);
+      --running;
+    });
+  };
+  const auto count = [&] {
+    const std::lock_guard lock(mutex);
+    return begun.size();
+  };
+  for (int i = 0; i < 3; ++i) submit(3, i);
+  until([&] { return count() == 3; });
+  for (int i = 3; i < 6; ++i) submit(2, i);
+  CHECK(count() == 3);
+  open = true;
+  until([&] { return count() == 6; });
+  {
+    const std::lock_guard lock(mutex);
+    CHECK(most == 3);
+    CHECK(std::is_sorted(begun.begin() + 3, begun.end()));
+  }
+  for (int round = 0; round < 20; ++round) {  // threads end, and others begin
+    submit(2, 6 + round);
+    until([&] { return count() == static_cast<std::size_t>(7 + round); });
+  }
+  const std::lock_guard lock(mutex);
+  CHECK(highest == 2);
+}
+
+TEST_CASE("a crew drops what has not begun", "[runtime][queue]") {
+  std::atomic<int> begun{0};
+  std::atomic<bool> open{false};
+  std::jthread opener;
+  {
+    BuildCrew crew;
+    for (int i = 0; i < 10; ++i)
+      crew.submit(2, [&](unsigned) {
+        ++begun;
+        until([&] { return open.load(); });
+      });
+    until([&] { return begun == 2; });
+    opener = std::jthread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      open = true;
+    });
+  }
+  CHECK(begun == 2);
+}
+
+TEST_CASE("builds have the priority of whoever wants them", "[runtime][queue]") {
+  std::atomic<int> low{0}, usual{0};
+  Bench bench;
+  const auto submit = [&](std::atomic<int>& priority, BuildCrew& crew) {
+    crew.submit(1, [&](unsigned) {
+      priority = getpriority(PRIO_PROCESS, 0) + 1;
+      until([&] { return low != 0 && usual != 0; });  // both at once
+    });
+  };
+  const int before = getpriority(PRIO_PROCESS, 0);
+  std::jthread([&] {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), before + 3);
+    submit(low, bench.builder.crew());
+  }).join();
+  submit(usual, bench.builder.crew());
+  until([&] { return low != 0 && usual != 0; });
+  CHECK(low == before + 4);
+  CHECK(usual == before + 1);
 }

@@ -314,6 +314,64 @@ TEST_CASE("with a budget, nothing is built beside the default where builds share
   CHECK(result.count(CandidateStatus::measured) == 4);
 }
 
+TEST_CASE("a run does not wait for builds that outlast its budget", "[runtime][budget]") {
+  Directory directory;
+  std::atomic<bool> open{false};
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  process.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry == "k<16, 0>") open.wait(false);
+  };
+  TuneOptions options;
+  options.max_seconds = 0.3;
+  Runtime runtime = process.runtime();
+  const TuneResult result = runtime.tuned(doubling({1, 2, 4, 8, 16})).tune({60}, options);
+  CHECK(result.end == SearchEnd::seconds);  // returns at all: the build has not ended
+  CHECK_FALSE(result.complete);
+  CHECK(result.winner().config == Values{8, 0});
+  open = true;
+  open.notify_all();
+  // The handle is gone, its kernel was built all the same.
+  const TuneResult rest = runtime.tuned(doubling({1, 2, 4, 8, 16})).tune({60});
+  CHECK(rest.complete);
+  CHECK(rest.compiled == 0);
+  CHECK(process.compiler->compiles == 5);
+}
+
+TEST_CASE("a run that is stopped does not wait for builds", "[runtime][budget]") {
+  Directory directory;
+  std::atomic<bool> open{false};
+  std::stop_source stop;
+  Process process(directory.path());
+  process.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry != "k<16, 0>") return;
+    stop.request_stop();
+    open.wait(false);
+  };
+  TuneOptions options;
+  options.stop = stop.get_token();
+  const Runtime runtime = process.runtime();
+  CHECK(runtime.tuned(doubling({1, 2, 4, 8, 16})).tune({60}, options).end == SearchEnd::stopped);
+  open = true;
+  open.notify_all();
+}
+
+TEST_CASE("a build that goes on is of the same key, without the program's functions",
+          "[runtime][budget]") {
+  Bench bench;
+  KernelDefinition kernel = doubling();
+  auto of_program = std::make_shared<int>();
+  kernel.flops = [of_program](std::span<const std::int64_t>) { return 1.0; };
+  runtime::KernelMaker maker(kernel, Values{60}, bench.device, bench.builder, 0);
+  const auto lasting = maker.lasting_builds();
+  REQUIRE(lasting);
+  CHECK(of_program.use_count() == 2);
+  const runtime::Build build = lasting->build({4, 0});
+  CHECK(build.compiled);
+  CHECK(build.key == maker.build({4, 0}).key);
+  CHECK(bench.compiler->compiles == 1);
+}
+
 TEST_CASE("a turn is one thread's, again and again", "[runtime][budget]") {
   runtime::TuningTurn turn;
   CHECK_FALSE(turn.mine());

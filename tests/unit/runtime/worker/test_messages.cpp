@@ -17,7 +17,8 @@ using namespace kiln::runtime;
 
 namespace {
 
-std::vector<std::byte> bytes_of(const std::vector<int>& values) {
+template <class Bytes = std::vector<std::byte>>
+Bytes bytes_of(const std::vector<int>& values) {
   const auto bytes = std::as_bytes(std::span(values));
   return {bytes.begin(), bytes.end()};
 }
@@ -29,10 +30,11 @@ KernelData draw(double weight) {
   data.trial->tolerance = {.relative = 0.5, .absolute = 0.25, .mismatches = 0.125};
   data.trial->weight = weight;
   data.trial->arguments = {
-      {DataType::i32, Direction::out, true, 3, 4, bytes_of({-1, -1, -1})},
-      {DataType::i32, Direction::in, true, 3, 4, bytes_of({1, 2, 3})},
-      {DataType::i32, Direction::in_out, true, 6, 4, bytes_of({0, 0, 0, 0, 0, 0}), true, 3, 2},
-      {DataType::i32, Direction::in, false, 1, 4, bytes_of({3})}};
+      {DataType::i32, Direction::out, true, 3, 4, bytes_of<detail::HostArray>({-1, -1, -1})},
+      {DataType::i32, Direction::in, true, 3, 4, bytes_of<detail::HostArray>({1, 2, 3})},
+      {DataType::i32, Direction::in_out, true, 6, 4,
+       bytes_of<detail::HostArray>({0, 0, 0, 0, 0, 0}), true, 3, 2},
+      {DataType::i32, Direction::in, false, 1, 4, bytes_of<detail::HostArray>({3})}};
   return data;
 }
 

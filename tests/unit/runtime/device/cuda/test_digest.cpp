@@ -4,24 +4,24 @@
 
 #include "fake_driver.hpp"
 #include "kiln_test.hpp"
+#include "runtime/device/array_digest.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
-#include "runtime/device/cuda/digest.hpp"
 
 using namespace kiln::runtime;
 
 TEST_CASE("each byte and its place count", "[runtime][cuda][digest]") {
   std::vector<std::byte> data(37);
-  std::set<std::uint64_t> seen{digest(data)};
+  std::set<std::uint64_t> seen{array_digest(data)};
   for (std::size_t i = 0; i < data.size(); ++i)
     for (const int value : {1, 128, 255}) {
       data[i] = static_cast<std::byte>(value);
-      CHECK(seen.insert(digest(data)).second);
+      CHECK(seen.insert(array_digest(data)).second);
       data[i] = {};
     }
   for (std::size_t size = 0; size < data.size(); size += 8)
-    CHECK(seen.insert(digest(std::span(data).first(size))).second);
-  CHECK(digest(std::vector<std::byte>(data)) == digest(data));
-  CHECK(digest({}) == 0);
+    CHECK(seen.insert(array_digest(std::span(data).first(size))).second);
+  CHECK(array_digest(std::vector<std::byte>(data)) == array_digest(data));
+  CHECK(array_digest({}) == 0);
 }
 
 TEST_CASE("a driver that cannot compile the kernel is asked once", "[runtime][cuda][digest]") {

@@ -1,0 +1,49 @@
+// Threads that compile for one search after the other.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace kiln::runtime {
+
+/// Thread-safe. Jobs begin in the order submitted. Threads end when there is nothing left to do. A
+/// crew that is still there when the process exits ends before the libraries that it compiles with.
+class BuildCrew {
+ public:
+  /// Must not throw. @param worker the thread's number, counted from 0
+  using Job = std::function<void(unsigned worker)>;
+
+  BuildCrew();
+  BuildCrew(const BuildCrew&) = delete;
+  BuildCrew& operator=(const BuildCrew&) = delete;
+  /// Drops what has not begun, and waits for the rest.
+  ~BuildCrew();
+
+  /// The job begins when fewer than `limit` jobs are running, whoever has submitted them.
+  void submit(unsigned limit, Job job);
+
+ private:
+  struct Waiting {
+    unsigned limit;
+    Job job;
+  };
+  struct Worker {
+    std::thread thread{};
+    bool ended = true;  ///< it does nothing more but return
+  };
+  friend class LiveCrews;
+  void end() noexcept;
+  void start_worker();
+  void work(unsigned number);
+
+  std::mutex mutex_;
+  std::deque<Waiting> waiting_;
+  std::deque<Worker> workers_;  ///< by number
+  unsigned working_ = 0;        ///< workers that have not ended
+  bool ended_ = false;          ///< takes no more jobs
+};
+
+}  // namespace kiln::runtime
