@@ -100,7 +100,10 @@ RefreshResult Runtime::refresh(const InstantiatedGraph& graph) const {
   return engine_->captures().refresh(graph);
 }
 
-void Runtime::seal(OnUnprepared unprepared) const { engine_->serving().seal(unprepared); }
+void Runtime::seal(OnUnprepared unprepared) const {
+  engine_->builder().finish_builds();  // of searches that have ended
+  engine_->serving().seal(unprepared);
+}
 void Runtime::unseal() const noexcept { engine_->serving().unseal(); }
 bool Runtime::sealed() const noexcept { return engine_->serving().sealed().has_value(); }
 

@@ -202,7 +202,8 @@ class Runtime {
   /// itself: it is called with its default knobs, counted, and warned of or refused likewise, but
   /// wanted() does not list it, because no manifest prepares it. Explicit calls (prepare, tune,
   /// verify, a region's tuning) work as before. A launch that began before may still be at work.
-  /// Sealing again replaces `unprepared`, and takes in what has been loaded since.
+  /// Sealing again replaces `unprepared`, and takes in what has been loaded since. Waits for what
+  /// searches that have ended left compiling.
   void seal(OnUnprepared unprepared = OnUnprepared::serve) const;
   /// Undoes seal(): launches do again what the mode says.
   void unseal() const noexcept;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <set>
 #include <utility>
 
 #include <unistd.h>
@@ -54,6 +53,8 @@ void BuildCrew::end() noexcept {
     const std::lock_guard lock(mutex_);
     ended_ = true;
     dropped.swap(waiting_);
+    for (const Waiting& job : dropped) unfinished_.erase(job.number);
+    finished_.notify_all();
   }
   for (Worker& worker : workers_)
     if (worker.thread.joinable()) worker.thread.join();
@@ -62,15 +63,24 @@ void BuildCrew::end() noexcept {
 void BuildCrew::submit(unsigned limit, Job job) {
   const std::lock_guard lock(mutex_);
   if (ended_) return;
-  waiting_.push_back({std::max(limit, 1u), std::move(job)});
+  waiting_.push_back({submitted_, std::max(limit, 1u), std::move(job)});
+  unfinished_.insert(submitted_++);
   if (working_ >= waiting_.front().limit) return;
   try {
     start_worker();
   } catch (...) {
     if (working_ != 0) return;  // those that there are will do it
+    unfinished_.erase(waiting_.back().number);
     waiting_.pop_back();
     throw;
   }
+}
+
+void BuildCrew::wait() {
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [this, end = submitted_] {
+    return unfinished_.empty() || *unfinished_.begin() >= end;
+  });
 }
 
 void BuildCrew::start_worker() {
@@ -98,6 +108,10 @@ void BuildCrew::work(unsigned number) {
       waiting_.pop_front();
     }
     next.job(number);
+    next.job = {};
+    const std::lock_guard lock(mutex_);
+    unfinished_.erase(next.number);
+    finished_.notify_all();
   }
 }
 

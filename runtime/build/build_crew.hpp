@@ -1,9 +1,12 @@
 // Threads that compile for one search after the other.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -24,9 +27,12 @@ class BuildCrew {
 
   /// The job begins when fewer than `limit` jobs are running, whoever has submitted them.
   void submit(unsigned limit, Job job);
+  /// Waits for what was submitted before.
+  void wait();
 
  private:
   struct Waiting {
+    std::uint64_t number;  ///< in the order submitted
     unsigned limit;
     Job job;
   };
@@ -44,6 +50,9 @@ class BuildCrew {
   std::deque<Worker> workers_;  ///< by number
   unsigned working_ = 0;        ///< workers that have not ended
   bool ended_ = false;          ///< takes no more jobs
+  std::uint64_t submitted_ = 0;
+  std::set<std::uint64_t> unfinished_;  ///< numbers of jobs
+  std::condition_variable finished_;
 };
 
 }  // namespace kiln::runtime

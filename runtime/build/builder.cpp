@@ -47,6 +47,15 @@ BuildCrew& Builder::crew() {
   return crews_[::getpriority(PRIO_PROCESS, 0)];  // on Linux: of this thread
 }
 
+void Builder::finish_builds() {
+  std::vector<BuildCrew*> crews;
+  {
+    const std::lock_guard lock(crews_mutex_);
+    for (auto& [priority, crew] : crews_) crews.push_back(&crew);
+  }
+  for (BuildCrew* const crew : crews) crew->wait();
+}
+
 codegen::Compiler& Builder::compiler(Target::Kind kind) {
   std::lock_guard lock(compilers_mutex_);
   auto& slot = compilers_[static_cast<std::size_t>(kind)];

@@ -90,6 +90,8 @@ class Builder {
   /// For builds that go on when those who wanted them do not wait any more. Threads inherit the
   /// priority of whoever starts them, and cannot be raised again: each priority has its crew.
   BuildCrew& crew();
+  /// Waits for builds that a crew has got so far.
+  void finish_builds();
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 
  private:

@@ -439,3 +439,25 @@ TEST_CASE("a thread whose turn it is does not wait for one that waits for the tu
   other.join();
   CHECK(runtime.statistics().tuned == 1);
 }
+
+TEST_CASE("nothing is being compiled any more when a runtime is sealed", "[runtime][budget]") {
+  Directory directory;
+  std::atomic<bool> open{false}, built{false};
+  Process process(directory.path());
+  process.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry != "k<16, 0>") return;
+    open.wait(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    built = true;
+  };
+  TuneOptions options;
+  options.max_seconds = 0.2;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling({1, 2, 4, 8, 16}));
+  CHECK_FALSE(handle.tune({60}, options).complete);
+  open = true;
+  open.notify_all();
+  runtime.seal();
+  CHECK(built);
+  CHECK(launches_right(handle, 60));
+}
