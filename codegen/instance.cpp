@@ -107,6 +107,38 @@ std::string check_of_macros(const KernelDefinition& kernel, std::span<const std:
 
 }  // namespace
 
+DynamicSpace space_of_one(const DynamicSpace& space, std::span<const std::int64_t> config) {
+  DynamicSpace one;
+  const auto& parameters = space.parameters();
+  for (std::size_t i = 0; i < config.size(); ++i) {
+    const Parameter& p = parameters[i];
+    std::vector<std::string> names;
+    if (!p.names.empty()) names.push_back(p.show(config[i]));
+    one.parameter(p.name, {config[i]}, config[i], p.kind, std::move(names));
+  }
+  return one;
+}
+
+KernelDefinition definition_of_one(const KernelDefinition& kernel,
+                                   std::span<const std::int64_t> config) {
+  KernelDefinition one;
+  one.name = kernel.name;
+  one.source = kernel.source;
+  one.entry = kernel.entry;
+  one.passing = kernel.passing;
+  one.config_type = kernel.config_type;
+  one.types = kernel.types;
+  one.arguments = kernel.arguments;
+  one.space = space_of_one(kernel.space, config);
+  for (const MapRule& rule : kernel.maps)
+    if (rule.applies(config)) one.maps.push_back({.argument = rule.argument});
+  if (kernel.workspace.applies(config))
+    one.workspace.size = [](auto, auto, const DeviceLimits&) { return WorkspaceSize{}; };
+  for (const KernelStep& step : kernel.steps)
+    if (step.applies(config)) one.steps.push_back({.entry = step.entry});
+  return one;
+}
+
 std::string describe_instance(const KernelDefinition& kernel,
                               std::span<const std::int64_t> config) {
   std::string types;

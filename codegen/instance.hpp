@@ -43,6 +43,14 @@ std::string unknown_entry(const KernelDefinition& kernel, IncludeCache& cache);
 /// The field of keys that holds kernel_source().
 inline constexpr const char* kKernelSourceField = "kernel source";
 
+/// The same space with one config, and without constraints.
+DynamicSpace space_of_one(const DynamicSpace& space, std::span<const std::int64_t> config);
+
+/// What the source and the keys of this instance are made of, without the program's functions: what
+/// its rules say of the config is evaluated now.
+KernelDefinition definition_of_one(const KernelDefinition& kernel,
+                                   std::span<const std::int64_t> config);
+
 /// Printable instance: `gemm<float>{block_m=128,...}`.
 std::string describe_instance(const KernelDefinition& kernel, std::span<const std::int64_t> config);
 

@@ -101,8 +101,8 @@ RefreshResult Runtime::refresh(const InstantiatedGraph& graph) const {
 }
 
 void Runtime::seal(OnUnprepared unprepared) const {
-  engine_->builder().finish_builds();  // of searches that have ended
   engine_->serving().seal(unprepared);
+  engine_->builder().finish_builds();  // of searches that have ended
 }
 void Runtime::unseal() const noexcept { engine_->serving().unseal(); }
 bool Runtime::sealed() const noexcept { return engine_->serving().sealed().has_value(); }

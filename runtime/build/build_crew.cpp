@@ -1,12 +1,23 @@
 #include "runtime/build/build_crew.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <exception>
+#include <set>
 #include <utility>
 
 #include <unistd.h>
 
+#include "kiln/error.hpp"
+
 namespace kiln::runtime {
+
+namespace {
+
+std::atomic<bool> compiled_once{false};
+
+}  // namespace
 
 /// Ends crews when the process exits: a thread that is inside a compiler then would find its data
 /// destroyed.
@@ -24,11 +35,13 @@ class LiveCrews {
     const std::lock_guard lock(mutex_);
     crews_.erase(crew);
   }
+  /// Before anything that is destroyed at exit and is there already.
+  static bool end_at_exit() {
+    return std::atexit([] { of_process().end(); }) == 0;
+  }
 
  private:
-  LiveCrews() {
-    std::atexit([] { of_process().end(); });
-  }
+  LiveCrews() = default;
   void end() {
     if (::getpid() != process_) return;  // a fork has none of the threads
     const std::lock_guard lock(mutex_);
@@ -39,6 +52,13 @@ class LiveCrews {
   std::mutex mutex_;
   std::set<BuildCrew*> crews_;
 };
+
+bool BuildCrew::may_be_left() noexcept { return compiled_once; }
+
+void BuildCrew::note_compiled() {
+  static std::once_flag once;
+  std::call_once(once, [] { compiled_once = LiveCrews::end_at_exit(); });
+}
 
 BuildCrew::BuildCrew() { LiveCrews::of_process().add(this); }
 
@@ -56,18 +76,21 @@ void BuildCrew::end() noexcept {
     for (const Waiting& job : dropped) unfinished_.erase(job.number);
     finished_.notify_all();
   }
-  for (Worker& worker : workers_)
-    if (worker.thread.joinable()) worker.thread.join();
+  for (Worker& worker : workers_) {
+    if (worker.thread.get_id() == std::this_thread::get_id())
+      worker.thread.detach();  // a job exits the process
+    else if (worker.thread.joinable())
+      worker.thread.join();
+  }
 }
 
 void BuildCrew::submit(unsigned limit, Job job) {
   const std::lock_guard lock(mutex_);
-  if (ended_) return;
+  if (ended_) throw EnvironmentError("nothing is compiled any more: the process is exiting");
   waiting_.push_back({submitted_, std::max(limit, 1u), std::move(job)});
   unfinished_.insert(submitted_++);
-  if (working_ >= waiting_.front().limit) return;
   try {
-    start_worker();
+    start_worker_if_needed();
   } catch (...) {
     if (working_ != 0) return;  // those that there are will do it
     unfinished_.erase(waiting_.back().number);
@@ -76,11 +99,22 @@ void BuildCrew::submit(unsigned limit, Job job) {
   }
 }
 
+bool BuildCrew::is_own_thread() const {
+  return std::ranges::any_of(workers_, [](const Worker& worker) {
+    return worker.thread.get_id() == std::this_thread::get_id();
+  });
+}
+
 void BuildCrew::wait() {
   std::unique_lock lock(mutex_);
+  if (is_own_thread()) return;
   finished_.wait(lock, [this, end = submitted_] {
     return unfinished_.empty() || *unfinished_.begin() >= end;
   });
+}
+
+void BuildCrew::start_worker_if_needed() {
+  if (waiting_.size() > starting_ && working_ < waiting_.front().limit) start_worker();
 }
 
 void BuildCrew::start_worker() {
@@ -92,27 +126,28 @@ void BuildCrew::start_worker() {
   worker.thread = std::thread([this, number] { work(number); });
   worker.ended = false;
   ++working_;
+  ++starting_;
 }
 
 void BuildCrew::work(unsigned number) {
-  for (;;) {
-    Waiting next;
-    {
-      const std::lock_guard lock(mutex_);
-      if (waiting_.empty() || working_ > waiting_.front().limit) {
-        workers_[number].ended = true;
-        --working_;
-        return;
-      }
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
+  std::unique_lock lock(mutex_);
+  --starting_;
+  while (!waiting_.empty() && working_ <= waiting_.front().limit) {
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    try {
+      start_worker_if_needed();
+    } catch (const std::exception&) {  // this one will come to it
     }
+    lock.unlock();
     next.job(number);
     next.job = {};
-    const std::lock_guard lock(mutex_);
+    lock.lock();
     unfinished_.erase(next.number);
     finished_.notify_all();
   }
+  workers_[number].ended = true;
+  --working_;
 }
 
 }  // namespace kiln::runtime

@@ -26,9 +26,17 @@ class BuildCrew {
   ~BuildCrew();
 
   /// The job begins when fewer than `limit` jobs are running, whoever has submitted them.
+  /// @throws EnvironmentError when the process is exiting
   void submit(unsigned limit, Job job);
-  /// Waits for what was submitted before.
+  /// Waits for what was submitted before; not if a job calls it.
   void wait();
+
+  /// Whether jobs may still be running when main() returns. Not before the compiler's library has
+  /// compiled once: what it sets up in doing so is destroyed at exit before anything that was there
+  /// earlier, so a crew that ends after that would end too late.
+  static bool may_be_left() noexcept;
+  /// A compilation of this process has ended with a binary: not all stages of one that fails run.
+  static void note_compiled();
 
  private:
   struct Waiting {
@@ -43,12 +51,16 @@ class BuildCrew {
   friend class LiveCrews;
   void end() noexcept;
   void start_worker();
+  /// If a job may begin and no worker is about to take it.
+  void start_worker_if_needed();
+  bool is_own_thread() const;
   void work(unsigned number);
 
   std::mutex mutex_;
   std::deque<Waiting> waiting_;
   std::deque<Worker> workers_;  ///< by number
   unsigned working_ = 0;        ///< workers that have not ended
+  unsigned starting_ = 0;       ///< of those, workers that have not looked for a job yet
   bool ended_ = false;          ///< takes no more jobs
   std::uint64_t submitted_ = 0;
   std::set<std::uint64_t> unfinished_;  ///< numbers of jobs

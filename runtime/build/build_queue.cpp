@@ -11,13 +11,12 @@
 namespace kiln::runtime {
 
 struct BuildQueue::State {
-  State(Work work_, Describe describe_, TraceLog& trace_)
-      : work(std::move(work_)), describe(std::move(describe_)), trace(trace_) {}
+  State(Describe describe_, TraceLog& trace_) : describe(std::move(describe_)), trace(trace_) {}
 
   /// Without throwing.
-  void run(std::size_t order, std::size_t id, const Values& config, unsigned worker);
+  void run(std::size_t order, std::size_t id, const Values& config, const Job& job,
+           unsigned worker);
 
-  const Work work;
   const Describe describe;                               ///< a config, for the trace
   TraceLog& trace;                                       ///< not to be used when closed
   const SpanScope::Context part_of = SpanScope::here();  ///< what builds are a part of
@@ -29,7 +28,7 @@ struct BuildQueue::State {
   double longest_build = 0;
 };
 
-void BuildQueue::State::run(std::size_t order, std::size_t id, const Values& config,
+void BuildQueue::State::run(std::size_t order, std::size_t id, const Values& config, const Job& job,
                             unsigned worker) {
   {
     const std::lock_guard lock(mutex);
@@ -40,7 +39,7 @@ void BuildQueue::State::run(std::size_t order, std::size_t id, const Values& con
   std::exception_ptr thrown;
   const auto begin = Clock::now();
   try {
-    finished.build = work(config);
+    finished.build = job();
   } catch (...) {
     thrown = std::current_exception();
   }
@@ -66,18 +65,23 @@ BuildQueue::BuildQueue(BuildCrew* crew, unsigned threads, Work work, Describe de
     : own_(crew ? nullptr : std::make_unique<BuildCrew>()),
       crew_(crew ? *crew : *own_),
       threads_(threads),
-      state_(std::make_shared<State>(std::move(work), std::move(describe), trace)) {}
+      work_(std::move(work)),
+      state_(std::make_shared<State>(std::move(describe), trace)) {}
 
 BuildQueue::~BuildQueue() {
-  const std::lock_guard lock(state_->mutex);
-  state_->closed = true;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->closed = true;
+  }
+  if (!own_ && !BuildCrew::may_be_left()) crew_.wait();
 }
 
 void BuildQueue::submit(std::size_t id, Values config) {
+  Job job = work_(config);
   const std::size_t order = submitted_++;
-  crew_.submit(threads_, [state = state_, order, id, config = std::move(config)](unsigned worker) {
-    state->run(order, id, config, worker);
-  });
+  crew_.submit(threads_,
+               [state = state_, order, id, job = std::move(job), config = std::move(config)](
+                   unsigned worker) { state->run(order, id, config, job, worker); });
   in_flight_.insert(order);
 }
 

@@ -25,12 +25,14 @@ class BuildQueue {
     Build build;
   };
 
-  using Work = std::function<Build(const Values& config)>;
+  using Job = std::function<Build()>;
+  /// Called by the thread that submits; the job on one of the crew.
+  using Work = std::function<Job(const Values& config)>;
   using Describe = std::function<std::string(const Values& config)>;
 
-  /// `work` is called on up to `threads` threads. The trace must outlive the queue.
-  /// @param crew where builds that have begun when the queue is destroyed go on, so `work` must
-  /// outlive it; null: the queue has a crew of its own, and waits for them
+  /// Up to `threads` jobs run at once. The trace must outlive the queue.
+  /// @param crew where builds that have begun when the queue is destroyed go on, so jobs refer to
+  /// nothing that does not outlive it; null: the queue has a crew of its own, and waits for them
   BuildQueue(BuildCrew* crew, unsigned threads, Work work, Describe describe, TraceLog& trace);
   BuildQueue(const BuildQueue&) = delete;
   BuildQueue& operator=(const BuildQueue&) = delete;
@@ -59,6 +61,7 @@ class BuildQueue {
   const std::unique_ptr<BuildCrew> own_;
   BuildCrew& crew_;
   const unsigned threads_;
+  const Work work_;
   const std::shared_ptr<State> state_;  ///< shared with the builds
   std::set<std::size_t> in_flight_;     ///< numbers, in the order submitted
   std::size_t submitted_ = 0;

@@ -228,6 +228,7 @@ codegen::CompileResult Builder::compile_counted(const Instance& instance,
   try {
     codegen::CompileResult result = compiler.compile(source, instance.target);
     const bool failed = std::holds_alternative<CompileFailure>(result);
+    if (!failed) BuildCrew::note_compiled();
     counters.compiles.add(failed ? "failed" : "compiled");
     counters.compile_seconds.add(seconds_since(start));
     if (!failed) span.end();

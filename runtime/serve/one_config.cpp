@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 
@@ -17,13 +18,7 @@ KernelDefinition with_one_config(const KernelDefinition& kernel,
   if (config.size() != parameters.size())
     throw UserError(format("kernel {}: a config of {} values was given, it has {} parameters",
                            kernel.name, config.size(), parameters.size()));
-  DynamicSpace space;
-  for (std::size_t i = 0; i < config.size(); ++i) {
-    const Parameter& p = parameters[i];
-    std::vector<std::string> names;
-    if (!p.names.empty()) names.push_back(p.show(config[i]));
-    space.parameter(p.name, {config[i]}, config[i], p.kind, std::move(names));
-  }
+  DynamicSpace space = codegen::space_of_one(kernel.space, config);
   for (const Constraint& c : kernel.space.constraints()) {
     if (c.on)
       space.where_on(*c.on, c.reason, c.holds);

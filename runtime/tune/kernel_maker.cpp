@@ -40,17 +40,6 @@ Build build_unedited(Builder& builder, const KernelDefinition& kernel, const Val
   return build;
 }
 
-/// Without the program's functions, which are no part of a binary and may refer to what is gone
-/// when it is compiled.
-KernelDefinition without_functions(const KernelDefinition& kernel) {
-  KernelDefinition rest = kernel;
-  rest.configs = {}, rest.untuned_by_cost = {}, rest.default_for = {}, rest.numerics = {};
-  rest.bucket = {}, rest.workload = {}, rest.reference = {}, rest.check = {};
-  rest.flops = {}, rest.bytes = {}, rest.cost = {}, rest.launch = {};
-  rest.device_reference = {};
-  return rest;
-}
-
 }  // namespace
 
 KernelMaker::KernelMaker(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
@@ -85,11 +74,13 @@ Build KernelMaker::build(const Values& config) {
 }
 
 std::optional<LastingBuilds> KernelMaker::lasting_builds() const {
-  const auto kernel = std::make_shared<const KernelDefinition>(without_functions(kernel_));
-  return LastingBuilds{builder_.crew(),
-                       [&builder = builder_, kernel, target = device_->info().target,
-                        source = source_](const Values& config) {
-                         return build_unedited(builder, *kernel, config, target, source);
+  return LastingBuilds{builder_.crew(), [this](const Values& config) -> std::function<Build()> {
+                         return [&builder = builder_, target = device_->info().target,
+                                 source = source_, config,
+                                 kernel = std::make_shared<const KernelDefinition>(
+                                     codegen::definition_of_one(kernel_, config))] {
+                           return build_unedited(builder, *kernel, config, target, source);
+                         };
                        }};
 }
 

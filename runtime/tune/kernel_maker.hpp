@@ -29,7 +29,8 @@ class KernelMaker final : public TrialMaker {
   /// What make_expected_draws() gave for this kernel, problem and seed: benches in this process use
   /// copies of it. Empty: they make their data.
   void use_data(std::vector<KernelData> draws) { draws_ = std::move(draws); }
-  /// Called when a run that was stopped has freed its bench, before it waits for builds.
+  /// Called when a run that was stopped has freed its bench, before it waits for builds that must
+  /// end with it.
   void when_device_is_left(std::function<void()> left) { left_ = std::move(left); }
 
   detail::Tunable subject() const noexcept override { return kernel_; }

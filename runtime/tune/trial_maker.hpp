@@ -28,7 +28,8 @@ class SourceEdited : public EnvironmentError {
 
 struct LastingBuilds {
   BuildCrew& crew;
-  std::function<Build(const Values& config)> build;  ///< @throws as TrialMaker::build
+  /// Called by the thread that measures; the job as TrialMaker::build.
+  std::function<std::function<Build()>(const Values& config)> job;
 };
 
 /// One problem of one tunable. build() and load() may be called from several threads, the
@@ -53,7 +54,7 @@ class TrialMaker {
   virtual unsigned threads() const noexcept = 0;
   /// @throws as Builder::build, and SourceEdited
   virtual Build build(const Values& config) = 0;
-  /// A way to build that needs neither this object nor what it was made of, and where it may go on
+  /// Builds as jobs that need neither this object nor what it was made of, and whose they may be
   /// when a search has ended; nothing: builds must have ended by then.
   virtual std::optional<LastingBuilds> lasting_builds() const { return {}; }
   /// What was built, loaded as launches need it (null: there is nothing to load), or why it cannot

@@ -219,7 +219,10 @@ class TuningRun {
     const auto lasting = shares_cpu() ? std::nullopt : maker_.lasting_builds();
     BuildQueue queue(
         lasting ? &lasting->crew : nullptr, maker_.threads(),
-        lasting ? lasting->build : [this](const Values& config) { return maker_.build(config); },
+        lasting
+            ? lasting->job
+            : [this](
+                  const Values& config) { return [this, config] { return maker_.build(config); }; },
         [this](const Values& config) { return subject_.space().describe(config); }, trace_);
     result_.end = SearchEnd::stopped;
     // With a budget, the first build's time decides what else is built: nothing runs beside it.
@@ -264,7 +267,8 @@ class TuningRun {
     if (max_seconds_ == 0 || shares_cpu())
       return queue.take(group_, options_.stop, search_deadline_);
     // What takes long to compile is not waited for, and half of what is left is for measuring.
-    return queue.take_any(kLeastGroup, group_, options_.stop, search_deadline_.halfway());
+    return queue.take_any(std::min(kLeastGroup, group_), group_, options_.stop,
+                          search_deadline_.halfway());
   }
 
   void refill(BuildQueue& queue) {

@@ -25,7 +25,9 @@ namespace {
 BuildQueue queue_of(Bench& bench, const KernelDefinition& kernel, const Target& target,
                     TraceLog& trace, BuildCrew* crew = nullptr) {
   return {crew, bench.builder.threads(),
-          [&](const Values& config) { return bench.builder.build(kernel, config, target); },
+          [&](const Values& config) {
+            return [&, config] { return bench.builder.build(kernel, config, target); };
+          },
           [&](const Values& config) { return kernel.space.describe(config); }, trace};
 }
 
@@ -143,6 +145,8 @@ TEST_CASE("builds that have begun go on where their crew outlives the queue", "[
   Bench bench;
   const KernelDefinition kernel = doubling({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   const Target target{Target::Kind::host, "generic"};
+  bench.builder.build(kernel, Values{12, 0}, target);  // before that, none would be left
+  bench.compiler->compiles = 0;
   std::atomic<bool> open{false};
   bench.compiler->on_compile = [&](const codegen::Source&) { until([&] { return open.load(); }); };
   {

@@ -359,17 +359,53 @@ TEST_CASE("a run that is stopped does not wait for builds", "[runtime][budget]")
 TEST_CASE("a build that goes on is of the same key, without the program's functions",
           "[runtime][budget]") {
   Bench bench;
+  auto of_program = std::make_shared<int>(0);
   KernelDefinition kernel = doubling();
-  auto of_program = std::make_shared<int>();
   kernel.flops = [of_program](std::span<const std::int64_t>) { return 1.0; };
+  kernel.space.where("no", [of_program](auto, auto, const DeviceLimits&) { return true; });
+  kernel.steps = {
+      {.entry = "s", .only_if = [of_program](auto c) { return ++*of_program, c[0] > 2; }},
+      {.entry = "t", .only_if = [of_program](auto) { return false; }}};
+  kernel.workspace = {.size = [](auto, auto, const DeviceLimits&) { return WorkspaceSize{}; },
+                      .only_if = [of_program](auto c) { return c[0] > 2; }};
+  kernel.maps = {{.argument = 0, .only_if = [of_program](auto c) { return c[0] == 8; }}};
   runtime::KernelMaker maker(kernel, Values{60}, bench.device, bench.builder, 0);
   const auto lasting = maker.lasting_builds();
   REQUIRE(lasting);
-  CHECK(of_program.use_count() == 2);
-  const runtime::Build build = lasting->build({4, 0});
-  CHECK(build.compiled);
-  CHECK(build.key == maker.build({4, 0}).key);
-  CHECK(bench.compiler->compiles == 1);
+  for (const std::int64_t block : {2, 4, 8}) {
+    const long references = of_program.use_count();
+    const auto job = lasting->job({block, 0});
+    CHECK(of_program.use_count() == references);
+    const int called = *of_program;
+    const runtime::Build build = job();
+    CHECK(*of_program == called);
+    CHECK(build.compiled);
+    CHECK(build.key == maker.build({block, 0}).key);
+  }
+  CHECK(bench.compiler->compiles == 3);
+}
+
+TEST_CASE("with few threads a limited search goes on compiling while it measures",
+          "[runtime][budget]") {
+  Directory directory;
+  std::atomic<bool> measuring{false}, overlapped{false};
+  Process process(directory.path());
+  process.options.compile_threads = 1;
+  process.compiler->on_compile = [&](const codegen::Source&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (measuring) overlapped = true;
+  };
+  process.of(1).run = [&, first = true](void** args) mutable {
+    measuring = std::exchange(first, false);
+    for (int i = 0; i < 2000 && measuring && !overlapped; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    measuring = false;
+    compute_doubling(args);
+  };
+  TuneOptions options;
+  options.max_seconds = 1000;
+  CHECK(process.runtime().tuned(doubling({1, 2, 4, 8, 16})).tune({60}, options).complete);
+  CHECK(overlapped);
 }
 
 TEST_CASE("a turn is one thread's, again and again", "[runtime][budget]") {
