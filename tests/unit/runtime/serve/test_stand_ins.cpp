@@ -89,7 +89,8 @@ TEST_CASE("a launch that another tuning leaves no time takes what is on record u
   process.options.tuning.retune = retunes;
   std::atomic<bool> inside{false}, go{false};
   process.compiler->on_compile = [&](const codegen::Source& source) {
-    if (inside.exchange(true) || source.text.empty()) return;
+    if (source.kernel != "slow" || source.entry != "k<2, 0>") return;  // its default: waited for
+    inside = true;
     while (!go) std::this_thread::yield();
   };
   const Runtime runtime = process.runtime();

@@ -34,7 +34,8 @@ class HeldTuning {
   ~HeldTuning() { release(); }
   /// Begins, and returns once it is held.
   void begin(const Runtime& runtime) {
-    thread_ = std::jthread([runtime] { runtime.tuned(doubling({1, 2, 8, 16})).tune({50}); });
+    thread_ = std::jthread(
+        [runtime] { runtime.tuned(doubling({1, 2, 8, 16})).tune({50}, TuneOptions{}); });
     while (!inside_) std::this_thread::yield();
   }
   void release() {
