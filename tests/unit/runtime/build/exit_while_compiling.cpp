@@ -43,9 +43,10 @@ int main(int count, char** arguments) try {
   const bool first = count > 1 && std::string_view(arguments[1]) == "first";
   StoreOptions options;
   options.disk = false;
-  auto* const builder = new runtime::Builder(std::make_shared<cache::Store>(options),
-                                             runtime::compiler_maker(0), {}, 2);
-  auto* const kernel = new KernelDefinition(slow_kernel());
+  // Never destroyed, but reachable, so that it is not reported as a leak.
+  static auto* const builder = new runtime::Builder(std::make_shared<cache::Store>(options),
+                                                    runtime::compiler_maker(0), {}, 2);
+  static auto* const kernel = new KernelDefinition(slow_kernel());
   const Target target = Target::parse("sm_90");
   builder->compiler(target.kind);  // throws without NVRTC
   runtime::TraceLog trace;
