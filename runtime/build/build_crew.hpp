@@ -25,7 +25,7 @@ class BuildCrew {
   /// Drops what has not begun, and waits for the rest.
   ~BuildCrew();
 
-  /// The job begins when fewer than `limit` jobs are running, whoever has submitted them.
+  /// The job begins when fewer than `limit` jobs of the crew are running.
   /// @throws EnvironmentError when the process is exiting
   void submit(unsigned limit, Job job);
   /// Waits for what was submitted before; not if a job calls it.

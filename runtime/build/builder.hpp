@@ -87,10 +87,11 @@ class Builder {
   /// How many builds a caller that has many should run at once: threads(), or fewer if their number
   /// was not asked for and the memory that is available now is not enough. Reads files.
   unsigned builds_at_once() const;
-  /// For builds that go on when those who wanted them do not wait any more. Threads inherit the
-  /// priority of whoever starts them, and cannot be raised again: each priority has its crew.
+  /// For builds that may outlast the search that wants them. A thread inherits the priority of the
+  /// thread that starts it, and cannot be raised again, so there is a crew for each priority: this
+  /// one is for the calling thread's.
   BuildCrew& crew();
-  /// Waits for builds that a crew has got so far.
+  /// Waits for the builds that have been submitted to any of the crews.
   void finish_builds();
   std::size_t compiled() const noexcept { return compiled_.load(std::memory_order_relaxed); }
 

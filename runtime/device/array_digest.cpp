@@ -4,15 +4,11 @@
 #include <atomic>
 #include <cstring>
 
-#include "runtime/support/machine.hpp"
 #include "runtime/support/parallel.hpp"
 
 namespace kiln::runtime {
 
 namespace {
-
-/// Words that one thread adds up at once.
-constexpr std::size_t kBlock = std::size_t{1} << 18;
 
 std::uint64_t sum_of_words(std::span<const std::byte> bytes, std::size_t first, std::size_t end) {
   std::uint64_t sum = 0;
@@ -30,15 +26,10 @@ std::uint64_t sum_of_words(std::span<const std::byte> bytes, std::size_t first, 
 }  // namespace
 
 std::uint64_t array_digest(std::span<const std::byte> bytes) {
-  const std::size_t words = (bytes.size() + 7) / 8, blocks = (words + kBlock - 1) / kBlock;
-  if (blocks <= 1) return sum_of_words(bytes, 0, words);
   std::atomic<std::uint64_t> sum{0};
-  for_each_index(usable_cores(), blocks, {},
-                 [&](std::size_t block) {
-                   sum +=
-                       sum_of_words(bytes, block * kBlock, std::min(words, (block + 1) * kBlock));
-                 },
-                 {});
+  for_each_block((bytes.size() + 7) / 8, [&](std::size_t begin, std::size_t end) {
+    sum += sum_of_words(bytes, begin, end);
+  });
   return sum;
 }
 

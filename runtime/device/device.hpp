@@ -140,7 +140,8 @@ class Device {
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
   /// Digests of `count` arrays of `bytes` bytes each, `stride` bytes apart, computed where they
-  /// lie, as array_digest() computes them: equal contents have equal ones, others hardly ever. Waits for the tuning stream.
+  /// lie, as array_digest() computes them: equal contents have equal ones, others hardly ever.
+  /// Waits for the tuning stream.
   /// Empty: this device has none, or none of such an array; then compare copies of the contents.
   virtual std::vector<std::uint64_t> digests(const void* /*memory*/, std::size_t /*bytes*/,
                                              std::size_t /*stride*/, std::size_t /*count*/) {

@@ -93,22 +93,8 @@ bool usable(Uniform range) {
   return farthest<T>(range) != T{};  // only zeros
 }
 
-/// Calls `write(begin, end)` for blocks of elements, on all cores if there are several.
-template <class Write>
-void by_blocks(std::size_t count, const Write& write) {
-  constexpr std::size_t kBlock = std::size_t{1} << 18;
-  const std::size_t blocks = (count + kBlock - 1) / kBlock;
-  const auto write_block = [&](std::size_t block) {
-    write(block * kBlock, std::min(count, (block + 1) * kBlock));
-  };
-  if (blocks > 1)
-    runtime::for_each_index(runtime::usable_cores(), blocks, {}, write_block, {});
-  else if (blocks == 1)
-    write_block(0);
-}
-
 void fill(std::span<std::byte> bytes, std::byte value) {
-  by_blocks(bytes.size(), [&](std::size_t begin, std::size_t end) {
+  runtime::for_each_block(bytes.size(), [&](std::size_t begin, std::size_t end) {
     std::memset(bytes.data() + begin, std::to_integer<int>(value), end - begin);
   });
 }
@@ -118,7 +104,7 @@ void fill(std::span<std::byte> bytes, Uniform range, std::uint64_t stream) {
   auto* const out = reinterpret_cast<T*>(bytes.data());
   const std::size_t count = bytes.size() / sizeof(T);
   std::atomic<bool> zeros{true};
-  by_blocks(count, [&](std::size_t begin, std::size_t end) {
+  runtime::for_each_block(count, [&](std::size_t begin, std::size_t end) {
     bool all = true;
     for (std::size_t i = begin; i < end; ++i) {
       out[i] = draw<T>(mix(stream + i), range);

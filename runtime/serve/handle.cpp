@@ -313,8 +313,8 @@ class KernelHandle final : public runtime::ServedHandle {
     return together() && runtime::MeasuringTogether::here() && !problems_.agreed(problem);
   }
 
-  /// What is put in use before a final winner is known: where a background tuning may improve on the
-  /// launchable, one that is marked as provisional.
+  /// What is put in use before a final winner is known: where a background tuning may improve on
+  /// the launchable, one that is marked as provisional.
   Launchable mark_provisional(Launchable made) {
     runtime::Background* const background = engine_->background();
     if (!background || fixed_ ||

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/support/machine.hpp"
+
 namespace kiln::runtime {
 
 void for_each_index(unsigned threads, std::size_t count, std::stop_token stop,
@@ -62,6 +64,17 @@ void for_each_index(unsigned threads, std::size_t count, std::stop_token stop,
   }
   crew.clear();
   if (failure) std::rethrow_exception(failure);
+}
+
+void for_each_block(std::size_t count,
+                    const std::function<void(std::size_t begin, std::size_t end)>& work) {
+  constexpr std::size_t kBlock = std::size_t{1} << 18;
+  const std::size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto block = [&](std::size_t i) { work(i * kBlock, std::min(count, (i + 1) * kBlock)); };
+  if (blocks > 1)
+    for_each_index(usable_cores(), blocks, {}, block, {});
+  else if (blocks == 1)
+    block(0);
 }
 
 }  // namespace kiln::runtime

@@ -15,4 +15,10 @@ void for_each_index(unsigned threads, std::size_t count, std::stop_token stop,
                     const std::function<void(std::size_t)>& work,
                     const std::function<void(std::size_t)>& progress);
 
+/// Calls `work(begin, end)` for blocks that together are all places below `count`: on all cores if
+/// there are several blocks, else on the calling thread. For arrays: a block takes long enough to
+/// be worth a turn.
+void for_each_block(std::size_t count,
+                    const std::function<void(std::size_t begin, std::size_t end)>& work);
+
 }  // namespace kiln::runtime

@@ -1,7 +1,6 @@
 #include "runtime/device/cuda/digest.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kiln/error.hpp"
 #include "runtime/device/array_digest.hpp"

@@ -12,7 +12,8 @@
 
 namespace kiln::runtime {
 
-/// A kernel that computes what array_digest() does, loaded. Safe to use from several threads, which take turns.
+/// A kernel that computes what array_digest() does, loaded. Safe to use from several threads, which
+/// take turns.
 class CudaDigest {
  public:
   /// Loads the kernel, and tries it on data whose digest is known.

@@ -62,7 +62,6 @@ int main(int count, char** arguments) try {
   queue.submit(1, {120});
   queue.submit(2, {100});
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // they compile now
-  if (queue.longest_build() > 0 && first) return 2;             // not slow at all
   return 0;
 } catch (const EnvironmentError& error) {
   std::printf("skipped: %s\n", error.what());

@@ -3,9 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <sys/resource.h>
@@ -226,7 +224,7 @@ TEST_CASE("a crew drops what has not begun", "[runtime][queue]") {
   CHECK(begun == 2);
 }
 
-TEST_CASE("builds have the priority of whoever wants them", "[runtime][queue]") {
+TEST_CASE("a build has the priority of the thread that asks for it", "[runtime][queue]") {
   std::atomic<int> low{0}, usual{0};
   Bench bench;
   const auto submit = [&](std::atomic<int>& priority, BuildCrew& crew) {

@@ -11,6 +11,7 @@
 #include "kiln_test.hpp"
 #include "runtime/support/parallel.hpp"
 
+using kiln::runtime::for_each_block;
 using kiln::runtime::for_each_index;
 
 TEST_CASE("every index once, on all threads, with progress on this one", "[runtime][parallel]") {
@@ -90,4 +91,15 @@ TEST_CASE("a stop request begins nothing more", "[runtime][parallel]") {
   calls = 0;
   for_each_index(2, 10, stop.get_token(), [&](std::size_t) { ++calls; }, {});
   CHECK(calls == 0);
+}
+
+TEST_CASE("blocks are all places, each once", "[runtime][parallel]") {
+  for (const std::size_t count : {0u, 1u, 1000u, 1u << 18, (1u << 18) + 1, 1000003u}) {
+    CAPTURE(count);
+    std::vector<unsigned char> seen(count);
+    for_each_block(count, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) ++seen[i];
+    });
+    CHECK(std::ranges::count(seen, 1) == static_cast<std::ptrdiff_t>(count));
+  }
 }

@@ -1,4 +1,5 @@
 // Digests of device memory, as far as they can be had without a device.
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -22,6 +23,23 @@ TEST_CASE("each byte and its place count", "[runtime][cuda][digest]") {
     CHECK(seen.insert(array_digest(std::span(data).first(size))).second);
   CHECK(array_digest(std::vector<std::byte>(data)) == array_digest(data));
   CHECK(array_digest({}) == 0);
+}
+
+TEST_CASE("the digest of a large array is the sum over its parts", "[runtime][cuda][digest]") {
+  std::vector<std::byte> data((std::size_t{3} << 21) + 5);  // three blocks of words, and a bit
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(1 + i * i % 251);
+  std::uint64_t sum = 0;
+  std::vector<std::byte> alone(data.size());
+  for (std::size_t part = 0; part < data.size(); part += std::size_t{1} << 21) {
+    const std::size_t bytes = std::min(data.size() - part, std::size_t{1} << 21);
+    std::copy_n(data.begin() + part, bytes, alone.begin() + part);
+    sum += array_digest(alone);
+    std::fill_n(alone.begin() + part, bytes, std::byte{});
+    sum -= array_digest(alone);
+  }
+  CHECK(array_digest(data) - array_digest(alone) == sum);
+  data[std::size_t{2} << 21] ^= std::byte{1};
+  CHECK(array_digest(data) - array_digest(alone) != sum);
 }
 
 TEST_CASE("a driver that cannot compile the kernel is asked once", "[runtime][cuda][digest]") {
