@@ -54,7 +54,7 @@ void BuildQueue::State::run(std::size_t order, std::size_t id, const Values& con
     } catch (...) {
       thrown = std::current_exception();
     }
-    if (thrown && !failure) failure = thrown;
+    if (thrown && !failure) failure = std::move(thrown);
     done.emplace(order, std::move(finished));
   }
   changed.notify_all();
@@ -98,7 +98,8 @@ void BuildQueue::wait(std::stop_token stop, const TimeLimit& deadline,
     state_->changed.wait_until(lock, stop, *deadline.at(), over);
   else
     state_->changed.wait(lock, stop, over);
-  if (state_->failure) std::rethrow_exception(state_->failure);
+  // Without a reference left here: the last one ends with the search that catches it.
+  if (state_->failure) std::rethrow_exception(std::exchange(state_->failure, nullptr));
 }
 
 BuildQueue::Finished BuildQueue::finish(std::size_t order) {
