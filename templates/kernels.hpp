@@ -17,6 +17,7 @@
 #include "templates/rmsnorm/rmsnorm.hpp"
 #include "templates/rope/rope.hpp"
 #include "templates/rows/cross_entropy.hpp"
+#include "templates/rows/gated_fp8.hpp"
 #include "templates/rows/layernorm.hpp"
 #include "templates/rows/quantize.hpp"
 #include "templates/rows/rmsnorm_fp8.hpp"

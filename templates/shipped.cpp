@@ -107,6 +107,16 @@ void add_gated(Registry& registry, const std::string& name) {
   registry.add(
       family(name + "_mul", "out[r][h] = " + name + "(x[r][h]) * x[r][hidden + h]",
              [](auto t) { return templates::gated_activation_kernel<decltype(t), Activation>(); }));
+  const std::string quantized = "q[r][h] = e4m3(" + name + "(x[r][h]) * x[r][hidden + h] / ";
+  registry.add(family(name + "_mul_fp8_rows", quantized + "scales[r])", [](auto t) {
+    return templates::gated_fp8_rows_kernel<decltype(t), Activation>();
+  }));
+  registry.add(family(name + "_mul_fp8_blocks", quantized + "scales[h / 128][r])", [](auto t) {
+    return templates::gated_fp8_blocks_kernel<decltype(t), Activation>();
+  }));
+  registry.add(family(name + "_mul_fp8_tensor", quantized + "scale)", [](auto t) {
+    return templates::gated_fp8_tensor_kernel<decltype(t), Activation>();
+  }));
 }
 
 void add_gated_gemms(Registry& registry) {

@@ -1,6 +1,7 @@
 // Host half of gated_activation.hpp.
 #include "templates/elementwise/gated_activation.hpp"
 
+#include <string>
 #include <type_traits>
 
 #include <tbb/blocked_range.h>
@@ -8,28 +9,12 @@
 
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
+#include "templates/elementwise/activation_names.hpp"
 #include "templates/kernels.hpp"
 
 namespace kiln::templates {
 
 namespace {
-
-/// Of the activation in the source, and of the kernel.
-struct Names {
-  const char* activation;
-  const char* kernel;
-};
-template <class Activation>
-constexpr Names names() {
-  if constexpr (std::is_same_v<Activation, epilogue::Silu>)
-    return {"kiln::epilogue::Silu", "silu_mul"};
-  else if constexpr (std::is_same_v<Activation, epilogue::Gelu>)
-    return {"kiln::epilogue::Gelu", "gelu_mul"};
-  else if constexpr (std::is_same_v<Activation, epilogue::GeluTanh>)
-    return {"kiln::epilogue::GeluTanh", "gelu_tanh_mul"};
-  else
-    return {"kiln::epilogue::Relu", "relu_mul"};
-}
 
 /// Exponentials differ by a few units in the last place between devices. Out rounds once.
 template <class T>
@@ -56,11 +41,11 @@ void activate(T* out, const T* x, int rows, int hidden) {
 template <class T, class Activation>
 GatedActivationKernel<T> gated_activation_kernel() {
   return {
-      .name = names<Activation>().kernel,
+      .name = std::string(activation_names<Activation>().word) + "_mul",
       .source = {.file = templates_dir() / "elementwise/gated_activation.cuh"},
       .entry = "kiln::templates::gated_activation",
       .config_type = "kiln::templates::GatedActivation",
-      .types = {device_name<T>(), names<Activation>().activation},
+      .types = {device_name<T>(), activation_names<Activation>().type},
       .space = Space<GatedActivation, Activations>{{.block = 256, .items = 8}}
                    .values(&GatedActivation::block, {64, 128, 256, 512, 1024})
                    .values(&GatedActivation::items, {1, 2, 4, 8, 16, 32})

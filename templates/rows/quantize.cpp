@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kiln/paths.hpp"
-#include "templates/rows/row_space.hpp"
+#include "templates/rows/fp8_space.hpp"
 
 namespace kiln::templates {
 
@@ -39,43 +39,24 @@ Launch tile_launch(const RowConfig& c, double blocks) {
           c.shared_bytes()};
 }
 
-/// Quantizes elements that have one scale, and returns it.
 template <class T>
-float quantize(float8_e4m3* q, const T* x, std::ptrdiff_t count) {
-  float most = 0;
-  for (std::ptrdiff_t i = 0; i < count; ++i)
-    most = std::fmax(most, std::fabs(static_cast<float>(x[i])));
-  const float scale = fp8_scale(most), factor = 1 / scale;
-  for (std::ptrdiff_t i = 0; i < count; ++i) q[i] = float8_e4m3(static_cast<float>(x[i]) * factor);
-  return scale;
+auto rows_of(const T* x, int hidden) {
+  return
+      [=](std::ptrdiff_t r) { return std::span(x + r * hidden, static_cast<std::size_t>(hidden)); };
 }
 
 template <class T>
 void quantize_rows_reference(float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
-  for_each_row(rows, [=](std::ptrdiff_t r) {
-    scales[r] = quantize(q + r * hidden, x + r * hidden, hidden);
-  });
+  quantize_by_rows(q, scales, rows, hidden, rows_of(x, hidden));
 }
-
 template <class T>
 void quantize_blocks_reference(float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
-  for_each_row(rows, [=](std::ptrdiff_t r) {
-    for (int h = 0; h < hidden; h += kScaleBlock) {
-      const std::ptrdiff_t first = r * hidden + h;
-      scales[h / kScaleBlock * scale_leading(rows) + r] =
-          quantize(q + first, x + first, std::min(kScaleBlock, hidden - h));
-    }
-  });
+  quantize_by_blocks(q, scales, rows, hidden, rows_of(x, hidden));
 }
-
 template <class T>
 void quantize_tensor_reference(float8_e4m3* q, const T* x, const float* scale, int rows,
                                int hidden) {
-  const float factor = 1 / *scale;
-  for_each_row(rows, [=](std::ptrdiff_t r) {
-    for (std::ptrdiff_t i = r * hidden; i < (r + 1) * hidden; ++i)
-      q[i] = float8_e4m3(static_cast<float>(x[i]) * factor);
-  });
+  quantize_by_scale(q, *scale, rows, hidden, rows_of(x, hidden));
 }
 
 constexpr Tolerance kSameBits{.relative = 0, .absolute = 0};

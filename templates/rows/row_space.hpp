@@ -26,6 +26,7 @@ struct RowUse {
   int beside = 0;     // arrays beside them
   bool ahead = true;  // the next row is kept, too, where blocks walk
   bool online = false;
+  int function = 0;  // registers of what is computed of each element
 };
 
 /// Registers of a thread, as NVRTC needs them to spill none.
@@ -33,7 +34,7 @@ constexpr int row_registers(const RowUse& use, const RowConfig& c, int element_b
   const int of_array = c.kept * c.vector * element_bytes / 4;
   const int rows = use.rows + (use.ahead && c.persistent ? 1 : 0);
   const int beside = c.kept <= 2 || c.persistent ? use.beside : 0;
-  int others = use.rows > 1 ? 32 : 24;
+  int others = use.function + (use.rows > 1 ? 32 : 24);
   if (use.beside > 0) others += c.kept / 2 + (c.online ? c.kept >= 4 ? 30 : 6 : 0);
   return others + (c.kept >= 16 ? 60 : 0) + (rows + beside) * of_array;
 }
@@ -41,12 +42,15 @@ constexpr int row_registers(const RowUse& use, const RowConfig& c, int element_b
 template <class T, class Problem, RowUse use>
 constexpr Space<RowConfig, Problem> row_space() {
   constexpr int kWidest = 16 / sizeof(T);
-  return Space<RowConfig, Problem>{{.block = 256,
-                                    .rows_per_block = 1,
-                                    .vector = kWidest,
-                                    .kept = 4,
-                                    .online = use.online,
-                                    .persistent = false}}
+  constexpr RowConfig kUsual{.block = 256,
+                             .rows_per_block = 1,
+                             .vector = kWidest,
+                             .kept = 4,
+                             .online = use.online,
+                             .persistent = false};
+  RowConfig usual = kUsual;
+  if (row_registers(use, kUsual, sizeof(T)) > 64) usual.resident = 512;
+  return Space<RowConfig, Problem>{usual}
       // A thread takes turns with the others of its row, so a row has few.
       .default_on(Target::Kind::host, {.block = 128,
                                        .rows_per_block = 4,

@@ -9,6 +9,7 @@
 
 #include "kiln/kernels/cross_entropy.hpp"
 #include "kiln/kernels/gated_activation.hpp"
+#include "kiln/kernels/gated_fp8.hpp"
 #include "kiln/kernels/layernorm.hpp"
 #include "kiln/kernels/quantize.hpp"
 #include "kiln/kernels/residual_add.hpp"
@@ -232,6 +233,17 @@ int main(int argument_count, char** arguments) try {
         Activations{rows, hidden}, 2 * elements, 1,
         [rows, hidden](const auto& activate, Stream stream, bfloat16* y, const bfloat16* x,
                        const bfloat16*) { activate(stream, y, x, rows, hidden); });
+    const auto quantize = [rows, hidden](const auto& activate, Stream stream, bfloat16* y,
+                                         const bfloat16* x, bfloat16* w) {
+      activate(stream, reinterpret_cast<kiln::float8_e4m3*>(y), reinterpret_cast<float*>(w), x,
+               rows, hidden);
+    };
+    using kiln::epilogue::Silu;
+    comparison.compare<bfloat16>("silu_mul_fp8_rows bf16", gated_fp8_rows_kernel<bfloat16, Silu>(),
+                                 HiddenRows{rows, hidden}, 2 * elements, elements, quantize);
+    comparison.compare<bfloat16>("silu_mul_fp8_blocks bf16",
+                                 gated_fp8_blocks_kernel<bfloat16, Silu>(),
+                                 HiddenRows{rows, hidden}, 2 * elements, elements, quantize);
     comparison.compare<bfloat16>(
         "rmsnorm bf16", rmsnorm_kernel<bfloat16>(), RmsNormProblem{rows, hidden}, elements, hidden,
         [rows, hidden](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x,

@@ -23,6 +23,10 @@ struct RowShape {
   std::size_t elements() const {
     return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
   }
+  /// Those of blocks of 128.
+  std::size_t scales() const {
+    return static_cast<std::size_t>(kiln::scale_blocks(width) * kiln::scale_leading(rows));
+  }
   std::string describe() const {
     return std::to_string(rows) + " x " + std::to_string(width) + " at " +
            std::to_string(x_offset) + ", " + std::to_string(y_offset);

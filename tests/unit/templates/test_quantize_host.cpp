@@ -22,11 +22,6 @@ bool same(Array<T>& got, Array<T>& want) {
   return got.margins_intact() && std::memcmp(got.data(), want.data(), got.size() * sizeof(T)) == 0;
 }
 
-std::size_t scale_count(const RowShape& s) {
-  return static_cast<std::size_t>((s.width + kScaleBlock - 1) / kScaleBlock *
-                                  scale_leading(s.rows));
-}
-
 /// quantize_rows or quantize_blocks. Both arrays of scales begin poisoned, so that padding which is
 /// written differs.
 template <class T, class Kernel>
@@ -37,7 +32,7 @@ void check_scaling(const Kernel& kernel, const RowConfig& config) {
     Array<T> x(s.elements(), s.x_offset);
     x.reals(11);
     Array<float8_e4m3> q(s.elements(), s.y_offset), want(s.elements());
-    Array<float> scales(scale_count(s)), want_scales(scale_count(s));
+    Array<float> scales(s.scales()), want_scales(s.scales());
     quantize({s.rows, s.width}, q.data(), scales.data(), static_cast<const T*>(x.data()), s.rows,
              s.width);
     kernel.reference(want.data(), want_scales.data(), x.data(), s.rows, s.width);

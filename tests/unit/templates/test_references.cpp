@@ -117,6 +117,42 @@ TEST_CASE("rope's reference, on values worked out by hand", "[templates]") {
   CHECK((k_cache[13] == 0 && k_cache[18] == 0 && v_cache[13] == 0 && v_cache[18] == 0));
 }
 
+TEST_CASE("the middle of an MLP as 8-bit floats is what a GEMM of them reads", "[templates]") {
+  using kiln::float8_e4m3;
+  constexpr int kRows = 3, kHidden = 256, kColumns = 5;
+  // Rows of 2 * kHidden: gates are 1 and -1 in turn. Each row and block has magnitudes of its own.
+  std::vector<float> x(kRows * 2 * kHidden, 1.0f), scales(2 * 4), product(kRows * kHidden);
+  for (int r = 0; r < kRows; ++r)
+    for (int h = 0; h < kHidden; ++h) {
+      float* const gate = x.data() + r * 2 * kHidden + h;
+      gate[0] = h % 2 == 0 ? 1.0f : -1.0f;
+      gate[kHidden] = std::ldexp(static_cast<float>(1 + (r + h) % 13), h / 128 * 8 - 3 * r);
+      product[static_cast<std::size_t>(r * kHidden + h)] = h % 2 == 0 ? gate[kHidden] : 0;
+    }
+  std::vector<float8_e4m3> q(product.size()), b;
+  for (int i = 0; i < kColumns * kHidden; ++i) b.emplace_back(static_cast<float>(i % 5 - 2) / 2);
+  gated_fp8_blocks_kernel<float, kiln::epilogue::Relu>().reference(q.data(), scales.data(),
+                                                                   x.data(), kRows, kHidden);
+  std::vector<kiln::bfloat16> c(kRows * kColumns);
+  const std::vector<float> ones(2, 1.0f);
+  gemm_fp8_block_kernel<>().reference(c.data(), q.data(), b.data(), kRows, kColumns, kHidden,
+                                      scales.data(), ones.data());
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kColumns; ++j) {
+      double sum = 0, magnitudes = 0;
+      for (int h = 0; h < kHidden; ++h) {
+        const double term =
+            static_cast<double>(product[static_cast<std::size_t>(r * kHidden + h)]) *
+            static_cast<double>(static_cast<float>(b[static_cast<std::size_t>(j * kHidden + h)]));
+        sum += term;
+        magnitudes += std::abs(term);
+      }
+      const auto got = static_cast<float>(c[static_cast<std::size_t>(r * kColumns + j)]);
+      CHECK(std::abs(static_cast<double>(got) - sum) <= magnitudes / 16);
+      CHECK(magnitudes > 0);
+    }
+}
+
 TEST_CASE("references of 8-bit floats, on values worked out by hand", "[templates]") {
   using kiln::float8_e4m3;
   std::vector<float> x(2 * 130, 1.0f), scales(2 * 4, -1.0f);

@@ -40,6 +40,9 @@ const std::vector<Case> kCases{
     {"vector_add", {{1}, {1 << 20}}},
     {"residual_add", {{1, 4096}, {2048, 8192}}},
     {"silu_mul", {{1, 64}, {16, 14336}, {2048, 8192}, {3, 37}}},
+    {"silu_mul_fp8_rows", {{1, 64}, {16, 14336}, {2048, 8192}, {3, 37}}},
+    {"gelu_mul_fp8_blocks", {{1, 64}, {16, 14336}, {2048, 8192}, {3, 37}}},
+    {"relu_mul_fp8_tensor", {{1, 64}, {16, 14336}, {2048, 8192}, {3, 37}}},
     {"rmsnorm", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"rmsnorm_residual", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"rmsnorm_fp8", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
@@ -266,6 +269,9 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
       {"vector_add", {{0}}},
       {"residual_add", {{0, 8}, {8, 0}}},
       {"silu_mul", {{0, 64}, {8, 0}}},
+      {"silu_mul_fp8_rows", {{0, 64}, {8, 0}}},
+      {"silu_mul_fp8_blocks", {{0, 64}, {8, 0}}},
+      {"silu_mul_fp8_tensor", {{0, 64}, {8, 0}}},
       {"rmsnorm", {{0, 64}, {8, 0}}},
       {"rmsnorm_residual", {{0, 64}, {8, 0}}},
       {"rmsnorm_fp8", {{0, 64}, {8, 0}}},
@@ -346,7 +352,8 @@ TEST_CASE("spaces of kernels over rows are small, and one that walks has rows to
   const Registry registry = shipped_kernels();
   const DeviceLimits hopper = limits_of(90, 132, 50 << 20);
   for (const char* name : {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax",
-                           "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"})
+                           "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor",
+                           "silu_mul_fp8_rows", "silu_mul_fp8_blocks", "silu_mul_fp8_tensor"})
     for (const char* type : {"f32", "bf16"})
       for (const Values& problem :
            {Values{1, 4096}, Values{512, 4096}, Values{32768, 4096}, Values{4096, 262144}}) {

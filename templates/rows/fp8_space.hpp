@@ -1,0 +1,92 @@
+// What the host halves of kernels with 8-bit results share: references, and a judgement of results
+// that depend on a device's functions.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <span>
+#include <string>
+
+#include "kiln/detail/format.hpp"
+#include "templates/rows/quantize.hpp"
+#include "templates/rows/row_space.hpp"
+
+namespace kiln::templates {
+
+template <class V>
+void scale_to_fp8(float8_e4m3* q, std::span<const V> values, float scale) {
+  const float factor = 1 / scale;
+  for (const V& value : values) *q++ = float8_e4m3(static_cast<float>(value) * factor);
+}
+
+/// Quantizes elements that have one scale, and returns it.
+template <class V>
+float quantize(float8_e4m3* q, std::span<const V> values) {
+  float most = 0;
+  for (const V& value : values) most = std::fmax(most, std::fabs(static_cast<float>(value)));
+  const float scale = fp8_scale(most);
+  scale_to_fp8(q, values, scale);
+  return scale;
+}
+
+// In the following, `row(r)` is a span or a vector of row r's elements.
+
+template <class Row>
+void quantize_by_rows(float8_e4m3* q, float* scales, int rows, int hidden, Row row) {
+  for_each_row(rows, [=](std::ptrdiff_t r) {
+    const auto values = row(r);
+    scales[r] = quantize(q + r * hidden, std::span(values));
+  });
+}
+
+template <class Row>
+void quantize_by_blocks(float8_e4m3* q, float* scales, int rows, int hidden, Row row) {
+  for_each_row(rows, [=](std::ptrdiff_t r) {
+    const auto values = row(r);
+    for (int h = 0; h < hidden; h += kScaleBlock) {
+      const auto count = static_cast<std::size_t>(std::min(kScaleBlock, hidden - h));
+      scales[h / kScaleBlock * scale_leading(rows) + r] = quantize(
+          q + r * hidden + h, std::span(values).subspan(static_cast<std::size_t>(h), count));
+    }
+  });
+}
+
+template <class Row>
+void quantize_by_scale(float8_e4m3* q, float scale, int rows, int hidden, Row row) {
+  for_each_row(rows, [=](std::ptrdiff_t r) {
+    const auto values = row(r);
+    scale_to_fp8(q + r * hidden, std::span(values), scale);
+  });
+}
+
+/// Why 8-bit floats and their scales are not the right ones. `scale_at(r, h)`: the place of an
+/// element's scale among `scales`. What lies within a rounding of float of the middle between two
+/// e4m3 numbers may become either: they are the next to each other. Where the largest element has
+/// few digits, many elements do: 1 % of bf16 with equal weights. What rounds in another way is off
+/// for half of them.
+template <class ScaleAt>
+std::string wrong_fp8(const HiddenRows& p, const float8_e4m3* got, const float* scales,
+                      const float8_e4m3* expected, const float* right_scales, ScaleAt scale_at) {
+  const auto order = [](float8_e4m3 x) { return x.bits & 0x80 ? -(x.bits & 0x7f) : x.bits & 0x7f; };
+  for (std::ptrdiff_t r = 0; r < p.rows; ++r) {
+    int neighbours = 0;
+    for (int h = 0; h < p.hidden; ++h) {
+      const auto s = scale_at(r, h);
+      if (!(std::fabs(scales[s] - right_scales[s]) <= 1e-5f * right_scales[s]))
+        return detail::format("scales[{}] is {}, not {}", s, scales[s], right_scales[s]);
+      const std::ptrdiff_t i = r * p.hidden + h;
+      const int steps = std::abs(order(got[i]) - order(expected[i]));
+      const bool both = std::isnan(got[i]) == std::isnan(expected[i]);
+      neighbours += steps == 1;
+      if (steps > 1 || !both)
+        return detail::format("q[{}][{}] is {}, not {}", r, h, static_cast<float>(got[i]),
+                              static_cast<float>(expected[i]));
+    }
+    if (neighbours > 4 + p.hidden / 50)
+      return detail::format("{} elements of row {} are rounded to a neighbour", neighbours, r);
+  }
+  return "";
+}
+
+}  // namespace kiln::templates
