@@ -1,6 +1,8 @@
-// Activations (kiln/epilogue.hpp) where a kernel is bound by memory.
+// Activations for kernels that are bound by memory: faster than those of kiln/epilogue.hpp, and a
+// little less exact.
 #pragma once
 
+#include "elements.cuh"
 #include "kiln/epilogue.hpp"
 
 namespace kiln::templates {
@@ -16,5 +18,10 @@ __device__ inline float activated(epilogue::Silu, float x) {
   return __fdividef(x, 1.0f + __expf(-x));
 }
 #endif
+
+template <class Activation, class T>
+__device__ float gated_product(T gate, T up) {
+  return activated(Activation{}, to_float(gate)) * to_float(up);
+}
 
 }  // namespace kiln::templates

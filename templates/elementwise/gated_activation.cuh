@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(c.threads())
   // On the host the loop over the block's threads is what gets vectorised: one element each.
   constexpr int kWidth = kHostTarget ? 1 : pack_width<T>(c.items);
   const auto product = [](T gate, T up) {
-    return from_float<T>(activated(Activation{}, to_float(gate)) * to_float(up));
+    return from_float<T>(gated_product<Activation>(gate, up));
   };
   const unsigned tiles = c.tiles(hidden);
   const long long row = blockIdx.x / tiles;

@@ -51,8 +51,8 @@ __device__ void store_scales(float* address, const float (&scales)[N], long long
   }
 }
 
-/// A thread block's c.kept rows of column_tiles() by column, and this thread's access of each.
-/// `aligned`: the arrays' first elements are aligned to an access.
+/// A thread block's tile: c.kept rows by block * vector columns. Each thread has one access in each
+/// row. `aligned`: the arrays' first elements are aligned to an access.
 template <RowConfig c>
 struct Fp8Tile {
   __device__ Fp8Tile(int rows_, int hidden_, bool aligned) : rows(rows_), hidden(hidden_) {
@@ -78,11 +78,11 @@ struct Fp8Tile {
   long long first;  // row
   int h;            // first element of the access
   int here;         // its elements that are in the row, if positive
-  bool whole;       // accesses are
+  bool whole;       // whether accesses are wide
 };
 
-/// The tile's elements with a scale for each 128 of a row. `From` loads elements of a row, and says
-/// what their values are.
+/// Quantizes a tile with a scale for each 128 elements of a row. `from` loads elements of a row and
+/// makes values of them.
 template <RowConfig c, class T, class From>
 __device__ void quantize_tile_by_blocks(__nv_fp8_e4m3* q, float* scales, int rows, int hidden,
                                         bool aligned, const From& from) {

@@ -7,7 +7,8 @@
 
 namespace kiln::templates {
 
-/// Gate and up stay packed until it is their turn: all of a thread's as floats would be too many.
+/// Gate and up stay packed until their product is computed: as floats, those of all of a thread's
+/// accesses would take too many registers.
 template <class Activation, int N, class T>
 __device__ Pack<float, N> gated(Pack<T, N> gate, Pack<T, N> up) {
   stay_packed(gate);
@@ -15,11 +16,11 @@ __device__ Pack<float, N> gated(Pack<T, N> gate, Pack<T, N> up) {
   Pack<float, N> product;
 #pragma unroll
   for (int e = 0; e < N; ++e)
-    product.value[e] = activated(Activation{}, to_float(gate.value[e])) * to_float(up.value[e]);
+    product.value[e] = gated_product<Activation>(gate.value[e], up.value[e]);
   return product;
 }
 
-/// Of a tile: gate and up of rows of x.
+/// What a tile loads and quantizes: gate and up, and their products.
 template <class T, class Activation>
 struct GatedRows {
   const T* x;
@@ -40,8 +41,8 @@ struct GatedRows {
   }
 };
 
-/// A row in accesses of `kVector` elements, which divide it and are aligned. Products of `kKept`
-/// per thread stay in registers, as floats; others are computed twice.
+/// A row in aligned accesses of `kVector` elements, which divide it. The products of a thread's first
+/// `kKept` accesses stay in registers as floats; the others are computed twice.
 template <RowConfig c, int kVector, int kKept, class Activation, class T>
 __device__ void quantize_gated_row(__nv_fp8_e4m3* q, float* scale_of_row, const T* gate,
                                    const T* up, int hidden, unsigned& turn) {
@@ -52,7 +53,8 @@ __device__ void quantize_gated_row(__nv_fp8_e4m3* q, float* scale_of_row, const 
     return gated<Activation>(load_pack<kVector>(gate + h), load_pack<kVector>(up + h));
   };
 
-  Pack<T, kVector> gates[kKept + 1], ups[kKept + 1];
+  constexpr int kHeld = kKept > 0 ? kKept : 1;
+  Pack<T, kVector> gates[kHeld], ups[kHeld];
 #pragma unroll
   for (int i = 0; i < kKept; ++i)
     if (place(i) < end) {
@@ -60,7 +62,7 @@ __device__ void quantize_gated_row(__nv_fp8_e4m3* q, float* scale_of_row, const 
       ups[i] = load_pack<kVector>(up + place(i));
     }
   float most = 0.0f;
-  Pack<float, kVector> kept[kKept + 1];
+  Pack<float, kVector> kept[kHeld];
 #pragma unroll
   for (int i = 0; i < kKept; ++i)
     if (place(i) < end) {

@@ -14,13 +14,16 @@
 //
 // So a GEMM of 8-bit floats (gemm_fp8.hpp) reads q and the scales as its A, which makes the second
 // half of an MLP. Layouts of scales, their least value, roundings, NaNs and infinities are those
-// that quantize.hpp has for v in place of x. Devices compute an activation to a few units in the
-// last place of float: an element that lies that close to the middle between two e4m3 numbers may
-// become either.
+// that quantize.hpp has for v in place of x.
 //
-// Pointers need no alignment beyond that of their elements; accesses are wide where x and q are
-// aligned alike, to `vector` elements in gated_fp8_blocks and gated_fp8_tensor, and `vector`
-// divides hidden. No arrays may overlap.
+// Devices differ in an activation by a few units in the last place of its largest term, which is
+// x / 2 for both Gelus; on a GPU Silu is 0 where the gate is below -87.3. So an element close to the
+// middle between two e4m3 numbers may become either, and where all gates of a scale are far below 0,
+// so that v is a small difference of large numbers, elements may differ by more.
+//
+// Pointers need no alignment beyond that of their elements. Accesses are wide where x and q are
+// aligned to `vector` elements and `vector` divides hidden; otherwise elements are read one by one.
+// No arrays may overlap. Without elements nothing is written, no scales either.
 //
 //   using kiln::epilogue::Silu;
 //   auto middle = runtime.tuned(kiln::templates::gated_fp8_blocks_kernel<kiln::bfloat16, Silu>());

@@ -160,8 +160,11 @@ RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
           .reference = rmsnorm_fp8_reference<T>,
           .check =
               [](const HiddenRows& p, const auto& got, const auto& expected) {
+                // Where the row's largest element has few digits and weights are equal, 1 % of
+                // bf16 elements lie at a midpoint.
                 return wrong_fp8(p, std::get<0>(got), std::get<1>(got), std::get<0>(expected),
-                                 std::get<1>(expected), [](std::ptrdiff_t r, int) { return r; });
+                                 std::get<1>(expected), {.part = 0.02, .of_each_row = true},
+                                 [](std::ptrdiff_t r, int) { return r; });
               },
           .flops = [](const HiddenRows& p) { return 7.0 * p.rows * p.hidden; },
           .bytes =

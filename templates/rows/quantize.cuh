@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(c.threads(), c.resident_blocks())
   });
 }
 
-/// Of a tile: rows of x as they are.
+/// What a tile loads and quantizes: x as it is.
 template <class T>
 struct PlainRows {
   const T* x;

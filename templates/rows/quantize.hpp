@@ -21,6 +21,7 @@
 // Pointers need no alignment beyond that of their elements; accesses are wide where x and q are
 // aligned alike, as row_config.hpp says (quantize_rows), or to `vector` elements, which divides
 // hidden (quantize_blocks), or to `vector` elements (quantize_tensor). No arrays may overlap.
+// Without elements nothing is written, no scales either.
 //
 // C++ programs: `auto quantize = runtime.tuned(kiln::templates::quantize_rows_kernel<float>());`.
 #pragma once
@@ -39,7 +40,8 @@ constexpr float fp8_scale(float most) {
   return scale > kLeast ? scale : kLeast;
 }
 
-/// Of quantize_blocks a thread block takes `kept` rows and this many columns of blocks of threads.
+/// How many thread blocks share a row in kernels whose thread blocks take tiles (fp8_tiles.cuh):
+/// `kept` rows by block * vector columns each.
 constexpr long long column_tiles(const RowConfig& c, int hidden) {
   const long long columns = static_cast<long long>(c.block) * c.vector;
   return (hidden + columns - 1) / columns;

@@ -240,10 +240,11 @@ int main(int argument_count, char** arguments) try {
     };
     using kiln::epilogue::Silu;
     comparison.compare<bfloat16>("silu_mul_fp8_rows bf16", gated_fp8_rows_kernel<bfloat16, Silu>(),
-                                 HiddenRows{rows, hidden}, 2 * elements, elements, quantize);
-    comparison.compare<bfloat16>("silu_mul_fp8_blocks bf16",
-                                 gated_fp8_blocks_kernel<bfloat16, Silu>(),
-                                 HiddenRows{rows, hidden}, 2 * elements, elements, quantize);
+                                 HiddenRows{rows, hidden}, 2 * elements, elements, quantize,
+                                 "goal >= 0.92");
+    comparison.compare<bfloat16>(
+        "silu_mul_fp8_blocks bf16", gated_fp8_blocks_kernel<bfloat16, Silu>(),
+        HiddenRows{rows, hidden}, 2 * elements, elements, quantize, "goal >= 0.92");
     comparison.compare<bfloat16>(
         "rmsnorm bf16", rmsnorm_kernel<bfloat16>(), RmsNormProblem{rows, hidden}, elements, hidden,
         [rows, hidden](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x,

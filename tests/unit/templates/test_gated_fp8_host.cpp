@@ -140,6 +140,37 @@ TEST_CASE("gated activations as 8-bit floats: the equation of each activation",
   check_equation<Relu>([](double x) { return std::max(x, 0.0); });
 }
 
+TEST_CASE(
+    "gated activations as 8-bit floats: what rounds at another place, or is a thousandth off, "
+    "is wrong",
+    "[templates]") {
+  using kiln::float16;
+  constexpr int kRows = 64, kHidden = 4096;
+  Array<float16> x(2 * kRows * kHidden);
+  x.reals(24);
+  const auto kernel = gated_fp8_tensor_kernel<float16, Silu>();
+  const float16* const from = x.data();
+  const float scale = 1.0f / 300;
+  std::vector<float8_e4m3> want(kRows * kHidden), got(want.size());
+  kernel.reference(want.data(), from, &scale, kRows, kHidden);
+  const auto judged = [&](auto change) {
+    for (int i = 0; i < kRows * kHidden; ++i) {
+      const float16* const gate = from + i / kHidden * 2 * kHidden + i % kHidden;
+      const float v = Silu{}(static_cast<float>(gate[0]), kiln::epilogue::Place{}) *
+                      static_cast<float>(gate[kHidden]);
+      got[static_cast<std::size_t>(i)] = float8_e4m3(change(v) * (1 / scale));
+    }
+    return kernel.check({kRows, kHidden}, {got.data(), from, &scale, kRows, kHidden},
+                        {want.data(), from, &scale, kRows, kHidden});
+  };
+  CHECK(judged([](float v) { return v; }) == "");
+  CHECK(judged([](float v) { return v * 1.0000005f; }) == "");
+  CHECK_THAT(judged([](float v) { return static_cast<float>(float16(v)); }),
+             Catch::Contains("rounded to a neighbour"));
+  CHECK_THAT(judged([](float v) { return v * 0.999f; }), Catch::Contains("rounded to a neighbour"));
+  CHECK_THAT(judged([](float v) { return v * 1.2f; }), Catch::Contains("q["));
+}
+
 TEST_CASE("gated activations as 8-bit floats: zeros, NaNs and infinities", "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   // Gates are 1, so that with Relu v is what is in the second half.
@@ -161,9 +192,14 @@ TEST_CASE("gated activations as 8-bit floats: zeros, NaNs and infinities", "[tem
   std::vector<float> scales(3 * 4);
   const float* const from = x.data();
 
-  HostInstance<GatedFp8Kernel<float>>(gated_fp8_rows_kernel<float, Relu>(),
-                                      {128, 1, 4, 1, false, false})(
+  const auto rows = gated_fp8_rows_kernel<float, Relu>();
+  HostInstance<GatedFp8Kernel<float>>(rows, {128, 1, 4, 1, false, false})(
       {kRows, kHidden}, q.data(), scales.data(), from, kRows, kHidden);
+  std::vector<float8_e4m3> want(q.size());
+  std::vector<float> want_scales(scales.size());
+  rows.reference(want.data(), want_scales.data(), from, kRows, kHidden);
+  CHECK(rows.check({kRows, kHidden}, {q.data(), scales.data(), from, kRows, kHidden},
+                   {want.data(), want_scales.data(), from, kRows, kHidden}) == "");
   CHECK((scales[0] == std::numeric_limits<float>::min() && at(0, 0) == 0));
   CHECK((scales[1] == 3.0f / 448 && std::isnan(at(1, 5)) && at(1, 0) == -448 && at(1, 6) == 448));
   CHECK((scales[2] == kInfinity && std::isnan(at(2, 290)) && at(2, 0) == 0));

@@ -30,6 +30,9 @@ TEST_CASE("configs of one name of numerics compute the same bits on the host",
                                                          {"softmax", {5, 1001}},
                                                          {"cross_entropy", {5, 1001}},
                                                          {"quantize_rows", {5, 1001}},
+                                                         {"silu_mul_fp8_rows", {5, 1001}},
+                                                         {"gelu_mul_fp8_blocks", {5, 1000}},
+                                                         {"relu_mul_fp8_tensor", {5, 1001}},
                                                          {"gemm", {33, 40, 300}}}) {
     const auto kernel = kiln::shipped_kernels().make(name, "bf16");
     CAPTURE(kernel.name);

@@ -21,9 +21,9 @@ constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
 /// The kernels of rope.hpp are many and alike: two of them go all ways.
 bool among_tried(const std::string& kernel, const std::string& type) {
   if (kernel.starts_with("gemm_")) return false;  // test_nvrtc_gemm.cpp
-  // An activation is a few instructions.
+  // Of the activations two go all ways.
   if (kernel.find("_mul_fp8_") != std::string::npos)
-    return kernel.starts_with("silu") || (kernel == "gelu_mul_fp8_rows" && type == "f16");
+    return kernel.starts_with("silu") || (kernel.starts_with("gelu_mul") && type == "bf16");
   if (!kernel.starts_with("rope")) return true;
   return (kernel == "rope_interleaved" && type == "f32") ||
          (kernel == "rope_norm_paged" && type == "bf16");
