@@ -8,6 +8,7 @@
 #include "templates/elementwise/gated_activation.hpp"
 #include "templates/elementwise/residual_add.hpp"
 #include "templates/elementwise/vector_add.hpp"
+#include "templates/experts/sort_by_expert.hpp"
 #include "templates/gemm/gemm.hpp"
 #include "templates/gemm/gemm_fp8.hpp"
 #include "templates/gemm/gemm_gated.hpp"

@@ -90,6 +90,10 @@ void add_grouped_gemms(Registry& registry) {
                    "gemm_masked of e4m3, sums of each 128 k times scales_a[g][k / 128][i] * "
                    "scales_b[g][n / 128][k / 128]",
                    [] { return templates::gemm_masked_fp8_block_kernel<>(); }));
+  registry.add(of_types("sort_by_expert",
+                        "ends[g], tokens[i], places[t][e]: rows i of tokens t sorted by their "
+                        "experts g = choices[t][e]",
+                        {{"i32", [] { return templates::sort_by_expert_kernel().definition(); }}}));
 }
 
 template <class Activation>

@@ -1,5 +1,6 @@
 // The shipped kernels on real hardware: exact on ragged problems, whole or not; and handles as
 // programs use them.
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -290,6 +291,10 @@ TEST_CASE("no config of a shipped kernel is wrong", "[gpu][templates][slow]") {
   options.device = "cuda";
   options.store.disk = false;
   const kiln::Runtime runtime(options);
+  const kiln::Registry registry = kiln::shipped_kernels();
+  const auto types_of = [&](const std::string& name) {
+    return std::ranges::find(registry.kernels(), name, &kiln::RegisteredKernel::name)->types;
+  };
   struct Case {
     const char* kernel;
     kiln::Values problem;
@@ -329,11 +334,15 @@ TEST_CASE("no config of a shipped kernel is wrong", "[gpu][templates][slow]") {
            {"rope_norm_interleaved", {1024, 32, 8, 128, 128, 4096, 1024, 5120, 5120}},
            {"rope_paged_interleaved", {63, 4, 4, 80, 48, 16, 5136, 320, 960, 960, 960}},
            {"rope_norm_paged", {256, 16, 2, 64, 64, 8, 1024, 1024, 1280, 1280, 1280}},
+           {"sort_by_expert", {1, 8, 256}},
+           {"sort_by_expert", {333, 8, 384}},
+           {"sort_by_expert", {40000, 8, 128}},
+           {"sort_by_expert", {9999, 1, 1}},
            {"gemm", {64, 200, 136}},
            {"gemm", {512, 512, 100}},
            {"gemm", {32, 100, 77}}})
-    for (const char* type : {"f32", "f16", "bf16"}) {
-      const kiln::KernelDefinition kernel = kiln::shipped_kernels().make(c.kernel, type);
+    for (const std::string& type : types_of(c.kernel)) {
+      const kiln::KernelDefinition kernel = registry.make(c.kernel, type);
       CAPTURE(kernel.name, type, kernel.describe_problem(c.problem));
       kiln::TuneOptions tuning;
       tuning.strategy = "random";

@@ -16,7 +16,6 @@ using namespace nvrtc_test;
 namespace {
 
 constexpr const char* kArchs[] = {"sm_80", "sm_90a", "sm_100a"};
-constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
 
 /// The kernels of rope.hpp are many and alike: two of them go all ways.
 bool among_tried(const std::string& kernel, const std::string& type) {
@@ -35,7 +34,7 @@ TEST_CASE("defaults compile for all GPUs and types, without spills or warnings",
   KILN_NEEDS_NVRTC(probe());
   const Registry registry = shipped_kernels();
   for (const RegisteredKernel& family : registry.kernels()) {
-    for (const char* type : kTypes)
+    for (const std::string& type : family.types)
       for (const char* arch : kArchs) {
         if (!among_tried(family.name, type)) continue;
         const KernelDefinition k = registry.make(family.name, type);
@@ -54,12 +53,37 @@ TEST_CASE("defaults compile for all GPUs and types, without spills or warnings",
   }
 }
 
+TEST_CASE("each way of sorting by expert compiles without spills or warnings", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const KernelDefinition k = shipped_kernels().make("sort_by_expert");
+  DeviceInfo device;
+  for (const auto& [arch, capability] :
+       {std::pair{"sm_80", 80}, {"sm_90a", 90}, {"sm_100a", 100}}) {
+    device.target = Target::parse(arch);
+    device.limits = limits_of(capability, 132, 50 << 20);
+    for (const Values& problem : {Values{64, 8, 384}, Values{65536, 8, 128}, Values{64, 8, 4096}}) {
+      const Values untuned = runtime::untuned_config(k, problem, device);
+      // The most that a thread may hold.
+      Values most = untuned;
+      most[0] = 1024, most[1] = 8;
+      for (const Values& config : {untuned, most}) {
+        INFO(describe_instance(k, config) << " " << arch);
+        const Binary binary = must_compile(k, config, arch);
+        CHECK(binary.log == "");
+        CHECK(binary.resources.spill_stores == 0);
+        CHECK(binary.resources.stack == 0);
+        CHECK(binary.resources.max_threads == config[0]);
+      }
+    }
+  }
+}
+
 TEST_CASE("a sample of each space compiles", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const Registry registry = shipped_kernels();
   std::mt19937 random(11);
   for (const RegisteredKernel& family : registry.kernels()) {
-    for (const char* type : kTypes) {
+    for (const std::string& type : family.types) {
       if (!among_tried(family.name, type)) continue;
       const KernelDefinition k = registry.make(family.name, type);
       const Values problem(k.problem_fields.size(), 4096);

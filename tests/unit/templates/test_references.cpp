@@ -86,6 +86,20 @@ TEST_CASE("references of the kernels over rows, on values worked out by hand", "
   CHECK(y[1] == Approx(4 * 4 / std::sqrt(12.5)));
 }
 
+TEST_CASE("the reference of sort_by_expert, on values worked out by hand", "[templates]") {
+  // Four tokens, two choices of each among three experts; expert 0 gets none, and three are dropped.
+  const int choices[] = {2, 1, 1, -1, 3, 2, -7, 2};
+  int ends[3], tokens[8], places[8];
+  sort_by_expert_kernel().reference(ends, tokens, places, choices, 4, 2, 3);
+  const int want_tokens[] = {0, 1, 0, 2, 3, -1, -1, -1},
+            want_places[] = {2, 0, 1, -1, -1, 3, -1, 4};
+  CHECK((ends[0] == 0 && ends[1] == 2 && ends[2] == 5));
+  for (int i = 0; i < 8; ++i) {
+    CHECK(tokens[i] == want_tokens[i]);
+    CHECK(places[i] == want_places[i]);
+  }
+}
+
 TEST_CASE("rope's reference, on values worked out by hand", "[templates]") {
   // Positions 0 and 1, of two angles each: cosines, then sines.
   const float table[] = {1, 1, 0, 0, 0, 0.6f, 1, 0.8f};

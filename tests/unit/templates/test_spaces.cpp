@@ -59,6 +59,7 @@ const std::vector<Case> kCases{
     {"rope_norm_paged_interleaved",
      {{1, 32, 8, 128, 128, 16, 16384, 4096, 6144, 6145, 6146},
       {512, 8, 1, 1024, 1022, 64, 65536, 8192, 10240, 10240, 10240}}},
+    {"sort_by_expert", {{1, 8, 128}, {256, 8, 384}, {16384, 2, 8}, {700, 1, 64}}},
     {"gemm", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_fp8", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}, {64, 1000, 1001}}},
     {"gemm_fp8_rows_fast", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
@@ -89,7 +90,7 @@ std::vector<std::string> types_of(const Registry& registry, const std::string& n
 TEST_CASE("every default is allowed wherever its kernel runs", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16"}))
+    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"}))
       for (const DeviceLimits& d :
            {gpu(80, 164), gpu(86, 100), gpu(90, 228), gpu(100, 228), host()})
         for (const Values& problem : c.problems) {
@@ -109,7 +110,7 @@ TEST_CASE("allowed configs launch within the device's limits", "[templates][long
   const Registry registry = shipped_kernels();
   std::mt19937 random(3);
   for (const Case& c : kCases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "bf16"}))
+    for (const std::string& type : types_of(registry, c.name, {"f32", "bf16", "i32"}))
       for (const DeviceLimits& d : {gpu(80, 164), host()}) {
         const KernelDefinition k = registry.make(c.name, type);
         std::set<Values> allowed;
@@ -184,7 +185,7 @@ TEST_CASE("a product's rows are tuned for counts that pad them by less than a qu
 TEST_CASE("shipped kernels hold their counts to the problem", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16"})) {
+    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"})) {
       const KernelDefinition k = registry.make(c.name, type);
       INFO(c.name << " " << type);
       // A label that is ignored; how far positions and slots reach.
@@ -283,10 +284,11 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
       {"quantize_tensor", {{0, 64}, {8, 0}}},
       {"rope", {{0, 8, 2, 64, 64, 512, 128, 512, 128}, {1, 0, 0, 64, 64, 0, 0, 0, 0}}},
       {"interleave_gate_up", {{0, 64}, {8, 0}}},
+      {"sort_by_expert", {{0, 8, 128}, {8, 0, 128}, {8, 2, 0}, {0, 0, 0}}},
       {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
       {"gemm_gated_silu", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
   for (const Case& c : cases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16"}))
+    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"}))
       for (const auto& [capability, arch] :
            {std::pair{80, "sm_80"}, {90, "sm_90a"}, {100, "sm_100a"}})
         for (const Values& problem : c.problems) {
@@ -310,6 +312,31 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
             CHECK(detail::plan(k, other, problem, device.limits).problem(device.limits).empty());
           }
         }
+}
+
+TEST_CASE("any number of experts has a default that sorts by them", "[templates]") {
+  const KernelDefinition k = shipped_kernels().make("sort_by_expert");
+  DeviceInfo device;
+  for (const char* arch : {"sm_80", "sm_90a", "host"}) {
+    device.target = Target::parse(arch);
+    device.limits = device.target.kind == Target::Kind::host ? host() : gpu(90, 228);
+    for (const std::int64_t groups : {0, 1, 8, 384, 768, 769, 4096})
+      for (const std::int64_t count : {0, 1, 1024, 1025, 40000, 1 << 20}) {
+        const Values problem{count, 8, groups};
+        const Values config = runtime::untuned_config(k, problem, device);
+        INFO(k.space.describe(config) << " for " << k.describe_problem(problem) << " on " << arch);
+        CHECK(k.space.violated(config, problem, device.limits) == nullptr);
+        CHECK(detail::plan(k, config, problem, device.limits).problem(device.limits).empty());
+      }
+  }
+  // Counts are tuned for a number of tokens whose choices can be counted.
+  CHECK(k.bucketed(Values{1000, 8, 4096}) == Values{1024, 8, 4096});
+  CHECK(k.bucketed(Values{200'000'000, 8, 8}) == Values{268'435'455, 8, 8});
+  CHECK(k.bucketed(Values{268'435'455, 8, 8}) == Values{268'435'455, 8, 8});
+  CHECK(k.bucketed(Values{5, 0, 8}) == Values{8, 0, 8});
+  for (const Values& problem : {Values{-1, 8, 8}, Values{8, -1, 8}, Values{8, 8, -1},
+                                Values{8, 8, 4097}, Values{268'435'456, 8, 8}})
+    CHECK_THROWS_AS(k.bucketed(problem), UserError);
 }
 
 TEST_CASE("problems of more than 2^31 elements are planned as they are", "[templates]") {
