@@ -79,11 +79,11 @@ Launch sort_launch(const SortByExpert& c, const SortByExpertProblem& p) {
           c.shared_bytes(p.groups)};
 }
 
-/// Of experts as grouped GEMMs draw them. Experts lie far apart in memory, as those of neighbouring
-/// tokens do; with the third draw each 50th choice is dropped.
+/// Experts get as many as grouped GEMMs draw, and the rows of neighbouring choices lie far apart.
+/// With the third draw each 50th choice is dropped.
 std::vector<int> drawn_choices(const SortByExpertProblem& p, std::size_t draw) {
-  constexpr std::int64_t kStep =
-      1000003;  // a prime: where it divides no count, each row comes once
+  // A prime that divides few numbers of choices: of the others each row comes once.
+  constexpr std::int64_t kStep = 1000003;
   const std::int64_t all = p.choices();
   std::vector<int> by_row(static_cast<std::size_t>(all), -1);
   std::size_t row = 0;
@@ -121,13 +121,13 @@ void sort_reference(int* ends, int* tokens, int* places, const int* choices, int
   }
 }
 
-/// On the host: nanoseconds of one core that the slowest core takes. Lanes take turns at each
-/// match. A GPU is left to the general model.
+/// On the host: nanoseconds, of which a choice's match takes most, because lanes take turns at it. A
+/// GPU is left to the general model.
 double sort_cost(const SortByExpert& c, const SortByExpertProblem& p, const DeviceLimits& d) {
   if (!d.on_host()) return std::numeric_limits<double>::quiet_NaN();
   const double blocks = c.grid(p.choices()), warps = blocks * c.warps();
   const double walks = c.split() ? 3 : 2;
-  const double choices = walks * p.choices() * (40 + 4.0 / c.items);
+  const double choices = walks * p.choices() * (50 + 4.0 / c.items);
   const double counters = 3.0 * warps * p.groups + (c.split() ? blocks * blocks * p.groups : 0);
   const double turns = 2000.0 * walks * warps;
   return (choices + counters + turns) / std::min<double>(blocks, std::max(1, d.multiprocessors));

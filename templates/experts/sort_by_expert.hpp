@@ -33,7 +33,7 @@
 
 namespace kiln::templates {
 
-/// So many groups leave two warps of a block a counter for each in shared memory.
+/// Blocks of up to two warps have counters for so many.
 inline constexpr int kMostExperts = 4096;
 
 struct SortByExpert {
@@ -48,7 +48,7 @@ struct SortByExpert {
   constexpr unsigned shared_bytes(int groups) const {
     return static_cast<unsigned>(warps()) * static_cast<unsigned>(groups) * 4;
   }
-  /// Choices of a block, of which each warp has as many, whole accesses.
+  /// Choices of a block: each warp has as many, a multiple of 32.
   constexpr unsigned chunk(unsigned choices) const {
     const auto of_blocks = static_cast<unsigned>(blocks), threads = static_cast<unsigned>(block);
     return ((choices + of_blocks - 1) / of_blocks + threads - 1) / threads * threads;

@@ -12,6 +12,8 @@
 //   tokens  [ranks * m * top]  of each row
 //   places  [ranks * m][top]   the row of each of a token's experts
 //
+// sort_by_expert.hpp writes them of what a router has chosen for all ranks' tokens.
+//
 // A place that is no row stands for an expert that does not count (dropped); a token that is none,
 // for a row that is nobody's. Rows from the last end on belong to no expert, and no place may name
 // one of them.
