@@ -41,7 +41,7 @@ class WarpChoices {
   __device__ void place(RowOf row_of) const {
     each([&](unsigned choice, int expert, unsigned same) {
       const int row = expert >= 0 ? counters_[expert] + rank(same) : -1;
-      __syncwarp();  // the last lane counts on when all have read
+      __syncwarp();  // no lane counts on before all have read
       if (expert >= 0 && rank(same) == 0) counters_[expert] += __popc(same);
       __syncwarp();
       if (choice < end_) row_of(choice, row);
