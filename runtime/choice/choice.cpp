@@ -95,7 +95,7 @@ class Core final : public ChoiceCore {
       return result;
     }
     TuneResult result = measure(field, bucket, options, given ? given : &options, false);
-    decide(bucket, result.winner().config);
+    decide(bucket, result);
     choose(problem, field, result.winner().config);
     for (const Values& other : known_problems(bucket)) choose(other, field, result.winner().config);
     return result;
@@ -215,7 +215,7 @@ class Core final : public ChoiceCore {
     const bool answered = recall && runtime::answers(*recall, options, true);
     if (answered || !workshop_.may_measure(true)) {
       if (!recall) return first;  // not decided: another process may tune it
-      decide(bucket, recall->result.winner().config);
+      decide(bucket, recall->result);
       return recall->result.winner().config;
     }
     const TuneOptions* const own = options_.tuning ? &options : nullptr;
@@ -227,7 +227,8 @@ class Core final : public ChoiceCore {
     }
     const TuneResult result = measure(field, bucket, options, own, true);
     const Values winner = result.winner().config;
-    if (result.winner().status == CandidateStatus::measured) decide(bucket, winner);
+    note_wrong(bucket, result);
+    if (result.winner().status == CandidateStatus::measured) decide(bucket, result);
     return winner;
   }
 
@@ -236,9 +237,19 @@ class Core final : public ChoiceCore {
     const auto known = decided_.find(bucket);
     return known == decided_.end() ? std::nullopt : std::optional(known->second);
   }
-  void decide(const ProblemValues& bucket, const Values& config) {
+  void decide(const ProblemValues& bucket, const TuneResult& result) {
+    note_wrong(bucket, result);
     const std::lock_guard lock(mutex_);
-    decided_.insert_or_assign(Values(bucket), config);
+    decided_.insert_or_assign(Values(bucket), result.winner().config);
+  }
+  void note_wrong(const ProblemValues& bucket, const TuneResult& result) {
+    std::set<Values> wrong;
+    for (const Candidate& c : result.candidates)
+      if (c.status == CandidateStatus::wrong_result || c.status == CandidateStatus::crashed ||
+          c.status == CandidateStatus::hung)
+        wrong.insert(c.config);
+    const std::lock_guard lock(mutex_);
+    wrong_.insert_or_assign(Values(bucket), std::move(wrong));
   }
 
   bool is_kernel(const Field& field, const Values& config) const {
@@ -320,8 +331,14 @@ class Core final : public ChoiceCore {
     return result;
   }
 
+  std::set<Values> wrong_of(const ProblemValues& bucket) {
+    const std::lock_guard lock(mutex_);
+    const auto known = wrong_.find(bucket);
+    return known == wrong_.end() ? std::set<Values>() : known->second;
+  }
+
   /// A config of the bucket for launches of an exact problem. Where it cannot do that one, the
-  /// first candidate that can.
+  /// first candidate that can, of those that were not wrong.
   Launchable ready(Span problem, const Field& field, const Values& config) {
     std::string why;
     std::optional<Missing> missing;
@@ -349,8 +366,10 @@ class Core final : public ChoiceCore {
     // Those of the winning alternative first: it may call the same thing otherwise here.
     std::vector<Values> candidates = exact.subject.configs;
     std::ranges::stable_partition(candidates, [&](const Values& c) { return c[0] == config[0]; });
+    const std::set<Values> wrong = wrong_of(choice_.operation.bucketed(problem));
     for (const Values& candidate : candidates)
-      if (auto made = tried(exact, candidate)) return std::move(*made);
+      if (!wrong.contains(candidate))
+        if (auto made = tried(exact, candidate)) return std::move(*made);
     if (missing) throw MissingError(*missing);
     throw UserError(format("choice {} for {}: no candidate can be used: {}", choice_.name,
                            choice_.operation.describe_problem(problem), why));
@@ -400,8 +419,9 @@ class Core final : public ChoiceCore {
   std::vector<std::unique_ptr<Contender>> contenders_;  ///< those that are switched on
   std::mutex tuning_;  ///< one problem at a time: two would disturb each other's clocks
   std::mutex mutex_;   ///< of those below
-  std::map<Values, Values> decided_;     ///< configs by bucket
-  std::map<Values, std::string> texts_;  ///< of configs in use
+  std::map<Values, std::set<Values>> wrong_;  ///< configs by bucket, which no launch may have
+  std::map<Values, Values> decided_;          ///< configs by bucket
+  std::map<Values, std::string> texts_;       ///< of configs in use
   Problems problems_;  ///< exact ones; last, since what it holds uses what is above
 };
 

@@ -22,6 +22,33 @@ TEST_CASE_METHOD(TwiceInBuckets, "a launch of a bucket's other problem uses what
   CHECK(data.doubled());
 }
 
+TEST_CASE_METHOD(TwiceInBuckets, "what was wrong is launched for no problem of its bucket",
+                 "[choice]") {
+  process.kernel_takes(1e-3);
+  DoublingWay mine = process.way("mine", 1e-4);
+  mine.supports = [](const DoublingProblem& p, const DeviceInfo&) { return p.n % 2 ? "odd" : ""; };
+  DoublingWay wrong = process.way("wrong", 1e-5);
+  wrong.call = [](const auto&, Stream, float* y, const float*, int n) { std::fill_n(y, n, 0.0f); };
+  twice.alternatives.insert(twice.alternatives.begin(), {wrong, mine});
+  const auto launch = [&] {
+    const auto f = tuned(process.runtime(), twice);
+    CHECK(f.chosen({40}).name == "mine");
+    CHECK(f.chosen({41}).name == "template");
+    Buffers data(41);
+    f({}, data.y.data(), data.x.data(), 41);
+    CHECK(data.doubled());
+  };
+  launch();
+  launch();  // from the record
+  // Without another one it is an error.
+  twice.alternatives.pop_back();
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  const auto f = tuned(process.runtime(), twice);
+  CHECK(f.chosen({40}).name == "mine");
+  CHECK_THROWS_WITH(f.prepare({41}), Catch::Contains("no candidate can be used"));
+}
+
 TEST_CASE_METHOD(TwiceInBuckets,
                  "a kernel is not launched for a bucket's other problem that it does not support",
                  "[choice]") {
