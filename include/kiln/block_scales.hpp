@@ -1,7 +1,7 @@
 // How scales of blocks lie in memory, in float: those that quantize_blocks
 // (kiln/kernels/quantize.hpp) and gated_fp8_blocks (kiln/kernels/gated_fp8.hpp) write and the
-// block-scaled GEMM of 8-bit floats (kiln/kernels/gemm_fp8.hpp) reads. This header is read by the host compiler and by kernel
-// compilers.
+// block-scaled GEMM of 8-bit floats (kiln/kernels/gemm_fp8.hpp) reads. This header is read by the
+// host compiler and by kernel compilers.
 //
 // Activations [rows][k] have one for each 1 x 128, block by block of k, so that neighbouring rows
 // have neighbouring scales: element (r, l) has scales[l / 128 * scale_leading(rows) + r]. Weights

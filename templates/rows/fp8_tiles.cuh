@@ -1,4 +1,5 @@
-// Tiles of rows that become 8-bit floats, a few accesses per thread: quantize.hpp and gated_fp8.hpp.
+// Tiles of rows that become 8-bit floats, a few accesses per thread: for quantize.hpp and
+// gated_fp8.hpp.
 #pragma once
 
 #include "float8.cuh"

@@ -41,8 +41,8 @@ struct GatedRows {
   }
 };
 
-/// A row in aligned accesses of `kVector` elements, which divide it. The products of a thread's first
-/// `kKept` accesses stay in registers as floats; the others are computed twice.
+/// A row in aligned accesses of `kVector` elements, which divide it. The products of a thread's
+/// first `kKept` accesses stay in registers as floats; the others are computed twice.
 template <RowConfig c, int kVector, int kKept, class Activation, class T>
 __device__ void quantize_gated_row(__nv_fp8_e4m3* q, float* scale_of_row, const T* gate,
                                    const T* up, int hidden, unsigned& turn) {

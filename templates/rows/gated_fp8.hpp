@@ -17,9 +17,9 @@
 // that quantize.hpp has for v in place of x.
 //
 // Devices differ in an activation by a few units in the last place of its largest term, which is
-// x / 2 for both Gelus; on a GPU Silu is 0 where the gate is below -87.3. So an element close to the
-// middle between two e4m3 numbers may become either, and where all gates of a scale are far below 0,
-// so that v is a small difference of large numbers, elements may differ by more.
+// x / 2 for both Gelus; on a GPU Silu is 0 where the gate is below -87.3. So an element close to
+// the middle between two e4m3 numbers may become either. Where all gates of a scale are far below
+// 0, v is a small difference of large numbers, and elements may differ by more.
 //
 // Pointers need no alignment beyond that of their elements. Accesses are wide where x and q are
 // aligned to `vector` elements and `vector` divides hidden; otherwise elements are read one by one.

@@ -1,11 +1,11 @@
 // What the kernels over rows share: softmax.hpp, cross_entropy.hpp, layernorm.hpp,
 // rmsnorm_residual.hpp, rmsnorm_fp8.hpp, quantize.hpp and gated_fp8.hpp.
 //
-// But for gated_fp8.hpp, it is as follows. A row is read by all threads of a block, of a cluster of blocks, or by one warp. Accesses move
+// A row is read by all threads of a block, of a cluster of blocks, or by one warp. Accesses move
 // `vector` elements. The elements in front of a row's first aligned access, and those behind its
 // last whole one, are read one by one, so that rows of any length are fast, those of odd
 // vocabularies, too. Arrays of which the elements of one place are aligned differently are read
-// element by element.
+// element by element. (gated_fp8.hpp reads rows in its own way.)
 #pragma once
 
 #include "kiln/config.hpp"
