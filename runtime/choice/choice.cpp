@@ -227,8 +227,10 @@ class Core final : public ChoiceCore {
     }
     const TuneResult result = measure(field, bucket, options, own, true);
     const Values winner = result.winner().config;
-    note_wrong(bucket, result);
-    if (result.winner().status == CandidateStatus::measured) decide(bucket, result);
+    if (result.winner().status == CandidateStatus::measured)
+      decide(bucket, result);
+    else
+      note_wrong(bucket, result);
     return winner;
   }
 

@@ -7,7 +7,7 @@
 
 #include "kiln/paths.hpp"
 #include "templates/elementwise/activation_names.hpp"
-#include "templates/rows/fp8_space.hpp"
+#include "templates/rows/fp8_host.hpp"
 
 namespace kiln::templates {
 
@@ -88,12 +88,7 @@ GatedFp8Kernel<T> gated_fp8_rows_kernel() {
                               return !c.persistent;
                             })
                      .checked();
-  kernel.workload = [](const HiddenRows& p, Workload& w) {
-    const auto rows = static_cast<std::size_t>(p.rows);
-    const auto elements = rows * static_cast<std::size_t>(p.hidden);
-    w.output<float8_e4m3>(elements).template output<float>(rows).template input<T>(2 * elements);
-    w.scalar(p.rows).scalar(p.hidden);
-  };
+  kernel.workload = rows_workload<T, 2>;
   kernel.reference = [](float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
     quantize_by_rows(q, scales, rows, hidden, gated_rows_of<T, Activation>(x, hidden));
   };
@@ -114,14 +109,7 @@ template <class T, class Activation>
 GatedFp8Kernel<T> gated_fp8_blocks_kernel() {
   auto kernel = gated<T, Activation>(quantize_blocks_kernel<T>(), "blocks");
   kernel.space = gated_tiles(kernel);
-  kernel.workload = [](const HiddenRows& p, Workload& w) {
-    const auto rows = static_cast<std::size_t>(p.rows), hidden = static_cast<std::size_t>(p.hidden);
-    w.output<float8_e4m3>(rows * hidden);
-    w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.hidden)),
-                         .columns = rows,
-                         .leading = static_cast<std::size_t>(scale_leading(p.rows))});
-    w.input<T>(2 * rows * hidden).scalar(p.rows).scalar(p.hidden);
-  };
+  kernel.workload = blocks_workload<T, 2>;
   kernel.reference = [](float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
     quantize_by_blocks(q, scales, rows, hidden, gated_rows_of<T, Activation>(x, hidden));
   };
@@ -139,12 +127,8 @@ template <class T, class Activation>
 GatedFp8TensorKernel<T> gated_fp8_tensor_kernel() {
   auto kernel = gated<T, Activation>(quantize_tensor_kernel<T>(), "tensor");
   kernel.space = gated_tiles(kernel);
-  kernel.launch = quantize_blocks_kernel<T>().launch;  // the same tiles
-  kernel.workload = [](const HiddenRows& p, Workload& w) {
-    const auto elements = static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.hidden);
-    w.output<float8_e4m3>(elements).template input<T>(2 * elements);
-    w.input<float>(1, {1.0 / 512, 1.0 / 256}).scalar(p.rows).scalar(p.hidden);
-  };
+  kernel.launch = row_tiles_launch;
+  kernel.workload = tensor_workload<T, 2>;
   kernel.reference = [](float8_e4m3* q, const T* x, const float* scale, int rows, int hidden) {
     quantize_by_scale(q, *scale, rows, hidden, gated_rows_of<T, Activation>(x, hidden));
   };

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kiln/paths.hpp"
-#include "templates/rows/fp8_space.hpp"
+#include "templates/rows/fp8_host.hpp"
 
 namespace kiln::templates {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kiln/paths.hpp"
-#include "templates/rows/fp8_space.hpp"
+#include "templates/rows/fp8_host.hpp"
 
 namespace kiln::templates {
 
@@ -29,14 +29,6 @@ constexpr auto tile_space() {
                return c.block < 1024 || c.kept <= 2;
              })
       .checked();
-}
-
-/// More blocks than a launch may have are a problem that the launch is refused for.
-Launch tile_launch(const RowConfig& c, double blocks) {
-  constexpr double kMost = 4294967295.0;
-  return {{static_cast<unsigned>(blocks < kMost ? blocks : kMost)},
-          {static_cast<unsigned>(c.threads())},
-          c.shared_bytes()};
 }
 
 template <class T>
@@ -105,12 +97,7 @@ QuantizeRowsKernel<T> quantize_rows_kernel() {
   kernel.name = "quantize_rows";
   kernel.entry = "kiln::templates::quantize_rows";
   kernel.launch = row_launch<HiddenRows>;
-  kernel.workload = [](const HiddenRows& p, Workload& w) {
-    const auto rows = static_cast<std::size_t>(p.rows);
-    const auto elements = rows * static_cast<std::size_t>(p.hidden);
-    w.output<float8_e4m3>(elements).template output<float>(rows).template input<T>(elements);
-    w.scalar(p.rows).scalar(p.hidden);
-  };
+  kernel.workload = rows_workload<T, 1>;
   kernel.reference = quantize_rows_reference<T>;
   kernel.bytes = [](const HiddenRows& p) { return quantized_bytes<T>(p, p.rows); };
   kernel.cost = [](const RowConfig& c, const HiddenRows& p, const DeviceLimits& d) {
@@ -125,18 +112,8 @@ QuantizeBlocksKernel<T> quantize_blocks_kernel() {
   kernel.name = "quantize_blocks";
   kernel.entry = "kiln::templates::quantize_blocks";
   kernel.space = tile_space<T>();
-  kernel.launch = [](const RowConfig& c, const HiddenRows& p) {
-    return tile_launch(
-        c, std::ceil(1.0 * p.rows / c.kept) * static_cast<double>(column_tiles(c, p.hidden)));
-  };
-  kernel.workload = [](const HiddenRows& p, Workload& w) {
-    const auto rows = static_cast<std::size_t>(p.rows), hidden = static_cast<std::size_t>(p.hidden);
-    w.output<float8_e4m3>(rows * hidden);
-    w.output<float>(Rows{.rows = (hidden + kScaleBlock - 1) / kScaleBlock,
-                         .columns = rows,
-                         .leading = static_cast<std::size_t>(scale_leading(p.rows))});
-    w.input<T>(rows * hidden).scalar(p.rows).scalar(p.hidden);
-  };
+  kernel.launch = row_tiles_launch;
+  kernel.workload = blocks_workload<T, 1>;
   kernel.reference = quantize_blocks_reference<T>;
   kernel.bytes = [](const HiddenRows& p) {
     return quantized_bytes<T>(p, p.rows * std::ceil(1.0 * p.hidden / kScaleBlock));
@@ -163,13 +140,7 @@ QuantizeTensorKernel<T> quantize_tensor_kernel() {
                         int hidden) { return HiddenRows{rows, hidden}; },
           .relations = {{3, "rows"}, {4, "hidden"}},
           .bucket = token_bucket<HiddenRows>,
-          .workload =
-              [](const HiddenRows& p, Workload& w) {
-                const auto elements =
-                    static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.hidden);
-                w.output<float8_e4m3>(elements).template input<T>(elements);
-                w.input<float>(1, {1.0 / 512, 1.0 / 256}).scalar(p.rows).scalar(p.hidden);
-              },
+          .workload = tensor_workload<T, 1>,
           .reference = quantize_tensor_reference<T>,
           .tolerance = kSameBits,
           .flops = [](const HiddenRows& p) { return 2.0 * p.rows * p.hidden; },

@@ -11,6 +11,7 @@
 
 #include "codegen/instance.hpp"
 #include "codegen/llvm_plugin.hpp"
+#include "kiln/runtime.hpp"
 #include "kiln_test.hpp"
 #include "runtime/device/host/host_module.hpp"
 #include "templates/kernels.hpp"
@@ -108,5 +109,25 @@ class HostInstance {
   Config config_;
   kiln::runtime::HostModule module_;
 };
+
+/// Compiles for the host what it is asked for, and keeps nothing.
+inline kiln::Runtime host_runtime() {
+  kiln::RuntimeOptions options;
+  options.device = "host";
+  options.store.disk = false;
+  options.mode = kiln::Mode::untuned;
+  return kiln::Runtime(options);
+}
+
+/// Why a call is the caller's mistake; "accepted" if it is none.
+template <class Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const kiln::UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
 
 }  // namespace template_test

@@ -72,24 +72,6 @@ struct BlockArrays {
   Array<float> scales_a, scales_b;
 };
 
-kiln::Runtime host_runtime() {
-  kiln::RuntimeOptions options;
-  options.device = "host";
-  options.store.disk = false;
-  options.mode = kiln::Mode::untuned;
-  return kiln::Runtime(options);
-}
-
-template <class Call>
-std::string why_refused(const Call& call) {
-  try {
-    call();
-  } catch (const kiln::UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace
 
 TEST_CASE("gemm with scales of blocks: the simt body is exact on ragged problems",
@@ -263,7 +245,7 @@ TEST_CASE("grouped gemm with scales of blocks: each group has its own, and no ot
 TEST_CASE("grouped gemm with scales of blocks: data, epilogues, verdicts and refusals",
           "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  const kiln::Runtime runtime = host_runtime();
+  const kiln::Runtime runtime = template_test::host_runtime();
   const auto right = [&](const auto& kernel, const auto& problem) {
     const kiln::Verification v = runtime.tuned(kernel).verify(problem);
     INFO(kernel.name << ": " << v.why);
@@ -279,7 +261,7 @@ TEST_CASE("grouped gemm with scales of blocks: data, epilogues, verdicts and ref
   std::vector<float> scales(64);
   const std::vector<int> ends{4, 8};
   const auto gemm = runtime.tuned(gemm_grouped_fp8_block_kernel<>());
-  CHECK_THAT(why_refused([&] {
+  CHECK_THAT(template_test::refusal([&] {
                gemm({}, c.data(), std::as_const(a).data(), std::as_const(b).data(), ends.data(), 8,
                     8, 200, 2, std::as_const(scales).data(), std::as_const(scales).data());
              }),
@@ -289,7 +271,7 @@ TEST_CASE("grouped gemm with scales of blocks: data, epilogues, verdicts and ref
 TEST_CASE("gemm with scales of blocks: a runtime verifies it, and refuses what it cannot be",
           "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  const kiln::Runtime runtime = host_runtime();
+  const kiln::Runtime runtime = template_test::host_runtime();
   const auto gemm = runtime.tuned(gemm_fp8_block_kernel<>());
   for (const GemmProblem& p : std::vector<GemmProblem>{{39, 200, 384}, {1, 8, 128}}) {
     const kiln::Verification v = gemm.verify(p);
@@ -300,7 +282,7 @@ TEST_CASE("gemm with scales of blocks: a runtime verifies it, and refuses what i
   std::vector<float8_e4m3> a(8 * 256), b(8 * 256);
   std::vector<float> scales(64);
   const auto launch = [&](int k, const float* of_a, const float* of_b) {
-    return why_refused([&] {
+    return template_test::refusal([&] {
       gemm({}, c.data(), static_cast<const float8_e4m3*>(a.data()),
            static_cast<const float8_e4m3*>(b.data()), 8, 8, k, of_a, of_b);
     });

@@ -73,16 +73,6 @@ void check_gated(const Gemm& config, const std::vector<GatedProblem>& problems,
 const std::vector<GatedProblem> kGatedShapes{{37, 45, 40}, {1, 1, 1},  {1, 200, 33}, {70, 16, 64},
                                              {9, 8, 0},    {33, 0, 8}, {0, 8, 8},    {3, 23, 129}};
 
-template <class Call>
-std::string gated_refusal(const Call& call) {
-  try {
-    call();
-  } catch (const kiln::UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace
 
 TEST_CASE("gated gemm: each body multiplies what gate and up make of each element",
@@ -184,7 +174,7 @@ TEST_CASE("gated gemm: what makes no sense is refused", "[templates]") {
   const auto interleave = runtime.tuned(interleave_gate_up_kernel<float>());
   std::vector<float> out(64), a(64), w(256);
   const auto says = [&](const std::string& words, const auto& call) {
-    CHECK(gated_refusal(call).find(words) != std::string::npos);
+    CHECK(template_test::refusal(call).find(words) != std::string::npos);
   };
   says("negative", [&] { gated({}, out.data(), a.data(), w.data(), -1, 8, 8); });
   says("negative", [&] { gated({}, out.data(), a.data(), w.data(), 8, -8, 8); });

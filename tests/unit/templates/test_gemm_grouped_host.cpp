@@ -94,16 +94,6 @@ void check_exact(const Gemm& config) {
   }
 }
 
-template <class Call>
-std::string grouped_refusal(const Call& call) {
-  try {
-    call();
-  } catch (const kiln::UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace
 
 TEST_CASE("grouped gemm: each body writes the rows of each group and no others",
@@ -167,7 +157,7 @@ TEST_CASE("grouped gemm: what makes no sense is refused", "[templates]") {
   std::vector<float> c(64), a(64), b(256);
   const std::vector<int> ends{4, 8};
   const auto says = [&](const std::string& words, const auto& call) {
-    CHECK(grouped_refusal(call).find(words) != std::string::npos);
+    CHECK(template_test::refusal(call).find(words) != std::string::npos);
   };
   says("negative", [&] { gemm({}, c.data(), a.data(), b.data(), ends.data(), -1, 8, 8, 2); });
   says("negative", [&] { gemm({}, c.data(), a.data(), b.data(), ends.data(), 8, 8, 8, -2); });

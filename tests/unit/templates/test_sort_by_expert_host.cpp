@@ -17,14 +17,6 @@ using namespace kiln::templates;
 
 namespace {
 
-kiln::Runtime host_runtime() {
-  kiln::RuntimeOptions options;
-  options.device = "host";
-  options.store.disk = false;
-  options.mode = kiln::Mode::untuned;
-  return kiln::Runtime(options);
-}
-
 /// Elements that a kernel writes, between those that it must not. What they begin with is nothing
 /// that it writes.
 class Written {
@@ -110,22 +102,12 @@ const std::vector<SortByExpertProblem> kSizes{
     {2, 8, 1},     {7, 1, 3},   {31, 1, 128}, {33, 2, 128},   {129, 8, 128}, {65, 8, 384},
     {512, 1, 384}, {777, 8, 8}, {4099, 2, 5}, {301, 3, 1000}, {50, 4, 4096}};
 
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const kiln::UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace
 
 TEST_CASE("sort_by_expert: each way sorts as the library does, and writes nothing else",
           "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  const kiln::Runtime runtime = host_runtime();
+  const kiln::Runtime runtime = template_test::host_runtime();
   const auto kernel = sort_by_expert_kernel();
   const kiln::DynamicSpace space = kernel.space.dynamic();
   const kiln::Stream stream{};
@@ -157,7 +139,7 @@ TEST_CASE("sort_by_expert: each way sorts as the library does, and writes nothin
 
 TEST_CASE("sort_by_expert: data, verdicts and refusals", "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  const kiln::Runtime runtime = host_runtime();
+  const kiln::Runtime runtime = template_test::host_runtime();
   const auto sort = runtime.tuned(sort_by_expert_kernel());
   for (const SortByExpertProblem& p : kSizes) {
     const kiln::Verification v = sort.verify(p);
@@ -174,7 +156,7 @@ TEST_CASE("sort_by_expert: data, verdicts and refusals", "[templates][host]") {
 
   int* const none = nullptr;
   const auto refused = [&](int count, int top, int groups) {
-    return refusal(
+    return template_test::refusal(
         [&] { sort({}, none, none, none, static_cast<const int*>(none), count, top, groups); });
   };
   for (const auto& [count, top, groups] :
@@ -200,7 +182,7 @@ TEST_CASE("sort_by_expert: all configs that a search tries leave the same bits",
 TEST_CASE("sort_by_expert: a grouped GEMM multiplies each token by its experts' matrices",
           "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  const kiln::Runtime runtime = host_runtime();
+  const kiln::Runtime runtime = template_test::host_runtime();
   constexpr int kCount = 37, kTop = 3, kGroups = 5, kN = 8, kK = 16, kRows = kCount * kTop;
   template_test::Array<float> x(kCount * kK), b(kGroups * kN * kK), a(kRows * kK), c(kRows * kN);
   x.integers(2, 1);

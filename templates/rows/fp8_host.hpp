@@ -1,5 +1,5 @@
-// What the host halves of kernels with 8-bit results share: references, and a judgement of results
-// that depend on a device's functions.
+// What the host halves of kernels with 8-bit results share: launches of tiles, workloads,
+// references, and a judgement of results that depend on a device's functions.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,47 @@
 #include "templates/rows/row_space.hpp"
 
 namespace kiln::templates {
+
+/// Of kernels whose thread blocks take tiles. More blocks than a launch may have are a problem that
+/// the launch is refused for.
+inline Launch tile_launch(const RowConfig& c, double blocks) {
+  constexpr double kMost = 4294967295.0;
+  return {{static_cast<unsigned>(blocks < kMost ? blocks : kMost)},
+          {static_cast<unsigned>(c.threads())},
+          c.shared_bytes()};
+}
+/// Tiles as fp8_tiles.cuh has them.
+inline Launch row_tiles_launch(const RowConfig& c, const HiddenRows& p) {
+  return tile_launch(
+      c, std::ceil(1.0 * p.rows / c.kept) * static_cast<double>(column_tiles(c, p.hidden)));
+}
+
+// Workloads of each way to scale, with `kRead` elements of x for each of q.
+
+template <class T, int kRead>
+void rows_workload(const HiddenRows& p, Workload& w) {
+  const auto rows = static_cast<std::size_t>(p.rows);
+  const auto elements = rows * static_cast<std::size_t>(p.hidden);
+  w.output<float8_e4m3>(elements).template output<float>(rows).template input<T>(kRead * elements);
+  w.scalar(p.rows).scalar(p.hidden);
+}
+
+template <class T, int kRead>
+void blocks_workload(const HiddenRows& p, Workload& w) {
+  const auto rows = static_cast<std::size_t>(p.rows), hidden = static_cast<std::size_t>(p.hidden);
+  w.output<float8_e4m3>(rows * hidden);
+  w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.hidden)),
+                       .columns = rows,
+                       .leading = static_cast<std::size_t>(scale_leading(p.rows))});
+  w.input<T>(kRead * rows * hidden).scalar(p.rows).scalar(p.hidden);
+}
+
+template <class T, int kRead>
+void tensor_workload(const HiddenRows& p, Workload& w) {
+  const auto elements = static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.hidden);
+  w.output<float8_e4m3>(elements).template input<T>(kRead * elements);
+  w.input<float>(1, {1.0 / 512, 1.0 / 256}).scalar(p.rows).scalar(p.hidden);
+}
 
 template <class V>
 void scale_to_fp8(float8_e4m3* q, std::span<const V> values, float scale) {
