@@ -1,6 +1,6 @@
 // Where Kiln's own headers and templates are at run time.
 //
-//   kernel.source.file = kiln::templates_dir() / "rmsnorm/rmsnorm.cuh";
+//   kernel.source.file = kiln::templates_dir() / "rows/rmsnorm.cuh";
 #pragma once
 
 #include <filesystem>

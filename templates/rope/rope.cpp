@@ -8,68 +8,12 @@
 
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
+#include "templates/rope/rope_space.hpp"
 #include "templates/rows/row_space.hpp"
 
 namespace kiln::templates {
 
 namespace {
-
-/// Elements of the widest accesses that sizes and strides allow in either order, at least 2.
-template <class Problem>
-constexpr int rope_vector(const Problem& p, int widest) {
-  int vector = widest;
-  while (vector > 2 &&
-         (p.rotary_dim / 2 % vector != 0 || p.head_dim % vector != 0 || p.strides() % vector != 0))
-    vector /= 2;
-  return vector;
-}
-
-/// For elements of which `kWidest` are 16 bytes.
-template <int kWidest, bool norm, class Problem>
-constexpr Space<RopeConfig, Problem> rope_space() {
-  return Space<RopeConfig, Problem>{
-      {.block = 128, .vector = kWidest, .pairs = 1, .heads = norm ? 1 : 2, .streaming = false}}
-      .default_on(Target::Kind::host,
-                  {.block = 128, .vector = kWidest, .pairs = 4, .heads = 2, .streaming = false})
-      .values(&RopeConfig::block, {64, 128, 256, 512})
-      .values(&RopeConfig::vector, {2, 4, 8})
-      .values(&RopeConfig::pairs, {1, 2, 4})
-      .values(&RopeConfig::heads, {1, 2, 4, 8})
-      .values(&RopeConfig::streaming, {false, true})
-      .values_on(Target::Kind::host, &RopeConfig::streaming, {false})
-      .where("a block's threads fit the device",
-             [](const RopeConfig& c, const Problem&, const DeviceLimits& d) {
-               return c.threads() <= d.max_threads_per_block;
-             })
-      .where(
-          "an access has 16 bytes, or as many as sizes and strides allow, or 8 for several heads",
-          [](const RopeConfig& c, const Problem& p, const DeviceLimits& d) {
-            return c.vector == kWidest || c.vector == rope_vector(p, kWidest) ||
-                   (!d.on_host() && 2 * c.vector == kWidest && c.pairs == 1 && c.heads > 1);
-          })
-      .where_on(Target::Kind::cuda, "a thread has no more of a head than there is",
-                [](const RopeConfig& c, const Problem& p, const DeviceLimits&) {
-                  return c.pairs == 1 || c.pairs <= c.pairs_of(p.head_dim);
-                })
-      .where("what a thread reads at once fits its registers",
-             [](const RopeConfig& c, const Problem&, const DeviceLimits&) {
-               constexpr int kOthers = norm ? 75 : 50, kEach = norm ? 22 : 16, kOfBlocks = 65536;
-               const int registers = kOthers + kEach * c.pairs * c.heads * c.vector / kWidest;
-               return c.pairs * c.heads <= 8 && registers <= kOfBlocks / c.block;
-             })
-      .where("a token has the heads that a thread works on",
-             [](const RopeConfig& c, const Problem& p, const DeviceLimits&) {
-               return c.heads <= 2 || c.heads <= p.heads();
-             })
-      .checked();
-}
-
-template <class Problem>
-Launch rope_launch(const RopeConfig& c, const Problem& p) {
-  return {{c.grid(p.tokens, p.heads(), p.head_dim)},
-          {static_cast<unsigned>(c.threads())},
-          c.shared_bytes()};
-}
 
 void refuse(const std::string& what) { throw UserError("rope: " + what); }
 
@@ -256,8 +200,10 @@ void add_common(KernelType& kernel, const std::string& name, RopeOrder order,
   kernel.entry = "kiln::templates::" + entry;
   kernel.config_type = "kiln::templates::RopeConfig";
   kernel.types = {device_name<T>(), device_name<Table>(), device_name<Position>(), name_of(order)};
-  kernel.launch = rope_launch<Problem>;
+  kernel.launch =
+      rope_launch<static_cast<int>(sizeof(T)), static_cast<int>(sizeof(Table)), Problem>;
   kernel.bucket = rope_bucket<Problem>;
+  kernel.default_for = rope_default<16 / sizeof(T), norm, Problem>;
   // Where products cancel, their own roundings are left.
   kernel.tolerance = {.relative = kRounding<T>, .absolute = 1e-5};
   kernel.flops = rope_flops<Problem>(of);
@@ -284,7 +230,7 @@ template <class T, class Table, class Position, class... Norm>
 RopeKernelOf<T, Table, Position, Norm...> apart(RopeOrder order) {
   using I = RopeStride;
   RopeKernelOf<T, Table, Position, Norm...> kernel{
-      .space = rope_space<16 / sizeof(T), sizeof...(Norm) != 0, RopeProblem>(),
+      .space = rope_space<16 / sizeof(T), sizeof(Table), sizeof...(Norm) != 0, RopeProblem>(),
       .problem =
           [](T*, T*, const T*, const T*, const Table*, const Position*, int tokens, int q_heads,
              int kv_heads, int head_dim, int rotary_dim, int, I q_out_stride, I k_out_stride,
@@ -328,7 +274,7 @@ template <class T, class Table, class Position, class... Norm>
 RopePagedKernelOf<T, Table, Position, Norm...> paged(RopeOrder order) {
   using I = RopeStride;
   RopePagedKernelOf<T, Table, Position, Norm...> kernel{
-      .space = rope_space<16 / sizeof(T), sizeof...(Norm) != 0, RopePagedProblem>(),
+      .space = rope_space<16 / sizeof(T), sizeof(Table), sizeof...(Norm) != 0, RopePagedProblem>(),
       .problem =
           [](T*, T*, T*, const T*, const T*, const T*, const Table*, const Position*,
              const std::int64_t*, int tokens, int q_heads, int kv_heads, int head_dim,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "rope_heads.cuh"
+#include "rope_staged.cuh"
 
 namespace kiln::templates {
 
@@ -38,6 +39,10 @@ struct HeadsApart {
   const T *q_weight, *k_weight;
 
   __device__ void locate() {}
+  __device__ long long located() const { return 0; }
+  __device__ void locate_at(long long) {}
+  /// Behind the last head of h's array.
+  __device__ unsigned end_of(unsigned h) const { return h < q_heads ? q_heads : ~0u; }
   __device__ const T* from(unsigned h) const {
     const bool of_q = h < q_heads;
     return (of_q ? q_from : k_from) + in_row(h);
@@ -45,6 +50,10 @@ struct HeadsApart {
   __device__ RopeHead<T> at(unsigned h) const {
     const bool of_q = h < q_heads;
     return {from(h), (of_q ? q_to : k_to) + in_row(h), weight(h), true};
+  }
+  __device__ RopeTarget<T> target(unsigned h) const {
+    const bool of_q = h < q_heads;
+    return {(of_q ? q_to : k_to) + in_row(h), true, true, of_q ? q_from != q_to : k_from != k_to};
   }
   __device__ const T* weight(unsigned h) const { return h < q_heads ? q_weight : k_weight; }
 
@@ -59,17 +68,21 @@ __device__ void rope_apart(const RopeArray<T>& q, const RopeArray<T>& k, const T
                            const Position* positions, int tokens, int q_heads, int kv_heads,
                            int head_dim, int rotary_dim, int max_position,
                            const RopeNorm<T>& norms) {
-  const RopeUnit unit = rope_unit<c>(tokens, q_heads + kv_heads, head_dim);
-  const Angles<Table, Position> angles(table, positions, unit, rotary_dim, max_position);
   const bool wide =
       rope_wide<c, T>(q.to_stride | q.from_stride | k.to_stride | k.from_stride, table, q.to,
                       q.from, k.to, k.from, norms.q_weight, norms.k_weight);
-  rotate_heads<c, order, norm, T>(
-      angles, unit, q_heads + kv_heads, head_dim, norms.eps, wide,
-      HeadsApart<T>{q.from + unit.token * q.from_stride, k.from + unit.token * k.from_stride,
-                    q.to + unit.token * q.to_stride, k.to + unit.token * k.to_stride,
-                    static_cast<unsigned>(q_heads), static_cast<unsigned>(head_dim), norms.q_weight,
-                    norms.k_weight});
+  rotate_tokens<c, order, norm, T>(
+      RopeTable<Table, Position>{table, positions, rotary_dim, max_position}, tokens,
+      q_heads + kv_heads, head_dim, norms.eps, wide, [&](unsigned token, bool, int width) {
+        return HeadsApart<T>{q.from + token * q.from_stride,
+                             k.from + token * k.from_stride,
+                             q.to + token * q.to_stride,
+                             k.to + token * k.to_stride,
+                             static_cast<unsigned>(q_heads),
+                             static_cast<unsigned>(width),
+                             norms.q_weight,
+                             norms.k_weight};
+      });
 }
 
 /// Where a slot begins in the caches; negative: nowhere.
@@ -100,6 +113,12 @@ struct HeadsToCache {
     place = cache_place(s, blocks, block_size, block_stride,
                         static_cast<long long>(kv_heads) * head_dim);
   }
+  __device__ long long located() const { return place; }
+  __device__ void locate_at(long long found) { place = found; }
+  /// Behind the last head of h's array.
+  __device__ unsigned end_of(unsigned h) const {
+    return h < q_heads ? q_heads : of_k(h) ? q_heads + kv_heads : ~0u;
+  }
   __device__ const T* from(unsigned h) const {
     return (h < q_heads ? q_from : of_k(h) ? k_from : v_from) + in_row(h);
   }
@@ -108,6 +127,11 @@ struct HeadsToCache {
     T* const cache = (of_k(h) ? k_cache : v_cache) + place;
     T* const to = of_q ? q_to : place >= 0 ? cache : nullptr;
     return {from(h), to ? to + in_row(h) : nullptr, weight(h), of_k(h)};
+  }
+  __device__ RopeTarget<T> target(unsigned h) const {
+    const bool of_q = h < q_heads;
+    T* const to = of_q ? q_to : (of_k(h) ? k_cache : v_cache) + place;
+    return {to + in_row(h), of_q || place >= 0, of_k(h), !of_q || q_from != q_to};
   }
   __device__ const T* weight(unsigned h) const {
     return h < q_heads ? q_weight : of_k(h) ? k_weight : nullptr;
@@ -129,23 +153,32 @@ __device__ void rope_to_cache(const RopeArray<T>& q, T* k_cache, T* v_cache, con
                               int max_position, int blocks, int block_size, RopeStride block_stride,
                               RopeStride k_stride, RopeStride v_stride, const RopeNorm<T>& norms) {
   const int all = q_heads + 2 * kv_heads;
-  const RopeUnit unit = rope_unit<c>(tokens, all, head_dim);
-  const Angles<Table, Position> angles(table, positions, unit, rotary_dim, max_position);
-  const long* const slot = unit.exists ? slots + unit.token : nullptr;
   const bool wide =
       rope_wide<c, T>(q.to_stride | q.from_stride | k_stride | v_stride | block_stride, table, q.to,
                       q.from, k_cache, v_cache, k, v, norms.q_weight, norms.k_weight);
-  rotate_heads<c, order, norm, T>(
-      angles, unit, all, head_dim, norms.eps, wide,
-      HeadsToCache<T>{q.from + unit.token * q.from_stride, k + unit.token * k_stride,
-                      v + unit.token * v_stride, q.to + unit.token * q.to_stride, k_cache, v_cache,
-                      static_cast<unsigned>(q_heads), static_cast<unsigned>(kv_heads),
-                      static_cast<unsigned>(head_dim), norms.q_weight, norms.k_weight, slot, blocks,
-                      block_size, block_stride});
+  rotate_tokens<c, order, norm, T>(
+      RopeTable<Table, Position>{table, positions, rotary_dim, max_position}, tokens, all, head_dim,
+      norms.eps, wide, [&](unsigned token, bool exists, int width) {
+        return HeadsToCache<T>{q.from + token * q.from_stride,
+                               k + token * k_stride,
+                               v + token * v_stride,
+                               q.to + token * q.to_stride,
+                               k_cache,
+                               v_cache,
+                               static_cast<unsigned>(q_heads),
+                               static_cast<unsigned>(kv_heads),
+                               static_cast<unsigned>(width),
+                               norms.q_weight,
+                               norms.k_weight,
+                               exists ? slots + token : nullptr,
+                               blocks,
+                               block_size,
+                               block_stride};
+      });
 }
 
 template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), c.resident_blocks())
     rope(T* q_out, T* k_out, const T* q, const T* k, const Table* table, const Position* positions,
          int tokens, int q_heads, int kv_heads, int head_dim, int rotary_dim, int max_position,
          RopeStride q_out_stride, RopeStride k_out_stride, RopeStride q_stride,
@@ -156,7 +189,7 @@ __global__ void __launch_bounds__(c.threads())
 }
 
 template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), c.resident_blocks())
     rope_norm(T* q_out, T* k_out, const T* q, const T* k, const Table* table,
               const Position* positions, int tokens, int q_heads, int kv_heads, int head_dim,
               int rotary_dim, int max_position, RopeStride q_out_stride, RopeStride k_out_stride,
@@ -168,7 +201,7 @@ __global__ void __launch_bounds__(c.threads())
 }
 
 template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), c.resident_blocks())
     rope_paged(T* q_out, T* k_cache, T* v_cache, const T* q, const T* k, const T* v,
                const Table* table, const Position* positions, const long* slots, int tokens,
                int q_heads, int kv_heads, int head_dim, int rotary_dim, int max_position,
@@ -181,7 +214,7 @@ __global__ void __launch_bounds__(c.threads())
 }
 
 template <RopeConfig c, class T, class Table, class Position, RopeOrder order>
-__global__ void __launch_bounds__(c.threads())
+__global__ void __launch_bounds__(c.threads(), c.resident_blocks())
     rope_norm_paged(T* q_out, T* k_cache, T* v_cache, const T* q, const T* k, const T* v,
                     const Table* table, const Position* positions, const long* slots, int tokens,
                     int q_heads, int kv_heads, int head_dim, int rotary_dim, int max_position,

@@ -57,20 +57,25 @@ enum class RopeOrder { halved, interleaved };
 using RopeStride = long;
 
 struct RopeConfig {
-  int block;       // threads per block: a power of two from 32 to 1024
-  int vector;      // elements per access, at most 16 bytes: a power of two from 2
-  int pairs;       // pairs of accesses per thread and head
-  int heads;       // heads per thread, of one token
-  bool streaming;  // heads are read and written as what will not be used again soon
+  int block;         // threads per block: a power of two from 32 to 1024
+  int vector;        // elements per access, at most 16 bytes: a power of two from 2
+  int pairs;         // pairs of accesses per thread and head
+  int heads;         // heads per thread, of one token
+  bool streaming;    // heads are read and written as what will not be used again soon
+  int width = 0;     // elements of a head, of which what is compiled makes use; 0: of any
+  int resident = 0;  // threads of a multiprocessor for which registers are left; 0: as it comes
+  int stages = 0;    // groups of heads in shared memory for each warp, which bulk copies (sm_90)
+                     // fill ahead while warps walk over the tokens; 0: heads are read to registers
 
   constexpr int threads() const { return block; }
-  constexpr unsigned shared_bytes() const { return 0; }
+  constexpr int warps() const { return block / 32; }
   /// Pairs of accesses of a head.
   constexpr int pairs_of(int head_dim) const { return (head_dim / vector + 1) / 2; }
   /// Threads of a head: a power of two.
   constexpr int lanes(int head_dim) const {
+    const int all = pairs_of(width > 0 ? width : head_dim);
     int lanes = 1;
-    while (lanes < 32 && lanes * pairs < pairs_of(head_dim)) lanes *= 2;
+    while (lanes < 32 && lanes * pairs < all) lanes *= 2;
     return lanes;
   }
   /// Whether accesses of `vector` elements make up a head and its parts.
@@ -78,9 +83,24 @@ struct RopeConfig {
     const int part = order == RopeOrder::halved ? rotary_dim / 2 : rotary_dim;
     return part % vector == 0 && head_dim % vector == 0 && pairs_of(head_dim) <= lanes * pairs;
   }
-  /// Groups of heads of a token that has `all` of them.
+  /// Groups of heads of a token that has `all` of them: of a thread's, or of a warp's with stages.
   constexpr int groups(int all) const { return (all + heads - 1) / heads; }
-  /// 2^32 - 1, which no device has, for what 32 bits do not count.
+  constexpr int staged_heads() const { return heads * 32 / lanes(width); }
+  /// Whether each thread has a pair of accesses of each head of full groups, of 16 bytes.
+  constexpr bool stages_fit(int all, int head_dim) const {
+    return head_dim == width && width == 2 * lanes(width) * pairs * vector &&
+           all % staged_heads() == 0;
+  }
+  /// Of a group's heads, and of the table's row behind them.
+  constexpr unsigned stage_bytes(unsigned row_bytes, unsigned element_bytes) const {
+    return static_cast<unsigned>(staged_heads() * width) * element_bytes + row_bytes;
+  }
+  /// Dynamic.
+  constexpr unsigned shared_bytes(unsigned row_bytes, unsigned element_bytes) const {
+    return static_cast<unsigned>(warps() * stages) * stage_bytes(row_bytes, element_bytes);
+  }
+  constexpr int resident_blocks() const { return resident > block ? resident / block : 1; }
+  /// Blocks without stages. 2^32 - 1, which no device has, for what 32 bits do not count.
   constexpr unsigned grid(int tokens, int all, int head_dim) const {
     const long long each = block / lanes(head_dim), units = 1ll * tokens * groups(all);
     return head_dim > 0 && units + each < 4294967295ll
@@ -114,7 +134,8 @@ struct RopePagedProblem {
 
 }  // namespace kiln::templates
 
-KILN_CONFIG(kiln::templates::RopeConfig, block, vector, pairs, heads, streaming)
+KILN_CONFIG(kiln::templates::RopeConfig, block, vector, pairs, heads, streaming, width, resident,
+            stages)
 KILN_PROBLEM(kiln::templates::RopeProblem, tokens, q_heads, kv_heads, head_dim, rotary_dim,
              q_out_stride, k_out_stride, q_stride, k_stride)
 KILN_PROBLEM(kiln::templates::RopePagedProblem, tokens, q_heads, kv_heads, head_dim, rotary_dim,

@@ -15,6 +15,15 @@ struct RopeHead {
   bool rotates = false;
 };
 
+/// What is written of a head.
+template <class T>
+struct RopeTarget {
+  T* to;
+  bool written;
+  bool computed;  // rotated, and normalized where there is a norm
+  bool moved;     // what is not computed is copied
+};
+
 /// What a thread works on: `lanes` threads share a group of heads of a token.
 struct RopeUnit {
   unsigned token, group, groups;  // groups of a token
@@ -22,14 +31,25 @@ struct RopeUnit {
   bool exists;  // all threads of a warp go the same way, because they exchange sums
 };
 
+/// The binary logarithm of c.lanes(), without its loop.
 template <RopeConfig c>
-__device__ RopeUnit rope_unit(int tokens, int heads, int head_dim) {
-  // As c.lanes(), without its loop.
+__device__ int rope_lane_bits(int head_dim) {
+  if constexpr (c.width > 0) {
+    int bits = 0;
+    while (1 << bits < c.lanes(c.width)) ++bits;
+    return bits;
+  }
   const unsigned turns = static_cast<unsigned>(c.pairs_of(head_dim) + c.pairs - 1) / c.pairs;
-  const int bits = turns <= 1 ? 0 : turns >= 32 ? 5 : 32 - __clz(static_cast<int>(turns - 1));
+  return turns <= 1 ? 0 : turns >= 32 ? 5 : 32 - __clz(static_cast<int>(turns - 1));
+}
+
+/// Of this thread, if it is in block `block`.
+template <RopeConfig c>
+__device__ RopeUnit rope_unit(unsigned block, int tokens, int heads, int head_dim) {
+  const int bits = rope_lane_bits<c>(head_dim);
   const unsigned lanes = 1u << bits, thread = threadIdx.x;
   const auto groups = static_cast<unsigned>(c.groups(heads));
-  const unsigned unit = blockIdx.x * (c.block >> bits) + (thread >> bits);
+  const unsigned unit = block * (c.block >> bits) + (thread >> bits);
   const unsigned token = unit / groups;
   return {token,  unit - token * groups,
           groups, thread & (lanes - 1),
@@ -45,26 +65,13 @@ __device__ inline void loads_begin() {
 #endif
 }
 
-/// A position's cosines and sines; where it has none, all are NaN.
-template <class Table, class Position>
-struct Angles {
+/// Cosines and sines, in rows of the table; where there is no row, all are NaN.
+template <class Table>
+struct AngleRow {
   const Table* row;
-  const Position* position;
-  int rotary, max_position;
+  int rotary;
   bool known = false;
 
-  __device__ Angles(const Table* table, const Position* positions, const RopeUnit& unit,
-                    int rotary_dim, int max)
-      : row(table),
-        position(unit.exists ? positions + unit.token : nullptr),
-        rotary(rotary_dim),
-        max_position(max) {}
-  /// Once, before load().
-  __device__ void locate() {
-    const long long p = position ? static_cast<long long>(*position) : -1;
-    known = p >= 0 && p < max_position;
-    if (known) row += p * rotary;
-  }
   /// `N` of each, from `first` on, if they are wanted.
   template <int N>
   __device__ void load(int first, bool wanted, float* cosines, float* sines) const {
@@ -81,6 +88,25 @@ struct Angles {
       cosines[e] = to_float(c.value[e]);
       sines[e] = to_float(s.value[e]);
     }
+  }
+};
+
+/// Those of a token's position.
+template <class Table, class Position>
+struct Angles : AngleRow<Table> {
+  const Position* position;
+  int max_position;
+
+  __device__ Angles(const Table* table, const Position* positions, const RopeUnit& unit,
+                    int rotary_dim, int max)
+      : AngleRow<Table>{table, rotary_dim},
+        position(unit.exists ? positions + unit.token : nullptr),
+        max_position(max) {}
+  /// Once, before load().
+  __device__ void locate() {
+    const long long p = position ? static_cast<long long>(*position) : -1;
+    this->known = p >= 0 && p < max_position;
+    if (this->known) this->row += p * this->rotary;
   }
 };
 
@@ -197,8 +223,44 @@ __device__ void rotate_sides(float (&x)[2][N], const RopePlace& place, const flo
   }
 }
 
+/// Both sides of a pair of a head that `exists`, from registers to where the head goes.
+template <RopeConfig c, RopeOrder order, bool norm, class T>
+__device__ void rotate_pack(const RopeTarget<T>& head, const Pack<T, c.vector> (&packs)[2],
+                            const Pack<T, c.vector> (&weights)[2], float scale,
+                            const RopePlace& place, bool exists, const float (&cosines)[c.vector],
+                            const float (&sines)[c.vector]) {
+  constexpr int N = c.vector;
+  if (!exists || !head.written) return;
+  Pack<T, N> y[2] = {packs[0], packs[1]};
+  bool changed[2] = {false, false};
+  if (head.computed) {
+    float x[2][N];
+#pragma unroll
+    for (int side = 0; side < 2; ++side)
+#pragma unroll
+      for (int e = 0; e < N; ++e) {
+        x[side][e] = to_float(packs[side].value[e]);
+        if constexpr (norm) x[side][e] *= scale * to_float(weights[side].value[e]);
+      }
+    rotate_sides<order>(x, place, cosines, sines);
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      changed[side] = norm || place.rotated[side];
+      if (changed[side])
+#pragma unroll
+        for (int e = 0; e < N; ++e) y[side].value[e] = from_float<T>(x[side][e]);
+    }
+  }
+#pragma unroll
+  for (int side = 0; side < 2; ++side)
+    if (place.exists[side] && (changed[side] || head.moved))
+      store_head<c.streaming>(head.to + place.at[side], y[side]);
+}
+
 /// All accesses of `vector` elements. What a thread has of its heads is read at once, while its
 /// position is still under way: no load of a head waits for another value, and nothing branches.
+/// `heads.from(h)` is where the unit's token's head h is read, and `heads.at(h)` all of it, once
+/// `heads.locate()` has been called.
 template <RopeConfig c, RopeOrder order, bool norm, class T, class Found, class Heads>
 __device__ void rotate_packs(Heads heads, Found angles, const RopeUnit& unit, unsigned all,
                              int head_dim, float eps) {
@@ -267,31 +329,15 @@ __device__ void rotate_packs(Heads heads, Found angles, const RopeUnit& unit, un
     }
 #pragma unroll
     for (int i = 0; i < c.heads; ++i) {
-      const RopeHead<T> head = heads.at(number(i));
+      const RopeTarget<T> head = heads.target(number(i));
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
         stay_packed(packs[i][p][side], norm ? zero : 0);
         if constexpr (norm) stay_packed(weights[side]);
       }
-      weigh(head.weight, places[p]);
-      float x[2][N];
-#pragma unroll
-      for (int side = 0; side < 2; ++side)
-#pragma unroll
-        for (int e = 0; e < N; ++e) {
-          x[side][e] = to_float(packs[i][p][side].value[e]);
-          if constexpr (norm) x[side][e] *= scales[i] * to_float(weights[side].value[e]);
-        }
-      rotate_sides<order>(x, places[p], cosines, sines);
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        Pack<T, N> y;
-#pragma unroll
-        for (int e = 0; e < N; ++e) y.value[e] = from_float<T>(x[side][e]);
-        const bool computed = (norm && head.weight) || (head.rotates && places[p].rotated[side]);
-        if (exists(i, p, side) && head.to && (computed || head.from != head.to))
-          store_head<c.streaming>(head.to + places[p].at[side], computed ? y : packs[i][p][side]);
-      }
+      weigh(heads.weight(number(i)), places[p]);
+      rotate_pack<c, order, norm>(head, packs[i][p], weights, norm ? scales[i] : 0.0f, places[p],
+                                  unit.exists && number(i) < all, cosines, sines);
     }
   }
 }
@@ -331,28 +377,17 @@ __device__ void rotate_elements(const RopeHead<T>& head, const Found& angles, co
     head.to[e] = normed ? from_float<T>(value(e)) : head.from[e];
 }
 
-/// `heads.from(h)` is where the unit's token's head h is read, and `heads.at(h)` all of it, once
-/// `heads.locate()` has been called. `wide`: all addresses and strides are aligned to `vector`
-/// elements.
-template <RopeConfig c, RopeOrder order, bool norm, class T, class Found, class Heads>
-__device__ void rotate_heads(Found angles, const RopeUnit& unit, int all, int head_dim, float eps,
-                             bool wide, Heads heads) {
-  static_assert((c.block & (c.block - 1)) == 0 && c.block >= 32 && c.block <= 1024,
-                "block: a power of two from 32 to 1024 threads");
-  static_assert((c.vector & (c.vector - 1)) == 0 && c.vector >= 2 && c.vector * sizeof(T) <= 16,
-                "vector: a power of two of elements from 2, at most 16 bytes");
-  static_assert(c.pairs >= 1 && c.heads >= 1, "pairs, heads: at least one per thread");
-  if (wide && c.fits(order, head_dim, static_cast<int>(unit.lanes), angles.rotary)) {
-    rotate_packs<c, order, norm, T>(heads, angles, unit, static_cast<unsigned>(all), head_dim, eps);
-    return;
-  }
+/// The heads of a unit, element by element.
+template <RopeConfig c, RopeOrder order, bool norm, class Found, class Heads>
+__device__ void rotate_unit(Heads heads, Found angles, const RopeUnit& unit, unsigned all,
+                            int head_dim, float eps) {
   angles.locate();
   heads.locate();
 #pragma unroll 1
   for (int i = 0; i < c.heads; ++i) {
     const unsigned h = unit.group + i * unit.groups;
-    RopeHead<T> head;
-    if (unit.exists && h < static_cast<unsigned>(all)) head = heads.at(h);
+    decltype(heads.at(h)) head;
+    if (unit.exists && h < all) head = heads.at(h);
     rotate_elements<order, norm>(head, angles, unit, head_dim, eps);
   }
 }

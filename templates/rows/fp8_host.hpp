@@ -20,8 +20,7 @@ namespace kiln::templates {
 inline Launch tile_launch(const RowConfig& c, double blocks) {
   constexpr double kMost = 4294967295.0;
   return {{static_cast<unsigned>(blocks < kMost ? blocks : kMost)},
-          {static_cast<unsigned>(c.threads())},
-          c.shared_bytes()};
+          {static_cast<unsigned>(c.threads())}};
 }
 /// Tiles as fp8_tiles.cuh has them.
 inline Launch row_tiles_launch(const RowConfig& c, const HiddenRows& p) {

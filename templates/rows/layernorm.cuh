@@ -2,7 +2,7 @@
 #pragma once
 
 #include "layernorm.hpp"
-#include "row_kernel.cuh"
+#include "row_walk.cuh"
 
 namespace kiln::templates {
 

@@ -1,4 +1,4 @@
-// Host halves of layernorm.hpp, rmsnorm_residual.hpp and rmsnorm_fp8.hpp.
+// Host halves of layernorm.hpp, rmsnorm.hpp, rmsnorm_residual.hpp and rmsnorm_fp8.hpp.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -37,6 +37,16 @@ void layernorm_reference(T* y, const T* x, const T* w, const T* b, int rows, int
 }
 
 template <class T>
+void rmsnorm_reference(T* y, const T* x, const T* w, int rows, int hidden, float eps) {
+  for_each_row(rows, [=](std::ptrdiff_t r) {
+    const T* from = x + r * hidden;
+    const double scale = rms_scale(from, hidden, eps);
+    for (int h = 0; h < hidden; ++h)
+      y[r * hidden + h] = T(static_cast<float>(value_of(from[h]) * scale * value_of(w[h])));
+  });
+}
+
+template <class T>
 void rmsnorm_residual_reference(T* y, T* residual, const T* x, const T* w, int rows, int hidden,
                                 float eps) {
   for_each_row(rows, [=](std::ptrdiff_t r) {
@@ -69,6 +79,7 @@ template <class T>
 constexpr Tolerance kRmsTolerance{.relative = kRounding<T>, .absolute = 1e-6};
 
 constexpr RowWork kOfLayerNorm{.element = 0.5, .passes = 3, .reductions = 2};
+constexpr RowWork kOfRmsNorm{.element = 0.25, .passes = 2, .reductions = 1};
 constexpr RowWork kOfResidual{.element = 0.5, .passes = 3, .reductions = 1};
 constexpr RowWork kOfFp8{.element = 4, .passes = 3, .reductions = 2};
 
@@ -81,10 +92,10 @@ LayerNormKernel<T> layernorm_kernel() {
           .entry = "kiln::templates::layernorm",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = row_space<T, HiddenRows, RowUse{.beside = 2}>()
-                       .values(&RowConfig::online, {false, true})
+          .space = staged<T>(row_space<T, HiddenRows, RowUse{.beside = 2}>().values(
+                                 &RowConfig::online, {false, true}))
                        .checked(),
-          .launch = row_launch<HiddenRows>,
+          .launch = row_launch<T, HiddenRows>,
           .problem = [](T*, const T*, const T*, const T*, int rows, int hidden,
                         float) { return HiddenRows{rows, hidden}; },
           .relations = {{4, "rows"}, {5, "hidden"}},
@@ -107,6 +118,35 @@ LayerNormKernel<T> layernorm_kernel() {
 }
 
 template <class T>
+RmsNormKernel<T> rmsnorm_kernel() {
+  return {.name = "rmsnorm",
+          .source = {.file = templates_dir() / "rows/rmsnorm.cuh"},
+          .entry = "kiln::templates::rmsnorm",
+          .config_type = "kiln::templates::RowConfig",
+          .types = {device_name<T>()},
+          .space = staged<T>(row_space<T, HiddenRows, RowUse{.beside = 1}>()).checked(),
+          .launch = row_launch<T, HiddenRows>,
+          .problem = [](T*, const T*, const T*, int rows, int hidden,
+                        float) { return HiddenRows{rows, hidden}; },
+          .relations = {{3, "rows"}, {4, "hidden"}},
+          .bucket = token_bucket<HiddenRows>,
+          .workload =
+              [](const HiddenRows& p, Workload& w) {
+                const auto hidden = static_cast<std::size_t>(p.hidden);
+                const auto elements = static_cast<std::size_t>(p.rows) * hidden;
+                w.output<T>(elements).template input<T>(elements).template input<T>(hidden);
+                w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
+              },
+          .reference = rmsnorm_reference<T>,
+          .tolerance = kRmsTolerance<T>,
+          .flops = [](const HiddenRows& p) { return 4.0 * p.rows * p.hidden; },
+          .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 1) * p.hidden * sizeof(T); },
+          .cost = [](const RowConfig& c, const HiddenRows& p,
+                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfRmsNorm, d); },
+          .numerics = row_sums<HiddenRows>};
+}
+
+template <class T>
 RmsNormResidualKernel<T> rmsnorm_residual_kernel() {
   return {.name = "rmsnorm_residual",
           .source = {.file = templates_dir() / "rows/rmsnorm_residual.cuh"},
@@ -114,7 +154,7 @@ RmsNormResidualKernel<T> rmsnorm_residual_kernel() {
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
           .space = row_space<T, HiddenRows, RowUse{.rows = 2, .ahead = false}>().checked(),
-          .launch = row_launch<HiddenRows>,
+          .launch = row_launch<T, HiddenRows>,
           .problem = [](T*, T*, const T*, const T*, int rows, int hidden,
                         float) { return HiddenRows{rows, hidden}; },
           .relations = {{4, "rows"}, {5, "hidden"}},
@@ -143,8 +183,8 @@ RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
           .entry = "kiln::templates::rmsnorm_fp8",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = row_space<T, HiddenRows, RowUse{.beside = 1}>().checked(),
-          .launch = row_launch<HiddenRows>,
+          .space = staged<T>(row_space<T, HiddenRows, RowUse{.beside = 1}>()).checked(),
+          .launch = row_launch<T, HiddenRows>,
           .problem = [](float8_e4m3*, float*, const T*, const T*, int rows, int hidden,
                         float) { return HiddenRows{rows, hidden}; },
           .relations = {{4, "rows"}, {5, "hidden"}},
@@ -180,6 +220,9 @@ RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
 template LayerNormKernel<float> layernorm_kernel();
 template LayerNormKernel<float16> layernorm_kernel();
 template LayerNormKernel<bfloat16> layernorm_kernel();
+template RmsNormKernel<float> rmsnorm_kernel();
+template RmsNormKernel<float16> rmsnorm_kernel();
+template RmsNormKernel<bfloat16> rmsnorm_kernel();
 template RmsNormResidualKernel<float> rmsnorm_residual_kernel();
 template RmsNormResidualKernel<float16> rmsnorm_residual_kernel();
 template RmsNormResidualKernel<bfloat16> rmsnorm_residual_kernel();

@@ -79,7 +79,7 @@ QuantizeRowsKernel<T> scaling_kernel() {
   return {.source = {.file = templates_dir() / "rows/quantize.cuh"},
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = row_space<T, HiddenRows, RowUse{}>().checked(),
+          .space = staged<T>(row_space<T, HiddenRows, RowUse{}>()).checked(),
           .problem = [](float8_e4m3*, float*, const T*, int rows,
                         int hidden) { return HiddenRows{rows, hidden}; },
           .relations = {{3, "rows"}, {4, "hidden"}},
@@ -96,7 +96,7 @@ QuantizeRowsKernel<T> quantize_rows_kernel() {
   QuantizeRowsKernel<T> kernel = scaling_kernel<T>();
   kernel.name = "quantize_rows";
   kernel.entry = "kiln::templates::quantize_rows";
-  kernel.launch = row_launch<HiddenRows>;
+  kernel.launch = row_launch<T, HiddenRows>;
   kernel.workload = rows_workload<T, 1>;
   kernel.reference = quantize_rows_reference<T>;
   kernel.bytes = [](const HiddenRows& p) { return quantized_bytes<T>(p, p.rows); };

@@ -3,6 +3,7 @@
 
 #include "fp8_tiles.cuh"
 #include "quantize.hpp"
+#include "row_walk.cuh"
 
 namespace kiln::templates {
 

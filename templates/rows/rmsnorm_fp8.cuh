@@ -4,6 +4,7 @@
 #include "float8.cuh"
 #include "rmsnorm_fp8.hpp"
 #include "row_squares.cuh"
+#include "row_walk.cuh"
 
 namespace kiln::templates {
 

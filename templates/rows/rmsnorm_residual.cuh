@@ -23,11 +23,7 @@ __device__ void add_and_normalize(T* y, T* residual, const T* x, const T* w, int
   const float scale = rms_scale<c>(squares, hidden, eps, turn);
   row.each(
       [&]<int N>(const Pack<T, N>& sum, unsigned h, const Pack<T, N>& weight) {
-        const Pack<float, N> values = rms_normalized(sum, scale, weight);
-        Pack<T, N> rounded;
-#pragma unroll
-        for (int e = 0; e < N; ++e) rounded.value[e] = from_float<T>(values.value[e]);
-        store_pack(y + h, rounded);
+        store_pack(y + h, rounded<T>(rms_normalized(sum, scale, weight)));
       },
       beside);
 }

@@ -25,12 +25,20 @@ struct RowConfig {
                     // begin to read the next row before they look at one
   int resident = 1024;  // threads of a multiprocessor for which registers are left
   int cluster = 1;      // blocks that share a row; more than 1: a cluster, which sm_90 has
+  // Rows in shared memory for each block or warp that walks, which bulk copies (sm_90) fill ahead;
+  // 0: rows are read to registers.
+  int stages = 0;
 
   constexpr int threads() const { return block; }
   constexpr int threads_per_row() const { return block * cluster / rows_per_block; }
   constexpr int warps_per_row() const { return threads_per_row() / 32; }
   constexpr int step() const { return threads_per_row() * vector; }  // elements per access of all
-  constexpr unsigned shared_bytes() const { return 0; }              // dynamic; see rows.cuh
+  /// Dynamic; of rows that are kept whole.
+  constexpr unsigned shared_bytes(int width, unsigned element_bytes) const {
+    return width > kept * step()
+               ? 0u
+               : static_cast<unsigned>(stages * rows_per_block * width) * element_bytes;
+  }
   constexpr int resident_blocks() const { return resident > block ? resident / block : 1; }
   constexpr unsigned blocks(int rows) const {
     return static_cast<unsigned>((0ll + rows + rows_per_block - 1) / rows_per_block * cluster);
@@ -59,6 +67,6 @@ struct LogitRows {
 }  // namespace kiln::templates
 
 KILN_CONFIG(kiln::templates::RowConfig, block, rows_per_block, vector, kept, online, persistent,
-            resident, cluster)
+            resident, cluster, stages)
 KILN_PROBLEM(kiln::templates::HiddenRows, rows, hidden)
 KILN_PROBLEM(kiln::templates::LogitRows, rows, columns)

@@ -19,6 +19,8 @@ __device__ constexpr void check_row_config() {
   static_assert(c.kept >= 1, "kept: at least one access per thread");
   static_assert(c.cluster == 1 || (c.rows_per_block == 1 && !c.persistent),
                 "cluster: blocks of a cluster share one row, and do not walk");
+  static_assert(c.stages == 0 || (c.persistent && c.vector * sizeof(T) == 16),
+                "stages: of blocks that walk, by accesses of 16 bytes");
 }
 
 /// This thread's number among those of its row.
@@ -206,47 +208,6 @@ class Beside {
   const T* w_;
   Pack<T, kVector> kept_[kStay > 0 ? kStay : 1];
 };
-
-template <RowConfig c, int kVector, int kKept, bool kWhole, class T, class F, class... W>
-__device__ void walk_rows(const T* x, int rows, int columns, F f, const W*... w) {
-  using Read = Row<c, kVector, kKept, T, kWhole>;
-  if constexpr (c.persistent && kWhole) {
-    const auto read = [&](long long r) {
-      return Read(x + (r < rows ? r * columns : 0), r < rows ? columns : 0);
-    };
-    const auto walk = [&](Read row, auto... beside) {
-      for (long long r = first_row<c>(); r < rows; r += row_step<c>()) {
-        const Read next = read(r + row_step<c>());
-        f(row, r, beside...);
-        row = next;
-      }
-    };
-    const Read row = read(first_row<c>());
-    walk(row, Beside<kVector, kKept, W, true>(w, row)...);
-  } else {
-    each_row<c>(rows, [&](long long r) {
-      Read row(x + r * columns, columns);
-      const auto read = [&](auto... beside) { f(row, r, beside...); };
-      read(Beside<kVector, kKept, W, kWhole>(w, row)...);
-    });
-  }
-}
-
-/// Calls `f(row, r, what is beside it...)` for each row of x that is this thread's: of the config's
-/// accesses if `other`, which has one element per element of x, is aligned alike; else element by
-/// element. `w...` are arrays as long as a row.
-template <RowConfig c, class T, class U, class F, class... W>
-__device__ void with_rows(const T* x, const U* other, int rows, int columns, F f, const W*... w) {
-  const bool whole = columns <= c.kept * c.step() && columns % c.vector == 0 &&
-                     (misalignment<c.vector>(x) | misalignment<c.vector>(other) |
-                      (misalignment<c.vector>(w) | ... | 0u)) == 0;
-  if (whole)
-    walk_rows<c, c.vector, c.kept, true>(x, rows, columns, f, w...);
-  else if (aligned_alike<c.vector>(x, other))
-    walk_rows<c, c.vector, c.kept, false>(x, rows, columns, f, w...);
-  else
-    walk_rows<c, 1, 0, false>(x, rows, columns, f, w...);
-}
 
 /// What threads combine: `N` numbers each.
 template <int N>

@@ -32,7 +32,7 @@ struct RowUse {
 /// Registers of a thread, as NVRTC needs them to spill none.
 constexpr int row_registers(const RowUse& use, const RowConfig& c, int element_bytes) {
   const int of_array = c.kept * c.vector * element_bytes / 4;
-  const int rows = use.rows + (use.ahead && c.persistent ? 1 : 0);
+  const int rows = use.rows + (use.ahead && c.persistent && c.stages == 0 ? 1 : 0);
   const int beside = c.kept <= 2 || c.persistent ? use.beside : 0;
   int others = use.function + (use.rows > 1 ? 32 : 24);
   if (use.beside > 0) others += c.kept / 2 + (c.online ? c.kept >= 4 ? 30 : 6 : 0);
@@ -83,10 +83,11 @@ constexpr Space<RowConfig, Problem> row_space() {
                     constexpr int kAll = 65536;
                     return row_registers(use, c, sizeof(T)) <= kAll / threads / 8 * 8;
                   };
-                  // Few threads read much at once of what they do not keep.
-                  const bool reads = c.resident == 512 && c.kept == 4 && p.width() > 16 * c.step();
+                  // Few threads read much at once, of what they do not keep or is copied ahead.
+                  const bool few = c.resident == 512 &&
+                                   (c.stages > 0 || (c.kept == 4 && p.width() > 16 * c.step()));
                   return c.resident % c.block == 0 && fits(c.resident) &&
-                         (c.resident >= 1024 || !fits(2 * c.resident) || reads);
+                         (c.resident >= 1024 || !fits(2 * c.resident) || few);
                 })
       .where("of more than four accesses that are kept, half as many would not do",
              [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
@@ -125,11 +126,37 @@ constexpr Space<RowConfig, Problem> clustered(Space<RowConfig, Problem> space) {
              });
 }
 
-template <class Problem>
+/// Rows that blocks walk over may be copied to shared memory ahead of time.
+template <class T, class Problem>
+constexpr Space<RowConfig, Problem> staged(Space<RowConfig, Problem> space) {
+  return space.values(&RowConfig::stages, {0, 2, 3, 6})
+      .values_on(Target::Kind::host, &RowConfig::stages, {0})
+      .where("the device copies in bulk",
+             [](const RowConfig& c, const Problem&, const DeviceLimits& d) {
+               return c.stages == 0 || d.compute_capability >= 90;
+             })
+      .where("rows that are copied ahead are kept whole by blocks that walk, and begin at 16 bytes",
+             [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
+               return c.stages == 0 ||
+                      (c.persistent && p.width() <= c.kept * c.step() && p.width() % c.vector == 0);
+             })
+      .where("the rows that are copied ahead fit shared memory, and are enough",
+             [](const RowConfig& c, const Problem& p, const DeviceLimits& d) {
+               constexpr int kOfBlock = 2048, kFew = 32768;  // bytes beside the stages; in flight
+               if (c.stages == 0) return true;
+               const auto bytes = static_cast<int>(c.shared_bytes(p.width(), sizeof(T)));
+               const int all = c.resident_blocks() * bytes;
+               return c.resident <= 1024 && bytes <= d.shared_per_block_optin - kOfBlock &&
+                      all >= kFew &&
+                      all + c.resident_blocks() * kOfBlock <= d.shared_per_multiprocessor;
+             });
+}
+
+template <class T, class Problem>
 Launch row_launch(const RowConfig& c, const Problem& p, const DeviceLimits& d) {
   return {{p.width() > 0 ? c.grid(p.rows, d.usable_multiprocessors()) : 0},
           {static_cast<unsigned>(c.threads())},
-          c.shared_bytes(),
+          c.shared_bytes(p.width(), sizeof(T)),
           {static_cast<unsigned>(c.cluster)}};
 }
 

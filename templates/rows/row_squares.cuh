@@ -24,4 +24,12 @@ __device__ Pack<float, N> rms_normalized(const Pack<T, N>& x, float scale, const
   return y;
 }
 
+template <class T, int N>
+__device__ Pack<T, N> rounded(const Pack<float, N>& x) {
+  Pack<T, N> y;
+#pragma unroll
+  for (int e = 0; e < N; ++e) y.value[e] = from_float<T>(x.value[e]);
+  return y;
+}
+
 }  // namespace kiln::templates

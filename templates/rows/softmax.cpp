@@ -14,8 +14,7 @@ namespace {
 template <class T, bool ahead>
 constexpr auto logit_space() {
   return clustered<T>(row_space<T, LogitRows, RowUse{.ahead = ahead, .online = true}>().values(
-                          &RowConfig::online, {false, true}))
-      .checked();
+      &RowConfig::online, {false, true}));
 }
 
 struct LogitSum {
@@ -90,8 +89,8 @@ SoftmaxKernel<T> softmax_kernel() {
           .entry = "kiln::templates::softmax",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = logit_space<T, true>(),
-          .launch = row_launch<LogitRows>,
+          .space = staged<T>(logit_space<T, true>()).checked(),
+          .launch = row_launch<T, LogitRows>,
           .problem = [](T*, const T*, int rows, int columns) { return LogitRows{rows, columns}; },
           .relations = {{2, "rows"}, {3, "columns"}},
           .bucket = token_bucket<LogitRows>,
@@ -118,8 +117,8 @@ CrossEntropyKernel<T> cross_entropy_kernel() {
           .entry = "kiln::templates::cross_entropy",
           .config_type = "kiln::templates::RowConfig",
           .types = {device_name<T>()},
-          .space = logit_space<T, false>(),
-          .launch = row_launch<LogitRows>,
+          .space = logit_space<T, false>().checked(),
+          .launch = row_launch<T, LogitRows>,
           .problem = [](float*, const T*, const int*, int rows, int columns,
                         int) { return LogitRows{rows, columns}; },
           .relations = {{3, "rows"}, {4, "columns"}},

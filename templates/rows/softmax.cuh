@@ -2,6 +2,7 @@
 #pragma once
 
 #include "log_sum.cuh"
+#include "row_walk.cuh"
 #include "softmax.hpp"
 
 namespace kiln::templates {

@@ -347,7 +347,7 @@ void occupancy() {
 }
 
 void paths(kiln::KernelDefinition& kernel) {
-  kernel.source.file = kiln::templates_dir() / "rmsnorm/rmsnorm.cuh";
+  kernel.source.file = kiln::templates_dir() / "rows/rmsnorm.cuh";
 }
 
 void precompile(const kiln::KernelDefinition& kernel, const kiln::Values& problem, const kiln::PrecompileOptions& options) {

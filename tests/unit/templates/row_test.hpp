@@ -41,7 +41,7 @@ inline std::string describe(const kiln::templates::RowConfig& c) {
          " rows_per_block=" + std::to_string(c.rows_per_block) +
          " vector=" + std::to_string(c.vector) + " kept=" + std::to_string(c.kept) +
          " online=" + std::to_string(c.online) + " persistent=" + std::to_string(c.persistent) +
-         " cluster=" + std::to_string(c.cluster);
+         " cluster=" + std::to_string(c.cluster) + " stages=" + std::to_string(c.stages);
 }
 
 /// The defaults of both kinds of targets, and what differs from them.
@@ -83,6 +83,16 @@ std::vector<kiln::templates::RowConfig> row_configs(const Kernel& kernel) {
                      .online = true,
                      .persistent = true,
                      .resident = 128});
+  // Rows that are copied ahead: by a block, and by each of its warps. More stages than rows.
+  for (const int rows_per_block : {1, 4})
+    configs.push_back({.block = 128,
+                       .rows_per_block = rows_per_block,
+                       .vector = kWidest,
+                       .kept = 16,
+                       .online = rows_per_block > 1,
+                       .persistent = true,
+                       .resident = 128,
+                       .stages = rows_per_block > 1 ? 3 : 2});
   // Both types of two bytes go the same ways: one of them goes them all.
   if (std::is_same_v<T, kiln::float16>) configs.resize(3);
   return configs;

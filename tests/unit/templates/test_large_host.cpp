@@ -83,7 +83,12 @@ TEST_CASE("rmsnorm: more than 2^31 elements", "[templates][host][slow]") {
   using T = kiln::bfloat16;
   constexpr int kRows = 32769, kHidden = 65536;
   constexpr std::size_t kCount = std::size_t{kRows} * kHidden;
-  const HostInstance<RmsNormKernel<T>> norm(rmsnorm_kernel<T>(), {512, 1, 8, 1});
+  const HostInstance<RmsNormKernel<T>> norm(rmsnorm_kernel<T>(), {.block = 512,
+                                                                  .rows_per_block = 1,
+                                                                  .vector = 8,
+                                                                  .kept = 1,
+                                                                  .online = false,
+                                                                  .persistent = false});
   Repeated<T> y(kCount), x(kCount);
   x.integers(3);
   const std::vector<T> weight(kHidden, T(1.5f));

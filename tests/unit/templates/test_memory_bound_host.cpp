@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "template_test.hpp"
+#include "row_test.hpp"
 
 using namespace kiln::templates;
 using template_test::Array;
@@ -45,13 +45,14 @@ void check_add(const VectorAdd& config) {
 }
 
 template <class T>
-void check_rmsnorm(const RmsNorm& config) {
+void check_rmsnorm(const RowConfig& config) {
   const auto kernel = rmsnorm_kernel<T>();
   const HostInstance<RmsNormKernel<T>> norm(kernel, config);
   for (const RmsNormProblem& p :
        std::vector<RmsNormProblem>{{1, 1}, {3, 512}, {5, 4096}, {7, 37}, {9, 1000}, {2, 9999}})
     for (std::size_t offset : {0, 3}) {
-      INFO("rows=" << p.rows << " hidden=" << p.hidden << " offset=" << offset);
+      INFO("rows=" << p.rows << " hidden=" << p.hidden << " offset=" << offset << " "
+                   << template_test::describe(config));
       const auto hidden = static_cast<std::size_t>(p.hidden), n = p.rows * hidden;
       Array<T> y(n, offset), x(n, offset), w(hidden, offset);
       x.reals(3);
@@ -140,10 +141,6 @@ TEMPLATE_TEST_CASE("vector_add and residual_add: exact, ragged, unaligned, in pl
 TEMPLATE_TEST_CASE("rmsnorm: all rows, widths and alignments", "[templates][host]", float,
                    kiln::float16, kiln::bfloat16) {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  constexpr int kWidest = 16 / sizeof(TestType);
-  check_rmsnorm<TestType>({128, 1, kWidest, 2});
-  check_rmsnorm<TestType>({128, 4, kWidest, 0});
-  check_rmsnorm<TestType>({32, 1, 1, 4});
-  check_rmsnorm<TestType>({256, 8, 2, 3});
-  check_rmsnorm<TestType>(rmsnorm_kernel<TestType>().space.default_config());
+  for (const RowConfig& config : template_test::row_configs<TestType>(rmsnorm_kernel<TestType>()))
+    check_rmsnorm<TestType>(config);
 }

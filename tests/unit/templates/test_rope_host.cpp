@@ -31,9 +31,9 @@ struct RopeShape {
   }
 };
 const std::vector<RopeShape> kRopeShapes{
-    {5, 4, 2, 64, 64, 0}, {3, 3, 1, 128, 32, 8}, {2, 2, 2, 80, 80, 16},
-    {4, 1, 1, 96, 64, 3}, {3, 2, 1, 6, 4, 0},    {3, 1, 1, 7, 2, 1},
-    {2, 3, 0, 32, 0, 0},  {2, 0, 2, 16, 16, 8},  {1, 1, 1, 1024, 1024, 0}};
+    {5, 4, 2, 64, 64, 0},  {9, 4, 4, 64, 48, 8}, {3, 3, 1, 128, 32, 8},   {7, 6, 1, 128, 128, 0},
+    {2, 2, 2, 80, 80, 16}, {4, 1, 1, 96, 64, 3}, {3, 2, 1, 6, 4, 0},      {3, 1, 1, 7, 2, 1},
+    {2, 3, 0, 32, 0, 0},   {2, 0, 2, 16, 16, 8}, {1, 1, 1, 1024, 1024, 0}};
 constexpr int kBlockSize = 4, kMaxPosition = 50;
 
 std::size_t size_of(int count) { return static_cast<std::size_t>(count); }
@@ -142,7 +142,7 @@ void check_rope(RopeOrder order, const RopeConfig& config, const std::vector<Rop
     for (const bool in_place : {false, true}) {
       INFO(kernel.name << " " << shape.describe() << ", in place " << in_place << ", block "
                        << config.block << ", vector " << config.vector << ", pairs " << config.pairs
-                       << ", heads " << config.heads);
+                       << ", heads " << config.heads << ", stages " << config.stages);
       RopeData<T, Table, Position> data(shape), wanted(shape);
       change(data);
       change(wanted);
@@ -195,6 +195,33 @@ TEST_CASE("rope: all kinds and sizes, in place and not, of slices of one array",
       {.block = 32, .vector = 2, .pairs = 4, .heads = 3, .streaming = false});
 }
 
+TEST_CASE("rope: heads that are copied ahead of the warps that rotate them", "[templates][host]") {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  RopeConfig config{.block = 64, .vector = 8, .pairs = 1, .heads = 1, .streaming = false};
+  config.stages = 2;
+  config.width = 128;
+  check_all_ropes<kiln::bfloat16, float, int>(config);
+  config.width = 64;
+  check_all_ropes<kiln::bfloat16, float, std::int64_t>(config);
+  config.stages = 3;
+  check_rope<kiln::float16, kiln::float16, int, true, true>(RopeOrder::halved, config, kRopeShapes,
+                                                            kAsDrawn);
+  check_all_ropes<float, float, int>({.block = 32,
+                                      .vector = 4,
+                                      .pairs = 1,
+                                      .heads = 1,
+                                      .streaming = false,
+                                      .width = 128,
+                                      .stages = 1});
+}
+
+TEST_CASE("rope: heads of the size that a kernel was compiled for, and others",
+          "[templates][host]") {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  check_all_ropes<kiln::bfloat16, float, int>(
+      {.block = 64, .vector = 8, .pairs = 1, .heads = 2, .streaming = false, .width = 96});
+}
+
 TEST_CASE("rope: half precision, its tables, and one head per thread", "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   for (const RopeOrder order : {RopeOrder::halved, RopeOrder::interleaved}) {
@@ -219,7 +246,9 @@ TEST_CASE(
     RopeShape s = shape;
     s.gap = gap;
     for (const RopeOrder order : {RopeOrder::halved, RopeOrder::interleaved})
-      check_rope<float, float, std::int64_t, false, true>(order, {64, 4, 1, 2, false}, {s}, spoil);
+      for (const int stages : {0, 2})
+        check_rope<float, float, std::int64_t, false, true>(
+            order, {64, 4, 1, 1, false, stages > 0 ? 64 : 0, 0, stages}, {s}, spoil);
   }
   // The reference itself: the rotated part is NaN, the rest is copied; two tokens are cached.
   RopeData<float, float, std::int64_t> data(shape);

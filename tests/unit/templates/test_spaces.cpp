@@ -136,7 +136,7 @@ TEST_CASE("allowed configs launch within the device's limits", "[templates][long
         }
         INFO(c.name << " " << type << " cc " << d.compute_capability);
         CHECK(wrong == 0);
-        CHECK(allowed.size() >= 20);
+        CHECK(allowed.size() >= 12);
       }
 }
 
@@ -378,7 +378,7 @@ TEST_CASE("spaces of kernels over rows are small, and one that walks has rows to
           "[templates]") {
   const Registry registry = shipped_kernels();
   const DeviceLimits hopper = limits_of(90, 132, 50 << 20);
-  for (const char* name : {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax",
+  for (const char* name : {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "rmsnorm",
                            "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor",
                            "silu_mul_fp8_rows", "silu_mul_fp8_blocks", "silu_mul_fp8_tensor"})
     for (const char* type : {"f32", "bf16"})
@@ -398,7 +398,7 @@ TEST_CASE("spaces of kernels over rows are small, and one that walks has rows to
                           CHECK((config[5] == 0 || g.grid.x == 132u * (resident / g.block.x)));
                           return true;
                         });
-        CHECK((allowed >= 10 && allowed < 100));
+        CHECK((allowed >= 10 && allowed < 140));
         if (problem[0] == 1) CHECK(walking == 0);
       }
 }
