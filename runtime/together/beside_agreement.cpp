@@ -10,6 +10,22 @@ namespace kiln::runtime {
 
 using ranks::HeldMessage;
 
+namespace {
+
+/// What a communicator throws is a failure of this rank.
+template <class Exchange>
+Communicator::Failure failure_of(const Communicator& communicator, const Exchange& exchange) {
+  try {
+    return exchange();
+  } catch (const std::exception& error) {
+    return RankFailure{RankFailure::Kind::system, {communicator.rank()}, error.what()};
+  } catch (...) {
+    return RankFailure{RankFailure::Kind::system, {communicator.rank()}, "the communicator failed"};
+  }
+}
+
+}  // namespace
+
 Communicator::Failure exchange_held(Communicator& communicator, const RankOptions& options,
                                     const HeldMessage& mine, std::vector<HeldMessage>& all) {
   // Also where the options make no sense.
@@ -18,13 +34,9 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
   const auto size = static_cast<std::size_t>(communicator.size());
   const std::vector<std::byte> sent = ranks::encode(mine);
   std::vector<std::byte> bytes(sent.size() * size);
-  try {
-    if (auto failure = communicator.gather(sent, bytes, deadline_in(seconds))) return failure;
-  } catch (const std::exception& error) {
-    return RankFailure{RankFailure::Kind::system, {communicator.rank()}, error.what()};
-  } catch (...) {
-    return RankFailure{RankFailure::Kind::system, {communicator.rank()}, "the communicator failed"};
-  }
+  if (auto failure = failure_of(
+          communicator, [&] { return communicator.gather(sent, bytes, deadline_in(seconds)); }))
+    return failure;
   for (std::size_t r = 0; r < size; ++r) {
     all.push_back(ranks::decode<HeldMessage>(bytes, r));
     if (all.back().magic != HeldMessage::kMagic || all.back().protocol != ranks::kProtocol)
@@ -43,29 +55,34 @@ void refuse(Communicator& communicator, const RankOptions& options, std::string_
     communicator.abort(*failure);
 }
 
-bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
+bool take_greatest(Workshop& workshop, const TuneOptions& options, std::span<float> values) {
   const auto turn = options.ranks->turn();
   Communicator& ranks = *options.ranks;
-  float lacking = mine ? 0 : 1;
-  const auto failure =
-      ranks.reduce({&lacking, 1}, Reduction::max, deadline_in(options.together.step_seconds));
-  if (!failure) return lacking == 0;
+  const auto failure = failure_of(ranks, [&] {
+    return ranks.reduce(values, Reduction::max, deadline_in(options.together.step_seconds));
+  });
+  if (!failure) return true;
   workshop.log(LogLevel::warning, detail::format("rank {} of {}: {}", ranks.rank(), ranks.size(),
                                                  failure->describe()));
   ranks.abort(*failure);
   return false;
 }
 
-TuningTurn::Hold take_turn(Workshop& workshop, const TuneOptions& options) {
+bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
+  float lacking = mine ? 0 : 1;
+  return take_greatest(workshop, options, {&lacking, 1}) && lacking == 0;
+}
+
+TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options) {
   constexpr double kPart = 0.75;
-  if (options.ranks->size() == 1) return workshop.turn().take();
+  if (options.ranks->size() == 1) return turn.take();
   const TimeLimit enough(kPart * options.together.first_seconds, Clock::now());
-  TuningTurn::Hold turn = workshop.turn().take(enough, options.stop);
-  if (!turn)
+  TuningTurn::Hold taken = turn.take(enough, options.stop);
+  if (!taken)
     throw EnvironmentError(options.stop.stop_requested()
                                ? "it was stopped while another tuning of its process went on"
                                : "another tuning of its process went on for too long");
-  return turn;
+  return taken;
 }
 
 void take_no_part(const TuneOptions& options, const char* why) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -27,13 +28,18 @@ void refuse(Communicator& communicator, const RankOptions& options, std::string_
 /// defaults. Where all ranks have none, they all call this.
 void take_no_part(const TuneOptions& options, const char* why);
 
+/// Makes each value the greatest that any rank has there. A collective call, with as many values on
+/// every rank. False when a rank does not take part in time: that breaks this rank's end. Never throws on
+/// account of the communicator.
+bool take_greatest(Workshop& workshop, const TuneOptions& options, std::span<float> values);
+
 /// Whether `mine` is true on every rank. Also false when a rank does not say it in time. A
 /// collective call.
 bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine);
 
 /// So that nothing else is tuned in this process meanwhile. Does not wait for it for longer than the
 /// other ranks wait for this one. @throws EnvironmentError when it does not come in time
-TuningTurn::Hold take_turn(Workshop& workshop, const TuneOptions& options);
+TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options);
 
 /// Calls `work`, which comes before an agreement. If it throws, the other ranks are told first.
 template <class Work>

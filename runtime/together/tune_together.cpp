@@ -82,7 +82,7 @@ class TogetherRun {
           list(s);
           all_same = all_same && same(s);
         }
-        if (may_measure_ && !all_same) turn_ = take_turn(workshop_, options_);
+        if (may_measure_ && !all_same) turn_ = take_turn(workshop_.turn(), options_);
       });
       decision = agree();
       others_wait_ = false;
