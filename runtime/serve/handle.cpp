@@ -473,9 +473,9 @@ class KernelHandle final : public runtime::ServedHandle {
 }  // namespace
 
 std::shared_ptr<detail::HandleCore> Runtime::core(KernelDefinition definition) const {
-  if (definition.deterministic || engine_->options().deterministic.value_or(false))
-    definition = runtime::deterministic(definition, engine_->device()->info());
-  auto handle = std::make_shared<KernelHandle>(engine_, std::move(definition));
+  auto handle = std::make_shared<KernelHandle>(
+      engine_, runtime::as_served(std::move(definition), engine_->options().deterministic,
+                                  engine_->device()->info()));
   engine_->serving().add(handle);
   return handle;
 }

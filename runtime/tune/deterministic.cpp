@@ -88,6 +88,12 @@ detail::FunctionDescription deterministic(const detail::FunctionDescription& fun
   return restricted;
 }
 
+KernelDefinition as_served(KernelDefinition kernel, std::optional<bool> of_runtime,
+                           const DeviceInfo& device) {
+  if (kernel.deterministic || of_runtime.value_or(false)) return deterministic(kernel, device);
+  return kernel;
+}
+
 bool deterministic_from(std::string_view value) {
   if (value == "1") return true;
   if (value == "0") return false;

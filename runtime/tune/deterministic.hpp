@@ -18,6 +18,10 @@ KernelDefinition deterministic(const KernelDefinition& kernel, const DeviceInfo&
 detail::FunctionDescription deterministic(const detail::FunctionDescription& function,
                                           const Target& target);
 
+/// What handles launch of a kernel: itself, or the above where the kernel or the runtime asks for it.
+KernelDefinition as_served(KernelDefinition kernel, std::optional<bool> of_runtime,
+                           const DeviceInfo& device);
+
 /// What $KILN_DETERMINISTIC says. @throws UserError when that is neither 0 nor 1
 bool deterministic_from(std::string_view value);
 /// `asked`, else what the variable says, else no.
