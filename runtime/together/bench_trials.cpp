@@ -231,6 +231,7 @@ std::shared_ptr<Module> BenchTrials::take_module(std::size_t problem, const Valu
 }
 
 void BenchTrials::annotate(std::size_t problem, TuneResult& result) const {
+  result.complete = result.complete && !makers_[problem]->may_improve();
   if (!seen_[problem]) return;
   const TuneResult& seen = *seen_[problem];
   result.compile_seconds = seen.compile_seconds;

@@ -63,7 +63,8 @@ class Trials {
   /// Whether ranks run the candidates in step whatever RankOptions::lockstep says.
   virtual bool always_in_step() const { return false; }
 
-  /// Adds what this rank saw while it measured: seconds spent, warnings, spans.
+  /// Adds what this rank saw while it measured: seconds spent, warnings, spans; and whether the
+  /// search was complete, if that is not so.
   virtual void annotate(std::size_t /*problem*/, TuneResult& /*result*/) const {}
 };
 

@@ -50,6 +50,10 @@ class TrialMaker {
   /// default's.
   virtual bool has_reference() const noexcept = 0;
 
+  /// Whether a candidate may be faster another time, though nothing was changed: so no search among
+  /// them is complete.
+  virtual bool may_improve() const noexcept { return false; }
+
   /// Builds that are worth running at once.
   virtual unsigned threads() const noexcept = 0;
   /// @throws as Builder::build, and SourceEdited

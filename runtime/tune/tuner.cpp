@@ -250,7 +250,7 @@ class TuningRun {
       save();
     }
     result_.complete = result_.end == SearchEnd::finished && lane_->postponed().empty() &&
-                       !candidates_.any_cut_off();
+                       !candidates_.any_cut_off() && !maker_.may_improve();
     if (result_.end != SearchEnd::stopped) return;
     take_warnings();  // builds that have begun may still be waited for
     lane_->unload();
