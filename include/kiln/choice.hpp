@@ -88,11 +88,15 @@ class TunedChoice;
 /// takes no lock and allocates nothing, except for what an alternative does itself. A launch of a
 /// new problem tunes it in the mode tune_now; in the others it uses what is on record, else the
 /// default. On a stream that is being captured a new problem is a CaptureError. Graphs use
-/// workspaces of the choice: its last copy must outlive them.
+/// workspaces of the choice: its last copy must outlive them. Where the tuning has ranks, `tune`,
+/// `prepare` and the first launch of a bucket are collective, and all ranks launch the same candidate
+/// of the alternatives that all of them have (docs/choices.md).
 template <Reflected Problem, class... Args>
 class TunedChoice<Problem, void(Args...)> {
  public:
-  /// @throws UserError where no alternative can do the problem; TuningFailedError, EnvironmentError
+  /// @throws UserError where no alternative can do the problem; where ranks have none in common, list
+  /// them in different orders or ask for different things; in the mode background where they have
+  /// decided nothing yet; TuningFailedError, EnvironmentError
   /// where a new problem cannot be made ready; UnpreparedError on a sealed runtime where exactly
   /// this problem was not prepared, whatever OnUnprepared says; what the alternative throws.
   void operator()(Stream stream, Args... args) const {
@@ -104,11 +108,15 @@ class TunedChoice<Problem, void(Args...)> {
   void prepare(const Problem& problem) const { core_->prepare(to_values(problem)); }
   /// Tunes now (or reads the store) and says what was found; later launches use it. The parameter
   /// `alternative` names the winner. A forced choice is measured alone.
+  /// @throws as a launch; UserError inside of a measurement of ranks; EnvironmentError naming the rank
+  /// that gave up, or did not come, before ranks had compared their alternatives. What was decided
+  /// before is launched on then.
   TuneResult tune(const Problem& problem) const { return core_->tune(to_values(problem), nullptr); }
   TuneResult tune(const Problem& problem, const TuneOptions& options) const {
     return core_->tune(to_values(problem), &options);
   }
-  /// What the store remembers of a problem; nothing is measured.
+  /// What the store remembers of a problem; nothing is measured. Before ranks have met, that is what
+  /// this rank's own alternatives came to.
   std::optional<TuneResult> known(const Problem& problem) const {
     return core_->known(to_values(problem));
   }
@@ -136,8 +144,7 @@ class TunedChoice<Problem, void(Args...)> {
 
 /// Makes the handle of a choice. Nothing is measured before its first launch.
 /// @throws UserError as Choice::description does; for switches that name no alternative or leave
-/// none; if the tuning has ranks, which cannot agree on a choice yet; and if the runtime is
-/// deterministic and more than one alternative takes part.
+/// none; and if the runtime is deterministic and more than one alternative takes part.
 template <Reflected Problem, class... Args>
 TunedChoice<Problem, void(Args...)> tuned(const Runtime& runtime,
                                           const Choice<Problem, void(Args...)>& choice,

@@ -1,33 +1,28 @@
 #include "kiln/choice.hpp"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
+#include <exception>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/choice/maker.hpp"
+#include "runtime/choice/choice_tuner.hpp"
 #include "runtime/choice/switches.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/overdue_calls.hpp"
 #include "runtime/serve/problems.hpp"
-#include "runtime/support/time_limit.hpp"
-#include "runtime/tune/tuning_session.hpp"
-#include "runtime/worker/isolation.hpp"
+#include "runtime/serve/tune_one.hpp"
+#include "runtime/together/beside_agreement.hpp"
 
 namespace kiln::detail {
 
 using runtime::ChoiceCall;
+using runtime::ChoiceTuner;
 using runtime::Contender;
-using runtime::Field;
+using runtime::Decision;
 
 namespace {
-
-/// Of a time limit, for what is tuned by itself. The rest is for the meeting of all alternatives.
-constexpr double kShareAlone = 0.8;
-constexpr double kLeastSeconds = 0.1;
 
 /// A call of an alternative that may not be captured.
 class NotCaptured final : public ChoiceCall {
@@ -46,6 +41,12 @@ class NotCaptured final : public ChoiceCall {
   const std::string what_;
 };
 
+/// What launches of a problem use, behind its Launchable.
+struct InUse {
+  std::shared_ptr<const ChoiceCall> call;
+  std::string name, text;  ///< as ChosenAlternative
+};
+
 class Core final : public ChoiceCore {
  public:
   Core(const Runtime& runtime, ChoiceDescription choice, ChoiceOptions options)
@@ -53,18 +54,13 @@ class Core final : public ChoiceCore {
         choice_(std::move(choice)),
         options_(std::move(options)),
         switches_(runtime::read_switches(choice_, options_)),
-        workshop_(engine_->workshop(), runtime::Workshop::OwnTurn{}),
-        workspaces_(engine_->device()) {
-    if (tuning_options(nullptr).ranks)
-      throw UserError(
-          format("choice {}: ranks cannot agree on a choice; tune it without ranks, or "
-                 "have them agree on the kernel alone",
-                 choice_.name));
+        workspaces_(engine_->device()),
+        tuner_(*engine_, choice_, contenders_, switches_.forced, tuning_options(nullptr).ranks) {
     for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
       if (switches_.on[i])
         contenders_.push_back(runtime::make_contender(runtime, choice_.operation,
                                                       choice_.alternatives[i], workspaces_));
-    if (deterministic_ && contenders_.size() > 1)
+    if (engine_->options().deterministic.value_or(false) && contenders_.size() > 1)
       throw UserError(
           format("choice {}: the runtime is deterministic, and {} alternatives take part, whose "
                  "results may differ: leave one, by KILN_CHOOSE_<NAME> or ChoiceOptions",
@@ -74,54 +70,48 @@ class Core final : public ChoiceCore {
   void launch(Span problem, Stream stream, void** args) override {
     if (const Launchable* known = find(problem)) return call(*known, problem, stream, args);
     refuse_if_sealed(problem, stream);
-    const Ready made = obtain(problem, stream);
+    const Ready made = obtain(problem, stream, true);
     call(*made, problem, stream, args);
   }
 
-  void prepare(Span problem) override { obtain(problem, {}); }
+  void prepare(Span problem) override {
+    if (!find(problem)) obtain(problem, {}, false);
+  }
 
   TuneResult tune(Span problem, const TuneOptions* given) override {
-    const ProblemValues bucket = choice_.operation.bucketed(problem);
-    const Field field = make_field(bucket);
-    TuneOptions options = tuning_options(given);
-    if (options.ranks)
-      throw UserError(format("choice {}: ranks cannot agree on a choice", choice_.name));
-    if (switches_.forced) {
-      tune_alone_each(field, bucket, &options);
-      auto maker = this->maker(field, bucket, options, no_failures());
-      TuneResult result = runtime::time_default(workshop_, maker, options);
-      result.warnings.push_back(forced_text());
-      choose(problem, field, result.winner().config);
-      return result;
-    }
-    TuneResult result = measure(field, bucket, options, given ? given : &options, false);
-    decide(bucket, result);
-    choose(problem, field, result.winner().config);
-    for (const Values& other : known_problems(bucket)) choose(other, field, result.winner().config);
+    const TuneOptions options = tuning_options(given);
+    const auto bucket =
+        runtime::tell_if_it_throws(options, [&] { return choice_.operation.bucketed(problem); });
+    if (options.ranks) return tune_together(problem, bucket, options);
+    Decision decision = tuner_.first_of(bucket);
+    TuneResult result = switches_.forced ? time_forced(decision, bucket, options)
+                                         : tuner_.measure(decision.field, bucket, options,
+                                                          given ? given : &options, false);
+    decision.config = result.winner().config;
+    decision.failed = runtime::failed_configs(result);
+    use(problem, bucket, std::move(decision));
     return result;
   }
 
   std::optional<TuneResult> known(Span problem) override {
     const ProblemValues bucket = choice_.operation.bucketed(problem);
-    const Field field = make_field(bucket);
-    auto recall = workshop_.records().recall(field.subject, bucket);
+    const auto decided = tuner_.decided(bucket);
+    const Decision first = decided ? *decided : tuner_.first_of(bucket);
+    auto recall = tuner_.workshop().records().recall(first.field.subject, bucket);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
   }
 
   ChosenAlternative chosen(Span problem) override {
     const Launchable* known = find(problem);
-    const Values config = known ? known->config : obtain(problem, {})->config;
-    const ProblemValues bucket = choice_.operation.bucketed(problem);
-    const Field field = make_field(bucket);
-    const std::lock_guard lock(mutex_);
-    const auto text = texts_.find(config);
-    return {contenders_[field.place(config).contender]->what().name,
-            text == texts_.end() ? std::string() : text->second, switches_.forced};
+    const Ready made = known ? nullptr : obtain(problem, {}, true);
+    const auto& in_use = *static_cast<const InUse*>((known ? known : made.get())->loaded);
+    return {in_use.name, in_use.text, switches_.forced};
   }
 
   std::vector<AlternativeInfo> alternatives(Span problem) override {
     const ProblemValues bucket = choice_.operation.bucketed(problem);
+    const auto decided = tuner_.decided(bucket);
     std::vector<AlternativeInfo> all;
     for (std::size_t i = 0, on = 0; i < choice_.alternatives.size(); ++i) {
       const AlternativeDescription& a = choice_.alternatives[i];
@@ -129,16 +119,23 @@ class Core final : public ChoiceCore {
           all.emplace_back(a.name, a.version, a.numerics, a.capturable, switches_.why_not[i]);
       if (!switches_.on[i]) continue;
       info.version = contenders_[on]->version();
-      info.why_not = contenders_[on++]->enter(bucket).why_not;
+      info.why_not = decided && decided->by_ranks ? decided->field.entrances[on].why_not
+                                                  : contenders_[on]->enter(bucket).why_not;
+      ++on;
     }
     return all;
   }
 
  private:
-  /// Valid as long as this object: its problems have no bound.
+  using Decided = ChoiceTuner::Decided;
+  using Problems = runtime::Problems;
+
+  /// Valid as long as this object: its problems have no bound. Null also where what was decided
+  /// could not be made ready.
   const Launchable* find(Span problem) const noexcept {
     ReadSection section;
-    return problems_.find(problem, section);
+    const Launchable* const known = problems_.find(problem, section);
+    return known && known->loaded ? known : nullptr;
   }
 
   static void call(const Launchable& known, Span problem, Stream stream, void** args) {
@@ -154,12 +151,6 @@ class Core final : public ChoiceCore {
   std::string forced_text() const {
     return format("{} forces this alternative: nothing is recorded",
                   switches_.forced_by.empty() ? "ChoiceOptions::choose" : switches_.forced_by);
-  }
-  std::vector<runtime::CannotRun> no_failures() const {
-    return std::vector<runtime::CannotRun>(contenders_.size());
-  }
-  Field make_field(Span problem) const {
-    return runtime::make_field(choice_, contenders_, problem, deterministic_);
   }
   /// Those of a bucket that launches have used.
   std::set<Values> known_problems(const ProblemValues& bucket) const {
@@ -183,247 +174,194 @@ class Core final : public ChoiceCore {
   }
 
   /// What launches of a new problem use from now on.
-  Ready obtain(Span problem, Stream stream) {
+  Ready obtain(Span problem, Stream stream, bool by_launch) {
     if (engine_->device()->capturing(stream))
       throw engine_->captures().counted(format(
           "choice {} for {}: it cannot be found while the stream is being captured; launch or "
           "prepare it before the capture",
           choice_.name, choice_.operation.describe_problem(problem)));
-    const auto outcome = problems_.make(problem, [&]() -> Problems::Made {
-      const ProblemValues bucket = choice_.operation.bucketed(problem);
-      const Field field = make_field(bucket);
-      Values config = settle(field, bucket);
-      for (;;) {
-        Launchable made = ready(problem, field, config);
-        // A tuning may have decided otherwise meanwhile, when this problem was not yet among the
-        // known ones.
-        const auto now = decided(bucket);
-        if (switches_.forced || !now || *now == config) return made;
-        config = *now;
-      }
-    });
-    return std::get<Ready>(outcome);
+    for (;;) {
+      Decided used;
+      const auto make = [&]() -> Problems::Made {
+        used = settle(choice_.operation.bucketed(problem), tuning_options(nullptr), by_launch);
+        return ready(problem, *used);
+      };
+      const auto when = problems_.find(problem) ? Problems::If::always : Problems::If::not_in_use;
+      Ready made = std::get<Ready>(problems_.make(problem, make, when));
+      // A tuning may have decided otherwise meanwhile, when this problem was not yet among the
+      // known ones.
+      const auto now = used ? tuner_.decided(choice_.operation.bucketed(problem)) : nullptr;
+      if (made->loaded && (!now || now == used)) return made;
+    }
   }
 
-  /// The config of a bucket: what was decided, is on record, or is found now.
-  Values settle(const Field& field, const ProblemValues& bucket) {
-    const Values& first = field.subject.configs.front();
-    if (switches_.forced) return first;
-    if (auto known = decided(bucket)) return std::move(*known);
-    const TuneOptions options = tuning_options(nullptr);
-    const auto recall = workshop_.records().recall(field.subject, bucket);
+  bool in_background() const { return engine_->options().mode == Mode::background; }
+
+  /// What was decided for a bucket, is on record, or is found now.
+  Decided settle(const ProblemValues& bucket, const TuneOptions& options, bool by_launch) {
+    if (auto known = tuner_.decided(bucket)) return known;
+    if (options.ranks) return settle_together(bucket, options, by_launch);
+    auto decision = std::make_shared<Decision>(tuner_.first_of(bucket));
+    if (switches_.forced) return decision;
+    const runtime::Field& field = decision->field;
+    const auto recall = tuner_.workshop().records().recall(field.subject, bucket);
     const bool answered = recall && runtime::answers(*recall, options, true);
-    if (answered || !workshop_.may_measure(true)) {
-      if (!recall) return first;  // not decided: another process may tune it
-      decide(bucket, recall->result);
-      return recall->result.winner().config;
-    }
     const TuneOptions* const own = options_.tuning ? &options : nullptr;
-    if (field.subject.configs.size() == 1 && is_kernel(field, first)) {
-      // It has been verified by its own tuning, and an empty problem has nothing to time.
-      const std::lock_guard lock(tuning_);
-      tune_alone_each(field, bucket, own);
-      return first;
+    const auto take = [&](const TuneResult& result) {
+      decision->config = result.winner().config;
+      decision->failed = runtime::failed_configs(result);
+    };
+    if (answered || !tuner_.workshop().may_measure(true)) {
+      if (!recall) return decision;  // not decided: another process may tune it
+      take(recall->result);
+    } else if (tuner_.tuned_by_itself(field, bucket, own)) {
+      return decision;
+    } else {
+      const TuneResult result = tuner_.measure(field, bucket, options, own, true);
+      take(result);
+      if (result.winner().status != CandidateStatus::measured) return decision;
     }
-    const TuneResult result = measure(field, bucket, options, own, true);
-    const Values winner = result.winner().config;
-    if (result.winner().status == CandidateStatus::measured)
-      decide(bucket, result);
-    else
-      note_wrong(bucket, result);
-    return winner;
+    return tuner_.decide(bucket, std::move(*decision));
   }
 
-  std::optional<Values> decided(const ProblemValues& bucket) {
-    const std::lock_guard lock(mutex_);
-    const auto known = decided_.find(bucket);
-    return known == decided_.end() ? std::nullopt : std::optional(known->second);
-  }
-  void decide(const ProblemValues& bucket, const TuneResult& result) {
-    note_wrong(bucket, result);
-    const std::lock_guard lock(mutex_);
-    decided_.insert_or_assign(Values(bucket), result.winner().config);
-  }
-  void note_wrong(const ProblemValues& bucket, const TuneResult& result) {
-    std::set<Values> wrong;
-    for (const Candidate& c : result.candidates)
-      if (c.status == CandidateStatus::wrong_result || c.status == CandidateStatus::crashed ||
-          c.status == CandidateStatus::hung)
-        wrong.insert(c.config);
-    const std::lock_guard lock(mutex_);
-    wrong_.insert_or_assign(Values(bucket), std::move(wrong));
+  /// What this rank remembers is no choice yet: the others may remember something else. A decision
+  /// holds: the other ranks do not ask about the bucket again.
+  Decided settle_together(const ProblemValues& bucket, const TuneOptions& options, bool by_launch) {
+    if (by_launch && in_background())
+      throw UserError(format(
+          "choice {} for {}: its ranks have not decided on it, and in the mode background launches "
+          "ask no other rank: prepare or tune it on all ranks first",
+          choice_.name, choice_.operation.describe_problem(bucket)));
+    const auto turn = options.ranks->turn();
+    if (auto known = tuner_.decided(bucket)) return known;
+    tuner_.throw_if_undecidable(bucket);
+    return tuner_.decide(bucket, tuner_.agree(bucket, options, true).decision);
   }
 
-  bool is_kernel(const Field& field, const Values& config) const {
-    return contenders_[field.place(config).contender]->what().kernel != nullptr;
-  }
-
-  struct Alone {
-    std::vector<runtime::CannotRun> failed;  ///< by contender
-    runtime::TunedAlone all;                 ///< of all together
-  };
-  /// Tunes each alternative that is tuned by itself.
-  Alone tune_alone_each(const Field& field, const ProblemValues& bucket,
-                        const TuneOptions* options) {
-    Alone alone{no_failures(), {}};
-    for (std::size_t i = 0; i < contenders_.size(); ++i) try {
-        if (field.entrances[i].candidates.empty()) continue;
-        const runtime::TunedAlone one = contenders_[i]->tune(bucket, options);
-        alone.all.complete = alone.all.complete && one.complete;
-        alone.all.changed = alone.all.changed || one.changed;
-      } catch (const runtime::DeviceLost&) {
-        throw;
-      } catch (const EnvironmentError& error) {
-        alone.failed[i] = {error.what(), true};
-      } catch (const Error& error) {
-        alone.failed[i] = {error.what(), false};
-      }
-    return alone;
-  }
-
-  runtime::ChoiceMaker maker(const Field& field, const ProblemValues& bucket,
-                             const TuneOptions& options, std::vector<runtime::CannotRun> failed) {
-    return {field,
-            contenders_,
-            std::move(failed),
-            runtime::KernelMaker(choice_.operation, bucket, engine_->device(), engine_->builder(),
-                                 options.seed, workshop_.trusted_references()),
-            runtime::candidate_seconds(options.candidate_seconds),
-            runtime::tell_of_calls(*engine_, format("choice {} for {}", choice_.name,
-                                                    choice_.operation.describe_problem(bucket)))};
-  }
-
-  /// First what is tuned by itself, then all candidates in one search, with one final.
-  /// @param alone options of the former; null: as launches do
-  TuneResult measure(const Field& field, const ProblemValues& bucket, TuneOptions options,
-                     const TuneOptions* alone, bool for_launch) {
-    const std::lock_guard lock(tuning_);
-    const auto start = runtime::Clock::now();
-    const double all = options.max_seconds.value_or(0);
-    runtime::RecordBook& records = workshop_.records();
-    const Key key = records.key(field.subject, bucket);
-    const auto versions = records.versions(field.subject);
-    const auto recall = records.recall(field.subject, bucket);
-    if (!workshop_.may_measure(for_launch)) {
-      if (recall) return recall->result;
-      throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
-                             choice_.name, choice_.operation.describe_problem(bucket)));
+  TuneResult tune_together(Span problem, const ProblemValues& bucket, const TuneOptions& options) {
+    const auto turn = options.ranks->turn();
+    ChoiceTuner::Agreed agreed = tuner_.agree(bucket, options, false);
+    if (!agreed.result) {
+      TuneResult result = time_forced(agreed.decision, bucket, options);
+      use(problem, bucket, std::move(agreed.decision));
+      return result;
     }
-    Alone parts{no_failures(), {}};
-    if (!for_launch || !recall || !runtime::answers(*recall, options, for_launch)) {
-      TuneOptions part = alone ? *alone : options;
-      if (all > 0) part.max_seconds = all * kShareAlone;
-      parts = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr);
-      // What is on record was measured with another config of a kernel.
-      if (recall && parts.all.changed) options.retune = true;
-    }
-    if (all > 0) options.max_seconds = std::max(all - runtime::seconds_since(start), kLeastSeconds);
-    auto maker = this->maker(field, bucket, options, std::move(parts.failed));
-    TuneResult result = runtime::tune_alone(workshop_, maker, options, for_launch).result;
-    if (result.complete && !parts.all.complete) {
-      // A kernel that is tuned further may win yet.
-      result.complete = false;
-      const auto latest = records.recall(field.subject, bucket);
-      records.remember(key, field.subject, result, versions, runtime::policy_of(options),
-                       latest && latest->faulted);
-    }
-    for (std::size_t i = 0; i < contenders_.size(); ++i)
-      if (const std::string& why = field.entrances[i].why_not; !why.empty())
-        result.warnings.push_back(format("{} takes no part: {}", contenders_[i]->what().name, why));
+    const auto held = tuner_.decided(bucket);
+    const auto verdict = runtime::verdict_on(*agreed.result, tuner_.workshop().may_measure(false),
+                                             held && held->by_ranks);
+    if (verdict == runtime::Taken::chosen) use(problem, bucket, std::move(agreed.decision));
+    return std::move(*agreed.result);
+  }
+
+  TuneResult time_forced(const Decision& decision, const ProblemValues& bucket,
+                         const TuneOptions& options) {
+    TuneResult result = tuner_.time_first(decision, bucket, options);
+    result.warnings.push_back(forced_text());
     return result;
   }
 
-  std::set<Values> wrong_of(const ProblemValues& bucket) {
-    const std::lock_guard lock(mutex_);
-    const auto known = wrong_.find(bucket);
-    return known == wrong_.end() ? std::set<Values>() : known->second;
+  /// Launches of a problem, and of all known ones of its bucket, use this from now on. One that
+  /// cannot be made ready is not launched as before, since other ranks may launch it as decided: its
+  /// next launch tries again. @throws what the first of these threw
+  void use(Span problem, const ProblemValues& bucket, Decision decision) {
+    const auto decided = std::make_shared<const Decision>(std::move(decision));
+    if (!switches_.forced || decided->by_ranks) tuner_.decide(bucket, decided);
+    std::set<Values> problems = known_problems(bucket);
+    problems.emplace(problem.begin(), problem.end());
+    std::exception_ptr failed;
+    for (const Values& each : problems) try {
+        problems_.choose(ready(each, *decided));
+      } catch (...) {
+        if (!failed) failed = std::current_exception();
+        Launchable not_ready;
+        not_ready.problem = each;
+        problems_.choose(std::move(not_ready));
+      }
+    if (failed) std::rethrow_exception(failed);
   }
 
-  /// A config of the bucket for launches of an exact problem. Where it cannot do that one, the
-  /// first candidate that can, of those that were not wrong.
-  Launchable ready(Span problem, const Field& field, const Values& config) {
-    std::string why;
+  /// What launches of an exact problem do. Where it is none for a decision's config, the first
+  /// candidate that can do it; ranks take another one for no other reason.
+  Launchable ready(Span problem, const Decision& decision) {
+    if (switches_.forced) return launchable(problem, decision);
+    std::string why = "it has failed";
     std::optional<Missing> missing;
-    const auto tried = [&](const Field& from,
-                           const Values& candidate) -> std::optional<Launchable> {
+    const auto tried = [&](const Decision& candidate) -> std::optional<Launchable> {
+      if (decision.failed.contains(candidate.config)) return {};
+      const bool first = &candidate == &decision;
       try {
-        return launchable(problem, from, candidate);
+        return launchable(problem, candidate);
+      } catch (const UserError& error) {
+        if (first) why = error.what();
       } catch (const runtime::DeviceLost&) {
         throw;
-      } catch (const MissingError& error) {
-        if (!missing) missing = error.missing();
-        if (why.empty()) why = error.what();
       } catch (const Error& error) {
-        if (why.empty()) why = error.what();
+        if (decision.by_ranks) throw;
+        if (const auto* lacking = dynamic_cast<const MissingError*>(&error); lacking && !missing)
+          missing = lacking->missing();
+        if (first) why = error.what();
       }
       return {};
     };
-    if (switches_.forced) return launchable(problem, field, config);
-    if (auto made = tried(field, config)) return std::move(*made);
+    if (auto made = tried(decision)) return std::move(*made);
     engine_->log(LogLevel::warning,
                  format("choice {} for {}: {} cannot be used, so another candidate is: {}",
                         choice_.name, choice_.operation.describe_problem(problem),
-                        field.subject.space.describe(config), why));
-    const Field exact = make_field(problem);
+                        decision.field.subject.space.describe(decision.config), why));
+    Decision exact = tuner_.first_of(problem, decision);
     // Those of the winning alternative first: it may call the same thing otherwise here.
-    std::vector<Values> candidates = exact.subject.configs;
-    std::ranges::stable_partition(candidates, [&](const Values& c) { return c[0] == config[0]; });
-    const std::set<Values> wrong = wrong_of(choice_.operation.bucketed(problem));
-    for (const Values& candidate : candidates)
-      if (!wrong.contains(candidate))
-        if (auto made = tried(exact, candidate)) return std::move(*made);
+    std::vector<Values> candidates = exact.field.subject.configs;
+    std::ranges::stable_partition(candidates,
+                                  [&](const Values& c) { return c[0] == decision.config[0]; });
+    for (Values& candidate : candidates) {
+      exact.config = std::move(candidate);
+      if (auto made = tried(exact)) return std::move(*made);
+    }
     if (missing) throw MissingError(*missing);
     throw UserError(format("choice {} for {}: no candidate can be used: {}", choice_.name,
                            choice_.operation.describe_problem(problem), why));
   }
 
-  Launchable launchable(Span problem, const Field& field, const Values& config) {
-    const auto [index, candidate] = field.place(config);
+  Launchable launchable(Span problem, const Decision& decision) {
+    const auto [index, candidate] = decision.field.place(decision.config);
     Contender& contender = *contenders_[index];
+    const AlternativeDescription& what = contender.what();
+    const std::optional<Values>& kernel = decision.kernels[index];
     if (const std::string why = contender.unsupported(problem, engine_->device()->info());
         !why.empty())
-      throw UserError(format("alternative {}: {}", contender.what().name, why));
-    std::shared_ptr<const ChoiceCall> call = contender.ready(problem, candidate);
-    if (!contender.what().capturable)
-      call = std::make_shared<const NotCaptured>(
-          std::move(call), *engine_,
+      throw UserError(format("alternative {}: {}", what.name, why));
+    if (decision.by_ranks && what.kernel && !kernel)
+      throw EnvironmentError(
+          format("alternative {}: this rank could not tell its config", what.name));
+    const auto in_use =
+        std::make_shared<InUse>(contender.ready(problem, candidate, kernel), what.name,
+                                decision.field.subject.space.describe(decision.config));
+    if (!what.capturable)
+      in_use->call = std::make_shared<const NotCaptured>(
+          std::move(in_use->call), *engine_,
           format("choice {} for {}: the alternative {} cannot be captured", choice_.name,
-                 choice_.operation.describe_problem(problem), contender.what().name));
-    {
-      const std::lock_guard lock(mutex_);
-      texts_.emplace(config, field.subject.space.describe(config));
-    }
+                 choice_.operation.describe_problem(problem), what.name));
     Launchable made;
     made.problem.assign(problem.begin(), problem.end());
-    made.config = config;
-    made.loaded = call.get();
-    made.owner = std::move(call);
+    // What is launched: other fields have other parameters.
+    made.config = {decision.config[0]};
+    made.config.insert(made.config.end(), candidate.begin(), candidate.end());
+    if (kernel) made.config.insert(made.config.end(), kernel->begin(), kernel->end());
+    made.loaded = in_use.get();
+    made.owner = in_use;
     made.start = [](const Launchable& self, const Launch&, Span, Stream stream, void** args) {
-      (*static_cast<const ChoiceCall*>(self.loaded))(stream, args);
+      (*static_cast<const InUse*>(self.loaded)->call)(stream, args);
     };
     return made;
   }
-
-  void choose(Span problem, const Field& field, const Values& config) {
-    problems_.choose(ready(problem, field, config));
-  }
-
-  using Problems = runtime::Problems;
 
   const std::shared_ptr<Engine> engine_;  ///< the runtime's
   const ChoiceDescription choice_;
   const ChoiceOptions options_;
   const runtime::Switches switches_;
-  const bool deterministic_ = engine_->options().deterministic.value_or(false);
-  /// The runtime's, but for the turn: a candidate may be a kernel that is tuned when it is tried.
-  runtime::Workshop workshop_;
   runtime::Workspaces workspaces_;
   std::vector<std::unique_ptr<Contender>> contenders_;  ///< those that are switched on
-  std::mutex tuning_;  ///< one problem at a time: two would disturb each other's clocks
-  std::mutex mutex_;   ///< of those below
-  std::map<Values, std::set<Values>> wrong_;  ///< configs by bucket, which no launch may have
-  std::map<Values, Values> decided_;          ///< configs by bucket
-  std::map<Values, std::string> texts_;       ///< of configs in use
+  runtime::ChoiceTuner tuner_;
   Problems problems_;  ///< exact ones; last, since what it holds uses what is above
 };
 

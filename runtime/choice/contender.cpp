@@ -1,11 +1,19 @@
 #include "runtime/choice/contender.hpp"
 
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
 #include "runtime/choice/cublaslt.hpp"
+#include "runtime/device/resource_check.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/tune_one.hpp"
+#include "runtime/together/beside_agreement.hpp"
+#include "runtime/tune/candidates.hpp"
+#include "runtime/tune/deterministic.hpp"
 
 namespace kiln::runtime {
 
@@ -74,7 +82,8 @@ class Callable final : public Contender {
     return entrance;
   }
 
-  std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) override {
+  std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate,
+                                          const std::optional<Values>&) override {
     if (const Constraint* no = what().knobs.violated(candidate, problem, device_.limits))
       throw UserError(format("alternative {}: {}", what().name, no->reason));
     return std::make_shared<CallableCall>(what(), Values(problem.begin(), problem.end()),
@@ -101,50 +110,86 @@ class TemplateCall final : public ChoiceCall {
 };
 
 /// A kernel with its space. Which config it runs with is the business of its own handle and
-/// records.
+/// records, or of the ranks that have agreed on one.
 class Template final : public Contender {
  public:
   Template(const Runtime& runtime, detail::Engine& engine,
            const detail::AlternativeDescription& what)
       : Contender(what),
+        engine_(engine),
         device_(engine.device()->info()),
-        records_(engine.records()),
+        definition_(as_served(*what.kernel, engine.options().deterministic, device_)),
         handle_(runtime.tuned(*what.kernel)) {}
 
-  /// All that its own records depend on, its source among that.
-  std::string identity(Span) const override { return records_.key(*what().kernel, {}).hex(); }
+  /// Its own records depend on nothing else, apart from the device.
+  std::string identity(Span) const override {
+    return to_hex(engine_.records().definition(definition_));
+  }
 
   Entrance enter(Span problem) override {
     if (std::string why = unsupported(problem, device_); !why.empty()) return {{}, std::move(why)};
     return {{Values{}}, {}};
   }
 
-  TunedAlone tune(Span problem, const TuneOptions* options) override {
+  void tune(Span problem, const TuneOptions* options, bool for_launch, TunedAlone& tuned) override {
+    if (options && options->ranks) return tune_together(problem, *options, for_launch, tuned);
     const Values values(problem.begin(), problem.end());
     const auto before = handle_.known(values);
     if (options)
       handle_.tune(values, *options);
     else
-      prepare(values);
+      prepare(handle_, values);
     const auto after = handle_.known(values);
-    if (!after) return {.complete = false, .changed = true};
-    return {.complete = after->complete,
-            .changed = !before || before->winner().config != after->winner().config};
+    tuned.complete = after && after->complete;
+    tuned.changed = !after || !before || before->winner().config != after->winner().config;
   }
 
-  std::shared_ptr<const ChoiceCall> ready(Span problem, Span) override {
-    prepare(Values(problem.begin(), problem.end()));
-    return std::make_shared<TemplateCall>(handle_, problem);
+  std::shared_ptr<const ChoiceCall> ready(Span problem, Span,
+                                          const std::optional<Values>& kernel) override {
+    const DynamicTuned handle = kernel ? fixed(*kernel) : handle_;
+    prepare(handle, Values(problem.begin(), problem.end()));
+    return std::make_shared<TemplateCall>(handle, problem);
   }
 
  private:
-  void prepare(const Values& problem) {
-    if (const auto missing = handle_.prepare(problem)) throw MissingError(*missing);
+  static void prepare(const DynamicTuned& handle, const Values& problem) {
+    if (const auto missing = handle.prepare(problem)) throw MissingError(*missing);
   }
 
+  /// Not by its handle, which would use the result by itself, and asks ranks whenever a problem is
+  /// new to it.
+  void tune_together(Span problem, const TuneOptions& options, bool for_launch, TunedAlone& tuned) {
+    const Values bucket = tell_if_it_throws(options, [&] {
+      Values values = definition_.bucketed(problem);
+      const Values base =
+          detail::Tunable(definition_).default_config(values, device_.target, device_.limits);
+      tuned.empty = empty(definition_.launch(base, values, device_.limits));
+      if (tuned.empty) tuned.kernel = base;
+      return values;
+    });
+    if (tuned.empty) return;
+    TuneResult result = tune_one(engine_, definition_, bucket, options, for_launch).result;
+    if (engine_.workshop().may_measure(for_launch) && is_unusable(result))
+      throw NoneUsable(definition_, std::move(result));
+    tuned.complete = result.complete;
+    tuned.changed = !result.from_store;
+    tuned.kernel = result.winner().config;
+  }
+
+  /// Its launches ask no other rank.
+  DynamicTuned fixed(const Values& config) {
+    const std::lock_guard lock(mutex_);
+    const auto known = fixed_.find(config);
+    if (known != fixed_.end()) return known->second;
+    return fixed_.emplace(config, handle_.with_config(config)).first->second;
+  }
+
+  detail::Engine& engine_;
   const DeviceInfo& device_;
-  RecordBook& records_;
+  const KernelDefinition definition_;
   const DynamicTuned handle_;
+  std::mutex mutex_;
+  std::map<Values, DynamicTuned> fixed_;  ///< by config
 };
 
 }  // namespace

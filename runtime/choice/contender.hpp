@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,12 +28,25 @@ class ChoiceCall {
 struct Entrance {
   std::vector<Values> candidates{};  ///< descriptions, best guess first
   std::string why_not{};             ///< if there are none
+  std::string identity{};            ///< Contender::identity
+  /// By ranks, not all of which have it: nothing of it may be in what they agree on.
+  bool left_out = false;
+};
+
+/// Why an alternative cannot run; with an empty `why`, it can.
+struct CannotRun {
+  std::string why{};
+  /// Caused by the environment (memory, compiler): a later attempt may succeed.
+  bool passing = false;
 };
 
 /// What came of a tuning by itself.
 struct TunedAlone {
   bool complete = true;  ///< its search has ended, so that another one would find nothing else
   bool changed = false;  ///< something else is launched than before
+  /// By ranks: the config of a kernel that all of them launch from now on.
+  std::optional<Values> kernel{};
+  bool empty = false;  ///< by ranks: the kernel launches nothing that could be timed
 };
 
 /// Thread-safe. What it was made of must outlive it.
@@ -58,12 +72,16 @@ class Contender {
   /// `problem` is a bucket. @throws what `supports` throws
   virtual Entrance enter(Span problem) = 0;
   /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null
-  /// as a launch does. @throws as DynamicTuned::tune
-  virtual TunedAlone tune(Span /*problem*/, const TuneOptions* /*options*/) { return {}; }
+  /// as a launch does. With ranks in them a collective of theirs, also where it throws.
+  /// @throws as DynamicTuned::tune; NoneUsable on all ranks alike
+  virtual void tune(Span /*problem*/, const TuneOptions* /*options*/, bool /*for_launch*/,
+                    TunedAlone& /*tuned*/) {}
   /// A candidate of the bucket, ready for launches of an exact problem that `unsupported` has no
-  /// objection to. Its owner keeps all that it needs, the contender apart. @throws Error where it
-  /// cannot do that problem
-  virtual std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) = 0;
+  /// objection to. Its owner keeps all that it needs, the contender apart. `kernel`: the config of a
+  /// kernel; nothing: what the kernel's own handle finds. @throws UserError where the candidate is
+  /// not for that problem, on whatever rank; another Error where something is lacking
+  virtual std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate,
+                                                  const std::optional<Values>& kernel) = 0;
 
  private:
   const detail::AlternativeDescription& what_;

@@ -284,7 +284,8 @@ class Cublaslt final : public Contender {
     return entrance;
   }
 
-  std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate) override {
+  std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate,
+                                          const std::optional<Values>&) override {
     std::string why;
     const auto product = this->product(problem, why);
     if (!product) throw UserError(format("{}: {}", what().name, why));
@@ -306,7 +307,7 @@ class Cublaslt final : public Contender {
     return bytes && *bytes <= gemm().workspace;
   }
 
-  /// Null: `why`.
+  /// Null: `why`. @throws EnvironmentError where the library cannot make it just now
   std::shared_ptr<const Product> product(Span problem, std::string& why) const {
     const Session* const session = this->session();
     if (!session) {
@@ -319,11 +320,7 @@ class Cublaslt final : public Contender {
       return nullptr;
     }
     std::shared_ptr<const Product> made;
-    try {
-      device_->within([&] { made = std::make_shared<const Product>(session_, gemm(), p); });
-    } catch (const EnvironmentError& error) {
-      why = error.what();
-    }
+    device_->within([&] { made = std::make_shared<const Product>(session_, gemm(), p); });
     return made;
   }
 

@@ -26,15 +26,16 @@ std::int64_t id_of(const Contender& contender) {
 /// What else a measurement depends on that parameters and problem do not say.
 std::string version_of(const detail::ChoiceDescription& choice,
                        std::span<const std::unique_ptr<Contender>> contenders,
-                       std::span<const std::int64_t> problem) {
+                       std::span<const Entrance> entrances) {
   const KernelDefinition& o = choice.operation;
   std::string text = o.name + " " + o.signature();
   for (const std::string& type : o.types) text += " " + type;
   text += format("; {} relative, {} absolute, {} mismatches; data {};", o.tolerance.relative,
                  o.tolerance.absolute, o.tolerance.mismatches, o.data_version);
-  for (const auto& contender : contenders) {
-    text += " " + contender->what().name;
-    if (const std::string identity = contender->identity(problem); !identity.empty())
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    if (entrances[i].left_out) continue;
+    text += " " + contenders[i]->what().name;
+    if (const std::string& identity = entrances[i].identity; !identity.empty())
       text += format(" ({})", identity);
   }
   return text;
@@ -42,48 +43,59 @@ std::string version_of(const detail::ChoiceDescription& choice,
 
 }  // namespace
 
+std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> contenders,
+                                std::span<const std::int64_t> problem, bool deterministic) {
+  std::vector<Entrance> entrances;
+  for (const auto& contender : contenders) {
+    Entrance& entrance = entrances.emplace_back(contender->enter(problem));
+    entrance.identity = contender->identity(problem);
+    if (deterministic && contender->what().numerics.empty() && !entrance.candidates.empty())
+      entrance.candidates.resize(1);
+  }
+  return entrances;
+}
+
 Field make_field(const detail::ChoiceDescription& choice,
                  std::span<const std::unique_ptr<Contender>> contenders,
-                 std::span<const std::int64_t> problem, bool deterministic) {
+                 std::span<const std::int64_t> problem, std::vector<Entrance> entrances,
+                 bool deterministic) {
   Field field;
   detail::FunctionDescription& subject = field.subject;
-  subject.name = choice.name;
-  subject.of_a_choice = true;
-  subject.version = version_of(choice, contenders, problem);
-  subject.deterministic = deterministic;
-  subject.problem_fields = choice.operation.problem_fields;
-
   std::vector<std::int64_t> ids;
   std::vector<std::string> names, parameters{"alternative"};
   std::string reasons;
-  for (const auto& contender : contenders) {
-    Entrance& entrance = field.entrances.emplace_back(contender->enter(problem));
-    if (deterministic && contender->what().numerics.empty() && !entrance.candidates.empty())
-      entrance.candidates.resize(1);
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    const auto& contender = contenders[i];
     const std::string& name = contender->what().name;
-    const auto own = contender->parameters();
+    const auto own = entrances[i].left_out ? std::vector<std::string>{} : contender->parameters();
     field.ids.push_back(id_of(*contender));
     field.first.push_back(parameters.size());
     field.count.push_back(own.size());
     for (const std::string& parameter : own) parameters.push_back(name + "." + parameter);
-    if (entrance.candidates.empty()) {
-      reasons += format("{}{}: {}", reasons.empty() ? "" : "; ", name, entrance.why_not);
+    if (entrances[i].candidates.empty()) {
+      reasons += format("{}{}: {}", reasons.empty() ? "" : "; ", name, entrances[i].why_not);
     } else {
       ids.push_back(field.ids.back());
       names.push_back(name);
     }
   }
   if (ids.empty())
-    throw UserError(format("choice {} for {}: no alternative can do it: {}", choice.name,
-                           choice.operation.describe_problem(problem), reasons));
+    throw NoAlternative(format("choice {} for {}: no alternative can do it: {}", choice.name,
+                               choice.operation.describe_problem(problem), reasons));
 
+  subject.name = choice.name;
+  subject.of_a_choice = true;
+  subject.version = version_of(choice, contenders, entrances);
+  subject.deterministic = deterministic;
+  subject.problem_fields = choice.operation.problem_fields;
   for (std::size_t i = 0; i < contenders.size(); ++i)
-    for (const Values& candidate : field.entrances[i].candidates) {
+    for (const Values& candidate : entrances[i].candidates) {
       Values& config = subject.configs.emplace_back(parameters.size(), 0);
       config[0] = field.ids[i];
       std::copy(candidate.begin(), candidate.end(),
                 config.begin() + static_cast<std::ptrdiff_t>(field.first[i]));
     }
+  field.entrances = std::move(entrances);
   const Values& first = subject.configs.front();
   subject.space.parameter(parameters[0], ids, first[0], FieldKind::enumeration, names);
   for (std::size_t p = 1; p < parameters.size(); ++p) {

@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kiln/detail/choice_core.hpp"
 #include "kiln/detail/function_core.hpp"
+#include "kiln/error.hpp"
 #include "runtime/choice/contender.hpp"
 
 namespace kiln::runtime {
@@ -34,10 +37,35 @@ struct Field {
   std::vector<std::size_t> count;
 };
 
-/// @param deterministic an alternative without a numerics class has its first candidate only
-/// @throws UserError where no contender takes part, with the reasons
+/// No alternative takes part.
+class NoAlternative final : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// By contender. @param deterministic an alternative without a numerics class has its first
+/// candidate only. @throws what `supports` throws
+std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> contenders,
+                                std::span<const std::int64_t> problem, bool deterministic);
+
+/// @param entrances of enter_all(). @throws NoAlternative with the reasons
 Field make_field(const detail::ChoiceDescription& choice,
                  std::span<const std::unique_ptr<Contender>> contenders,
-                 std::span<const std::int64_t> problem, bool deterministic);
+                 std::span<const std::int64_t> problem, std::vector<Entrance> entrances,
+                 bool deterministic);
+
+/// By contender: the config of a kernel that all ranks launch.
+using KernelConfigs = std::vector<std::optional<Values>>;
+
+/// What launches of a bucket use.
+struct Decision {
+  Field field;
+  Values config{};            ///< of the field
+  std::set<Values> failed{};  ///< configs of the field that no launch may have
+  /// All ranks have decided the same. So what one rank alone lacks is no reason for it to launch
+  /// anything else, and a kernel is launched with its config below, or not at all.
+  bool by_ranks = false;
+  KernelConfigs kernels{};
+};
 
 }  // namespace kiln::runtime

@@ -1,7 +1,6 @@
 // Trials of a choice's candidates: calls on data of the operation.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,24 +15,20 @@
 
 namespace kiln::runtime {
 
-/// Why an alternative cannot run; with an empty `why`, it can.
-struct CannotRun {
-  std::string why{};
-  bool passing =
-      false;  ///< caused by the environment (memory, compiler): a later attempt may succeed
-};
-
 /// Nothing has to be built or loaded; what makes a candidate ready is done when it is loaded.
 class ChoiceMaker final : public TrialMaker {
  public:
-  /// @param failed by contender
+  /// @param failed,kernels by contender; kernels as Contender::ready
+  /// @param may_improve whether a kernel's own tuning is not complete
   /// @param seconds,tell as WatchedBench
   ChoiceMaker(const Field& field, std::span<const std::unique_ptr<Contender>> contenders,
-              std::vector<CannotRun> failed, KernelMaker data, double seconds,
-              WatchedBench::Tell tell)
+              std::vector<CannotRun> failed, KernelConfigs kernels, bool may_improve,
+              KernelMaker data, double seconds, WatchedBench::Tell tell)
       : field_(field),
         contenders_(contenders),
         failed_(std::move(failed)),
+        kernels_(std::move(kernels)),
+        may_improve_(may_improve),
         data_(std::move(data)),
         seconds_(seconds),
         tell_(std::move(tell)) {}
@@ -42,6 +37,7 @@ class ChoiceMaker final : public TrialMaker {
   std::span<const std::int64_t> problem() const noexcept override { return data_.problem(); }
   const DeviceInfo& device() const noexcept override { return data_.device(); }
   bool has_reference() const noexcept override { return data_.has_reference(); }
+  bool may_improve() const noexcept override { return may_improve_; }
   unsigned threads() const noexcept override { return 1; }
   Build build(const Values&) override { return {}; }
   std::variant<std::shared_ptr<Module>, Refusal> load(const Values&, const Build&) override {
@@ -67,18 +63,24 @@ class ChoiceMaker final : public TrialMaker {
   Trial trial(const Values& config, const Build&) override {
     const auto [contender, candidate] = field_.place(config);
     const auto call = ready(contender, candidate);
-    return data_.trial(Implementation{
-        .name = contenders_[contender]->what().name,
-        .config = config,
-        .text = field_.subject.space.describe(config),
-        .call = [call](Stream stream, void** args) { (*call)(stream, args); },
-        // Either all are replayed, or none: what a host spends on a launch is not in a replay.
-        .recordable =
-            std::ranges::all_of(contenders_, [](const auto& c) { return c->what().capturable; })});
+    return data_.trial(
+        Implementation{.name = contenders_[contender]->what().name,
+                       .config = config,
+                       .text = field_.subject.space.describe(config),
+                       .call = [call](Stream stream, void** args) { (*call)(stream, args); },
+                       .recordable = all_capturable()});
   }
   std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
 
  private:
+  /// Either all are replayed, or none: what a host spends on a launch is not in a replay.
+  bool all_capturable() const {
+    for (std::size_t i = 0; i < contenders_.size(); ++i)
+      if (!field_.entrances[i].candidates.empty() && !contenders_[i]->what().capturable)
+        return false;
+    return true;
+  }
+
   /// @throws OutOfMemory for whatever may pass: a search does not remember that
   std::shared_ptr<const ChoiceCall> ready(std::size_t contender, const Values& candidate) const {
     if (const CannotRun& failed = failed_[contender]; failed.passing)
@@ -86,7 +88,7 @@ class ChoiceMaker final : public TrialMaker {
     else if (!failed.why.empty())
       throw EnvironmentError(failed.why);
     try {
-      return contenders_[contender]->ready(problem(), candidate);
+      return contenders_[contender]->ready(problem(), candidate, kernels_[contender]);
     } catch (const DeviceLost&) {
       throw;
     } catch (const EnvironmentError& error) {
@@ -97,6 +99,8 @@ class ChoiceMaker final : public TrialMaker {
   const Field& field_;
   const std::span<const std::unique_ptr<Contender>> contenders_;
   const std::vector<CannotRun> failed_;
+  const KernelConfigs kernels_;
+  const bool may_improve_;
   KernelMaker data_;
   const double seconds_;
   const WatchedBench::Tell tell_;

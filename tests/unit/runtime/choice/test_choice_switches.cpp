@@ -151,14 +151,6 @@ TEST_CASE("the doctor shows a choice's variables, and warns of others", "[choice
   CHECK(std::ranges::count_if(all, [](const auto& s) { return s.name == "KILN_CHOOSE_*"; }) == 1);
 }
 
-TEST_CASE("ranks cannot agree on a choice", "[choice][switches]") {
-  Directory directory;
-  Switched process(directory.path());
-  process.options.tuning.ranks = std::move(thread_communicators(1).front());
-  CHECK_THROWS_WITH(tuned(process.runtime(), process.all),
-                    Catch::Contains("ranks cannot agree on a choice"));
-}
-
 TEST_CASE("descriptions that contradict themselves are refused", "[choice][switches]") {
   Directory directory;
   Switched process(directory.path());

@@ -1,8 +1,12 @@
 // cuBLASLt as an alternative, with a library that a script stands in for.
+#include <thread>
+
 #include <dlfcn.h>
 
 #include "choice_fixture.hpp"
 #include "fake_cublaslt.hpp"
+#include "findings.hpp"
+#include "kiln/communicators.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/allocations.hpp"
 
@@ -291,4 +295,32 @@ TEST_CASE("products that differ have records of their own", "[choice][cublaslt]"
   CHECK(measured(false) > 0);
   CHECK(measured(true) == 0);
   CHECK(measured(false) == 0);
+}
+
+TEST_CASE("cuBLASLt takes no part where one rank lacks it", "[choice][cublaslt][ranks]") {
+  Directory directories[2];
+  Multiplier processes[] = {Multiplier(directories[0].path()), Multiplier(directories[1].path())};
+  auto ends = thread_communicators(2);
+  std::vector<TunedChoice<ProductProblem, Multiply>> ranks;
+  for (const int r : {0, 1}) {
+    processes[r].options.tuning.ranks = std::move(ends[static_cast<std::size_t>(r)]);
+    ranks.push_back(tuned(processes[r].runtime(), processes[r].choice()));
+  }
+  ranks[0].alternatives(kSmall);  // opens the library
+  const EnvironmentVariable none("KILN_CUBLASLT", NOT_CUBLASLT);
+  Findings findings;
+  {
+    std::vector<std::jthread> threads;
+    for (const int r : {0, 1})
+      threads.emplace_back([&, r] {
+        const auto& f = ranks[static_cast<std::size_t>(r)];
+        const TuneResult result = f.tune(kSmall);
+        findings.check(result.agreed && result.agreed->outcome == RankReport::Outcome::plan);
+        findings.check(f.chosen(kSmall).name == "mine");
+        const std::string why = f.alternatives(kSmall)[0].why_not;
+        findings.check(why.find(r == 0 ? "rank 1 does not have it" : "has no cublasLt") !=
+                       std::string::npos);
+      });
+  }
+  CHECK(findings.wrong() == "");
 }

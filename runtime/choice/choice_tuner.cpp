@@ -1,0 +1,296 @@
+#include "runtime/choice/choice_tuner.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "runtime/choice/meeting.hpp"
+#include "runtime/serve/overdue_calls.hpp"
+#include "runtime/serve/tune_one.hpp"
+#include "runtime/support/time_limit.hpp"
+#include "runtime/together/alone_or_together.hpp"
+#include "runtime/together/beside_agreement.hpp"
+#include "runtime/together/measuring_together.hpp"
+#include "runtime/tune/candidates.hpp"
+#include "runtime/tune/tuner.hpp"
+#include "runtime/tune/tuning_session.hpp"
+#include "runtime/worker/isolation.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+
+namespace {
+
+/// Of a time limit, for what is tuned by itself. The rest is for the meeting of all alternatives.
+constexpr double kShareAlone = 0.8;
+constexpr double kLeastSeconds = 0.1;
+
+/// What is left of a time limit since `start`.
+void leave_rest(TuneOptions& options, Clock::time_point start) {
+  if (const double all = options.max_seconds.value_or(0); all > 0)
+    options.max_seconds = std::max(all - seconds_since(start), kLeastSeconds);
+}
+
+}  // namespace
+
+std::set<Values> failed_configs(const TuneResult& result) {
+  std::set<Values> failed;
+  for (const Candidate& c : result.candidates)
+    if (c.status == CandidateStatus::wrong_result || c.status == CandidateStatus::crashed ||
+        c.status == CandidateStatus::hung)
+      failed.insert(c.config);
+  return failed;
+}
+
+ChoiceTuner::ChoiceTuner(detail::Engine& engine, const detail::ChoiceDescription& choice,
+                         const std::vector<std::unique_ptr<Contender>>& contenders, bool forced,
+                         std::shared_ptr<Communicator> asked_by_launches)
+    : engine_(engine),
+      choice_(choice),
+      contenders_(contenders),
+      forced_(forced),
+      deterministic_(engine.options().deterministic.value_or(false)),
+      asked_by_launches_(std::move(asked_by_launches)),
+      workshop_(engine.workshop(), Workshop::OwnTurn{}) {}
+
+Decision ChoiceTuner::first_of(Span problem) const {
+  Decision first{make_field(choice_, contenders_, problem,
+                            enter_all(contenders_, problem, deterministic_), deterministic_)};
+  first.config = first.field.subject.configs.front();
+  first.kernels.resize(contenders_.size());
+  return first;
+}
+
+Decision ChoiceTuner::first_of(Span problem, const Decision& of_bucket) const {
+  std::vector<Entrance> entrances = enter_all(contenders_, problem, deterministic_);
+  for (std::size_t i = 0; i < entrances.size(); ++i)
+    if (const Entrance& entrance = of_bucket.field.entrances[i]; entrance.left_out)
+      entrances[i] = entrance;
+  Decision first = of_bucket;
+  first.field = make_field(choice_, contenders_, problem, std::move(entrances), deterministic_);
+  first.config = first.field.subject.configs.front();
+  return first;
+}
+
+ChoiceTuner::Decided ChoiceTuner::decided(const ProblemValues& bucket) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = settled_.find(Values(bucket));
+  return known == settled_.end() ? nullptr : known->second.decision;
+}
+ChoiceTuner::Decided ChoiceTuner::decide(const ProblemValues& bucket, Decided decision) {
+  const std::lock_guard lock(mutex_);
+  settled_[Values(bucket)] = {decision};
+  return decision;
+}
+void ChoiceTuner::note_undecidable(const ProblemValues& bucket, const TuneOptions& options,
+                                   std::exception_ptr why) {
+  if (options.ranks != asked_by_launches_) return;
+  const std::lock_guard lock(mutex_);
+  if (Settled& settled = settled_[Values(bucket)]; !settled.decision)
+    settled.why_not = std::move(why);
+}
+void ChoiceTuner::throw_if_undecidable(const ProblemValues& bucket) const {
+  std::exception_ptr why;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = settled_.find(Values(bucket)); known != settled_.end())
+      why = known->second.why_not;
+  }
+  if (why) std::rethrow_exception(why);
+}
+
+TuneResult ChoiceTuner::time_first(const Decision& first, const ProblemValues& bucket,
+                                   const TuneOptions& options) {
+  Parts parts = no_parts();
+  if (first.by_ranks)
+    parts.kernels = first.kernels;
+  else
+    tune_alone_each(first.field, bucket, &options, false);
+  return time_default(workshop_, *maker(first.field, bucket, options, parts), options);
+}
+
+bool ChoiceTuner::is_only_kernel(const Field& field) const {
+  if (field.subject.configs.size() != 1) return false;
+  return contenders_[field.place(field.subject.configs.front()).contender]->what().kernel !=
+         nullptr;
+}
+
+bool ChoiceTuner::tuned_by_itself(const Field& field, const ProblemValues& bucket,
+                                  const TuneOptions* alone) {
+  if (!is_only_kernel(field)) return false;
+  const auto turn = tuning_.take();
+  tune_alone_each(field, bucket, alone, true);
+  return true;
+}
+
+ChoiceTuner::Parts ChoiceTuner::no_parts() const {
+  const std::size_t count = contenders_.size();
+  return {std::vector<CannotRun>(count), KernelConfigs(count), std::vector<bool>(count)};
+}
+
+ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const ProblemValues& bucket,
+                                                const TuneOptions* options, bool for_launch) {
+  Parts parts = no_parts();
+  const bool together = options && options->ranks;
+  for (std::size_t i = 0; i < contenders_.size(); ++i) {
+    if (field.entrances[i].candidates.empty()) continue;
+    TunedAlone tuned;
+    try {
+      contenders_[i]->tune(bucket, options, for_launch, tuned);
+    } catch (const NoneUsable& error) {
+      parts.failed[i] = {error.what(), false};
+      parts.unusable[i] = true;
+    } catch (const DeviceLost& error) {
+      if (!together) throw;
+      parts.failed[i] = {error.what(), true};  // the other ranks go on to the next part
+    } catch (const EnvironmentError& error) {
+      parts.failed[i] = {error.what(), true};
+    } catch (const std::exception& error) {
+      parts.failed[i] = {error.what(), false};
+    } catch (...) {
+      parts.failed[i] = {kForeignException, false};
+    }
+    const bool searched = parts.failed[i].why.empty() || parts.unusable[i];
+    parts.complete = parts.complete && searched && tuned.complete;
+    parts.changed = parts.changed || tuned.changed;
+    parts.kernels[i] = std::move(tuned.kernel);
+    parts.empty = tuned.empty;
+  }
+  return parts;
+}
+
+std::unique_ptr<ChoiceMaker> ChoiceTuner::maker(const Field& field, const ProblemValues& bucket,
+                                                const TuneOptions& options, const Parts& parts) {
+  return std::make_unique<ChoiceMaker>(
+      field, contenders_, parts.failed, parts.kernels, !parts.complete,
+      KernelMaker(choice_.operation, bucket, engine_.device(), engine_.builder(), options.seed,
+                  workshop_.trusted_references()),
+      candidate_seconds(options.candidate_seconds),
+      tell_of_calls(engine_, format("choice {} for {}", choice_.name,
+                                    choice_.operation.describe_problem(bucket))));
+}
+
+void ChoiceTuner::warn_of_left_out(const Field& field, TuneResult& result) const {
+  for (std::size_t i = 0; i < contenders_.size(); ++i)
+    if (const std::string& why = field.entrances[i].why_not; !why.empty())
+      result.warnings.push_back(format("{} takes no part: {}", contenders_[i]->what().name, why));
+}
+
+TuneResult ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
+                                TuneOptions options, const TuneOptions* alone, bool for_launch) {
+  const auto turn = tuning_.take();
+  const auto start = Clock::now();
+  const double all = options.max_seconds.value_or(0);
+  const auto recall = workshop_.records().recall(field.subject, bucket);
+  if (!workshop_.may_measure(for_launch)) {
+    if (recall) return recall->result;
+    throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
+                           choice_.name, choice_.operation.describe_problem(bucket)));
+  }
+  Parts parts = no_parts();
+  if (!for_launch || !recall || !answers(*recall, options, for_launch)) {
+    TuneOptions part = alone ? *alone : options;
+    if (all > 0) part.max_seconds = all * kShareAlone;
+    parts = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr, for_launch);
+    // What is on record was measured with another config of a kernel.
+    if (recall && parts.changed) options.retune = true;
+  }
+  leave_rest(options, start);
+  const auto maker = this->maker(field, bucket, options, parts);
+  TuneResult result = tune_alone(workshop_, *maker, options, for_launch).result;
+  warn_of_left_out(field, result);
+  return result;
+}
+
+ChoiceTuner::Agreed ChoiceTuner::agree(const ProblemValues& bucket, const TuneOptions& options,
+                                       bool for_launch) {
+  if (options.ranks->size() > 1 && MeasuringTogether::here())
+    throw UserError(
+        format("choice {} for {}: ranks cannot decide on it inside of a measurement: not all of "
+               "them are in it",
+               choice_.name, choice_.operation.describe_problem(bucket)));
+  TuningTurn::Hold tuning;
+  auto entrances = tell_if_it_throws(options, [&] {
+    check(options);
+    tuning = take_turn(tuning_, options);
+    return enter_all(contenders_, bucket, deterministic_);
+  });
+  entrances = meet(choice_, forced_ ? "forced" : "measured", contenders_, std::move(entrances),
+                   bucket, options);
+  try {
+    Agreed agreed = tune_in_common(
+        make_field(choice_, contenders_, bucket, std::move(entrances), deterministic_), bucket,
+        options, for_launch);
+    if (agreed.result && workshop_.may_measure(for_launch) && is_unusable(*agreed.result)) {
+      const NoneUsable none(agreed.decision.field.subject, *agreed.result);
+      if (for_launch || is_failure(*agreed.result)) throw NoneUsable(none);
+      note_undecidable(bucket, options, std::make_exception_ptr(none));
+    }
+    return agreed;
+  } catch (...) {
+    note_undecidable(bucket, options, std::current_exception());
+    throw;
+  }
+}
+
+ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValues& bucket,
+                                                TuneOptions options, bool for_launch) {
+  const auto start = Clock::now();
+  Agreed agreed{{.field = std::move(common), .by_ranks = true}};
+  Decision& decision = agreed.decision;
+  const Field& field = decision.field;
+  decision.config = field.subject.configs.front();
+  TuneOptions part = options;
+  if (const double all = options.max_seconds.value_or(0); all > 0)
+    part.max_seconds = all * kShareAlone;
+  // Whatever is on record: all ranks are to launch one config of a kernel, which each of them may
+  // remember otherwise.
+  const Parts parts = tune_alone_each(field, bucket, &part, for_launch);
+  decision.kernels = parts.kernels;
+  for (const Values& config : field.subject.configs)
+    if (parts.unusable[field.place(config).contender]) decision.failed.insert(config);
+  if (forced_)
+    for (const CannotRun& failed : parts.failed)
+      if (!failed.why.empty()) throw EnvironmentError(failed.why);
+  const bool nothing_to_time = for_launch && is_only_kernel(field) && parts.empty;
+  if (forced_ || nothing_to_time) return agreed;
+  auto maker = tell_if_it_throws(options, [&] {
+    // What is on record was measured with another config of a kernel.
+    if (parts.changed && workshop_.may_measure(for_launch) &&
+        workshop_.records().recall(field.subject, bucket))
+      options.retune = true;
+    leave_rest(options, start);
+    return this->maker(field, bucket, options, parts);
+  });
+  TuneResult& result = agreed.result.emplace(
+      tune_alone_or_together(workshop_, std::move(maker), options, for_launch).result);
+  if (result.agreed->outcome == RankReport::Outcome::plan) {
+    decision.config = result.winner().config;
+    decision.failed = failed_on_any(field, parts, result, options);
+  }
+  warn_of_left_out(field, result);
+  return agreed;
+}
+
+/// Each rank knows of its own failures, and those on its record may be others than on another's.
+std::set<Values> ChoiceTuner::failed_on_any(const Field& field, const Parts& parts,
+                                            const TuneResult& result, const TuneOptions& options) {
+  const std::vector<Values>& configs = field.subject.configs;
+  std::vector<float> failed(configs.size(), 0);
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    const auto found = std::ranges::find(result.candidates, configs[i], &Candidate::config);
+    const bool here = found != result.candidates.end() &&
+                      found->status != CandidateStatus::measured &&
+                      found->status != CandidateStatus::not_tried;
+    if (here || !parts.failed[field.place(configs[i]).contender].why.empty()) failed[i] = 1;
+  }
+  // Without an answer the winner is all that this rank may launch.
+  const bool answered = take_greatest(workshop_, options, failed);
+  std::set<Values> none;
+  for (std::size_t i = 0; i < configs.size(); ++i)
+    if (answered ? failed[i] != 0 : configs[i] != result.winner().config) none.insert(configs[i]);
+  return none;
+}
+
+}  // namespace kiln::runtime

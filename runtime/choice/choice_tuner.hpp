@@ -1,0 +1,119 @@
+// Tunes the buckets of a choice: what is tuned by itself first, then all candidates in one search.
+#pragma once
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "kiln/communicator.hpp"
+#include "kiln/detail/choice_core.hpp"
+#include "kiln/tune.hpp"
+#include "runtime/choice/field.hpp"
+#include "runtime/choice/maker.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/tune/tuning_turn.hpp"
+#include "runtime/tune/workshop.hpp"
+
+namespace kiln::runtime {
+
+/// Thread-safe. What it is given must outlive it.
+class ChoiceTuner {
+ public:
+  using Span = std::span<const std::int64_t>;
+  using Decided = std::shared_ptr<const Decision>;
+
+  /// The contenders may still be added when this is made.
+  /// @param forced there is one, and its first candidate is launched, however fast it is
+  /// @param asked_by_launches the ranks that decide for launches; null: none
+  ChoiceTuner(detail::Engine& engine, const detail::ChoiceDescription& choice,
+              const std::vector<std::unique_ptr<Contender>>& contenders, bool forced,
+              std::shared_ptr<Communicator> asked_by_launches);
+
+  Workshop& workshop() noexcept { return workshop_; }
+
+  /// With the field of an exact problem or a bucket, and its first candidate.
+  /// @throws NoAlternative; what an alternative's functions throw
+  Decision first_of(Span problem) const;
+  /// The same of an exact problem whose bucket was decided, without what ranks have left out.
+  Decision first_of(Span problem, const Decision& of_bucket) const;
+
+  /// What was decided for a bucket last; null: nothing.
+  Decided decided(const ProblemValues& bucket) const;
+  Decided decide(const ProblemValues& bucket, Decision decision) {
+    return decide(bucket, std::make_shared<const Decision>(std::move(decision)));
+  }
+  Decided decide(const ProblemValues& bucket, Decided decision);
+  /// What agree() threw, if launches would only ask the other ranks in vain: they have gone on, or
+  /// come to the same again. Until something is decided.
+  void throw_if_undecidable(const ProblemValues& bucket) const;
+
+  /// The first candidate alone; nothing is recorded. Tunes nothing by itself where ranks have
+  /// decided.
+  TuneResult time_first(const Decision& first, const ProblemValues& bucket,
+                        const TuneOptions& options);
+  /// Tunes an only candidate that is a kernel, and says whether it is one: it has been verified by
+  /// its own tuning then, and an empty problem has nothing to time.
+  bool tuned_by_itself(const Field& field, const ProblemValues& bucket, const TuneOptions* alone);
+  /// First what is tuned by itself, then all candidates in one search, with one final.
+  /// @param alone options of the former; null: as launches do
+  TuneResult measure(const Field& field, const ProblemValues& bucket, TuneOptions options,
+                     const TuneOptions* alone, bool for_launch);
+
+  struct Agreed {
+    Decision decision;
+    std::optional<TuneResult> result{};  ///< nothing: there was nothing to time
+  };
+  /// The same by all ranks, on the alternatives that all of them have: a number of collectives that
+  /// is the same on all of them.
+  /// @pre the ranks' turn is the caller's
+  /// @throws UserError inside of a measurement; as meet(); NoAlternative and NoneUsable on all ranks
+  /// alike; what this rank has failed with alone
+  Agreed agree(const ProblemValues& bucket, const TuneOptions& options, bool for_launch);
+
+ private:
+  struct Parts {
+    std::vector<CannotRun> failed;  ///< by contender
+    KernelConfigs kernels;          ///< by contender
+    std::vector<bool> unusable;     ///< by contender: all ranks know that it has failed
+    bool complete = true, changed = false;
+    bool empty = false;  ///< the last kernel launches nothing
+  };
+  Parts no_parts() const;
+  Parts tune_alone_each(const Field& field, const ProblemValues& bucket, const TuneOptions* options,
+                        bool for_launch);
+  bool is_only_kernel(const Field& field) const;
+  std::unique_ptr<ChoiceMaker> maker(const Field& field, const ProblemValues& bucket,
+                                     const TuneOptions& options, const Parts& parts);
+  Agreed tune_in_common(Field common, const ProblemValues& bucket, TuneOptions options,
+                        bool for_launch);
+  void note_undecidable(const ProblemValues& bucket, const TuneOptions& options,
+                        std::exception_ptr why);
+  std::set<Values> failed_on_any(const Field& field, const Parts& parts, const TuneResult& result,
+                                 const TuneOptions& options);
+  void warn_of_left_out(const Field& field, TuneResult& result) const;
+
+  detail::Engine& engine_;
+  const detail::ChoiceDescription& choice_;
+  const std::vector<std::unique_ptr<Contender>>& contenders_;
+  const bool forced_, deterministic_;
+  const std::shared_ptr<Communicator> asked_by_launches_;
+  /// The runtime's, but for the turn: a candidate may be a kernel that is tuned when it is tried.
+  Workshop workshop_;
+  TuningTurn tuning_;  ///< one problem at a time: two would disturb each other's clocks
+  mutable std::mutex mutex_;
+  struct Settled {
+    Decided decision{};
+    std::exception_ptr why_not{};  ///< then: why there is none
+  };
+  std::map<Values, Settled> settled_;  ///< by bucket
+};
+
+/// Configs that were tried and may not be launched.
+std::set<Values> failed_configs(const TuneResult& result);
+
+}  // namespace kiln::runtime

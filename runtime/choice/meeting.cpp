@@ -1,0 +1,122 @@
+#include "runtime/choice/meeting.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/error.hpp"
+#include "runtime/together/beside_agreement.hpp"
+#include "runtime/together/texts.hpp"
+
+namespace kiln::runtime {
+
+using kiln::detail::format;
+using ranks::HeldMessage;
+
+namespace {
+
+// Places of HeldMessage::winners: what is asked, then the alternatives in their order. Half of such
+// a place says which one it is, half what it is.
+constexpr std::size_t kAsked = 0, kFirst = 1, kMost = HeldMessage::kPlaces - kFirst;
+
+std::uint64_t name_of(std::uint64_t place) { return place >> 32; }
+
+/// All that makes an alternative's part in a problem what it is.
+std::uint64_t place_of(const Contender& contender, const Entrance& entrance) {
+  const detail::AlternativeDescription& what = contender.what();
+  const std::vector<std::string> words{contender.version(), what.numerics, entrance.identity,
+                                       what.capturable ? "captured" : "not captured"};
+  std::string text = text_of(words) + text_of(contender.parameters());
+  for (const Values& candidate : entrance.candidates) text += ";" + text_of(candidate);
+  return (ranks::short_digest(what.name) | 1) << 32 | ranks::short_digest(text) >> 32;
+}
+
+std::string listed(const std::vector<std::size_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+/// Why an alternative is not the same on all ranks; empty: it is.
+std::string difference(const std::vector<HeldMessage>& all, std::uint64_t mine) {
+  std::vector<std::size_t> without, other;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto& theirs = all[r].winners;
+    const auto found =
+        std::find_if(theirs.begin() + kFirst, theirs.end(),
+                     [&](std::uint64_t place) { return name_of(place) == name_of(mine); });
+    if (found == theirs.end())
+      without.push_back(r);
+    else if (*found != mine)
+      other.push_back(r);
+  }
+  if (!without.empty())
+    return format("{} {} not have it", listed(without), without.size() == 1 ? "does" : "do");
+  if (other.empty()) return {};
+  return format("{} {} another one", listed(other), other.size() == 1 ? "has" : "have");
+}
+
+/// Those of `places` that are `common`, in the order of `places`.
+std::vector<std::uint64_t> in_order(const HeldMessage& message,
+                                    const std::vector<std::uint64_t>& common) {
+  std::vector<std::uint64_t> order;
+  std::copy_if(message.winners.begin() + kFirst, message.winners.end(), std::back_inserter(order),
+               [&](std::uint64_t place) { return std::ranges::count(common, place) != 0; });
+  return order;
+}
+
+}  // namespace
+
+std::vector<Entrance> meet(const detail::ChoiceDescription& choice, std::string_view how,
+                           std::span<const std::unique_ptr<Contender>> contenders,
+                           std::vector<Entrance> mine, std::span<const std::int64_t> problem,
+                           const TuneOptions& options) {
+  const std::string what =
+      format("choice {} for {}", choice.name, choice.operation.describe_problem(problem));
+  HeldMessage message;
+  std::vector<std::uint64_t> places(contenders.size());
+  tell_if_it_throws(options, [&] {
+    message.winners[kAsked] =
+        ranks::short_digest(text_of({"choice", choice.name, std::string(how)}) + text_of(problem)) |
+        1;
+    std::size_t next = kFirst;
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      if (mine[i].candidates.empty()) continue;
+      if (next == HeldMessage::kPlaces)
+        throw UserError(format("{}: ranks compare {} alternatives at most", what, kMost));
+      message.winners[next++] = places[i] = place_of(*contenders[i], mine[i]);
+    }
+  });
+  std::vector<HeldMessage> all;
+  if (const auto failure = exchange_held(*options.ranks, options.together, message, all)) {
+    options.ranks->abort(*failure);
+    throw EnvironmentError(format("{}: its ranks could not compare their alternatives: {}", what,
+                                  failure->describe()));
+  }
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (const std::string why = all[r].refusal.get(); !why.empty())
+      throw EnvironmentError(format("{}: rank {} gave up: {}", what, r, why));
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r].winners[kAsked] != all[0].winners[kAsked])
+      throw UserError(format("{}: rank {} does not ask for the same as rank 0", what, r));
+  std::vector<std::uint64_t> common;
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    Entrance& entrance = mine[i];
+    if (!entrance.candidates.empty()) entrance.why_not = difference(all, places[i]);
+    entrance.left_out = !entrance.why_not.empty();
+    if (entrance.left_out)
+      entrance.candidates.clear();
+    else
+      common.push_back(places[i]);
+  }
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (in_order(all[r], common) != in_order(all[0], common))
+      throw UserError(
+          format("{}: rank {} lists its alternatives in another order than rank 0", what, r));
+  return mine;
+}
+
+}  // namespace kiln::runtime
