@@ -132,6 +132,7 @@ int run(std::size_t samples, const std::vector<double>& budgets) {
 
   Tuned unlimited;
   std::vector<std::vector<std::pair<double, Problem>>> ratios(budgets.size());
+  std::map<Problem, Values> best_of;
   double searching = 0;
   samples = std::clamp<std::size_t>(samples, 1, problems.size());
   for (std::size_t s = 0; s < samples; ++s) {
@@ -140,6 +141,7 @@ int run(std::size_t samples, const std::vector<double>& budgets) {
     options.max_seconds = kMostUnlimited;
     kiln::TuneResult best;
     searching += perf::seconds([&] { best = unlimited.handle(p.kernel).tune(p.values, options); });
+    best_of[p] = best.winner().config;
     for (std::size_t b = 0; b < budgets.size(); ++b)
       ratios[b].emplace_back(time_ratio(unlimited, p, chosen[b].at(p), best.winner().config), p);
   }
@@ -159,7 +161,11 @@ int run(std::size_t samples, const std::vector<double>& budgets) {
       std::printf("    %.3f %s", of[i].first, of[i].second.kernel.c_str());
       for (const std::int64_t v : of[i].second.values)
         std::printf(" %lld", static_cast<long long>(v));
-      std::printf("\n");
+      const Problem& p = of[i].second;
+      const kiln::KernelDefinition kernel = kiln::shipped_kernels().make(p.kernel, "bf16");
+      std::printf("\n        chosen %s\n        best   %s\n",
+                  kernel.space.describe(chosen[b].at(p)).c_str(),
+                  kernel.space.describe(best_of.at(p)).c_str());
     }
   }
   return 0;
