@@ -83,8 +83,10 @@ class Race {
   }
 
  private:
-  /// Against what the leader takes at this moment, in case the machine is slow just now; and once
-  /// more after that, in case it was before. Where nothing can be mistaken, once is enough.
+  /// Against what a launch of the leader takes by itself, as this one was timed: a sample of
+  /// several hides what each costs beside the kernel, which may be longer than that. And at this
+  /// moment, in case the machine is slow just now; and once more after that, in case it was before.
+  /// Where nothing can be mistaken, once is enough.
   bool hopeless(Contestant& c, double seconds) {
     const Contestant* leader = leader_of(contestants_);
     const double factor = options_.give_up_factor;

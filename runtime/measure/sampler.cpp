@@ -93,7 +93,7 @@ void Sampler::sample(Contestant& c) {
 
 double Sampler::probe(Contestant& c) {
   try {
-    return take(c, c.launches);
+    return take(c, 1);
   } catch (const Error& error) {
     if (bench_.lost() || !is_refusal(error)) fail(c, error);
     return std::numeric_limits<double>::infinity();

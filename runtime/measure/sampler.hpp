@@ -39,7 +39,7 @@ class Sampler {
   void start(Contestant& contestant, const Hopeless& hopeless);
   /// Takes one more.
   void sample(Contestant& contestant);
-  /// Times one more, which is not added to the samples. Infinite when that fails.
+  /// Times one launch by itself, which is not added to the samples. Infinite when that fails.
   double probe(Contestant& contestant);
 
  private:

@@ -89,6 +89,18 @@ TEST_CASE("short launches are timed in numbers", "[runtime][measure]") {
   CHECK(tiny.contestants[0].failure.empty());
 }
 
+TEST_CASE("what a launch costs beside its kernel rejects none", "[runtime][measure]") {
+  Race race;
+  race.enter(1, 1.9e-6);
+  race.enter(2, 1.8e-6);
+  race.enter(4, 9.0e-6);
+  race.bench.device->clock = [](double s) { return s + 2.2e-6; };
+  race.run();
+  CHECK(race.contestants[1].samples.size() == all_rounds());
+  CHECK(median(race.contestants[1].samples) < median(race.contestants[0].samples));
+  CHECK(race.contestants[2].samples.size() == 1);
+}
+
 TEST_CASE("warm-up goes on until launches agree, and not for ever", "[runtime][measure]") {
   Race race;
   race.enter(1, 5e-3);
