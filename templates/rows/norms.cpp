@@ -114,6 +114,7 @@ LayerNormKernel<T> layernorm_kernel() {
           .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 2) * p.hidden * sizeof(T); },
           .cost = [](const RowConfig& c, const HiddenRows& p,
                      const DeviceLimits& d) { return row_cost<T>(c, p, kOfLayerNorm, d); },
+          .default_for = row_default<T, HiddenRows, RowUse{.beside = 2}>,
           .numerics = row_sums<HiddenRows>};
 }
 
@@ -143,6 +144,7 @@ RmsNormKernel<T> rmsnorm_kernel() {
           .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 1) * p.hidden * sizeof(T); },
           .cost = [](const RowConfig& c, const HiddenRows& p,
                      const DeviceLimits& d) { return row_cost<T>(c, p, kOfRmsNorm, d); },
+          .default_for = row_default<T, HiddenRows, RowUse{.beside = 1}>,
           .numerics = row_sums<HiddenRows>};
 }
 
@@ -214,6 +216,7 @@ RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
               },
           .cost = [](const RowConfig& c, const HiddenRows& p,
                      const DeviceLimits& d) { return row_cost<T>(c, p, kOfFp8, d); },
+          .default_for = row_default<T, HiddenRows, RowUse{.beside = 1}>,
           .numerics = row_sums<HiddenRows>};
 }
 

@@ -95,6 +95,7 @@ template <class T>
 QuantizeRowsKernel<T> quantize_rows_kernel() {
   QuantizeRowsKernel<T> kernel = scaling_kernel<T>();
   kernel.name = "quantize_rows";
+  kernel.default_for = row_default<T, HiddenRows, RowUse{}>;
   kernel.entry = "kiln::templates::quantize_rows";
   kernel.launch = row_launch<T, HiddenRows>;
   kernel.workload = rows_workload<T, 1>;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <tbb/parallel_for.h>
@@ -39,18 +40,44 @@ constexpr int row_registers(const RowUse& use, const RowConfig& c, int element_b
   return others + (c.kept >= 16 ? 60 : 0) + (rows + beside) * of_array;
 }
 
+/// What a GPU runs untuned where it keeps the row, or nothing does.
+template <class T, RowUse use>
+constexpr RowConfig row_usual() {
+  RowConfig usual{.block = 256,
+                  .rows_per_block = 1,
+                  .vector = 16 / sizeof(T),
+                  .kept = 4,
+                  .online = use.online,
+                  .persistent = false};
+  if (row_registers(use, usual, sizeof(T)) > 64) usual.resident = 512;
+  return usual;
+}
+
+/// Kernel::default_for of kernels that read a row twice if they do not keep it: the fewest threads
+/// that keep it, of a cluster if the kernel may have one.
+template <class T, class Problem, RowUse use, bool clusters = false>
+std::optional<RowConfig> row_default(const Problem& p, const DeviceLimits& d) {
+  constexpr RowConfig kUsual = row_usual<T, use>();
+  constexpr int kShapes[][2]{{512, 4}, {512, 8}, {256, 8}};  // threads of a block, accesses
+  if (d.on_host() || p.width() <= kUsual.kept * kUsual.step()) return std::nullopt;
+  for (int cluster = 1; cluster <= (clusters ? d.max_cluster_blocks : 1) && cluster <= 8;
+       cluster *= 2)
+    for (const auto& [block, kept] : kShapes) {
+      RowConfig c = kUsual;
+      c.block = block;
+      c.kept = kept;
+      c.cluster = cluster;
+      if (cluster > 1 && block != 256) continue;
+      c.resident = row_registers(use, c, sizeof(T)) <= 64 ? 1024 : 512;
+      if (row_registers(use, c, sizeof(T)) <= 128 && p.width() <= kept * c.step()) return c;
+    }
+  return std::nullopt;
+}
+
 template <class T, class Problem, RowUse use>
 constexpr Space<RowConfig, Problem> row_space() {
   constexpr int kWidest = 16 / sizeof(T);
-  constexpr RowConfig kUsual{.block = 256,
-                             .rows_per_block = 1,
-                             .vector = kWidest,
-                             .kept = 4,
-                             .online = use.online,
-                             .persistent = false};
-  RowConfig usual = kUsual;
-  if (row_registers(use, kUsual, sizeof(T)) > 64) usual.resident = 512;
-  return Space<RowConfig, Problem>{usual}
+  return Space<RowConfig, Problem>{row_usual<T, use>()}
       // A thread takes turns with the others of its row, so a row has few.
       .default_on(Target::Kind::host, {.block = 128,
                                        .rows_per_block = 4,

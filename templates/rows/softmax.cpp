@@ -107,6 +107,7 @@ SoftmaxKernel<T> softmax_kernel() {
           .bytes = [](const LogitRows& p) { return 2.0 * p.rows * p.columns * sizeof(T); },
           .cost = [](const RowConfig& c, const LogitRows& p,
                      const DeviceLimits& d) { return row_cost<T>(c, p, kOfSoftmax, d); },
+          .default_for = row_default<T, LogitRows, RowUse{.online = true}, true>,
           .numerics = row_sums<LogitRows>};
 }
 

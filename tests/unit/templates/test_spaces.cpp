@@ -103,7 +103,39 @@ TEST_CASE("every default is allowed wherever its kernel runs", "[templates]") {
                                problem, d);
           INFO((violated ? violated->reason : ""));
           CHECK(violated == nullptr);
+          const Values own = k.default_for ? k.default_for(problem, d) : Values{};
+          const Constraint* forbids = own.empty() ? nullptr : k.space.violated(own, problem, d);
+          INFO((forbids ? k.space.describe(own) + ": " + forbids->reason : ""));
+          CHECK(forbids == nullptr);
         }
+}
+
+TEST_CASE("rows that the usual config would read twice are kept untuned, too", "[templates]") {
+  const Registry registry = shipped_kernels();
+  DeviceLimits hopper = gpu(90, 228);
+  hopper.max_cluster_blocks = 8;
+  for (const DeviceLimits& d : {gpu(80, 164), hopper})
+    for (const char* type : {"f32", "bf16"})
+      for (const char* name : {"rmsnorm", "rmsnorm_fp8", "layernorm", "softmax", "quantize_rows"})
+        for (const std::int64_t width : {4096, 8192, 14336, 32000, 65536, 128256, 131072, 262144})
+          for (const std::int64_t rows : {1, 512, 8192}) {
+            const KernelDefinition k = registry.make(name, type);
+            const Values problem{rows, width};
+            const Values config = k.default_for(problem, d);
+            if (config.empty()) continue;
+            INFO(k.describe_problem(problem) << " " << k.space.describe(config));
+            const Constraint* forbids = k.space.violated(config, problem, d);
+            INFO(name << " " << type << " " << (forbids ? forbids->reason : ""));
+            CHECK(forbids == nullptr);
+          }
+  const auto untuned = [&](const char* name, const Values& problem) {
+    const KernelDefinition k = registry.make(name, "bf16");
+    return k.space.describe(k.default_for(problem, hopper));
+  };
+  CHECK(untuned("softmax", {512, 128256}).find("kept=8") != std::string::npos);
+  CHECK(untuned("softmax", {512, 128256}).find("cluster=8") != std::string::npos);
+  CHECK(untuned("softmax", {512, 32000}).find("block=512") != std::string::npos);
+  CHECK(untuned("quantize_rows", {512, 14336}).find("block=512") != std::string::npos);
 }
 
 TEST_CASE("allowed configs launch within the device's limits", "[templates][long]") {
