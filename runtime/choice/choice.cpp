@@ -11,9 +11,11 @@
 #include "runtime/choice/switches.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/not_for_problem.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/together/beside_agreement.hpp"
+#include "runtime/together/measuring_together.hpp"
 
 namespace kiln::detail {
 
@@ -21,6 +23,7 @@ using runtime::ChoiceCall;
 using runtime::ChoiceTuner;
 using runtime::Contender;
 using runtime::Decision;
+using runtime::NotForProblem;
 
 namespace {
 
@@ -180,6 +183,7 @@ class Core final : public ChoiceCore {
           "choice {} for {}: it cannot be found while the stream is being captured; launch or "
           "prepare it before the capture",
           choice_.name, choice_.operation.describe_problem(problem)));
+    if (may_not_ask(tuning_options(nullptr))) return obtain_decided(problem);
     for (;;) {
       Decided used;
       const auto make = [&]() -> Problems::Made {
@@ -192,6 +196,29 @@ class Core final : public ChoiceCore {
       // known ones.
       const auto now = used ? tuner_.decided(choice_.operation.bucketed(problem)) : nullptr;
       if (made->loaded && (!now || now == used)) return made;
+    }
+  }
+
+  /// Inside of a measurement neither the ranks may be asked nor a thread waited for that asks them:
+  /// both would wait for this measurement.
+  static bool may_not_ask(const TuneOptions& options) {
+    return options.ranks && options.ranks->size() > 1 && runtime::MeasuringTogether::here();
+  }
+  UserError cannot_decide(const ProblemValues& bucket) const {
+    return UserError(
+        format("choice {} for {}: ranks cannot decide on it inside of a measurement: not all of "
+               "them are in it",
+               choice_.name, choice_.operation.describe_problem(bucket)));
+  }
+
+  /// The same without waiting for another thread that makes it.
+  Ready obtain_decided(Span problem) {
+    const ProblemValues bucket = choice_.operation.bucketed(problem);
+    for (;;) {
+      const Decided used = tuner_.decided(bucket);
+      if (!used) throw cannot_decide(bucket);
+      Ready made = problems_.choose(ready(problem, *used));
+      if (tuner_.decided(bucket) == used) return made;
     }
   }
 
@@ -239,6 +266,7 @@ class Core final : public ChoiceCore {
   }
 
   TuneResult tune_together(Span problem, const ProblemValues& bucket, const TuneOptions& options) {
+    if (may_not_ask(options)) throw cannot_decide(bucket);
     const auto turn = options.ranks->turn();
     ChoiceTuner::Agreed agreed = tuner_.agree(bucket, options, false);
     if (!agreed.result) {
@@ -291,7 +319,7 @@ class Core final : public ChoiceCore {
       const bool first = &candidate == &decision;
       try {
         return launchable(problem, candidate);
-      } catch (const UserError& error) {
+      } catch (const NotForProblem& error) {
         if (first) why = error.what();
       } catch (const runtime::DeviceLost&) {
         throw;
@@ -329,10 +357,10 @@ class Core final : public ChoiceCore {
     const std::optional<Values>& kernel = decision.kernels[index];
     if (const std::string why = contender.unsupported(problem, engine_->device()->info());
         !why.empty())
-      throw UserError(format("alternative {}: {}", what.name, why));
+      throw NotForProblem(format("alternative {}: {}", what.name, why));
     if (decision.by_ranks && what.kernel && !kernel)
       throw EnvironmentError(
-          format("alternative {}: this rank could not tell its config", what.name));
+          format("alternative {}: this rank has no config of it to launch", what.name));
     const auto in_use =
         std::make_shared<InUse>(contender.ready(problem, candidate, kernel), what.name,
                                 decision.field.subject.space.describe(decision.config));

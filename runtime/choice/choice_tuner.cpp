@@ -10,7 +10,6 @@
 #include "runtime/support/time_limit.hpp"
 #include "runtime/together/alone_or_together.hpp"
 #include "runtime/together/beside_agreement.hpp"
-#include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
@@ -126,7 +125,7 @@ bool ChoiceTuner::tuned_by_itself(const Field& field, const ProblemValues& bucke
 
 ChoiceTuner::Parts ChoiceTuner::no_parts() const {
   const std::size_t count = contenders_.size();
-  return {std::vector<CannotRun>(count), KernelConfigs(count), std::vector<bool>(count)};
+  return {std::vector<CannotRun>(count), KernelConfigs(count)};
 }
 
 ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const ProblemValues& bucket,
@@ -136,11 +135,12 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
   for (std::size_t i = 0; i < contenders_.size(); ++i) {
     if (field.entrances[i].candidates.empty()) continue;
     TunedAlone tuned;
+    bool none_usable = false;
     try {
       contenders_[i]->tune(bucket, options, for_launch, tuned);
     } catch (const NoneUsable& error) {
       parts.failed[i] = {error.what(), false};
-      parts.unusable[i] = true;
+      none_usable = true;
     } catch (const DeviceLost& error) {
       if (!together) throw;
       parts.failed[i] = {error.what(), true};  // the other ranks go on to the next part
@@ -151,7 +151,7 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
     } catch (...) {
       parts.failed[i] = {kForeignException, false};
     }
-    const bool searched = parts.failed[i].why.empty() || parts.unusable[i];
+    const bool searched = parts.failed[i].why.empty() || none_usable;
     parts.complete = parts.complete && searched && tuned.complete;
     parts.changed = parts.changed || tuned.changed;
     parts.kernels[i] = std::move(tuned.kernel);
@@ -205,11 +205,6 @@ TuneResult ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
 
 ChoiceTuner::Agreed ChoiceTuner::agree(const ProblemValues& bucket, const TuneOptions& options,
                                        bool for_launch) {
-  if (options.ranks->size() > 1 && MeasuringTogether::here())
-    throw UserError(
-        format("choice {} for {}: ranks cannot decide on it inside of a measurement: not all of "
-               "them are in it",
-               choice_.name, choice_.operation.describe_problem(bucket)));
   TuningTurn::Hold tuning;
   auto entrances = tell_if_it_throws(options, [&] {
     check(options);
@@ -248,8 +243,6 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   // remember otherwise.
   const Parts parts = tune_alone_each(field, bucket, &part, for_launch);
   decision.kernels = parts.kernels;
-  for (const Values& config : field.subject.configs)
-    if (parts.unusable[field.place(config).contender]) decision.failed.insert(config);
   if (forced_)
     for (const CannotRun& failed : parts.failed)
       if (!failed.why.empty()) throw EnvironmentError(failed.why);
@@ -265,7 +258,8 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   });
   TuneResult& result = agreed.result.emplace(
       tune_alone_or_together(workshop_, std::move(maker), options, for_launch).result);
-  if (result.agreed->outcome == RankReport::Outcome::plan) {
+  // Also where nothing was measured, and the ranks use what they can launch: all of them know.
+  if (!result.agreed->plan_digest.empty()) {
     decision.config = result.winner().config;
     decision.failed = failed_on_any(field, parts, result, options);
   }

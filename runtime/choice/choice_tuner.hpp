@@ -70,8 +70,8 @@ class ChoiceTuner {
   };
   /// The same by all ranks, on the alternatives that all of them have: a number of collectives that
   /// is the same on all of them.
-  /// @pre the ranks' turn is the caller's
-  /// @throws UserError inside of a measurement; as meet(); NoAlternative and NoneUsable on all ranks
+  /// @pre the ranks' turn is the caller's, outside of any measurement of ranks
+  /// @throws as meet(); NoAlternative and NoneUsable on all ranks
   /// alike; what this rank has failed with alone
   Agreed agree(const ProblemValues& bucket, const TuneOptions& options, bool for_launch);
 
@@ -79,7 +79,6 @@ class ChoiceTuner {
   struct Parts {
     std::vector<CannotRun> failed;  ///< by contender
     KernelConfigs kernels;          ///< by contender
-    std::vector<bool> unusable;     ///< by contender: all ranks know that it has failed
     bool complete = true, changed = false;
     bool empty = false;  ///< the last kernel launches nothing
   };

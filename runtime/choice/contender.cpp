@@ -10,6 +10,7 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/not_for_problem.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/together/beside_agreement.hpp"
 #include "runtime/tune/candidates.hpp"
@@ -85,7 +86,7 @@ class Callable final : public Contender {
   std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate,
                                           const std::optional<Values>&) override {
     if (const Constraint* no = what().knobs.violated(candidate, problem, device_.limits))
-      throw UserError(format("alternative {}: {}", what().name, no->reason));
+      throw NotForProblem(format("alternative {}: {}", what().name, no->reason));
     return std::make_shared<CallableCall>(what(), Values(problem.begin(), problem.end()),
                                           Values(candidate.begin(), candidate.end()), workspaces_);
   }
@@ -169,8 +170,7 @@ class Template final : public Contender {
     });
     if (tuned.empty) return;
     TuneResult result = tune_one(engine_, definition_, bucket, options, for_launch).result;
-    if (engine_.workshop().may_measure(for_launch) && is_unusable(result))
-      throw NoneUsable(definition_, std::move(result));
+    if (is_unusable(result)) throw NoneUsable(definition_, std::move(result));
     tuned.complete = result.complete;
     tuned.changed = !result.from_store;
     tuned.kernel = result.winner().config;

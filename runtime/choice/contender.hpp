@@ -78,8 +78,8 @@ class Contender {
                     TunedAlone& /*tuned*/) {}
   /// A candidate of the bucket, ready for launches of an exact problem that `unsupported` has no
   /// objection to. Its owner keeps all that it needs, the contender apart. `kernel`: the config of a
-  /// kernel; nothing: what the kernel's own handle finds. @throws UserError where the candidate is
-  /// not for that problem, on whatever rank; another Error where something is lacking
+  /// kernel; nothing: what the kernel's own handle finds. @throws NotForProblem; another
+  /// Error where something is lacking here
   virtual std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate,
                                                   const std::optional<Values>& kernel) = 0;
 

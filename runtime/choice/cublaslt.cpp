@@ -8,6 +8,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/choice/cublaslt_library.hpp"
+#include "runtime/serve/not_for_problem.hpp"
 
 namespace kiln::runtime {
 
@@ -288,7 +289,7 @@ class Cublaslt final : public Contender {
                                           const std::optional<Values>&) override {
     std::string why;
     const auto product = this->product(problem, why);
-    if (!product) throw UserError(format("{}: {}", what().name, why));
+    if (!product) throw NotForProblem(format("{}: {}", what().name, why));
     std::optional<cublaslt::Algo> algo;
     std::optional<std::size_t> bytes;
     device_->within([&] {
@@ -296,8 +297,9 @@ class Cublaslt final : public Contender {
       if (algo) bytes = product->check(*algo);
     });
     if (!algo || !fits(bytes))
-      throw UserError(format("{}: cuBLASLt {} does not take this algorithm for {}", what().name,
-                             session()->library->version, operation_.describe_problem(problem)));
+      throw NotForProblem(format("{}: cuBLASLt {} does not take this algorithm for {}", what().name,
+                                 session()->library->version,
+                                 operation_.describe_problem(problem)));
     return std::make_shared<CublasltCall>(product, *algo, *bytes, gemm(), workspaces_);
   }
 

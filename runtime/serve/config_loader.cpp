@@ -5,6 +5,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/not_for_problem.hpp"
 #include "runtime/tune/best_guess.hpp"
 
 namespace kiln::runtime {
@@ -21,9 +22,9 @@ ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
   if (fixed_)
     if (const Constraint* broken =
             kernel_.space.violated(config, problem, engine_.device()->info().limits))
-      throw UserError(format("kernel {} with {} for {} breaks a constraint: {}", kernel_.name,
-                             kernel_.space.describe(config), kernel_.describe_problem(problem),
-                             broken->reason));
+      throw NotForProblem(format("kernel {} with {} for {} breaks a constraint: {}", kernel_.name,
+                                 kernel_.space.describe(config), kernel_.describe_problem(problem),
+                                 broken->reason));
   return loader_.load(problem, config, access);
 }
 

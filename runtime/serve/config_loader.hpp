@@ -35,7 +35,8 @@ class ConfigLoader {
   /// Of a problem (KernelDefinition::default_for).
   Values default_config(std::span<const std::int64_t> problem) const;
 
-  /// As KernelLoader::load. @throws also UserError when a fixed config breaks a constraint
+  /// As KernelLoader::load. @throws also NotForProblem when a fixed config breaks a
+  /// constraint
   Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
               Access access = Access::compile);
   /// The untuned config: the cost model's choice where the kernel trusts it, else the default. The

@@ -1,4 +1,6 @@
 // Choices of ranks of which one fails, gives up, or does not come.
+#include <set>
+
 #include "choice_ranks_fixture.hpp"
 #include "kiln_test.hpp"
 #include "runtime/together/measuring_together.hpp"
@@ -92,30 +94,39 @@ TEST_CASE("a rank that is not told what has failed elsewhere launches the winner
 }
 
 TEST_CASE("whenever a rank is cut off, no two ranks launch different things", "[choice][ranks]") {
-  const bool kernel_wins = GENERATE(false, true);
+  const bool kernel_wins = GENERATE(false, true), default_is_wrong = GENERATE(false, true);
   int last = 0;  // call of a communicator
   for (int cut = -1; cut <= last; ++cut) {
-    CAPTURE(kernel_wins, cut);
+    CAPTURE(kernel_wins, default_is_wrong, cut);
     Job job(2);
     wait_at_most(job, 1);
     Watched& end = job.watch(1);
     end.before = [cut](int nth) {
       if (nth == cut) throw std::runtime_error("cut off");
     };
-    const auto ran = job.run<std::string>([&](Process& process, int) {
+    using Launched = std::vector<std::string>;
+    const auto ran = job.run<Launched>([&](Process& process, int rank) {
       Doubling twice = not_for_41(process, kernel_wins ? 3 * kMs : 0.3 * kMs);
       (*process.script)[typed_entry(4)].seconds = 0.5 * kMs;
+      if (default_is_wrong && rank == 1) (*process.script)[typed_entry(2)].run = [](void**) {};
       const Chosen f = tuned(process.runtime(), twice);
-      std::string all;
-      for (const int n : {40, 41, 40}) {
-        const std::string one = launched(process, f, n);
-        all += (one == "mine" || one == typed_entry(2) || one == typed_entry(4) ? one : "nothing") +
-               "; ";
-      }
+      Launched all;
+      for (const int n : {40, 41, 40}) all.push_back(launched(process, f, n));
       return all;
     });
-    if (cut < 0) last = end.calls - 1;
-    CHECK(ran[0] == ran[1]);
+    if (cut < 0) {
+      last = end.calls - 1;
+      const std::string first = kernel_wins ? typed_entry(4) : "mine";
+      CHECK(ran == std::vector<Launched>(2, {first, typed_entry(4), first}));
+    }
+    for (std::size_t i = 0; i < ran[0].size(); ++i) {
+      std::set<std::string> names;  // errors are none
+      for (const Launched& by_rank : ran)
+        for (const std::string& name : {std::string("mine"), typed_entry(2), typed_entry(4)})
+          if (by_rank[i].starts_with(name)) names.insert(name);
+      CAPTURE(i, ran[0][i], ran[1][i]);
+      CHECK(names.size() < 2);
+    }
   }
   CHECK(last > 8);
 }
@@ -298,13 +309,15 @@ TEST_CASE("what was decided holds where a later tuning comes to nothing", "[choi
 TEST_CASE("what one rank lacks for an exact problem is no reason to launch something else",
           "[choice][ranks]") {
   Job job(2);
-  const auto ran = job.run<std::string>([](Process& process, int rank) {
+  const bool in_user_code = GENERATE(false, true);
+  const auto ran = job.run<std::string>([&](Process& process, int rank) {
     Doubling twice = not_for_41(process, 0.1 * kMs);
     twice.alternatives.insert(twice.alternatives.begin(), way(process, "first", 0.3 * kMs));
     if (rank == 1)
-      twice.alternatives.front().workspace = [](Named, const DoublingProblem& p) -> std::size_t {
-        if (p.n == 41) throw EnvironmentError("no memory");
-        return 0;
+      twice.alternatives.front().workspace = [&](Named, const DoublingProblem& p) -> std::size_t {
+        if (p.n != 41) return 0;
+        if (in_user_code) throw UserError("no memory");
+        throw EnvironmentError("no memory");
       };
     const Chosen f = tuned(process.runtime(), twice);
     return launched(process, f, 40) + ", " + launched(process, f, 41);
@@ -364,6 +377,68 @@ TEST_CASE("inside of a measurement ranks use what they have decided, and decide 
     findings.check_throws<UserError>([&] { f.prepare({100}); }, "inside of a measurement");
     findings.check_throws<UserError>([&] { f.tune({40}); }, "inside of a measurement");
     findings.check(ends[static_cast<std::size_t>(rank)]->calls == calls);
+    return true;
+  });
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("inside of a measurement nothing is waited for that may wait for the ranks",
+          "[choice][ranks]") {
+  Job job(2);
+  wait_at_most(job, 0.5);
+  Process& process = job[0];
+  static std::atomic<bool> is_asked;
+  is_asked = false;
+  Doubling twice = kernel_or_mine(process, 0.3 * kMs);
+  twice.bucket = [](const DoublingProblem& p) {
+    is_asked = true;
+    is_asked.notify_all();
+    return p;
+  };
+  const Chosen f = tuned(process.runtime(), twice);
+  std::unique_lock turn = process.options.tuning.ranks->turn();
+  Findings findings;
+  std::jthread launches([&] { findings.check_throws<EnvironmentError>([&] { f.prepare({40}); }); });
+  is_asked.wait(false);
+  {
+    const runtime::MeasuringTogether here;
+    CHECK_THROWS_AS(f.prepare({40}), UserError);
+    std::jthread measures([&] {
+      const runtime::MeasuringTogether there;
+      findings.check_throws<UserError>([&] { f.tune({40}); }, "inside of a measurement");
+    });
+  }
+  turn.unlock();
+  launches.join();
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("inside of a measurement a decided problem is not waited for, either",
+          "[choice][ranks]") {
+  Job job(2);
+  Findings findings;
+  job.run<bool>([&](Process& process, int) {
+    Doubling twice = kernel_or_mine(process, 0.3 * kMs);
+    twice.bucket = to_64;
+    std::atomic<bool> is_held = false, ends = false;
+    twice.alternatives.back().workspace = [&](Named, const DoublingProblem& p) -> std::size_t {
+      if (p.n != 41 || is_held.exchange(true)) return 0;
+      is_held.notify_all();
+      ends.wait(false);
+      return 0;
+    };
+    const Chosen f = tuned(process.runtime(), twice);
+    f.prepare({40});
+    std::jthread other([&] { f.prepare({41}); });
+    is_held.wait(false);
+    {
+      const runtime::MeasuringTogether here;
+      findings.check(launched(process, f, 41) == "mine");
+    }
+    ends = true;
+    ends.notify_all();
+    other.join();
+    findings.check(f.chosen({41}).name == "mine");
     return true;
   });
   CHECK(findings.wrong() == "");

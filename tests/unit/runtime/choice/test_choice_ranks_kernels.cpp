@@ -104,7 +104,7 @@ TEST_CASE("where ranks come to nothing, a kernel that failed on one is not launc
   });
   CHECK(findings.wrong() == "");
   CHECK(ran[0] == typed_entry(2));
-  CHECK_THAT(ran[1], Catch::Contains(comes_first ? "not now" : "could not tell its config"));
+  CHECK_THAT(ran[1], Catch::Contains(comes_first ? "not now" : "no config of it"));
   CHECK(ran[2] == ran[0]);
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("a kernel that is wrong on all ranks is launched on none", "[choice][r
     int calls = 0;
     for (const int n : {40, 40, rank == 0 ? 41 : 42}) {
       Buffers data(n);
-      findings.check_throws<UserError>([&] { f({}, data.y.data(), data.x.data(), n); });
+      findings.check_throws<Error>([&] { f({}, data.y.data(), data.x.data(), n); });
       const int now = ends[static_cast<std::size_t>(rank)]->calls;
       findings.check(calls == 0 ? now > 0 : now == calls);
       calls = now;
@@ -212,4 +212,15 @@ TEST_CASE("a winner on record that one rank cannot tune any more is launched on 
     return launched(process, tuned(process.runtime(), twice), 40);
   });
   CHECK(ran == std::vector<std::string>(2, mode == Mode::tune_now ? "mine" : "slow"));
+}
+
+TEST_CASE("a default config that one rank cannot build is launched on none", "[choice][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].options.mode = Mode::untuned;
+  const auto ran = job.run<std::string>([](Process& process, int rank) {
+    if (rank == 1) (*process.script)[typed_entry(2)].compile_log = "not here";
+    const Chosen f = tuned(process.runtime(), kernel_or_mine(process, 0.3 * kMs));
+    return launched(process, f, 40);
+  });
+  CHECK(ran == std::vector<std::string>(2, "mine"));
 }
