@@ -115,12 +115,14 @@ class TunedChoice<Problem, void(Args...)> {
   TuneResult tune(const Problem& problem, const TuneOptions& options) const {
     return core_->tune(to_values(problem), &options);
   }
-  /// What the store remembers of a problem; nothing is measured. Before ranks have met, that is what
-  /// this rank's own alternatives came to.
+  /// What the store remembers of a problem; nothing is measured. Before ranks have met, that is
+  /// what this rank's own alternatives came to; afterwards, what they had in common then, also where
+  /// a kernel's source was edited since.
   std::optional<TuneResult> known(const Problem& problem) const {
     return core_->known(to_values(problem));
   }
-  /// What launches of a problem use, which is made ready if it is not.
+  /// What launches of a problem use. If it is not ready, this is as a first launch of it:
+  /// collective, too, where nothing was decided on its bucket.
   ChosenAlternative chosen(const Problem& problem) const {
     return core_->chosen(to_values(problem));
   }

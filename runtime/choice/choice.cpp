@@ -9,6 +9,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/choice/choice_tuner.hpp"
 #include "runtime/choice/switches.hpp"
+#include "runtime/ranks/messages.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/not_for_problem.hpp"
@@ -254,7 +255,7 @@ class Core final : public ChoiceCore {
   /// What this rank remembers is no choice yet: the others may remember something else. A decision
   /// holds: the other ranks do not ask about the bucket again.
   Decided settle_together(const ProblemValues& bucket, const TuneOptions& options, bool by_launch) {
-    if (by_launch && in_background())
+    if (by_launch && in_background() && options.ranks->size() > 1)
       throw UserError(format(
           "choice {} for {}: its ranks have not decided on it, and in the mode background launches "
           "ask no other rank: prepare or tune it on all ranks first",
@@ -270,9 +271,10 @@ class Core final : public ChoiceCore {
     const auto turn = options.ranks->turn();
     ChoiceTuner::Agreed agreed = tuner_.agree(bucket, options, false);
     if (!agreed.result) {
-      TuneResult result = time_forced(agreed.decision, bucket, options);
-      use(problem, bucket, std::move(agreed.decision));
-      return result;
+      // Before it is timed, which may fail on this rank alone.
+      use(problem, bucket, agreed.decision);
+      const runtime::MeasuringTogether measuring;  // it is not the other ranks' business
+      return time_forced(agreed.decision, bucket, options);
     }
     const auto held = tuner_.decided(bucket);
     const auto verdict = runtime::verdict_on(*agreed.result, tuner_.workshop().may_measure(false),
@@ -289,8 +291,8 @@ class Core final : public ChoiceCore {
   }
 
   /// Launches of a problem, and of all known ones of its bucket, use this from now on. One that
-  /// cannot be made ready is not launched as before, since other ranks may launch it as decided: its
-  /// next launch tries again. @throws what the first of these threw
+  /// cannot be made ready stays as it was, unless ranks have decided, since others may launch it as
+  /// decided: then its next launch tries again. @throws what the first of these threw
   void use(Span problem, const ProblemValues& bucket, Decision decision) {
     const auto decided = std::make_shared<const Decision>(std::move(decision));
     if (!switches_.forced || decided->by_ranks) tuner_.decide(bucket, decided);
@@ -301,6 +303,7 @@ class Core final : public ChoiceCore {
         problems_.choose(ready(each, *decided));
       } catch (...) {
         if (!failed) failed = std::current_exception();
+        if (!decided->by_ranks) continue;
         Launchable not_ready;
         not_ready.problem = each;
         problems_.choose(std::move(not_ready));
@@ -358,6 +361,8 @@ class Core final : public ChoiceCore {
     if (const std::string why = contender.unsupported(problem, engine_->device()->info());
         !why.empty())
       throw NotForProblem(format("alternative {}: {}", what.name, why));
+    // Of the source that is loaded, or of one before it.
+    const std::string identity = kernel ? contender.identity(problem) : std::string();
     if (decision.by_ranks && what.kernel && !kernel)
       throw EnvironmentError(
           format("alternative {}: this rank has no config of it to launch", what.name));
@@ -374,7 +379,10 @@ class Core final : public ChoiceCore {
     // What is launched: other fields have other parameters.
     made.config = {decision.config[0]};
     made.config.insert(made.config.end(), candidate.begin(), candidate.end());
-    if (kernel) made.config.insert(made.config.end(), kernel->begin(), kernel->end());
+    if (kernel) {
+      made.config.insert(made.config.end(), kernel->begin(), kernel->end());
+      made.config.push_back(static_cast<std::int64_t>(runtime::ranks::short_digest(identity)));
+    }
     made.loaded = in_use.get();
     made.owner = in_use;
     made.start = [](const Launchable& self, const Launch&, Span, Stream stream, void** args) {

@@ -1,15 +1,20 @@
 #include "runtime/choice/choice_tuner.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <new>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/choice/meeting.hpp"
+#include "runtime/ranks/messages.hpp"
 #include "runtime/serve/overdue_calls.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/together/alone_or_together.hpp"
 #include "runtime/together/beside_agreement.hpp"
+#include "runtime/together/texts.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_session.hpp"
@@ -131,7 +136,7 @@ ChoiceTuner::Parts ChoiceTuner::no_parts() const {
 ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const ProblemValues& bucket,
                                                 const TuneOptions* options, bool for_launch) {
   Parts parts = no_parts();
-  const bool together = options && options->ranks;
+  const bool together = options && options->ranks && options->ranks->size() > 1;
   for (std::size_t i = 0; i < contenders_.size(); ++i) {
     if (field.entrances[i].candidates.empty()) continue;
     TunedAlone tuned;
@@ -146,9 +151,16 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
       parts.failed[i] = {error.what(), true};  // the other ranks go on to the next part
     } catch (const EnvironmentError& error) {
       parts.failed[i] = {error.what(), true};
+    } catch (const Error& error) {
+      parts.failed[i] = {error.what(), false};
+    } catch (const std::bad_alloc& error) {
+      if (!together) throw;
+      parts.failed[i] = {error.what(), true};
     } catch (const std::exception& error) {
+      if (!together) throw;
       parts.failed[i] = {error.what(), false};
     } catch (...) {
+      if (!together) throw;
       parts.failed[i] = {kForeignException, false};
     }
     const bool searched = parts.failed[i].why.empty() || none_usable;
@@ -158,6 +170,40 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
     parts.empty = tuned.empty;
   }
   return parts;
+}
+
+void ChoiceTuner::compare_kernels(const Field& field, Parts& parts, const TuneOptions& options) {
+  // Quarters of digests, which floats can hold, and what is less than any. A rank without a config
+  // launches none.
+  constexpr int kBits = 16, kQuarters = 4;
+  constexpr float kNone = std::numeric_limits<float>::lowest();
+  std::vector<std::size_t> kernels;
+  std::vector<float> greatest{parts.empty ? 0.0F : 1.0F};
+  for (std::size_t i = 0; i < contenders_.size(); ++i) {
+    if (!contenders_[i]->what().kernel || field.entrances[i].candidates.empty()) continue;
+    kernels.push_back(i);
+    const std::optional<Values>& kernel = parts.kernels[i];
+    std::uint64_t digest = kernel ? ranks::short_digest(text_of(*kernel)) : 0;
+    for (int quarter = 0; quarter < kQuarters; ++quarter, digest >>= kBits) {
+      const auto value = static_cast<float>(digest & ((1U << kBits) - 1));
+      greatest.insert(greatest.end(), {kernel ? value : kNone, kernel ? -value : kNone});
+    }
+  }
+  if (kernels.empty()) return;
+  const bool answered = take_greatest(workshop_, options, greatest);
+  parts.empty = answered && greatest[0] == 0;
+  auto next = greatest.begin() + 1;
+  for (const std::size_t i : kernels) {
+    bool same = answered;
+    for (int quarter = 0; quarter < kQuarters; ++quarter, next += 2)
+      same = same && next[0] == -next[1];
+    if (same || !parts.kernels[i]) continue;
+    parts.kernels[i].reset();
+    parts.failed[i] = {answered ? "ranks would launch it with different configs"
+                                : "ranks could not compare its configs",
+                       true};
+    parts.complete = false;
+  }
 }
 
 std::unique_ptr<ChoiceMaker> ChoiceTuner::maker(const Field& field, const ProblemValues& bucket,
@@ -241,7 +287,8 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
     part.max_seconds = all * kShareAlone;
   // Whatever is on record: all ranks are to launch one config of a kernel, which each of them may
   // remember otherwise.
-  const Parts parts = tune_alone_each(field, bucket, &part, for_launch);
+  Parts parts = tune_alone_each(field, bucket, &part, for_launch);
+  compare_kernels(field, parts, options);
   decision.kernels = parts.kernels;
   if (forced_)
     for (const CannotRun& failed : parts.failed)
@@ -262,6 +309,9 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   if (!result.agreed->plan_digest.empty()) {
     decision.config = result.winner().config;
     decision.failed = failed_on_any(field, parts, result, options);
+    if (decision.failed.contains(decision.config))
+      result.warnings.push_back(format("{} has failed on a rank: launches use another candidate",
+                                       field.subject.space.describe(decision.config)));
   }
   warn_of_left_out(field, result);
   return agreed;

@@ -80,11 +80,14 @@ class ChoiceTuner {
     std::vector<CannotRun> failed;  ///< by contender
     KernelConfigs kernels;          ///< by contender
     bool complete = true, changed = false;
-    bool empty = false;  ///< the last kernel launches nothing
+    bool empty = false;  ///< a kernel launches nothing
   };
   Parts no_parts() const;
   Parts tune_alone_each(const Field& field, const ProblemValues& bucket, const TuneOptions* options,
                         bool for_launch);
+  /// Fails the kernels that ranks would launch with different configs: defaults may depend on the
+  /// device. Finds whether `empty` holds on all ranks. A collective where there is a kernel.
+  void compare_kernels(const Field& field, Parts& parts, const TuneOptions& options);
   bool is_only_kernel(const Field& field) const;
   std::unique_ptr<ChoiceMaker> maker(const Field& field, const ProblemValues& bucket,
                                      const TuneOptions& options, const Parts& parts);

@@ -168,7 +168,8 @@ class Template final : public Contender {
       if (tuned.empty) tuned.kernel = base;
       return values;
     });
-    if (tuned.empty) return;
+    // A rank that throws instead tells the others in an exchange.
+    if (tuned.empty) return take_no_part(options, "the kernel has nothing to launch");
     TuneResult result = tune_one(engine_, definition_, bucket, options, for_launch).result;
     if (is_unusable(result)) throw NoneUsable(definition_, std::move(result));
     tuned.complete = result.complete;
@@ -176,12 +177,16 @@ class Template final : public Contender {
     tuned.kernel = result.winner().config;
   }
 
-  /// Its launches ask no other rank.
+  /// Its launches ask no other rank. A handle keeps what it has loaded, so it is one of today's
+  /// source.
   DynamicTuned fixed(const Values& config) {
+    const Digest definition = engine_.records().definition(definition_);
     const std::lock_guard lock(mutex_);
     const auto known = fixed_.find(config);
-    if (known != fixed_.end()) return known->second;
-    return fixed_.emplace(config, handle_.with_config(config)).first->second;
+    if (known != fixed_.end() && known->second.definition == definition)
+      return known->second.handle;
+    const Fixed made{definition, handle_.with_config(config)};
+    return fixed_.insert_or_assign(config, made).first->second.handle;
   }
 
   detail::Engine& engine_;
@@ -189,7 +194,11 @@ class Template final : public Contender {
   const KernelDefinition definition_;
   const DynamicTuned handle_;
   std::mutex mutex_;
-  std::map<Values, DynamicTuned> fixed_;  ///< by config
+  struct Fixed {
+    Digest definition;
+    DynamicTuned handle;
+  };
+  std::map<Values, Fixed> fixed_;  ///< by config
 };
 
 }  // namespace

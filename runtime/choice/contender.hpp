@@ -44,7 +44,7 @@ struct CannotRun {
 struct TunedAlone {
   bool complete = true;  ///< its search has ended, so that another one would find nothing else
   bool changed = false;  ///< something else is launched than before
-  /// By ranks: the config of a kernel that all of them launch from now on.
+  /// By ranks: the config that a kernel has been given by them, or its default.
   std::optional<Values> kernel{};
   bool empty = false;  ///< by ranks: the kernel launches nothing that could be timed
 };
@@ -73,12 +73,13 @@ class Contender {
   virtual Entrance enter(Span problem) = 0;
   /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null
   /// as a launch does. With ranks in them a collective of theirs, also where it throws.
-  /// @throws as DynamicTuned::tune; NoneUsable on all ranks alike
+  /// @throws as DynamicTuned::tune; with ranks NoneUsable where nothing can be launched, also in
+  /// modes that measure nothing
   virtual void tune(Span /*problem*/, const TuneOptions* /*options*/, bool /*for_launch*/,
                     TunedAlone& /*tuned*/) {}
   /// A candidate of the bucket, ready for launches of an exact problem that `unsupported` has no
-  /// objection to. Its owner keeps all that it needs, the contender apart. `kernel`: the config of a
-  /// kernel; nothing: what the kernel's own handle finds. @throws NotForProblem; another
+  /// objection to. Its owner keeps all that it needs, the contender apart. `kernel`: the config of
+  /// a kernel; nothing: what the kernel's own handle finds. @throws NotForProblem; another
   /// Error where something is lacking here
   virtual std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate,
                                                   const std::optional<Values>& kernel) = 0;

@@ -28,6 +28,14 @@ void check_status(cublaslt::Status status, const char* call) {
         format("cublasLt{} failed with status {}", call, static_cast<int>(status)));
 }
 
+/// Whether the library does what it is asked for. @throws EnvironmentError where it cannot tell
+bool supports(cublaslt::Status status, const char* call) {
+  if (status == cublaslt::Status::invalid_value || status == cublaslt::Status::not_supported)
+    return false;
+  check_status(status, call);
+  return true;
+}
+
 /// Destroys what it has with its library's function.
 template <class T>
 class Owned {
@@ -107,10 +115,10 @@ class Product {
       set(which, kAlignment);
     std::vector<cublaslt::HeuristicResult> results(static_cast<std::size_t>(top));
     int returned = 0;
-    // Finding none is a status of its own.
-    if (library_.MatmulAlgoGetHeuristic(session_->handle.get(), desc_.get(), b_.get(), a_.get(),
-                                        c_.get(), c_.get(), preference.get(), top, results.data(),
-                                        &returned) != cublaslt::Status::success)
+    if (!supports(library_.MatmulAlgoGetHeuristic(session_->handle.get(), desc_.get(), b_.get(),
+                                                  a_.get(), c_.get(), c_.get(), preference.get(),
+                                                  top, results.data(), &returned),
+                  "MatmulAlgoGetHeuristic"))
       return {};
     std::vector<cublaslt::Algo> algos;
     for (int i = 0; i < returned; ++i)
@@ -123,19 +131,19 @@ class Product {
   /// An algorithm by its public attributes; nothing if the library does not know some of them.
   std::optional<cublaslt::Algo> algo(std::span<const std::int64_t> description) const {
     cublaslt::Algo algo;
-    if (library_.MatmulAlgoInit(session_->handle.get(), cublaslt::ComputeType::c_32f,
-                                cublaslt::DataType::r_32f, type_, type_, type_, type_,
-                                static_cast<int>(description[0]),
-                                &algo) != cublaslt::Status::success)
+    if (!supports(library_.MatmulAlgoInit(session_->handle.get(), cublaslt::ComputeType::c_32f,
+                                          cublaslt::DataType::r_32f, type_, type_, type_, type_,
+                                          static_cast<int>(description[0]), &algo),
+                  "MatmulAlgoInit"))
       return {};
     for (std::size_t i = 1; i < kAlgoAttributes.size(); ++i) {
       const auto value = static_cast<std::uint32_t>(description[i]);
       const auto half = static_cast<std::uint16_t>(description[i]);
       const void* at = kAlgoAttributes[i].bytes == sizeof(half) ? static_cast<const void*>(&half)
                                                                 : static_cast<const void*>(&value);
-      if (library_.MatmulAlgoConfigSetAttribute(&algo, kAlgoAttributes[i].id, at,
-                                                kAlgoAttributes[i].bytes) !=
-          cublaslt::Status::success)
+      if (!supports(library_.MatmulAlgoConfigSetAttribute(&algo, kAlgoAttributes[i].id, at,
+                                                          kAlgoAttributes[i].bytes),
+                    "MatmulAlgoConfigSetAttribute"))
         return {};
     }
     return algo;
@@ -149,8 +157,9 @@ class Product {
       void* at =
           attribute.bytes == sizeof(half) ? static_cast<void*>(&half) : static_cast<void*>(&value);
       std::size_t written = 0;
-      if (library_.MatmulAlgoConfigGetAttribute(&algo, attribute.id, at, attribute.bytes,
-                                                &written) != cublaslt::Status::success)
+      if (!supports(library_.MatmulAlgoConfigGetAttribute(&algo, attribute.id, at, attribute.bytes,
+                                                          &written),
+                    "MatmulAlgoConfigGetAttribute"))
         return {};
       description.push_back(attribute.bytes == sizeof(half) ? half : value);
     }
@@ -160,8 +169,9 @@ class Product {
   /// The bytes of workspace that it needs here; nothing: the library refuses it.
   std::optional<std::size_t> check(const cublaslt::Algo& algo) const {
     cublaslt::HeuristicResult result;
-    if (library_.MatmulAlgoCheck(session_->handle.get(), desc_.get(), b_.get(), a_.get(), c_.get(),
-                                 c_.get(), &algo, &result) != cublaslt::Status::success)
+    if (!supports(library_.MatmulAlgoCheck(session_->handle.get(), desc_.get(), b_.get(), a_.get(),
+                                           c_.get(), c_.get(), &algo, &result),
+                  "MatmulAlgoCheck"))
       return {};
     return result.workspace;
   }

@@ -11,7 +11,7 @@
 
 namespace kiln::runtime::cublaslt {
 
-enum class Status : int { success = 0 };
+enum class Status : int { success = 0, invalid_value = 7, not_supported = 15 };
 enum class DataType : int { r_32f = 0, r_16f = 2, r_16bf = 14 };
 enum class ComputeType : int { c_32f = 68 };
 enum class DescAttribute : int { transa = 3, transb = 4 };

@@ -130,6 +130,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Desc*, Layout*, Layout*, Layout*, Layo
                                    Preference* preference, int requested, Result* results,
                                    int* returned) {
   *returned = 0;
+  if (script.heuristic_status != kSuccess) return script.heuristic_status;
   script.largest_preference =
       std::max<std::size_t>(script.largest_preference, preference->workspace);
   if (preference->alignment != 16 || preference->reductions != 2) return kInvalid;
@@ -166,6 +167,7 @@ int cublasLtMatmulAlgoCheck(void*, Desc*, Layout*, Layout*, Layout*, Layout*, co
                             Result* result) {
   const FakeAlgorithm* found = known(*algo);
   if (!found) return kNotSupported;
+  if (script.check_status != kSuccess) return script.check_status;
   *result = Result{*algo, found->workspace, kSuccess, 1, {}};
   return kSuccess;
 }

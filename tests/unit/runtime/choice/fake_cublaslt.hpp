@@ -17,7 +17,7 @@ struct FakeAlgorithm {
 struct FakeCublaslt {
   std::size_t version = 130000;
   std::vector<FakeAlgorithm> algorithms;  ///< best guess first; others are not known
-  int create_status = 0;
+  int create_status = 0, heuristic_status = 0, check_status = 0;
   std::function<void(std::uint32_t tile)> on_matmul;
   std::size_t largest_preference = 0;  ///< of workspaces, that the heuristic was asked for
   int handles = 0, descriptors = 0;    ///< that live

@@ -358,3 +358,23 @@ TEST_CASE("an alternative whose call takes too long is hung, and not called by a
   CHECK(tuned(next.runtime(), with_a_late_one(next)).tune({40}).count(CandidateStatus::hung) == 1);
   CHECK(late == 1);
 }
+
+TEST_CASE_METHOD(Twice, "what is no error of Kiln's ends the tuning of a choice", "[choice]") {
+  static bool fails;
+  fails = false;
+  Typed kernel = typed_doubling();
+  kernel.bucket = [](const DoublingProblem& p) {
+    if (fails) throw std::runtime_error("no bucket");
+    return p;
+  };
+  twice = choice(kernel, "twice");
+  twice.bucket = [](const DoublingProblem& p) { return p; };
+  twice.alternatives.push_back(process.way("mine", 3e-4));
+  const auto f = tuned(process.runtime(), twice);
+  fails = true;
+  CHECK_THROWS_WITH(f.tune({40}), "no bucket");
+  CHECK_FALSE(f.known({40}));
+  fails = false;
+  f.tune({40});
+  CHECK(f.chosen({40}).name == "mine");
+}

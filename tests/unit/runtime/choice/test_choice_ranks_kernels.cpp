@@ -61,8 +61,9 @@ TEST_CASE("a choice is not complete where a rank could not tune its kernel", "[c
     twice.alternatives.push_back(way(process, "mine", 0.3 * kMs));
     const Chosen f = tuned(process.runtime(), twice);
     for (const char* winner : {"mine", "template"}) {
-      findings.check(f.tune({40}).complete == !refuse || rank == 0);
-      findings.check(f.known({40})->complete == (std::string(winner) == "template"));
+      const bool complete = std::string(winner) == "template";
+      findings.check(f.tune({40}).complete == complete);
+      findings.check(f.known({40})->complete == complete);
       findings.check(f.chosen({40}).name == winner);
       refuse = false;
     }
@@ -223,4 +224,100 @@ TEST_CASE("a default config that one rank cannot build is launched on none", "[c
     return launched(process, f, 40);
   });
   CHECK(ran == std::vector<std::string>(2, "mine"));
+}
+
+TEST_CASE("a kernel that has another default on each rank is launched on none", "[choice][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].options.mode = Mode::untuned;
+  const bool is_only = GENERATE(false, true);
+  const auto ran = job.run<std::string>([&](Process& process, int rank) {
+    static thread_local int base;
+    base = rank == 0 ? 2 : 4;
+    Typed kernel = typed_doubling();
+    kernel.default_for = [](const DoublingProblem&, const DeviceLimits&) {
+      return std::optional(DoublingConfig{base, 0});
+    };
+    Doubling twice = choice(kernel, "twice");
+    if (!is_only) twice.alternatives.push_back(way(process, "mine", kMs));
+    return launched(process, tuned(process.runtime(), twice), 40);
+  });
+  CHECK(ran[0] == ran[1]);
+  CHECK_THAT(ran[0], Catch::Contains(is_only ? "no candidate can be used" : "mine"));
+}
+
+TEST_CASE("ranks without anything to launch hear that another one has failed", "[choice][ranks]") {
+  Job job(2);
+  wait_at_most(job, 1);
+  const auto ran = job.run<std::string>([](Process& process, int rank) {
+    static thread_local bool refuse;
+    refuse = rank == 1;
+    Typed kernel = typed_doubling();
+    kernel.bucket = [](const DoublingProblem& p) {
+      if (std::exchange(refuse, false)) throw UserError("no bucket");
+      return p;
+    };
+    kernel.launch = [](const DoublingConfig&, const DoublingProblem&) { return Launch{{0}, {1}}; };
+    Doubling twice = choice(kernel, "twice");
+    twice.bucket = exactly;
+    twice.alternatives.push_back(way(process, "mine", kMs));
+    return launched(process, tuned(process.runtime(), twice), 40);
+  });
+  CHECK(ran == std::vector<std::string>(2, "mine"));
+}
+
+TEST_CASE("a forced kernel that one rank cannot time is decided there, too", "[choice][ranks]") {
+  Job job(2);
+  wait_at_most(job, 1);
+  Findings findings;
+  job.run<bool>([&](Process& process, int rank) {
+    Doubling twice = choice(typed_doubling(), "twice");
+    twice.workload = [workload = typed_doubling().workload, rank](const DoublingProblem& p,
+                                                                  Workload& w) {
+      if (rank == 1) throw UserError("no data");
+      workload(p, w);
+    };
+    ChoiceOptions options;
+    options.choose = "template";
+    const Chosen f = tuned(process.runtime(), twice, options);
+    if (rank == 0)
+      f.tune({40});
+    else
+      findings.check_throws<UserError>([&] { f.tune({40}); }, "no data");
+    findings.check(launched(process, f, 40) == typed_entry(2));
+    return true;
+  });
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("what ranks have tuned of an edited source is launched, although its config is the same",
+          "[choice][ranks]") {
+  const Directory directory, files;
+  const fs::path file = files.path() / "k.cuh";
+  Process process(directory.path());
+  process.options.tuning.ranks = alone();
+  int launched_version = 0;
+  const auto write = [&](int version) {
+    write_text(file, "// version " + std::to_string(version));
+    for (const int a : {1, 2, 4, 8}) {
+      Behaviour& behaviour = (*process.script)[typed_entry(a)];
+      behaviour.variables["version"] = {static_cast<std::byte>(version)};
+      behaviour.run_with = [&](void** args, auto& variables) {
+        launched_version = static_cast<int>(variables.at("version").front());
+        float* const y = *static_cast<float**>(args[0]);
+        const float* const x = *static_cast<const float**>(args[1]);
+        for (int i = 0; i < *static_cast<const int*>(args[2]); ++i) y[i] = 2 * x[i];
+      };
+    }
+  };
+  write(1);
+  Typed kernel = typed_doubling();
+  kernel.source.text.clear();
+  kernel.source.file = file;
+  const Chosen f = tuned(process.runtime(), choice(kernel, "twice"));
+  for (const int version : {1, 2}) {
+    write(version);
+    f.tune({40});
+    CHECK(launched(process, f, 40) == typed_entry(2));
+    CHECK(launched_version == version);
+  }
 }

@@ -254,6 +254,23 @@ TEST_CASE("pointers that cuBLASLt's algorithms cannot take are refused", "[choic
   matrices.launch(f, kSmall, {}, 4);
 }
 
+TEST_CASE("what a library lacks just now is no refusal of it", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const auto f = tuned(process.runtime(), process.choice());
+  int FakeCublaslt::* const status =
+      GENERATE(&FakeCublaslt::heuristic_status, &FakeCublaslt::check_status);
+  constexpr int kNoMemory = 3, kNotSupported = 15;
+  process.fake->*status = kNoMemory;
+  CHECK_THROWS_AS(f.tune(kSmall), EnvironmentError);
+  CHECK_THROWS_AS(f.prepare(kSmall), EnvironmentError);
+  process.fake->*status = kNotSupported;
+  CHECK(f.alternatives(kSmall)[0].why_not.find("no algorithm") != std::string::npos);
+  process.fake->*status = 0;
+  f.tune(kSmall);
+  CHECK(f.alternatives(kSmall)[0].why_not.empty());
+}
+
 TEST_CASE("what a library multiplies wrongly is not used", "[choice][cublaslt]") {
   Directory directory;
   Multiplier process(directory.path());
