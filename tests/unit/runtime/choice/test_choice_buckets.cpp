@@ -129,3 +129,32 @@ TEST_CASE_METHOD(TwiceInBuckets,
   CHECK(f.chosen({41}).name == "template");
   CHECK(f.chosen({100}).name == "mine");  // of another bucket
 }
+
+TEST_CASE_METHOD(TwiceInBuckets, "a problem that cannot be made ready keeps what it has",
+                 "[choice]") {
+  double seconds = 3e-4;
+  bool fails = false;
+  DoublingWay mine = process.way("mine", 0);
+  mine.call = [&](const auto&, Stream, float* y, const float* x, int n) {
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(seconds);
+  };
+  DoublingWay other = process.way("other", 1e-3);
+  other.workspace = [&](Named, const DoublingProblem& p) -> std::size_t {
+    if (fails && p.n == 41) throw std::runtime_error("not today");
+    return 0;
+  };
+  twice.alternatives = {other, mine};
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  const auto f = tuned(process.runtime(), twice);
+  f.prepare({41});
+  REQUIRE(f.chosen({41}).name == "mine");
+  seconds = 3e-3;
+  fails = true;
+  TuneOptions anew;
+  anew.retune = true;
+  CHECK_THROWS_WITH(f.tune({64}, anew), "not today");
+  CHECK(f.chosen({64}).name == "other");
+  CHECK(f.chosen({41}).name == "mine");
+}

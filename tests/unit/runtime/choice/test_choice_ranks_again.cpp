@@ -315,3 +315,38 @@ TEST_CASE("ranks may be given to a choice of a runtime without any", "[choice][r
   });
   CHECK(ran == std::vector<std::string>(2, typed_entry(4) + typed_entry(4)));
 }
+
+TEST_CASE("in the background one rank asks no other, and launches", "[choice][ranks]") {
+  Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::background;
+  process.options.tuning.ranks = alone();
+  const Chosen f = tuned(process.runtime(), kernel_or_mine(process, 0.3 * kMs));
+  CHECK(launched(process, f, 40) == typed_entry(2));
+}
+
+TEST_CASE("a winner on record that a rank cannot launch any more is warned of", "[choice][ranks]") {
+  Job job(2);
+  const Make make = [](Process& process, int) {
+    Doubling twice = kernel_or_mine(process, 2 * kMs);
+    twice.bucket = exactly;
+    return twice;
+  };
+  check_chosen(tune(job, make), "template");
+  job.restart();
+  for (const int r : {0, 1}) job[r].options.mode = Mode::lookup_only;
+  const auto told = tune(job, [&](Process& process, int rank) {
+    Doubling twice = make(process, rank);
+    Typed kernel = typed_doubling();
+    if (rank == 1)
+      kernel.bucket = [](const DoublingProblem&) -> DoublingProblem { throw UserError("not now"); };
+    twice.alternatives.front() = alternative(kernel);
+    return twice;
+  });
+  for (const Told& t : told) {
+    CHECK(t.chosen == "mine");
+    CHECK(std::ranges::any_of(t.result.warnings, [](const std::string& w) {
+      return w.find("has failed on a rank") != std::string::npos;
+    }));
+  }
+}
