@@ -89,15 +89,15 @@ class TunedChoice;
 /// new problem tunes it in the mode tune_now; in the others it uses what is on record, else the
 /// default. On a stream that is being captured a new problem is a CaptureError. Graphs use
 /// workspaces of the choice: its last copy must outlive them. Where the tuning has ranks, `tune`,
-/// `prepare` and the first launch of a bucket are collective, and all ranks launch the same candidate
-/// of the alternatives that all of them have (docs/choices.md).
+/// `prepare` and the first launch of a bucket are collective, and all ranks launch the same
+/// candidate of the alternatives that all of them have (docs/choices.md).
 template <Reflected Problem, class... Args>
 class TunedChoice<Problem, void(Args...)> {
  public:
-  /// @throws UserError where no alternative can do the problem; where ranks have none in common, list
-  /// them in different orders or ask for different things; in the mode background where they have
-  /// decided nothing yet; TuningFailedError, EnvironmentError
-  /// where a new problem cannot be made ready; UnpreparedError on a sealed runtime where exactly
+  /// @throws UserError where no alternative can do the problem; where ranks have none in common,
+  /// list them in different orders or ask for different things; in the mode background where they
+  /// have decided nothing yet; TuningFailedError, EnvironmentError where a new problem cannot be
+  /// made ready; UnpreparedError on a sealed runtime where exactly
   /// this problem was not prepared, whatever OnUnprepared says; what the alternative throws.
   void operator()(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
@@ -108,16 +108,16 @@ class TunedChoice<Problem, void(Args...)> {
   void prepare(const Problem& problem) const { core_->prepare(to_values(problem)); }
   /// Tunes now (or reads the store) and says what was found; later launches use it. The parameter
   /// `alternative` names the winner. A forced choice is measured alone.
-  /// @throws as a launch; UserError inside of a measurement of ranks; EnvironmentError naming the rank
-  /// that gave up, or did not come, before ranks had compared their alternatives. What was decided
-  /// before is launched on then.
+  /// @throws as a launch; UserError inside of a measurement of ranks; EnvironmentError naming the
+  /// rank that gave up, or did not come, before ranks had compared their alternatives. Launches
+  /// then use what was decided before.
   TuneResult tune(const Problem& problem) const { return core_->tune(to_values(problem), nullptr); }
   TuneResult tune(const Problem& problem, const TuneOptions& options) const {
     return core_->tune(to_values(problem), &options);
   }
   /// What the store remembers of a problem; nothing is measured. Before ranks have met, that is
-  /// what this rank's own alternatives came to; afterwards, what they had in common then, also where
-  /// a kernel's source was edited since.
+  /// what this rank's own alternatives came to; afterwards, what they had in common then, also
+  /// where a kernel's source was edited since.
   std::optional<TuneResult> known(const Problem& problem) const {
     return core_->known(to_values(problem));
   }

@@ -29,8 +29,8 @@ void refuse(Communicator& communicator, const RankOptions& options, std::string_
 void take_no_part(const TuneOptions& options, const char* why);
 
 /// Makes each value the greatest that any rank has there. A collective call, with as many values on
-/// every rank. False when a rank does not take part in time: that breaks this rank's end. Never throws on
-/// account of the communicator.
+/// every rank. False when a rank does not take part in time: that breaks this rank's end. Never
+/// throws on account of the communicator.
 bool take_greatest(Workshop& workshop, const TuneOptions& options, std::span<float> values);
 
 /// Whether `mine` is true on every rank. Also false when a rank does not say it in time. A

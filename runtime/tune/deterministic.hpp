@@ -18,7 +18,8 @@ KernelDefinition deterministic(const KernelDefinition& kernel, const DeviceInfo&
 detail::FunctionDescription deterministic(const detail::FunctionDescription& function,
                                           const Target& target);
 
-/// What handles launch of a kernel: itself, or the above where the kernel or the runtime asks for it.
+/// What handles launch of a kernel: itself, or the above where the kernel or the runtime asks for
+/// it.
 KernelDefinition as_served(KernelDefinition kernel, std::optional<bool> of_runtime,
                            const DeviceInfo& device);
 

@@ -33,9 +33,9 @@ struct RopeFound {
   bool known;       // the token's position
 };
 
-/// All tokens where c.stages_fit() and accesses are aligned to 16 bytes. Each warp walks over groups
-/// of heads: their bytes and the table's row come to a stage, for which the first lane looks up
-/// position and slot one group ahead. `heads_of(token, exists, head_dim)`: the token's heads.
+/// All tokens where c.stages_fit() and accesses are aligned to 16 bytes. Each warp walks over
+/// groups of heads: their bytes and the table's row come to a stage, for which the first lane looks
+/// up position and slot one group ahead. `heads_of(token, exists, head_dim)`: the token's heads.
 /// Dynamic shared memory: c.shared_bytes(...).
 template <RopeConfig c, RopeOrder order, bool norm, class T, class Table, class Position,
           class HeadsOf>

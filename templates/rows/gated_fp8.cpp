@@ -75,7 +75,7 @@ GatedFp8Kernel<T> gated_fp8_rows_kernel() {
   // An error function takes more than the other activations.
   constexpr RowUse kUse{
       .rows = 2, .ahead = false, .function = std::is_same_v<Activation, epilogue::Gelu> ? 8 : 0};
-  kernel.default_for = nullptr;
+  kernel.default_for = nullptr;  // that of quantize_rows counts on fewer registers
   kernel.space = row_space<T, HiddenRows, kUse>()
                      .default_on(Target::Kind::host, {.block = 128,
                                                       .rows_per_block = 1,
