@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "for_python.hpp"
@@ -30,7 +31,7 @@ struct Session {
   kiln::DynamicTuned read = tuning.tuned(read_floor());
   std::optional<Gemm> chosen[3];  ///< by the default strategy, untuned, exhaustively
   std::optional<kiln::DynamicBound> floor;
-  std::vector<kiln::Values> fastest;  ///< configs, by the tuner's times
+  std::vector<kiln::Candidate> fastest;  ///< by the tuner's times
   GemmProblem problem{};
 };
 
@@ -78,8 +79,7 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
       return c.status != kiln::CandidateStatus::measured;
     });
     std::ranges::sort(candidates, {}, &kiln::Candidate::seconds);
-    s.fastest.clear();
-    for (const kiln::Candidate& c : candidates) s.fastest.push_back(c.config);
+    s.fastest = std::move(candidates);
     std::snprintf(text, size,
                   "{\"seconds\": %.3f, \"evaluated\": %zu, \"failed\": %zu, \"winner\": \"%s\", "
                   "\"untuned\": \"%s\"}",
@@ -90,15 +90,16 @@ int gemm_rows_tune(void* handle, int m, int n, int k, double max_seconds, std::s
 }
 
 /// From now on `tuned` is what was `place`th in that tuning's list of times, from 0. `text`
-/// receives its config. Fails where there are not so many.
+/// receives its time then, and its config. Fails where there are not so many.
 int gemm_rows_choose(void* handle, std::size_t place, char* text, std::size_t size) {
   return for_python::attempt(failure, [&] {
     Session& s = *static_cast<Session*>(handle);
-    const kiln::Values& config = s.fastest.at(place);
+    const kiln::Candidate& candidate = s.fastest.at(place);
     s.chosen[0].emplace(
-        s.tuned.with_config(kiln::from_values<kiln::templates::Gemm>(config)).at(s.problem));
-    std::snprintf(text, size, "%s",
-                  gemm_kernel<bfloat16>().definition().space.describe(config).c_str());
+        s.tuned.with_config(kiln::from_values<kiln::templates::Gemm>(candidate.config))
+            .at(s.problem));
+    std::snprintf(text, size, "%.2f us, %s", candidate.seconds * 1e6,
+                  gemm_kernel<bfloat16>().definition().space.describe(candidate.config).c_str());
   });
 }
 
