@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What PyTorch takes for the problems of `kiln tune --json`, timed as Kiln times: as graphs, over
 copies that no last-level cache holds. A comparison, not a goal. Exits 77 without PyTorch and a GPU.
+Products and sums are PyTorch's own; all else is what torch.compile makes of the same expression.
+The last lines are means of PyTorch's time over Kiln's: of up to 512 rows, and of more.
 
   torch_rows.py RESULTS...
 """
@@ -68,13 +70,10 @@ def prepare(kernel, p, dtype):
         b = random(copies, p["n"], p["k"], dtype=dtype)
         out = random(copies, p["m"], p["n"], dtype=dtype)
         return lambda i: torch.matmul(a[i], b[i].t(), out=out[i]), copies
-    if kernel == "rmsnorm":
-        shape = p["rows"], p["hidden"]
-        copies = copies_of(2 * size * shape[0] * shape[1])
-        x, w = random(copies, *shape, dtype=dtype), torch.randn(shape[1], device="cuda", dtype=dtype)
-        return lambda i: torch.nn.functional.rms_norm(x[i], shape[1:], w, 1e-5), copies
     if kernel in LAYERS:
         return LAYERS[kernel](p, dtype)
+    if kernel in OF_ROWS:
+        return prepare_rows(kernel, p, dtype)
     shape = (p["n"],) if kernel == "vector_add" else (p["rows"], p["hidden"])
     count = p["n"] if kernel == "vector_add" else shape[0] * shape[1]
     copies = copies_of(3 * size * count)
@@ -109,6 +108,58 @@ def prepare_norm_residual(p, dtype):
         y.copy_(torch.nn.functional.rms_norm(residual, shape[1:], weight, 1e-5))
 
     return lambda i: norm(x[i], residual[i], y[i]), copies
+
+
+def quantized(y, largest):
+    """What is stored as 8-bit floats, and its scales, of which a row or block has one."""
+    scales = (largest / 448).clamp(min=1e-12)
+    return (y / scales).clamp(-448, 448).to(torch.float8_e4m3fn), scales.squeeze(-1)
+
+
+def rms_norm(x, weight):
+    x = x.float()
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * weight
+
+
+def by_blocks(x):
+    blocks = x.float().view(x.shape[0], -1, 128)
+    q, scales = quantized(blocks, blocks.abs().amax(-1, keepdim=True))
+    return q.view(x.shape), scales.t()
+
+
+def by_rows(y):
+    return quantized(y.float(), y.float().abs().amax(-1, keepdim=True))
+
+
+# Of a row, weights and biases: the results.
+OF_ROWS = {
+    "rmsnorm": lambda x, w, b: (rms_norm(x, w).to(x.dtype),),
+    "rmsnorm_fp8": lambda x, w, b: by_rows(rms_norm(x, w)),
+    "layernorm": lambda x, w, b: (torch.nn.functional.layer_norm(x, x.shape[1:], w, b, 1e-5),),
+    "softmax": lambda x, w, b: (torch.softmax(x.float(), -1).to(x.dtype),),
+    "quantize_rows": lambda x, w, b: by_rows(x),
+    "quantize_blocks": lambda x, w, b: by_blocks(x),
+    "silu_mul": lambda x, w, b: ((torch.nn.functional.silu(x[:, :x.shape[1] // 2].float()) *
+                                  x[:, x.shape[1] // 2:]).to(x.dtype),),
+}
+
+
+def prepare_rows(kernel, p, dtype):
+    rows, columns = p["rows"], p.get("hidden") or p["columns"]
+    width = columns * (2 if kernel == "silu_mul" else 1)
+    nbytes = torch.empty((), dtype=dtype).element_size() * rows * (width + columns)
+    copies = copies_of(nbytes)
+    x = random(copies, rows, width, dtype=dtype)
+    w, b = (torch.randn(width, device="cuda", dtype=dtype) for _ in range(2))
+    expression = OF_ROWS[kernel]
+    outs = [[torch.empty_like(out) for out in expression(x[0], w, b)] for _ in range(copies)]
+
+    @torch.compile(dynamic=False)
+    def work(x, w, b, outs):
+        for out, result in zip(outs, expression(x, w, b)):
+            out.copy_(result)
+
+    return lambda i: work(x[i], w, b, outs[i]), copies
 
 
 def prepare_rope(p, dtype):
@@ -154,6 +205,7 @@ def main(*paths):
     taken = seconds(lambda _: target.copy_(source), 1)
     print(f"torch {torch.__version__}: copy of 1 GiB, {2 * source.nbytes / taken * 1e-9:.4g} GB/s")
     del source, target
+    ratios = {"up to 512 rows": [], "more rows": []}
     for path in paths:
         with open(path, encoding="utf-8") as file:
             output = json.load(file)
@@ -170,6 +222,14 @@ def main(*paths):
                   f"{kiln * 1e6:.4g} us: {taken / kiln:.2f} times torch's speed")
             del work
             torch.cuda.empty_cache()
+            torch.compiler.reset()  # else a function that many sizes compile is left as it is
+            rows = problem.get("rows", problem.get("tokens"))
+            if rows:
+                ratios["up to 512 rows" if rows <= 512 else "more rows"].append(taken / kiln)
+    for name, some in ratios.items():
+        if some:
+            print(f"{name}: {len(some)} problems, {statistics.geometric_mean(some):.3f} times torch's speed "
+                  f"(worst {min(some):.3f})")
     return 0
 
 
