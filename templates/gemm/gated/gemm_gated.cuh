@@ -3,6 +3,7 @@
 
 #include "../gemm.cuh"
 #include "../shared/gemm_pairs.cuh"
+#include "gemm_gated.hpp"
 
 namespace kiln::templates {
 

@@ -3,6 +3,7 @@
 
 #include "../shared/gemm_pairs.cuh"
 #include "../tma/gemm_tma.cuh"
+#include "gemm_gated.hpp"
 
 namespace kiln::templates {
 
