@@ -10,7 +10,7 @@
 
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
-#include "templates/gemm/gemm_grouped_host.hpp"
+#include "templates/gemm/grouped/gemm_grouped_host.hpp"
 #include "templates/kernels.hpp"
 
 namespace kiln::templates {

@@ -148,7 +148,8 @@ Kernel<Gemm, Problem, void()> gemm_base() {
                                                                               : "";
   return {
       .name = K::kEntry + std::string(kTypeSuffix) + kSuffixes[static_cast<int>(op)],
-      .source = {.file = templates_dir() / (Types::kFp8 ? "gemm/gemm_fp8.cuh" : "gemm/gemm.cuh")},
+      .source = {.file =
+                     templates_dir() / (Types::kFp8 ? "gemm/fp8/gemm_fp8.cuh" : "gemm/gemm.cuh")},
       .entry = std::string("kiln::templates::") + K::kEntry,
       .config_type = "kiln::templates::Gemm",
       .types = {device_name<T>()},

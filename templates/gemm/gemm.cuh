@@ -2,12 +2,12 @@
 #pragma once
 
 #include "gemm.hpp"
-#include "gemm_epilogue.cuh"
 #include "gemm_slices.cuh"
 #include "gemm_small_m.cuh"
 #include "kiln/workspace.cuh"
+#include "shared/gemm_epilogue.cuh"
 #ifndef KILN_HOST_TARGET
-#include "gemm_tma.cuh"
+#include "tma/gemm_tma.cuh"
 #endif
 
 namespace kiln::templates {

@@ -34,10 +34,10 @@
 // more in gemm_kernel.hpp.
 #pragma once
 
-#include "gemm_problem.hpp"
 #include "gemm_small_m.hpp"
-#include "gemm_tma.hpp"
 #include "kiln/config.hpp"
+#include "shared/gemm_problem.hpp"
+#include "tma/gemm_tma.hpp"
 
 namespace kiln::templates {
 

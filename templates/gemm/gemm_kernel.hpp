@@ -93,9 +93,9 @@ std::string epilogue_name() {
 /// A file of the GEMM's with an epilogue's header behind it, if there is one.
 inline KernelSource with_header(const KernelSource& source, const std::filesystem::path& header) {
   if (header.empty()) return source;
+  const std::string file = source.file.lexically_relative(templates_dir()).generic_string();
   // Quotes would find files of these names in the working directory first.
-  return {.text = "#include <gemm/" + source.file.filename().string() + ">\n#include <" +
-                  header.filename().string() + ">\n",
+  return {.text = "#include <" + file + ">\n#include <" + header.filename().string() + ">\n",
           .include_dirs = {std::filesystem::absolute(header).parent_path(), templates_dir()}};
 }
 

@@ -5,11 +5,11 @@
 #include <functional>
 #include <type_traits>
 
-#include "gemm_problem.hpp"
 #include "kiln/block_scales.hpp"
 #include "kiln/epilogue.hpp"
 #include "kiln/error.hpp"
 #include "kiln/workload.hpp"
+#include "shared/gemm_problem.hpp"
 
 namespace kiln::templates::gemm_detail {
 

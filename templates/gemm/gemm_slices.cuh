@@ -7,9 +7,9 @@
 #include "../device/elements.cuh"
 #include "../device/mma.cuh"
 #include "gemm.hpp"
-#include "gemm_block_scales.cuh"
-#include "gemm_epilogue.cuh"
-#include "gemm_pairs.cuh"
+#include "gemm_slices_scaled.cuh"
+#include "shared/gemm_epilogue.cuh"
+#include "shared/gemm_pairs.cuh"
 #ifndef KILN_HOST_TARGET
 #include "../device/wgmma.cuh"
 #endif

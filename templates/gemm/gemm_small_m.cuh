@@ -3,9 +3,9 @@
 
 #include "../device/elements.cuh"
 #include "../device/mma.cuh"
-#include "gemm_epilogue.cuh"
-#include "gemm_pairs.cuh"
 #include "gemm_small_m.hpp"
+#include "shared/gemm_epilogue.cuh"
+#include "shared/gemm_pairs.cuh"
 #ifndef KILN_HOST_TARGET
 #include "kiln/hopper.cuh"
 #endif

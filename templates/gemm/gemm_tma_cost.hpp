@@ -4,7 +4,7 @@
 #include "kiln/device.hpp"
 #include "templates/gemm/gemm.hpp"
 #include "templates/gemm/gemm_small_m.hpp"
-#include "templates/gemm/gemm_tma.hpp"
+#include "templates/gemm/tma/gemm_tma.hpp"
 
 namespace kiln::templates {
 

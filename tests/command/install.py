@@ -6,6 +6,7 @@ Usage: OUTSIDE_PROJECT KILN_SOURCE KILN_BUILD KILN"""
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,9 @@ def check_files(prefix, trees):
     return len(files)
 
 
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+
+
 class Prefix:
     def __init__(self, prefix, trees, scratch):
         self.prefix, self.trees = prefix, trees
@@ -40,6 +44,16 @@ class Prefix:
     def kiln(self, *arguments, **more):
         return subprocess.run([self.prefix / "bin" / "kiln", *arguments], env=self.environment | more, text=True,
                               capture_output=True, timeout=240)
+
+    def check_templates(self, source):
+        """Every device half is installed, and with the templates and the headers all that they include."""
+        missing = [half for half in source.rglob("*.cuh") if not (self.templates / half.relative_to(source)).exists()]
+        include, kernels = self.prefix / "include", self.prefix / "include" / "kiln" / "kernels"
+        files = [p for folder in (self.templates, kernels) for p in folder.rglob("*.*") if p.is_file()]
+        missing += [f"{name}, which {file.name} includes" for file in files for name in INCLUDE.findall(file.read_text())
+                    if not ((include if name.startswith("kiln/") else file.parent) / name).exists()]
+        assert not missing, missing
+        return len(files)
 
     def check_command(self, runs):
         listed = self.kiln("list")
@@ -118,6 +132,7 @@ def main():
         trees = sorted({os.path.realpath(kiln_source), os.path.realpath(build)})
         moved = Prefix(install(build, scratch), trees, scratch)
         print(check_files(moved.prefix, trees), "files installed", flush=True)
+        print(moved.check_templates(pathlib.Path(kiln_source) / "templates"), "of them of templates", flush=True)
         moved.check_command(not reason)
         if not reason:
             moved.check_processes()

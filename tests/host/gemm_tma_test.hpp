@@ -10,8 +10,8 @@
 #include "hopper_test.hpp"
 #include "kiln/types.hpp"
 #include "kiln/workspace.cuh"
-#include "templates/gemm/gemm_problem.hpp"
-#include "templates/gemm/gemm_tma.hpp"
+#include "templates/gemm/shared/gemm_problem.hpp"
+#include "templates/gemm/tma/gemm_tma.hpp"
 
 namespace host_test {
 

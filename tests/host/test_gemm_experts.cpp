@@ -179,8 +179,8 @@ namespace {
 /// The bodies for Hopper as kernels of their own. A rank has one cluster of blocks that multiply:
 /// others would wait for their turn on the host.
 const char* const kEmulated = R"(
-#include <gemm/gemm_experts_combine_tma.cuh>
-#include <gemm/gemm_experts_gather_tma.cuh>
+#include <gemm/experts/gemm_experts_combine_tma.cuh>
+#include <gemm/experts/gemm_experts_gather_tma.cuh>
 namespace kiln::templates {
 template <PeerGemm c, class T>
 __global__ void __launch_bounds__(c.gemm().threads(), 1)

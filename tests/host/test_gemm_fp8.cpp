@@ -23,7 +23,7 @@ std::vector<float8_e4m3> random_e4m3(std::size_t n, unsigned seed) {
   return values;
 }
 
-const char* const kText = "#include <gemm/gemm_fp8.cuh>\n#include <gemm/gemm_tma.cuh>\n";
+const char* const kText = "#include <gemm/fp8/gemm_fp8.cuh>\n#include <gemm/tma/gemm_tma.cuh>\n";
 
 std::string entry_of_fp8(const GemmTma& c, const std::string& name) {
   const std::string sums = c.operands == GemmOperands::fp8 ? "fast" : "exact";

@@ -68,7 +68,7 @@ void check_blocks(const GemmTma& c, int m, int n, int k) {
   const std::size_t tiles = std::size_t(c.tiles_m(m, n)) * c.tiles_n(m, n);
   TileWorkspace shared(c, tiles);
   const kiln::Workspace workspace = shared.argument();
-  const char* const text = "#include <gemm/gemm_fp8.cuh>\n#include <gemm/gemm_tma.cuh>\n";
+  const char* const text = "#include <gemm/fp8/gemm_fp8.cuh>\n#include <gemm/tma/gemm_tma.cuh>\n";
   const auto launch = [&](const auto& where) {
     Kernel(text, entry("gemm_tma"))
         .in_clusters({unsigned(c.cluster())}, {c.grid(m, n, 3)}, {unsigned(c.threads())},

@@ -20,7 +20,7 @@ class GatedGemm {
   GatedGemm(const GemmTma& c, bool stacked)
       : c_(c),
         stacked_(stacked),
-        kernel_("#include <gemm/gemm_gated_tma.cuh>\n",
+        kernel_("#include <gemm/gated/gemm_gated_tma.cuh>\n",
                 "kiln::templates::gemm_gated_tma<" + text_of(c) +
                     ", __nv_bfloat16, kiln::templates::GatedWeights::" +
                     (stacked ? "stacked" : "interleaved") + ", kiln::epilogue::Relu>") {}

@@ -10,7 +10,7 @@ using namespace host_test;
 namespace {
 
 const char* const kGroupedText = R"(
-#include <gemm/gemm_grouped_tma.cuh>
+#include <gemm/grouped/gemm_grouped_tma.cuh>
 struct TimesGroup {
   __device__ float operator()(float sum, const kiln::epilogue::Place& at,
                               kiln::epilogue::PerBatch<float> factor) const {

@@ -20,11 +20,13 @@ class ScaledGroups {
   ScaledGroups(const GemmTma& c, bool masked)
       : c_(c),
         masked_(masked),
-        kernel_("#include <gemm/gemm_grouped_fp8.cuh>\n#include <gemm/gemm_grouped_tma.cuh>\n",
-                "kiln::templates::gemm_grouped_tma<" + text_of(c) +
-                    ", kiln::templates::Fp8<__nv_bfloat16, kiln::templates::Fp8Sums::scaled>, " +
-                    (masked ? "true" : "false") +
-                    ", kiln::epilogue::BlockScales, const float*, const float*>") {}
+        kernel_(
+            "#include <gemm/fp8/gemm_grouped_fp8.cuh>\n#include "
+            "<gemm/grouped/gemm_grouped_tma.cuh>\n",
+            "kiln::templates::gemm_grouped_tma<" + text_of(c) +
+                ", kiln::templates::Fp8<__nv_bfloat16, kiln::templates::Fp8Sums::scaled>, " +
+                (masked ? "true" : "false") +
+                ", kiln::epilogue::BlockScales, const float*, const float*>") {}
 
   /// `sizes`: ends or counts; `m` as the kernels take it.
   void check(const std::vector<int>& sizes, int m, int n, int k) const {

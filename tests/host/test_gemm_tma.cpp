@@ -6,7 +6,7 @@
 
 #include "gemm_tma_test.hpp"
 #include "kiln/workspace.cuh"
-#include "templates/gemm/gemm_problem.hpp"
+#include "templates/gemm/shared/gemm_problem.hpp"
 
 using namespace host_test;
 
@@ -24,9 +24,9 @@ constexpr GemmTranspose kAll[] = {GemmTranspose::nt, GemmTranspose::nn, GemmTran
 /// What a config launches.
 struct Entries {
   Entries(const GemmTma& c, GemmTranspose op, bool batched, const std::string& epilogue)
-      : own("#include <gemm/gemm_tma.cuh>\n", entry_of(c, op, batched, epilogue)) {
+      : own("#include <gemm/tma/gemm_tma.cuh>\n", entry_of(c, op, batched, epilogue)) {
     if (c.later)
-      step.emplace("#include <gemm/gemm_tma.cuh>\n",
+      step.emplace("#include <gemm/tma/gemm_tma.cuh>\n",
                    entry_of(c, op, batched, epilogue, "gemm_tma_step"));
   }
   Kernel own;

@@ -164,8 +164,8 @@ namespace {
 /// The bodies for Hopper as kernels of their own. A rank has one cluster of blocks: those of others
 /// would wait for their turn on the host.
 const char* const kEmulated = R"(
-#include <gemm/gemm_all_gather_tma.cuh>
-#include <gemm/gemm_reduce_scatter_tma.cuh>
+#include <gemm/peers/gemm_all_gather_tma.cuh>
+#include <gemm/peers/gemm_reduce_scatter_tma.cuh>
 namespace kiln::templates {
 template <PeerGemm c, class T>
 __global__ void __launch_bounds__(c.gemm().threads(), 1)

@@ -1,5 +1,0 @@
-// Device half of gemm_grouped_fp8.hpp: the entries of gemm_grouped.cuh, with T = Fp8<...>.
-#pragma once
-
-#include "../device/float8.cuh"
-#include "gemm_grouped.cuh"

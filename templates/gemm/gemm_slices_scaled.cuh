@@ -1,0 +1,48 @@
+// Part of gemm_slices.cuh: sums of 128 k that are multiplied with the scales of their blocks
+// (kiln/block_scales.hpp) and added in float.
+#pragma once
+
+#include "../device/dot.cuh"
+#include "gemm.hpp"
+#include "kiln/block_scales.hpp"
+
+namespace kiln::templates {
+
+/// The body simt (gemm_slices.cuh) with scales: no slice reaches from one block of k to the next.
+template <Gemm c, class Simt>
+struct ScaledSimtBody : Simt {
+  float scaled[c.tile_m][c.tile_n] = {};
+
+  /// Adds what has been multiplied of the slice at `l`. `scales`: scales_of the batch.
+  template <class Scales, class Shape>
+  __device__ void settle_scaled(const Scales& scales, const Shape& shape, long long row,
+                                long long column, int l) {
+    const int block = l / kScaleBlock, blocks = scale_blocks(shape.k);
+    const float* const of_rows = scales.a + block * scale_leading(scales.rows);
+    float of_row[c.tile_m];
+#pragma unroll
+    for (int i = 0; i < c.tile_m; ++i)
+      of_row[i] = of_rows[inside(row + this->unit_m() + i * c.units_m(), shape.m)];
+#pragma unroll
+    for (int j = 0; j < c.tile_n; ++j) {
+      const long long at = inside(column + this->unit_n() + j * c.units_n(), shape.n);
+      const float of_column = scales.b[at / kScaleBlock * blocks + block];
+#pragma unroll
+      for (int i = 0; i < c.tile_m; ++i) {
+        scaled[i][j] += total<c.vector>(this->sums[i][j]) * (of_row[i] * of_column);
+        this->sums[i][j] = {};
+      }
+    }
+  }
+  template <class Out, class Output>
+  __device__ void store(Out* out, const Output& output, long long row, long long column) const {
+    this->store_each(out, output, row, column, [&](int i, int j) { return scaled[i][j]; });
+  }
+
+ private:
+  __device__ static long long inside(long long place, int size) {
+    return place < size ? place : size - 1;
+  }
+};
+
+}  // namespace kiln::templates

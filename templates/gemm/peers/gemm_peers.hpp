@@ -1,0 +1,102 @@
+// What the GEMMs of several ranks share: gemm_all_gather.hpp and gemm_reduce_scatter.hpp.
+//
+// Ranks have symmetric memory (kiln/symmetric.hpp) with kPeerGemmFlags flags or more. One operation
+// at a time uses it, of any sizes that fit; two on two streams have two of them. Operations can be
+// captured, because ranks count them themselves, in device memory.
+//
+// The ranks' kernels wait for each other: all ranks launch the same operations in the same order. A
+// rank that gives up (SymmetricMemory::within) ends the others' waits; what C holds then has no
+// meaning, and reset() makes the memory usable again. Negative sizes, and memory that is too small,
+// are a UserError.
+#pragma once
+
+#include "../gemm.hpp"
+#include "kiln/peers.cuh"
+
+namespace kiln::templates {
+
+/// A rank's rows go to another rank in so many pieces at most. Each piece has a flag, and a counter
+/// of the warps that have sent their part of it. Two more are for operations and for blocks.
+inline constexpr int kPeerGemmChunks = 8;
+inline constexpr unsigned kPeerGemmFlags = 2 + kPeerGemmChunks;
+
+/// The largest box that a warp sends of its sums.
+inline constexpr int kPeerBoxRows = 16, kPeerBoxColumns = 64;
+
+/// `m`: rows of each rank.
+struct PeerGemmProblem {
+  int m, n, k, ranks;
+};
+
+/// The GEMM's fields (gemm.hpp) that matter, and how it and the communication go together.
+struct PeerGemm {
+  GemmBody body;
+  int block_m, block_n, block_k, stages, tile_m, tile_n, vector, group_m;
+  GemmCluster cluster;
+  bool along_n;
+  bool overlap;  // one launch communicates while it multiplies, else there are two
+  int chunks;    // in which rows or columns are sent, a divisor of kPeerGemmChunks
+  int senders;   // blocks that communicate while others multiply, whole clusters: each operation
+                 // says what they do, and which warps do it where there are none
+  bool late;     // when they have sent they multiply the last tiles, else none
+
+  constexpr Gemm gemm() const {
+    return {.body = body,
+            .block_m = block_m,
+            .block_n = block_n,
+            .block_k = block_k,
+            .stages = stages,
+            .tile_m = tile_m,
+            .tile_n = tile_n,
+            .vector = vector,
+            .group_m = group_m,
+            .cluster = cluster,
+            .along_n = along_n};
+  }
+  static constexpr PeerGemm of(const Gemm& c, bool overlap, int chunks, int senders = 0,
+                               bool late = false) {
+    return {c.body,    c.block_m, c.block_n, c.block_k, c.stages, c.tile_m, c.tile_n, c.vector,
+            c.group_m, c.cluster, c.along_n, overlap,   chunks,   senders,  late};
+  }
+
+  static constexpr int kCopyThreads = 256;  // of a block that only communicates
+  /// Whether the GEMM's operands come through tensor maps.
+  constexpr bool maps() const { return overlap || gemm().uses_tma(); }
+  /// Rows of a cluster's tile.
+  constexpr int tile_rows() const { return gemm().tma().block_m * gemm().tma().cluster_m; }
+  /// Tiles of a chunk, one below the other.
+  constexpr int chunk_tiles(int m) const {
+    const int tiles = (m + tile_rows() - 1) / tile_rows();
+    return (tiles + chunks - 1) / chunks;
+  }
+  constexpr int chunk_rows(int m) const { return overlap ? chunk_tiles(m) * tile_rows() : m; }
+};
+
+/// Of so many tiles of clusters the last ones, which `senders` clusters compute when they have sent
+/// (late): those for which the other `clusters` would need one round more than if none had to send.
+constexpr unsigned late_tiles(unsigned tiles, unsigned clusters, unsigned senders) {
+  const unsigned rounds = (tiles + clusters + senders - 1) / (clusters + senders);
+  return tiles > rounds * clusters ? tiles - rounds * clusters : 0;
+}
+
+/// The rows of all ranks, as one matrix.
+constexpr GemmProblem all_ranks(const PeerGemmProblem& p) { return {p.m * p.ranks, p.n, p.k}; }
+/// The same as a batch per rank.
+constexpr GemmShape<true> by_rank(const PeerGemmProblem& p) {
+  return {.m = p.m,
+          .n = p.n,
+          .k = p.k,
+          .ldc = p.n,
+          .lda = p.k,
+          .ldb = p.k,
+          .batch = p.ranks,
+          .stride_c = GemmStride{p.m} * p.n,
+          .stride_a = GemmStride{p.m} * p.k,
+          .stride_b = 0};
+}
+
+}  // namespace kiln::templates
+
+KILN_PROBLEM(kiln::templates::PeerGemmProblem, m, n, k, ranks)
+KILN_CONFIG(kiln::templates::PeerGemm, body, block_m, block_n, block_k, stages, tile_m, tile_n,
+            vector, group_m, cluster, along_n, overlap, chunks, senders, late)

@@ -1,0 +1,188 @@
+// What the host halves of gemm_all_gather.hpp and gemm_reduce_scatter.hpp share: configs, launches,
+// costs, data.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tbb/parallel_for.h>
+
+#include "kiln/error.hpp"
+#include "templates/gemm/gemm_configs.hpp"
+#include "templates/gemm/gemm_cost.hpp"
+#include "templates/gemm/gemm_host.hpp"
+#include "templates/gemm/peers/gemm_peers_kernel.hpp"
+#include "templates/gemm/peers/gemm_peers_space.hpp"
+#include "templates/kernels.hpp"
+
+namespace kiln::templates {
+
+/// What a GPU sends to others of its host, and what a collective takes at least.
+inline constexpr double kLinkBytesPerSecond = 370e9, kMeetingSeconds = 8e-6;
+/// What blocks that only send do, while others multiply; measured on H100s.
+inline double senders_bytes_per_second(const PeerGemm& c) {
+  constexpr double kLink = 250e9, kOfSender = 35e9;
+  return std::min(kLink, kOfSender * c.senders);
+}
+/// What a GEMM takes longer whose sums leave while it multiplies.
+inline constexpr double kOverlapping = 1.04;
+
+inline void check_peers(const PeerGemmProblem& p) {
+  constexpr int kMostRanks = 64;
+  if (p.m < 0 || p.n < 0 || p.k < 0) throw UserError("a GEMM of ranks: m, n or k is negative");
+  if (p.ranks < 1 || p.ranks > kMostRanks)
+    throw UserError("a GEMM of ranks: there are 1 to " + std::to_string(kMostRanks) + " ranks");
+}
+
+/// Elements that ranks share of [ranks][m][columns], with as many rows as `m` is tuned as, in whole
+/// boxes of so many rows and columns. Symmetric memory is never empty.
+inline std::size_t peer_gemm_elements(int m, int columns, int ranks, int box_rows = 1,
+                                      int box_columns = 1) {
+  check_peers({m, columns, 0, ranks});
+  const auto whole = [](int size, int box) {
+    const auto boxed = static_cast<std::size_t>(box);
+    return (static_cast<std::size_t>(size) + boxed - 1) / boxed * boxed;
+  };
+  const std::size_t elements = whole(row_bucket(m), box_rows) * whole(columns, box_columns) *
+                               static_cast<std::size_t>(ranks);
+  return std::max<std::size_t>(elements, 1);
+}
+
+/// `count` elements of a rank as tunings have them: no rank's are another one's.
+template <class T>
+std::vector<T> elements_of_rank(int rank, std::size_t count) {
+  std::vector<T> elements(count);
+  tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) {
+    const auto mixed = static_cast<std::uint32_t>(i + 1) * 2654435761u ^
+                       (static_cast<std::uint32_t>(rank) + 1) * 2246822519u;
+    elements[i] = T(static_cast<float>(mixed >> 23) / 256 - 1);
+  });
+  return elements;
+}
+
+/// The chunks in which a rank's rows are sent: up to four, which let a receiver begin early enough.
+inline int chunks_of(PeerGemm c, int m) {
+  for (c.overlap = true, c.chunks = 4; c.chunks > 1; c.chunks /= 2)
+    if ((c.chunks - 1) * static_cast<long long>(c.chunk_rows(m)) < m) break;
+  return c.chunks;
+}
+
+template <class T>
+double peer_gemm_traffic(const PeerGemmProblem& p) {
+  return all_rows(p).traffic(sizeof(T), sizeof(T));
+}
+template <class T>
+double peer_multiplying_cost(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  return gemm_cost(c.gemm(), all_ranks(p), peer_gemm_traffic<T>(p), sizeof(T),
+                   GemmTypes<T>::kOperands, registers(c.gemm(), GemmTypes<T>::kOperands), d);
+}
+
+/// The GEMMs of all rows as two launches, and as one. Ranks measure a list that does not adapt to
+/// what has been measured: so it has, of each tile in one launch, no variants that hardly matter,
+/// but those that `variants` adds.
+template <class T, class Variants>
+std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d,
+                                        const Variants& variants) {
+  std::vector<PeerGemm> configs;
+  for (const Gemm& c :
+       gemm_configs(kPeerOp, all_rows(p).general(), sizeof(T), GemmTypes<T>::kOperands, d)) {
+    if (c.body == GemmBody::stream || c.split_k() > 1 || c.parts > 1 || c.swap || c.resident > 1)
+      continue;
+    const PeerGemm two = PeerGemm::of(c, false, 1);
+    configs.push_back(two);
+    if (!c.uses_tma() || c.block_k != 64 || c.group_m != Gemm::kGroup) continue;
+    const PeerGemm one = PeerGemm::of(c, true, chunks_of(two, p.m));
+    configs.push_back(one);
+    variants(one, configs);
+  }
+  return configs;
+}
+/// With one variant of each tile in one launch.
+template <class T>
+std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
+  return peer_gemm_configs<T>(p, d, [](const PeerGemm&, std::vector<PeerGemm>&) {});
+}
+
+/// The launch that overlaps.
+template <class T>
+Launch overlapping_launch(const PeerGemm& c, const PeerGemmProblem& p, unsigned shared_bytes,
+                          const DeviceLimits& d) {
+  Launch launch = gemm_launch<T>(c.gemm(), kPeerOp, by_rank(p), d);
+  launch.shared_bytes = shared_bytes;
+  const auto cluster = static_cast<unsigned>(c.gemm().tma().cluster());
+  const unsigned most = std::max(
+      launch.grid.x, static_cast<unsigned>(d.usable_multiprocessors()) / cluster * cluster);
+  launch.grid.x = std::min(launch.grid.x + static_cast<unsigned>(c.senders), most);
+  launch.cooperative = true;  // blocks wait for what blocks of other ranks send
+  return launch;
+}
+/// One that copies or adds `bytes`, or has nothing to do.
+inline Launch communicating_launch(const PeerGemmProblem& p, double bytes, const DeviceLimits& d) {
+  if (p.m <= 0 || p.n <= 0 || p.ranks <= 0) return {{0}, {1}};
+  const double most = 2.0 * std::max(1, d.usable_multiprocessors());
+  const double blocks = std::clamp(bytes / (64.0 * PeerGemm::kCopyThreads), 1.0, most);
+  return {{static_cast<unsigned>(blocks)}, {static_cast<unsigned>(PeerGemm::kCopyThreads)}};
+}
+
+/// Seconds, of which only the order is meaningful; of multiplying, if the launch overlaps, while
+/// rows or sums are sent.
+inline double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double multiplying,
+                             double sending) {
+  if (!c.overlap) return multiplying + sending + kMeetingSeconds;
+  // One chunk's tiles come before, or behind, all that is sent.
+  return std::max(multiplying, sending + multiplying / p.ranks / c.chunks) + kMeetingSeconds / 2;
+}
+
+/// Of the two launches those with the GEMM that is expected to be fastest; none: the space's
+/// default. So ranks that tune always measure what they would do without communicating kernels.
+template <class T>
+std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const DeviceLimits& d) {
+  std::optional<PeerGemm> best;
+  if (sizeof(T) > 2 || d.compute_capability != 90) return best;
+  double least = 0;
+  for (const PeerGemm& c : peer_gemm_configs<T>(p, d)) {
+    if (c.overlap || !is_a_gemm<T>(c, p, d)) continue;
+    if (const double cost = peer_multiplying_cost<T>(c, p, d); !best || cost < least) {
+      best = c;
+      least = cost;
+    }
+  }
+  return best;
+}
+
+/// What both operations have in common; the rest is for each to fill in.
+template <class T, class Type>
+Type peer_gemm_base(int ranks) {
+  Type kernel{.space = peer_gemm_space<T>()};
+  kernel.config_type = "kiln::templates::PeerGemm";
+  kernel.types = {device_name<T>()};
+  kernel.configs = [](const PeerGemmProblem& p, const DeviceLimits& d) {
+    return peer_gemm_configs<T>(p, d);
+  };
+  kernel.bucket = [](const PeerGemmProblem& p) {
+    check_peers(p);
+    return PeerGemmProblem{row_bucket(p.m), p.n, p.k, p.ranks};
+  };
+  kernel.device_reference = DeviceReference{
+      .config = "", .problem = {{"m", 96}, {"n", 200}, {"k", 136}, {"ranks", ranks}}};
+  kernel.tolerance = kGemmTolerance<T>;
+  kernel.data_version = "elements of ranks, 1";
+  kernel.flops = [](const PeerGemmProblem& p) { return 2.0 * p.m * p.ranks * p.n * p.k; };
+  kernel.bytes = peer_gemm_traffic<T>;
+  kernel.default_for = peer_gemm_default<T>;
+  return kernel;
+}
+
+/// @throws UserError when `memory` cannot hold what a tuning of the problem shares
+inline void check_tuning(const SymmetricMemory& memory, const PeerGemmProblem& p,
+                         std::size_t bytes) {
+  if (p.ranks != memory.size())
+    throw UserError("a GEMM of ranks: `ranks` is not the symmetric memory's number");
+  if (bytes > memory.bytes() || memory.flags() < kPeerGemmFlags)
+    throw UserError("a GEMM of ranks: the symmetric memory is too small, or has too few flags");
+}
+
+}  // namespace kiln::templates

@@ -1,0 +1,114 @@
+// Part of gemm_tma.cuh: sums of 128 k that are multiplied with the scales of their blocks
+// (kiln/block_scales.hpp) and added in float. gemm_slices_scaled.cuh has the same for the body simt.
+#pragma once
+
+#include "../shared/gemm_epilogue.cuh"
+#include "gemm_tma.hpp"
+#include "kiln/block_scales.hpp"
+
+namespace kiln::templates {
+
+/// What a thread's sums of a slice are multiplied with (gemm_tma_block.cuh). A slice's factors are
+/// loaded while the one before it is multiplied, or the one before that if slices are short: loaded
+/// later, they would keep the tensor cores waiting.
+/// "Rows" and "columns" are the product's, as in gemm_tma.hpp. Places outside of C have factors,
+/// too, which nothing is stored of.
+template <GemmTma c>
+class GemmTmaFactors {
+ public:
+  using Sums = float[c.block_n / 8][4];
+
+  /// Of a tile's element (row, column), with scales_of its batch, `row` being that of the thread's warpgroup, and of `slices`
+  /// from `first` on, at least one.
+  template <class Scales, class Shape>
+  __device__ __forceinline__ GemmTmaFactors(const Scales& scales, const Shape& shape, int row,
+                                            int column, int first, int slices)
+      : leading_(scale_leading(scales.rows)),
+        m_(shape.m),
+        n_(shape.n),
+        blocks_(scale_blocks(shape.k)),
+        left_(slices) {
+    const int thread = static_cast<int>(threadIdx.x) % 128;
+    row += thread / 32 * 16 + thread % 32 / 4;
+    first_m_ = c.swap ? column + thread % 4 * 2 : row;
+    first_n_ = c.swap ? row : column + thread % 4 * 2;
+#ifndef KILN_HOST_TARGET
+    // A factor that is known to be the same for all threads would be moved to a uniform register at
+    // once, and its load be waited for.
+    asm volatile("" : "+r"(first_n_));
+#endif
+    along_m_ = scales.a + first * leading_ + first_m_;
+    along_n_ = scales.b + first;
+    load(loaded_[1]);
+    if constexpr (kAhead == 2) load_next();
+  }
+  /// The factors of the next slice, of the first one at first.
+  __device__ __forceinline__ void next_slice() {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) loaded_[a] = loaded_[a + 1];
+    load_next();
+  }
+  /// Adds the slice's products of the thread's `i`th tile of 64 rows.
+  __device__ __forceinline__ void add(Sums& sums, const Sums& slice, int i) const {
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        sums[j][e] += slice[j][e] * (loaded_[0].of_rows[i][e / 2] * of_column(j, e));
+  }
+
+ private:
+  static constexpr int kRowTiles = c.row_tiles(), kColumnTiles = c.block_n / 8;
+  /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
+  static constexpr int kBlocks = (kScaleBlock - c.scale_group() + c.block_n - 1) / kScaleBlock + 1;
+  static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks;
+  /// Slices; as many as registers allow.
+  static constexpr int kAhead =
+      !c.swap && kRowTiles == 1 && c.held_sums() + 3 * (2 + kBlocks) <= GemmTma::kMostSums ? 2 : 1;
+
+  const float* along_m_;  // of the slice that is loaded last, from the thread's first element on
+  const float* along_n_;  // of that slice and the first block of n
+  long long leading_;
+  int first_m_, first_n_;  // of the thread's elements
+  int m_, n_, blocks_;
+  int left_;  // slices to be loaded, and that one
+  struct Factors {
+    float of_rows[kRowTiles][2], of_columns[kOfColumns];
+  };
+  Factors loaded_[1 + kAhead];  // of the slice that is added, and of the next ones
+
+  __device__ __forceinline__ float of_m(int offset) const {
+    return first_m_ + offset < m_ ? along_m_[offset] : 0.0f;
+  }
+  __device__ __forceinline__ float of_n(int column) const {
+    return along_n_[static_cast<long long>(min(column, n_ - 1) / kScaleBlock) * blocks_];
+  }
+  __device__ __forceinline__ void load(Factors& factors) const {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        factors.of_rows[i][h] = c.swap ? of_n(first_n_ + i * 64 + h * 8) : of_m(i * 64 + h * 8);
+#pragma unroll
+    for (int j = 0; j < kOfColumns; ++j)
+      factors.of_columns[j] = c.swap ? of_m(j / 2 * 8 + j % 2) : of_n(first_n_ + j * kScaleBlock);
+  }
+  __device__ __forceinline__ void load_next() {
+    if (--left_ <= 0) return;
+    along_m_ += leading_;
+    ++along_n_;
+    load(loaded_[kAhead]);
+  }
+  /// Of the thread's columns of 8 that begin at 8 j.
+  __device__ __forceinline__ float of_column(int j, int e) const {
+    if constexpr (c.swap) return loaded_[0].of_columns[2 * j + e % 2];
+    float factor = loaded_[0].of_columns[0];
+#pragma unroll
+    for (int block = 1; block < kBlocks; ++block)
+      if (first_n_ % kScaleBlock + j * 8 / c.scale_group() * c.scale_group() >= block * kScaleBlock)
+        factor = loaded_[0].of_columns[block];
+    return factor;
+  }
+};
+
+}  // namespace kiln::templates

@@ -1,0 +1,169 @@
+// Part of gemm_tma.cuh: how a warp's sums become elements of C, from registers or through shared
+// memory and TMA.
+#pragma once
+
+#include "../shared/gemm_epilogue.cuh"
+#include "gemm_tma_parts.cuh"
+#include "kiln/hopper.cuh"
+
+namespace kiln::templates {
+
+/// What a warp makes of its sums, wherever they go.
+template <GemmTma c, class T, bool batched, class Epilogue>
+struct GemmTmaResults {
+  static constexpr int kTiles = c.block_n / 8;
+
+  const Epilogue& epilogue;
+  const GemmShape<batched>& shape;
+  unsigned char* staging;  // per warp
+
+  /// The sum as it is stored, at a row and column of the product. Places outside of C get what its
+  /// last row or column would.
+  __device__ __forceinline__ float stored(float sum, int row, int column, int batch) const {
+    const int i = c.swap ? column : row, j = c.swap ? row : column;
+    return GemmOutput<batched, Epilogue>{shape, epilogue, batch}.finished(sum, min(i, shape.m - 1),
+                                                                          min(j, shape.n - 1));
+  }
+  /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each. `s`: float[4], or
+  /// like it.
+  template <class Sums>
+  __device__ __forceinline__ void pack(unsigned (&pairs)[2], const Sums& s, int row, int column,
+                                       int batch) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    row += lane / 4;
+    column += lane % 4 * 2;
+    pairs[0] = pack_pair(stored(s[0], row, column, batch), stored(s[1], row, column + 1, batch),
+                         GemmResult<T>{});
+    pairs[1] = pack_pair(stored(s[2], row + 8, column, batch),
+                         stored(s[3], row + 8, column + 1, batch), GemmResult<T>{});
+  }
+
+  /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time:
+  /// with swap 16 rows as they are stored, of all columns, else all rows of store_columns()
+  /// columns. ready() is called before a box is written, and leave(box, its first column) behind
+  /// that. `s`: float[kTiles][4], or like it.
+  template <class Sums, class Ready, class Leave>
+  __device__ __forceinline__ void stage_rows(const Sums& s, int row, int column, int batch,
+                                             int& buffer, Ready ready, Leave leave) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) - 4;
+    if constexpr (c.swap) {
+      unsigned char* const to = staging + warp * c.store_bytes();
+      ready();
+#pragma unroll
+      for (int j = 0; j + 1 < kTiles; j += 2) {
+        unsigned pairs[2][2];
+        pack(pairs[0], s[j], row, column + j * 8, batch);
+        pack(pairs[1], s[j + 1], row, column + j * 8 + 8, batch);
+        const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+        hopper::store_matrices<true>(to + swizzled<32>((j + q / 2) * 8 + r, q % 2), matrices);
+      }
+      if constexpr (kTiles % 2 != 0) {
+        unsigned pairs[2];
+        pack(pairs, s[kTiles - 1], row, column + kTiles * 8 - 8, batch);
+        hopper::store_matrices<true>(to + swizzled<32>((kTiles - 1) * 8 + r, q % 2), pairs);
+      }
+      leave(to, column);
+    } else {
+      constexpr int kColumns = c.store_columns(), kSpan = c.store_span();
+#pragma unroll
+      for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
+        unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
+        buffer ^= 1;
+        // The compiler cannot see through it, and so does not keep for all chunks at once what an
+        // epilogue makes of columns.
+        const int first = hopper::uniform(column + chunk * kColumns);
+        ready();
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; j += 2) {
+          const int tile = chunk * (kColumns / 8) + j;
+          unsigned pairs[2][2];
+          pack(pairs[0], s[tile], row, first + j * 8, batch);
+          pack(pairs[1], s[tile + 1], row, first + j * 8 + 8, batch);
+          const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+          hopper::store_matrices(to + swizzled<kSpan>(q % 2 * 8 + r, j + q / 2), matrices);
+        }
+        leave(to, first);
+      }
+    }
+  }
+};
+
+/// `out`: a map with store_tma, else a pointer.
+template <GemmTma c, class T, bool batched, class Epilogue>
+struct GemmTmaOutput : GemmTmaResults<c, T, batched, Epilogue> {
+  using Results = GemmTmaResults<c, T, batched, Epilogue>;
+  using Results::epilogue, Results::shape, Results::pack;
+  static constexpr int kTiles = Results::kTiles;
+
+  const hopper::Argument<c.store_tma, GemmResult<T>*>& out;
+
+  /// Stores the warp's 16 x 8 sums at (row, column) from registers.
+  __device__ __forceinline__ void store_direct(const float (&s)[4], int row, int column,
+                                               int batch) const {
+    if constexpr (!c.store_tma) {
+      unsigned pairs[2];
+      pack(pairs, s, row, column, batch);
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        // A lane's pair are neighbours along n.
+        const int i = c.swap ? column + lane / 4 : row + 8 * h + lane / 4;
+        const int j = c.swap ? row + 8 * h + lane % 4 * 2 : column + lane % 4 * 2;
+        store_pair(c.swap ? hopper::transpose_matrix(pairs[h]) : pairs[h], i, j, batch);
+      }
+    }
+  }
+  /// Two neighbours along n, as far as they are in C.
+  __device__ __forceinline__ void store_pair(unsigned pair, int i, int j, int batch) const {
+    if (i >= shape.m || j >= shape.n) return;
+    GemmResult<T>* const to =
+        out + GemmOutput<batched, Epilogue>{shape, epilogue, batch}.element(i, j);
+    if (j + 1 < shape.n && aligned(4, to)) {
+      *reinterpret_cast<unsigned*>(to) = pair;
+    } else {
+      auto* const halves = reinterpret_cast<unsigned short*>(to);
+      halves[0] = static_cast<unsigned short>(pair);
+      if (j + 1 < shape.n) halves[1] = static_cast<unsigned short>(pair >> 16);
+    }
+  }
+
+  /// Stores the warp's 16 rows from `row` on through shared memory.
+  template <class Sums>
+  __device__ __forceinline__ void store_rows(const Sums& s, int row, int column, int batch,
+                                             int& buffer) const {
+    if constexpr (c.store_tma) {
+      Results::stage_rows(
+          s, row, column, batch, buffer,
+          [] {
+            if (hopper::elect()) hopper::wait_stores_read<(c.swap ? 0 : 1)>();
+            __syncwarp();
+          },
+          [&](const unsigned char* from, int first) {
+            hopper::publish_shared();
+            __syncwarp();
+            if (hopper::elect()) {
+              if constexpr (c.swap)
+                store_box(from, row, first, batch);
+              else
+                store_box(from, first, row, batch);
+            }
+          });
+    }
+  }
+
+  __device__ __forceinline__ void prefetch() const {
+    if constexpr (c.store_tma) hopper::prefetch_map(out);
+  }
+
+ private:
+  __device__ __forceinline__ void store_box(const void* from, int x, int y, int batch) const {
+    if constexpr (batched)
+      hopper::store_tile(out, from, x, y, batch);
+    else
+      hopper::store_tile(out, from, x, y);
+    hopper::commit_stores();
+  }
+};
+
+}  // namespace kiln::templates

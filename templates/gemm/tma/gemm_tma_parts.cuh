@@ -1,0 +1,67 @@
+// Parts of gemm_tma.cuh: what a config must satisfy, and how results are packed.
+#pragma once
+
+#include "../../device/elements.cuh"
+#include "gemm_tma.hpp"
+#include "kiln/hopper.cuh"
+
+namespace kiln::templates {
+
+/// True; a config that does not fit is an error that names the field.
+template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>
+constexpr bool gemm_tma_fits() {
+  constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;
+  using Result = GemmResult<T>;
+  static_assert(kIsHalf<Result> || kIsBfloat16<Result>,
+                "T: __half, __nv_bfloat16 or Fp8 with a result of these");
+  static_assert(c.operands == GemmTypes<T>::kOperands, "operands: those of T");
+  static_assert(!GemmTypes<T>::kFp8 ||
+                    (rows_lie == hopper::Lies::along_k && columns_lie == hopper::Lies::along_k),
+                "8-bit operands lie along k");
+  static_assert(c.consumers >= 1 && c.consumers <= 3, "consumers: 1 to 3 warpgroups");
+  static_assert(!kPingpong || (c.consumers == 2 && c.persistent),
+                "pingpong: 2 consumers, and blocks that stay");
+  static_assert(
+      c.block_m >= 64 && c.block_m <= 256 && c.block_m % (kPingpong ? 64 : 64 * c.consumers) == 0,
+      "block_m: 64 rows, or a multiple, for each consumer of a tile; at most 256");
+  static_assert(c.block_n >= 8 && c.block_n <= 256 && c.block_n % 8 == 0,
+                "block_n: 8 to 256 columns, a multiple of 8");
+  static_assert(c.held_sums() <= c.most_sums(), "a thread's sums: at most 208; 3 consumers: 96");
+  static_assert(c.block_k == c.box_k() || (c.block_k == 2 * c.box_k() && c.parted_tiles() == 0),
+                "block_k: 128 bytes or, unless sums are exact, 256");
+  static_assert(c.stages >= 2 && c.stages <= c.threads(), "stages: at least 2 buffers");
+  static_assert(c.shared_bytes() <= 227 * 1024, "shared memory: at most 227 KiB");
+  static_assert(c.group >= 1, "group: at least 1 tile");
+  static_assert(c.copied_m() % 8 == 0 && c.copied_n() % 8 == 0,
+                "cluster: each block copies a multiple of 8 rows and of 8 columns");
+  static_assert(c.cluster() <= 8, "cluster: at most 8 blocks");
+  static_assert(c.split_k == 1 || (!c.persistent && !c.store_tma && c.cluster_m * c.cluster_n == 1),
+                "split_k: its blocks are the cluster, compute one tile and store from registers");
+  static_assert(c.parts == 1 || (!c.persistent && !c.store_tma && c.cluster() == 1),
+                "parts: blocks without clusters, which compute one tile and store from registers");
+  static_assert(!c.store_tma || c.swap || c.block_n % 16 == 0,
+                "store_tma: block_n is a multiple of 16 columns");
+  static_assert(c.copies(rows_lie == hopper::Lies::across, columns_lie == hopper::Lies::across),
+                "rows or columns that lie across k are copied 64 at a time");
+  return true;
+}
+template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>
+inline constexpr bool kGemmTmaFits = gemm_tma_fits<c, T, rows_lie, columns_lie>();
+
+__device__ __forceinline__ unsigned pack_pair(float first, float second, __half) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+__device__ __forceinline__ unsigned pack_pair(float first, float second, __nv_bfloat16) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+/// Where TMA puts the 16 bytes `unit` of a row of kSpan bytes (its swizzle) in a box.
+template <int kSpan>
+__device__ __forceinline__ int swizzled(int row, int unit) {
+  const int place = row * kSpan + unit * 16;
+  return place ^ ((place >> 7 & (kSpan / 16 - 1)) << 4);
+}
+
+}  // namespace kiln::templates
