@@ -6,7 +6,8 @@
 
 #include "gpu/peer_configs.hpp"
 #include "kiln_test.hpp"
-#include "rank_serving.hpp"
+#include "rank_steps.hpp"
+#include "slow_compiler.hpp"
 #include "temporary_directory.hpp"
 
 using namespace kiln;
@@ -75,7 +76,8 @@ TEST_CASE("ranks on GPUs that serve with an all-reduce each step are equal at ea
   StepPlan plan;
   plan.problems = {1 << 20, 3 << 19, 1 << 21};
   plan.step_seconds = 8e-3;
-  plan.idle_seconds = 4e-3;
+  plan.between_windows = 10;
+  plan.idle_seconds = 0.1;
   plan.at_most = 1000;
   std::vector<StepReport> reports(static_cast<std::size_t>(ranks));
   CHECK(on_ranks(ranks, [&](int rank) {
