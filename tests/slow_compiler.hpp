@@ -102,9 +102,10 @@ enum class SlowCompiler {
   launched    ///< nobody has prepared anything: launches wait for each other inside their kernels
 };
 
-/// `seconds`: that the compiler sleeps, once.
+/// `seconds`: that the compiler sleeps, once. Each rank lets its end go on its own thread, where the
+/// ends of some transports wait for each other.
 inline std::vector<SlowCompilerReport> with_slow_compiler(const std::vector<std::string>& devices,
-                                                          const RankEnds& ends, double seconds,
+                                                          RankEnds ends, double seconds,
                                                           SlowCompiler how, std::string& thrown) {
   std::vector<SlowCompilerReport> reports(devices.size());
   const int last = static_cast<int>(devices.size()) - 1;
@@ -125,7 +126,7 @@ inline std::vector<SlowCompilerReport> with_slow_compiler(const std::vector<std:
       after = [&] { sleeps = false; };
     }
     const Runtime runtime = told_runtime(options, before, after);
-    const auto communicator = ends[static_cast<std::size_t>(rank)];
+    const auto communicator = std::move(ends[static_cast<std::size_t>(rank)]);
     SymmetricMemory memory(runtime, communicator, {.bytes = 64, .flags = 2, .seconds = 60});
     const DynamicTuned kernel = runtime.tuned(meeting(memory.peers()));
     const auto begin = std::chrono::steady_clock::now();

@@ -3,20 +3,29 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "peer_turns.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/device/cuda/cuda_objects.hpp"
 #include "temporary_directory.hpp"
 
 namespace kiln::test {
 
-/// Up to two GPUs, a rank each.
+/// Up to two GPUs, a rank each. Their contexts stay until the program ends: making one takes longer
+/// than most rounds do.
 inline std::vector<std::string> gpus() {
+  static const runtime::CudaProbe cuda = runtime::probe_cuda();
+  static const auto kept = [] {
+    std::vector<std::unique_ptr<const runtime::CudaContext>> contexts;
+    for (int i = 0; i < std::min(cuda.devices, 2); ++i)
+      contexts.push_back(std::make_unique<const runtime::CudaContext>(cuda.driver, i));
+    return contexts;
+  }();
   std::vector<std::string> names;
-  for (int i = 0; i < std::min(runtime::probe_cuda().devices, 2); ++i)
-    names.push_back("cuda:" + std::to_string(i));
+  for (std::size_t i = 0; i < kept.size(); ++i) names.push_back("cuda:" + std::to_string(i));
   return names;
 }
 

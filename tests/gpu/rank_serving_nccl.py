@@ -5,7 +5,7 @@
 
 M1 starts a process a rank: everything cached, nothing, other problems, stale or damaged records, and a rank
 that is killed at each step of an agreement. Survivors must hold the same, say why, and end by their
-deadlines. M2, M3 and M5 are the second program's, in which ranks are threads. Each ends with one line. Exit:
+deadlines. M2 to M5 are the second program's, in which ranks are threads. Each ends with one line. Exit:
 77 without two GPUs or NCCL.
 """
 import concurrent.futures
@@ -103,7 +103,7 @@ def main(job, serving, *names):
         print(f"skipped: {probe.stdout.strip()}{probe.stderr.strip()}")
         return 77 if probe.returncode == 77 else 1
     well = caches_and_kills(job, env, names)
-    if not names or any(n in ("M2", "M3", "M5") for n in names):
+    if not names or any(n in ("M2", "M3", "M4", "M5") for n in names):
         served = subprocess.run([serving], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 errors="replace", timeout=float(os.environ.get("KILN_SERVING_SECONDS", "150")))
         print(served.stdout, flush=True)

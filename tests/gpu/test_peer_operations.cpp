@@ -178,7 +178,7 @@ std::string check_two_streams(const Turns<T>& one, const Turns<T>& other, int ro
 
 }  // namespace
 
-TEST_CASE("captured operations of ranks give what eager ones do", "[gpu][symmetric][peers]") {
+TEST_CASE("captured operations of ranks give what eager ones do", "[gpu][symmetric][slow]") {
   const int replays = 300;
   int graphs = 0;
   for (const Turns<T>& work : everything(300, 264, 136)) {
@@ -190,7 +190,7 @@ TEST_CASE("captured operations of ranks give what eager ones do", "[gpu][symmetr
               ranks(), replays);
 }
 
-TEST_CASE("two operations of ranks are on their way at once", "[gpu][symmetric][peers]") {
+TEST_CASE("two operations of ranks are on their way at once", "[gpu][symmetric][slow]") {
   const int rounds = 300;
   const auto gemms = every_gemm(300, 264, 136);
   const auto experts = every_experts({100, 256, 136, 8, 2, ranks()}, Routing::skewed);
@@ -210,7 +210,7 @@ TEST_CASE("two operations of ranks are on their way at once", "[gpu][symmetric][
               ranks(), rounds);
 }
 
-TEST_CASE("epochs of operations of ranks wrap round", "[gpu][symmetric][peers]") {
+TEST_CASE("epochs of operations of ranks wrap round", "[gpu][symmetric]") {
   int tried = 0;
   for (const Turns<T>& work : everything(300, 264, 136)) {
     CAPTURE(work.name, tried);
@@ -221,7 +221,7 @@ TEST_CASE("epochs of operations of ranks wrap round", "[gpu][symmetric][peers]")
               ranks());
 }
 
-TEST_CASE("operations of ranks end without a rank that does not come", "[gpu][symmetric][peers]") {
+TEST_CASE("operations of ranks end without a rank that does not come", "[gpu][symmetric][slow]") {
   if (ranks() < 2) KILN_SKIP("needs two GPUs");
   int tried = 0;
   for (const Turns<T>& work : everything(300, 264, 136)) {
@@ -232,7 +232,7 @@ TEST_CASE("operations of ranks end without a rank that does not come", "[gpu][sy
   std::printf("peers: %d kinds of operations gave up, and went on after a reset\n", tried);
 }
 
-TEST_CASE("operations of ranks whose sizes nothing divides", "[gpu][symmetric][peers]") {
+TEST_CASE("operations of ranks whose sizes nothing divides", "[gpu][symmetric][slow]") {
   const int rounds = 12;
   int tried = 0;
   const auto check = [&](const std::vector<Turns<T>>& all) {
