@@ -131,11 +131,10 @@ std::string check_wrap(const std::vector<std::string>& devices, const Turns<T>& 
 }
 
 /// The second rank does not come to an operation, at each in turn: the first one ends by its
-/// deadline and says for whom it waited, and the memory works again after a reset. Returns what is
-/// wrong.
+/// deadline and says so, and the memory works again after a reset. Returns what is wrong.
 template <class T>
 std::string check_gives_up(const std::vector<std::string>& devices, const Turns<T>& work,
-                           double seconds, int rounds) {
+                           double seconds, int rounds, const std::string& says) {
   Findings findings;
   std::string thrown = on_peers(
       devices, work.bytes,
@@ -152,7 +151,7 @@ std::string check_gives_up(const std::vector<std::string>& devices, const Turns<
                     runtime.synchronize();
                   });
                 },
-                "rank 0 gave up waiting for rank 1");
+                says);
             // A machine that does other things may be late; a kernel that waits on is not this fast.
             findings.check(std::chrono::steady_clock::now() - begin <
                            std::chrono::duration<double>(seconds + 20));

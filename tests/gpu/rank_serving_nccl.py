@@ -21,7 +21,7 @@ from rank_faults import DEFAULTS, PLAN, Fault, check, held, outcomes  # noqa: E4
 from rank_faults_nccl import environment  # noqa: E402
 
 LIMIT = 60  # seconds for a job; its own deadlines end it long before
-AT_ONCE = 4  # jobs, which mostly wait
+AT_ONCE = 6  # jobs, which mostly wait
 RANKS = 2
 BOTH = (0, 1)  # without a register, and with one
 NCCL = ".*nccl"  # it names the call that failed, and no rank

@@ -23,7 +23,7 @@ RankEnds threads(int ranks) {
 /// That the compiler sleeps.
 double sleep_seconds() {
   const char* text = std::getenv("KILN_TEST_SLEEP");
-  return text ? std::atof(text) : 1.5;
+  return text ? std::atof(text) : 3;
 }
 
 }  // namespace
