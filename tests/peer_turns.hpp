@@ -152,7 +152,7 @@ std::string check_gives_up(const std::vector<std::string>& devices, const Turns<
                   });
                 },
                 says);
-            // A machine that does other things may be late; a kernel that waits on is not this fast.
+            // A busy machine may be late; a kernel that waits on would be much later.
             findings.check(std::chrono::steady_clock::now() - begin <
                            std::chrono::duration<double>(seconds + 20));
           }

@@ -1,5 +1,5 @@
-// Candidates that communicate, of which some make the other ranks wait in vain: on every target they
-// are ended on all ranks, which go on with the rest. Each rank is a thread.
+// Candidates that communicate, of which some make the other ranks wait in vain: on every target
+// they are ended on all ranks, which go on with the rest. Each rank is a thread.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// The GPUs that are ranks, and the operations of ranks by each body, in several launches and in one.
+// The GPUs that are ranks, and the operations of ranks by each body, in several launches and in
+// one.
 #pragma once
 
 #include <algorithm>

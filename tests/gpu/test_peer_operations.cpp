@@ -120,9 +120,11 @@ std::string check_graphs(const Turns<T>& work, int replays) {
             --replay;
             own.wait();
           });
+          // Rows that are no expert's have no meaning; all others are exact.
+          const auto round = std::size_t(replay % RepeatedOperation<T>::kRounds);
           for (std::size_t i = 0; i < turns.size(); ++i)
-            findings.check(same_bytes(
-                turns[i].result(), eager[i][std::size_t(replay % RepeatedOperation<T>::kRounds)]));
+            findings.check(same_bytes(turns[i].result(), eager[i][round]) ||
+                           turns[i].is_right(replay));
         }
       },
       work.flags, 0, work.store);

@@ -1,6 +1,6 @@
-// Ranks on two GPUs that serve, a thread and a GPU for each: tuned behind their steps over NCCL, and
-// beside a rank whose compiler takes long; and how much faster two prepare than one. What becomes of
-// ranks that are killed is tried with processes (rank_serving_nccl.py, which starts this, too).
+// Ranks on two GPUs that serve, a thread and a GPU for each: tuned behind their steps over NCCL,
+// beside a rank whose compiler takes long, with candidates that hang; and how much faster two
+// prepare than one. rank_serving_nccl.py starts this, and processes of which some are killed.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,7 +1,7 @@
 // One rank of a job that tunes a kernel on the host over MPI, and does to itself what it is told:
 //   mpirun -n 4 rank_job FOLDER name=value...
-// nccl=RANK/SIZE: over NCCL instead, on the GPU of that number. `rank_job probe`: whether that could
-// be, with two GPUs.
+// nccl=RANK/SIZE: over NCCL instead, on the GPU of that number. `rank_job probe`: whether two ranks
+// could.
 // strategy=replicate|shard|leader  lockstep=1  settle=1: how they agree.
 // stores=own|one: a store per rank, or one for all.
 // cache=all|disjoint: what was tuned before, by all, or ranks 0 and 1 each another problem.
