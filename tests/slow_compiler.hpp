@@ -103,8 +103,8 @@ enum class SlowCompiler {
   launched    ///< nobody has prepared anything: launches wait for each other inside their kernels
 };
 
-/// `seconds`: that the compiler sleeps, once. Each rank lets its end go on its own thread: with some
-/// transports ends wait for each other then.
+/// `seconds`: that the compiler sleeps, once. Each rank lets its end go on its own thread, because
+/// the ends of some transports wait for each other then.
 inline std::vector<SlowCompilerReport> with_slow_compiler(const std::vector<std::string>& devices,
                                                           RankEnds ends, double seconds,
                                                           SlowCompiler how, std::string& thrown) {
