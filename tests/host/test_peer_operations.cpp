@@ -29,7 +29,7 @@ Turns<float> experts(int ranks) {
 
 }  // namespace
 
-TEST_CASE("operations of ranks go on round after round with the same arguments",
+TEST_CASE("operations of ranks go on for hundreds of rounds with the same arguments",
           "[host][symmetric]") {
   for (const auto& work : {gemms(2), experts(2)}) {
     CAPTURE(work.name);
@@ -37,7 +37,7 @@ TEST_CASE("operations of ranks go on round after round with the same arguments",
     CHECK(on_peers(
               hosts(2), work.bytes,
               [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
-                run_turns(runtime, memory, work.make(runtime, memory), 100, 200, findings);
+                run_turns(runtime, memory, work.make(runtime, memory), 300, 200, findings);
               },
               work.flags, 0, work.store) == "");
     CHECK(findings.wrong() == "");
@@ -46,7 +46,7 @@ TEST_CASE("operations of ranks go on round after round with the same arguments",
 
 TEST_CASE("two operations of ranks at once, each in a memory of its own", "[host][symmetric]") {
   const Turns<float> one = gemms(2), other = experts(2);
-  const int rounds = 60;
+  const int rounds = 300;
   Findings findings;
   CHECK(on_peers(
             hosts(2), one.bytes,
