@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Lists a build folder's GPU tests and all benchmarks, one a line, for scripts/test-gpu.
 
-  list_programs.py BUILD   ->   test|ranks|benchmark <tab> name <tab> path in BUILD <tab> arguments
+  list_programs.py BUILD   ->   test|rank-test|benchmark <tab> name <tab> path in BUILD <tab> arguments
+                                ranks <tab> name <tab> path in BUILD[ another...] <tab> script
 
-`ranks` is a program that a script of the tree starts, once a rank; the script is its argument.
+`rank-test` is a test whose ranks are threads, one a GPU. `ranks` is a script of the tree that starts
+programs; the first one once a rank.
 """
 import json
 import os
@@ -21,14 +23,14 @@ def main(build):
         for program in introspect(build, what):
             suites = [suite.rpartition(":")[2] for suite in program["suite"]]
             path, *arguments = program["cmd"]
-            if kind == "test" and "gpu_ranks" in suites:
+            built = os.path.realpath(path).startswith(build + os.sep)
+            if kind == "test" and "gpu_ranks" in suites and not built:
                 script = os.path.relpath(path, os.path.join(os.path.dirname(__file__), ".."))
-                started = os.path.relpath(os.path.join(build, arguments[0]), build)
+                started = " ".join(os.path.relpath(os.path.join(build, a), build) for a in arguments)
                 print("ranks", program["name"], started, script, sep="\t")
-            elif not os.path.realpath(path).startswith(build + os.sep):
-                continue  # a script that looks at the build itself
-            elif kind == "benchmark" or "gpu" in suites:
-                print(kind, program["name"], os.path.relpath(path, build), " ".join(arguments), sep="\t")
+            elif built and (kind == "benchmark" or "gpu" in suites):
+                kind_here = "rank-test" if "gpu_ranks" in suites else kind
+                print(kind_here, program["name"], os.path.relpath(path, build), " ".join(arguments), sep="\t")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <random>
@@ -132,11 +133,13 @@ inline void straggle(int rank, int round, int most) {
 }
 
 /// Calls `body(rank's runtime, memory, communicator)` for each rank on a thread of its own. Returns
-/// what they threw.
+/// what they threw. `reserved`: multiprocessors that launches leave free. `store`: where what is
+/// compiled is kept, for tests that tune nothing.
 inline std::string on_peers(const std::vector<std::string>& devices, std::size_t bytes,
                             const std::function<void(const Runtime&, SymmetricMemory&,
                                                      std::shared_ptr<Communicator>)>& body,
-                            unsigned flags = templates::kPeerGemmFlags) {
+                            unsigned flags = templates::kPeerGemmFlags, int reserved = 0,
+                            const std::filesystem::path& store = {}) {
   auto ends = thread_communicators(static_cast<int>(devices.size()));
   std::vector<std::string> thrown(ends.size());
   std::vector<std::thread> threads;
@@ -145,8 +148,10 @@ inline std::string on_peers(const std::vector<std::string>& devices, std::size_t
       try {
         RuntimeOptions options;
         options.device = devices[r];
-        options.store.disk = false;
+        options.store.disk = !store.empty();
+        options.store.directory = store;
         options.mode = Mode::untuned;
+        options.reserved_multiprocessors = reserved;
         const Runtime runtime(options);
         const std::shared_ptr<Communicator> end = std::move(ends[r]);
         SymmetricMemory memory(runtime, end, {.bytes = bytes, .flags = flags, .seconds = 60});

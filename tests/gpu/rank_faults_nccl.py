@@ -7,6 +7,7 @@ One process a rank. What needs two GPUs is skipped with one, and two ranks on on
 2.30. KILN_NCCL_SECONDS (85) ends it all in time: what is left then is not run, and said. The last
 line is "nccl rank faults tried N, divergent plans 0, hangs 0". Exit: 77 without a GPU or NCCL.
 """
+import concurrent.futures
 import importlib.util
 import os
 import pathlib
@@ -15,8 +16,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
+AT_ONCE = 3  # cases, which mostly wait
 LIMIT = 40  # seconds: more than any job's deadlines together
 # Name, needs, boot, what all ranks do, and what the ranks' results begin with (the faulty one's last).
 COLLECTIVES = "ok collectives right"
@@ -63,10 +66,18 @@ def environment():
     return env
 
 
+taken_ports, port_lock = set(), threading.Lock()
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that no other case of this run has been given."""
+    while True:
+        with socket.socket() as s, port_lock:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+            if port not in taken_ports:
+                taken_ports.add(port)
+                return port
 
 
 def start(program, folder, env, case, size, devices):
@@ -136,6 +147,28 @@ def judge(case, results, hung, ranks, wanted):
     return problems
 
 
+def run(program, end, case, size, devices, variables, prefix):
+    """What to say of it, whether plans diverge (None: it was not run), whether a rank hung, whether it is wrong."""
+    name = prefix + case[0]
+    if end - time.monotonic() < 10:
+        return [f"not run: {name}: no time left"], None, False, False
+    wanted = dict(o.split("=") for o in case[3].split())
+    with tempfile.TemporaryDirectory(prefix="kiln-nccl-") as path:
+        folder, begin = pathlib.Path(path), time.monotonic()
+        ranks = start(program, folder, variables, case, size, devices)
+        hung = wait(ranks, folder, wanted, min(LIMIT, end - begin))
+        results = {int(file.stem): file.read_text().splitlines()[0] for file in folder.glob("*.txt")}
+        problems = judge(case, results, hung, ranks, wanted)
+        held = {line if line.startswith("plan") else "defaults"
+                for line in results.values() if line.startswith(("plan", "defaults"))}
+        lines = [f"{'FAILED' if problems else 'ok':7}{name}: {time.monotonic() - begin:.1f} s"]
+        lines += [f"         rank {rank}: {line[:200]}" for rank, line in sorted(results.items())]
+        lines += [f"        {problem}" for problem in problems]
+        for rank in range(size if problems else 0):
+            lines += [f"--- rank {rank}", (folder / f"{rank}.log").read_text(errors="replace")[-1500:]]
+    return lines, len(held) > 1, bool(hung), bool(problems)
+
+
 def main(program, *names):
     env = environment()
     probe = subprocess.run([program, "probe"], env=env, capture_output=True, text=True, timeout=60)
@@ -157,39 +190,16 @@ def main(program, *names):
         print(f"skipped: two ranks on one GPU: NCCL {version} is older than 2.30")
 
     end = time.monotonic() + float(os.environ.get("KILN_NCCL_SECONDS", "85"))
+    runs = [r for r in runs if not names or any(n in r[4] + r[0][0] for n in names)]
     tried = divergent = hangs = failed = left = 0
-    for case, size, devices, variables, prefix in runs:
-        name = prefix + case[0]
-        if names and not any(n in name for n in names):
-            continue
-        if end - time.monotonic() < 10:
-            left += 1
-            print(f"not run: {name}: no time left")
-            continue
-        wanted = dict(o.split("=") for o in case[3].split())
-        with tempfile.TemporaryDirectory(prefix="kiln-nccl-") as path:
-            folder, begin = pathlib.Path(path), time.monotonic()
-            ranks = start(program, folder, variables, case, size, devices)
-            hung = wait(ranks, folder, wanted, min(LIMIT, end - begin))
-            results = {}
-            for file in folder.glob("*.txt"):
-                results[int(file.stem)] = file.read_text().splitlines()[0]
-            problems = judge(case, results, hung, ranks, wanted)
-            held = {line if line.startswith("plan") else "defaults"
-                    for line in results.values() if line.startswith(("plan", "defaults"))}
-            tried += 1
-            divergent += len(held) > 1
-            hangs += bool(hung)
-            failed += bool(problems)
-            print(f"{'FAILED' if problems else 'ok':7}{name}: {time.monotonic() - begin:.1f} s", flush=True)
-            for rank, line in sorted(results.items()):
-                print(f"         rank {rank}: {line[:200]}")
-            for problem in problems:
-                print("       ", problem)
-            if problems:
-                for rank in range(size):
-                    print(f"--- rank {rank}\n" +
-                          (folder / f"{rank}.log").read_text(errors="replace")[-1500:], flush=True)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in [pool.submit(run, program, end, *r) for r in runs]:
+            lines, differ, hung, wrong = done.result()
+            print("\n".join(lines), flush=True)
+            if differ is None:
+                left += 1
+                continue
+            tried, divergent, hangs, failed = tried + 1, divergent + differ, hangs + hung, failed + wrong
     if left:
         print(f"{left} cases were not run")
     print(f"nccl rank faults tried {tried}, divergent plans {divergent}, hangs {hangs}")

@@ -1,10 +1,8 @@
 // GEMMs of experts on GPUs, a thread and a GPU for each rank: every body through many rounds with
 // ranks that come late, and ranks that tune in step. One GPU is one rank.
-#include <algorithm>
-
 #include "experts_test.hpp"
+#include "gpu/peer_configs.hpp"
 #include "kiln_test.hpp"
-#include "runtime/device/cuda/cuda_device.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -13,32 +11,9 @@ using namespace kiln::templates;
 namespace {
 
 using T = bfloat16;
-using B = GemmBody;
-using C = GemmCluster;
-
-/// Up to two GPUs, a rank each.
-std::vector<std::string> gpus() {
-  std::vector<std::string> names;
-  for (int i = 0; i < std::min(runtime::probe_cuda().devices, 2); ++i)
-    names.push_back("cuda:" + std::to_string(i));
-  return names;
-}
-
-const std::vector<PeerGemm> kGathers{
-    {B::mma, 64, 128, 64, 3, 32, 32, 8, 8, C::none, false, false, 1, 0, false},
-    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, false, 1, 0, false},
-    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 32, 8, true},
-    {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::none, false, true, 8, 16, false},
-    {B::pingpong, 64, 160, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 1, 4, true}};
-const std::vector<PeerGemm> kCombines{
-    {B::mma, 64, 128, 64, 3, 32, 32, 8, 8, C::none, false, false, 1, 0, false},
-    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, false, 1, 0, false},
-    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 1, 0, false},
-    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 2, 16, false},
-    {B::pingpong, 128, 64, 64, 1, 128, 64, 8, 8, C::none, false, true, 4, 8, false},
-    {B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 8, 32, false}};
 
 void check_rounds(const ExpertsProblem& p, Routing routing, int rounds) {
+  compile_first(gpus().front(), every_experts(p, routing));
   const ExpertsData<T> data(p, routing);
   const auto each = [&](const auto& configs, const auto& check) {
     for (const PeerGemm& config : configs) {
@@ -50,7 +25,7 @@ void check_rounds(const ExpertsProblem& p, Routing routing, int rounds) {
                 [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
                   check(config, runtime, memory, findings);
                 },
-                kExpertFlags) == "");
+                kExpertFlags, 0, store_of_program()) == "");
       CHECK(findings.wrong() == "");
     }
   };
@@ -58,8 +33,8 @@ void check_rounds(const ExpertsProblem& p, Routing routing, int rounds) {
     return !kernel.definition().space.violated(to_values(config), to_values(p),
                                                runtime.device().limits);
   };
-  each(kGathers, [&](const PeerGemm& config, const Runtime& runtime, SymmetricMemory& memory,
-                     Findings& findings) {
+  each(peer_configs::kExpertGathers, [&](const PeerGemm& config, const Runtime& runtime,
+                                         SymmetricMemory& memory, Findings& findings) {
     if (!allowed(experts_gather_kernel<T>(memory), config, runtime)) return;
     const ExpertsGather<T> operation(runtime, memory);
     const auto chosen = operation.handle().with_config(config);
@@ -74,8 +49,8 @@ void check_rounds(const ExpertsProblem& p, Routing routing, int rounds) {
                       }));
     }
   });
-  each(kCombines, [&](const PeerGemm& config, const Runtime& runtime, SymmetricMemory& memory,
-                      Findings& findings) {
+  each(peer_configs::kExpertCombines, [&](const PeerGemm& config, const Runtime& runtime,
+                                          SymmetricMemory& memory, Findings& findings) {
     if (!allowed(experts_combine_kernel<T>(memory), config, runtime)) return;
     const ExpertsCombine<T> operation(runtime, memory);
     const auto chosen = operation.handle().with_config(config);

@@ -1,38 +1,16 @@
 // GEMMs of ranks on GPUs, a thread and a GPU for each rank: every body through many rounds with
-// ranks that come late, ranks that tune in step, and a rank that does not come. One GPU is one
-// rank.
+// ranks that come late, and ranks that tune in step. One GPU is one rank.
 #include <algorithm>
 
+#include "gpu/peer_configs.hpp"
 #include "kiln_test.hpp"
 #include "peer_gemm_test.hpp"
-#include "runtime/device/cuda/cuda_device.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
 using namespace kiln::templates;
 
 namespace {
-
-/// Up to two GPUs, a rank each.
-std::vector<std::string> gpus() {
-  std::vector<std::string> names;
-  for (int i = 0; i < std::min(runtime::probe_cuda().devices, 2); ++i)
-    names.push_back("cuda:" + std::to_string(i));
-  return names;
-}
-
-using B = GemmBody;
-using C = GemmCluster;
-const std::vector<PeerGemm> kConfigs{
-    {B::mma, 64, 128, 64, 3, 32, 32, 8, 8, C::none, false, false, 1, 0, false},
-    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, false, 1, 0, false},
-    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, true, 1, 0, false},
-    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 4, 0, false},
-    {B::tma, 256, 128, 64, 1, 128, 64, 8, 4, C::two_n, true, true, 2, 0, false},
-    {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 4, 8, true},
-    {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::none, false, true, 2, 4, true},
-    {B::pingpong, 64, 160, 64, 1, 64, 64, 8, 8, C::none, false, true, 8, 0, false},
-    {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::two_m, true, true, 4, 0, false}};
 
 using T = bfloat16;
 
@@ -51,43 +29,44 @@ auto gather_with(const AllGatherGemm<T>& operation, const PeerGemm& config,
 }
 auto scatter_with(const ReduceScatterGemm<T>& operation, const PeerGemm& config,
                   const SymmetricMemory& memory, int m, int n, int k) {
-  PeerGemm scatters = config;
-  scatters.senders = 0;
-  scatters.late = false;
-  return [chosen = operation.handle().with_config(scatters), &memory, m, n, k](T* c, const T* a,
-                                                                               const T* b) {
+  return [chosen = operation.handle().with_config(config), &memory, m, n, k](T* c, const T* a,
+                                                                             const T* b) {
     chosen(Stream{}, c, a, b, static_cast<T*>(memory.data()), memory.peers(), m, n, k,
            memory.size());
   };
 }
 
 void check_rounds(int m, int n, int k, int rounds) {
+  compile_first(gpus().front(), every_gemm(m, n, k));
   const auto devices = gpus();
   const int ranks = static_cast<int>(devices.size());
   const PeerData<T> rows(m, n, k), all(m * ranks, n, k);
-  for (const PeerGemm& config : kConfigs) {
+  for (std::size_t i = 0; i < peer_configs::kDense.size(); ++i) {
+    const PeerGemm &config = peer_configs::kDense[i], &scatters_by = peer_configs::kScatters[i];
     CAPTURE(ranks, m, n, k, config.overlap, config.block_m, config.block_n, config.chunks,
             config.senders);
     Findings findings;
-    CHECK(on_peers(devices, bytes_for(m, n, k, ranks),
-                   [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
-                     const AllGatherGemm<T> gather(runtime, memory);
-                     const ReduceScatterGemm<T> scatter(runtime, memory);
-                     if (all_gather_gemm_kernel<T>(memory).definition().space.violated(
-                             to_values(config), to_values(PeerGemmProblem{m, n, k, ranks}),
-                             runtime.device().limits))
-                       return;
-                     const auto gathers = gather_with(gather, config, memory, m, n, k);
-                     const auto scatters = scatter_with(scatter, config, memory, m, n, k);
-                     PeerRank<T> one(runtime, memory, rows, true);
-                     PeerRank<T> other(runtime, memory, all, false);
-                     for (int round = 0; round < rounds; ++round) {
-                       straggle(memory.rank(), round, 300);
-                       findings.check(one.run(round, deadline_in(60), gathers));
-                       straggle(memory.rank(), round + 1000, 300);
-                       findings.check(other.run(round, deadline_in(60), scatters));
-                     }
-                   }) == "");
+    CHECK(on_peers(
+              devices, bytes_for(m, n, k, ranks),
+              [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+                const AllGatherGemm<T> gather(runtime, memory);
+                const ReduceScatterGemm<T> scatter(runtime, memory);
+                if (all_gather_gemm_kernel<T>(memory).definition().space.violated(
+                        to_values(config), to_values(PeerGemmProblem{m, n, k, ranks}),
+                        runtime.device().limits))
+                  return;
+                const auto gathers = gather_with(gather, config, memory, m, n, k);
+                const auto scatters = scatter_with(scatter, scatters_by, memory, m, n, k);
+                PeerRank<T> one(runtime, memory, rows, true);
+                PeerRank<T> other(runtime, memory, all, false);
+                for (int round = 0; round < rounds; ++round) {
+                  straggle(memory.rank(), round, 300);
+                  findings.check(one.run(round, deadline_in(60), gathers));
+                  straggle(memory.rank(), round + 1000, 300);
+                  findings.check(other.run(round, deadline_in(60), scatters));
+                }
+              },
+              kPeerGemmFlags, 0, store_of_program()) == "");
     CHECK(findings.wrong() == "");
   }
 }
@@ -128,33 +107,4 @@ TEST_CASE("ranks tune GEMMs in step", "[gpu][symmetric]") {
             }) == "");
   CHECK(findings.wrong() == "");
   for (const auto& of_rank : winners) CHECK(of_rank == winners.front());
-}
-
-TEST_CASE("a GPU whose peer does not come gives up", "[gpu][symmetric]") {
-  const auto devices = gpus();
-  if (devices.size() < 2) KILN_SKIP("needs two GPUs");
-  const int m = 1024, n = 256, k = 192;
-  const PeerData<T> rows(m, n, k), all(2 * m, n, k);
-  for (const PeerGemm& config : {kConfigs[0], kConfigs[5]}) {
-    Findings findings;
-    CHECK(on_peers(devices, bytes_for(m, n, k, 2),
-                   [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
-                     const AllGatherGemm<T> gather(runtime, memory);
-                     const ReduceScatterGemm<T> scatter(runtime, memory);
-                     const auto check = [&](PeerRank<T> rank, const auto& launch) {
-                       findings.check(rank.run(0, deadline_in(60), launch));
-                       if (memory.rank() == 0)
-                         findings.check_throws<EnvironmentError>(
-                             [&] { rank.run(1, deadline_in(0.5), launch); }, "rank 0 gave up");
-                       memory.reset();
-                       for (int round = 2; round < 20; ++round)
-                         findings.check(rank.run(round, deadline_in(60), launch));
-                     };
-                     check(PeerRank<T>(runtime, memory, rows, true),
-                           gather_with(gather, config, memory, m, n, k));
-                     check(PeerRank<T>(runtime, memory, all, false),
-                           scatter_with(scatter, config, memory, m, n, k));
-                   }) == "");
-    CHECK(findings.wrong() == "");
-  }
 }

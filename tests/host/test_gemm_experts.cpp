@@ -3,6 +3,7 @@
 #include "experts_test.hpp"
 #include "kiln/occupancy.hpp"
 #include "peer_gemm_host_test.hpp"
+#include "repeated_operation.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -202,9 +203,16 @@ __global__ void __launch_bounds__(c.gemm().threads(), 1)
 }
 )";
 
-void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing, bool gathers) {
+/// `done`: as if that many operations had been done before. `misses`: first the last rank does not
+/// come.
+struct Emulated {
+  unsigned done = 0;
+  bool misses = false;
+};
+void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing, bool gathers,
+                    Emulated how = {}) {
   const GemmTma tma = c.gemm().tma();
-  CAPTURE(text_of(c), p.ranks, p.m, p.n, p.k, gathers);
+  CAPTURE(text_of(c), p.ranks, p.m, p.n, p.k, gathers, how.done, how.misses);
   const host_test::Kernel kernel(kEmulated, std::string("kiln::templates::emulated_") +
                                                 (gathers ? "gather" : "combine") + "<" +
                                                 text_of(c) + ", __nv_bfloat16>");
@@ -217,7 +225,7 @@ void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing,
   Findings findings;
   CHECK(on_peers(
             hosts(p.ranks), expert_bytes<bfloat16>(p),
-            [&](const Runtime&, SymmetricMemory& memory, auto) {
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
               const auto b = data.b();
               const auto map_b =
                   map_of(b.data(), {p.k, p.n, p.groups}, tma.box_k(), tma.copied_n());
@@ -226,11 +234,10 @@ void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing,
               };
               std::vector<bfloat16> out(std::size_t(p.rows()) * std::size_t(p.n)), scratch = out;
               std::vector<unsigned> semaphores(kExpertChunks);
-              for (int round = 0; round < 3; ++round) {
+              const auto run = [&](int round, Deadline deadline) {
                 const auto own = data.tokens_of(memory.rank(), round);
                 const auto rows = data.rows_of(memory.rank(), round);
-                straggle(memory.rank(), round, 3000);
-                memory.within(deadline_in(240), [&] {
+                memory.within(deadline, [&] {
                   if (gathers)
                     launch(expert_gathering_bytes(c), out.data(), own.data(), map_b,
                            map_a(memory.data()), data.tokens().data(), data.ends().data(),
@@ -240,10 +247,23 @@ void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing,
                            data.ends().data(), data.places().data(), data.weights().data(),
                            memory.peers(), scratch.data(), semaphores.data());
                 });
+              };
+              if (how.misses) {
+                if (memory.rank() != p.ranks - 1)
+                  findings.check_throws<EnvironmentError>([&] { run(0, deadline_in(0.5)); },
+                                                          "gave up");
+                findings.check(semaphores == std::vector<unsigned>(kExpertChunks));
+                memory.reset();
+              }
+              if (how.done != 0) begin_behind(runtime, memory, how.done);
+              for (int round = 0; round < 3; ++round) {
+                straggle(memory.rank(), round, 3000);
+                run(round, deadline_in(240));
                 findings.check(gathers ? data.gathered(out, round)
                                        : data.combined(out, memory.rank(), round));
                 findings.check(semaphores == std::vector<unsigned>(kExpertChunks));
               }
+              findings.check(operations_done(runtime, memory) == how.done + 3);
             },
             kExpertFlags) == "");
   CHECK(findings.wrong() == "");
@@ -255,11 +275,12 @@ TEST_CASE("ranks send tokens while experts multiply others", "[host][symmetric][
   using B = GemmBody;
   using C = GemmCluster;
   check_emulated({B::tma, 128, 128, 64, 1, 64, 64, 8, 4, C::none, false, true, 8, 1, true},
-                 {90, 136, 200, 5, 2, 2}, Routing::balanced, true);
+                 {90, 136, 200, 5, 2, 2}, Routing::balanced, true,
+                 {.done = 0U - 1, .misses = true});
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 32, 2, false},
                  {60, 72, 2056, 3, 3, 3}, Routing::skewed, true);
   check_emulated({B::pingpong, 128, 64, 64, 1, 128, 64, 8, 8, C::two_n, true, true, 1, 2, true},
-                 {50, 136, 72, 40, 2, 2}, Routing::lopsided, true);
+                 {50, 136, 72, 40, 2, 2}, Routing::lopsided, true, {.done = 0U - 2});
 }
 
 TEST_CASE("ranks add and send what experts have computed while those compute more",
@@ -267,7 +288,8 @@ TEST_CASE("ranks add and send what experts have computed while those compute mor
   using B = GemmBody;
   using C = GemmCluster;
   check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 1, 0, false},
-                 {90, 136, 200, 5, 2, 2}, Routing::balanced, false);
+                 {90, 136, 200, 5, 2, 2}, Routing::balanced, false,
+                 {.done = 0U - 2, .misses = true});
   // Blocks that add wait for others of their launch, and these for other ranks. Here a rank has but
   // one block, which has multiplied all before it adds.
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::none, false, true, 2, 0, false},

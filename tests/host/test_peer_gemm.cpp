@@ -5,6 +5,7 @@
 
 #include "kiln/occupancy.hpp"
 #include "peer_gemm_host_test.hpp"
+#include "repeated_operation.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -186,9 +187,15 @@ __global__ void __launch_bounds__(c.gemm().threads(), 1)
 }
 )";
 
-void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k) {
+/// `done`: as if that many operations had been done before. `misses`: first the last rank does not
+/// come.
+struct Emulated {
+  unsigned done = 0;
+  bool misses = false;
+};
+void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k, Emulated how = {}) {
   const GemmTma tma = c.gemm().tma();
-  CAPTURE(text_of(c), ranks, m, n, k);
+  CAPTURE(text_of(c), ranks, m, n, k, how.done, how.misses);
   const auto kernel = [&](const char* name) {
     return host_test::Kernel(
         kEmulated, "kiln::templates::" + std::string(name) + "<" + text_of(c) + ", __nv_bfloat16>");
@@ -203,32 +210,48 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k) {
   };
   Findings findings;
   CHECK(on_peers(hosts(ranks), bytes_for<bfloat16>(m, n, k, ranks),
-                 [&](const Runtime&, SymmetricMemory& memory, auto) {
+                 [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
                    const auto b = rows.b(), b_of_all = all.b();
                    std::vector<bfloat16> gathered(rows.gathered_elements(ranks)),
                        scattered(all.scattered_elements(ranks));
                    const auto map_b = [&](const std::vector<bfloat16>& columns) {
                      return map_of(columns.data(), {k, n, 1}, tma.box_k(), tma.copied_n());
                    };
+                   const auto map_a = [&](const void* array, int batches) {
+                     return map_of(array, {k, m, batches}, tma.box_k(), tma.copied_m());
+                   };
+                   const auto gather_rows = [&](const std::vector<bfloat16>& own) {
+                     launch(gather, c.senders, gathering_shared_bytes(c),
+                            map_of(gathered.data(), {n, m, ranks}, tma.store_columns(), 16,
+                                   tma.store_span()),
+                            map_a(own.data(), 1), map_b(b), map_a(memory.data(), ranks), own.data(),
+                            memory.peers());
+                   };
+                   const auto scatter_sums = [&](const std::vector<bfloat16>& mine) {
+                     launch(scatter, 0, tma.shared_bytes(), scattered.data(),
+                            map_a(mine.data(), ranks), map_b(b_of_all), memory.peers());
+                   };
+                   const auto miss = [&](const auto& operation, const auto& data) {
+                     if (memory.rank() != ranks - 1)
+                       findings.check_throws<EnvironmentError>(
+                           [&] { memory.within(deadline_in(0.5), [&] { operation(data.a(1)); }); },
+                           "gave up");
+                     memory.reset();
+                   };
+                   if (how.misses) miss(gather_rows, rows), miss(scatter_sums, all);
+                   if (how.done != 0) begin_behind(runtime, memory, how.done);
                    for (int round = 0; round < 3; ++round) {
                      const int factor = PeerData<bfloat16>::factor(memory.rank(), round);
                      const auto own = rows.a(factor), mine = all.a(factor);
-                     const auto map_a = [&](const void* array, int batches) {
-                       return map_of(array, {k, m, batches}, tma.box_k(), tma.copied_m());
-                     };
                      straggle(memory.rank(), round, 3000);
                      memory.within(deadline_in(240), [&] {
-                       launch(gather, c.senders, gathering_shared_bytes(c),
-                              map_of(gathered.data(), {n, m, ranks}, tma.store_columns(), 16,
-                                     tma.store_span()),
-                              map_a(own.data(), 1), map_b(b), map_a(memory.data(), ranks),
-                              own.data(), memory.peers());
-                       launch(scatter, 0, tma.shared_bytes(), scattered.data(),
-                              map_a(mine.data(), ranks), map_b(b_of_all), memory.peers());
+                       gather_rows(own);
+                       scatter_sums(mine);
                      });
                      findings.check(rows.gathered(gathered, ranks, round));
                      findings.check(all.scattered(scattered, memory.rank(), ranks, round));
                    }
+                   findings.check(operations_done(runtime, memory) == how.done + 6);
                  }) == "");
   CHECK(findings.wrong() == "");
 }
@@ -254,15 +277,15 @@ TEST_CASE("ranks send rows and sums while they multiply others", "[host][symmetr
   using B = GemmBody;
   using C = GemmCluster;
   check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 4, 0, false}, 2, 300,
-                 72, 136);
+                 72, 136, {.misses = true});
   check_emulated({B::tma, 128, 32, 64, 1, 64, 64, 8, 1, C::two_m, false, true, 2, 0, false}, 3, 200,
-                 40, 64);
+                 40, 64, {.done = 0U - 3});
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 8, 0, false}, 2,
                  520, 136, 72);
   // One cluster sends: here a block that waits for a rank may keep its launch's others from
   // running.
   check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 4, 1, true}, 2, 300,
-                 72, 136);
+                 72, 136, {.done = 0U - 2, .misses = true});
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 2, 2, true}, 3,
                  330, 136, 72);
 }

@@ -1,5 +1,7 @@
 // One rank of a job that tunes a kernel on the host over MPI, and does to itself what it is told:
 //   mpirun -n 4 rank_job FOLDER name=value...
+// nccl=RANK/SIZE: over NCCL instead, on the GPU of that number. `rank_job probe`: whether two ranks
+// could.
 // strategy=replicate|shard|leader  lockstep=1  settle=1: how they agree.
 // stores=own|one: a store per rank, or one for all.
 // cache=all|disjoint: what was tuned before, by all, or ranks 0 and 1 each another problem.
@@ -14,8 +16,10 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <unistd.h>
 
@@ -26,6 +30,7 @@
 #include "odd_parts.hpp"
 #include "runtime/background/make_engine.hpp"
 #include "runtime/build/compilers.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/runtime.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
@@ -83,6 +88,31 @@ kiln::RankOptions together() {
   return o;
 }
 
+/// This rank and their number, over NCCL.
+std::optional<std::pair<int, int>> nccl_place() {
+  const std::string place = option("nccl");
+  const auto slash = place.find('/');
+  if (slash == std::string::npos) return {};
+  return std::pair{std::stoi(place.substr(0, slash)), std::stoi(place.substr(slash + 1))};
+}
+/// 77 without two GPUs or NCCL.
+int probe() {
+  const kiln::runtime::CudaProbe cuda = kiln::runtime::probe_cuda();
+  const auto version = kiln::nccl_version();
+  if (cuda.devices < 2)
+    std::printf("%d GPUs, two are needed %s\n", cuda.devices, cuda.reason.c_str());
+  else if (!version)
+    std::printf("no NCCL: libnccl.so.2 cannot be opened\n");
+  else
+    return std::printf("%d GPUs, NCCL %s\n", cuda.devices, version->c_str()), 0;
+  return 77;
+}
+
+std::string device_name() {
+  const auto place = nccl_place();
+  return place ? "cuda:" + std::to_string(place->first) : "host";
+}
+
 /// A process's view of Kiln, as if started anew.
 class Kiln {
  public:
@@ -98,13 +128,17 @@ class Kiln {
       const std::lock_guard lock(mutex_);
       (level == kiln::LogLevel::warning ? warnings_ : notes_).emplace_back(text);
     };
-    auto device = std::make_shared<odd::Device>(kiln::runtime::open_device("host", {}));
+    auto device = kiln::runtime::open_device(device_name(), {});
     auto compiler =
-        std::make_shared<odd::Compiler>(kiln::runtime::make_compiler(kiln::Target::Kind::host));
-    if (fault == "odd-arch") device->told.target.arch = "x86-64";
+        std::make_shared<odd::Compiler>(kiln::runtime::make_compiler(device->info().target.kind));
+    if (fault == "odd-arch" || fault == "slow") {
+      const auto odd_device = std::make_shared<odd::Device>(device);
+      if (fault == "odd-arch") odd_device->told.target.arch = "x86-64";
+      if (fault == "slow") odd_device->slowness = compiler->slowness = 10;
+      device = odd_device;
+    }
     if (fault == "odd-build") compiler->build = "of last week";
     if (fault == "fail") compiler->refuses = "effort=1";
-    if (fault == "slow") device->slowness = compiler->slowness = 10;
     o.tuning.progress = [this](const kiln::TuneProgress& p) {
       if (on_timing && p.phase == kiln::TuneProgress::Phase::time) on_timing();
     };
@@ -152,17 +186,23 @@ std::string describe(const kiln::TuneResult& result) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (const std::string problem = kiln::codegen::host_compiler_problem(); !problem.empty()) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string text = argv[i];
+    options[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  }
+  if (argc == 2 && std::string(argv[1]) == "probe") return probe();
+  const auto nccl = nccl_place();
+  if (const std::string problem = kiln::codegen::host_compiler_problem();
+      !nccl && !problem.empty()) {
     std::fprintf(stderr, "skipped: %s\n", problem.c_str());
     return 77;
   }
   if (argc < 2) return 0;
   const fs::path folder = argv[1];
-  for (int i = 2; i < argc; ++i) {
-    const std::string text = argv[i];
-    options[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
-  }
-  std::unique_ptr<kiln::Communicator> world = kiln::mpi_communicator(kiln::deadline_in(20));
+  std::unique_ptr<kiln::Communicator> world =
+      nccl ? kiln::nccl_communicator(folder / "meet", nccl->first, nccl->second,
+                                     kiln::deadline_in(30), nccl->first)
+           : kiln::mpi_communicator(kiln::deadline_in(20));
   if (option("settle") == "1")
     world = kiln::settle_in(std::move(world), folder, kiln::deadline_in(20));
   const int rank = world->rank();
@@ -237,6 +277,8 @@ int main(int argc, char** argv) try {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     _exit(0);
   }
+  // Where a rank has died after all was agreed on, NCCL's end would wait for it.
+  if (nccl && option("fault") == "kill") _exit(0);
   return 0;
 } catch (const kiln::Error& e) {
   std::fprintf(stderr, "%s\n", e.what());

@@ -1,0 +1,117 @@
+// Candidates that communicate, of which some make the other ranks wait in vain: on every target
+// they are ended on all ranks, which go on with the rest. Each rank is a thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "findings.hpp"
+#include "kiln/communicators.hpp"
+#include "kiln/kiln.hpp"
+
+namespace kiln::test {
+
+/// Ranks signal the next one and wait for the one before. With `silent`, rank 0 does not signal.
+inline constexpr const char* kTurn = R"(
+#include <kiln/peers.cuh>
+template <int threads, int silent>
+__global__ void turn(int* out, const kiln::Peers* peers) {
+  const kiln::Peers& p = *peers;
+  if (threadIdx.x != 0) return;
+  const unsigned epoch = ++*p.counters;
+  if (!silent || p.rank != 0) kiln::signal(p, (p.rank + 1) % p.size, 1, epoch);
+  if (kiln::wait(p, (p.rank + p.size - 1) % p.size, 1, epoch)) *out = 7;
+}
+)";
+
+/// Its one other argument, `peers`, is the same in all launches.
+inline KernelDefinition turns(const Peers* peers) {
+  KernelDefinition k;
+  k.name = "turn";
+  k.source.text = kTurn;
+  k.entry = "turn";
+  k.arguments = {"int*", "const kiln::Peers*"};
+  k.space.parameter("threads", {32, 64}, 32).parameter("silent", {0, 1}, 0);
+  k.problem_fields = {"n"};
+  k.launch = [](std::span<const std::int64_t> config, auto) {
+    return Launch{{1}, {static_cast<unsigned>(config[0])}};
+  };
+  k.workload = [peers](auto, Workload& w) { w.output<int>(1).address(peers); };
+  k.reference = [](auto, std::span<void* const> args) { *static_cast<int*>(args[0]) = 7; };
+  return k;
+}
+
+/// Ranks tune the above in step, twice; then they launch it. `seconds`: what a candidate has.
+/// Returns what is wrong.
+inline std::string check_silent_candidates(const std::vector<std::string>& devices,
+                                           double seconds) {
+  Findings findings;
+  auto ends = thread_communicators(static_cast<int>(devices.size()));
+  std::vector<std::string> thrown(ends.size());
+  const auto rank = [&](std::size_t r, const std::shared_ptr<Communicator>& communicator) {
+    RuntimeOptions at_launch;
+    at_launch.device = devices[r];
+    at_launch.store.disk = false;
+    at_launch.mode = Mode::untuned;
+    const Runtime runtime(at_launch);
+    SymmetricMemory memory(runtime, communicator, {.bytes = 64, .flags = 2});
+    const DynamicTuned turn = runtime.tuned(turns(memory.peers()));
+    TuneOptions options;
+    options.ranks = communicator;
+    options.together.lockstep = true;
+    const auto guard = memory.guard(seconds);
+    int ended = 0;
+    options.together.guard = [&](const std::function<void()>& launches) {
+      try {
+        guard(launches);
+      } catch (...) {
+        ++ended;
+        throw;
+      }
+    };
+    // The first search ends early. What it has seen to hang is not tried by the second.
+    options.max_evaluations = 3;
+    const TuneResult first = turn.tune({1}, options);
+    findings.check(first.count(CandidateStatus::hung) == static_cast<std::size_t>(ended));
+    findings.check(ended > 0);
+    options.max_evaluations = 0;
+    const TuneResult result = turn.tune({1}, options);
+    findings.check(ended == 2);
+    findings.check(result.agreed && result.agreed->outcome == RankReport::Outcome::plan);
+    findings.check(result.candidates.size() == 4);
+    for (const Candidate& c : result.candidates) {
+      const bool silent = c.config[1] != 0;
+      findings.check(c.status == (silent ? CandidateStatus::hung : CandidateStatus::measured));
+      if (silent) findings.check(c.reason.find("gave up") != std::string::npos);
+    }
+    findings.check(result.winner().config[1] == 0);
+    auto out = runtime.array<int>(1);
+    memory.within(deadline_in(60), [&] {
+      turn({}, {1}, out.data(), memory.peers());
+      runtime.synchronize();
+    });
+    findings.check(out.download().front() == 7);
+    memory.close();
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < ends.size(); ++r)
+      threads.emplace_back([&, r, communicator = std::shared_ptr(std::move(ends[r]))] {
+        try {
+          rank(r, communicator);
+        } catch (const std::exception& error) {
+          thrown[r] = error.what() + std::string("; ");
+        }
+      });
+  }
+  std::string wrong = findings.wrong();
+  for (const std::string& text : thrown) wrong += text;
+  return wrong;
+}
+
+}  // namespace kiln::test
