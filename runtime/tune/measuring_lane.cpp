@@ -1,7 +1,9 @@
 #include "runtime/tune/measuring_lane.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/spare_memory.hpp"
@@ -317,6 +319,10 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   if (bench_.shares_cpu()) {
     options.seconds = kHostFinalSeconds;
     options.least_seconds = kHostLeastFinalSeconds;
+  } else {
+    options.rest = [](double seconds) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    };
   }
   for (const std::size_t i : leading)
     if (auto contestant = enter(i, deadline)) {

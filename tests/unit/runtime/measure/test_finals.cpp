@@ -108,6 +108,46 @@ TEST_CASE("the default stays unless somebody is certainly faster", "[runtime][fi
   CHECK(replaced > 10);
 }
 
+TEST_CASE("a device that slows down under load gets pauses", "[runtime][finals]") {
+  // At lower clocks the two tie, and the first is preferred.
+  Final f;
+  f.enter(1, 1.1e-3);
+  f.enter(2, 1.0e-3);
+  double heat = 0, rested = 0;
+  f.clock([&](double s) {
+    heat += s;
+    return heat > 12e-3 ? 1.3e-3 : s;
+  });
+  SECTION("with pauses") {
+    f.options.rest = [&](double seconds) {
+      heat = std::max(0.0, heat - 8 * seconds);
+      rested += seconds;
+    };
+    CHECK(f.hold() == 1);
+    CHECK(rested > 0);
+    CHECK(f.result.warnings.empty());
+    for (const Contestant& c : f.contestants) CHECK(c.samples.size() == f.result.rounds);
+  }
+  SECTION("without") {
+    f.options.least_seconds = 0.05;
+    f.options.must_beat = 1;
+    CHECK(f.hold() == 0);
+  }
+}
+
+TEST_CASE("a device that pauses do not make faster gets no more of them", "[runtime][finals]") {
+  Final f;
+  f.enter(1, 1.1e-3);
+  f.enter(2, 1.0e-3);
+  int samples = 0, rests = 0;
+  f.clock([&](double s) { return s * (++samples > 12 ? 1.3 : 1.0); });
+  f.options.rest = [&](double) { ++rests; };
+  CHECK(f.hold() == 1);
+  CHECK(rests > 0);
+  CHECK(rests <= 2 * 12);
+  for (const Contestant& c : f.contestants) CHECK(c.samples.size() == f.result.rounds);
+}
+
 TEST_CASE("picks are good and alike under all kinds of noise", "[runtime][finals][long]") {
   struct Kind {
     const char* name;
