@@ -53,13 +53,32 @@ constexpr RowConfig row_usual() {
   return usual;
 }
 
-/// Kernel::default_for of kernels that read a row twice if they do not keep it: the fewest threads
-/// that keep it, of a cluster if the kernel may have one.
+/// Of rows that the usual config keeps: a config of which all blocks are resident at once, where of
+/// the usual one a few come in a second round. A thread keeps no more then than it needs.
+template <class T, RowUse use>
+std::optional<RowConfig> row_at_once(int rows, int width, const DeviceLimits& d) {
+  constexpr RowConfig kUsual = row_usual<T, use>();
+  RowConfig c = kUsual;
+  c.resident = 2048;
+  while (c.kept > 1 && width <= c.kept / 2 * c.step()) c.kept /= 2;
+  const auto resident = [&](const RowConfig& of) {
+    return d.usable_multiprocessors() * (of.resident / of.block);
+  };
+  if (rows <= resident(kUsual) || rows > resident(c) ||
+      c.resident > d.max_threads_per_multiprocessor ||
+      row_registers(use, c, sizeof(T)) > 65536 / c.resident)
+    return std::nullopt;
+  return c;
+}
+
+/// Kernel::default_for: of rows that the usual config would read twice, the fewest threads that keep
+/// them, of a cluster if the kernel may have one.
 template <class T, class Problem, RowUse use, bool clusters = false>
 std::optional<RowConfig> row_default(const Problem& p, const DeviceLimits& d) {
   constexpr RowConfig kUsual = row_usual<T, use>();
   constexpr int kShapes[][2]{{512, 4}, {512, 8}, {256, 8}};  // threads of a block, accesses
-  if (d.on_host() || p.width() <= kUsual.kept * kUsual.step()) return std::nullopt;
+  if (d.on_host()) return std::nullopt;
+  if (p.width() <= kUsual.kept * kUsual.step()) return row_at_once<T, use>(p.rows, p.width(), d);
   for (int cluster = 1; cluster <= (clusters ? d.max_cluster_blocks : 1) && cluster <= 8;
        cluster *= 2)
     for (const auto& [block, kept] : kShapes) {

@@ -110,15 +110,18 @@ TEST_CASE("every default is allowed wherever its kernel runs", "[templates]") {
         }
 }
 
-TEST_CASE("rows that the usual config would read twice are kept untuned, too", "[templates]") {
+TEST_CASE(
+    "untuned, rows that the usual config would read twice are kept, and all are in work at once",
+    "[templates]") {
   const Registry registry = shipped_kernels();
   DeviceLimits hopper = gpu(90, 228);
   hopper.max_cluster_blocks = 8;
   for (const DeviceLimits& d : {gpu(80, 164), hopper})
     for (const char* type : {"f32", "bf16"})
       for (const char* name : {"rmsnorm", "rmsnorm_fp8", "layernorm", "softmax", "quantize_rows"})
-        for (const std::int64_t width : {4096, 8192, 14336, 32000, 65536, 128256, 131072, 262144})
-          for (const std::int64_t rows : {1, 512, 8192}) {
+        for (const std::int64_t width :
+             {256, 2048, 4096, 8192, 14336, 32000, 65536, 128256, 131072, 262144})
+          for (const std::int64_t rows : {1, 512, 700, 1000, 8192}) {
             const KernelDefinition k = registry.make(name, type);
             const Values problem{rows, width};
             const Values config = k.default_for(problem, d);
@@ -136,6 +139,12 @@ TEST_CASE("rows that the usual config would read twice are kept untuned, too", "
   CHECK(untuned("softmax", {512, 128256}).find("cluster=8") != std::string::npos);
   CHECK(untuned("softmax", {512, 32000}).find("block=512") != std::string::npos);
   CHECK(untuned("quantize_rows", {512, 14336}).find("block=512") != std::string::npos);
+  hopper.multiprocessors = 132;
+  CHECK(untuned("rmsnorm", {1024, 2048}).find("kept=1,") != std::string::npos);
+  CHECK(untuned("rmsnorm", {1024, 2048}).find("resident=2048") != std::string::npos);
+  CHECK(untuned("quantize_rows", {1024, 4096}).find("kept=2,") != std::string::npos);
+  for (const std::int64_t rows : {528, 1057})  // one round of the usual one, two of any
+    CHECK(registry.make("rmsnorm", "bf16").default_for(Values{rows, 2048}, hopper).empty());
 }
 
 TEST_CASE("allowed configs launch within the device's limits", "[templates][long]") {
