@@ -81,14 +81,14 @@ std::vector<Version> RecordBook::versions(const Tunable& subject) {
 }
 
 std::optional<Recall> RecordBook::recall(const Tunable& subject,
-                                         std::span<const std::int64_t> problem) {
+                                         std::span<const std::int64_t> problem,
+                                         const std::optional<MeasuringPolicy>& asked) {
   const Sources sources = sources_of(subject);
   const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
                        (sources.reference || !other_reference(subject));
   const Key key = record_key(subject, problem, device_->info(), sources);
-  // A search that did not end, or that was of another space, does not hide one that did.
-  const auto is_final = [](const Recall& recall) {
-    return recall.same_space && recall.result.complete;
+  const auto is_final = [&](const Recall& recall) {
+    return recall.same_space && recall.result.complete && (!asked || recall.policy == *asked);
   };
   std::optional<Recall> known;
   const auto take = [&](const nlohmann::json& record) {

@@ -28,9 +28,12 @@ class RecordBook {
   /// The key under which this problem's result is kept.
   Key key(const detail::Tunable& subject, std::span<const std::int64_t> problem);
   /// What the store, or what was shipped with the program, remembers of this problem. Nothing where
-  /// a source cannot be read and there are records of several.
+  /// a source cannot be read and there are records of several. A search that did not end, that was
+  /// of another space or, where a policy is asked for, was timed by another one hides none that is
+  /// what is asked for.
   std::optional<Recall> recall(const detail::Tunable& subject,
-                               std::span<const std::int64_t> problem);
+                               std::span<const std::int64_t> problem,
+                               const std::optional<MeasuringPolicy>& asked = {});
   /// Puts a result into the store, in the place of what is there. The caller passes the key and the
   /// versions that it took before measuring, because the source may be edited meanwhile.
   /// @param faulted as Recall::faulted

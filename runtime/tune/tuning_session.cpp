@@ -117,7 +117,11 @@ class Session {
     });
   }
 
-  std::optional<Recall> recall() const { return workshop_.records().recall(subject_, problem_); }
+  std::optional<Recall> recall() const {
+    std::optional<MeasuringPolicy> asked;
+    if (!for_launch_ || options_.launching) asked = policy_of(options_);
+    return workshop_.records().recall(subject_, problem_, asked);
+  }
   bool answered() const { return answers(*known_, options_, for_launch_); }
   /// Whether its times may stand beside those of this search.
   bool comparable(const Recall& known) const { return known.policy == policy_of(options_); }

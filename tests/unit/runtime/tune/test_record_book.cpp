@@ -141,6 +141,25 @@ TEST_CASE("a search that did not end does not hide one that was shipped", "[runt
   CHECK(runtime.statistics().tuned == 0);
 }
 
+TEST_CASE("a search goes on, whatever was shipped of another way to time", "[runtime][engine]") {
+  const TemporaryDirectory shipped;
+  CHECK(Process(shipped.path()).runtime().tuned(doubling()).tune({50}).complete);
+  const Directory own;
+  const auto tuned = [&](std::size_t most) {
+    Process process(own.path());
+    process.options.store.roots = {shipped.path()};
+    TuneOptions eager;
+    eager.launching = Launching::eager;
+    eager.max_evaluations = most;
+    return process.runtime().tuned(doubling()).tune({50}, eager);
+  };
+  CHECK(tuned(2).evaluated == 2);
+  const TuneResult rest = tuned(0);
+  CHECK(rest.evaluated == 2);
+  CHECK(rest.complete);
+  CHECK(tuned(0).from_store);
+}
+
 TEST_CASE("a longer list of configs is searched, and what was measured is kept",
           "[runtime][engine]") {
   const Directory directory;
