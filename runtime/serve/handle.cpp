@@ -211,8 +211,9 @@ class KernelHandle final : public runtime::ServedHandle {
       throw runtime::NoneUsable(definition_, std::move(tuned.result));
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
-    if (taken == runtime::Taken::chosen && !tuned.gave_up &&
-        (tuned.module || !engine_->device()->lost()))
+    if (tuned.gave_up)
+      provisions_.use_better_known(problem, tuned.result);
+    else if (taken == runtime::Taken::chosen && (tuned.module || !engine_->device()->lost()))
       put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
     return std::move(tuned.result);
   }
