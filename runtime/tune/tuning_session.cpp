@@ -181,6 +181,8 @@ class Session {
     }
     result.wall_seconds = seconds_since(start_);
     for (const Version& v : versions_) result.versions.push_back({v.name, v.value});
+    if (std::string why = workshop_.records().why_not_kept(subject_); !why.empty())
+      result.warnings.push_back(std::move(why));
     if (!has_winner(result)) return outcome;
     result = completed(std::move(result));
     save(result);

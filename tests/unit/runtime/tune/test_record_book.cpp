@@ -160,6 +160,35 @@ TEST_CASE("a search goes on, whatever was shipped of another way to time", "[run
   CHECK(tuned(0).from_store);
 }
 
+TEST_CASE("where includes cannot be followed, a record is trusted by the process that made it",
+          "[runtime][engine]") {
+  const Directory directory;
+  KernelDefinition kernel = doubling();
+  const std::string text = kernel.source.text;
+  std::string said;
+  const auto tuned = [&] {
+    Process process(directory.path());
+    const Runtime runtime = process.runtime();
+    for (int i = 0; i < 2; ++i) {
+      const auto handle = runtime.tuned(kernel);
+      handle.prepare({50});
+      CHECK(handle.known({50}));
+    }
+    for (const std::string& warning : process.warnings()) said += warning;
+    return runtime.statistics().tuned;
+  };
+  kernel.source.text = "#define BODY <body.h>\n#include BODY\n" + text;
+  CHECK(tuned() == 1);
+  CHECK(tuned() == 0);
+  CHECK(said.empty());
+  const auto records = directory.entries(".json").size();
+  kernel.source.text = "#define FILE_OF(name) <name>\n#include FILE_OF(body.h)\n" + text;
+  CHECK(tuned() == 1);
+  CHECK(tuned() == 1);
+  CHECK(directory.entries(".json").size() == records);
+  CHECK_THAT(said, Catch::Contains("#include FILE_OF(body.h)"));
+}
+
 TEST_CASE("a longer list of configs is searched, and what was measured is kept",
           "[runtime][engine]") {
   const Directory directory;
