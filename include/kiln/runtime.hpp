@@ -164,8 +164,8 @@ class Runtime {
   /// either the old or the new one. @throws EnvironmentError when a rank fails: nothing is
   /// published then
   CommitReport commit() const;
-  /// Whether all launches get what is final for their problem: nothing is in use that the background
-  /// still tries to improve. The same on all ranks that launched the same problems.
+  /// Whether all launches get what is final for their problem: nothing is in use that the
+  /// background still tries to improve. The same on all ranks that launched the same problems.
   bool settled() const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:

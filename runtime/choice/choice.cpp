@@ -246,8 +246,8 @@ class Core final : public ChoiceCore {
 
   bool in_background() const { return engine_->options().mode == Mode::background; }
 
-  /// What was decided for a bucket, is on record, or is found now. Null: the time for that was spent
-  /// waiting.
+  /// What was decided for a bucket, is on record, or is found now. Null: the time for that was
+  /// spent waiting.
   Decided settle(const ProblemValues& bucket, const TuneOptions& options, bool by_launch) {
     if (auto known = tuner_.decided(bucket)) return known;
     if (options.ranks) return settle_together(bucket, options, by_launch);
