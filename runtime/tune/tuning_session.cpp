@@ -59,18 +59,22 @@ class Session {
     const TuningTurn::Hold turn = take_turn();
     if (!turn) return after_waiting();
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
-    // would disturb each other's clocks. What the other has saved so far may do.
+    // would disturb each other's clocks. What the other has saved so far is no answer yet.
     cache::WorkLock alone;
     const auto give_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
     key_ = workshop_.records().key(subject_, problem_);
     for (;;) {
       known_ = recall();
-      if (known_ && answered()) return {known_->result};
+      const bool may_do = known_ && answered();
+      if (may_do && (known_->result.complete || alone.held())) return {known_->result};
       if (alone.held()) break;
       const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, give_up);
       left_ = left_ || alone.was_left();
-      if (outcome == cache::WorkLock::Outcome::unusable) break;
       if (outcome == cache::WorkLock::Outcome::given_up) return after_waiting();
+      if (outcome == cache::WorkLock::Outcome::unusable) {
+        if (may_do) return {known_->result};
+        break;
+      }
     }
     return search_on();
   }
