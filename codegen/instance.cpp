@@ -236,14 +236,24 @@ Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t>
   return source;
 }
 
-std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache) try {
+std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel,
+                                               IncludeCache& cache) try {
   Source source;
   source.path = shown_path(kernel);
   source.options = kernel.source.options;
   source.include_dirs = own_folders(kernel);
-  return include_closure(template_text(kernel), own_context(kernel, source, {}), cache).digest;
+  IncludeClosure closure =
+      include_closure(template_text(kernel), own_context(kernel, source, {}), cache);
+  KernelSource read{closure.digest};
+  if (!closure.complete) read.unfollowed = std::move(closure.unresolved.front());
+  return read;
 } catch (const UserError&) {  // the template is not here
   return std::nullopt;
+}
+
+std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache) {
+  const auto read = read_kernel_source(kernel, cache);
+  return read ? std::optional(read->digest) : std::nullopt;
 }
 
 const char* to_string(Passing passing) noexcept {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "codegen/compiler.hpp"
 #include "codegen/include_closure.hpp"
@@ -32,6 +33,15 @@ Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> con
 /// Headers of the compiler and of Kiln are left out, as they need not be there. Nothing when the
 /// template cannot be read, as in a program that is shipped without its kernels' sources.
 std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache);
+
+struct KernelSource {
+  Digest digest{};  ///< as kernel_source()
+  /// The first of the kernel's includes that cannot be followed, so that the digest covers less
+  /// than a compiler reads; empty: all can.
+  std::string unfollowed{};
+};
+/// Nothing when the template cannot be read.
+std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel, IncludeCache& cache);
 
 /// The name that keys use for it: `template arguments`, `macros`, ...
 const char* to_string(Passing passing) noexcept;

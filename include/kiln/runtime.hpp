@@ -164,7 +164,7 @@ class Runtime {
   /// either the old or the new one. @throws EnvironmentError when a rank fails: nothing is
   /// published then
   CommitReport commit() const;
-  /// Whether all launches get what is final for their problem: nothing untuned is in use that the
+  /// Whether all launches get what is final for their problem: nothing is in use that the
   /// background still tries to improve. The same on all ranks that launched the same problems.
   bool settled() const;
 

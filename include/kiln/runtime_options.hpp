@@ -74,8 +74,8 @@ struct RuntimeOptions {
   std::optional<std::uint64_t> reserve_bytes{};
   /// The most problems that a kernel's handle holds. If launches bring in more, an eighth of them
   /// leaves: approximately those that have not been launched for the longest time. The next launch
-  /// of one is that of a new problem. Problems that Runtime::prepare has made ready, that a Bound
-  /// uses, or that are being made or measured stay, and so do all problems of a sealed runtime.
+  /// of one is that of a new problem. Problems that Runtime::prepare has made ready, that a region
+  /// chose for, that a Bound uses, or that are being made or measured stay, as do all when sealed.
   /// Where there is a bound, kernels that another config has replaced are unloaded, too, and a
   /// graph needs Runtime::retain for what it launches. 0: no bound. Empty: 65,536 on the host
   /// device; none on devices that capture graphs.

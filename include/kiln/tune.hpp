@@ -95,7 +95,7 @@ struct TuneOptions {
   /// tuned again. Ranks in step launch one by one. Left open: $KILN_MEASURE, else `graph`.
   std::optional<Launching> launching{};
   bool retune = false;  ///< measure again even if the store has an answer; in a runtime's options:
-                        ///< at the first launch of each problem of a handle
+                        ///< each problem of a handle once, when it is launched, prepared or tuned
   std::stop_token stop{};  ///< ends the run early, from any thread
   /// Called on the tuning thread; while a call is overdue, on another one. It must not wait for
   /// that call.

@@ -325,6 +325,7 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
     throw EnvironmentError(winner.reason.empty() ? "nothing could be measured" : winner.reason);
   handle = job.handle.lock();
   if (!handle) return Then::over;
+  if (engine_.options().tuning.retune) handle->problems().note_measured_anew(job.problem);
   if (other_device_) tuned.module.reset();  // it is loaded there
   Problems::Loaded made = handle->load_config(job.problem, winner.config, std::move(tuned.module));
   if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);

@@ -1,5 +1,5 @@
-// Tuning behind the launches of a runtime: the problems that run untuned are compiled for and
-// measured on one thread, and what was found is published.
+// Tuning behind the launches of a runtime: the problems whose launchables are provisional are
+// compiled for and measured on one thread, and what was found is published.
 #pragma once
 
 #include <atomic>

@@ -73,6 +73,10 @@ std::optional<Digest> Builder::kernel_source(const KernelDefinition& kernel) {
   return codegen::kernel_source(kernel, includes_);
 }
 
+std::optional<codegen::KernelSource> Builder::read_kernel_source(const KernelDefinition& kernel) {
+  return codegen::read_kernel_source(kernel, includes_);
+}
+
 /// Fills in the build if the store has exactly this key.
 bool Builder::take(const Key& key, Build& build) {
   auto bytes = store_->find(key);

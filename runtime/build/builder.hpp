@@ -78,6 +78,8 @@ class Builder {
 
   /// As codegen::kernel_source.
   std::optional<Digest> kernel_source(const KernelDefinition& kernel);
+  /// As codegen::read_kernel_source.
+  std::optional<codegen::KernelSource> read_kernel_source(const KernelDefinition& kernel);
 
   codegen::Compiler& compiler(Target::Kind kind);
   /// The version of the compiler for a target kind, if it was needed before; else empty.

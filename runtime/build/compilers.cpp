@@ -78,6 +78,7 @@ std::string problem_of(const CompilePlan& plan) {
   const ProcessPool::Outcome outcome = pool.run({});
   if (const auto* unusable = std::get_if<ProcessPool::Unusable>(&outcome)) return unusable->reason;
   if (const auto* lost = std::get_if<ProcessPool::Lost>(&outcome)) return lost->reason;
+  if (const auto* end = std::get_if<ProcessPool::Interrupted>(&outcome)) return end->reason;
   return {};
 }
 

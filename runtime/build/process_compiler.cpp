@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/build/compile_interrupted.hpp"
 #include "runtime/processes/frame.hpp"
 
 namespace kiln::runtime {
@@ -34,14 +35,16 @@ ProcessPool& ProcessCompiler::made_pool() const {
 
 codegen::CompileResult ProcessCompiler::compile(const codegen::Source& source,
                                                 const Target& target) {
+  const std::string& name = source.label.empty() ? source.entry : source.label;
   const auto failure = [&](const std::string& reason) {
     const codegen::CompilerIdentity compiler = identity();
-    return CompileFailure{source.label.empty() ? source.entry : source.label,
-                          compiler.name + " " + compiler.version, options(source, target),
+    return CompileFailure{name, compiler.name + " " + compiler.version, options(source, target),
                           "error: the compiler did not finish: " + reason};
   };
   ProcessPool::Outcome outcome = made_pool().run(pack_request(source, target));
   if (const auto* lost = std::get_if<ProcessPool::Lost>(&outcome)) return failure(lost->reason);
+  if (const auto* interrupted = std::get_if<ProcessPool::Interrupted>(&outcome))
+    throw CompileInterrupted(name + " could not be compiled now: " + interrupted->reason);
   if (std::holds_alternative<ProcessPool::Unusable>(outcome)) return here_->compile(source, target);
   try {
     return unpack_answer(std::get<ProcessPool::Answer>(outcome), target);

@@ -36,7 +36,7 @@ class ProcessCompiler final : public codegen::Compiler {
   bool worth_keeping() const noexcept override { return here_->worth_keeping(); }
 
   /// If a process ends early or takes too long, the result is a CompileFailure that says how it
-  /// ended.
+  /// ended. @throws CompileInterrupted when each process that tried was ended from outside.
   codegen::CompileResult compile(const codegen::Source& source, const Target& target) override;
 
   const ProcessPool& pool() const { return made_pool(); }

@@ -88,13 +88,15 @@ class Core final : public ChoiceCore {
         runtime::tell_if_it_throws(options, [&] { return choice_.operation.bucketed(problem); });
     if (options.ranks) return tune_together(problem, bucket, options);
     Decision decision = tuner_.first_of(bucket);
-    TuneResult result = switches_.forced ? time_forced(decision, bucket, options)
-                                         : tuner_.measure(decision.field, bucket, options,
-                                                          given ? given : &options, false);
-    decision.config = result.winner().config;
-    decision.failed = runtime::failed_configs(result);
+    runtime::TuneOutcome tuned =
+        switches_.forced
+            ? runtime::TuneOutcome{time_forced(decision, bucket, options)}
+            : tuner_.measure(decision.field, bucket, options, given ? given : &options, false);
+    if (tuned.gave_up) return std::move(tuned.result);
+    decision.config = tuned.result.winner().config;
+    decision.failed = runtime::failed_configs(tuned.result);
     use(problem, bucket, std::move(decision));
-    return result;
+    return std::move(tuned.result);
   }
 
   std::optional<TuneResult> known(Span problem) override {
@@ -189,10 +191,13 @@ class Core final : public ChoiceCore {
       Decided used;
       const auto make = [&]() -> Problems::Made {
         used = settle(choice_.operation.bucketed(problem), tuning_options(nullptr), by_launch);
+        if (!used) return Problems::GaveUp{};
         return ready(problem, *used);
       };
       const auto when = problems_.find(problem) ? Problems::If::always : Problems::If::not_in_use;
-      Ready made = std::get<Ready>(problems_.make(problem, make, when));
+      const Problems::Outcome outcome = problems_.make(problem, make, when);
+      if (std::holds_alternative<Problems::GaveUp>(outcome)) return best_known(problem);
+      Ready made = std::get<Ready>(outcome);
       // A tuning may have decided otherwise meanwhile, when this problem was not yet among the
       // known ones.
       const auto now = used ? tuner_.decided(choice_.operation.bucketed(problem)) : nullptr;
@@ -223,9 +228,26 @@ class Core final : public ChoiceCore {
     }
   }
 
+  /// What launches use until one of them finds an answer: waiting for another process has left this
+  /// one no time to tune.
+  Ready best_known(Span problem) {
+    return std::get<Ready>(
+        problems_.stand_in(problem, runtime::Standing::best_known, [&]() -> Problems::Loaded {
+          const ProblemValues bucket = choice_.operation.bucketed(problem);
+          Decision decision = tuner_.first_of(bucket);
+          if (const auto recall =
+                  tuner_.workshop().records().recall(decision.field.subject, bucket)) {
+            decision.config = recall->result.winner().config;
+            decision.failed = runtime::failed_configs(recall->result);
+          }
+          return ready(problem, decision);
+        }));
+  }
+
   bool in_background() const { return engine_->options().mode == Mode::background; }
 
-  /// What was decided for a bucket, is on record, or is found now.
+  /// What was decided for a bucket, is on record, or is found now. Null: the time for that was
+  /// spent waiting.
   Decided settle(const ProblemValues& bucket, const TuneOptions& options, bool by_launch) {
     if (auto known = tuner_.decided(bucket)) return known;
     if (options.ranks) return settle_together(bucket, options, by_launch);
@@ -245,9 +267,10 @@ class Core final : public ChoiceCore {
     } else if (tuner_.tuned_by_itself(field, bucket, own)) {
       return decision;
     } else {
-      const TuneResult result = tuner_.measure(field, bucket, options, own, true);
-      take(result);
-      if (result.winner().status != CandidateStatus::measured) return decision;
+      const runtime::TuneOutcome tuned = tuner_.measure(field, bucket, options, own, true);
+      if (tuned.gave_up) return nullptr;
+      take(tuned.result);
+      if (tuned.result.winner().status != CandidateStatus::measured) return decision;
     }
     return tuner_.decide(bucket, std::move(*decision));
   }

@@ -223,14 +223,14 @@ void ChoiceTuner::warn_of_left_out(const Field& field, TuneResult& result) const
       result.warnings.push_back(format("{} takes no part: {}", contenders_[i]->what().name, why));
 }
 
-TuneResult ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
-                                TuneOptions options, const TuneOptions* alone, bool for_launch) {
+TuneOutcome ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
+                                 TuneOptions options, const TuneOptions* alone, bool for_launch) {
   const auto turn = tuning_.take();
   const auto start = Clock::now();
   const double all = options.max_seconds.value_or(0);
   const auto recall = workshop_.records().recall(field.subject, bucket);
   if (!workshop_.may_measure(for_launch)) {
-    if (recall) return recall->result;
+    if (recall) return {recall->result};
     throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
                            choice_.name, choice_.operation.describe_problem(bucket)));
   }
@@ -244,9 +244,9 @@ TuneResult ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
   }
   leave_rest(options, start);
   const auto maker = this->maker(field, bucket, options, parts);
-  TuneResult result = tune_alone(workshop_, *maker, options, for_launch).result;
-  warn_of_left_out(field, result);
-  return result;
+  TuneOutcome tuned = tune_alone(workshop_, *maker, options, for_launch);
+  warn_of_left_out(field, tuned.result);
+  return tuned;
 }
 
 ChoiceTuner::Agreed ChoiceTuner::agree(const ProblemValues& bucket, const TuneOptions& options,

@@ -16,6 +16,7 @@
 #include "runtime/choice/field.hpp"
 #include "runtime/choice/maker.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/tune/tuner.hpp"
 #include "runtime/tune/tuning_turn.hpp"
 #include "runtime/tune/workshop.hpp"
 
@@ -61,8 +62,8 @@ class ChoiceTuner {
   bool tuned_by_itself(const Field& field, const ProblemValues& bucket, const TuneOptions* alone);
   /// First what is tuned by itself, then all candidates in one search, with one final.
   /// @param alone options of the former; null: as launches do
-  TuneResult measure(const Field& field, const ProblemValues& bucket, TuneOptions options,
-                     const TuneOptions* alone, bool for_launch);
+  TuneOutcome measure(const Field& field, const ProblemValues& bucket, TuneOptions options,
+                      const TuneOptions* alone, bool for_launch);
 
   struct Agreed {
     Decision decision;

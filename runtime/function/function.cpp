@@ -97,9 +97,7 @@ class Core final : public FunctionCore {
     const TuneOptions tuning = options_for(how);
     if (tuning.ranks && runtime::MeasuringTogether::here()) return in_use_or_default();
     if (engine_->device()->capturing(call.stream)) return captured(problems, problem, how);
-    const auto work = [&] {
-      return launchable(problem, settle(problems, problem, call, how, tuning));
-    };
+    const auto work = [&] { return settle(problems, problem, call, how, tuning); };
     const auto when = how.retune ? Problems::If::always : Problems::If::not_in_use;
     std::optional<Problems::Outcome> made;
     if (engine_->options().while_busy == WhileBusy::wait || tuning.ranks)
@@ -107,7 +105,10 @@ class Core final : public FunctionCore {
     else if (tuning_thread_ ==
              std::thread::id())  // nor does it wait for the tuning of another problem
       made = problems.try_make(problem, work, when);
-    const Values* knobs = made ? &std::get<detail::Ready>(*made)->config : &in_use_or_default();
+    const auto* in_use = made ? std::get_if<detail::Ready>(&*made) : nullptr;
+    const Values* knobs = in_use ? &(*in_use)->config
+                          : made ? &best_known(problems, problem)
+                                 : &in_use_or_default();
     if (how.verbose)
       engine_->log(LogLevel::info, format("{} {}: calls with {}", function_.name,
                                           problem_text(function_.problem_fields, problem),
@@ -121,7 +122,7 @@ class Core final : public FunctionCore {
       throw UserError(
           format("function {}: it cannot be tuned from within its own tuning", function_.name));
     if (engine_->device()->capturing(call.stream)) throw in_a_capture(problem);
-    return measure(problems_of(how.ranks), problem, call, how, options_for(how), false);
+    return measure(problems_of(how.ranks), problem, call, how, options_for(how), false).result;
   }
 
   const Values& unprepared(std::span<const std::int64_t> problem) const override {
@@ -211,22 +212,34 @@ class Core final : public FunctionCore {
         function_.name, problem_text(function_.problem_fields, problem)));
   }
 
+  /// What calls use until one of them finds an answer: waiting for another process has left this
+  /// one no time to tune.
+  const Values& best_known(Problems& problems, std::span<const std::int64_t> problem) {
+    const auto served = problems.stand_in(problem, runtime::Standing::best_known, [&] {
+      const auto recall = workshop_.records().recall(function_, problem);
+      return launchable(problem, recall ? recall->result.winner().config : default_);
+    });
+    return std::get<detail::Ready>(served)->config;
+  }
+
   /// What calls of a problem use from now on.
-  Values settle(Problems& problems, std::span<const std::int64_t> problem, const FunctionCall& call,
-                const CallOptions& how, const TuneOptions& tuning) {
+  Problems::Made settle(Problems& problems, std::span<const std::int64_t> problem,
+                        const FunctionCall& call, const CallOptions& how,
+                        const TuneOptions& tuning) {
     if (tuning.ranks && !how.retune)  // the others do not ask again
       if (const auto none = problems.agreed_on_none(problem)) throw TuningFailedError(*none);
     if (tuning.ranks || workshop_.may_measure(true)) {
-      measure(problems, problem, call, how, tuning, true);
-      return *find(problems, problem);
+      const runtime::TuneOutcome tuned = measure(problems, problem, call, how, tuning, true);
+      if (tuned.gave_up) return Problems::GaveUp{};
+      return launchable(problem, *find(problems, problem));
     }
     const auto recall = workshop_.records().recall(function_, problem);
-    return recall ? recall->result.winner().config : default_;
+    return launchable(problem, recall ? recall->result.winner().config : default_);
   }
 
-  TuneResult measure(Problems& problems, std::span<const std::int64_t> problem,
-                     const FunctionCall& call, const CallOptions& how, TuneOptions tuning,
-                     bool for_launch) {
+  runtime::TuneOutcome measure(Problems& problems, std::span<const std::int64_t> problem,
+                               const FunctionCall& call, const CallOptions& how, TuneOptions tuning,
+                               bool for_launch) {
     // One problem of a function at a time: two would disturb each other's clocks.
     std::lock_guard lock(tuning_);
     struct OnThisThread {
@@ -245,21 +258,21 @@ class Core final : public FunctionCore {
         format("{}: {}", subject,
                recall ? "there is a record with " + recall->result.describe(recall->result.winner())
                       : std::string("there is no record")));
-    TuneResult result;
+    runtime::TuneOutcome tuned;
     try {
-      result = try_calls(problems, problem, call, tuning, for_launch, log);
+      tuned = try_calls(problems, problem, call, tuning, for_launch, log);
     } catch (const std::exception& error) {
       log->line(format("{}: {}", subject, error.what()));
       throw;
     }
-    log->result(result);
-    if (how.verbose) tell(subject, result);
-    return result;
+    log->result(tuned.result);
+    if (how.verbose) tell(subject, tuned.result);
+    return tuned;
   }
 
-  TuneResult try_calls(Problems& problems, std::span<const std::int64_t> problem,
-                       const FunctionCall& call, const TuneOptions& tuning, bool for_launch,
-                       RankLog* log) {
+  runtime::TuneOutcome try_calls(Problems& problems, std::span<const std::int64_t> problem,
+                                 const FunctionCall& call, const TuneOptions& tuning,
+                                 bool for_launch, RankLog* log) {
     const auto& device = workshop_.device();
     runtime::FunctionBench bench(device, function_, call, log);
     runtime::WatchedBench watched(
@@ -271,8 +284,13 @@ class Core final : public FunctionCore {
     auto maker =
         std::make_unique<runtime::FunctionMaker>(function_, problem, device->info(), watched);
     try {
-      TuneResult result =
-          runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch).result;
+      runtime::TuneOutcome tuned =
+          runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch);
+      const TuneResult& result = tuned.result;
+      if (tuned.gave_up) {
+        bench.finish();
+        return tuned;
+      }
       const bool held = problems.find(problem) != nullptr;
       const bool measured = workshop_.may_measure(for_launch);
       const runtime::Taken verdict = runtime::verdict_on(result, measured, held);
@@ -281,13 +299,13 @@ class Core final : public FunctionCore {
           problems.agree_on_none(problem, runtime::NoneUsable(function_, result));
         if (for_launch || runtime::is_failure(result)) throw runtime::NoneUsable(function_, result);
         bench.finish();
-        return result;
+        return tuned;
       }
       // The choice stands even if the data cannot be put back: the other ranks use it.
       if (verdict == runtime::Taken::chosen || !held)
         problems.choose(launchable(problem, result.winner().config));
       bench.finish();
-      return result;
+      return tuned;
     } catch (...) {
       try {
         bench.finish();

@@ -175,7 +175,7 @@ class Run {
 
   void look(PrepareItem& item) {
     try {
-      item.best = item.provisions().best_configs(item.problem, tuning_);
+      item.best = item.provisions().best_configs(item.problem, tuning_of(item));
       item.usable = true;
     } catch (...) {
       item.usable = false;
@@ -354,8 +354,15 @@ class Run {
     }
   }
 
-  void tune(PrepareItem& item, std::size_t left) {
+  /// What this process has measured again already counts as on record.
+  TuneOptions tuning_of(const PrepareItem& item) const {
     TuneOptions tuning = tuning_;
+    tuning.retune = tuning.retune && !item.handle->problems().measured_anew(item.problem);
+    return tuning;
+  }
+
+  void tune(PrepareItem& item, std::size_t left) {
+    TuneOptions tuning = tuning_of(item);
     tuning.stop = stop_;
     if (deadline_.at()) {
       const double share = deadline_.left() / static_cast<double>(left);
@@ -416,6 +423,8 @@ class Run {
       }
     if (manifest_.wanted.empty()) return;  // as on all ranks
     TuneOptions tuning = tuning_;
+    tuning.retune = std::ranges::any_of(
+        asked, [&](const PrepareItem* item) { return tuning_of(*item).retune; });
     tuning.stop = stop_;
     // The others may have to compile first.
     tuning.together.first_seconds =

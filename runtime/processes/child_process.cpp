@@ -68,6 +68,11 @@ struct SpawnSettings {
 
 }  // namespace
 
+bool sent_by_others(int signal) noexcept {
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
+         signal == SIGQUIT;
+}
+
 ChildProcess::ChildProcess(const std::filesystem::path& executable, int inherited,
                            bool background) {
   int ends[2], pipe[2];
@@ -170,7 +175,8 @@ void ChildProcess::kill() {
 std::string ChildProcess::end(End how) {
   if (channel_ < 0) return {};
   ::close(std::exchange(channel_, -1));
-  if (how == End::now || !ended_within(1000)) kill();
+  const bool killed = how == End::now || !ended_within(1000);
+  if (killed) kill();
   siginfo_t info{};
   int waited = -1;
   const auto wait_by = [&](idtype_t type, int id) {
@@ -184,7 +190,7 @@ std::string ChildProcess::end(End how) {
   if (process_ >= 0) ::close(std::exchange(process_, -1));
   if (waited != 0) return "ended (a waitpid of this program has taken its status)";
   if (info.si_code == CLD_EXITED) return detail::format("ended with exit code {}", info.si_status);
-  signal_ = info.si_status;
+  if (!killed) signal_ = info.si_status;
   const char* const name = ::sigabbrev_np(info.si_status);
   return detail::format("was ended by signal {} (SIG{})", info.si_status, name ? name : "?");
 }

@@ -10,6 +10,10 @@
 
 namespace kiln::runtime {
 
+/// Whether this is a signal that a fault of a process does not send to itself: it was ended from
+/// outside, by the system where memory ran out, for example.
+bool sent_by_others(int signal) noexcept;
+
 /// A program that this process has started by exec, never a fork. Its descriptor 0 is the channel,
 /// 1 is /dev/null, and 2 is a pipe to this process; it inherits no other descriptor, unless it is
 /// given one as its descriptor 3. All its signals have their default actions. It has a process
@@ -51,7 +55,7 @@ class ChildProcess {
   };
   /// Waits until it has ended, and returns how: `ended with exit code 3`.
   std::string end(End how);
-  /// The signal that ended it; 0 before `end`, and if no signal is known to have.
+  /// The signal that ended it; 0 before `end`, if no signal is known to have, and if `end` did.
   int ended_by() const noexcept { return signal_; }
 
  private:

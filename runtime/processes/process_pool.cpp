@@ -46,7 +46,8 @@ class SignalsBlocked {
 struct ProcessPool::Job {
   std::uint64_t id = 0;
   std::vector<std::byte> request;
-  bool again = false;  ///< a process has ended with it; the second one works on nothing else
+  bool again = false;   ///< a process has ended with it; the next one works on nothing else
+  int interrupted = 0;  ///< how many have ended through no fault of it
   TimeLimit limit{};
   std::optional<Outcome> outcome{};
 };
@@ -277,20 +278,25 @@ void ProcessPool::lose(Process& process, const std::string& why, bool at_once) {
   std::string reason = "the process that worked on it " + (why.empty() ? how : why);
   if (const std::string& words = process.child.last_words(); !words.empty())
     reason += "; its last words:\n" + words;
+  const bool blameless =
+      !process.greeted || (why.empty() && !at_once && sent_by_others(process.child.ended_by()));
   if (!process.greeted && !has_been_used_)
     give_up(options_.executable.string() + " cannot be used: " + reason);
   // In the order of the requests.
   for (auto job = process.jobs.rbegin(); job != process.jobs.rend(); ++job) {
-    if (!unusable_.empty()) {
+    if (unusable_.empty())
+      lose(**job, blameless, reason);
+    else
       finish(**job, Unusable{unusable_});
-    } else if ((*job)->again) {
-      finish(**job, Lost{reason});
-    } else {
-      (*job)->again = true;
-      waiting_.push_front(*job);
-    }
   }
   process.jobs.clear();
+}
+
+void ProcessPool::lose(Job& job, bool blameless, const std::string& reason) {
+  if (blameless && ++job.interrupted >= kAttempts) return finish(job, Interrupted{reason});
+  if (!blameless && job.again) return finish(job, Lost{reason});
+  job.again = true;
+  waiting_.push_front(&job);
 }
 
 void ProcessPool::expire() {

@@ -48,19 +48,25 @@ class ProcessPool {
   ProcessPool& operator=(const ProcessPool&) = delete;
 
   using Answer = std::vector<std::byte>;
-  /// The process ended early in both attempts, or took too long.
+  /// The process ended by itself in both attempts, or took too long.
   struct Lost {
+    std::string reason;
+  };
+  /// Each process was ended from outside, or never began: nothing is known of the request.
+  struct Interrupted {
     std::string reason;
   };
   /// No process can be started, or the one that was started is not the right program.
   struct Unusable {
     std::string reason;
   };
-  using Outcome = std::variant<Answer, Lost, Unusable>;
+  using Outcome = std::variant<Answer, Lost, Interrupted, Unusable>;
 
   /// Waits for the answer. When a process ends early, each of its requests is sent to a process
-  /// once more, this time alone: only the request that ends this process, too, is lost.
+  /// once more, this time alone: only the request that ends this process, too, is lost. Where the
+  /// process was ended from outside, the request is sent up to kAttempts times in all.
   Outcome run(std::vector<std::byte> request);
+  static constexpr int kAttempts = 3;
 
   /// The ids of the processes that exist now.
   std::vector<pid_t> processes() const;
@@ -79,6 +85,7 @@ class ProcessPool {
   void exchange(Process& process);
   void take_answers(Process& process);
   void lose(Process& process, const std::string& why, bool at_once);
+  void lose(Job& job, bool blameless, const std::string& reason);
   void expire();
   void give_up(const std::string& reason);
   void finish(Job& job, Outcome outcome);

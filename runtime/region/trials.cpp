@@ -7,6 +7,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
+#include "runtime/build/compile_interrupted.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/ranks/plan.hpp"
 #include "runtime/support/parallel.hpp"
@@ -195,6 +196,9 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
       candidate.reason = resource_problem(entries, plan, limits);
     }
   } catch (const CompileError& error) {
+    candidate.reason = error.what();
+  } catch (const CompileInterrupted& error) {
+    candidate.status = CandidateStatus::not_tried;
     candidate.reason = error.what();
   } catch (const Error& error) {
     candidate.status = CandidateStatus::launch_failed;

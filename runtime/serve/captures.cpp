@@ -151,7 +151,7 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
     std::string launched = describe(what, stand_in.problem, stand_in.captured.config);
     const detail::Ready now = handle->find(stand_in.bucket);
     if (!now || now->provisional) {
-      keep(std::move(launched), "nothing tuned is in use for its problem yet");
+      keep(std::move(launched), "nothing final is in use for its problem yet");
       continue;
     }
     const DeviceLimits& limits = device_->info().limits;

@@ -193,9 +193,11 @@ class KernelHandle final : public runtime::ServedHandle {
   const detail::Engine& engine() const noexcept override { return *engine_; }
 
   TuneResult tune(std::span<const std::int64_t> exact, const TuneOptions* options) override {
-    const TuneOptions tuning = engine_->completed(options ? *options : engine_->options().tuning);
-    const auto bucket = [&] { return runtime::bucket_to_tune(*this, exact); };
-    return tune_bucket(fixed_ ? bucket() : runtime::tell_if_it_throws(tuning, bucket), tuning);
+    TuneOptions tuning = engine_->completed(options ? *options : engine_->options().tuning);
+    const auto asked = [&] { return runtime::bucket_to_tune(*this, exact); };
+    const Values bucket = fixed_ ? asked() : runtime::tell_if_it_throws(tuning, asked);
+    if (!options) tuning.retune = tuning.retune && !problems_.measured_anew(bucket);
+    return tune_bucket(bucket, tuning);
   }
 
   TuneResult tune_bucket(std::span<const std::int64_t> problem,
@@ -211,9 +213,11 @@ class KernelHandle final : public runtime::ServedHandle {
       throw runtime::NoneUsable(definition_, std::move(tuned.result));
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
-    if (taken == runtime::Taken::chosen && !tuned.gave_up &&
-        (tuned.module || !engine_->device()->lost()))
+    if (tuned.gave_up)
+      provisions_.use_better_known(problem, tuned.result);
+    else if (taken == runtime::Taken::chosen && (tuned.module || !engine_->device()->lost()))
       put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
+    note_measured(problem, tuning, tuned.result);
     return std::move(tuned.result);
   }
 
@@ -436,9 +440,16 @@ class KernelHandle final : public runtime::ServedHandle {
     // Waiting used up the budget, or it was stopped: what is known without measuring runs, and a
     // later launch asks again.
     if (tuned.gave_up || winner.status == CandidateStatus::not_tried) return Problems::GaveUp{};
-    if (tuning.retune) problems_.note_measured_anew(problem);
+    note_measured(problem, tuning, tuned.result);
     if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
     return load_or_warn(problem, winner.config);
+  }
+
+  /// What is to be measured again is so once, whoever has asked for it.
+  void note_measured(std::span<const std::int64_t> problem, const TuneOptions& tuning,
+                     const TuneResult& result) {
+    if (tuning.retune && !result.from_store && result.winner().status == CandidateStatus::measured)
+      problems_.note_measured_anew(problem);
   }
 
   /// The ranks agree on no more problems, so they do not ask each other.

@@ -164,7 +164,7 @@ std::vector<Values> Problems::unused(std::size_t most, std::size_t rounds, const
   for (std::size_t left = rounds * lives_.size(); left > 0 && found.size() < most; --left) {
     if (hand_ == lives_.end()) hand_ = lives_.begin();
     auto& [problem, life] = *hand_++;
-    if (&life != but && !life.pinned && !life.leaving && !is_being_made(life.state) &&
+    if (&life != but && !life.pinned && !life.kept && !life.leaving && !is_being_made(life.state) &&
         table_.use(problem) == ProblemTable::Use::none) {
       life.leaving = true;
       found.push_back(problem);

@@ -108,8 +108,8 @@ class Problems {
   /// The same, if `seen` is still what is in use for the problem. Returns whether it was.
   bool choose_over(const detail::Ready& seen, detail::Launchable chosen);
   /// What is in use for the problem was chosen in its context, by a region: a record, which knows
-  /// the problem alone, does not replace it. Holds until something else is chosen, or the problem
-  /// leaves.
+  /// the problem alone, does not replace it. So the problem stays, whatever the bound, until
+  /// something else is chosen.
   void keep_choice(std::span<const std::int64_t> problem);
   /// What is in use, if it was kept so; else null.
   detail::Ready kept_choice(std::span<const std::int64_t> problem) const;

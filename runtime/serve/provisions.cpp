@@ -136,6 +136,17 @@ bool Provisions::use_expected(std::span<const std::int64_t> problem, const Value
   return used;
 }
 
+void Provisions::use_better_known(std::span<const std::int64_t> problem, const TuneResult& known) {
+  const Ready used = problems_.find(problem);
+  const Candidate& winner = known.winner();
+  if (!used || used->provisional || used->config == winner.config ||
+      winner.status != CandidateStatus::measured || problems_.kept_choice(problem))
+    return;
+  auto made = configs_.winner(problem, winner.config);
+  if (auto* better = made ? std::get_if<Launchable>(&*made) : nullptr)
+    problems_.choose_over(used, std::move(*better));
+}
+
 void Provisions::keep_default(std::span<const Values> problems, Builder::Access access) {
   if (kernel_.deterministic) return;  // nothing stands in for what was not prepared
   const auto is_default = [&](const Ready& ready) {

@@ -21,6 +21,7 @@
 #include "kiln/space_query.hpp"
 #include "kiln/version.hpp"
 #include "runtime/build/builder.hpp"
+#include "runtime/build/compile_interrupted.hpp"
 #include "runtime/build/compilers.hpp"
 #include "runtime/device/host/host_device.hpp"
 #include "runtime/device/resource_check.hpp"
@@ -222,7 +223,13 @@ struct Made {
 
 Made make(runtime::Builder& builder, const Instance& instance) {
   const auto start = Clock::now();
-  runtime::Build build = builder.build(*instance.kernel, instance.config, instance.target);
+  runtime::Build build;
+  try {
+    build = builder.build(*instance.kernel, instance.config, instance.target);
+  } catch (const runtime::CompileInterrupted& error) {  // the others are compiled
+    build.outcome = CompileFailure{
+        codegen::describe_instance(*instance.kernel, instance.config), "kiln", {}, error.what()};
+  }
   Made made{std::move(build.key), std::move(build.bytes), {}, 0};
   if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
     made.failure = std::move(*failure);

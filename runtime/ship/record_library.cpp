@@ -1,5 +1,8 @@
 #include "runtime/ship/record_library.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "cache/record.hpp"
@@ -44,12 +47,22 @@ RecordLibrary::RecordLibrary(std::span<const std::filesystem::path> paths) {
       try {
         const std::string about = subject(record->at("kernel"), record->at("types"),
                                           record->at("problem"), key.value("target"));
-        entries_.emplace(about, Entry{key, std::move(found->payload), record->at("winner")});
+        add(about, {key, std::move(found->payload), record->at("winner"), record->at("complete")});
       } catch (const json::exception&) {
         continue;  // of a version that says it otherwise
       }
     }
   }
+}
+
+void RecordLibrary::add(const std::string& about, Entry entry) {
+  const auto [first, last] = entries_.equal_range(about);
+  const auto same = std::find_if(
+      first, last, [&](const auto& held) { return held.second.key.digest == entry.key.digest; });
+  if (same == last)
+    entries_.emplace(about, std::move(entry));
+  else if (entry.complete && !same->second.complete)
+    same->second = std::move(entry);
 }
 
 std::vector<const RecordLibrary::Entry*> RecordLibrary::find(const KernelDefinition& kernel,

@@ -20,10 +20,12 @@ class RecordLibrary {
     Key key;
     detail::Bytes payload;  ///< the record's JSON text
     std::map<std::string, std::int64_t> winner;
+    bool complete = false;  ///< its search has ended
   };
 
   /// Reads every record of these cache directories and bundles; whole records of another form are
-  /// passed over. @throws UserError naming the path that cannot be used and why.
+  /// passed over. Of several of one key the first counts whose search has ended, else the first.
+  /// @throws UserError naming the path that cannot be used and why.
   explicit RecordLibrary(std::span<const std::filesystem::path> paths);
 
   bool empty() const noexcept { return entries_.empty(); }
@@ -33,6 +35,8 @@ class RecordLibrary {
                                  std::span<const std::int64_t> problem, const Target& target) const;
 
  private:
+  void add(const std::string& about, Entry entry);
+
   std::multimap<std::string, Entry> entries_;
 };
 

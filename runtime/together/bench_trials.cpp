@@ -44,7 +44,8 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values
   if (const auto* failure = std::get_if<CompileFailure>(&build.outcome))
     return Refusal{CandidateStatus::compile_failed, "does not compile:\n" + failure->log};
   if (const auto* missing = std::get_if<Missing>(&build.outcome))
-    return Refusal{CandidateStatus::not_tried, missing->explain()};
+    return Refusal{CandidateStatus::not_tried,
+                   missing->wanted.fields.empty() ? missing->why : missing->explain()};
   try {
     auto loaded = maker.load(config, build);
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return std::move(*refusal);

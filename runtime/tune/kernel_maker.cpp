@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/build/compile_interrupted.hpp"
 #include "runtime/device/loaded_modules.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/device/spare_memory.hpp"
@@ -34,7 +35,12 @@ Trial trial_on(const ProblemBench& bench, const Values& config, const detail::La
 /// @param source of the kernel when its tuning began; nothing: it cannot be told
 Build build_unedited(Builder& builder, const KernelDefinition& kernel, const Values& config,
                      const Target& target, const std::optional<Digest>& source) {
-  Build build = builder.build(kernel, config, target);
+  Build build;
+  try {
+    build = builder.build(kernel, config, target);
+  } catch (const CompileInterrupted& error) {  // the search goes on without it
+    build.outcome = Missing{codegen::describe_instance(kernel, config), {}, {}, {}, error.what()};
+  }
   if (build.binary() && source && build.key.value(codegen::kKernelSourceField) != to_hex(*source))
     throw SourceEdited(format("kernel {}: its source was edited while it was tuned", kernel.name));
   return build;

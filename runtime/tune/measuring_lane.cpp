@@ -93,6 +93,10 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
     candidates_.reject(index, CandidateStatus::compile_failed, failure->log);
     return {};
   }
+  if (const auto* missing = std::get_if<Missing>(&build.outcome)) {
+    postpone(index, missing->why);
+    return {};
+  }
   std::variant<std::shared_ptr<Rig>, Refusal> loaded;
   try {
     const Trial trial = maker_.trial(candidate.config, build);

@@ -19,6 +19,9 @@ namespace kiln::runtime {
 struct Sources {
   std::optional<Digest> kernel{};
   std::optional<Digest> reference{};  ///< of the device reference, if that is another kernel
+  /// An include that cannot be followed, so that the digests cover less than a compiler reads;
+  /// empty: there is none.
+  std::string unfollowed{};
 };
 
 /// The field of a record's key that names the second of these.

@@ -45,10 +45,14 @@ RecordBook::RecordBook(std::shared_ptr<cache::Store> store, std::shared_ptr<Devi
 
 Sources RecordBook::sources_of(const Tunable& subject) {
   Sources sources;
-  if (const KernelDefinition* kernel = subject.kernel())
-    sources.kernel = builder_.kernel_source(*kernel);
-  if (const KernelDefinition* reference = other_reference(subject))
-    sources.reference = builder_.kernel_source(*reference);
+  const auto read = [&](const KernelDefinition* kernel, std::optional<Digest>& digest) {
+    auto source = kernel ? builder_.read_kernel_source(*kernel) : std::nullopt;
+    if (!source) return;
+    digest = source->digest;
+    if (sources.unfollowed.empty()) sources.unfollowed = std::move(source->unfollowed);
+  };
+  read(subject.kernel(), sources.kernel);
+  read(other_reference(subject), sources.reference);
   return sources;
 }
 
@@ -81,20 +85,26 @@ std::vector<Version> RecordBook::versions(const Tunable& subject) {
 }
 
 std::optional<Recall> RecordBook::recall(const Tunable& subject,
-                                         std::span<const std::int64_t> problem) {
+                                         std::span<const std::int64_t> problem,
+                                         const std::optional<MeasuringPolicy>& asked) {
   const Sources sources = sources_of(subject);
   const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
                        (sources.reference || !other_reference(subject));
   const Key key = record_key(subject, problem, device_->info(), sources);
-  // A search that did not end, or that was of another space, does not hide one that did.
-  const auto is_final = [](const Recall& recall) {
-    return recall.same_space && recall.result.complete;
+  const auto is_final = [&](const Recall& recall) {
+    return recall.same_space && recall.result.complete && (!asked || recall.policy == *asked);
   };
   std::optional<Recall> known;
   const auto take = [&](const nlohmann::json& record) {
     known = recall_from(record, subject, problem, device_->info(), versions(subject));
     return known.has_value();
   };
+  if (!sources.unfollowed.empty()) {
+    const std::lock_guard lock(unkept_mutex_);
+    const auto found = unkept_.find(key.digest);
+    if (found != unkept_.end()) take(nlohmann::json::parse(found->second));
+    return known;
+  }
   if (own_key && store_->find_record(key, take) && is_final(*known)) return known;
   // What was shipped with the program was tuned for it, whatever compiler is here.
   const auto take_shipped = [&](const cache::StoredEntry& entry) {
@@ -127,12 +137,25 @@ bool RecordBook::several_sources(const Digest& portable, const Sources& sources)
   return seen.size() > 1;
 }
 
+std::string RecordBook::why_not_kept(const Tunable& subject) {
+  const std::string include = sources_of(subject).unfollowed;
+  if (include.empty()) return {};
+  return "what is found is used by this process alone, because only a compiler can tell which "
+         "files the kernel includes: " +
+         include;
+}
+
 void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResult& result,
                           std::span<const Version> versions, const MeasuringPolicy& policy,
                           bool faulted) {
   nlohmann::json record = record_json(result, subject, versions, device_->info(), policy);
   if (faulted) record[kFaulted] = true;
-  store_->put_record(key, record);
+  if (sources_of(subject).unfollowed.empty()) {
+    store_->put_record(key, record);
+  } else {
+    const std::lock_guard lock(unkept_mutex_);
+    unkept_.insert_or_assign(key.digest, cache::record_text(record));
+  }
   starting_points_.add(key, record);
 }
 

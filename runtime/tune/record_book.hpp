@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cache/store.hpp"
@@ -28,14 +31,21 @@ class RecordBook {
   /// The key under which this problem's result is kept.
   Key key(const detail::Tunable& subject, std::span<const std::int64_t> problem);
   /// What the store, or what was shipped with the program, remembers of this problem. Nothing where
-  /// a source cannot be read and there are records of several.
+  /// a source cannot be read and there are records of several. A search that did not end, that was
+  /// of another space or, where a policy is asked for, was timed by another one hides none that is
+  /// what is asked for.
   std::optional<Recall> recall(const detail::Tunable& subject,
-                               std::span<const std::int64_t> problem);
+                               std::span<const std::int64_t> problem,
+                               const std::optional<MeasuringPolicy>& asked = {});
   /// Puts a result into the store, in the place of what is there. The caller passes the key and the
-  /// versions that it took before measuring, because the source may be edited meanwhile.
+  /// versions that it took before measuring, because the source may be edited meanwhile. What
+  /// why_not_kept() speaks of stays in this object alone.
   /// @param faulted as Recall::faulted
   void remember(const Key& key, const detail::Tunable& subject, const TuneResult& result,
                 std::span<const Version> versions, const MeasuringPolicy& policy, bool faulted);
+  /// Why no other process may trust a record of this kernel: not all of its includes can be
+  /// followed, so an edit might not be seen. Empty: records are kept.
+  std::string why_not_kept(const detail::Tunable& subject);
   /// What records of all problems of this kernel, or function, launch: winners and defaults. Reads
   /// all records.
   std::vector<Values> in_use(const detail::Tunable& subject);
@@ -59,6 +69,8 @@ class RecordBook {
   Builder& builder_;
   const bool may_compile_;
   StartingPoints starting_points_;
+  std::mutex unkept_mutex_;
+  std::map<Digest, std::string> unkept_;  ///< records that are not kept, as JSON, by key
 };
 
 }  // namespace kiln::runtime

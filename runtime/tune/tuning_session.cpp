@@ -59,18 +59,22 @@ class Session {
     const TuningTurn::Hold turn = take_turn();
     if (!turn) return after_waiting();
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
-    // would disturb each other's clocks. What the other has saved so far may do.
+    // would disturb each other's clocks. What the other has saved so far is no answer yet.
     cache::WorkLock alone;
     const auto give_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
     key_ = workshop_.records().key(subject_, problem_);
     for (;;) {
       known_ = recall();
-      if (known_ && answered()) return {known_->result};
+      const bool may_do = known_ && answered();
+      if (may_do && (known_->result.complete || alone.held())) return {known_->result};
       if (alone.held()) break;
       const auto outcome = workshop_.store()->lock(EntryKind::record, key_, alone, give_up);
       left_ = left_ || alone.was_left();
-      if (outcome == cache::WorkLock::Outcome::unusable) break;
       if (outcome == cache::WorkLock::Outcome::given_up) return after_waiting();
+      if (outcome == cache::WorkLock::Outcome::unusable) {
+        if (may_do) return {known_->result};
+        break;
+      }
     }
     return search_on();
   }
@@ -117,7 +121,11 @@ class Session {
     });
   }
 
-  std::optional<Recall> recall() const { return workshop_.records().recall(subject_, problem_); }
+  std::optional<Recall> recall() const {
+    std::optional<MeasuringPolicy> asked;
+    if (!for_launch_ || options_.launching) asked = policy_of(options_);
+    return workshop_.records().recall(subject_, problem_, asked);
+  }
   bool answered() const { return answers(*known_, options_, for_launch_); }
   /// Whether its times may stand beside those of this search.
   bool comparable(const Recall& known) const { return known.policy == policy_of(options_); }
@@ -177,6 +185,8 @@ class Session {
     }
     result.wall_seconds = seconds_since(start_);
     for (const Version& v : versions_) result.versions.push_back({v.name, v.value});
+    if (std::string why = workshop_.records().why_not_kept(subject_); !why.empty())
+      result.warnings.push_back(std::move(why));
     if (!has_winner(result)) return outcome;
     result = completed(std::move(result));
     save(result);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <utility>
 
 #include <poll.h>
@@ -16,12 +15,6 @@ namespace {
 
 /// Seconds between two looks at a worker's memory. A process takes some 200 MB meanwhile at most.
 constexpr double kWatchEvery = 0.05;
-
-/// Signals that a fault of the process itself does not send.
-bool sent_by_others(int signal) {
-  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
-         signal == SIGQUIT;
-}
 
 }  // namespace
 

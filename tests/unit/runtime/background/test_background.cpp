@@ -201,6 +201,25 @@ TEST_CASE("a problem that cannot be tuned behind stays untuned, and is settled",
              Catch::Contains("what is in use stays") && Catch::Contains("no reference today"));
 }
 
+TEST_CASE("what the background has measured, as it was asked to, is not measured again",
+          "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.options.tuning.retune = true;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  {
+    const TuningWindow window = runtime.window();
+    REQUIRE(becomes([&] { return runtime.settled(); }));
+  }
+  Manifest manifest;
+  manifest.wanted.push_back({"doubling", {}, "generic", {{"n", 60}}, {}});
+  const PrepareReport report = runtime.prepare(manifest);
+  CHECK(report.problems.at(0).state == PreparedState::known);
+  CHECK(runtime.statistics().tuned == 1);
+}
+
 TEST_CASE("a handle, or a runtime, may end while its problem is measured",
           "[runtime][background]") {
   Directory directory;

@@ -59,10 +59,12 @@ class OddCompiler final : public test::OddCompiler {
     if (verb == "abort") std::abort();
     if (verb == "exit") std::exit(std::stoi(rest));
     if (verb == "crash") ::signal(SIGSEGV, SIG_DFL), ::raise(SIGSEGV);
+    if (verb == "kill") ::raise(std::stoi(rest));
     if (verb == "loop") loop();
     if (verb == "say") std::fprintf(stderr, "%s\n", std::string(1 << 17, '.').append(rest).c_str());
     if (verb == "say") std::abort();
     if (verb == "once" && first(rest)) ::raise(SIGKILL);
+    if (verb == "twice" && (first(rest) || first(rest + "-2"))) ::raise(SIGKILL);
     if (verb == "garbage") write_raw("this is no answer, it is what a library printed"), loop();
     if (verb == "truncated") {
       std::vector<std::byte> whole;

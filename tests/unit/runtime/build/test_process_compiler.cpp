@@ -138,6 +138,24 @@ TEST_CASE("a process that is killed from outside costs a second try", "[runtime]
   CHECK(bench.outcome("again") == "again");
 }
 
+TEST_CASE("processes that are killed each time say nothing of what they compile",
+          "[runtime][processes]") {
+  const ProcessBench bench({.processes = 2});
+  const auto marker = bench.folder.path() / "marker";
+  CHECK(bench.outcome("twice " + marker.string()) == "twice " + marker.string());
+  for (const char* signal : {"9", "15"}) {
+    INFO(signal);
+    const std::string text = std::string("kill ") + signal;
+    CHECK_THROWS_AS(bench.compile(text), EnvironmentError);
+    CHECK_THROWS_WITH(bench.compile(text), Catch::Contains("k{a=" + text + "}") &&
+                                               Catch::Contains("was ended by signal"));
+    CHECK(bench.outcome("goes on") == "goes on");
+  }
+  // What it does to itself is its own fault.
+  CHECK(has(bench.outcome("kill 6"), "was ended by signal 6 (SIGABRT)"));
+  CHECK(bench.here->asked == 0);
+}
+
 TEST_CASE("many threads share a few processes", "[runtime][processes]") {
   const auto descriptors = open_descriptors();
   {

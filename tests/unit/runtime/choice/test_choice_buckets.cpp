@@ -1,4 +1,7 @@
 // Choices: problems that share a bucket, and what each of them uses.
+#include <atomic>
+#include <thread>
+
 #include "choice_fixture.hpp"
 #include "kiln_test.hpp"
 
@@ -157,4 +160,32 @@ TEST_CASE_METHOD(TwiceInBuckets, "a problem that cannot be made ready keeps what
   CHECK_THROWS_WITH(f.tune({64}, anew), "not today");
   CHECK(f.chosen({64}).name == "other");
   CHECK(f.chosen({41}).name == "mine");
+}
+
+TEST_CASE("a launch that another process's tuning leaves no time decides nothing", "[choice]") {
+  Directory directory;
+  Chooser first(directory.path()), second(directory.path());
+  for (Chooser* const process : {&first, &second}) process->kernel_takes(1e-3);
+  Doubling held = first.twice(), waits = second.twice();
+  std::atomic<bool> inside{false}, go{false};
+  DoublingWay slow = first.way("mine", 1e-4);
+  slow.call = [&, call = slow.call](const AlternativeCall<DoublingProblem>& how, Stream stream,
+                                    float* y, const float* x, int n) {
+    inside = true;
+    go.wait(false);
+    call(how, stream, y, x, n);
+  };
+  held.alternatives.push_back(slow);
+  waits.alternatives.push_back(second.way("mine", 1e-4));
+  const auto one = tuned(first.runtime(), held);
+  second.options.tuning.retune = true;  // what the other has saved so far is no answer
+  second.options.tuning.max_seconds = 2;
+  const auto two = tuned(second.runtime(), waits);
+  std::thread other([&] { one.tune({40}); });
+  while (!inside) std::this_thread::yield();
+  CHECK(two.chosen({40}).name == "template");
+  go = true;
+  go.notify_all();
+  other.join();
+  CHECK(two.chosen({40}).name == "mine");
 }

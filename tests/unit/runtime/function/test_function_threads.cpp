@@ -187,3 +187,35 @@ TEST_CASE("a kernel that a function launches while ranks measure it is tuned by 
   }
   CHECK_FALSE(seen[0].inside.empty());
 }
+
+TEST_CASE("a call that another process's tuning leaves no time decides nothing",
+          "[runtime][function]") {
+  Directory directory;
+  std::vector<float> x(1, 0.0f), y(1, 0.0f);
+  {
+    Caller before(directory.path());
+    before.seconds[{1, Method::ring}] = 1e-4;
+    before.tuned(before.sum())({}, x, 5);
+  }
+  Caller first(directory.path()), second(directory.path());
+  first.function_options.always_retune = true;
+  std::atomic<bool> inside{false}, go{false};
+  first.work = [&](const SumKnobs&, std::vector<float>&) {
+    inside = true;
+    go.wait(false);
+  };
+  second.options.tuning.retune = true;
+  second.options.tuning.max_seconds = 1;
+  second.seconds[{4, Method::ring}] = 1e-5;
+  const auto held = first.tuned(first.sum());
+  const auto waits = second.tuned(second.sum());
+  std::thread other([&] { held({}, x, 5); });
+  while (!inside) std::this_thread::yield();
+  waits({}, y, 5);
+  CHECK(second.calls == std::map<std::pair<int, Method>, int>{{{1, Method::ring}, 1}});
+  go = true;
+  go.notify_all();
+  other.join();
+  waits({}, y, 5);
+  CHECK(waits.knobs({5}).blocks == 4);
+}

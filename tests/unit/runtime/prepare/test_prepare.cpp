@@ -297,6 +297,28 @@ TEST_CASE("where no candidate works, preparing reports it and a launch fails",
   CHECK(launch(handle, 50));
 }
 
+TEST_CASE("what is to be measured again is so once, by whatever comes first",
+          "[runtime][prepare]") {
+  Directory directory;
+  Process(directory.path()).runtime().tuned(doubling()).tune({50});
+  Process process(directory.path());
+  process.options.tuning.retune = true;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  SECTION("a launch") { CHECK(launch(handle, 50)); }
+  SECTION("prepare") { CHECK(states(runtime.prepare(problems({50}))) == States{tuned}); }
+  SECTION("tune") { CHECK_FALSE(handle.tune({50}).from_store); }
+  CHECK(runtime.statistics().tuned == 1);
+  CHECK(states(runtime.prepare(problems({50}))) == States{known});
+  CHECK(handle.tune({50}).from_store);
+  CHECK(launch(handle, 50));
+  CHECK(runtime.statistics().tuned == 1);
+  // Options of a call are that call's.
+  TuneOptions again;
+  again.retune = true;
+  CHECK_FALSE(handle.tune({50}, again).from_store);
+}
+
 TEST_CASE("preparing ends early, and what was done is used", "[runtime][prepare]") {
   Directory directory;
   Process process(directory.path());

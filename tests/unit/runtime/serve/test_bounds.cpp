@@ -436,6 +436,24 @@ TEST_CASE("launches of many threads race with problems that leave", "[runtime][b
   CHECK(metrics.modules_loaded == static_cast<std::uint64_t>(process.device->live_kernels));
 }
 
+TEST_CASE("what a region chose for a problem stays, however many others are launched",
+          "[runtime][bounds]") {
+  const Directory directory;
+  Bounded process(directory, 16);
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  const auto served = detail::Access::engine(runtime)->serving().handles().front();
+  served->use(Values{7}, {8, 0});
+  CHECK(launch_all(handle, 100, 300));
+  CHECK(handle.config({7}) == Values{8, 0});
+  CHECK(problems_of(runtime) <= 17);
+  // Something else that is chosen may leave as any other.
+  swap(runtime, 7, 4);
+  CHECK(handle.config({7}) == Values{4, 0});
+  for (int round = 0; round < 2; ++round) CHECK(launch_all(handle, 100, 300));
+  CHECK(handle.config({7}) == Values{2, 0});
+}
+
 TEST_CASE("a hundred thousand problems take no more memory than a thousand",
           "[runtime][bounds][slow][long]") {
   constexpr int kProblems = 100000;

@@ -158,7 +158,7 @@ TEST_CASE("captured stand-ins become what is in use", "[runtime][captures]") {
   REQUIRE(early.kept.size() == 2);
   CHECK(early.kept[0].node == &r.graph->nodes.front());
   CHECK(early.kept[0].launch == "doubling n=60 with a=2,b=0");
-  CHECK_THAT(early.kept[0].why, Catch::Contains("nothing tuned is in use"));
+  CHECK_THAT(early.kept[0].why, Catch::Contains("nothing final is in use"));
   r.handle->prepare({kCaptured});
   CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
   const RefreshResult done = r.refresh();

@@ -37,7 +37,7 @@ TEST_CASE("a sealed runtime serves a capture with what is loaded", "[runtime][ca
     const RefreshResult result = runtime.refresh({graph.get(), &exec});
     REQUIRE(result.kept.size() == 1);
     CHECK(result.kept[0].launch == "doubling n=70 with a=2,b=0");
-    CHECK_THAT(result.kept[0].why, Catch::Contains("nothing tuned is in use"));
+    CHECK_THAT(result.kept[0].why, Catch::Contains("nothing final is in use"));
   }
   SECTION("or refuses the launch before it touches the stream") {
     runtime.seal(OnUnprepared::error);

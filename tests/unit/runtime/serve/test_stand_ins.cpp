@@ -111,6 +111,38 @@ TEST_CASE("a launch that another tuning leaves no time takes what is on record u
   CHECK(runtime.statistics().tuned == 2);
 }
 
+TEST_CASE("launches use what a tuning that only waited finds on record", "[runtime][stand_ins]") {
+  Directory directory;
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  REQUIRE(handle.tune({60}).winner().config == Values{2, 0});
+  std::atomic<bool> inside{false}, go{false};
+  process.compiler->on_compile = [&](const codegen::Source&) {
+    inside = true;
+    go.wait(false);
+  };
+  KernelDefinition slow = doubling({16}, 16);
+  slow.name = "slow";
+  const auto busy = runtime.tuned(slow);
+  std::thread other([&] { busy.prepare({60}); });
+  while (!inside) std::this_thread::yield();
+  TuneOptions options;
+  options.retune = true;
+  {
+    Process second(directory.path());
+    second.of(8).seconds = 0.5e-3;
+    const TuneResult better = second.runtime().tuned(doubling()).tune({60}, options);
+    CHECK(better.winner().config == Values{8, 0});
+  }
+  options.max_seconds = 0.02;
+  CHECK(handle.tune({60}, options).winner().config == Values{8, 0});
+  CHECK(handle.config({60}) == Values{8, 0});
+  go = true;
+  go.notify_all();
+  other.join();
+}
+
 TEST_CASE("what a region can load again is missing to launches until it is prepared",
           "[runtime][stand_ins]") {
   Directory directory;

@@ -56,7 +56,7 @@ struct Site {
 /// A record as a tuner on a device of `target` would leave it.
 void remember(const std::filesystem::path& directory, const KernelDefinition& kernel,
               const Values& problem, const Values& winner, const Target& target,
-              const std::string& device = "A") {
+              const std::string& device = "A", bool complete = false) {
   DeviceInfo info;
   info.target = target;
   info.fingerprint = {{"model", device}};
@@ -75,6 +75,7 @@ void remember(const std::filesystem::path& directory, const KernelDefinition& ke
   base.samples = best.samples = {1.0};
   result.candidates = {base, best};
   result.winner_index = 1;
+  result.complete = complete;
   StoreOptions options;
   options.directory = directory;
   cache::Store(options).put_record(
@@ -240,6 +241,19 @@ TEST_CASE("mistakes are told before anything is compiled", "[runtime][precompile
   site.compiler->on_compile = [](const codegen::Source&) { throw EnvironmentError("it died"); };
   CHECK_THROWS_WITH(site.run(good), "it died");
   CHECK_FALSE(site.wrote());
+}
+
+TEST_CASE("of two records of one key, the one whose search has ended names the winner",
+          "[runtime][precompile]") {
+  Site site;
+  const auto cut = site.folder / "cut", ended = site.folder / "ended";
+  const KernelDefinition k = doubling();
+  remember(cut, k, {100}, {8, 0}, kHere);
+  remember(ended, k, {100}, {4, 0}, kHere, "A", true);
+  const bool first = GENERATE(false, true);
+  site.options.records = first ? std::vector{ended, cut} : std::vector{cut, ended};
+  CHECK(site.run({{k, {100}, {kHere}}}).records == 1);
+  CHECK(site.configs() == std::multiset<std::string>{"a=2,b=0", "a=4,b=0"});
 }
 
 TEST_CASE("records name the winners, and go along", "[runtime][precompile]") {

@@ -1,5 +1,6 @@
 // What failed once: it fails again at once, until something changes or somebody asks again.
 #include "kiln_test.hpp"
+#include "runtime/build/compile_interrupted.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 
 using namespace kiln;
@@ -140,4 +141,45 @@ TEST_CASE("a misspelt entry is named, with what was probably meant", "[runtime][
   const std::string text = failure_of(process.runtime().tuned(kernel));
   CHECK(has(text, "4 x "));
   CHECK(has(text, "<doubling> has no function twise; did you mean twice?"));
+}
+
+TEST_CASE("a candidate whose compiler was ended from outside is tried by the next tuning",
+          "[runtime][failures]") {
+  const Directory directory;
+  {
+    Process process(directory.path());
+    process.compiler->on_compile = [](const codegen::Source& source) {
+      if (source.entry == "k<8, 0>") throw runtime::CompileInterrupted("memory ran out");
+    };
+    const TuneResult result = process.runtime().tuned(doubling()).tune({50});
+    CHECK_FALSE(result.complete);
+    CHECK(result.count(CandidateStatus::measured) == 3);
+    REQUIRE(result.candidates.size() == 4);
+    for (const Candidate& c : result.candidates)
+      if (c.config[0] == 8) {
+        CHECK(c.status == CandidateStatus::not_tried);
+        CHECK(c.reason == "memory ran out");
+      }
+  }
+  Process process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  const TuneResult result = process.runtime().tuned(doubling()).tune({50});
+  CHECK(result.complete);
+  CHECK(result.winner().config == Values{8, 0});
+  CHECK(process.compiler->compiles == 1);
+}
+
+TEST_CASE("a launch whose compiler was ended from outside fails, and the next one does not",
+          "[runtime][failures]") {
+  const Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::untuned;
+  bool ends = true;
+  process.compiler->on_compile = [&](const codegen::Source&) {
+    if (ends) throw runtime::CompileInterrupted("memory ran out");
+  };
+  const auto handle = process.runtime().tuned(doubling());
+  CHECK_THROWS_WITH(handle.config({50}), "memory ran out");
+  ends = false;
+  CHECK(handle.config({50}) == Values{2, 0});
 }

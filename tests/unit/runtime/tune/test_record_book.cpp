@@ -1,13 +1,17 @@
 // When a record answers, and when the search continues.
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "kiln_test.hpp"
+#include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuner.hpp"
+#include "runtime/tune/tuning_session.hpp"
 #include "unit/runtime/engine_fixture.hpp"
 
 using namespace kiln;
@@ -139,6 +143,88 @@ TEST_CASE("a search that did not end does not hide one that was shipped", "[runt
   const Runtime runtime = process.runtime();
   CHECK(runtime.tuned(doubling()).config({50})[0] == 8);
   CHECK(runtime.statistics().tuned == 0);
+}
+
+TEST_CASE("a search goes on, whatever was shipped of another way to time", "[runtime][engine]") {
+  const TemporaryDirectory shipped;
+  CHECK(Process(shipped.path()).runtime().tuned(doubling()).tune({50}).complete);
+  const Directory own;
+  const auto tuned = [&](std::size_t most) {
+    Process process(own.path());
+    process.options.store.roots = {shipped.path()};
+    TuneOptions eager;
+    eager.launching = Launching::eager;
+    eager.max_evaluations = most;
+    return process.runtime().tuned(doubling()).tune({50}, eager);
+  };
+  CHECK(tuned(2).evaluated == 2);
+  const TuneResult rest = tuned(0);
+  CHECK(rest.evaluated == 2);
+  CHECK(rest.complete);
+  CHECK(tuned(0).from_store);
+}
+
+TEST_CASE("where includes cannot be followed, a record is trusted by the process that made it",
+          "[runtime][engine]") {
+  const Directory directory;
+  KernelDefinition kernel = doubling();
+  const std::string text = kernel.source.text;
+  std::string said;
+  const auto tuned = [&] {
+    Process process(directory.path());
+    const Runtime runtime = process.runtime();
+    for (int i = 0; i < 2; ++i) {
+      const auto handle = runtime.tuned(kernel);
+      handle.prepare({50});
+      CHECK(handle.known({50}));
+    }
+    for (const std::string& warning : process.warnings()) said += warning;
+    return runtime.statistics().tuned;
+  };
+  kernel.source.text = "#define BODY <body.h>\n#include BODY\n" + text;
+  CHECK(tuned() == 1);
+  CHECK(tuned() == 0);
+  CHECK(said.empty());
+  const auto records = directory.entries(".json").size();
+  kernel.source.text = "#define FILE_OF(name) <name>\n#include FILE_OF(body.h)\n" + text;
+  CHECK(tuned() == 1);
+  CHECK(tuned() == 1);
+  CHECK(directory.entries(".json").size() == records);
+  CHECK_THAT(said, Catch::Contains("#include FILE_OF(body.h)"));
+}
+
+TEST_CASE("a launch that waits for another process takes what that has found in the end",
+          "[runtime][engine]") {
+  const Directory directory;
+  Process first(directory.path()), second(directory.path());
+  first.of(8).seconds = 0.5e-3;
+  std::atomic<bool> go{false};
+  first.compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry == "k<8, 0>") go.wait(false);
+  };
+  const auto held = first.runtime().tuned(doubling());
+  std::thread other([&] { held.tune({60}); });
+  while (directory.entries(".json").empty()) std::this_thread::yield();  // saved as it goes
+
+  const Runtime waits = second.runtime();
+  const KernelDefinition kernel = doubling();
+  runtime::Workshop& workshop = detail::Access::engine(waits)->workshop();
+  runtime::KernelMaker maker(kernel, Values{60}, workshop.device(), workshop.builder(), 0);
+  runtime::TuneOutcome found;
+  std::atomic<bool> done{false};
+  std::thread launch([&] {
+    found = runtime::tune_alone(workshop, maker, TuneOptions{}, true, {.done = true});
+    done = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK_FALSE(done);
+  go = true;
+  go.notify_all();
+  other.join();
+  launch.join();
+  CHECK(found.result.from_store);
+  CHECK(found.result.complete);
+  CHECK(found.result.winner().config == Values{8, 0});
 }
 
 TEST_CASE("a longer list of configs is searched, and what was measured is kept",
