@@ -177,7 +177,12 @@ TEST_CASE("cuBLASLt that is absent, too old or refuses is a reason", "[choice][c
     const auto f = tuned(process.runtime(), process.choice());
     f.prepare(kSmall);
     CHECK(f.chosen(kSmall).name == "mine");
-    return f.alternatives(kSmall)[0].why_not;
+    const auto known = f.known(kSmall);
+    REQUIRE(known);
+    REQUIRE(known->left_out.size() == 1);
+    CHECK(known->left_out[0].name == "cublaslt");
+    CHECK(known->left_out[0].why == f.alternatives(kSmall)[0].why_not);
+    return known->left_out[0].why;
   };
   {
     const EnvironmentVariable none("KILN_CUBLASLT", "/nowhere/libcublasLt.so");
