@@ -13,6 +13,7 @@ struct WatchedBench::WatchedRig final : Rig {
   WatchedRig(std::shared_ptr<Rig> rig, Implementation of)
       : inner(std::move(rig)), trial(std::move(of)) {}
   bool recorded() const noexcept override { return inner->recorded(); }
+  bool is_call() const noexcept override { return inner->is_call(); }
 
   const std::shared_ptr<Rig> inner;
   const Implementation trial;
