@@ -56,7 +56,7 @@ ChoiceTuner::ChoiceTuner(detail::Engine& engine, const detail::ChoiceDescription
       switches_(switches),
       deterministic_(engine.options().deterministic.value_or(false)),
       asked_by_launches_(std::move(asked_by_launches)),
-      workshop_(engine.workshop(), Workshop::OwnTurn{}) {}
+      workshop_(engine.workshop(), Workshop::LentTurn{}) {}
 
 Decision ChoiceTuner::first_of(Span problem) const {
   Decision first{field_of(problem, enter_all(contenders_, problem, deterministic_))};
@@ -217,7 +217,20 @@ std::unique_ptr<ChoiceMaker> ChoiceTuner::maker(const Field& field, const Proble
                   workshop_.trusted_references()),
       candidate_seconds(options.candidate_seconds),
       tell_of_calls(engine_, format("choice {} for {}", choice_.name,
-                                    choice_.operation.describe_problem(bucket))));
+                                    choice_.operation.describe_problem(bucket))),
+      alone(options));
+}
+
+/// With the runtime's turn, which a call that waits for another tuning lends to that.
+WatchedBench::Alone ChoiceTuner::alone(const TuneOptions& options) {
+  TuningTurn& turn = workshop_.turn_alone();
+  const TimeLimit deadline(options.max_seconds.value_or(0), Clock::now());
+  return {.begin =
+              [&turn, deadline] {
+                if (!turn.begin_work(deadline))
+                  throw TrialCut(0, "another tuning used up the time");
+              },
+          .end = [&turn] { return turn.end_work(); }};
 }
 
 TuneResult ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,

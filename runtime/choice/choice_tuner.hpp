@@ -91,6 +91,7 @@ class ChoiceTuner {
   bool is_only_kernel(const Field& field) const;
   std::unique_ptr<ChoiceMaker> maker(const Field& field, const ProblemValues& bucket,
                                      const TuneOptions& options, const Parts& parts);
+  WatchedBench::Alone alone(const TuneOptions& options);
   Agreed tune_in_common(Field common, const ProblemValues& bucket, TuneOptions options,
                         bool for_launch);
   void note_undecidable(const ProblemValues& bucket, const TuneOptions& options,
