@@ -97,6 +97,8 @@ std::string show_rate(double per_second, const char* unit) {
 std::string describe(const TuneResult& result, const Roofline* roofline) {
   std::string text = describe_subject(result) + (result.from_store ? " (from the store)\n" : "\n");
   text += describe_space(result.space) + describe_candidates(result);
+  for (const LeftOut& one : result.left_out)
+    text += format("  {} takes no part: {}\n", one.name, first_line(one.why));
   for (const std::string& warning : result.warnings) text += "  warning: " + warning + "\n";
   if (const auto& a = result.agreed; a && a->outcome == RankReport::Outcome::defaults)
     text += format("  {} ranks: all use the default: {}\n", a->size, a->why);

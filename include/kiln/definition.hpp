@@ -149,7 +149,7 @@ struct KernelDefinition {
   /// Further entries that run after `entry`, in this order.
   std::vector<KernelStep> steps{};
   /// Fills in the arguments of a launch for a problem, in signature order, and the variables of the
-  /// source that the kernel reads.
+  /// source that the kernel reads. May be called by several threads at once.
   std::function<void(std::span<const std::int64_t> problem, Workload&)> workload;
   /// For sizes that depend on data (rows per expert, lengths of sequences): `workload` makes
   /// several draws of each problem, which differ by `Workload::draw()` and in their random

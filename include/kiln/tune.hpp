@@ -168,6 +168,14 @@ struct Candidate {
   double after_seconds = 0;
 };
 
+/// An alternative of a choice (choice.hpp) that took no part.
+struct LeftOut {
+  std::string name;
+  std::string why;  ///< switched off, absent, not for the problem, or not the same on all ranks
+
+  bool operator==(const LeftOut&) const = default;
+};
+
 /// How ranks came to a result together.
 struct RankReport {
   enum class Outcome {
@@ -203,6 +211,7 @@ struct TuneResult {
   bool from_store = false;            ///< nothing was compiled or measured
   std::size_t evaluated = 0;          ///< candidates tried by this run
   std::vector<std::string> warnings;  ///< drift, throttling, noise, a default that cannot run
+  std::vector<LeftOut> left_out{};    ///< of a choice: alternatives without a candidate
   double flops = 0, bytes = 0;        ///< of the problem; 0: the kernel does not say
   /// Wall time, and its parts on the tuning thread: waiting for compilers, verifying, timing
   /// (finals included), searching.

@@ -59,7 +59,7 @@ class Core final : public ChoiceCore {
         options_(std::move(options)),
         switches_(runtime::read_switches(choice_, options_)),
         workspaces_(engine_->device()),
-        tuner_(*engine_, choice_, contenders_, switches_.forced, tuning_options(nullptr).ranks) {
+        tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks) {
     for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
       if (switches_.on[i])
         contenders_.push_back(runtime::make_contender(runtime, choice_.operation,

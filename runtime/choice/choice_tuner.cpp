@@ -48,19 +48,18 @@ std::set<Values> failed_configs(const TuneResult& result) {
 }
 
 ChoiceTuner::ChoiceTuner(detail::Engine& engine, const detail::ChoiceDescription& choice,
-                         const std::vector<std::unique_ptr<Contender>>& contenders, bool forced,
-                         std::shared_ptr<Communicator> asked_by_launches)
+                         const std::vector<std::unique_ptr<Contender>>& contenders,
+                         const Switches& switches, std::shared_ptr<Communicator> asked_by_launches)
     : engine_(engine),
       choice_(choice),
       contenders_(contenders),
-      forced_(forced),
+      switches_(switches),
       deterministic_(engine.options().deterministic.value_or(false)),
       asked_by_launches_(std::move(asked_by_launches)),
-      workshop_(engine.workshop(), Workshop::OwnTurn{}) {}
+      workshop_(engine.workshop(), Workshop::LentTurn{}) {}
 
 Decision ChoiceTuner::first_of(Span problem) const {
-  Decision first{make_field(choice_, contenders_, problem,
-                            enter_all(contenders_, problem, deterministic_), deterministic_)};
+  Decision first{field_of(problem, enter_all(contenders_, problem, deterministic_))};
   first.config = first.field.subject.configs.front();
   first.kernels.resize(contenders_.size());
   return first;
@@ -72,9 +71,13 @@ Decision ChoiceTuner::first_of(Span problem, const Decision& of_bucket) const {
     if (const Entrance& entrance = of_bucket.field.entrances[i]; entrance.left_out)
       entrances[i] = entrance;
   Decision first = of_bucket;
-  first.field = make_field(choice_, contenders_, problem, std::move(entrances), deterministic_);
+  first.field = field_of(problem, std::move(entrances));
   first.config = first.field.subject.configs.front();
   return first;
+}
+
+Field ChoiceTuner::field_of(Span problem, std::vector<Entrance> entrances) const {
+  return make_field(choice_, switches_, contenders_, problem, std::move(entrances), deterministic_);
 }
 
 ChoiceTuner::Decided ChoiceTuner::decided(const ProblemValues& bucket) const {
@@ -214,13 +217,20 @@ std::unique_ptr<ChoiceMaker> ChoiceTuner::maker(const Field& field, const Proble
                   workshop_.trusted_references()),
       candidate_seconds(options.candidate_seconds),
       tell_of_calls(engine_, format("choice {} for {}", choice_.name,
-                                    choice_.operation.describe_problem(bucket))));
+                                    choice_.operation.describe_problem(bucket))),
+      alone(options));
 }
 
-void ChoiceTuner::warn_of_left_out(const Field& field, TuneResult& result) const {
-  for (std::size_t i = 0; i < contenders_.size(); ++i)
-    if (const std::string& why = field.entrances[i].why_not; !why.empty())
-      result.warnings.push_back(format("{} takes no part: {}", contenders_[i]->what().name, why));
+/// With the runtime's turn, which a call that waits for another tuning lends to that.
+WatchedBench::Alone ChoiceTuner::alone(const TuneOptions& options) {
+  TuningTurn& turn = workshop_.turn_alone();
+  const TimeLimit deadline(options.max_seconds.value_or(0), Clock::now());
+  return {.begin =
+              [&turn, deadline] {
+                if (!turn.begin_work(deadline))
+                  throw TrialCut(0, "another tuning used up the time");
+              },
+          .end = [&turn] { return turn.end_work(); }};
 }
 
 TuneOutcome ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
@@ -244,9 +254,7 @@ TuneOutcome ChoiceTuner::measure(const Field& field, const ProblemValues& bucket
   }
   leave_rest(options, start);
   const auto maker = this->maker(field, bucket, options, parts);
-  TuneOutcome tuned = tune_alone(workshop_, *maker, options, for_launch);
-  warn_of_left_out(field, tuned.result);
-  return tuned;
+  return tune_alone(workshop_, *maker, options, for_launch);
 }
 
 ChoiceTuner::Agreed ChoiceTuner::agree(const ProblemValues& bucket, const TuneOptions& options,
@@ -257,12 +265,11 @@ ChoiceTuner::Agreed ChoiceTuner::agree(const ProblemValues& bucket, const TuneOp
     tuning = take_turn(tuning_, options);
     return enter_all(contenders_, bucket, deterministic_);
   });
-  entrances = meet(choice_, forced_ ? "forced" : "measured", contenders_, std::move(entrances),
-                   bucket, options);
+  entrances = meet(choice_, switches_.forced ? "forced" : "measured", contenders_,
+                   std::move(entrances), bucket, options);
   try {
-    Agreed agreed = tune_in_common(
-        make_field(choice_, contenders_, bucket, std::move(entrances), deterministic_), bucket,
-        options, for_launch);
+    Agreed agreed =
+        tune_in_common(field_of(bucket, std::move(entrances)), bucket, options, for_launch);
     if (agreed.result && workshop_.may_measure(for_launch) && is_unusable(*agreed.result)) {
       const NoneUsable none(agreed.decision.field.subject, *agreed.result);
       if (for_launch || is_failure(*agreed.result)) throw NoneUsable(none);
@@ -290,11 +297,11 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   Parts parts = tune_alone_each(field, bucket, &part, for_launch);
   compare_kernels(field, parts, options);
   decision.kernels = parts.kernels;
-  if (forced_)
+  if (switches_.forced)
     for (const CannotRun& failed : parts.failed)
       if (!failed.why.empty()) throw EnvironmentError(failed.why);
   const bool nothing_to_time = for_launch && is_only_kernel(field) && parts.empty;
-  if (forced_ || nothing_to_time) return agreed;
+  if (switches_.forced || nothing_to_time) return agreed;
   auto maker = tell_if_it_throws(options, [&] {
     // What is on record was measured with another config of a kernel.
     if (parts.changed && workshop_.may_measure(for_launch) &&
@@ -313,7 +320,6 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
       result.warnings.push_back(format("{} has failed on a rank: launches use another candidate",
                                        field.subject.space.describe(decision.config)));
   }
-  warn_of_left_out(field, result);
   return agreed;
 }
 

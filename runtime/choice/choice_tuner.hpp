@@ -29,10 +29,10 @@ class ChoiceTuner {
   using Decided = std::shared_ptr<const Decision>;
 
   /// The contenders may still be added when this is made.
-  /// @param forced there is one, and its first candidate is launched, however fast it is
+  /// @param switches where one is forced, its first candidate is launched, however fast it is
   /// @param asked_by_launches the ranks that decide for launches; null: none
   ChoiceTuner(detail::Engine& engine, const detail::ChoiceDescription& choice,
-              const std::vector<std::unique_ptr<Contender>>& contenders, bool forced,
+              const std::vector<std::unique_ptr<Contender>>& contenders, const Switches& switches,
               std::shared_ptr<Communicator> asked_by_launches);
 
   Workshop& workshop() noexcept { return workshop_; }
@@ -92,18 +92,20 @@ class ChoiceTuner {
   bool is_only_kernel(const Field& field) const;
   std::unique_ptr<ChoiceMaker> maker(const Field& field, const ProblemValues& bucket,
                                      const TuneOptions& options, const Parts& parts);
+  WatchedBench::Alone alone(const TuneOptions& options);
   Agreed tune_in_common(Field common, const ProblemValues& bucket, TuneOptions options,
                         bool for_launch);
   void note_undecidable(const ProblemValues& bucket, const TuneOptions& options,
                         std::exception_ptr why);
   std::set<Values> failed_on_any(const Field& field, const Parts& parts, const TuneResult& result,
                                  const TuneOptions& options);
-  void warn_of_left_out(const Field& field, TuneResult& result) const;
+  Field field_of(Span problem, std::vector<Entrance> entrances) const;
 
   detail::Engine& engine_;
   const detail::ChoiceDescription& choice_;
   const std::vector<std::unique_ptr<Contender>>& contenders_;
-  const bool forced_, deterministic_;
+  const Switches& switches_;
+  const bool deterministic_;
   const std::shared_ptr<Communicator> asked_by_launches_;
   /// The runtime's, but for the turn: a candidate may be a kernel that is tuned when it is tried.
   Workshop workshop_;

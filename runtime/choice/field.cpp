@@ -41,6 +41,17 @@ std::string version_of(const detail::ChoiceDescription& choice,
   return text;
 }
 
+/// In the order of the choice's alternatives.
+std::vector<LeftOut> left_out(const detail::ChoiceDescription& choice, const Switches& switches,
+                              std::span<const Entrance> entrances) {
+  std::vector<LeftOut> all;
+  for (std::size_t i = 0, on = 0; i < choice.alternatives.size(); ++i) {
+    const std::string& why = switches.on[i] ? entrances[on++].why_not : switches.why_not[i];
+    if (!why.empty()) all.push_back({choice.alternatives[i].name, why});
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> contenders,
@@ -55,7 +66,7 @@ std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> cont
   return entrances;
 }
 
-Field make_field(const detail::ChoiceDescription& choice,
+Field make_field(const detail::ChoiceDescription& choice, const Switches& switches,
                  std::span<const std::unique_ptr<Contender>> contenders,
                  std::span<const std::int64_t> problem, std::vector<Entrance> entrances,
                  bool deterministic) {
@@ -85,6 +96,7 @@ Field make_field(const detail::ChoiceDescription& choice,
 
   subject.name = choice.name;
   subject.of_a_choice = true;
+  subject.left_out = left_out(choice, switches, entrances);
   subject.version = version_of(choice, contenders, entrances);
   subject.deterministic = deterministic;
   subject.problem_fields = choice.operation.problem_fields;

@@ -14,6 +14,7 @@
 #include "kiln/detail/function_core.hpp"
 #include "kiln/error.hpp"
 #include "runtime/choice/contender.hpp"
+#include "runtime/choice/switches.hpp"
 
 namespace kiln::runtime {
 
@@ -48,8 +49,9 @@ class NoAlternative final : public UserError {
 std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> contenders,
                                 std::span<const std::int64_t> problem, bool deterministic);
 
+/// @param switches what alternatives are no contenders, and why
 /// @param entrances of enter_all(). @throws NoAlternative with the reasons
-Field make_field(const detail::ChoiceDescription& choice,
+Field make_field(const detail::ChoiceDescription& choice, const Switches& switches,
                  std::span<const std::unique_ptr<Contender>> contenders,
                  std::span<const std::int64_t> problem, std::vector<Entrance> entrances,
                  bool deterministic);

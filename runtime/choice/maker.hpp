@@ -20,10 +20,10 @@ class ChoiceMaker final : public TrialMaker {
  public:
   /// @param failed,kernels by contender; kernels as Contender::ready
   /// @param may_improve whether a kernel's own tuning is not complete
-  /// @param seconds,tell as WatchedBench
+  /// @param seconds,tell,alone as WatchedBench
   ChoiceMaker(const Field& field, std::span<const std::unique_ptr<Contender>> contenders,
               std::vector<CannotRun> failed, KernelConfigs kernels, bool may_improve,
-              KernelMaker data, double seconds, WatchedBench::Tell tell)
+              KernelMaker data, double seconds, WatchedBench::Tell tell, WatchedBench::Alone alone)
       : field_(field),
         contenders_(contenders),
         failed_(std::move(failed)),
@@ -31,7 +31,8 @@ class ChoiceMaker final : public TrialMaker {
         may_improve_(may_improve),
         data_(std::move(data)),
         seconds_(seconds),
-        tell_(std::move(tell)) {}
+        tell_(std::move(tell)),
+        alone_(std::move(alone)) {}
 
   detail::Tunable subject() const noexcept override { return field_.subject; }
   std::span<const std::int64_t> problem() const noexcept override { return data_.problem(); }
@@ -45,7 +46,7 @@ class ChoiceMaker final : public TrialMaker {
   }
   TrialBench& bench() override {
     if (!watched_) {
-      watched_ = std::make_unique<WatchedBench>(data_.bench(), seconds_, tell_);
+      watched_ = std::make_unique<WatchedBench>(data_.bench(), seconds_, tell_, alone_);
       watched_->when_overdue(also_tell_);
     }
     return *watched_;
@@ -104,6 +105,7 @@ class ChoiceMaker final : public TrialMaker {
   KernelMaker data_;
   const double seconds_;
   const WatchedBench::Tell tell_;
+  const WatchedBench::Alone alone_;
   WatchedBench::Tell also_tell_;
   std::unique_ptr<WatchedBench> watched_;  ///< over the bench of `data_`
 };

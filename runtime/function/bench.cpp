@@ -24,6 +24,7 @@ struct FunctionBench::FunctionRig final : Rig {
   explicit FunctionRig(Implementation i) : implementation(std::move(i)) {}
 
   bool recorded() const noexcept override { return replay != nullptr; }
+  bool is_call() const noexcept override { return true; }
 
   const Implementation implementation;
   std::size_t samples = 0;

@@ -22,6 +22,9 @@ class Rig {
   virtual ~Rig() = default;
   /// Whether its launches are replayed as a graph.
   virtual bool recorded() const noexcept = 0;
+  /// Whether its launches are calls of the program, on each of which the host may spend longer than
+  /// the device does.
+  virtual bool is_call() const noexcept { return false; }
 };
 
 /// Why a bench does not take a trial.

@@ -12,6 +12,7 @@ struct DrawsBench::DrawsRig final : Rig {
   std::vector<std::shared_ptr<Rig>> of;  ///< by draw
 
   bool recorded() const noexcept override { return of.front()->recorded(); }
+  bool is_call() const noexcept override { return of.front()->is_call(); }
 };
 
 DrawsBench::DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

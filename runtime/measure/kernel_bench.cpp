@@ -35,6 +35,7 @@ struct KernelBench::KernelRig final : Rig {
   std::shared_ptr<Replay> replay;
 
   bool recorded() const noexcept override { return replay != nullptr; }
+  bool is_call() const noexcept override { return call != nullptr; }
   /// Whether each launch must find the variables as they were.
   bool refilled() const { return variables && (variables->changes() || !watched); }
 };

@@ -16,12 +16,18 @@ namespace kiln::runtime {
 class WatchedBench final : public TrialBench {
  public:
   using Tell = std::function<void(const Overdue&)>;
+  /// What keeps others from being timed at the same time, around each trial.
+  struct Alone {
+    std::function<void()> begin;
+    std::function<bool()> end;  ///< false: somebody was, so a sample has to be taken again
+  };
 
   /// @param limit seconds for one verification or one sample; a trial that takes longer is `hung`,
   /// even if it returns. 0: usual_limit(), after which a trial is told of, but not rejected.
   /// @param tell what is told: on another thread while the trial runs, once more on this one
   /// when it has returned. The inner bench must outlive this.
-  WatchedBench(TrialBench& inner, double limit, Tell tell);
+  /// @param alone empty: nothing has to be done
+  WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alone = {});
 
   /// Is told first. Empty: nobody else is.
   void when_overdue(Tell tell) { also_tell_ = std::move(tell); }
@@ -48,11 +54,14 @@ class WatchedBench final : public TrialBench {
 
   template <class Work>
   auto watched(Rig& rig, const Work& work);
+  template <class Work>
+  auto alone(bool again, const Work& work);
   void tell(double seconds, bool returned);
 
   TrialBench& inner_;
   const double limit_;
   const Tell tell_;
+  const Alone alone_;
   Tell also_tell_;
   double longest_ = 0;                   ///< seconds that a call took; 0: none has ended
   const WatchedRig* at_work_ = nullptr;  ///< in a call

@@ -66,6 +66,10 @@ class Budget {
     }
   }
 
+  ~Budget() { engine_.drawn().drop(); }
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
   std::vector<TuneResult> run() {
     look();
     compile();
@@ -74,7 +78,7 @@ class Budget {
       const double left = deadline_.left();
       const auto next = next_slice(courses_, left, total_, may_look_);
       if (!next) break;
-      tune(*next, next->seconds >= left);
+      tune(*next, left);
     }
     for (Item& item : items_) finish(item);
     std::vector<TuneResult> results;
@@ -178,8 +182,29 @@ class Budget {
     return distinct.size();
   }
 
-  /// `last`: there is no time for another slice.
-  void tune(const NextSlice& slice, bool last) {
+  /// The data of the problem that is expected to be next, while this slice keeps the device busy:
+  /// as if it gained nothing. Not on the host, where drawing would disturb what is timed, nor for
+  /// workers, which have data of their own.
+  void draw_ahead(const NextSlice& slice, double left) {
+    if (engine_.device()->shares_cpu() || engine_.workshop().isolation() == Isolation::always)
+      return;
+    std::vector<TuningCourse> then = courses_;
+    TuningCourse& course = then[slice.problem];
+    course.slices.push_back({slice.seconds, course.best()});
+    const auto next = next_slice(then, left - slice.seconds, total_, may_look_);
+    if (!next || next->problem == slice.problem) return;
+    const Item& item = items_[next->problem];
+    try {
+      const auto recall = engine_.records().recall(item.kernel(), item.problem);
+      if (recall && answers(*recall, options_, false)) return;
+      engine_.drawn().begin(item.kernel(), item.problem, options_.seed);
+    } catch (const std::exception&) {  // tuning the problem reports it
+    }
+  }
+
+  /// @param left seconds, of which the slice has some
+  void tune(const NextSlice& slice, double left) {
+    const bool last = slice.seconds >= left;  // there is no time for another one
     const std::size_t place = slice.problem;
     const double seconds = slice.seconds;
     Item& item = items_[place];
@@ -188,6 +213,12 @@ class Budget {
     options.max_seconds = seconds;
     const bool looks = slice.look;
     if (looks) options.max_evaluations = suggestions(item);
+    // Once the slice has its own data, drawn before or now.
+    options.progress = [&, once = false](const TuneProgress& now) mutable {
+      if (now.phase != TuneProgress::Phase::compile && !std::exchange(once, true))
+        draw_ahead(slice, left);
+      if (options_.progress) options_.progress(now);
+    };
     const auto begun = Clock::now();
     try {
       TuneResult result = item.handle->tune_bucket(item.problem, options);

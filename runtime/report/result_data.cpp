@@ -86,7 +86,7 @@ json best_so_far(const TuneResult& result, const std::vector<std::size_t>& order
   return path;
 }
 
-/// Of a choice: what each alternative came to. Null for other results.
+/// Of a choice: what each alternative came to, and why others took no part. Null for other results.
 json alternatives_of(const TuneResult& result) {
   const auto names = result.enumerators.find(kAlternative);
   if (result.parameters.empty() || result.parameters[0] != kAlternative ||
@@ -110,6 +110,9 @@ json alternatives_of(const TuneResult& result) {
     if (best) j["best"] = *best;
     all.push_back(std::move(j));
   }
+  for (const LeftOut& one : result.left_out)
+    all.push_back(
+        {{"name", one.name}, {"candidates", 0}, {"failed", 0}, {"why_not", cut(one.why)}});
   return all;
 }
 

@@ -89,6 +89,7 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
   auto maker = std::make_unique<runtime::KernelMaker>(
       kernel, problem, device ? std::move(device) : this->device(), builder(), tuning.seed,
       workshop_.trusted_references(), runtime::worker_options(tuning));
+  maker->use_drawn(drawn_.take(kernel, problem, tuning.seed));
   const bool in_step = tuning.ranks && tuning.together.lockstep;
   if (workshop_.isolation() == Isolation::always && !in_step) maker->isolate();
   return maker;

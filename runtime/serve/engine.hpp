@@ -15,6 +15,7 @@
 #include "runtime/serve/serving.hpp"
 #include "runtime/serve/variables.hpp"
 #include "runtime/serve/wanted.hpp"
+#include "runtime/tune/drawn_data.hpp"
 #include "runtime/tune/workshop.hpp"
 
 namespace kiln::runtime {
@@ -45,6 +46,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::Wanted& wanted() noexcept { return wanted_; }
   const runtime::Wanted& wanted() const noexcept { return wanted_; }
   runtime::Bounds& bounds() noexcept { return bounds_; }
+  /// What the next maker of a problem takes.
+  runtime::DrawnData& drawn() noexcept { return drawn_; }
   /// Null in all modes but `background`.
   runtime::Background* background() const noexcept { return background_.get(); }
   /// Before there is a handle.
@@ -79,6 +82,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   runtime::Serving serving_;
   runtime::Wanted wanted_;
   runtime::Bounds bounds_;
+  runtime::DrawnData drawn_;
   std::unique_ptr<runtime::Background> background_;  ///< last: its thread uses all of the above
 };
 

@@ -95,6 +95,8 @@ void RankLog::result(const TuneResult& result) noexcept {
       subject += format("{}{}={}", i ? "," : " ", result.problem_fields[i], result.problem[i]);
     for (const Candidate& candidate : result.candidates)
       line(subject + ": " + describe(result, candidate));
+    for (const LeftOut& one : result.left_out)
+      line(format("{}: {} takes no part: {}", subject, one.name, one.why));
     for (const std::string& warning : result.warnings) line(subject + ": warning: " + warning);
     std::string versions;
     for (const KeyField& v : result.versions)

@@ -82,7 +82,10 @@ class TogetherRun {
           list(s);
           all_same = all_same && same(s);
         }
-        if (may_measure_ && !all_same) turn_ = take_turn(workshop_.turn(), options_);
+        if (may_measure_ && !all_same)
+          turn_ = options_.ranks->size() == 1
+                      ? workshop_.turn_alone().take({}, {}, workshop_.turn_kind())
+                      : take_turn(workshop_.turn(), options_);
       });
       decision = agree();
       others_wait_ = false;

@@ -129,8 +129,22 @@ std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64
   return std::make_unique<DrawsBench>(kernel_, problem, device_, seed);
 }
 
+std::vector<KernelData> KernelMaker::take_drawn() {
+  DrawnData::Draws drawn = std::move(drawn_);
+  if (drawn.valid()) try {
+      return drawn.get();
+    } catch (...) {  // it throws the same again where it is caught
+    }
+  return {};
+}
+
 TrialBench& KernelMaker::bench() {
   if (bench_) return *bench_;
+  if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty() && !isolated_) {
+    bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_);
+    reference_tried_ = false;
+    return *bench_;
+  }
   bench_ = draws_.empty() || isolated_ ? make_bench(problem_, seed_)
                                        : std::make_unique<DrawsBench>(copies_of(draws_), device_);
   reference_tried_ = false;

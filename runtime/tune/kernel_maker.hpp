@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/measure/problem_bench.hpp"
+#include "runtime/tune/drawn_data.hpp"
 #include "runtime/tune/trial_maker.hpp"
 #include "runtime/tune/trusted_references.hpp"
 #include "runtime/worker/isolation.hpp"
@@ -29,6 +30,9 @@ class KernelMaker final : public TrialMaker {
   /// What make_expected_draws() gave for this kernel, problem and seed: benches in this process use
   /// copies of it. Empty: they make their data.
   void use_data(std::vector<KernelData> draws) { draws_ = std::move(draws); }
+  /// What make_draws() gives for them: the first bench in this process has it. Not valid, or an
+  /// exception: it makes its data.
+  void use_drawn(DrawnData::Draws draws) { drawn_ = std::move(draws); }
   /// Called when a run that was stopped has freed its bench, before it waits for builds that must
   /// end with it.
   void when_device_is_left(std::function<void()> left) { left_ = std::move(left); }
@@ -62,6 +66,7 @@ class KernelMaker final : public TrialMaker {
                                                std::uint64_t seed) const;
   std::unique_ptr<ProblemBench> make_bench(std::span<const std::int64_t> problem,
                                            std::uint64_t seed);
+  std::vector<KernelData> take_drawn();
   /// Has KernelDefinition::device_reference define what is right, unless the problem is no larger
   /// than the one that it is checked with.
   void try_device_reference();
@@ -78,6 +83,7 @@ class KernelMaker final : public TrialMaker {
   const WorkerOptions worker_;
   bool isolated_ = false;
   std::vector<KernelData> draws_;
+  DrawnData::Draws drawn_;
   std::function<void()> left_;
   std::unique_ptr<ProblemBench> bench_;
   bool reference_tried_ = false;  ///< on `bench_`

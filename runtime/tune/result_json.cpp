@@ -125,6 +125,8 @@ json result_json(const TuneResult& result) {
          {"default", by_name(result.parameters, result.default_candidate().config)},
          {"winner", by_name(result.parameters, result.winner().config)},
          {"candidates", std::move(candidates)}};
+  for (const LeftOut& one : result.left_out)
+    j["left_out"].push_back({{"name", one.name}, {"why", one.why}});
   // JSON has no infinity.
   if (std::isfinite(result.flops)) j["flops"] = result.flops;
   if (std::isfinite(result.bytes)) j["bytes"] = result.bytes;
@@ -142,6 +144,9 @@ TuneResult result_from(const json& j, const std::vector<std::string>& problem_fi
   result.enumerators = j.value("enumerators", result.enumerators);
   result.flops = j.value("flops", 0.0);
   result.bytes = j.value("bytes", 0.0);
+  // Kernels have none, nor had the first records of this schema.
+  for (const json& one : j.value("left_out", json::array()))
+    result.left_out.push_back({one.at("name"), one.at("why")});
   result.strategy = j.at("strategy");
   result.complete = j.at("complete");
   result.end = enumerator_from(j.at("end"), SearchEnd::stopped).value();

@@ -132,11 +132,11 @@ class Session {
 
   /// Empty if the turn did not come in time.
   TuningTurn::Hold take_turn() {
-    auto turn = workshop_.turn().try_take();
+    auto turn = workshop_.turn_alone().try_take(workshop_.turn_kind());
     if (turn || !waits_) return turn;
     // What is launched if the turn does not come in time is compiled during the wait.
     if (for_launch_) maker_.build(untuned_config(subject_, problem_, workshop_.device()->info()));
-    turn = workshop_.turn().take(deadline_, options_.stop);
+    turn = workshop_.turn_alone().take(deadline_, options_.stop, workshop_.turn_kind());
     if (for_launch_ && deadline_.passed()) return {};
     return turn;
   }
@@ -294,8 +294,8 @@ TuneResult time_default(Workshop& workshop, TrialMaker& maker, const TuneOptions
     throw UserError(format("{} {}: the modes lookup_only, frozen and collect do not time anything",
                            subject.describe(), subject.describe_problem(maker.problem())));
   const auto start = Clock::now();
-  const auto turn =
-      workshop.turn().take(TimeLimit(options.max_seconds.value_or(0), start), options.stop);
+  const auto turn = workshop.turn_alone().take(TimeLimit(options.max_seconds.value_or(0), start),
+                                               options.stop, workshop.turn_kind());
   if (!turn)
     return not_tuned(subject, maker.problem(), workshop.device()->info(),
                      options.stop.stop_requested() ? SearchEnd::stopped : SearchEnd::seconds,

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "runtime/support/time_limit.hpp"
 
@@ -17,30 +21,50 @@ namespace kiln::runtime {
 /// being tuned may launch what has to be tuned first. Thread-safe.
 class TuningTurn {
  public:
+  enum class Kind {
+    kept,
+    /// Where a piece of its work (begin_work) takes longer than it may, or none begins, a thread
+    /// that waits gets the turn meanwhile: what is tuned is the program's, and may wait for that
+    /// thread.
+    lent
+  };
+  /// Of a turn that is lent, before it is; three times the longest piece of work, if that is more.
+  static constexpr std::chrono::milliseconds kPatience{1000};
+
   /// Gives the turn back at its end, on the thread that took it.
   class [[nodiscard]] Hold {
    public:
     Hold() = default;
-    explicit Hold(TuningTurn& turn) : turn_(&turn) {}
-    Hold(Hold&& other) noexcept : turn_(std::exchange(other.turn_, nullptr)) {}
+    Hold(TuningTurn& turn, std::uint64_t id) : turn_(&turn), id_(id) {}
+    Hold(Hold&& other) noexcept : turn_(std::exchange(other.turn_, nullptr)), id_(other.id_) {}
     Hold& operator=(Hold&& other) noexcept {
       std::swap(turn_, other.turn_);
+      std::swap(id_, other.id_);
       return *this;
     }
     ~Hold() {
-      if (turn_) turn_->give_back();
+      if (turn_) turn_->give_back(id_);
     }
     explicit operator bool() const noexcept { return turn_ != nullptr; }
 
    private:
     TuningTurn* turn_ = nullptr;
+    std::uint64_t id_ = 0;
   };
 
   /// Waits for the turn; not beyond the deadline, and not once `stop` is requested: then the hold
   /// is empty. A free turn is taken in any case.
-  Hold take(const TimeLimit& deadline = {}, const std::stop_token& stop = {});
+  Hold take(const TimeLimit& deadline = {}, const std::stop_token& stop = {},
+            Kind kind = Kind::kept);
   /// Empty if another thread has the turn.
-  Hold try_take();
+  Hold try_take(Kind kind = Kind::kept);
+
+  /// Around a piece of work of the thread that took a turn of the kind `lent`; others need not, and
+  /// nothing is done for them. Waits for the turn if it is lent just now. False: it did not come
+  /// back by the deadline.
+  bool begin_work(const TimeLimit& deadline = {});
+  /// Whether no other thread had the turn since begin_work().
+  bool end_work();
 
   /// Threads that wait for it.
   int waiting() const noexcept { return waiting_; }
@@ -55,15 +79,32 @@ class TuningTurn {
   }
 
  private:
-  Hold begin();
-  void give_back();
+  struct Holder {
+    std::uint64_t id;
+    std::thread::id thread;
+    Kind kind;
+    Clock::time_point since;  ///< when its work began or ended last
+    Clock::duration patience = kPatience;
+    bool was_lent = false;    ///< since begin_work()
+    bool wants_back = false;  ///< its thread waits for it
+  };
+
+  // With the lock.
+  bool may_have_it() const;
+  std::optional<Clock::time_point> lent_at() const;
+  Hold begin(Kind kind);
+  Holder* lent_by_this_thread();
+  void set_owner();
+  void give_back(std::uint64_t id);
 
   std::mutex mutex_;
   std::condition_variable_any free_;
-  std::atomic<std::thread::id> owner_{};
+  std::atomic<std::thread::id> owner_{};  ///< of the last holder
   std::atomic<int> waiting_{0};
   std::function<void()> wanted_;
-  int depth_ = 0;
+  /// The last one has the turn: the others have lent it, or their thread has taken it once more.
+  std::vector<Holder> holders_;
+  std::uint64_t next_id_ = 0;
 };
 
 }  // namespace kiln::runtime

@@ -52,6 +52,10 @@ class Workshop {
   /// A workshop on the same store, device and builder, but with its own turn and count. For
   /// subjects that may tune kernels, on any thread, while they are tuned themselves.
   Workshop(const Workshop& other, OwnTurn);
+  struct LentTurn {};
+  /// The same, but for tunings without ranks, which have the turn of `other` and lend it
+  /// (TuningTurn::Kind::lent). `other` must outlive it.
+  Workshop(Workshop& other, LentTurn) : Workshop(other, OwnTurn{}) { lent_ = &other.turn_; }
 
   const RuntimeOptions& options() const noexcept { return options_; }
   const std::shared_ptr<cache::Store>& store() const noexcept { return store_; }
@@ -67,6 +71,11 @@ class Workshop {
   FaultedProblems& faults() noexcept { return faults_; }
   TuningTurn& turn() noexcept { return turn_; }
   const TuningTurn& turn() const noexcept { return turn_; }
+  /// That of tunings without ranks.
+  TuningTurn& turn_alone() noexcept { return lent_ ? *lent_ : turn_; }
+  TuningTurn::Kind turn_kind() const noexcept {
+    return lent_ ? TuningTurn::Kind::lent : TuningTurn::Kind::kept;
+  }
 
   /// Whether the mode allows compiling.
   bool may_compile() const noexcept { return may_compile(*options_.mode); }
@@ -103,6 +112,7 @@ class Workshop {
   RecordBook records_;
   std::shared_ptr<TrustedReferences> trusted_references_;
   TuningTurn turn_;
+  TuningTurn* lent_ = nullptr;  ///< another workshop's
   FaultedProblems faults_;
   std::atomic<std::size_t> tuned_{0};
 };

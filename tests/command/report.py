@@ -51,6 +51,7 @@ def choice(result):
         candidates.append(dict(c, config=config))
     by_config = {json.dumps(c["config"], sort_keys=True): k for c, k in zip(result["candidates"], candidates)}
     return dict(result, kernel="choice", parameters=["alternative", "mine.block"], candidates=candidates,
+                left_out=[{"name": "absent", "why": "it needs <i>100</i> elements"}],
                 enumerators={"alternative": [[7, "cublaslt"], [9, "mine"]]},
                 **{which: by_config[json.dumps(result[which]["config"], sort_keys=True)] for which in ("default", "winner")})
 
@@ -180,7 +181,10 @@ def check_browser(program, page_file, kernels, store_page, screenshots):
                       "Parallel coordinates", "Why each other lost", "Versions and environment"):
             assert title in titles, f"{title} is not among {titles}"
         assert plots(page) >= summary + 5
-        assert "Alternatives side by side" in opened(page, kernels.index("choice"))
+        choice_at = kernels.index("choice")
+        assert "Alternatives side by side" in opened(page, choice_at)
+        shown = page.evaluate(f"document.getElementById('problem-{choice_at}').nextElementSibling.textContent")
+        assert "Without absent: see the table" in shown and "took no part: it needs <i>100</i> elements" in shown, shown
         assert "Side by side" in opened(page, kernels.index("ranks"))
         opened(page, kernels.index(NASTY))
         assert page.evaluate("document.querySelectorAll('.injected').length") == 0

@@ -35,6 +35,7 @@ struct FunctionDescription {
   bool changes_state = false, communicates = false, graph_replay = false;
   bool in_a_region = false;  ///< has records of its own: what is best there may not be best alone
   bool of_a_choice = false;  ///< its candidates are those of a choice's alternatives
+  std::vector<LeftOut> left_out;  ///< those that have none: told in results, part of no key
   /// If not empty, exactly these configs are searched.
   std::vector<Values> configs;
   std::vector<KeyField> versions;

@@ -238,7 +238,9 @@ function parallelPlot(result, order) {
 function alternativesPlot(result) {
   const c = result.candidates, timed = result.alternatives.filter(a => a.best !== undefined);
   if (!timed.length) return null;
-  return plot("Alternatives side by side", "The best candidate of each alternative, with its interval.", () => {
+  const absent = result.alternatives.filter(a => a.why_not !== undefined).map(a => a.name);
+  return plot("Alternatives side by side", "The best candidate of each alternative, with its interval." +
+    (absent.length ? ` Without ${absent.join(", ")}: see the table.` : ""), () => {
     const axis = timeAxis(timed.flatMap(a => [c.low[a.best] ?? c.seconds[a.best], c.high[a.best] ?? c.seconds[a.best]]));
     const values = timed.map(a => ({name: a.name, t: c.seconds[a.best] * axis.factor, time: time(c.seconds[a.best]),
       low: (c.low[a.best] ?? c.seconds[a.best]) * axis.factor, high: (c.high[a.best] ?? c.seconds[a.best]) * axis.factor,
@@ -449,7 +451,9 @@ function alternativesTable(result) {
   const c = result.candidates;
   return element("div", {class: "box"}, element("h3", {}, "Alternatives"), element("table", {},
     element("tr", {}, ["alternative", "best", "candidates", "failed"].map(name => element("th", {}, name))),
-    result.alternatives.map(a => element("tr", {}, element("td", {}, a.name, a.best !== undefined && a.best === result.winner ? " (winner)" : ""),
+    result.alternatives.map(a => a.why_not !== undefined ? element("tr", {class: "soft"}, element("td", {}, a.name),
+      element("td", {colspan: "3"}, "took no part: " + a.why_not)) :
+      element("tr", {}, element("td", {}, a.name, a.best !== undefined && a.best === result.winner ? " (winner)" : ""),
       element("td", {}, a.best === undefined ? "–" : time(c.seconds[a.best])), element("td", {}, String(a.candidates)), element("td", {}, String(a.failed))))));
 }
 

@@ -73,8 +73,22 @@ TEST_CASE("a report says what fell out and why", "[tools]") {
   CHECK(contains(text, "1 x exceeds_limits: too many registers"));
   CHECK(contains(text, "ended by: evaluations"));
   CHECK(contains(text, "warning: the clock drifted"));
+  CHECK(!contains(text, "takes no part"));
   CHECK(contains(text, "2 ms  block=512,items=1, 500 GFLOP/s, 50 GB/s; 2.00x"));
   CHECK(!contains(text, "roofline"));
+}
+
+TEST_CASE("a report of a choice says what took no part", "[tools]") {
+  TuneResult choice = result();
+  choice.left_out = {{"cublaslt", "it cannot be opened\nhere"},
+                     {"mine", "KILN_BACKENDS leaves it out"}};
+  const std::string text = describe(choice);
+  INFO(text);
+  CHECK(contains(text, "  cublaslt takes no part: it cannot be opened\n"));
+  CHECK(contains(text, "  mine takes no part: KILN_BACKENDS leaves it out\n"));
+  const json j = report_json(choice);
+  CHECK(j["left_out"][1] == json{{"name", "mine"}, {"why", "KILN_BACKENDS leaves it out"}});
+  CHECK(!report_json(result()).contains("left_out"));
 }
 
 TEST_CASE("with a roofline it says how far from it", "[tools]") {

@@ -158,8 +158,12 @@ TEST_CASE_METHOD(Twice,
   };
   twice.alternatives.push_back(mine);
   const auto f = tuned(process.runtime(), twice);
-  CHECK(f.tune({40}).warnings ==
-        std::vector<std::string>{"mine takes no part: it needs 100 elements"});
+  const std::vector<LeftOut> left_out{{"mine", "it needs 100 elements"}};
+  const TuneResult result = f.tune({40});
+  CHECK(result.left_out == left_out);
+  CHECK(result.warnings.empty());
+  CHECK(f.known({40})->left_out == left_out);
+  CHECK(f.tune({100}).left_out.empty());
   CHECK(f.chosen({40}).name == "template");
   CHECK(f.chosen({100}).name == "mine");
   CHECK(f.alternatives({40})[1].why_not == "it needs 100 elements");

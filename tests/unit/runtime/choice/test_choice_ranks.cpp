@@ -57,8 +57,8 @@ TEST_CASE("an alternative that one rank lacks takes no part on any", "[choice][r
       return twice;
     });
     check_chosen(told, "template");
-    CHECK(warns(told[0].result, "mine takes no part: rank 2 does not have it"));
-    CHECK(warns(told[2].result, "mine takes no part: not here"));
+    CHECK(told[0].result.left_out == std::vector<LeftOut>{{"mine", "rank 2 does not have it"}});
+    CHECK(told[2].result.left_out == std::vector<LeftOut>{{"mine", "not here"}});
   }
   SECTION("because it is another version there") {
     const auto told = tune(job, [](Process& process, int rank) {
@@ -67,8 +67,8 @@ TEST_CASE("an alternative that one rank lacks takes no part on any", "[choice][r
       return twice;
     });
     check_chosen(told, "template");
-    CHECK(warns(told[0].result, "mine takes no part: rank 1 has another one"));
-    CHECK(warns(told[1].result, "mine takes no part: ranks 0, 2 have another one"));
+    CHECK(told[0].result.left_out == std::vector<LeftOut>{{"mine", "rank 1 has another one"}});
+    CHECK(told[1].result.left_out == std::vector<LeftOut>{{"mine", "ranks 0, 2 have another one"}});
   }
   SECTION("because its knobs are others there") {
     const auto told = tune(job, [](Process& process, int rank) {

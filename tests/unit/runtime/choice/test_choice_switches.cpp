@@ -1,5 +1,6 @@
 // Which alternatives are let in, by options and variables.
 #include "choice_fixture.hpp"
+#include "choices_test.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/doctor.hpp"
 #include "kiln_test.hpp"
@@ -52,6 +53,42 @@ TEST_CASE("what other alternatives were let in does not change what is on record
   CHECK(process.chosen() == "quick");
   CHECK(process.chosen({.backends = {"-quick"}}) == "exact");
   CHECK(process.calls.empty());
+}
+
+TEST_CASE("what takes no part is on record, with today's reason", "[choice][switches]") {
+  Directory directory;
+  Switched process(directory.path());
+  process.all.alternatives[1].supports = [](const DoublingProblem&, const DeviceInfo&) {
+    return std::string("not today");
+  };
+  const std::vector<LeftOut> by_option{{"exact", "not today"},
+                                       {"quick", "ChoiceOptions::backends leaves it out"}};
+  const auto f = tuned(process.runtime(), process.all, {.backends = {"-quick"}});
+  CHECK(f.tune({40}).left_out == by_option);
+  CHECK(f.known({40})->left_out == by_option);
+  // As other programs read it.
+  bool found = false;
+  const auto expected = nlohmann::json::parse(R"([
+      {"name": "exact", "why": "not today"},
+      {"name": "quick", "why": "ChoiceOptions::backends leaves it out"}])");
+  change_records(directory.path(), [&](const auto& record) {
+    found = found || record.value("left_out", nlohmann::json()) == expected;
+    return false;
+  });
+  CHECK(found);
+  {
+    const EnvironmentVariable all("KILN_BACKENDS", "-quick");
+    process.calls.clear();
+    const TuneResult again = tuned(process.runtime(), process.all).tune({40});
+    CHECK(again.from_store);
+    CHECK(again.left_out ==
+          std::vector<LeftOut>{{"exact", "not today"}, {"quick", "KILN_BACKENDS leaves it out"}});
+    CHECK(process.calls.empty());
+  }
+  process.all.alternatives[1].supports = {};
+  CHECK(tuned(process.runtime(), process.all, {.numerics = "in order"}).tune({50}).left_out ==
+        std::vector<LeftOut>{{"template", "it states no numerics class, and in order is asked for"},
+                             {"quick", "it states no numerics class, and in order is asked for"}});
 }
 
 TEST_CASE("a name that nothing has, and a set that is empty, are errors that say what there is",
@@ -114,6 +151,8 @@ TEST_CASE("a forced alternative is used, is marked, and leaves no record", "[cho
     CHECK(f.chosen({40}).forced);
     const TuneResult result = f.tune({40});
     CHECK(result.candidates.size() == 1);
+    CHECK(result.left_out == std::vector<LeftOut>{{"template", "KILN_CHOOSE_TWICE is exact"},
+                                                  {"quick", "KILN_CHOOSE_TWICE is exact"}});
     CHECK(result.winner().seconds == Approx(5e-4));
     CHECK(result.warnings == std::vector<std::string>{
                                  "KILN_CHOOSE_TWICE forces this alternative: nothing is recorded"});

@@ -51,6 +51,7 @@ TEST_CASE("What is printed reads back as it was", "[report]") {
   result.candidates[1].after_seconds = 3;
   result.wall_seconds = 10;
   result.warnings = {"the clock drifted"};
+  result.left_out = {{"cublaslt", "not here"}};
   result.agreed = RankReport{.rank = 1, .size = 2, .plan_digest = "5ea1", .why = "", .measured = 3};
   const fs::path file = folder.path() / "result.json";
   Report added, read;

@@ -168,10 +168,13 @@ TEST_CASE("Alternatives of a choice are told apart", "[report]") {
   r.candidates = {timed({7, 0}, 3e-3), timed({7, 1}, 2e-3), timed({9, 64}, 1.99e-3),
                   failed({9, 128}, CandidateStatus::wrong_result, "element 3 differs")};
   r.winner_index = 1;
+  r.left_out = {{"absent", "it needs 100 elements"}};
   const json all = data_of(report_of({r}));
   CHECK(all["problems"][0]["results"][0]["alternatives"] ==
         json::parse(R"([{"name": "cublaslt", "candidates": 2, "failed": 0, "best": 1},
-                        {"name": "mine", "candidates": 2, "failed": 1, "best": 2}])"));
+                        {"name": "mine", "candidates": 2, "failed": 1, "best": 2},
+                        {"name": "absent", "candidates": 0, "failed": 0,
+                         "why_not": "it needs 100 elements"}])"));
   CHECK(data_of(report_of({some_result()}))["problems"][0]["results"][0]["alternatives"].is_null());
 }
 

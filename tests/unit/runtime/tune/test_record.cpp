@@ -77,6 +77,23 @@ TEST_CASE("a record says without its kernel what was found", "[runtime][record][
   CHECK_FALSE(result_in(json::object(), key));
 }
 
+TEST_CASE("a record says what took no part, and one of before that does not", "[runtime][record]") {
+  Made m;
+  const Key key = record_key(m.kernel, kProblem, m.bench.device->info(), {});
+  TuneResult result = m.result;
+  CHECK_FALSE(m.record.contains("left_out"));
+  CHECK(result_in(m.record, key)->left_out.empty());
+  result.left_out = {{"cublaslt", "not here"}, {"mine", "not today"}};
+  json record = record_json(result, m.kernel, {}, m.bench.device->info());
+  CHECK(result_in(record, key)->left_out == result.left_out);
+  for (const json& wrong :
+       {json(7), json::parse(R"([{"name": "mine"}])"), json::parse(R"(["mine"])"),
+        json::parse(R"([{"name": "mine", "why": 7}])")}) {
+    record["left_out"] = wrong;
+    CHECK_FALSE(result_in(record, key));
+  }
+}
+
 TEST_CASE("enumerators are shown by their names", "[runtime][record]") {
   Bench bench;
   KernelDefinition kernel = doubling();

@@ -1,0 +1,49 @@
+// The data of a problem that is to be tuned next, drawn while another one is measured.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "kiln/definition.hpp"
+#include "runtime/measure/trial_data.hpp"
+
+namespace kiln::runtime {
+
+/// Of one problem at a time: data are large. Thread-safe.
+class DrawnData {
+ public:
+  using Draws = std::future<std::vector<KernelData>>;
+
+  DrawnData() = default;
+  DrawnData(const DrawnData&) = delete;
+  DrawnData& operator=(const DrawnData&) = delete;
+
+  /// Begins to draw what make_draws() gives, on a thread of its own. What was drawn before and not
+  /// taken is dropped; as long as it is still being drawn, or memory is short, nothing is begun.
+  /// The kernel must live until the data are taken or dropped.
+  void begin(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+             std::uint64_t seed);
+  /// What was begun for exactly this kernel, or is there already; not valid: nothing. It may still
+  /// be drawn, and may have thrown.
+  Draws take(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+             std::uint64_t seed);
+  /// Waits for what is being drawn.
+  void drop();
+
+ private:
+  bool is_for(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+              std::uint64_t seed) const;
+
+  std::mutex mutex_;
+  const KernelDefinition* kernel_ = nullptr;
+  Values problem_;
+  std::uint64_t seed_ = 0;
+  std::int64_t largest_ = 0;  ///< bytes that a problem's data had
+  Draws draws_;
+};
+
+}  // namespace kiln::runtime
