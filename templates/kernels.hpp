@@ -12,6 +12,7 @@
 #include "templates/gemm/gemm.hpp"
 #include "templates/gemm/gemm_fp8.hpp"
 #include "templates/gemm/gemm_gated.hpp"
+#include "templates/gemm/gemm_gated_fp8.hpp"
 #include "templates/gemm/gemm_grouped.hpp"
 #include "templates/gemm/gemm_grouped_fp8.hpp"
 #include "templates/gemm/interleave_gate_up.hpp"
