@@ -32,8 +32,16 @@ Uniform scale_for(int k) {
   return {most / 2, most};
 }
 
+/// A function of a row's place: its elements.
+auto rows_of_values(const std::vector<float>& v, int n) {
+  return [&v, n](std::ptrdiff_t row) {
+    return std::span(v).subspan(static_cast<std::size_t>(row) * static_cast<std::size_t>(n),
+                                static_cast<std::size_t>(n));
+  };
+}
+
 template <class T, GatedWeights weights>
-GemmGatedFp8TensorKernel<T> gated_tensor(bool few_sums) {
+GemmGatedFp8TensorKernel<T> gated_tensor(bool few_sums, const GatedValues<T>& values) {
   using Signature = void(float8_e4m3*, const T*, const T*, int, int, int, const float*);
   auto kernel = gated_base<T, weights, Signature>(
       "gemm/gemm_gated_fp8.cuh", "gemm_gated_fp8_tensor", few_sums, tensor_traffic<T>);
@@ -41,6 +49,11 @@ GemmGatedFp8TensorKernel<T> gated_tensor(bool few_sums) {
     w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
     add_gated_operands<T, weights>(p, w);
     w.input<float>(1, scale_for(p.k));
+  };
+  kernel.reference = [values](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
+                              const float* scale) {
+    const std::vector<float> v = values(a, w, {m, n, k});
+    quantize_by_scale(q, *scale, m, n, rows_of_values(v, n));
   };
   kernel.check = [](const GatedProblem& p, const auto& got, const auto& expected) {
     const float* const scale = std::get<6>(expected);
@@ -51,7 +64,7 @@ GemmGatedFp8TensorKernel<T> gated_tensor(bool few_sums) {
 }
 
 template <class T, GatedWeights weights>
-GemmGatedFp8BlocksKernel<T> gated_blocks(bool few_sums) {
+GemmGatedFp8BlocksKernel<T> gated_blocks(bool few_sums, const GatedValues<T>& values) {
   using Signature = void(float8_e4m3*, const T*, const T*, int, int, int, float*);
   auto kernel = gated_base<T, weights, Signature, true>(
       "gemm/gemm_gated_fp8.cuh", "gemm_gated_fp8_blocks", few_sums, blocks_traffic<T>);
@@ -61,6 +74,11 @@ GemmGatedFp8BlocksKernel<T> gated_blocks(bool few_sums) {
     w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.n)),
                          .columns = static_cast<std::size_t>(p.m),
                          .leading = static_cast<std::size_t>(scale_leading(p.m))});
+  };
+  kernel.reference = [values](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
+                              float* scales) {
+    const std::vector<float> v = values(a, w, {m, n, k});
+    quantize_by_blocks(q, scales, m, n, rows_of_values(v, n));
   };
   kernel.check = [](const GatedProblem& p, const auto& got, const auto& expected) {
     return wrong_fp8({p.m, p.n}, std::get<0>(got), std::get<6>(got), std::get<0>(expected),
@@ -72,40 +90,29 @@ GemmGatedFp8BlocksKernel<T> gated_blocks(bool few_sums) {
   return kernel;
 }
 
-/// A function of a row's place: its elements.
-auto rows_of_values(const std::vector<float>& v, int n) {
-  return [&v, n](std::ptrdiff_t row) {
-    return std::span(v).subspan(static_cast<std::size_t>(row) * static_cast<std::size_t>(n),
-                                static_cast<std::size_t>(n));
-  };
-}
-
 }  // namespace
 
-void gated_to_fp8(float8_e4m3* q, float scale, const std::vector<float>& v, const GatedProblem& p) {
-  quantize_by_scale(q, scale, p.m, p.n, rows_of_values(v, p.n));
-}
-
-void gated_to_fp8_blocks(float8_e4m3* q, float* scales, const std::vector<float>& v,
-                         const GatedProblem& p) {
-  quantize_by_blocks(q, scales, p.m, p.n, rows_of_values(v, p.n));
+template <class T>
+GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base(GatedWeights weights, bool few_sums,
+                                                       const GatedValues<T>& values) {
+  return weights == GatedWeights::stacked
+             ? gated_tensor<T, GatedWeights::stacked>(few_sums, values)
+             : gated_tensor<T, GatedWeights::interleaved>(few_sums, values);
 }
 
 template <class T>
-GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base(GatedWeights weights, bool few_sums) {
-  return weights == GatedWeights::stacked ? gated_tensor<T, GatedWeights::stacked>(few_sums)
-                                          : gated_tensor<T, GatedWeights::interleaved>(few_sums);
+GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base(GatedWeights weights, bool few_sums,
+                                                       const GatedValues<T>& values) {
+  return weights == GatedWeights::stacked
+             ? gated_blocks<T, GatedWeights::stacked>(few_sums, values)
+             : gated_blocks<T, GatedWeights::interleaved>(few_sums, values);
 }
 
-template <class T>
-GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base(GatedWeights weights, bool few_sums) {
-  return weights == GatedWeights::stacked ? gated_blocks<T, GatedWeights::stacked>(few_sums)
-                                          : gated_blocks<T, GatedWeights::interleaved>(few_sums);
-}
-
-#define KILN_GATED_FP8(T)                                                                 \
-  template GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base<T>(GatedWeights, bool); \
-  template GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base<T>(GatedWeights, bool);
+#define KILN_GATED_FP8(T)                                                                    \
+  template GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base<T>(GatedWeights, bool,     \
+                                                                     const GatedValues<T>&); \
+  template GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base<T>(GatedWeights, bool,     \
+                                                                     const GatedValues<T>&);
 KILN_GATED_FP8(float)
 KILN_GATED_FP8(float16)
 KILN_GATED_FP8(bfloat16)

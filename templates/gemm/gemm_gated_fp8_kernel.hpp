@@ -1,6 +1,7 @@
 // The typed kernels of gemm_gated_fp8.hpp for C++ programs.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "gemm_gated_fp8.hpp"
@@ -17,18 +18,18 @@ template <class T>
 using GemmGatedFp8BlocksKernel =
     Kernel<Gemm, GatedProblem, void(float8_e4m3*, const T*, const T*, int, int, int, float*)>;
 
-// What the kernels are without their activation, for which registers are left with `few_sums`. T is
-// float, kiln::float16 or kiln::bfloat16.
+/// On the host, from A and W, what is stored [m][n] before it is scaled and rounds.
 template <class T>
-GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base(GatedWeights weights, bool few_sums);
-template <class T>
-GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base(GatedWeights weights, bool few_sums);
+using GatedValues = std::function<std::vector<float>(const T*, const T*, const GatedProblem&)>;
 
-/// v [m][n] as 8-bit floats with one scale.
-void gated_to_fp8(float8_e4m3* q, float scale, const std::vector<float>& v, const GatedProblem& p);
-/// And with scales of blocks, which it writes.
-void gated_to_fp8_blocks(float8_e4m3* q, float* scales, const std::vector<float>& v,
-                         const GatedProblem& p);
+// What the kernels are without their activation, of which `values` computes. Registers are left for
+// it with `few_sums`. T is float, kiln::float16 or kiln::bfloat16.
+template <class T>
+GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base(GatedWeights weights, bool few_sums,
+                                                       const GatedValues<T>& values);
+template <class T>
+GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base(GatedWeights weights, bool few_sums,
+                                                       const GatedValues<T>& values);
 
 namespace gemm_detail {
 
@@ -66,29 +67,23 @@ struct TypedGatedFp8 {
   }
 
   static GemmGatedFp8TensorKernel<T> tensor(const std::filesystem::path& header) {
-    auto kernel = named(gemm_gated_fp8_tensor_base<T>(weights, !kTakesFewRegisters<Activation>),
-                        "_fp8_tensor", header);
+    auto kernel =
+        named(gemm_gated_fp8_tensor_base<T>(weights, !kTakesFewRegisters<Activation>, values),
+              "_fp8_tensor", header);
     kernel.problem = [](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
                         const float* scale) {
       return checked(q, a, w, {m, n, k}, gemm_area(scale, 1, 1, 1, 1), true);
     };
-    kernel.reference = [](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
-                          const float* scale) {
-      gated_to_fp8(q, *scale, values(a, w, {m, n, k}), {m, n, k});
-    };
     return kernel;
   }
   static GemmGatedFp8BlocksKernel<T> blocks(const std::filesystem::path& header) {
-    auto kernel = named(gemm_gated_fp8_blocks_base<T>(weights, !kTakesFewRegisters<Activation>),
-                        "_fp8_blocks", header);
+    auto kernel =
+        named(gemm_gated_fp8_blocks_base<T>(weights, !kTakesFewRegisters<Activation>, values),
+              "_fp8_blocks", header);
     kernel.problem = [](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
                         float* scales) {
       const GemmStride span = GemmStride{scale_blocks(n)} * scale_leading(m);
       return checked(q, a, w, {m, n, k}, gemm_area(scales, span, 0, 0, 0), false);
-    };
-    kernel.reference = [](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
-                          float* scales) {
-      gated_to_fp8_blocks(q, scales, values(a, w, {m, n, k}), {m, n, k});
     };
     return kernel;
   }

@@ -214,13 +214,14 @@ TEST_CASE("gated gemm to 8-bit floats: data, activations and verdicts", "[templa
   const GatedProblem p{100, 300, 200};
   const auto verdict = [&](auto change) {
     auto wrong = gemm_gated_fp8_blocks_kernel<float, Silu>();
-    wrong.reference = [change](float8_e4m3* q, const float* a, const float* w, int m, int n, int k,
-                               float* scales) {
-      auto v =
-          gemm_detail::TypedGatedFp8<float, Silu, GatedWeights::stacked>::values(a, w, {m, n, k});
+    using Typed = gemm_detail::TypedGatedFp8<float, Silu, GatedWeights::stacked>;
+    const auto changed = [change](const float* a, const float* w, const GatedProblem& problem) {
+      auto v = Typed::values(a, w, problem);
       for (float& value : v) value = change(value);
-      gated_to_fp8_blocks(q, scales, v, {m, n, k});
+      return v;
     };
+    wrong.reference =
+        gemm_gated_fp8_blocks_base<float>(GatedWeights::stacked, false, changed).reference;
     return runtime.tuned(wrong).verify(p).right;
   };
   CHECK(verdict([](float v) { return v; }));
