@@ -67,8 +67,8 @@ __device__ __forceinline__ void store_fp8_pair(Fp8Result* q, unsigned pair,
 }
 
 /// Stores `values(j, e)`, times the factor, of a quad's row: a lane has two neighbours in each 8
-/// columns from `column` on. Lanes exchange them, so that each stores up to 16 bytes. All lanes of a
-/// warp call it together.
+/// columns from `column` on. Lanes exchange them, so that each stores up to 16 bytes. All lanes of
+/// a warp call it together.
 template <int kTiles, class Values>
 __device__ __forceinline__ void store_fp8_row(Fp8Result* q, Values values, float factor,
                                               const GemmShape<false>& c, long long row,
@@ -78,31 +78,28 @@ __device__ __forceinline__ void store_fp8_row(Fp8Result* q, Values values, float
     return e4m3_pair(values(j, 0) * factor, values(j, 1) * factor);
   };
   constexpr unsigned kLow = 0xffff, kHigh = 0xffff0000u;
-  if constexpr (kTiles % 8 == 0) {
+  constexpr int kBy16 = kTiles / 8 * 8, kBy8 = kTiles / 4 * 4;  // tiles until there
 #pragma unroll
-    for (int j = 0; j < kTiles; j += 8) {
-      unsigned of[4];
+  for (int j = 0; j < kBy16; j += 8) {
+    unsigned of[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) of[i] = pair(j + 2 * i) | pair(j + 2 * i + 1) << 16;
-      transpose_in_quad(of);
-      const unsigned words[4] = {(of[0] & kLow) | of[1] << 16, (of[2] & kLow) | of[3] << 16,
-                                 of[0] >> 16 | (of[1] & kHigh), of[2] >> 16 | (of[3] & kHigh)};
-      store_fp8_words(q, words, c, row, column + j * 8 + lane * 16);
-    }
-  } else if constexpr (kTiles % 4 == 0) {
-#pragma unroll
-    for (int j = 0; j < kTiles; j += 4) {
-      unsigned of[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) of[i] = pair(j + i);
-      transpose_in_quad(of);
-      const unsigned words[2] = {of[0] | of[1] << 16, of[2] | of[3] << 16};
-      store_fp8_words(q, words, c, row, column + j * 8 + lane * 8);
-    }
-  } else {
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) store_fp8_pair(q, pair(j), c, row, column + j * 8 + lane * 2);
+    for (int i = 0; i < 4; ++i) of[i] = pair(j + 2 * i) | pair(j + 2 * i + 1) << 16;
+    transpose_in_quad(of);
+    const unsigned words[4] = {(of[0] & kLow) | of[1] << 16, (of[2] & kLow) | of[3] << 16,
+                               of[0] >> 16 | (of[1] & kHigh), of[2] >> 16 | (of[3] & kHigh)};
+    store_fp8_words(q, words, c, row, column + j * 8 + lane * 16);
   }
+#pragma unroll
+  for (int j = kBy16; j < kBy8; j += 4) {
+    unsigned of[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of[i] = pair(j + i);
+    transpose_in_quad(of);
+    const unsigned words[2] = {of[0] | of[1] << 16, of[2] | of[3] << 16};
+    store_fp8_words(q, words, c, row, column + j * 8 + lane * 8);
+  }
+#pragma unroll
+  for (int j = kBy8; j < kTiles; ++j) store_fp8_pair(q, pair(j), c, row, column + j * 8 + lane * 2);
 }
 
 /// A thread's products of pairs of sums in its rows of a tile, and their largest magnitudes: NaNs,
@@ -126,8 +123,8 @@ __device__ __forceinline__ void gated_magnitudes(float (&results)[kTiles / 2][4]
       most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], apart));
 }
 
-/// The largest magnitude in each row of a block's tile, in shared memory that no thread of the block
-/// reads any more when all call begin().
+/// The largest magnitude in each row of a block's tile, in shared memory that no thread of the
+/// block reads any more when all call begin().
 template <int rows, int threads>
 struct RowMaxima {
   unsigned* of_rows;  // floats that are not negative are in the order of their bits
@@ -155,7 +152,7 @@ struct RowMaxima {
   }
 };
 
-/// Where the factor of all elements comes from: memory, which is read anew each time, or a register.
+/// Where the factor of all elements comes from: memory, read anew each time, or a register.
 struct ScaleInMemory {
   const float* scale;
   __device__ __forceinline__ float factor() const { return 1.0f / *scale; }
@@ -240,8 +237,8 @@ struct GatedFp8Blocks : Gated<Activation, weights> {
     }
   }
 
-  /// Of a block whose warps have multiplied tiles of 16 rows, `apart` rows from each other, on tensor
-  /// cores: the thread's first row is `in_block`, and `column` C's first of the warp.
+  /// Of a block whose warps have multiplied tiles of 16 rows, `apart` rows from each other, on
+  /// tensor cores: the thread's first row is `in_block`, and `column` C's first of the warp.
   template <Gemm c, int apart, int kRowTiles, int kTiles>
   __device__ void store_tiles(const float (&sums)[kRowTiles][kTiles][4], Fp8Result* q,
                               const GemmShape<false>& shape, long long row, int in_block,

@@ -94,9 +94,9 @@ struct GatedFp8TmaOutput {
     }
   }
 
-  /// With swap, a warp's 8 columns of C for each 64 rows of the product, and all its rows: `warp` of
-  /// those that multiply. Two buffers for magnitudes take turns, so that nobody writes what another
-  /// warp still reads of the tile before.
+  /// With swap, a warp's 8 columns of C for each 64 rows of the product, and all its rows: `warp`
+  /// of those that multiply. Two buffers for magnitudes take turns, so that nobody writes what
+  /// another warp still reads of the tile before.
   __device__ __forceinline__ void store_columns(const Sums& sums, int row, int column, int warp,
                                                 int& buffer) const {
     constexpr int kRows = c.block_n;  // of C

@@ -155,7 +155,7 @@ struct SimtBody {
   __device__ void store(Out* out, const Output& output, long long row, long long column) const {
     store_each(out, output, row, column, [&](int i, int j) { return total<c.vector>(sums[i][j]); });
   }
-  /// With scales of blocks (gemm_gated_fp8.hpp); no thread uses the block's `shared` memory any more.
+  /// With scales of blocks (gemm_gated_fp8.hpp), through the block's `shared` memory.
   template <class Out, class Output>
   __device__ void store_blocks(Out* out, const Output& output, long long row, long long column,
                                void* shared) const {

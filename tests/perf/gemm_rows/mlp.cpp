@@ -61,8 +61,8 @@ void* mlp_open() {
   return mlps;
 }
 
-/// `text` receives the winners of both layers. `kind`: 0 with ReLU and biases, 1 gated, 2 gated with
-/// 8-bit floats between the layers, and the launches that are apart.
+/// `text` receives the winners of both layers. `kind`: 0 with ReLU and biases, 1 gated, 2 gated
+/// with 8-bit floats between the layers, and the launches that are apart.
 int mlp_tune(void* handle, int kind, int m, int hidden, int inner, double seconds, char* text,
              std::size_t size) {
   return for_python::attempt(mlp_trouble, [&] {
