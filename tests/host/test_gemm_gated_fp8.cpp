@@ -1,7 +1,6 @@
 // Gated GEMMs for Hopper whose results are 8-bit floats, on the host: one scale and those of
 // blocks, both layouts of the weights, schedules, clusters, swap and shared k, with ragged edges.
-// With ReLU
-// all products are exact, and so are their roundings.
+// With ReLU all products are exact, and so are their roundings.
 #include <algorithm>
 #include <cmath>
 #include <limits>
