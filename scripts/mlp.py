@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Kiln's two-layer perceptrons in bf16, tuned and untuned, against PyTorch, in the way of gemm_rows.py: that of the
 tutorials, y = relu(x W1 + b1) W2 + b2, against torch.compile of it, and gated ones, y = (silu(x G) * (x U)) D, against two
-products of cuBLAS with a compiled activation between them. Exits 77 without PyTorch and a GPU.
+products of cuBLAS with a compiled activation between them. gated_fp8 has 8-bit floats with scales of blocks between the layers,
+which the first one writes, against Kiln's own in three launches, of which one quantizes. Exits 77 without PyTorch and a GPU.
 
-  mlp.py [--seconds S] [--limit S] [--only relu|gated] LIBRARY [M,HIDDEN,INNER]...
+  mlp.py [--seconds S] [--limit S] [--only relu|gated|gated_fp8] LIBRARY [M,HIDDEN,INNER]...
 """
 import ctypes
 import statistics
@@ -15,6 +16,7 @@ from rows import Session, need_gpu, options_for, random_bf16, run_rows
 
 RELU = [(256, 1024, 1024), (4096, 1024, 1024)]
 GATED = [(16, 4096, 14336), (512, 4096, 14336), (4096, 4096, 14336)]
+BLOCK = 128
 
 
 def relu(m, hidden, inner):
@@ -59,14 +61,40 @@ def compare(kiln, name, shape, options):
                               f"untuned {untuned:.3f}\n    {winners}")
 
 
+def compare_fp8(kiln, shape, options):
+    m, hidden, inner = shape
+    winners = kiln.told("tune", 2, *shape, ctypes.c_double(options.seconds))
+    of_torch, (x, weights, down) = gated(*shape)
+    blocks = torch.nn.functional.pad(down, (0, 0, 0, -hidden % BLOCK)).view(-1, BLOCK, inner // BLOCK, BLOCK)
+    of_down = blocks.abs().amax((1, 3)).float() / 448
+    eight = (down.float() / of_down.repeat_interleave(BLOCK, 0)[:hidden].repeat_interleave(BLOCK, 1)).to(torch.float8_e4m3fn)
+    y, apart = random_bf16(m, hidden), random_bf16(m, inner)
+    between = torch.empty(m, inner, device="cuda", dtype=torch.float8_e4m3fn)
+    scales = torch.empty(inner // BLOCK, (m + 3) // 4 * 4, device="cuda")
+    arrays = y, between, scales, apart, x, weights, eight, of_down
+    works = [lambda which=which: kiln.launch("gated_fp8", which, arrays, shape) for which in (2, 0, 1)]
+    expected = of_torch().float()
+    for work in works:
+        y.fill_(float("nan"))
+        work()
+        error = ((y.float() - expected).norm() / expected.norm()).item()
+        if not error < 0.06:  # of two factors that are rounded to 4 bits
+            raise RuntimeError(f"the results are off by {error:.3g} of their norm")
+    three, *others = in_turns(works, options.rounds)
+    tuned, untuned = (ratio(three, other) for other in others)
+    return (tuned, untuned), (f"three launches {statistics.median(three) * 1e6:.1f} us, tuned {tuned:.3f} times their speed, "
+                              f"untuned {untuned:.3f}\n    {winners}")
+
+
 def main():
-    options = options_for(("relu", "gated"), 30).parse_args()
+    options = options_for(("relu", "gated", "gated_fp8"), 30).parse_args()
     need_gpu()
     began, failures, kiln = time.monotonic(), 0, Session(options.library, "mlp")
-    for name, shapes in (("relu", RELU), ("gated", GATED)):
+    for name, shapes in (("relu", RELU), ("gated", GATED), ("gated_fp8", GATED)):
         if options.only in (None, name):
             failures += run_rows(name, shapes, options, began, "{0[0]} rows, hidden {0[1]}, inner {0[2]}".format,
-                                 lambda shape, name=name: compare(kiln, name, shape, options))[0]
+                                 lambda shape, name=name: (compare_fp8(kiln, shape, options) if name == "gated_fp8"
+                                                           else compare(kiln, name, shape, options)))[0]
     sys.exit(1 if failures else 0)
 
 

@@ -96,6 +96,25 @@ def prepare_gated(p, dtype):
     return lambda i: gated(a[i], w[i], out[i]), copies
 
 
+def prepare_gated_fp8(p, dtype):
+    """The same, and what torch.compile makes of quantizing it by blocks of 128."""
+    m, n, k = p["m"], p["n"], p["k"]
+    copies = copies_of(torch.empty((), dtype=dtype).element_size() * (m * k + 2 * n * k) + m * n)
+    a, w = random(copies, m, k, dtype=dtype), random(copies, 2 * n, k, dtype=dtype)
+    out = [torch.empty(m, n, device="cuda", dtype=torch.float8_e4m3fn) for _ in range(copies)]
+    scales = [torch.empty(n // 128, m, device="cuda") for _ in range(copies)]
+
+    @torch.compile(dynamic=False)
+    def gated(a, w, out, scales):
+        gate, up = torch.matmul(a, w.t()).split(n, -1)
+        blocks = (torch.nn.functional.silu(gate.float()) * up.float()).view(m, n // 128, 128)
+        of_blocks = blocks.abs().amax(-1) / 448
+        scales.copy_(of_blocks.t())
+        out.copy_((blocks / of_blocks[..., None]).view(m, n).to(out.dtype))
+
+    return lambda i: gated(a[i], w[i], out[i], scales[i]), copies
+
+
 def prepare_norm_residual(p, dtype):
     shape = p["rows"], p["hidden"]
     copies = copies_of(4 * torch.empty((), dtype=dtype).element_size() * shape[0] * shape[1])
@@ -192,7 +211,7 @@ def prepare_rope(p, dtype):
     return lambda i: rope(qkv[i], out[i], caches[0][i], caches[1][i]), copies
 
 
-LAYERS = {"rope_paged": prepare_rope, "gemm_gated_silu": prepare_gated,
+LAYERS = {"rope_paged": prepare_rope, "gemm_gated_silu": prepare_gated, "gemm_gated_silu_fp8_blocks": prepare_gated_fp8,
           "rmsnorm_residual": prepare_norm_residual}
 
 
@@ -214,7 +233,7 @@ def main(*paths):
             dtype = getattr(torch, TYPES[result["types"][0]])
             work, copies = prepare(result["kernel"], problem, dtype)
             taken, kiln = seconds(work, copies), result["winner"]["time_ms"] * 1e-3
-            products = {"gemm": 1, "gemm_gated_silu": 2}.get(result["kernel"])
+            products = {"gemm": 1, "gemm_gated_silu": 2, "gemm_gated_silu_fp8_blocks": 2}.get(result["kernel"])
             rate = f", {2e-12 * products * problem['m'] * problem['n'] * problem['k'] / taken:.4g} TFLOP/s" \
                 if products else ""
             sizes = ",".join(f"{name}={value}" for name, value in problem.items())

@@ -12,6 +12,7 @@
 #include "templates/gemm/fp8/gemm_fp8.hpp"
 #include "templates/gemm/fp8/gemm_grouped_fp8.hpp"
 #include "templates/gemm/gated/gemm_gated.hpp"
+#include "templates/gemm/gated/gemm_gated_fp8.hpp"
 #include "templates/gemm/gated/interleave_gate_up.hpp"
 #include "templates/gemm/gemm.hpp"
 #include "templates/gemm/grouped/gemm_grouped.hpp"

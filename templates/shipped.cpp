@@ -96,6 +96,22 @@ void add_grouped_gemms(Registry& registry) {
                         {{"i32", [] { return templates::sort_by_expert_kernel().definition(); }}}));
 }
 
+template <class Activation, templates::GatedWeights weights>
+void add_gated_fp8(Registry& registry, const std::string& name, const std::string& suffix) {
+  const std::string equation =
+      "q[m][n] = e4m3(" + name + "(A * gate^T)[m][n] * (A * up^T)[m][n] / ";
+  const std::string how = suffix.empty() ? "" : ", rows of gate and up interleaved";
+  registry.add(
+      family("gemm_gated_" + name + "_fp8_tensor" + suffix, equation + "scale)" + how, [](auto t) {
+        return templates::gemm_gated_fp8_tensor_kernel<decltype(t), Activation, weights>();
+      }));
+  registry.add(
+      family("gemm_gated_" + name + "_fp8_blocks" + suffix, equation + "scales[n / 128][m])" + how,
+             [](auto t) {
+               return templates::gemm_gated_fp8_blocks_kernel<decltype(t), Activation, weights>();
+             }));
+}
+
 template <class Activation>
 void add_gated(Registry& registry, const std::string& name) {
   using templates::GatedWeights;
@@ -108,6 +124,8 @@ void add_gated(Registry& registry, const std::string& name) {
       [](auto t) {
         return TypedGatedGemm<decltype(t), Activation, GatedWeights::interleaved>::definition();
       }));
+  add_gated_fp8<Activation, GatedWeights::stacked>(registry, name, "");
+  add_gated_fp8<Activation, GatedWeights::interleaved>(registry, name, "_interleaved");
   registry.add(
       family(name + "_mul", "out[r][h] = " + name + "(x[r][h]) * x[r][hidden + h]",
              [](auto t) { return templates::gated_activation_kernel<decltype(t), Activation>(); }));

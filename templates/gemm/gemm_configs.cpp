@@ -94,6 +94,7 @@ constexpr Tile kTogether[] = {{64, 64, 32},    {64, 64, 64},    {64, 64, 96},   
                               {256, 128, 128}, {256, 128, 160}, {256, 128, 176}};
 // Where sums in float and those of the tensor cores share the registers.
 constexpr Tile kExactTurns[] = {{64, 64, 192}, {64, 64, 208}};
+constexpr Tile kWide = {64, 64, 256};
 constexpr Tile kSwapped[] = {{64, 64, 0}, {128, 64, 0}, {128, 128, 0}, {256, 128, 0}};
 
 /// The columns of a tile that holds all of them; 0 where none does.
@@ -106,12 +107,13 @@ int all_columns(int columns) {
 class TmaConfigs {
  public:
   TmaConfigs(GemmTranspose op, const GemmShape<true>& p, GemmOperands operands,
-             const DeviceLimits& d, std::vector<Gemm>& out)
+             const DeviceLimits& d, GemmTiles tiles, std::vector<Gemm>& out)
       : op_(op),
         p_(p),
         operands_(operands),
         box_k_(operands == GemmOperands::two_bytes ? 64 : 128),
         d_(d),
+        wide_(tiles == GemmTiles::with_wide),
         out_(out) {}
 
   void list() {
@@ -119,6 +121,8 @@ class TmaConfigs {
     for (const Tile& tile : kTogether) with_tile(GemmBody::tma, false, tile);
     if (operands_ == GemmOperands::fp8_exact || operands_ == GemmOperands::fp8_scaled)
       for (const Tile& tile : kExactTurns) with_tile(GemmBody::pingpong, false, tile);
+    if (wide_)
+      for (const GemmBody body : {GemmBody::tma, GemmBody::pingpong}) with_tile(body, false, kWide);
     if (p_.m > kSmall) return;
     for (Tile tile : kSwapped) {
       tile.block_n = all_columns(a_across(op_) ? (p_.m + 63) / 64 * 64 : p_.m);
@@ -202,6 +206,7 @@ class TmaConfigs {
   GemmOperands operands_;
   int box_k_;
   const DeviceLimits& d_;
+  bool wide_;
   std::vector<Gemm>& out_;
 };
 
@@ -209,7 +214,7 @@ class TmaConfigs {
 
 std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
                                std::size_t element_bytes, GemmOperands operands,
-                               const DeviceLimits& d) {
+                               const DeviceLimits& d, GemmTiles tiles) {
   std::vector<Gemm> configs;
   const bool nt = op == GemmTranspose::nt;
   const bool tensor_cores = element_bytes == 2 && d.compute_capability >= 80;
@@ -217,7 +222,7 @@ std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
   const int operand_bytes = static_cast<int>(element_bytes);
   // Where TMA can copy and store, the bodies without it are slower.
   const bool tma = hopper && d.tensor_maps && p.k > 0 && p.operands_mappable(operand_bytes);
-  if (tma) TmaConfigs(op, p, operands, d, configs).list();
+  if (tma) TmaConfigs(op, p, operands, d, tiles, configs).list();
   if (nt && tensor_cores && p.k > 0 && p.k % 8 == 0 && p.operands_mappable())
     list_stream(p.sizes(), configs);
   if (tma && p.storable(operand_bytes) && !configs.empty()) return configs;

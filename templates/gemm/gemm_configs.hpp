@@ -9,6 +9,9 @@
 
 namespace kiln::templates {
 
+/// with_wide: also tiles of 64 rows and 256 columns.
+enum class GemmTiles { usual, with_wide };
+
 /// Fields that a body does not look at have one value each. The space's constraints decide about
 /// what is listed. No config is programmatic: alone such a launch is no faster, and beside other
 /// kernels it takes their multiprocessors early. A program whose stream is a chain of such launches
@@ -16,6 +19,6 @@ namespace kiln::templates {
 /// `element_bytes`: of A and B.
 std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
                                std::size_t element_bytes, GemmOperands operands,
-                               const DeviceLimits& d);
+                               const DeviceLimits& d, GemmTiles tiles = GemmTiles::usual);
 
 }  // namespace kiln::templates

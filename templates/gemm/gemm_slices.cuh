@@ -8,8 +8,8 @@
 #include "../device/mma.cuh"
 #include "gemm.hpp"
 #include "gemm_slices_scaled.cuh"
+#include "gemm_slices_store.cuh"
 #include "shared/gemm_epilogue.cuh"
-#include "shared/gemm_pairs.cuh"
 #ifndef KILN_HOST_TARGET
 #include "../device/wgmma.cuh"
 #endif
@@ -155,6 +155,14 @@ struct SimtBody {
   __device__ void store(Out* out, const Output& output, long long row, long long column) const {
     store_each(out, output, row, column, [&](int i, int j) { return total<c.vector>(sums[i][j]); });
   }
+  /// With scales of blocks (gemm_gated_fp8.hpp), through the block's `shared` memory.
+  template <class Out, class Output>
+  __device__ void store_blocks(Out* out, const Output& output, long long row, long long column,
+                               void* shared) const {
+    output.epilogue.template store_units<c>(
+        out, output.shape, row, column / 2, unit_m(), unit_n(), shared,
+        [&](int i, int j) { return total<c.vector>(sums[i][j]); });
+  }
   template <class Out, class Output, class Value>
   __device__ static void store_each(Out* out, const Output& output, long long row, long long column,
                                     Value value) {
@@ -177,45 +185,6 @@ struct SimtBody {
     }
   }
 };
-
-/// Writes a thread's sums of 16 rows: two neighbours in each 8 columns of `row` and of `row + 8`.
-template <int kTiles, class T, class Output>
-__device__ void store_sums(const float (&sums)[kTiles][4], T* out, const Output& output,
-                           long long row, long long column) {
-  const int m = output.shape.m, n = output.shape.n;
-  const bool paired = output.pairs(out);
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const long long r = row + h * 8, s = column + j * 8;
-      if (r >= m || s >= n) continue;
-      if (paired && s + 1 < n) {
-        const T first = from_float<T>(output.finished(sums[j][2 * h], r, s)),
-                second = from_float<T>(output.finished(sums[j][2 * h + 1], r, s + 1));
-        store_pack(out + output.element(r, s), Pack<T, 2>{{first, second}});
-      } else {
-        output.store(out, sums[j][2 * h], r, s);
-        output.store(out, sums[j][2 * h + 1], r, s + 1);
-      }
-    }
-}
-
-/// The same, or of pairs of sums what becomes of them.
-template <int kTiles, class T, class Output>
-__device__ void store_results(const float (&sums)[kTiles][4], T* out, const Output& output,
-                              long long row, long long column) {
-  if constexpr (Output::kPairs) {
-    float results[kTiles / 2][4];
-    gated_results(results, sums, output.epilogue);
-    const auto shape = gated_output(output.shape);
-    constexpr StoreSum kAsItIs{};
-    store_sums(results, out, GemmOutput<false, StoreSum>{shape, kAsItIs, 0}, row,
-               column / 16 * 8 + column % 8);
-  } else {
-    store_sums(sums, out, output, row, column);
-  }
-}
 
 /// A warp's tile_m x tile_n elements are 16x8 tensor-core tiles; layouts in mma.cuh.
 template <Gemm c, class T, class LayoutA, class LayoutB>
@@ -275,6 +244,12 @@ struct MmaBody {
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) store_results(sums[i], out, output, row + i * 16, column);
   }
+  template <class Out, class Output>
+  __device__ void store_blocks(Out* out, const Output& output, long long row, long long column,
+                               void* shared) const {
+    output.epilogue.template store_tiles<c, 16>(sums, out, output.shape, row, warp_m() + lane() / 4,
+                                                (column + warp_n()) / 2, shared);
+  }
 };
 
 #ifndef KILN_HOST_TARGET
@@ -316,20 +291,34 @@ struct WgmmaBody {
 
   template <class Out, class Output>
   __device__ void store(Out* out, const Output& output, long long row, long long column) {
-    if (!adding) {  // no k at all
-#pragma unroll
-      for (int i = 0; i < kTilesM; ++i)
-#pragma unroll
-        for (int j = 0; j < kTilesN; ++j)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.0f;
-    }
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    row += unit_m() + warp * 16 + lane / 4;
-    column += unit_n() + lane % 4 * 2;
+    set_if_no_k();
+    row += first_row();
+    column += unit_n() + static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) store_results(sums[i], out, output, row + i * 64, column);
+  }
+  template <class Out, class Output>
+  __device__ void store_blocks(Out* out, const Output& output, long long row, long long column,
+                               void* shared) {
+    set_if_no_k();
+    output.epilogue.template store_tiles<c, 64>(sums, out, output.shape, row, first_row(),
+                                                (column + unit_n()) / 2, shared);
+  }
+
+ private:
+  __device__ static int first_row() {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    return unit_m() + warp * 16 + lane / 4;
+  }
+  __device__ void set_if_no_k() {
+    if (adding) return;
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i)
+#pragma unroll
+      for (int j = 0; j < kTilesN; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.0f;
   }
 };
 
@@ -368,8 +357,8 @@ struct MaybeScaled<true, c, Body> : ScaledSimtBody<c, Body> {};
 
 /// The bodies that copy slices to `stages` buffers, each block_m rows of op(A) and then block_n
 /// columns of op(B): the block's tile of one batch, from a row and column of C on.
-template <Gemm c, GemmTranspose op, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const GemmOperand<T>* a,
+template <Gemm c, GemmTranspose op, class T, class Out, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_tile_by_slices(Out* out, const GemmOperand<T>* a,
                                                     const GemmOperand<T>* b,
                                                     const GemmShape<batched>& shape,
                                                     const Epilogue& epilogue, int batch,
@@ -456,12 +445,15 @@ __device__ __forceinline__ void gemm_tile_by_slices(GemmResult<T>* out, const Ge
     }
   }
   if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();
-  body.store(out, GemmOutput<batched, Epilogue>{shape, epilogue, batch}, row, column);
+  if constexpr (kScalesResults<Epilogue>)
+    body.store_blocks(out, output_of(shape, epilogue, batch), row, column, shared_memory);
+  else
+    body.store(out, output_of(shape, ready(epilogue), batch), row, column);
 }
 
 /// The same for the tile of C, and the batch, that are this block's.
-template <Gemm c, GemmTranspose op, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_by_slices(GemmResult<T>* out, const GemmOperand<T>* a,
+template <Gemm c, GemmTranspose op, class T, class Out, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_by_slices(Out* out, const GemmOperand<T>* a,
                                                const GemmOperand<T>* b,
                                                const GemmShape<batched>& shape,
                                                const Epilogue& epilogue) {

@@ -61,8 +61,8 @@ __device__ __forceinline__ void for_sums(int first_column, Store store) {
 }
 
 /// Stores what `sum(more)` is for the product's columns `column + more`.
-template <class T, bool batched, class Epilogue, class SumAt>
-__device__ __forceinline__ void store_sum(T* out, const GemmOutput<batched, Epilogue>& output,
+template <class Out, bool batched, class Epilogue, class SumAt>
+__device__ __forceinline__ void store_sum(Out* out, const GemmOutput<batched, Epilogue>& output,
                                           int row, int column, SumAt sum) {
   if (row >= output.shape.m) return;
   if constexpr (kGated<Epilogue>) {
@@ -74,9 +74,9 @@ __device__ __forceinline__ void store_sum(T* out, const GemmOutput<batched, Epil
 }
 
 /// For pointers that no access of 16 bytes may take: a thread sums up an element of C at a time.
-template <GemmSmallM c, class T, bool batched, class Epilogue>
+template <GemmSmallM c, class Out, class T, bool batched, class Epilogue>
 __device__ __forceinline__ void gemm_small_m_unaligned(
-    T* out, const T* a, const T* b, unsigned block, const GemmOutput<batched, Epilogue>& output) {
+    Out* out, const T* a, const T* b, unsigned block, const GemmOutput<batched, Epilogue>& output) {
   const GemmShape<batched>& shape = output.shape;
 #ifndef KILN_HOST_TARGET
   if constexpr (c.programmatic) hopper::wait_for_previous();
@@ -96,8 +96,8 @@ __device__ __forceinline__ void gemm_small_m_unaligned(
 
 /// A lane's 8 consecutive elements of k are those of two tensor-core tiles; A's and B's lanes agree
 /// on which. Dynamic shared memory: c.shared_bytes().
-template <GemmSmallM c, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b, unsigned block,
+template <GemmSmallM c, class Out, class T, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_small_m_body(Out* out, const T* a, const T* b, unsigned block,
                                                   const GemmOutput<batched, Epilogue>& output) {
   const GemmShape<batched>& shape = output.shape;
   const int m = shape.m, k = shape.k;
@@ -206,8 +206,8 @@ __device__ __forceinline__ void gemm_small_m_body(T* out, const T* a, const T* b
 }
 
 /// Elements of batches are `stride` apart; a block has columns of one of them.
-template <GemmSmallM c, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_small_m(T* out, const T* a, const T* b,
+template <GemmSmallM c, class Out, class T, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_small_m(Out* out, const T* a, const T* b,
                                              const GemmShape<batched>& shape,
                                              const Epilogue& epilogue) {
   unsigned block = blockIdx.x;

@@ -21,7 +21,8 @@ constexpr int registers(const Gemm& c, GemmOperands operands) {
   return elements + of_slice + (c.tile_m + 1) * c.vector + 40;
 }
 
-template <class T, GemmTranspose op, class Problem>
+/// `most_host_columns`: of a block, so that its slices stay in a core's cache.
+template <class T, GemmTranspose op, class Problem, int most_host_columns = 128>
 constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
   using P = const Problem&;
   using D = const DeviceLimits&;
@@ -131,9 +132,9 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
                return !d.on_host() || (c.tile_m * c.tile_n >= 4 && c.tile_m * c.tile_n <= 32);
              })
       .where(
-          "a block of the host has at most 128 columns, so that its slices stay in its core's "
-          "cache",
-          [](const Gemm& c, P, D d) { return !d.on_host() || c.block_n <= 128; })
+          "a block of the host has at most 128 columns (products with scales of 128: 256), so that "
+          "its slices stay in its core's cache",
+          [](const Gemm& c, P, D d) { return !d.on_host() || c.block_n <= most_host_columns; })
       .where(
           "group_m is not 8 only where the order of blocks changes: a smaller one needs more block "
           "rows than itself, a larger one more than 8",
@@ -144,11 +145,11 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
 }
 
 /// The same for products whose grid is Gemm::grid().
-template <class T, GemmTranspose op, class Problem>
+template <class T, GemmTranspose op, class Problem, int most_host_columns = 128>
 constexpr Space<Gemm, Problem> with_grid(Space<Gemm, Problem> space) {
   using P = const Problem&;
   using D = const DeviceLimits&;
-  return constrained<T, op, Problem>(space)
+  return constrained<T, op, Problem, most_host_columns>(space)
       .where("the grid fits the device",
              [](const Gemm& c, P p, D d) {
                const auto shape = gemm_shape<op>(p);

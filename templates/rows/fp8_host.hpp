@@ -105,6 +105,8 @@ void quantize_by_scale(float8_e4m3* q, float scale, int rows, int hidden, Row ro
 struct NeighboursAllowed {
   double part;
   bool of_each_row = false;
+  double of_scale = 1e-5;  ///< by how much of itself a scale may differ
+  double near_zero = 0;    ///< elements that differ by no more are neighbours, too
   double of(std::ptrdiff_t elements) const { return 4 + part * static_cast<double>(elements); }
 };
 
@@ -124,14 +126,17 @@ std::string wrong_fp8(const HiddenRows& p, const float8_e4m3* got, const float* 
     for (int h = 0; h < p.hidden; ++h) {
       if (const std::ptrdiff_t s = scale_at(r, h); s != std::exchange(compared, s)) {
         const float right = right_scales[s];
-        if (scales[s] != right && !(std::fabs(scales[s] - right) <= 1e-5f * right))
+        const auto off = static_cast<double>(std::fabs(scales[s] - right));
+        if (scales[s] != right && !(off <= allowed.of_scale * static_cast<double>(right)))
           return detail::format("scales[{}] is {}, not {}", s, scales[s], right);
       }
       const std::ptrdiff_t i = r * p.hidden + h;
       const int steps = std::abs(order(got[i]) - order(expected[i]));
       const bool both = std::isnan(got[i]) == std::isnan(expected[i]);
-      of_row += steps == 1;
-      if (steps > 1 || !both)
+      of_row += steps > 0;
+      const auto off = static_cast<double>(
+          std::fabs(static_cast<float>(got[i]) - static_cast<float>(expected[i])));
+      if (!both || (steps > 1 && !(off <= allowed.near_zero)))
         return detail::format("q[{}][{}] is {}, not {}", r, h, static_cast<float>(got[i]),
                               static_cast<float>(expected[i]));
     }

@@ -217,7 +217,7 @@ KernelDefinition within(KernelDefinition kernel, const Space<Tile, Problem>& typ
 inline KernelDefinition in_small_space(KernelDefinition kernel) {
   if (kernel.name == "rope_norm")
     return small_detail::within(std::move(kernel), rmsnorm_rope_space());
-  if (kernel.name.starts_with("gemm_gated"))
+  if (kernel.name.starts_with("gemm_gated") && kernel.name.find("_fp8_blocks") == std::string::npos)
     return small_detail::within(std::move(kernel), gated_mlp_space());
   if (kernel.name == "gemm_fp8") return small_detail::within(std::move(kernel), fp8_gemm_space());
   throw UserError("kernel " + kernel.name +

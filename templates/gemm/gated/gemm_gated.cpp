@@ -1,168 +1,47 @@
 // Host half of gemm_gated.hpp and interleave_gate_up.hpp.
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
+#include "templates/gemm/gated/gemm_gated_host.hpp"
 #include "templates/gemm/gated/interleave_gate_up.hpp"
-#include "templates/gemm/gemm_bucket.hpp"
-#include "templates/gemm/gemm_configs.hpp"
-#include "templates/gemm/gemm_cost.hpp"
-#include "templates/gemm/gemm_host.hpp"
-#include "templates/gemm/gemm_space.hpp"
-#include "templates/kernels.hpp"
 
 namespace kiln::templates {
 
 namespace {
 
-constexpr auto kGatedOp = GemmTranspose::nt;
 /// An error of one sum counts as often as the other sum is large, also where the product is small.
 template <class T>
 constexpr Tolerance kGatedTolerance{.relative = kGemmTolerance<T>.relative,
                                     .absolute = 16 * kGemmTolerance<T>.absolute};
-constexpr int kMostGated = 1 << 29;  // columns, so that those of the product can be counted
 
-GemmShape<false> gated_product(const GatedProblem& p) { return gemm_shape<kGatedOp>(p); }
-
-template <class T, GatedWeights weights>
-constexpr Space<Gemm, GatedProblem> gated_space() {
-  using P = const GatedProblem&;
-  using D = const DeviceLimits&;
-  return with_grid<T, kGatedOp, GatedProblem>(
-             gemm_values<T, GatedProblem>().where(
-                 "a thread has gate and up of each of its columns: tile_n of simt is even, and "
-                 "block_n of "
-                 "tensor maps a multiple of 32, with no k shared unless with swap",
-                 [](const Gemm& c, P, D) { return takes_pairs(c); }))
-      .where("tensor maps of stacked weights need an n that is a multiple of 8",
-             [](const Gemm& c, P p, D) {
-               return weights != GatedWeights::stacked || !c.uses_tma() || p.n % kGatedGroup == 0;
-             })
-      .checked();
-}
-
-/// Stacked weights as [n / 8][gate, up][8][k]: a box is what the same rows of interleaved ones are.
-template <class T>
-TensorMap stacked_map(const Gemm& c, const GemmShape<false>& p) {
-  const GemmTma t = c.tma();
-  const GemmStride n = p.ldc, group = kGatedGroup;
-  return TensorMap::tiled<T>({.size = {p.k, group, 2, n / group},
-                              .stride = {p.ldb, n * p.ldb, group * p.ldb},
-                              .box = {t.box_k(), group, 2, b_box(t, kGatedOp, p) / (2 * group)},
-                              .swizzle = Swizzle::bytes128,
-                              .l2_bytes = 256});
-}
-
-template <class T, GatedWeights weights>
-std::vector<TypedMapRule<Gemm, GatedProblem>> gated_maps() {
-  if constexpr (sizeof(T) > 2) {
-    return {};
-  } else {
-    constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
-    return {{.argument = 0,
-             .map =
-                 [](const Gemm& c, const GatedProblem& p) {
-                   GemmShape<false> of_c = gated_product(p);
-                   of_c.n = p.n;
-                   return c_map<T>(gated_results_of(c.tma()), of_c);
-                 },
-             .only_if = [](const Gemm& c) { return gated_by_map(c); }},
-            {.argument = 1,
-             .map = [](const Gemm& c,
-                       const GatedProblem& p) { return a_map<T, kGatedOp>(c, gated_product(p)); },
-             .only_if = uses_tma},
-            {.argument = 2,
-             .map =
-                 [](const Gemm& c, const GatedProblem& p) {
-                   if (weights == GatedWeights::stacked) return stacked_map<T>(c, gated_product(p));
-                   return b_map<T, kGatedOp>(c, gated_product(p));
-                 },
-             .only_if = uses_tma}};
-  }
-}
-
-/// Bytes of A, the weights and out.
 template <class T>
 double gated_traffic(const GatedProblem& p) {
-  return sizeof(T) * (1.0 * p.m * p.k + 2.0 * p.n * p.k + 1.0 * p.m * p.n);
-}
-
-GatedProblem gated_bucket(const GatedProblem& p) {
-  check_sizes(gated_product({p.m, std::min(p.n, kMostGated), p.k}).general());
-  if (p.n < 0) throw UserError("gemm: n is negative");
-  if (p.n > kMostGated)
-    throw UserError("gemm: n is " + std::to_string(p.n) +
-                    ", and a gated product has at most 2^29 columns");
-  return {row_bucket(p.m), p.n, p.k};
-}
-
-/// Sums of a thread that leave registers for any activation.
-constexpr int kFewSums = 144;
-
-template <class T, int most_sums>
-std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
-  auto configs =
-      gemm_configs(kGatedOp, gated_product(p).general(), sizeof(T), GemmOperands::two_bytes, d);
-  std::erase_if(configs, [](const Gemm& c) {
-    return !takes_pairs(c) || (c.uses_tma() && c.tma().sums() > most_sums);
-  });
-  return configs;
+  return gated_operand_bytes<T>(p) + sizeof(T) * 1.0 * p.m * p.n;
 }
 
 template <class T, GatedWeights weights>
-Kernel<Gemm, GatedProblem, void()> gated_base(bool few_sums) {
-  constexpr bool kStacked = weights == GatedWeights::stacked;
-  constexpr auto kOperands = GemmOperands::two_bytes;
-  return {.name = "gemm_gated",
-          .source = {.file = templates_dir() / "gemm/gated/gemm_gated.cuh"},
-          .entry = "kiln::templates::gemm_gated",
-          .config_type = "kiln::templates::Gemm",
-          .types = {device_name<T>(), std::string("kiln::templates::GatedWeights::") +
-                                          (kStacked ? "stacked" : "interleaved")},
-          .space = gated_space<T, weights>(),
-          .configs = few_sums ? gated_configs<T, kFewSums> : gated_configs<T, GemmTma::kMostSums>,
-          .launch =
-              [](const Gemm& c, const GatedProblem& p, const DeviceLimits& d) {
-                return gemm_launch<T>(c, kGatedOp, gated_product(p), d);
-              },
-          .maps = gated_maps<T, weights>(),
-          .workspace = {.size =
-                            [](const Gemm& c, const GatedProblem& p, const DeviceLimits&) {
-                              return gemm_workspace(c, gated_product(p).general());
+Kernel<Gemm, GatedProblem, void()> gated_kernel(bool few_sums) {
+  auto kernel = gated_base<T, weights, void()>("gemm/gated/gemm_gated.cuh", "gemm_gated", few_sums,
+                                               gated_traffic<T>);
+  if constexpr (sizeof(T) == 2)
+    kernel.maps.insert(kernel.maps.begin(),
+                       {.argument = 0,
+                        .map =
+                            [](const Gemm& c, const GatedProblem& p) {
+                              GemmShape<false> of_c = gated_product(p);
+                              of_c.n = p.n;
+                              return c_map<T>(gated_results_of(c.tma()), of_c);
                             },
-                        .only_if = [](const Gemm& c) { return c.parts > 1; }},
-          .steps = {{.entry = "kiln::templates::gemm_gated_add",
-                     .launch =
-                         [](const Gemm& c, const GatedProblem& p) {
-                           return gemm_add_launch(c, gated_product(p).general());
-                         },
-                     .only_if = [](const Gemm& c) { return c.later; }}},
-          .relations = {{3, "m"}, {4, "n"}, {5, "k"}},
-          .bucket = gated_bucket,
-          .workload =
-              [](const GatedProblem& p, Workload& w) {
-                const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n),
-                           k = static_cast<std::size_t>(p.k);
-                const auto rows = kStacked ? 2 * n : static_cast<std::size_t>(gated_rows(p.n));
-                w.output<T>(m * n).template input<T>(m * k).template input<T>(rows * k);
-                w.scalar(p.m).scalar(p.n).scalar(p.k);
-              },
-          .device_reference =
-              DeviceReference{.config = "", .problem = {{"m", 192}, {"n", 104}, {"k", 136}}},
-          .tolerance = kGatedTolerance<T>,
-          .flops = [](const GatedProblem& p) { return 4.0 * p.m * p.n * p.k; },
-          .bytes = gated_traffic<T>,
-          .cost =
-              [](const Gemm& c, const GatedProblem& p, const DeviceLimits& d) {
-                return gemm_cost(c, gated_product(p).sizes(), gated_traffic<T>(p), sizeof(T),
-                                 kOperands, registers(c, kOperands), d, 0.5);
-              },
-          .untuned_by_cost =
-              [](const DeviceLimits& d) { return sizeof(T) <= 2 && d.compute_capability == 90; },
-          .numerics = [](const Gemm& c, const GatedProblem&) { return order_of_sums(c); }};
+                        .only_if = [](const Gemm& c) { return gated_by_map(c); }});
+  kernel.workload = [](const GatedProblem& p, Workload& w) {
+    w.output<T>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
+    add_gated_operands<T, weights>(p, w);
+  };
+  kernel.tolerance = kGatedTolerance<T>;
+  return kernel;
 }
 
 constexpr Space<InterleaveGateUp, GateUpRows> interleave_space() {
@@ -185,8 +64,8 @@ constexpr Space<InterleaveGateUp, GateUpRows> interleave_space() {
 
 template <class T>
 Kernel<Gemm, GatedProblem, void()> gemm_gated_base(GatedWeights weights, bool few_sums) {
-  return weights == GatedWeights::stacked ? gated_base<T, GatedWeights::stacked>(few_sums)
-                                          : gated_base<T, GatedWeights::interleaved>(few_sums);
+  return weights == GatedWeights::stacked ? gated_kernel<T, GatedWeights::stacked>(few_sums)
+                                          : gated_kernel<T, GatedWeights::interleaved>(few_sums);
 }
 
 template <class T>

@@ -92,11 +92,25 @@ __device__ __forceinline__ auto with_arguments(P... parameters) {
 /// An epilogue that makes one element of C of two sums (gemm_gated.cuh): those of gate and up.
 template <class Epilogue>
 inline constexpr bool kGated = requires { Epilogue::kGated; };
+/// One whose elements are 8-bit floats (gemm_gated_fp8.cuh), with scales of blocks or without.
+template <class Epilogue>
+inline constexpr bool kQuantizes = requires { Epilogue::kQuantizes; };
+template <class Epilogue>
+inline constexpr bool kScalesResults = requires { Epilogue::kScalesBlocks; };
+
+/// The epilogue when sums are stored: it may read memory once for all of them.
+template <class Epilogue>
+__device__ __forceinline__ decltype(auto) ready(const Epilogue& epilogue) {
+  if constexpr (requires { epilogue.ready(); })
+    return epilogue.ready();
+  else
+    return (epilogue);
+}
 
 /// C as a block sees it.
 template <bool batched, class Epilogue>
 struct GemmOutput {
-  static constexpr bool kPairs = kGated<Epilogue>;
+  static constexpr bool kPairs = kGated<Epilogue>, kQuantized = kQuantizes<Epilogue>;
 
   const GemmShape<batched>& shape;
   const Epilogue& epilogue;
@@ -132,9 +146,19 @@ struct GemmOutput {
   template <class T>
   __device__ __forceinline__ void store_pair(T* c, float gate, float up, long long row,
                                              long long column) const {
-    if (row < shape.m && column < shape.ldc)
+    if (row >= shape.m || column >= shape.ldc) return;
+    if constexpr (kQuantizes<Epilogue>)
+      epilogue.store(c + element(row, column), gate, up);
+    else
       c[element(row, column)] = from_float<T>(epilogue(gate, up));
   }
 };
+
+template <bool batched, class Epilogue>
+__device__ __forceinline__ GemmOutput<batched, Epilogue> output_of(const GemmShape<batched>& shape,
+                                                                   const Epilogue& epilogue,
+                                                                   int batch) {
+  return {shape, epilogue, batch};
+}
 
 }  // namespace kiln::templates

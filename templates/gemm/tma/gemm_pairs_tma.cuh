@@ -88,7 +88,7 @@ struct GemmTmaOutputOf {
   }
 };
 template <GemmTma c, class T, bool batched, class Epilogue>
-  requires kGated<Epilogue>
+  requires(kGated<Epilogue> && !kQuantizes<Epilogue>)
 struct GemmTmaOutputOf<c, T, batched, Epilogue> {
   using Type = GatedTmaOutput<c, T, Epilogue>;
   using Array = typename Type::Array;

@@ -134,10 +134,10 @@ __device__ __forceinline__ void gemm_tma_body(
 /// The step of a config whose parts are added `later`: a warp for each unit of each tile. The maps
 /// are parameters of all entries; this one copies nothing.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_tma_add(GemmResult<T>* const& out, const hopper::TensorMap& a,
-                                             const hopper::TensorMap& b,
-                                             const GemmShape<batched>& shape,
-                                             const Epilogue& epilogue, const Workspace& workspace) {
+__device__ __forceinline__ void gemm_tma_add(
+    const typename GemmTmaOutputOf<c, T, batched, Epilogue>::Array& out, const hopper::TensorMap& a,
+    const hopper::TensorMap& b, const GemmShape<batched>& shape, const Epilogue& epilogue,
+    const Workspace& workspace) {
   using Body = GemmTmaBody<c, T, batched, Epilogue, hopper::Lies::along_k, hopper::Lies::along_k>;
   using Output = GemmTmaOutputOf<c, T, batched, Epilogue>;
   const Body body{.rows_map = a,

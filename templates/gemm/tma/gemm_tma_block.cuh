@@ -92,10 +92,13 @@ struct GemmTmaBody {
     }
     return at;
   }
-  /// Boxes begin at whole pieces of 16 bytes, and along n where groups do that share a scale.
+  /// Boxes begin at whole pieces of 16 bytes, and along n where groups do that share a scale, of B
+  /// or of the results.
   template <bool along_n>
   __device__ __forceinline__ static int last_begin(int least) {
-    constexpr int kPiece = along_n && c.scaled() ? c.scale_group() : 16 / c.kResult;  // C's
+    constexpr int kPiece = along_n && kScalesResults<Epilogue> ? (c.swap ? c.block_m : c.block_n)
+                           : along_n && c.scaled()             ? c.scale_group()
+                                                               : 16 / c.kResult;  // C's
     return (max(least, 0) + kPiece - 1) / kPiece * kPiece;
   }
   __device__ __forceinline__ int rows() const { return c.swap ? n : m; }
@@ -388,16 +391,19 @@ struct GemmTmaBody {
 
   __device__ __forceinline__ void store(const Sums& sums, Place at, int first_row,
                                         int& buffer) const {
-    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4;
+    if constexpr (kQuantizes<Epilogue>) {
+      output.store_tile(sums, at.row, at.column, first_row, buffer);
+    } else {
+      const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4;
 #pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      const int row = at.row + first_row + i * 64 + warp * 16;
-      if constexpr (c.store_tma) {
-        output.store_rows(sums[i], row, at.column, at.batch, buffer);
-      } else {
+      for (int i = 0; i < kRowTiles; ++i) {
+        const int row = at.row + first_row + i * 64 + warp * 16;
+        if constexpr (c.store_tma)
+          output.store_rows(sums[i], row, at.column, at.batch, buffer);
+        else
 #pragma unroll
-        for (int j = 0; j < kColumnTiles; ++j)
-          output.store_direct(sums[i][j], row, at.column + j * 8, at.batch);
+          for (int j = 0; j < kColumnTiles; ++j)
+            output.store_direct(sums[i][j], row, at.column + j * 8, at.batch);
       }
     }
   }

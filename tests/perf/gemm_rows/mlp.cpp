@@ -1,21 +1,28 @@
 // Two-layer perceptrons in bf16 for scripts/mlp.py: y = relu(x * W1^T + b1) * W2^T + b2, and gated
-// ones, y = (silu(x * gate^T) * (x * up^T)) * down^T. See gemm_rows.cpp.
+// ones, y = (silu(x * gate^T) * (x * up^T)) * down^T, also with 8-bit floats between their layers.
+// See gemm_rows.cpp.
 #include <cstdio>
 #include <string>
 
 #include "for_python.hpp"
 #include "kiln/epilogue.hpp"
 #include "kiln/kernels/gemm.hpp"
+#include "kiln/kernels/gemm_fp8.hpp"
 #include "kiln/kernels/gemm_gated.hpp"
+#include "kiln/kernels/gemm_gated_fp8.hpp"
+#include "kiln/kernels/quantize.hpp"
 #include "kiln/kiln.hpp"
 
 namespace {
 
-using kiln::bfloat16;
+using kiln::bfloat16, kiln::float8_e4m3;
 using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Relu, kiln::epilogue::Silu;
 using kiln::templates::gemm_kernel, kiln::templates::gemm_gated_kernel,
     kiln::templates::GemmTranspose;
 
+auto gated_fp8_kernel() { return kiln::templates::gemm_gated_fp8_blocks_kernel<bfloat16, Silu>(); }
+auto quantize_kernel() { return kiln::templates::quantize_blocks_kernel<bfloat16>(); }
+auto down_fp8_kernel() { return kiln::templates::gemm_fp8_block_kernel<>(); }
 auto relu_kernel() {
   return gemm_kernel<bfloat16, GemmTranspose::nt, Chain<Bias<bfloat16>, Relu>>();
 }
@@ -31,6 +38,9 @@ struct Mlp {
   decltype(runtime.tuned(bias_kernel())) second = runtime.tuned(bias_kernel());
   decltype(runtime.tuned(gemm_gated_kernel<bfloat16, Silu>())) gated =
       runtime.tuned(gemm_gated_kernel<bfloat16, Silu>());
+  decltype(runtime.tuned(gated_fp8_kernel())) gated_fp8 = runtime.tuned(gated_fp8_kernel());
+  decltype(runtime.tuned(quantize_kernel())) quantize = runtime.tuned(quantize_kernel());
+  decltype(runtime.tuned(down_fp8_kernel())) down_fp8 = runtime.tuned(down_fp8_kernel());
 };
 
 struct Mlps {
@@ -51,23 +61,30 @@ void* mlp_open() {
   return mlps;
 }
 
-/// `text` receives the winners of both layers. `gated`: else with ReLU and biases.
-int mlp_tune(void* handle, int gated, int m, int hidden, int inner, double seconds, char* text,
+/// `text` receives the winners of both layers. `kind`: 0 with ReLU and biases, 1 gated, 2 gated
+/// with 8-bit floats between the layers, and the launches that are apart.
+int mlp_tune(void* handle, int kind, int m, int hidden, int inner, double seconds, char* text,
              std::size_t size) {
   return for_python::attempt(mlp_trouble, [&] {
     const Mlp& mlp = static_cast<Mlps*>(handle)->tuned;
     kiln::TuneOptions options;
-    options.max_seconds = seconds / 2;
+    options.max_seconds = seconds / (kind == 2 ? 4 : 2);
     const auto told = [&](const kiln::TuneResult& result) {
       return result.describe(result.winner());
     };
     std::string winners;
-    if (gated)
+    if (kind == 2) {
+      winners = told(mlp.gated_fp8.tune({m, inner, hidden}, options)) + "; " +
+                told(mlp.down_fp8.tune({m, hidden, inner}, options));
+      mlp.gated.tune({m, inner, hidden}, options);
+      mlp.quantize.tune({m, inner}, options);
+    } else if (kind == 1) {
       winners = told(mlp.gated.tune({m, inner, hidden}, options)) + "; " +
                 told(mlp.down.tune({m, hidden, inner}, options));
-    else
+    } else {
       winners = told(mlp.first.tune({m, inner, hidden}, options)) + "; " +
                 told(mlp.second.tune({m, hidden, inner}, options));
+    }
     std::snprintf(text, size, "%s", winners.c_str());
   });
 }
@@ -94,6 +111,26 @@ int mlp_gated(void* handle, int untuned, void* stream, bfloat16* y, bfloat16* be
     const kiln::Stream on{stream};
     mlp.gated(on, between, x, weights, m, inner, hidden);
     mlp.down(on, y, between, down, m, hidden, inner);
+  });
+}
+
+/// `which`: 0 tuned, 1 untuned, 2 tuned with a product in bf16, `apart`, which a launch of its own
+/// quantizes.
+int mlp_gated_fp8(void* handle, int which, void* stream, bfloat16* y, float8_e4m3* between,
+                  float* scales, bfloat16* apart, const bfloat16* x, const bfloat16* weights,
+                  const float8_e4m3* down, const float* scales_of_down, int m, int hidden,
+                  int inner) {
+  return for_python::attempt(mlp_trouble, [&] {
+    const Mlps& mlps = *static_cast<Mlps*>(handle);
+    const Mlp& mlp = which == 1 ? mlps.untuned : mlps.tuned;
+    const kiln::Stream on{stream};
+    if (which == 2) {
+      mlp.gated(on, apart, x, weights, m, inner, hidden);
+      mlp.quantize(on, between, scales, apart, m, inner);
+    } else {
+      mlp.gated_fp8(on, between, x, weights, m, inner, hidden, scales);
+    }
+    mlp.down_fp8(on, y, between, down, m, hidden, inner, scales, scales_of_down);
   });
 }
 

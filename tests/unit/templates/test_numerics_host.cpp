@@ -22,18 +22,20 @@ kiln::Runtime host_in_memory() {
 TEST_CASE("configs of one name of numerics compute the same bits on the host",
           "[templates][numerics]") {
   const kiln::Runtime runtime = host_in_memory();
-  for (const auto& [name, problem] :
-       std::vector<std::pair<const char*, kiln::Values>>{{"vector_add", {4099}},
-                                                         {"rmsnorm", {5, 1001}},
-                                                         {"rmsnorm_residual", {5, 1001}},
-                                                         {"layernorm", {5, 1001}},
-                                                         {"softmax", {5, 1001}},
-                                                         {"cross_entropy", {5, 1001}},
-                                                         {"quantize_rows", {5, 1001}},
-                                                         {"silu_mul_fp8_rows", {5, 1001}},
-                                                         {"gelu_mul_fp8_blocks", {5, 1000}},
-                                                         {"relu_mul_fp8_tensor", {5, 1001}},
-                                                         {"gemm", {33, 40, 300}}}) {
+  for (const auto& [name, problem] : std::vector<std::pair<const char*, kiln::Values>>{
+           {"vector_add", {4099}},
+           {"rmsnorm", {5, 1001}},
+           {"rmsnorm_residual", {5, 1001}},
+           {"layernorm", {5, 1001}},
+           {"softmax", {5, 1001}},
+           {"cross_entropy", {5, 1001}},
+           {"quantize_rows", {5, 1001}},
+           {"silu_mul_fp8_rows", {5, 1001}},
+           {"gelu_mul_fp8_blocks", {5, 1000}},
+           {"relu_mul_fp8_tensor", {5, 1001}},
+           {"gemm_gated_silu_fp8_tensor", {33, 40, 300}},
+           {"gemm_gated_gelu_fp8_blocks", {33, 200, 300}},
+           {"gemm", {33, 40, 300}}}) {
     const auto kernel = kiln::shipped_kernels().make(name, "bf16");
     CAPTURE(kernel.name);
     const SameBits found = same_bits(runtime, kernel, problem, 5);

@@ -2,6 +2,7 @@
 // for each transposition, with leading dimensions, batches and epilogues.
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "kiln/detail/launch_plan.hpp"
@@ -136,6 +137,41 @@ TEST_CASE("gated gemm: what runs untuned compiles for each architecture", "[temp
     CHECK(untuned(silu, {64, 14336, 4096}, arch) == GemmBody::mma);
   CHECK(untuned(gemm_gated_kernel<float, kiln::epilogue::GeluTanh>().definition(), {64, 100, 72},
                 "sm_80") == GemmBody::simt);
+}
+
+TEST_CASE(
+    "gated gemm to 8-bit floats: what runs untuned, and each tile with scales of blocks, compiles",
+    "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const auto tensor = gemm_gated_fp8_tensor_kernel<bfloat16, Silu>().definition();
+  const auto blocks = gemm_gated_fp8_blocks_kernel<bfloat16, Silu>().definition();
+  const auto gelu =
+      gemm_gated_fp8_blocks_kernel<float16, Gelu, GatedWeights::interleaved>().definition();
+  for (const int m : {16, 64, 4096}) {
+    CHECK(fast(untuned(tensor, {m, 14336, 4096}, "sm_90a")));
+    CHECK(fast(untuned(blocks, {m, 14336, 4096}, "sm_90a")));
+  }
+  CHECK(fast(untuned(gelu, {4096, 14336, 4096}, "sm_90a")));
+  CHECK_FALSE(fast(untuned(blocks, {64, 1003, 8192}, "sm_90a")));  // groups of 8 rows are not whole
+  for (const char* arch : {"sm_80", "sm_100a"})
+    for (const KernelDefinition* k : {&tensor, &blocks, &gelu})
+      CHECK(untuned(*k, {64, 14336, 4096}, arch) == GemmBody::mma);
+  CHECK(untuned(gemm_gated_fp8_blocks_kernel<float, kiln::epilogue::GeluTanh>().definition(),
+                {64, 100, 72}, "sm_80") == GemmBody::simt);
+
+  // One config of each tile, and of an activation that takes many registers.
+  const DeviceInfo info = device("sm_90a");
+  std::set<std::array<int, 5>> seen;
+  for (const Values& problem : {Values{4096, 14336, 4096}, Values{96, 14336, 4096}})
+    for (const Values& config : gelu.configs(problem, info.limits)) {
+      const Gemm c = from_values<Gemm>(config);
+      if (!c.uses_tma() || gelu.space.violated(config, problem, info.limits) != nullptr ||
+          !seen.insert({int(c.body), c.block_m, c.block_n, c.block_k, c.swap}).second)
+        continue;
+      INFO(describe_instance(gelu, config));
+      CHECK(must_compile(gelu, config, "sm_90a").resources.spill_stores == 0);
+    }
+  CHECK(seen.size() >= 4);
 }
 
 TEST_CASE("the defaults of small spaces compile", "[templates]") {

@@ -95,6 +95,7 @@ TEST_CASE("a kernel in its small space searches that alone, and what it lists ca
   for (const auto& [name, problem] : {Named{"rope_norm", kRopeOfLlama},
                                       {"gemm_gated_silu", kGatedOfLlama},
                                       {"gemm_gated_gelu_interleaved", kGatedOfLlama},
+                                      {"gemm_gated_silu_fp8_tensor", kGatedOfLlama},
                                       {"gemm_fp8", kFp8OfLlama}})
     for (const DeviceInfo& device :
          {small_device(80, "sm_80"), small_device(90, "sm_90a"), small_device(100, "sm_100a")}) {

@@ -70,6 +70,9 @@ const std::vector<Case> kCases{
     {"gemm_masked_fp8_block", {{1, 1, 128, 1, 0}, {64, 2048, 2048, 128, 32}}},
     {"gemm_gated_silu", {{1, 1, 1}, {16, 14336, 4096}, {4096, 14336, 4096}, {64, 1003, 1000}}},
     {"gemm_gated_gelu_interleaved", {{1, 1, 1}, {16, 14336, 4096}, {512, 1003, 1000}}},
+    {"gemm_gated_silu_fp8_tensor", {{1, 1, 1}, {16, 14336, 4096}, {64, 1003, 1000}}},
+    {"gemm_gated_silu_fp8_blocks", {{1, 1, 1}, {16, 14336, 4096}, {4096, 14336, 4096}}},
+    {"gemm_gated_gelu_fp8_blocks_interleaved", {{1, 1, 1}, {512, 1003, 1000}}},
     {"interleave_gate_up", {{1, 1}, {14336, 4096}, {1003, 1001}}},
     {"gemm_tt", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_strided_nn",
@@ -327,7 +330,9 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
       {"interleave_gate_up", {{0, 64}, {8, 0}}},
       {"sort_by_expert", {{0, 8, 128}, {8, 0, 128}, {8, 2, 0}, {0, 0, 0}}},
       {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
-      {"gemm_gated_silu", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
+      {"gemm_gated_silu", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
+      {"gemm_gated_silu_fp8_tensor", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
+      {"gemm_gated_silu_fp8_blocks", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
   for (const Case& c : cases)
     for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"}))
       for (const auto& [capability, arch] :

@@ -1,0 +1,65 @@
+// Device half of gemm_gated_fp8.hpp: the entries. The bodies are the GEMM's, with an epilogue of
+// pairs whose results are 8-bit floats.
+#pragma once
+
+#include "../gemm.cuh"
+#include "gemm_pairs_fp8.cuh"
+#ifndef KILN_HOST_TARGET
+#include "gemm_pairs_fp8_tma.cuh"
+#endif
+
+namespace kiln::templates {
+
+/// Dynamic shared memory: c.shared_bytes(sizeof(T), GemmTranspose::nt, GemmOperands::two_bytes)
+/// bytes.
+template <Gemm c, class T, GatedWeights weights, class Activation>
+  requires(c.parts == 1)
+__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
+    gemm_gated_fp8_tensor(Fp8Result* q,
+                          const __grid_constant__ GemmArgument<c.uses_tma(), const T> a,
+                          const __grid_constant__ GemmArgument<c.uses_tma(), const T> w, int m,
+                          int n, int k, const float* scale) {
+  static_assert(takes_pairs(c), "a thread has gate and up of each of its columns");
+  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
+                                     GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}));
+}
+
+template <Gemm c, class T, GatedWeights weights, class Activation>
+__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
+    gemm_gated_fp8_blocks(Fp8Result* q,
+                          const __grid_constant__ GemmArgument<c.uses_tma(), const T> a,
+                          const __grid_constant__ GemmArgument<c.uses_tma(), const T> w, int m,
+                          int n, int k, float* scales) {
+  static_assert(takes_scale_blocks(c), "a tile has 256 columns of gate and up");
+  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
+                                     GatedFp8Blocks<Activation, weights>(scales));
+}
+
+#ifndef KILN_HOST_TARGET
+
+// Configs whose blocks share k through the workspace, and the step that adds their sums.
+
+template <Gemm c, class T, GatedWeights weights, class Activation>
+  requires(c.parts > 1)
+__global__ void __launch_bounds__(c.threads(), 1)
+    gemm_gated_fp8_tensor(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
+                          const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
+                          const float* scale, Workspace workspace) {
+  static_assert(takes_pairs(c), "a thread has gate and up of each of its columns");
+  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
+                                     GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}),
+                                     workspace);
+}
+template <Gemm c, class T, GatedWeights weights, class Activation>
+__global__ void __launch_bounds__(GemmTma::kAddThreads)
+    gemm_gated_fp8_tensor_add(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
+                              const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
+                              const float* scale, Workspace workspace) {
+  gemm_tma_add<c.tma(), GemmTranspose::nt, T>(
+      q, a, w, gated_shape(m, n, k), GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}),
+      workspace);
+}
+
+#endif
+
+}  // namespace kiln::templates

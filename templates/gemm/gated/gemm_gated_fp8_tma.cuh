@@ -1,0 +1,28 @@
+// The Hopper body of gemm_gated_fp8.hpp as kernels of its own, as gemm_gated_tma.cuh has the gated
+// GEMM's.
+#pragma once
+
+#include "gemm_pairs_fp8_tma.cuh"
+
+namespace kiln::templates {
+
+template <GemmTma c, class T, GatedWeights weights, class Activation>
+__global__ void __launch_bounds__(c.threads(), 1)
+    gemm_gated_fp8_tensor_tma(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
+                              const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
+                              const float* scale, Workspace workspace) {
+  gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
+                                         GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}),
+                                         workspace);
+}
+
+template <GemmTma c, class T, GatedWeights weights, class Activation>
+__global__ void __launch_bounds__(c.threads(), 1)
+    gemm_gated_fp8_blocks_tma(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
+                              const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
+                              float* scales) {
+  gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
+                                         GatedFp8Blocks<Activation, weights>(scales), Workspace{});
+}
+
+}  // namespace kiln::templates
