@@ -177,7 +177,7 @@ TEST_CASE("a GEMM's record of another library, or of no algorithm, is checked ag
   CHECK_FALSE(known());
   if (!why.empty()) KILN_SKIP("cuBLASLt: " + why);
   CHECK(known());
-  for (const char* parameter : {"alternative", "cublaslt.tile", "cublaslt.id"}) {
+  for (const char* parameter : {"alternative", "cublaslt.tile", "cublaslt.algo"}) {
     CAPTURE(parameter);
     ++tried;
     CHECK(change_records(folder.path(), [&](auto& record) {
@@ -293,7 +293,8 @@ TEST_CASE("150 us of host work count where launches are timed eagerly, and in no
     CHECK(result.from_store == on_record);
     REQUIRE(result.count(CandidateStatus::measured) == 2);
     CAPTURE(result.candidates[0].seconds, result.candidates[1].seconds);
-    CHECK((result.candidates[1].seconds > kHost) == (launching == Launching::eager));
+    // The host's work begins a little before the clock does.
+    CHECK((result.candidates[1].seconds > 0.8 * kHost) == (launching == Launching::eager));
     return f.chosen(p).name;
   };
   CHECK(chosen(Launching::graph, false) == "hosted");

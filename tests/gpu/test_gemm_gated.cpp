@@ -98,15 +98,19 @@ TEST_CASE("a gated MLP in 8-bit floats: two launches give what four do", "[gpu][
   runtime.tuned(quantize_blocks_kernel<bfloat16>())({}, q.data(), scales.data(), middle.data(), m,
                                                     n);
   const auto apart = product(q, scales);
-  // The latter rounds to bf16 on the way: elements that become a neighbour are off by an eighth.
-  double most = 0, off = 0;
+  // The latter rounds to bf16 on the way: some elements become a neighbour, which is an eighth off.
+  double most = 0, off = 0, squares = 0, squares_off = 0;
   for (std::size_t i = 0; i < fused.size(); ++i) {
     const auto one = static_cast<double>(static_cast<float>(fused[i]));
+    const double by = one - static_cast<double>(static_cast<float>(apart[i]));
     most = std::max(most, std::abs(one));
-    off = std::max(off, std::abs(one - static_cast<double>(static_cast<float>(apart[i]))));
+    off = std::max(off, std::abs(by));
+    squares += one * one;
+    squares_off += by * by;
   }
   CHECK(most > 0);
-  CHECK(off <= most / 50);
+  CHECK(off <= most / 16);
+  CHECK(squares_off <= 0.03 * 0.03 * squares);
 }
 
 TEST_CASE("interleaved weights give what stacked ones do", "[gpu][templates]") {
