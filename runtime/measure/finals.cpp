@@ -23,9 +23,10 @@ constexpr std::size_t kMostValues = 200;
 /// The least standard deviation of the logarithm of a ratio of times that few samples are trusted
 /// to have.
 constexpr double kLeastFinalDeviation = 1e-3;
-/// A GPU that works without a pause comes to its power limit after some 25 ms and lowers its clocks,
-/// an H200 by 15 % in GEMMs. Then configs tie that differ by 10 % at full clocks, where programs run
-/// that do something else in between. A round is slow that takes this much longer than those before.
+/// A GPU that works without a pause comes to its power limit after some 25 ms and lowers its
+/// clocks, an H200 by 15 % in GEMMs. Configs tie then that differ by 10 % at full clocks, where a
+/// program runs that does something else in between. A round that takes longer than those before
+/// by this factor is slow.
 constexpr double kSlow = 1.025;
 /// Pauses that are tried then, as parts of the sample's time, each for so many rounds.
 constexpr double kPauses[] = {0, 0.25, 0.5, 1};

@@ -40,9 +40,9 @@ struct FinalsResult {
 /// tie band; the `must_beat` leading ones (those which the caller would rather keep) also win when
 /// it is only not certain that they are slower. A round is paired: what slows the machine down
 /// meets all, and ratios within the round cancel it; where it meets some and not others, what the
-/// undisturbed samples say is sharper, and is used. Where work without a pause has slowed the device
-/// down, the final pauses between samples, and does not count the slow rounds unless pauses are of no
-/// use. A finalist that is certainly outside the tie
+/// undisturbed samples say is sharper, and is used. Where work without a pause has slowed the
+/// device down, the final pauses between samples, and does not count the slow rounds unless pauses
+/// are of no use. A finalist that is certainly outside the tie
 /// band is not timed again, and the final ends as soon as the winner is certain. A finalist that
 /// fails is out; when all do, the winner is one that has `failure` set. `stop()` ends the final
 /// early with the answer so far; before the first round is complete that is choose() of the samples

@@ -71,8 +71,8 @@ std::optional<RowConfig> row_at_once(int rows, int width, const DeviceLimits& d)
   return c;
 }
 
-/// Kernel::default_for: of rows that the usual config would read twice, the fewest threads that keep
-/// them, of a cluster if the kernel may have one.
+/// Kernel::default_for: of rows that the usual config would read twice, the fewest threads that
+/// keep them, of a cluster if the kernel may have one.
 template <class T, class Problem, RowUse use, bool clusters = false>
 std::optional<RowConfig> row_default(const Problem& p, const DeviceLimits& d) {
   constexpr RowConfig kUsual = row_usual<T, use>();
