@@ -311,8 +311,10 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   maker->use_data(data.draws);
   maker->when_device_is_left([&stretch] { stretch.left_device(); });
   TuneOutcome tuned = tune_alone(engine_.workshop(), *maker, tuning, false);
+  if (tuned.gave_up) return Then::measure_later;  // another process is at it
   const Candidate& winner = tuned.result.winner();
-  if (winner.status == CandidateStatus::measured) job.begun = true;
+  const bool anew = !tuned.result.from_store && winner.status == CandidateStatus::measured;
+  job.begun = job.begun || anew;
   if (tuned.result.end == SearchEnd::stopped && tuning.stop.stop_requested()) {
     job.cut_finals += job.in_finals ? 1 : 0;
     const bool decides =
@@ -325,7 +327,7 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
     throw EnvironmentError(winner.reason.empty() ? "nothing could be measured" : winner.reason);
   handle = job.handle.lock();
   if (!handle) return Then::over;
-  if (engine_.options().tuning.retune) handle->problems().note_measured_anew(job.problem);
+  if (engine_.options().tuning.retune && anew) handle->problems().note_measured_anew(job.problem);
   if (other_device_) tuned.module.reset();  // it is loaded there
   Problems::Loaded made = handle->load_config(job.problem, winner.config, std::move(tuned.module));
   if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);

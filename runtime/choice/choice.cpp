@@ -92,7 +92,8 @@ class Core final : public ChoiceCore {
         switches_.forced
             ? runtime::TuneOutcome{time_forced(decision, bucket, options)}
             : tuner_.measure(decision.field, bucket, options, given ? given : &options, false);
-    if (tuned.gave_up) return std::move(tuned.result);
+    const bool stopped_too_early = !switches_.forced && is_untried(tuned.result);
+    if (tuned.gave_up || stopped_too_early) return std::move(tuned.result);
     decision.config = tuned.result.winner().config;
     decision.failed = runtime::failed_configs(tuned.result);
     use(problem, bucket, std::move(decision));
@@ -154,6 +155,10 @@ class Core final : public ChoiceCore {
                                                 : engine_->options().tuning);
   }
 
+  static bool is_untried(const TuneResult& result) {
+    return result.winner().status == CandidateStatus::not_tried;
+  }
+
   std::string forced_text() const {
     return format("{} forces this alternative: nothing is recorded",
                   switches_.forced_by.empty() ? "ChoiceOptions::choose" : switches_.forced_by);
@@ -195,7 +200,7 @@ class Core final : public ChoiceCore {
         return ready(problem, *used);
       };
       const auto when = problems_.find(problem) ? Problems::If::always : Problems::If::not_in_use;
-      const Problems::Outcome outcome = problems_.make(problem, make, when);
+      const Problems::Outcome outcome = make_here_or_wait(problem, make, when);
       if (std::holds_alternative<Problems::GaveUp>(outcome)) return best_known(problem);
       Ready made = std::get<Ready>(outcome);
       // A tuning may have decided otherwise meanwhile, when this problem was not yet among the
@@ -203,6 +208,15 @@ class Core final : public ChoiceCore {
       const auto now = used ? tuner_.decided(choice_.operation.bucketed(problem)) : nullptr;
       if (made->loaded && (!now || now == used)) return made;
     }
+  }
+
+  /// The thread whose turn it is to tune waits for no thread that makes the problem, since that may
+  /// wait for the turn.
+  Problems::Outcome make_here_or_wait(Span problem, const Problems::Work& make, Problems::If when) {
+    runtime::Workshop& workshop = tuner_.workshop();
+    if (!workshop.turn().mine() && !workshop.turn_alone().mine())
+      return problems_.make(problem, make, when);
+    return problems_.try_make(problem, make, when).value_or(Problems::GaveUp{});
   }
 
   /// Inside of a measurement neither the ranks may be asked nor a thread waited for that asks them:
@@ -268,7 +282,7 @@ class Core final : public ChoiceCore {
       return decision;
     } else {
       const runtime::TuneOutcome tuned = tuner_.measure(field, bucket, options, own, true);
-      if (tuned.gave_up) return nullptr;
+      if (tuned.gave_up || is_untried(tuned.result)) return nullptr;
       take(tuned.result);
       if (tuned.result.winner().status != CandidateStatus::measured) return decision;
     }

@@ -126,7 +126,6 @@ bool ChoiceTuner::is_only_kernel(const Field& field) const {
 bool ChoiceTuner::tuned_by_itself(const Field& field, const ProblemValues& bucket,
                                   const TuneOptions* alone) {
   if (!is_only_kernel(field)) return false;
-  const auto turn = tuning_.take();
   tune_alone_each(field, bucket, alone, true);
   return true;
 }
@@ -235,7 +234,6 @@ WatchedBench::Alone ChoiceTuner::alone(const TuneOptions& options) {
 
 TuneOutcome ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
                                  TuneOptions options, const TuneOptions* alone, bool for_launch) {
-  const auto turn = tuning_.take();
   const auto start = Clock::now();
   const double all = options.max_seconds.value_or(0);
   const auto recall = workshop_.records().recall(field.subject, bucket);

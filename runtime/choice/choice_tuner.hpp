@@ -109,7 +109,7 @@ class ChoiceTuner {
   const std::shared_ptr<Communicator> asked_by_launches_;
   /// The runtime's, but for the turn: a candidate may be a kernel that is tuned when it is tried.
   Workshop workshop_;
-  TuningTurn tuning_;  ///< one problem at a time: two would disturb each other's clocks
+  TuningTurn tuning_;  ///< with ranks, one problem at a time; without, the runtime's turn is enough
   mutable std::mutex mutex_;
   struct Settled {
     Decided decision{};

@@ -28,9 +28,9 @@ constexpr double kLeastFinalDeviation = 1e-3;
 /// program runs that does something else in between. A round that takes longer than those before
 /// by this factor is slow.
 constexpr double kSlow = 1.025;
-/// Pauses that are tried then, as parts of the sample's time, each for so many rounds.
+/// Pauses that are tried where this lasts, as parts of the sample's time, each for so many rounds.
 constexpr double kPauses[] = {0, 0.25, 0.5, 1};
-constexpr int kRoundsOfPause = 4;
+constexpr int kRoundsOfPause = 4, kLasts = 2;
 
 double normal_cdf(double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; }
 
@@ -164,13 +164,14 @@ class Final {
 
   bool pauses_help() const { return pause_ < std::size(kPauses); }
 
-  /// How much longer the last round took than those before, by most finalists.
+  /// How much longer the last round took than those before, by most finalists. A disturbance meets
+  /// one of them.
   double slowdown() const {
     std::vector<double> ratios;
     for (const Contestant& c : finalists_)
       if (c.active && c.samples.size() > 2)
         ratios.push_back(c.samples.back() / median({c.samples.begin(), c.samples.end() - 1}));
-    return ratios.empty() ? 1 : median(std::move(ratios));
+    return ratios.empty() ? 1 : quantile(std::move(ratios), 0.25);
   }
 
   /// True when the last round is to be forgotten, because a longer pause may end what slows the
@@ -181,7 +182,7 @@ class Final {
       slow_rounds_ = 0;
       return false;
     }
-    if (slow_rounds_++ % kRoundsOfPause == 0) ++pause_;
+    if (++slow_rounds_ % kRoundsOfPause == kLasts) ++pause_;
     if (!pauses_help()) return false;
     for (Contestant& c : finalists_)
       if (c.active) c.samples.pop_back();

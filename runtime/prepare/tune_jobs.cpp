@@ -146,7 +146,9 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
     if (taken != Taken::chosen) continue;
     try {
       handle.put_in_use(results[j].problem, results[j].winner().config, {});
-      if (options.retune && may_measure) handle.problems().note_measured_anew(results[j].problem);
+      const bool anew =
+          !results[j].from_store && results[j].winner().status == CandidateStatus::measured;
+      if (options.retune && anew) handle.problems().note_measured_anew(results[j].problem);
     } catch (...) {
       all.failures[j] = std::current_exception();
     }

@@ -132,7 +132,10 @@ std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
     return !(blocks ? takes_scale_blocks(c) : takes_pairs(c)) ||
            (c.uses_tma() && c.tma().sums() > most_sums);
   });
-  return configs;
+  if (!configs.empty() || !d.tensor_maps) return configs;
+  DeviceLimits plain = d;  // no tile with tensor maps will do
+  plain.tensor_maps = false;
+  return gated_configs<T, most_sums, blocks>(p, plain);
 }
 
 /// What all gated GEMMs are, whatever leaves them. `traffic`: bytes.

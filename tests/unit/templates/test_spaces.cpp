@@ -150,6 +150,21 @@ TEST_CASE(
     CHECK(registry.make("rmsnorm", "bf16").default_for(Values{rows, 2048}, hopper).empty());
 }
 
+TEST_CASE("few columns of gate and up have a list, too, where tiles with scales are too wide",
+          "[templates]") {
+  DeviceLimits hopper = gpu(90, 228);
+  hopper.tensor_maps = true;
+  const KernelDefinition k = shipped_kernels().make("gemm_gated_silu_fp8_blocks", "bf16");
+  for (const std::int64_t n : {8, 56, 264}) {
+    const Values problem{16, n, 4096};
+    std::size_t allowed = 0;
+    for (const Values& config : k.configs(problem, hopper))
+      allowed += k.space.violated(config, problem, hopper) ? 0 : 1;
+    CAPTURE(n);
+    CHECK(allowed > 0);
+  }
+}
+
 TEST_CASE("allowed configs launch within the device's limits", "[templates][long]") {
   const Registry registry = shipped_kernels();
   std::mt19937 random(3);

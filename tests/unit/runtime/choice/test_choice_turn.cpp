@@ -1,6 +1,7 @@
 // A choice that is measured beside other tunings of its runtime.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "choice_fixture.hpp"
@@ -95,4 +96,48 @@ TEST_CASE_METHOD(Twice, "a choice waits for the turn no longer than it may take"
   over = true;
   CHECK(result.winner().status == CandidateStatus::not_tried);
   CHECK(process.calls["mine"] == 0);
+}
+
+TEST_CASE_METHOD(Twice, "a call may wait for a tuning of the same choice on another thread",
+                 "[choice][turn]") {
+  const Runtime runtime = process.runtime();
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  DoublingWay mine = process.way("mine", 0);
+  std::function<void()> tune_other;
+  int timed = 0;
+  mine.call = [&, right = process.way("mine", 5e-4).call](const auto& how, Stream s, float* y,
+                                                          const float* x, int n) {
+    right(how, s, y, x, n);
+    if (process.device->timing && ++timed == 4) std::jthread([&] { tune_other(); }).join();
+  };
+  twice.alternatives = {process.way("first", 1e-3), mine};
+  const auto f = tuned(runtime, twice);
+  tune_other = [&] { f.tune({60}); };
+  f.tune({40});
+  CHECK(timed > 4);
+  CHECK(f.chosen({40}).name == "mine");
+  CHECK(f.known({60}));
+}
+
+TEST_CASE_METHOD(Twice,
+                 "who has the turn to tune waits for no launch of a choice that waits for it",
+                 "[choice][turn]") {
+  const Runtime runtime = process.runtime();
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  twice.alternatives = {process.way("first", 1e-3), process.way("mine", 5e-4)};
+  const auto f = tuned(runtime, twice);
+  runtime::TuningTurn& turn = detail::Access::engine(runtime)->workshop().turn();
+  std::jthread other;
+  {
+    const auto hold = turn.take();
+    other = std::jthread([&] { f.prepare({40}); });
+    while (turn.waiting() == 0) std::this_thread::yield();
+    f.prepare({40});
+    f.prepare({60});
+    CHECK(f.chosen({60}).name == "mine");
+  }
+  other.join();
+  CHECK(f.chosen({40}).name == "mine");
 }

@@ -135,6 +135,17 @@ TEST_CASE("a device that slows down under load gets pauses", "[runtime][finals]"
   }
 }
 
+TEST_CASE("noise that meets one round now and then gets no pauses", "[runtime][finals]") {
+  Final f;
+  f.enter(1, 1.1e-3);
+  f.enter(2, 1.0e-3);
+  int samples = 0, rests = 0;
+  f.clock([&](double s) { return s * (++samples % 14 < 2 ? 1.3 : 1.0); });
+  f.options.rest = [&](double) { ++rests; };
+  CHECK(f.hold() == 1);
+  CHECK(rests == 0);
+}
+
 TEST_CASE("a device that pauses do not make faster gets no more of them", "[runtime][finals]") {
   Final f;
   f.enter(1, 1.1e-3);

@@ -29,6 +29,7 @@ DeviceInfo hopper() {
 DeviceInfo host(int cores = 8) {
   DeviceInfo info;
   info.limits.multiprocessors = cores;
+  info.limits.shared_per_block_optin = 227 * 1024;
   return info;
 }
 
