@@ -106,7 +106,10 @@ struct NeighboursAllowed {
   double part;
   bool of_each_row = false;
   double of_scale = 1e-5;  ///< by how much of itself a scale may differ
-  double near_zero = 0;    ///< elements that differ by no more are neighbours, too
+  /// A scale that is a smaller part of the largest one may differ as much as one of that part: of
+  /// sums that cancel, errors are as large as of others.
+  double least_scale = 0;
+  double near_zero = 0;  ///< elements that differ by no more are neighbours, too
   double of(std::ptrdiff_t elements) const { return 4 + part * static_cast<double>(elements); }
 };
 
@@ -120,6 +123,13 @@ std::string wrong_fp8(const HiddenRows& p, const float8_e4m3* got, const float* 
                       NeighboursAllowed allowed, ScaleAt scale_at) {
   const auto order = [](float8_e4m3 x) { return x.bits & 0x80 ? -(x.bits & 0x7f) : x.bits & 0x7f; };
   std::ptrdiff_t neighbours = 0, of_row = 0;
+  float least = 0;
+  if (allowed.least_scale > 0)
+    for (std::ptrdiff_t r = 0; r < p.rows; ++r)
+      for (int h = 0; h < p.hidden; h += kScaleBlock)
+        if (const float scale = right_scales[scale_at(r, h)]; std::isfinite(scale))
+          least = std::fmax(least, scale);
+  least *= static_cast<float>(allowed.least_scale);
   for (std::ptrdiff_t r = 0; r < p.rows; ++r) {
     std::ptrdiff_t compared = -1;
     of_row = 0;
@@ -127,7 +137,8 @@ std::string wrong_fp8(const HiddenRows& p, const float8_e4m3* got, const float* 
       if (const std::ptrdiff_t s = scale_at(r, h); s != std::exchange(compared, s)) {
         const float right = right_scales[s];
         const auto off = static_cast<double>(std::fabs(scales[s] - right));
-        if (scales[s] != right && !(off <= allowed.of_scale * static_cast<double>(right)))
+        if (scales[s] != right &&
+            !(off <= allowed.of_scale * static_cast<double>(std::fmax(right, least))))
           return detail::format("scales[{}] is {}, not {}", s, scales[s], right);
       }
       const std::ptrdiff_t i = r * p.hidden + h;

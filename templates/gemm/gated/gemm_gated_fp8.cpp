@@ -15,7 +15,8 @@ namespace {
 
 /// Sums of k products in another order, whose errors count as often as the other sum is large:
 /// small elements differ by a part of the largest one, not of themselves.
-constexpr NeighboursAllowed kGatedNeighbours{.part = 2e-3, .of_scale = 1e-4, .near_zero = 1.0 / 64};
+constexpr NeighboursAllowed kGatedNeighbours{
+    .part = 2e-3, .of_scale = 2e-4, .least_scale = 1.0 / 8, .near_zero = 1.0 / 64};
 
 template <class T>
 double tensor_traffic(const GatedProblem& p) {

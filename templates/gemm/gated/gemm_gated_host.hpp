@@ -172,7 +172,7 @@ Kernel<Gemm, GatedProblem, Signature> gated_base(const char* file, const std::st
   kernel.relations = {{3, "m"}, {4, "n"}, {5, "k"}};
   kernel.bucket = gated_bucket;
   kernel.device_reference =
-      DeviceReference{.config = "", .problem = {{"m", 192}, {"n", 104}, {"k", 136}}};
+      DeviceReference{.config = "", .problem = {{"m", 192}, {"n", blocks ? 264 : 104}, {"k", 136}}};
   kernel.flops = [](const GatedProblem& p) { return 4.0 * p.m * p.n * p.k; };
   kernel.bytes = traffic;
   kernel.cost = [traffic](const Gemm& c, const GatedProblem& p, const DeviceLimits& d) {
