@@ -445,7 +445,7 @@ class KernelHandle final : public runtime::ServedHandle {
     return load_or_warn(problem, winner.config);
   }
 
-  /// What is to be measured again is so once, whoever has asked for it.
+  /// A problem that is to be measured again is measured once, by the call that comes first.
   void note_measured(std::span<const std::int64_t> problem, const TuneOptions& tuning,
                      const TuneResult& result) {
     if (tuning.retune && !result.from_store && result.winner().status == CandidateStatus::measured)

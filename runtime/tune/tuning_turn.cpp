@@ -13,7 +13,8 @@ TuningTurn::Hold TuningTurn::take(const TimeLimit& deadline, const std::stop_tok
     if (wanted_) wanted_();
     bool has = false;
     for (bool over = false; !has && !over; over = stop.stop_requested() || deadline.passed()) {
-      // Whoever has it next may lend it, and when is not known yet: so this looks again.
+      // The thread that gets the turn next may lend it, at a time that is not known yet. So this
+      // thread looks again.
       Clock::time_point until = Clock::now() + kPatience;
       if (const auto lent = lent_at()) until = std::min(until, *lent);
       if (deadline.at()) until = std::min(until, *deadline.at());

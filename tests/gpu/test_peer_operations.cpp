@@ -232,8 +232,8 @@ TEST_CASE("operations of ranks end without a rank that does not come", "[gpu][sy
   int tried = 0;
   for (const Turns<T>& work : everything(300, 264, 136)) {
     CAPTURE(work.name, tried);
-    // Of several blocks that wait, the last one says for whom: in GEMMs of experts that may be
-    // another block of the rank itself.
+    // The last block that gives up names the rank that it waited for. In GEMMs of experts a block
+    // may wait for another block of its own rank.
     const bool experts = work.flags == kExpertFlags;
     CHECK(check_gives_up(gpus(), work, 0.3, 10,
                          experts ? "rank 0 gave up" : "rank 0 gave up waiting for rank 1") == "");

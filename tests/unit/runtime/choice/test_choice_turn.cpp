@@ -120,9 +120,9 @@ TEST_CASE_METHOD(Twice, "a call may wait for a tuning of the same choice on anot
   CHECK(f.known({60}));
 }
 
-TEST_CASE_METHOD(Twice,
-                 "who has the turn to tune waits for no launch of a choice that waits for it",
-                 "[choice][turn]") {
+TEST_CASE_METHOD(
+    Twice, "a thread that has the turn waits for no launch of a choice that waits for the turn",
+    "[choice][turn]") {
   const Runtime runtime = process.runtime();
   twice.workload = typed_doubling().workload;
   twice.reference = typed_doubling().reference;

@@ -297,7 +297,7 @@ TEST_CASE("where no candidate works, preparing reports it and a launch fails",
   CHECK(launch(handle, 50));
 }
 
-TEST_CASE("what is to be measured again is so once, by whatever comes first",
+TEST_CASE("a problem that is to be measured again is measured once, by what comes first",
           "[runtime][prepare]") {
   Directory directory;
   Process(directory.path()).runtime().tuned(doubling()).tune({50});
