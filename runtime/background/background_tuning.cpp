@@ -311,11 +311,13 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   maker->use_data(data.draws);
   maker->when_device_is_left([&stretch] { stretch.left_device(); });
   TuneOutcome tuned = tune_alone(engine_.workshop(), *maker, tuning, false);
-  if (tuned.gave_up) return Then::measure_later;  // another process is at it
+  const bool cut = tuned.result.end == SearchEnd::stopped && tuning.stop.stop_requested();
+  if (tuned.ending == Ending::undecided && !cut)
+    return Then::measure_later;  // another process is at it
   const Candidate& winner = tuned.result.winner();
   const bool anew = !tuned.result.from_store && winner.status == CandidateStatus::measured;
   job.begun = job.begun || anew;
-  if (tuned.result.end == SearchEnd::stopped && tuning.stop.stop_requested()) {
+  if (cut) {
     job.cut_finals += job.in_finals ? 1 : 0;
     const bool decides =
         winner.status == CandidateStatus::measured && job.cut_finals >= kMostFinals;

@@ -37,11 +37,42 @@ std::string working_folder() {
   return fs::current_path(error).string();
 }
 
-/// The parts of a source that a compilation reads. Keys, and what they are made of, are not sent.
 struct Request {
   std::string folder;
   codegen::Source source;
   Target target;
+};
+
+/// The parts of a source that a compilation reads, in the order in which they are sent. Keys, and
+/// what they are made of, are not sent.
+template <class Source, class Each>
+void for_each_part(Source& s, const Each& each) {
+  each(s.text), each(s.path), each(s.entry), each(s.signature);
+  each(s.label), each(s.kernel), each(s.config);
+  each(s.steps), each(s.include_dirs), each(s.options), each(s.definitions);
+  each(s.values), each(s.cacheable);
+}
+
+struct PartWriter {
+  FieldWriter& fields;
+  void operator()(const std::string& text) const { fields.text(text); }
+  void operator()(const std::vector<std::string>& texts) const { fields.texts(texts); }
+  void operator()(const Values& values) const {
+    fields.integer(values.size());
+    for (const std::int64_t value : values) fields.integer(static_cast<std::uint64_t>(value));
+  }
+  void operator()(const bool& flag) const { fields.integer(flag ? 1 : 0); }
+};
+
+struct PartReader {
+  FieldReader& fields;
+  void operator()(std::string& text) const { text = fields.text(); }
+  void operator()(std::vector<std::string>& texts) const { texts = fields.texts(); }
+  void operator()(Values& values) const {
+    for (std::uint64_t left = fields.integer(); left > 0; --left)
+      values.push_back(static_cast<std::int64_t>(fields.integer()));
+  }
+  void operator()(bool& flag) const { flag = fields.integer() != 0; }
 };
 
 Request unpack_request(std::span<const std::byte> bytes) {
@@ -50,18 +81,7 @@ Request unpack_request(std::span<const std::byte> bytes) {
   r.folder = fields.text();
   r.target.kind = kind_of(fields.integer());
   r.target.arch = fields.text();
-  codegen::Source& s = r.source;
-  for (std::string* text :
-       {&s.text, &s.path, &s.entry, &s.signature, &s.label, &s.kernel, &s.config})
-    *text = fields.text();
-  s.steps = fields.texts();
-  s.include_dirs = fields.texts();
-  s.options = fields.texts();
-  s.definitions = fields.texts();
-  const std::uint64_t values = fields.integer();
-  for (std::uint64_t i = 0; i < values; ++i)
-    s.values.push_back(static_cast<std::int64_t>(fields.integer()));
-  s.cacheable = fields.integer() != 0;
+  for_each_part(r.source, PartReader{fields});
   fields.finish();
   return r;
 }
@@ -195,17 +215,8 @@ std::string identity_of(const codegen::Compiler& compiler) {
 std::vector<std::byte> pack_request(const codegen::Source& source, const Target& target) {
   FieldWriter fields;
   fields.text(working_folder()).integer(number_of(target.kind)).text(target.arch);
-  const codegen::Source& s = source;
-  for (const std::string* text :
-       {&s.text, &s.path, &s.entry, &s.signature, &s.label, &s.kernel, &s.config})
-    fields.text(*text);
-  fields.texts(s.steps)
-      .texts(s.include_dirs)
-      .texts(s.options)
-      .texts(s.definitions)
-      .integer(s.values.size());
-  for (const std::int64_t value : s.values) fields.integer(static_cast<std::uint64_t>(value));
-  return fields.integer(s.cacheable ? 1 : 0).finish();
+  for_each_part(source, PartWriter{fields});
+  return fields.finish();
 }
 
 codegen::CompileResult unpack_answer(std::span<const std::byte> answer, const Target& target) {

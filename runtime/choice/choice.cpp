@@ -92,8 +92,8 @@ class Core final : public ChoiceCore {
         switches_.forced
             ? runtime::TuneOutcome{time_forced(decision, bucket, options)}
             : tuner_.measure(decision.field, bucket, options, given ? given : &options, false);
-    const bool stopped_too_early = !switches_.forced && is_untried(tuned.result);
-    if (tuned.gave_up || stopped_too_early) return std::move(tuned.result);
+    if (runtime::taken_of(tuned.ending, false) != runtime::Taken::chosen)
+      return std::move(tuned.result);
     decision.config = tuned.result.winner().config;
     decision.failed = runtime::failed_configs(tuned.result);
     use(problem, bucket, std::move(decision));
@@ -153,10 +153,6 @@ class Core final : public ChoiceCore {
     return engine_->completed(given             ? *given
                               : options_.tuning ? *options_.tuning
                                                 : engine_->options().tuning);
-  }
-
-  static bool is_untried(const TuneResult& result) {
-    return result.winner().status == CandidateStatus::not_tried;
   }
 
   std::string forced_text() const {
@@ -268,7 +264,7 @@ class Core final : public ChoiceCore {
     auto decision = std::make_shared<Decision>(tuner_.first_of(bucket));
     if (switches_.forced) return decision;
     const runtime::Field& field = decision->field;
-    const auto recall = tuner_.workshop().records().recall(field.subject, bucket);
+    const auto recall = tuner_.workshop().records().recall(field.subject, bucket, options, true);
     const bool answered = recall && runtime::answers(*recall, options, true);
     const TuneOptions* const own = options_.tuning ? &options : nullptr;
     const auto take = [&](const TuneResult& result) {
@@ -282,9 +278,9 @@ class Core final : public ChoiceCore {
       return decision;
     } else {
       const runtime::TuneOutcome tuned = tuner_.measure(field, bucket, options, own, true);
-      if (tuned.gave_up || is_untried(tuned.result)) return nullptr;
+      if (tuned.ending == runtime::Ending::undecided) return nullptr;
       take(tuned.result);
-      if (tuned.result.winner().status != CandidateStatus::measured) return decision;
+      if (tuned.ending == runtime::Ending::unusable) return decision;
     }
     return tuner_.decide(bucket, std::move(*decision));
   }
@@ -307,17 +303,16 @@ class Core final : public ChoiceCore {
     if (may_not_ask(options)) throw cannot_decide(bucket);
     const auto turn = options.ranks->turn();
     ChoiceTuner::Agreed agreed = tuner_.agree(bucket, options, false);
-    if (!agreed.result) {
+    if (!agreed.tuned) {
       // Before it is timed, which may fail on this rank alone.
       use(problem, bucket, agreed.decision);
       const runtime::MeasuringTogether measuring;  // it is not the other ranks' business
       return time_forced(agreed.decision, bucket, options);
     }
     const auto held = tuner_.decided(bucket);
-    const auto verdict = runtime::verdict_on(*agreed.result, tuner_.workshop().may_measure(false),
-                                             held && held->by_ranks);
-    if (verdict == runtime::Taken::chosen) use(problem, bucket, std::move(agreed.decision));
-    return std::move(*agreed.result);
+    if (runtime::taken_of(agreed.tuned->ending, held && held->by_ranks) == runtime::Taken::chosen)
+      use(problem, bucket, std::move(agreed.decision));
+    return std::move(agreed.tuned->result);
   }
 
   TuneResult time_forced(const Decision& decision, const ProblemValues& bucket,

@@ -225,9 +225,10 @@ WatchedBench::Alone ChoiceTuner::alone(const TuneOptions& options) {
   TuningTurn& turn = workshop_.turn_alone();
   const TimeLimit deadline(options.max_seconds.value_or(0), Clock::now());
   return {.begin =
-              [&turn, deadline] {
-                if (!turn.begin_work(deadline))
-                  throw TrialCut(0, "another tuning used up the time");
+              [&turn, deadline, stop = options.stop] {
+                if (!turn.begin_work(deadline, stop))
+                  throw TrialCut(0, stop.stop_requested() ? "the run was stopped"
+                                                          : "another tuning used up the time");
               },
           .end = [&turn] { return turn.end_work(); }};
 }
@@ -236,7 +237,7 @@ TuneOutcome ChoiceTuner::measure(const Field& field, const ProblemValues& bucket
                                  TuneOptions options, const TuneOptions* alone, bool for_launch) {
   const auto start = Clock::now();
   const double all = options.max_seconds.value_or(0);
-  const auto recall = workshop_.records().recall(field.subject, bucket);
+  const auto recall = workshop_.records().recall(field.subject, bucket, options, for_launch);
   if (!workshop_.may_measure(for_launch)) {
     if (recall) return {recall->result};
     throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
@@ -268,9 +269,9 @@ ChoiceTuner::Agreed ChoiceTuner::agree(const ProblemValues& bucket, const TuneOp
   try {
     Agreed agreed =
         tune_in_common(field_of(bucket, std::move(entrances)), bucket, options, for_launch);
-    if (agreed.result && workshop_.may_measure(for_launch) && is_unusable(*agreed.result)) {
-      const NoneUsable none(agreed.decision.field.subject, *agreed.result);
-      if (for_launch || is_failure(*agreed.result)) throw NoneUsable(none);
+    if (agreed.tuned && agreed.tuned->ending == Ending::unusable) {
+      const NoneUsable none(agreed.decision.field.subject, agreed.tuned->result);
+      if (for_launch || is_failure(*agreed.tuned)) throw NoneUsable(none);
       note_undecidable(bucket, options, std::make_exception_ptr(none));
     }
     return agreed;
@@ -308,8 +309,9 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
     leave_rest(options, start);
     return this->maker(field, bucket, options, parts);
   });
-  TuneResult& result = agreed.result.emplace(
-      tune_alone_or_together(workshop_, std::move(maker), options, for_launch).result);
+  TuneResult& result =
+      agreed.tuned.emplace(tune_alone_or_together(workshop_, std::move(maker), options, for_launch))
+          .result;
   // Also where nothing was measured, and the ranks use what they can launch: all of them know.
   if (!result.agreed->plan_digest.empty()) {
     decision.config = result.winner().config;

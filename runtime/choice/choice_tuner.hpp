@@ -67,7 +67,7 @@ class ChoiceTuner {
 
   struct Agreed {
     Decision decision;
-    std::optional<TuneResult> result{};  ///< nothing: there was nothing to time
+    std::optional<TuneOutcome> tuned{};  ///< nothing: there was nothing to time
   };
   /// The same by all ranks, on the alternatives that all of them have: a number of collectives that
   /// is the same on all of them.

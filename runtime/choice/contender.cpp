@@ -170,8 +170,9 @@ class Template final : public Contender {
     });
     // A rank that throws instead tells the others in an exchange.
     if (tuned.empty) return take_no_part(options, "the kernel has nothing to launch");
-    TuneResult result = tune_one(engine_, definition_, bucket, options, for_launch).result;
-    if (is_unusable(result)) throw NoneUsable(definition_, std::move(result));
+    const TuneResult result = tune_one(engine_, definition_, bucket, options, for_launch).result;
+    // Also where nothing may be measured: another alternative can be used instead.
+    if (ending_of(result, true) == Ending::unusable) throw NoneUsable(definition_, result);
     tuned.complete = result.complete;
     tuned.changed = !result.from_store;
     tuned.kernel = result.winner().config;

@@ -100,7 +100,8 @@ class Core final : public FunctionCore {
     const auto work = [&] { return settle(problems, problem, call, how, tuning); };
     const auto when = how.retune ? Problems::If::always : Problems::If::not_in_use;
     std::optional<Problems::Outcome> made;
-    if (engine_->options().while_busy == WhileBusy::wait || tuning.ranks)
+    const bool waits = engine_->options().while_busy == WhileBusy::wait && may_wait();
+    if (waits || tuning.ranks)
       made = problems.make(problem, work, when);
     else if (tuning_thread_ ==
              std::thread::id())  // nor does it wait for the tuning of another problem
@@ -230,18 +231,29 @@ class Core final : public FunctionCore {
       if (const auto none = problems.agreed_on_none(problem)) throw TuningFailedError(*none);
     if (tuning.ranks || workshop_.may_measure(true)) {
       const runtime::TuneOutcome tuned = measure(problems, problem, call, how, tuning, true);
-      if (tuned.gave_up) return Problems::GaveUp{};
+      if (tuned.ending == runtime::Ending::undecided) return Problems::GaveUp{};
       return launchable(problem, *find(problems, problem));
     }
     const auto recall = workshop_.records().recall(function_, problem);
     return launchable(problem, recall ? recall->result.winner().config : default_);
   }
 
+  /// Not the thread whose turn it is to tune: a call of this function that is being measured may
+  /// launch what waits for that turn.
+  bool may_wait() const noexcept { return !engine_->workshop().turn().mine(); }
+
   runtime::TuneOutcome measure(Problems& problems, std::span<const std::int64_t> problem,
                                const FunctionCall& call, const CallOptions& how, TuneOptions tuning,
                                bool for_launch) {
     // One problem of a function at a time: two would disturb each other's clocks.
-    std::lock_guard lock(tuning_);
+    std::unique_lock lock(tuning_, std::defer_lock);
+    if (may_wait() || tuning.ranks)
+      lock.lock();
+    else if (!lock.try_lock())
+      return {.result = runtime::not_tuned(
+                  function_, problem, engine_->device()->info(), SearchEnd::seconds,
+                  "another problem of the function is being tuned, and may wait for this thread"),
+              .ending = runtime::Ending::undecided};
     struct OnThisThread {
       explicit OnThisThread(std::atomic<std::thread::id>& owner) : owner_(owner) {
         owner_ = std::this_thread::get_id();
@@ -287,22 +299,15 @@ class Core final : public FunctionCore {
       runtime::TuneOutcome tuned =
           runtime::tune_alone_or_together(workshop_, std::move(maker), tuning, for_launch);
       const TuneResult& result = tuned.result;
-      if (tuned.gave_up) {
-        bench.finish();
-        return tuned;
-      }
       const bool held = problems.find(problem) != nullptr;
-      const bool measured = workshop_.may_measure(for_launch);
-      const runtime::Taken verdict = runtime::verdict_on(result, measured, held);
-      if (verdict == runtime::Taken::unusable) {
+      const runtime::Taken taken = runtime::taken_of(tuned.ending, held);
+      if (taken == runtime::Taken::unusable) {
         if (tuning.ranks && !held)
           problems.agree_on_none(problem, runtime::NoneUsable(function_, result));
-        if (for_launch || runtime::is_failure(result)) throw runtime::NoneUsable(function_, result);
-        bench.finish();
-        return tuned;
+        if (for_launch || runtime::is_failure(tuned)) throw runtime::NoneUsable(function_, result);
       }
       // The choice stands even if the data cannot be put back: the other ranks use it.
-      if (verdict == runtime::Taken::chosen || !held)
+      if (taken == runtime::Taken::chosen)
         problems.choose(launchable(problem, result.winner().config));
       bench.finish();
       return tuned;

@@ -83,7 +83,14 @@ auto WatchedBench::alone(bool again, const Work& work) {
   for (int times = 1;; ++times) {
     if (alone_.begin) alone_.begin();
     const auto ended = [&] { return !alone_.end || alone_.end(); };
-    auto result = work();
+    auto result = [&] {
+      try {
+        return work();
+      } catch (...) {
+        ended();
+        throw;
+      }
+    }();
     if (ended() || !again || times == kMostTimes) return result;
   }
 }

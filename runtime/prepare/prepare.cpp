@@ -370,9 +370,9 @@ class Run {
       tuning.max_seconds = own > 0 ? std::min(own, share) : share;
     }
     try {
-      const TuneResult result = item.handle->tune_bucket(item.problem, tuning);
-      take(item, result);
-      report_.compiled += result.compiled;
+      const TuneOutcome tuned = item.handle->tune_bucket(item.problem, tuning);
+      take(item, tuned);
+      report_.compiled += tuned.result.compiled;
       item.provisions().distrust(item.problem, false);
     } catch (const DeviceLost&) {
       throw;
@@ -387,25 +387,28 @@ class Run {
     }
   }
 
-  void take(const PrepareItem& item, const TuneResult& result) {
-    const bool untried = result.winner().status == CandidateStatus::not_tried && !result.agreed;
-    if (!untried) of(item).config = item.handle->what().named_config(result.winner().config);
+  void take(const PrepareItem& item, const TuneOutcome& tuned) {
+    const TuneResult& result = tuned.result;
+    const detail::TunableHandle& handle = *item.handle;
+    if (tuned.ending == Ending::winner)
+      of(item).config = handle.what().named_config(result.winner().config);
+    else if (const detail::Ready in_use = handle.find(item.problem))
+      of(item).config = handle.what().named_config(in_use->config);
     report_.out_of_time =
         report_.out_of_time || (result.end == SearchEnd::seconds && deadline_.at());
-    if (result.agreed && result.agreed->outcome == RankReport::Outcome::defaults) {
-      // What was in use stays.
-      if (const detail::Ready ready = item.handle->find(item.problem))
-        of(item).config = item.handle->what().named_config(ready->config);
+    if (tuned.ending == Ending::defaults) {
       set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
     } else if (work_ != PrepareWork::tune) {
       set(item, result.from_store ? PreparedState::known : PreparedState::untuned);
-    } else if (is_unusable(result)) {
+    } else if (tuned.ending == Ending::unusable) {
       set(item, PreparedState::failed,
           "none of its candidates can be used: " + result.winner().reason);
       item.provisions().distrust(item.problem, true);
-    } else if (result.winner().status != CandidateStatus::not_tried) {
+    } else if (tuned.ending == Ending::winner) {
       set(item, result.from_store ? PreparedState::known : PreparedState::tuned);
       if (!result.from_store) ++report_.searched;
+    } else if (result.from_store) {  // what is on record is used, though it is no answer
+      set(item, PreparedState::known, late("nothing was measured"));
     } else {
       set(item, PreparedState::on_default, late("nothing was measured"));
     }
@@ -440,7 +443,7 @@ class Run {
           tune_together_and_use(engine_, jobs, tuning, work_ == PrepareWork::tune);
       report_.compiled += agreed.compiled;
       for (std::size_t i = 0; i < asked.size(); ++i) {
-        take(*asked[i], agreed.results[i]);
+        take(*asked[i], agreed.tuned[i]);
         if (agreed.failures[i] && of(*asked[i]).state != PreparedState::failed)
           set(*asked[i], PreparedState::failed, text_of(agreed.failures[i]));
       }

@@ -195,7 +195,7 @@ class Budget {
     if (!next || next->problem == slice.problem) return;
     const Item& item = items_[next->problem];
     try {
-      const auto recall = engine_.records().recall(item.kernel(), item.problem);
+      const auto recall = engine_.records().recall(item.kernel(), item.problem, options_, false);
       if (recall && answers(*recall, options_, false)) return;
       engine_.drawn().begin(item.kernel(), item.problem, options_.seed);
     } catch (const std::exception&) {  // tuning the problem reports it
@@ -221,12 +221,12 @@ class Budget {
     };
     const auto begun = Clock::now();
     try {
-      TuneResult result = item.handle->tune_bucket(item.problem, options);
+      TuneOutcome tuned = item.handle->tune_bucket(item.problem, options);
+      TuneResult& result = tuned.result;
       const double took = seconds_since(begun);
       const bool measured = result.winner().status == CandidateStatus::measured;
       const bool more = !result.complete && (looks || result.end == SearchEnd::seconds);
-      // Another tuning had the turn, and what is on record is no answer to this call.
-      const bool waited = more && (result.from_store || !measured) && took >= seconds;
+      const bool waited = more && tuned.ending == Ending::undecided;  // another had the turn
       course.done = !waited && (!more || (result.from_store && !looks) || options_.retune ||
                                 (measured && item.handle->fixed()));
       course.slices.push_back({took, measured ? result.winner().seconds : 0});

@@ -101,8 +101,7 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
                                                const TuneOptions& options, bool may_measure) {
   may_measure = may_measure && engine.workshop().may_measure(false);
   Agreed all;
-  std::vector<TuneResult>& results = all.results;
-  results.resize(jobs.size());
+  std::vector<TuneResult> results(jobs.size());
   all.failures.resize(jobs.size());
   std::vector<std::size_t> left(jobs.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
@@ -139,16 +138,19 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
   // next one again.
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     ServedHandle& handle = *jobs[j].handle;
-    const Taken taken = take_result(engine, handle.problems(), handle.definition(), results[j],
-                                    options, may_measure);
-    if (taken == Taken::unusable && is_failure(results[j]))
-      all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), results[j]));
+    const Ending ending = ending_of(results[j], may_measure);
+    const TuneOutcome& tuned =
+        all.tuned.emplace_back(TuneOutcome{.result = std::move(results[j]), .ending = ending});
+    const TuneResult& result = tuned.result;
+    const Taken taken =
+        take_outcome(engine, handle.problems(), handle.definition(), tuned, options);
+    if (is_failure(tuned))
+      all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), result));
     if (taken != Taken::chosen) continue;
     try {
-      handle.put_in_use(results[j].problem, results[j].winner().config, {});
-      const bool anew =
-          !results[j].from_store && results[j].winner().status == CandidateStatus::measured;
-      if (options.retune && anew) handle.problems().note_measured_anew(results[j].problem);
+      handle.put_in_use(result.problem, result.winner().config, {});
+      const bool anew = !result.from_store && result.winner().status == CandidateStatus::measured;
+      if (options.retune && anew) handle.problems().note_measured_anew(result.problem);
     } catch (...) {
       all.failures[j] = std::current_exception();
     }
@@ -208,7 +210,9 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   runtime::Agreed agreed = runtime::tune_together_and_use(*engine_, problems, options, true);
   for (const std::exception_ptr& failure : agreed.failures)
     if (failure) std::rethrow_exception(failure);
-  return std::move(agreed.results);
+  std::vector<TuneResult> results;
+  for (runtime::TuneOutcome& tuned : agreed.tuned) results.push_back(std::move(tuned.result));
+  return results;
 }
 
 }  // namespace kiln

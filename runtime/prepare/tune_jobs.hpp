@@ -18,8 +18,8 @@ struct HandleProblem {
 
 /// What ranks agreed on, by job.
 struct Agreed {
-  std::vector<TuneResult> results;
-  /// Why it could not be put in use here; null: it is in use, or take_result() says why not.
+  std::vector<TuneOutcome> tuned;
+  /// Why it could not be put in use here; null: it is in use, or take_outcome() says why not.
   std::vector<std::exception_ptr> failures;
   std::size_t compiled = 0;  ///< for all of it
 };

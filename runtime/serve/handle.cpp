@@ -197,28 +197,30 @@ class KernelHandle final : public runtime::ServedHandle {
     const auto asked = [&] { return runtime::bucket_to_tune(*this, exact); };
     const Values bucket = fixed_ ? asked() : runtime::tell_if_it_throws(tuning, asked);
     if (!options) tuning.retune = tuning.retune && !problems_.measured_anew(bucket);
-    return tune_bucket(bucket, tuning);
+    return tune_bucket(bucket, tuning).result;
   }
 
-  TuneResult tune_bucket(std::span<const std::int64_t> problem,
-                         const TuneOptions& tuning) override {
-    if (fixed_)
-      return runtime::time_default(engine_->workshop(),
-                                   *engine_->maker(definition_, problem, tuning), tuning);
+  runtime::TuneOutcome tune_bucket(std::span<const std::int64_t> problem,
+                                   const TuneOptions& tuning) override {
+    if (fixed_) {
+      TuneResult timed = runtime::time_default(
+          engine_->workshop(), *engine_->maker(definition_, problem, tuning), tuning);
+      const runtime::Ending ending = runtime::ending_of(timed, true);
+      return {.result = std::move(timed), .ending = ending};
+    }
     runtime::TuneOutcome tuned =
         runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, false);
-    const auto taken = runtime::take_result(*engine_, problems_, definition_, tuned.result, tuning,
-                                            engine_->workshop().may_measure(false));
-    if (taken == runtime::Taken::unusable && runtime::is_failure(tuned.result))
-      throw runtime::NoneUsable(definition_, std::move(tuned.result));
+    const auto taken = runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning);
+    if (runtime::is_failure(tuned)) throw runtime::NoneUsable(definition_, std::move(tuned.result));
+    auto module = std::exchange(tuned.module, nullptr);
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
-    if (tuned.gave_up)
+    if (tuned.ending == runtime::Ending::undecided)
       provisions_.use_better_known(problem, tuned.result);
-    else if (taken == runtime::Taken::chosen && (tuned.module || !engine_->device()->lost()))
-      put_in_use(problem, tuned.result.winner().config, std::move(tuned.module));
+    else if (taken == runtime::Taken::chosen && (module || !engine_->device()->lost()))
+      put_in_use(problem, tuned.result.winner().config, std::move(module));
     note_measured(problem, tuning, tuned.result);
-    return std::move(tuned.result);
+    return tuned;
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
@@ -369,7 +371,8 @@ class KernelHandle final : public runtime::ServedHandle {
   /// The best that is known without measuring.
   Problems::Loaded load_best_known(std::span<const std::int64_t> problem) {
     if (const auto config = problems_.agreed(problem)) return configs_.load(problem, *config);
-    return configs_.best_known(problem, winner_of(provisions_.on_record(problem))).made;
+    const auto known = provisions_.on_record(problem, engine_->options().tuning, true);
+    return configs_.best_known(problem, winner_of(known)).made;
   }
 
   static std::optional<Values> winner_of(const std::optional<runtime::Recall>& known) {
@@ -392,7 +395,7 @@ class KernelHandle final : public runtime::ServedHandle {
       const TuneOptions& tuning = engine_->options().tuning;
       runtime::TuneOutcome tuned = runtime::tune_one(*engine_, definition_, problem, tuning, true);
       const TuneResult& result = tuned.result;
-      if (runtime::take_result(*engine_, problems_, definition_, result, tuning, !untuned) ==
+      if (runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning) ==
           runtime::Taken::unusable)
         throw runtime::NoneUsable(definition_, result);
       agreed = problems_.agreed(problem).value_or(result.winner().config);
@@ -400,7 +403,7 @@ class KernelHandle final : public runtime::ServedHandle {
         return loader_.adopt(problem, *agreed, std::move(tuned.module));
     }
     if (agreed) return load_or_warn(problem, *agreed);
-    const auto known = provisions_.on_record(problem);
+    const auto known = provisions_.on_record(problem, engine_->options().tuning, true);
     if (untuned) {
       auto best = configs_.best_known(problem, winner_of(known));
       best.provisional = best.provisional || (known && provisions_.goes_on(*known));
@@ -436,13 +439,13 @@ class KernelHandle final : public runtime::ServedHandle {
     } catch (const runtime::SourceEdited&) {
       return Problems::GaveUp{};  // a later launch tunes what the source is then
     }
-    const Candidate& winner = tuned.result.winner();
     // Waiting used up the budget, or it was stopped: what is known without measuring runs, and a
     // later launch asks again.
-    if (tuned.gave_up || winner.status == CandidateStatus::not_tried) return Problems::GaveUp{};
+    if (tuned.ending != runtime::Ending::winner) return Problems::GaveUp{};
     note_measured(problem, tuning, tuned.result);
-    if (tuned.module) return loader_.adopt(problem, winner.config, std::move(tuned.module));
-    return load_or_warn(problem, winner.config);
+    const Values& winner = tuned.result.winner().config;
+    if (tuned.module) return loader_.adopt(problem, winner, std::move(tuned.module));
+    return load_or_warn(problem, winner);
   }
 
   /// A problem that is to be measured again is measured once, by the call that comes first.

@@ -25,12 +25,13 @@ Provisions::~Provisions() {
   }
 }
 
-std::optional<Recall> Provisions::on_record(std::span<const std::int64_t> problem) {
+std::optional<Recall> Provisions::on_record(std::span<const std::int64_t> problem,
+                                            const TuneOptions& options, bool for_launch) {
   if (engine_.options().tuning.ranks || fixed_) return {};
   if (Background* const background = engine_.background();
       background && background->holds_back(kernel_, problem))
     return {};
-  return engine_.records().recall(kernel_, problem);
+  return engine_.records().recall(kernel_, problem, options, for_launch);
 }
 
 bool Provisions::goes_on(const Recall& known) const {
@@ -52,7 +53,7 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
   } else if (const Ready kept = problems_.kept_choice(problem)) {
     best.winner = kept->config;
     best.searched = true;
-  } else if (const auto record = on_record(problem)) {
+  } else if (const auto record = on_record(problem, tuning, false)) {
     best.winner = record->result.winner().config;
     best.searched = answers(*record, tuning, false);
     best.goes_on = goes_on(*record);
@@ -115,7 +116,7 @@ void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) 
   const Ready served = problems_.served(problem, Standing::meanwhile);
   if (!served) return;
   problems_.try_make(problem, [&] {
-    const auto known = on_record(problem);
+    const auto known = on_record(problem, engine_.options().tuning, true);
     const bool is_final =
         known && known->result.winner().config == served->config && !goes_on(*known);
     return is_final ? configs_.ready_or_warn(problem, *served)

@@ -57,7 +57,8 @@ class Provisions {
   /// The record, if launches may use it. They may not where the program has fixed the config, where
   /// the runtime has ranks (a launch uses what all ranks have agreed on), and while the background
   /// holds the record back until a commit.
-  std::optional<Recall> on_record(std::span<const std::int64_t> problem);
+  std::optional<Recall> on_record(std::span<const std::int64_t> problem, const TuneOptions& options,
+                                  bool for_launch);
   /// Whether the search that made this record goes on behind the launches.
   bool goes_on(const Recall& known) const;
   /// `tuning`: how the problem would be tuned. Loads nothing.

@@ -7,6 +7,7 @@
 #include "kiln/detail/handle_core.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/serve/problems.hpp"
+#include "runtime/tune/tuner.hpp"
 
 namespace kiln::runtime {
 
@@ -17,9 +18,9 @@ class ServedHandle : public detail::HandleCore {
   virtual Provisions& provisions() noexcept = 0;
   virtual Problems& problems() noexcept = 0;
   /// As HandleCore::tune, of a problem that is bucketed already, with options that are complete
-  /// (Engine::completed).
-  virtual TuneResult tune_bucket(std::span<const std::int64_t> bucket,
-                                 const TuneOptions& tuning) = 0;
+  /// (Engine::completed). The outcome's module is in use, and not in the outcome.
+  virtual TuneOutcome tune_bucket(std::span<const std::int64_t> bucket,
+                                  const TuneOptions& tuning) = 0;
   /// A config for launches of a problem; `module`: its kernel, if that is loaded already.
   /// @throws what a launch throws, except MissingError
   virtual Problems::Loaded load_config(std::span<const std::int64_t> problem, const Values& config,

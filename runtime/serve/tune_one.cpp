@@ -79,37 +79,39 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
   }
 }
 
-bool is_unusable(const TuneResult& result) {
-  const CandidateStatus status = result.winner().status;
-  return status != CandidateStatus::measured && status != CandidateStatus::not_tried;
+Taken taken_of(Ending ending, bool held) {
+  switch (ending) {
+    case Ending::winner:
+      return Taken::chosen;
+    case Ending::defaults:
+      return held ? Taken::kept : Taken::chosen;
+    case Ending::undecided:
+      return Taken::kept;
+    case Ending::unusable:
+      break;
+  }
+  return Taken::unusable;
 }
 
-bool is_failure(const TuneResult& result) {
-  return is_unusable(result) && result.count(CandidateStatus::not_tried) == 0;
+bool is_failure(const TuneOutcome& tuned) {
+  return tuned.ending == Ending::unusable && tuned.result.count(CandidateStatus::not_tried) == 0;
 }
 
-Taken verdict_on(const TuneResult& result, bool measured, bool held) {
-  if (measured && is_unusable(result)) return Taken::unusable;
-  const bool untried = result.winner().status == CandidateStatus::not_tried;
-  if (measured && untried && !result.agreed) return Taken::kept;
-  const bool failed = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
-  return held && failed ? Taken::kept : Taken::chosen;
-}
-
-Taken take_result(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
-                  const TuneResult& result, const TuneOptions& options, bool measured) {
+Taken take_outcome(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
+                   const TuneOutcome& tuned, const TuneOptions& options) {
   const RuntimeOptions& common = engine.options();
+  const TuneResult& result = tuned.result;
   const Values& problem = result.problem;
-  if (!common.tuning.ranks) return verdict_on(result, measured, false);
+  if (!common.tuning.ranks) return taken_of(tuned.ending, false);
   // In mode background launches ask no rank, and all have the untuned config until a commit.
-  const bool keeps =
+  const bool held =
       common.mode == Mode::background || problems.agreed(problem) || problems.find(problem);
   const auto by =
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
-  const Taken verdict = verdict_on(result, measured, keeps);
-  if (verdict == Taken::unusable && !keeps && by == Problems::By::all_ranks)
+  const Taken taken = taken_of(tuned.ending, held);
+  if (taken == Taken::unusable && !held && by == Problems::By::all_ranks)
     problems.agree_on_none(problem, NoneUsable(kernel, result));
-  if (verdict != Taken::chosen) return verdict;
+  if (taken != Taken::chosen) return taken;
   if (problems.agree(problem, result.winner().config, by)) return Taken::chosen;
   engine.log(LogLevel::warning,
              format("{}: ranks can agree on at most {} problems per handle; the config chosen for "

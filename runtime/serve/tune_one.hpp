@@ -31,9 +31,6 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
                                bool for_launch, const RecordRead& known = {});
 
-/// Whether its winner was tried and cannot be used: then there is nothing to launch.
-bool is_unusable(const TuneResult& result);
-
 /// What comes of a tuning for the launches of its problem.
 enum class Taken {
   chosen,   ///< they get the winner
@@ -41,22 +38,20 @@ enum class Taken {
   unusable  ///< the winner must not be launched; what they get stays, if they get anything
 };
 
-/// @param measured whether candidates were verified; otherwise what was agreed on is all there is
 /// @param held whether something is in use or agreed on, which stays where ranks came to nothing:
 /// a rank that took no part goes on with it
-Taken verdict_on(const TuneResult& result, bool measured, bool held);
+Taken taken_of(Ending ending, bool held);
 
 /// Every explicit tuning of a kernel's problem ends here, and with ranks every launch's. Where the
 /// runtime has ranks, what came of it is remembered for launches, which ask no rank again: a
 /// choice, or that there is none (until one is found). What is used already stays where the ranks
 /// came to nothing: one that took no part goes on with it. So does the default where no more
 /// agreements are remembered.
-/// @param measured whether candidates were verified. Otherwise what was agreed on is all there is
-Taken take_result(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
-                  const TuneResult& result, const TuneOptions& options, bool measured);
+Taken take_outcome(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
+                   const TuneOutcome& tuned, const TuneOptions& options);
 
 /// Whether a caller is told by an exception that nothing can be used. The same on all ranks of an
 /// agreement. Where a stop or a limit left something untried, the result tells it.
-bool is_failure(const TuneResult& result);
+bool is_failure(const TuneOutcome& tuned);
 
 }  // namespace kiln::runtime

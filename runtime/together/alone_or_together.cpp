@@ -19,6 +19,7 @@ TuneOutcome tune_alone_or_together(Workshop& workshop, std::unique_ptr<TrialMake
   BenchTrials trials(std::move(makers), options);
   TuneOutcome tuned{
       tune_together(workshop, {&tuned_problem, 1}, options, trials, for_launch).front()};
+  tuned.ending = ending_of(tuned.result, workshop.may_measure(for_launch));
   tuned.module = trials.take_module(0, tuned.result.winner().config);
   return tuned;
 }

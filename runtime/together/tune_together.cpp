@@ -142,7 +142,7 @@ class TogetherRun {
   void recall(std::size_t s) {
     RecordBook& records = workshop_.records();
     keys_[s] = {records.key(what(s), problems_[s].problem), records.versions(what(s))};
-    auto known = records.recall(what(s), problems_[s].problem);
+    auto known = records.recall(what(s), problems_[s].problem, options_, for_launch_);
     if (known) work_.heed(s, known->result);
     const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
@@ -358,7 +358,7 @@ class TogetherRun {
     RecordBook& records = workshop_.records();
     std::optional<Recall> latest;
     if (records.key(what(s), problems_[s].problem) == keys_[s].first)
-      latest = records.recall(what(s), problems_[s].problem);
+      latest = records.recall(what(s), problems_[s].problem, options_, false);
     if (latest && latest->same_space && latest->policy == policy_of(options_)) {
       if (retune_)
         add_missing(result, latest->result);

@@ -42,6 +42,16 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
          (options.strategy.empty() || options.strategy == known.strategy || recall.exhausted);
 }
 
+Ending ending_of(const TuneResult& result, bool may_measure) {
+  const CandidateStatus status = result.winner().status;
+  const bool untried = status == CandidateStatus::not_tried;
+  if (may_measure && !untried && status != CandidateStatus::measured) return Ending::unusable;
+  if (result.agreed)
+    return result.agreed->outcome == RankReport::Outcome::defaults ? Ending::defaults
+                                                                   : Ending::winner;
+  return may_measure && untried ? Ending::undecided : Ending::winner;
+}
+
 TuneResult merged(const TuneResult& earlier, const TuneResult& now) {
   const bool was_over = earlier.complete && !now.complete;
   TuneResult result = was_over ? earlier : now;

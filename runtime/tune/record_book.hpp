@@ -37,6 +37,13 @@ class RecordBook {
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem,
                                const std::optional<MeasuringPolicy>& asked = {});
+  /// What may answer these options. A launch is content with any policy, unless one was asked for.
+  std::optional<Recall> recall(const detail::Tunable& subject,
+                               std::span<const std::int64_t> problem, const TuneOptions& options,
+                               bool for_launch) {
+    const bool any = for_launch && !options.launching;
+    return recall(subject, problem, any ? std::nullopt : std::optional(policy_of(options)));
+  }
   /// Puts a result into the store, in the place of what is there. The caller passes the key and the
   /// versions that it took before measuring, because the source may be edited meanwhile. What
   /// why_not_kept() speaks of stays in this object alone.

@@ -60,6 +60,21 @@ struct TuneContext {
 TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                      const DeviceInfo& device, SearchEnd end, std::string why);
 
+/// What a tuning has come to for launches of its problem: one rule for kernels, functions and
+/// choices, alone and with ranks.
+enum class Ending {
+  winner,     ///< there is one to launch: measured now, on record, or agreed on
+  defaults,   ///< the ranks came to nothing, and those that hold nothing launch the default
+  undecided,  ///< the time was spent waiting, or a stop came before the first time: the result is
+              ///< what is on record, which is no answer to what was asked, or the default
+  unusable    ///< what was tried has failed, so there is nothing to launch
+};
+
+/// Of a result that is the answer to what was asked.
+/// @param may_measure whether candidates were verified; otherwise what is on record or was agreed
+/// on is all there is
+Ending ending_of(const TuneResult& result, bool may_measure);
+
 struct TuneOutcome {
   TuneResult result;
   /// The winner as it was loaded to be timed, for launches to use; null: it has to be loaded
@@ -67,9 +82,7 @@ struct TuneOutcome {
   std::shared_ptr<Module> module{};
   /// What this run has compiled to be measured: configs, and the keys' digests.
   std::vector<std::pair<Values, Digest>> compiled{};
-  /// The time was spent waiting for another tuning: `result` is what is on record, which is no answer
-  /// to what was asked, or the default, not tried.
-  bool gave_up = false;
+  Ending ending = Ending::winner;
 };
 
 /// Tunes one bucketed problem. The untuned config is measured first, then the default, which stays

@@ -122,9 +122,7 @@ class Session {
   }
 
   std::optional<Recall> recall() const {
-    std::optional<MeasuringPolicy> asked;
-    if (!for_launch_ || options_.launching) asked = policy_of(options_);
-    return workshop_.records().recall(subject_, problem_, asked);
+    return workshop_.records().recall(subject_, problem_, options_, for_launch_);
   }
   bool answered() const { return answers(*known_, options_, for_launch_); }
   /// Whether its times may stand beside those of this search.
@@ -154,7 +152,7 @@ class Session {
                                    : "the budget was spent waiting for another tuning");
     result.end = end;
     result.wall_seconds = seconds_since(start_);
-    return {.result = std::move(result), .gave_up = true};
+    return {.result = std::move(result), .ending = Ending::undecided};
   }
 
   TuneOutcome search() {
@@ -181,12 +179,13 @@ class Session {
       TuneResult stays = known_->result;
       stays.end = SearchEnd::stopped;
       stays.evaluated = result.evaluated;
-      return {stays};
+      return {.result = std::move(stays), .ending = Ending::undecided};
     }
     result.wall_seconds = seconds_since(start_);
     for (const Version& v : versions_) result.versions.push_back({v.name, v.value});
     if (std::string why = workshop_.records().why_not_kept(subject_); !why.empty())
       result.warnings.push_back(std::move(why));
+    outcome.ending = ending_of(result, true);
     if (!has_winner(result)) return outcome;
     result = completed(std::move(result));
     save(result);

@@ -31,15 +31,15 @@ TuningTurn::Hold TuningTurn::try_take(Kind kind) {
   return may_have_it() ? begin(kind) : Hold();
 }
 
-bool TuningTurn::begin_work(const TimeLimit& deadline) {
+bool TuningTurn::begin_work(const TimeLimit& deadline, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   Holder* holder = lent_by_this_thread();
   if (!holder) return true;
   const std::uint64_t id = holder->id;
   const auto back = [&] { return holders_.back().id == id; };
   holder->wants_back = true;
-  const bool has =
-      deadline.at() ? free_.wait_until(lock, *deadline.at(), back) : (free_.wait(lock, back), true);
+  const bool has = deadline.at() ? free_.wait_until(lock, stop, *deadline.at(), back)
+                                 : free_.wait(lock, stop, back);
   holder = lent_by_this_thread();  // others have come and gone meanwhile
   holder->wants_back = false;
   if (!has) return false;

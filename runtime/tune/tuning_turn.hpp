@@ -61,8 +61,8 @@ class TuningTurn {
 
   /// Around a piece of work of the thread that took a turn of the kind `lent`; others need not, and
   /// nothing is done for them. Waits for the turn if it is lent just now. False: it did not come
-  /// back by the deadline.
-  bool begin_work(const TimeLimit& deadline = {});
+  /// back by the deadline, or before a stop.
+  bool begin_work(const TimeLimit& deadline = {}, const std::stop_token& stop = {});
   /// Whether no other thread had the turn since begin_work().
   bool end_work();
 

@@ -114,6 +114,30 @@ TEST_CASE("a choice without a kernel has a workload of its own", "[choice]") {
   CHECK(f.chosen({40}).name == "quick");
 }
 
+TEST_CASE("a tuning that is stopped before anything is right decides nothing", "[choice]") {
+  Directory directory;
+  Chooser process(directory.path());
+  const Typed kernel = typed_doubling();
+  Doubling twice{.name = "twice", .problem = kernel.problem};
+  twice.workload = kernel.workload;
+  twice.reference = kernel.reference;
+  std::stop_source stop;
+  DoublingWay wrong = process.way("wrong", 1e-3);
+  wrong.call = [&](const auto&, Stream, float* y, const float*, int n) {
+    stop.request_stop();
+    std::fill_n(y, n, 0.0f);
+  };
+  twice.alternatives = {wrong, process.way("slow", 2e-3), process.way("quick", 1e-3)};
+  const auto f = tuned(process.runtime(), twice);
+  TuneOptions options;
+  options.stop = stop.get_token();
+  const TuneResult result = f.tune({40}, options);
+  CHECK(result.end == SearchEnd::stopped);
+  CHECK(result.winner().status == CandidateStatus::wrong_result);
+  f.prepare({40});
+  CHECK(f.chosen({40}).name == "quick");
+}
+
 TEST_CASE("a record is found by the next process, and an entry of another version is not used",
           "[choice]") {
   Directory directory;

@@ -71,6 +71,43 @@ TEST_CASE("while another thread tunes, a call may go on with the default", "[run
   CHECK(default_calls == 2);
 }
 
+TEST_CASE("a call waits for no tuning that waits for this thread's turn", "[runtime][function]") {
+  Directory directory;
+  Caller caller(directory.path());
+  const Runtime runtime = caller.runtime();
+  runtime::TuningTurn& turn = detail::Access::engine(runtime)->workshop().turn();
+  std::atomic<bool> tuning = false, over = false;
+  Sum sum = caller.sum();
+  const std::thread::id main = std::this_thread::get_id();
+  std::atomic<int> default_calls = 0;
+  sum.call = [&, call = sum.call](const SumKnobs& k, Stream s, std::vector<float>& x, int n) {
+    if (std::this_thread::get_id() == main && !over) {
+      CHECK(k == SumKnobs{2, Method::ring});
+      ++default_calls;
+      return;
+    }
+    // As a launch of a kernel that has to be tuned first.
+    if (!tuning.exchange(true)) over = bool(turn.take());
+    call(k, s, x, n);
+  };
+  const auto f = tuned(runtime, sum);
+  std::vector<float> x(1, 0.0f), y(1, 0.0f);
+  auto mine = turn.take();
+  std::thread other([&] { f({}, x, 5); });
+  while (turn.waiting() == 0) std::this_thread::yield();
+  f({}, y, 5);
+  f({}, y, 6);  // another problem of the function
+  CHECK(default_calls == 2);
+  CHECK_FALSE(over);
+  mine = {};
+  other.join();
+  CHECK(over);
+  // What could not be waited for is tuned by a later call.
+  CHECK_FALSE(f.known({6}));
+  f({}, x, 6);
+  CHECK(f.known({6}));
+}
+
 TEST_CASE("while another thread tunes, a problem that is known keeps its knobs",
           "[runtime][function]") {
   Directory directory;

@@ -164,6 +164,26 @@ TEST_CASE("a search goes on, whatever was shipped of another way to time", "[run
   CHECK(tuned(0).from_store);
 }
 
+TEST_CASE("a launch uses what was shipped of the way to time that was asked for",
+          "[runtime][engine]") {
+  const TemporaryDirectory shipped;
+  {
+    Process process(shipped.path());
+    process.of(8).seconds = 0.5e-3;
+    CHECK(process.runtime().tuned(doubling()).tune({50}).winner().config[0] == 8);
+  }
+  const Directory own;
+  TuneOptions eager;
+  eager.launching = Launching::eager;
+  CHECK(Process(own.path()).runtime().tuned(doubling()).tune({50}, eager).complete);
+  Process process(own.path());
+  process.options.store.roots = {shipped.path()};
+  process.options.tuning.launching = Launching::graph;
+  const Runtime runtime = process.runtime();
+  CHECK(runtime.tuned(doubling()).config({50})[0] == 8);
+  CHECK(runtime.statistics().tuned == 0);
+}
+
 TEST_CASE("where includes cannot be followed, a record is trusted by the process that made it",
           "[runtime][engine]") {
   const Directory directory;

@@ -71,6 +71,9 @@ TEST_CASE("work waits until the turn is back, or the deadline", "[runtime][turn]
   while (!has) std::this_thread::yield();
   CHECK_FALSE(turn.mine());
   CHECK_FALSE(turn.begin_work(TimeLimit(1e-3, Clock::now())));
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK_FALSE(turn.begin_work({}, stop.get_token()));
   SECTION("back") {
     give = true;
     CHECK(turn.begin_work());
