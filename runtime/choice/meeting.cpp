@@ -19,10 +19,11 @@ using ranks::HeldMessage;
 namespace {
 
 // Places of HeldMessage::winners: what is asked, then the alternatives in their order. Half of such
-// a place says which one it is, half what it is.
+// a place says which one it is, half what it is, and the last bit whether it can do the problem.
 constexpr std::size_t kAsked = 0, kFirst = 1, kMost = HeldMessage::kPlaces - kFirst;
 
 std::uint64_t name_of(std::uint64_t place) { return place >> 32; }
+bool takes_part(std::uint64_t place) { return (place & 1) != 0; }
 
 /// All that makes an alternative's part in a problem what it is.
 std::uint64_t place_of(const Contender& contender, const Entrance& entrance) {
@@ -31,7 +32,9 @@ std::uint64_t place_of(const Contender& contender, const Entrance& entrance) {
                                        what.capturable ? "captured" : "not captured"};
   std::string text = text_of(words) + text_of(contender.parameters());
   for (const Values& candidate : entrance.candidates) text += ";" + text_of(candidate);
-  return (ranks::short_digest(what.name) | 1) << 32 | ranks::short_digest(text) >> 32;
+  const std::uint64_t is = ranks::short_digest(text) >> 32;
+  return (ranks::short_digest(what.name) | 1) << 32 |
+         (entrance.candidates.empty() ? is & ~std::uint64_t{1} : is | 1);
 }
 
 std::string listed(const std::vector<std::size_t>& ranks) {
@@ -48,7 +51,7 @@ std::string difference(const std::vector<HeldMessage>& all, std::uint64_t mine) 
     const auto found =
         std::find_if(theirs.begin() + kFirst, theirs.end(),
                      [&](std::uint64_t place) { return name_of(place) == name_of(mine); });
-    if (found == theirs.end())
+    if (found == theirs.end() || takes_part(*found) < takes_part(mine))
       without.push_back(r);
     else if (*found != mine)
       other.push_back(r);
@@ -84,7 +87,6 @@ std::vector<Entrance> meet(const detail::ChoiceDescription& choice, std::string_
         1;
     std::size_t next = kFirst;
     for (std::size_t i = 0; i < contenders.size(); ++i) {
-      if (mine[i].candidates.empty()) continue;
       if (next == HeldMessage::kPlaces)
         throw UserError(format("{}: ranks compare {} alternatives at most", what, kMost));
       message.winners[next++] = places[i] = place_of(*contenders[i], mine[i]);
@@ -105,12 +107,15 @@ std::vector<Entrance> meet(const detail::ChoiceDescription& choice, std::string_
   std::vector<std::uint64_t> common;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Entrance& entrance = mine[i];
-    if (!entrance.candidates.empty()) entrance.why_not = difference(all, places[i]);
-    entrance.left_out = !entrance.why_not.empty();
-    if (entrance.left_out)
-      entrance.candidates.clear();
-    else
+    const std::string why = difference(all, places[i]);
+    // One that can do the problem on no rank stays a part of what is asked, as it is for one rank.
+    entrance.left_out = !why.empty();
+    if (!entrance.left_out) {
       common.push_back(places[i]);
+    } else if (!entrance.candidates.empty()) {
+      entrance.why_not = why;
+      entrance.candidates.clear();
+    }
   }
   for (std::size_t r = 0; r < all.size(); ++r)
     if (in_order(all[r], common) != in_order(all[0], common))

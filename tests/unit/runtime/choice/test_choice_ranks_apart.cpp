@@ -141,6 +141,27 @@ TEST_CASE("a rank that no alternative suits tells the others", "[choice][ranks]"
                "mine");
 }
 
+TEST_CASE("what no rank can do changes no record: ranks and a process alone share it",
+          "[choice][ranks]") {
+  Job job(2);
+  const Make make = [](Process& process, int) {
+    Doubling twice = kernel_or_mine(process, 0.3 * kMs);
+    twice.alternatives.push_back(way(process, "other", 2 * kMs));
+    twice.alternatives[1].supports = [](const auto&, const DeviceInfo&) {
+      return std::string("not for this problem");
+    };
+    return twice;
+  };
+  check_chosen(tune(job, make), "template");
+  job.restart();
+  for (const int r : {0, 1}) {
+    job[r].options.tuning.ranks = nullptr;
+    const Chosen alone = tuned(job[r].runtime(), make(job[r], r));
+    CHECK(alone.known({40}));
+    CHECK(alone.tune({40}).from_store);
+  }
+}
+
 TEST_CASE("ranks that list their alternatives in another order are told so", "[choice][ranks]") {
   Job job(2);
   Findings findings;
