@@ -72,7 +72,7 @@ struct RuntimeOptions {
   /// and workspaces of launches are the program's own and may use them. Empty: $KILN_RESERVE
   /// (bytes, or with K, M, G, T), else 0.
   std::optional<std::uint64_t> reserve_bytes{};
-  /// The most problems that a kernel's handle holds. If launches bring in more, an eighth of them
+  /// The most problems that the handle of a kernel or a choice holds. If launches bring in more, an eighth of them
   /// leaves: approximately those that have not been launched for the longest time. The next launch
   /// of one is that of a new problem. Problems that Runtime::prepare has made ready, that a region
   /// chose for, that a Bound uses, or that are being made or measured stay, as do all when sealed.

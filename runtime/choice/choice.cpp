@@ -59,7 +59,8 @@ class Core final : public ChoiceCore {
         options_(std::move(options)),
         switches_(runtime::read_switches(choice_, options_)),
         workspaces_(engine_->device()),
-        tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks) {
+        tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks),
+        problems_(engine_->workshop().telemetry().counters.problems.of(choice_.name), bound()) {
     for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
       if (switches_.on[i])
         contenders_.push_back(runtime::make_contender(runtime, choice_.operation,
@@ -72,14 +73,18 @@ class Core final : public ChoiceCore {
   }
 
   void launch(Span problem, Stream stream, void** args) override {
-    if (const Launchable* known = find(problem)) return call(*known, problem, stream, args);
+    {
+      ReadSection section;
+      if (const Launchable* known = find(problem, section))
+        return call(*known, problem, stream, args);
+    }
     refuse_if_sealed(problem, stream);
     const Ready made = obtain(problem, stream, true);
     call(*made, problem, stream, args);
   }
 
   void prepare(Span problem) override {
-    if (!find(problem)) obtain(problem, {}, false);
+    if (!in_use(problem)) obtain(problem, {}, false);
   }
 
   TuneResult tune(Span problem, const TuneOptions* given) override {
@@ -110,10 +115,10 @@ class Core final : public ChoiceCore {
   }
 
   ChosenAlternative chosen(Span problem) override {
-    const Launchable* known = find(problem);
-    const Ready made = known ? nullptr : obtain(problem, {}, true);
-    const auto& in_use = *static_cast<const InUse*>((known ? known : made.get())->loaded);
-    return {in_use.name, in_use.text, switches_.forced};
+    Ready ready = in_use(problem);
+    if (!ready) ready = obtain(problem, {}, true);
+    const auto& used = *static_cast<const InUse*>(ready->loaded);
+    return {used.name, used.text, switches_.forced};
   }
 
   std::vector<AlternativeInfo> alternatives(Span problem) override {
@@ -137,12 +142,24 @@ class Core final : public ChoiceCore {
   using Decided = ChoiceTuner::Decided;
   using Problems = runtime::Problems;
 
-  /// Valid as long as this object: its problems have no bound. Null also where what was decided
-  /// could not be made ready.
-  const Launchable* find(Span problem) const noexcept {
-    ReadSection section;
+  /// Null also where what was decided could not be made ready.
+  const Launchable* find(Span problem, ReadSection& section) const noexcept {
     const Launchable* const known = problems_.find(problem, section);
     return known && known->loaded ? known : nullptr;
+  }
+  Ready in_use(Span problem) const noexcept {
+    Ready known = problems_.find(problem);
+    return known && known->loaded ? known : nullptr;
+  }
+
+  runtime::ProblemBound bound() {
+    const auto release = [this](std::vector<Values>& leaving) {
+      if (engine_->serving().sealed()) leaving.clear();
+    };
+    return {.most = engine_->bounds().max_problems(),
+            .may_be_evicted = false,
+            .release = release,
+            .counters = &engine_->workshop().telemetry().counters};
   }
 
   static void call(const Launchable& known, Span problem, Stream stream, void** args) {

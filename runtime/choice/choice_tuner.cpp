@@ -87,6 +87,11 @@ ChoiceTuner::Decided ChoiceTuner::decided(const ProblemValues& bucket) const {
 }
 ChoiceTuner::Decided ChoiceTuner::decide(const ProblemValues& bucket, Decided decision) {
   const std::lock_guard lock(mutex_);
+  if (const std::size_t most = engine_.bounds().max_problems();
+      most != 0 && settled_.size() >= most)
+    std::erase_if(settled_, [](const auto& one) {
+      return one.second.decision && !one.second.decision->by_ranks;
+    });
   settled_[Values(bucket)] = {decision};
   return decision;
 }

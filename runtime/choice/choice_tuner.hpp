@@ -43,7 +43,8 @@ class ChoiceTuner {
   /// The same of an exact problem whose bucket was decided, without what ranks have left out.
   Decision first_of(Span problem, const Decision& of_bucket) const;
 
-  /// What was decided for a bucket last; null: nothing.
+  /// What was decided for a bucket last; null: nothing, or it was forgotten and is on record. The
+  /// bound is RuntimeOptions::max_problems; what ranks have decided is never forgotten.
   Decided decided(const ProblemValues& bucket) const;
   Decided decide(const ProblemValues& bucket, Decision decision) {
     return decide(bucket, std::make_shared<const Decision>(std::move(decision)));

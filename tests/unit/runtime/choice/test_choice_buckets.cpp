@@ -189,3 +189,57 @@ TEST_CASE("a launch that another process's tuning leaves no time decides nothing
   other.join();
   CHECK(two.chosen({40}).name == "mine");
 }
+
+TEST_CASE_METHOD(Twice, "a choice holds as many problems as it may, and finds others on record",
+                 "[choice][bounds]") {
+  constexpr int kMost = 8, kProblems = 64;
+  process.options.max_problems = kMost;
+  twice.alternatives.push_back(process.way("mine", 5e-4));
+  twice.bucket = [](const DoublingProblem& p) { return p; };
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  const auto held = [&] { return runtime.metrics().problems.at({"twice"}); };
+  for (int n = 1; n <= kProblems; ++n) {
+    Buffers data(n);
+    f({}, data.y.data(), data.x.data(), n);
+    CHECK(data.doubled());
+    CHECK(held() <= kMost);
+  }
+  CHECK(runtime.metrics().problems_evicted_total >= kProblems - kMost);
+  const auto tunings = runtime.statistics().tuned;
+  for (int n = 1; n <= kProblems; ++n) {
+    Buffers data(n);
+    f({}, data.y.data(), data.x.data(), n);
+    CHECK(data.doubled());
+    CHECK(f.chosen({n}).name == "mine");
+  }
+  CHECK(runtime.statistics().tuned == tunings);
+}
+
+TEST_CASE_METHOD(Twice, "problems of a choice leave while others are launched",
+                 "[choice][bounds][threads]") {
+  process.options.max_problems = 4;
+  process.options.mode = Mode::untuned;
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  DoublingWay mine = process.way("mine", 0);
+  mine.call = [](const auto&, Stream, float* y, const float* x, int n) {
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+  };
+  twice.alternatives = {mine};
+  const auto f = tuned(process.runtime(), twice);
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 300; ++i) {
+          const int n = 1 + (7 * i + 3 * t) % 32;
+          Buffers data(n);
+          f({}, data.y.data(), data.x.data(), n);
+          if (!data.doubled()) ++wrong;
+        }
+      });
+  }
+  CHECK(wrong == 0);
+}
