@@ -38,10 +38,10 @@ class SingleFlight {
 
   Boarded board(const Key& key) {
     std::lock_guard lock(mutex_);
-    auto [place, first] = flights_.try_emplace(key);
-    if (!first) return {std::nullopt, place->second};
+    if (const auto flight = flights_.find(key); flight != flights_.end())
+      return {std::nullopt, flight->second};
     Boarded first_aboard{std::promise<Outcome>(), {}};
-    place->second = first_aboard.mine->get_future().share();
+    flights_.emplace(key, first_aboard.mine->get_future().share());
     return first_aboard;
   }
 
@@ -53,16 +53,17 @@ class SingleFlight {
       std::lock_guard lock(mutex_);
       flights_.erase(key);
     };
+    std::optional<Outcome> outcome;
     try {
-      Outcome outcome = work();
-      land();
-      mine.set_value(outcome);
-      return outcome;
+      outcome.emplace(work());
     } catch (...) {
       land();
       mine.set_exception(std::current_exception());
       throw;
     }
+    land();
+    mine.set_value(*outcome);
+    return *std::move(outcome);
   }
 
   std::mutex mutex_;

@@ -81,6 +81,8 @@ Launchable BackgroundTuning::provisional(Launchable launchable,
   {
     const std::lock_guard lock(jobs_->mutex);
     if (times_->ended()) return launchable_of(wrapped);  // its device was lost
+    if (!thread_.joinable())  // first: where no thread can be had, nothing waits for one
+      thread_ = std::thread([this, jobs = jobs_, times = times_] { work(jobs, times); });
     if (!jobs_->unsettled.emplace(handle.get(), problem).second) return wrapped;
     Job& job = jobs_->waiting.emplace_back();
     job.handle = handle;
@@ -88,8 +90,6 @@ Launchable BackgroundTuning::provisional(Launchable launchable,
     job.kernel = handle->kept_definition();
     job.problem = problem;
     jobs_->count = jobs_->waiting.size();
-    if (!thread_.joinable())
-      thread_ = std::thread([this, jobs = jobs_, times = times_] { work(jobs, times); });
   }
   times_->notify();
   return wrapped;

@@ -15,17 +15,17 @@
 namespace kiln {
 
 PrepareReport Runtime::prepare(const Manifest& manifest, const PrepareOptions& options) const {
-  runtime::check(manifest, options, *engine_);
-  const auto preparing = engine_->serving().begin_preparing();
+  const auto preparing = runtime::begin_preparing(manifest, options, *engine_);
   return runtime::prepare(*engine_, manifest, options, options.stop, options.progress, preparing);
 }
 
 struct Preparation::State {
-  State(std::shared_ptr<detail::Engine> engine, Manifest manifest, PrepareOptions options)
+  State(std::shared_ptr<detail::Engine> engine, Manifest manifest, PrepareOptions options,
+        runtime::Serving::Preparing preparing)
       : engine_(std::move(engine)),
         manifest_(std::move(manifest)),
         options_(std::move(options)),
-        preparing_(engine_->serving().begin_preparing()),
+        preparing_(std::move(preparing)),
         forward_(options_.stop, [this] { stop_.request_stop(); }),
         thread_([this] { run(); }) {}
 
@@ -111,9 +111,9 @@ void Preparation::cancel() noexcept {
 PrepareReport Preparation::get() const { return state_->get(); }
 
 Preparation Runtime::prepare_async(Manifest manifest, PrepareOptions options) const {
-  runtime::check(manifest, options, *engine_);
-  return Preparation(
-      std::make_unique<Preparation::State>(engine_, std::move(manifest), std::move(options)));
+  auto preparing = runtime::begin_preparing(manifest, options, *engine_);
+  return Preparation(std::make_unique<Preparation::State>(
+      engine_, std::move(manifest), std::move(options), std::move(preparing)));
 }
 
 }  // namespace kiln

@@ -16,7 +16,8 @@ PrepareReport prepare(detail::Engine& engine, const Manifest& manifest,
                       const std::function<void(const PrepareProgress&)>& progress,
                       const Serving::Preparing& preparing);
 
-/// @throws UserError as Runtime::prepare
-void check(const Manifest& manifest, const PrepareOptions& options, const detail::Engine& engine);
+/// @throws UserError as Runtime::prepare; the other ranks are told
+Serving::Preparing begin_preparing(const Manifest& manifest, const PrepareOptions& options,
+                                   detail::Engine& engine);
 
 }  // namespace kiln::runtime

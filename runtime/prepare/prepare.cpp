@@ -48,6 +48,13 @@ void before_agreement(const Manifest& manifest, const TuneOptions& options, cons
     tell_if_it_throws(options, work);
 }
 
+/// The others may have to compile before they agree.
+TuneOptions patient(TuneOptions options) {
+  RankOptions& together = options.together;
+  together.first_seconds = std::max(together.first_seconds, together.tune_seconds);
+  return options;
+}
+
 /// @throws DeviceLost
 std::string text_of(const std::exception_ptr& failure) try {
   std::rethrow_exception(failure);
@@ -68,7 +75,7 @@ class Run {
         stop_(stop),
         progress_(progress),
         work_(allowed(options.work, engine)),
-        tuning_(engine.completed(engine.options().tuning)),
+        tuning_(patient(engine.completed(engine.options().tuning))),
         start_(Clock::now()),
         deadline_(options.max_seconds, start_) {}
 
@@ -397,7 +404,10 @@ class Run {
     report_.out_of_time =
         report_.out_of_time || (result.end == SearchEnd::seconds && deadline_.at());
     if (tuned.ending == Ending::defaults) {
-      set(item, PreparedState::on_default, "the ranks use defaults: " + result.agreed->why);
+      set(item, PreparedState::on_default,
+          result.agreed->outcome == RankReport::Outcome::plan
+              ? late("nothing was measured")
+              : "the ranks use defaults: " + result.agreed->why);
     } else if (work_ != PrepareWork::tune) {
       set(item, result.from_store ? PreparedState::known : PreparedState::untuned);
     } else if (tuned.ending == Ending::unusable) {
@@ -429,9 +439,6 @@ class Run {
     tuning.retune = std::ranges::any_of(
         asked, [&](const PrepareItem* item) { return tuning_of(*item).retune; });
     tuning.stop = stop_;
-    // The others may have to compile first.
-    tuning.together.first_seconds =
-        std::max(tuning.together.first_seconds, tuning.together.tune_seconds);
     constexpr double kLeastSeconds = 1e-3;
     if (deadline_.at()) tuning.max_seconds = std::max(deadline_.left(), kLeastSeconds);
     if (jobs.empty()) {
@@ -481,8 +488,14 @@ void check_options(const PrepareOptions& options, const Engine& engine) {
 
 }  // namespace
 
-void check(const Manifest& manifest, const PrepareOptions& options, const Engine& engine) {
-  before_agreement(manifest, engine.options().tuning, [&] { check_options(options, engine); });
+Serving::Preparing begin_preparing(const Manifest& manifest, const PrepareOptions& options,
+                                   Engine& engine) {
+  std::optional<Serving::Preparing> preparing;
+  before_agreement(manifest, patient(engine.options().tuning), [&] {
+    check_options(options, engine);
+    preparing.emplace(engine.serving().begin_preparing());
+  });
+  return *std::move(preparing);
 }
 
 PrepareReport prepare(Engine& engine, const Manifest& manifest, const PrepareOptions& options,

@@ -12,6 +12,7 @@
 #include "runtime/region/trials.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/served_handle.hpp"
+#include "runtime/serve/tune_one.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -231,27 +232,33 @@ class RegionTuning {
     }
   }
 
-  /// What was chosen; where ranks could not choose, what they have agreed on before, else the
-  /// defaults.
+  /// What was chosen. Where ranks could not choose, what is in use stays, else the defaults are
+  /// used; what was not measured, or failed, replaces nothing.
   void put_in_use() {
-    const bool failed = result_.agreed.outcome == RankReport::Outcome::defaults;
     for (std::size_t s = 0; s < result_.sites.size(); ++s) {
       const Site& site = runner_.sites()[s];
+      const TuneResult& tuned = result_.sites[s].tuned;
+      const runtime::Ending ending = ending_of(tuned);
       try {
         for (const auto& handle : site.handles)
-          if (!failed || !agreed_before(*handle, site.problem))
-            handle->use(site.problem, result_.sites[s].tuned.winner().config);
+          if (runtime::taken_of(ending, is_held(*handle, site.problem)) == runtime::Taken::chosen)
+            handle->use(site.problem, tuned.winner().config);
       } catch (const Error& error) {
         engine_.log(LogLevel::warning, format("{}: {}", site.describe(), error.what()));
       }
     }
   }
 
+  runtime::Ending ending_of(const TuneResult& tuned) const {
+    if (result_.agreed.outcome == RankReport::Outcome::defaults)
+      return exchange_.alone() ? runtime::Ending::undecided : runtime::Ending::defaults;
+    return runtime::ending_of(tuned, true);
+  }
+
   /// A function's choice is not the runtime's.
-  bool agreed_before(const detail::TunableHandle& handle,
-                     std::span<const std::int64_t> problem) const {
+  bool is_held(const detail::TunableHandle& handle, std::span<const std::int64_t> problem) const {
     const auto served = engine_.serving().find(handle);
-    return served && served->problems().agreed(problem);
+    return handle.find(problem) || (served && served->problems().agreed(problem));
   }
 
   Engine& engine_;

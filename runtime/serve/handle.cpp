@@ -161,8 +161,8 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
-    if (engine_->options().tuning.ranks) problems_.agree(problem, config, Problems::By::this_rank);
     put_in_use(problem, config, {});
+    if (engine_->options().tuning.ranks) problems_.agree(problem, config, Problems::By::this_rank);
     problems_.keep_choice(problem);
   }
 

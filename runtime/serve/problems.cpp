@@ -48,6 +48,8 @@ Problems::Outcome Problems::work_alone(const Values& problem, const Work& work, 
     std::lock_guard lock(mutex_);
     advance(problem, ProblemEvent::fail);
     keep_to_bound(problem);
+    // One may have been chosen meanwhile.
+    if (Ready ready = table_.find(problem); ready && when == If::not_in_use) return ready;
     throw;
   }
   return end(problem, std::move(made));

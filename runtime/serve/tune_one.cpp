@@ -6,7 +6,6 @@
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/together/alone_or_together.hpp"
-#include "runtime/together/measuring_together.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -40,10 +39,6 @@ Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
 TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
                      std::span<const std::int64_t> problem, const TuneOptions& options,
                      bool for_launch, const RecordRead& known) {
-  if (options.ranks && options.ranks->size() > 1 && MeasuringTogether::here())
-    throw UserError(format(
-        "kernel {} cannot be tuned by ranks inside of a measurement: the others are not in it",
-        kernel.name));
   auto maker = tell_if_it_throws(options, [&] { return engine.maker(kernel, problem, options); });
   return tune_alone_or_together(engine.workshop(), std::move(maker), options, for_launch, known);
 }
@@ -102,10 +97,11 @@ Taken take_outcome(detail::Engine& engine, Problems& problems, const KernelDefin
   const RuntimeOptions& common = engine.options();
   const TuneResult& result = tuned.result;
   const Values& problem = result.problem;
-  if (!common.tuning.ranks) return taken_of(tuned.ending, false);
+  const bool launches_ask = common.tuning.ranks != nullptr;
   // In mode background launches ask no rank, and all have the untuned config until a commit.
-  const bool held =
-      common.mode == Mode::background || problems.agreed(problem) || problems.find(problem);
+  const bool held = (launches_ask && common.mode == Mode::background) || problems.agreed(problem) ||
+                    problems.find(problem);
+  if (!launches_ask) return taken_of(tuned.ending, held);
   const auto by =
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
   const Taken taken = taken_of(tuned.ending, held);

@@ -42,7 +42,8 @@ enum class Taken {
 /// a rank that took no part goes on with it
 Taken taken_of(Ending ending, bool held);
 
-/// Every explicit tuning of a kernel's problem ends here, and with ranks every launch's. Where the
+/// Every explicit tuning of a kernel's problem ends here, and with ranks every launch's; functions,
+/// choices and regions, which remember what they use elsewhere, ask taken_of(). Where the
 /// runtime has ranks, what came of it is remembered for launches, which ask no rank again: a
 /// choice, or that there is none (until one is found). What is used already stays where the ranks
 /// came to nothing: one that took no part goes on with it. So does the default where no more
@@ -50,8 +51,9 @@ Taken taken_of(Ending ending, bool held);
 Taken take_outcome(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
                    const TuneOutcome& tuned, const TuneOptions& options);
 
-/// Whether a caller is told by an exception that nothing can be used. The same on all ranks of an
-/// agreement. Where a stop or a limit left something untried, the result tells it.
+/// Whether a caller is told by an exception that nothing can be used. The same on all ranks that
+/// hold one plan; where they came to nothing, each knows of its own failures. Where a stop or a
+/// limit left something untried, the result tells it.
 bool is_failure(const TuneOutcome& tuned);
 
 }  // namespace kiln::runtime

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/together/measuring_together.hpp"
 
 namespace kiln::runtime {
 
@@ -48,6 +49,7 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
 }
 
 void refuse(Communicator& communicator, const RankOptions& options, std::string_view why) {
+  if (MeasuringTogether::here()) return;  // the others are not in what is refused
   HeldMessage mine;
   mine.refusal.set(why);
   std::vector<HeldMessage> all;
@@ -73,11 +75,13 @@ bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine) {
   return take_greatest(workshop, options, {&lacking, 1}) && lacking == 0;
 }
 
-TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options) {
+TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options, TuningTurn::Kind kind) {
   constexpr double kPart = 0.75;
-  if (options.ranks->size() == 1) return turn.take();
-  const TimeLimit enough(kPart * options.together.first_seconds, Clock::now());
-  TuningTurn::Hold taken = turn.take(enough, options.stop);
+  const bool alone = options.ranks->size() == 1;
+  const TimeLimit enough(
+      alone ? options.max_seconds.value_or(0) : kPart * options.together.first_seconds,
+      Clock::now());
+  TuningTurn::Hold taken = turn.take(enough, options.stop, kind);
   if (!taken)
     throw EnvironmentError(options.stop.stop_requested()
                                ? "it was stopped while another tuning of its process went on"

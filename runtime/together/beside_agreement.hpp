@@ -39,7 +39,8 @@ bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine);
 
 /// So that nothing else is tuned in this process meanwhile. Does not wait for it for longer than the
 /// other ranks wait for this one. @throws EnvironmentError when it does not come in time
-TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options);
+TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options,
+                           TuningTurn::Kind kind = TuningTurn::Kind::kept);
 
 /// Calls `work`, which comes before an agreement. If it throws, the other ranks are told first.
 template <class Work>

@@ -84,7 +84,7 @@ class TogetherRun {
         }
         if (may_measure_ && !all_same)
           turn_ = options_.ranks->size() == 1
-                      ? workshop_.turn_alone().take({}, {}, workshop_.turn_kind())
+                      ? take_turn(workshop_.turn_alone(), options_, workshop_.turn_kind())
                       : take_turn(workshop_.turn(), options_);
       });
       decision = agree();
@@ -452,6 +452,10 @@ std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const Tunabl
   if (problems.empty()) return {};
   TuneOptions options = asked;
   if (!options.ranks) options.ranks = std::move(thread_communicators(1).front());
+  if (options.ranks->size() > 1 && MeasuringTogether::here())
+    throw UserError(
+        format("{} cannot be tuned by ranks inside of a measurement: the others are not in it",
+               problems.front().what.describe()));
   const auto turn = options.ranks->turn();
   CountedAgreement counted(workshop.telemetry(), problems.front().what.name(), problems.size(),
                            options.ranks->rank());

@@ -46,10 +46,11 @@ Ending ending_of(const TuneResult& result, bool may_measure) {
   const CandidateStatus status = result.winner().status;
   const bool untried = status == CandidateStatus::not_tried;
   if (may_measure && !untried && status != CandidateStatus::measured) return Ending::unusable;
+  const bool reached = !may_measure || !untried;
   if (result.agreed)
-    return result.agreed->outcome == RankReport::Outcome::defaults ? Ending::defaults
-                                                                   : Ending::winner;
-  return may_measure && untried ? Ending::undecided : Ending::winner;
+    return reached && result.agreed->outcome == RankReport::Outcome::plan ? Ending::winner
+                                                                          : Ending::defaults;
+  return reached ? Ending::winner : Ending::undecided;
 }
 
 TuneResult merged(const TuneResult& earlier, const TuneResult& now) {

@@ -64,7 +64,8 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
 /// choices, alone and with ranks.
 enum class Ending {
   winner,     ///< there is one to launch: measured now, on record, or agreed on
-  defaults,   ///< the ranks came to nothing, and those that hold nothing launch the default
+  defaults,   ///< the ranks came to nothing, be it for this problem alone: those that hold nothing
+              ///< launch the default
   undecided,  ///< the time was spent waiting, or a stop came before the first time: the result is
               ///< what is on record, which is no answer to what was asked, or the default
   unusable    ///< what was tried has failed, so there is nothing to launch

@@ -114,10 +114,17 @@ TEST_CASE("a rank whose preparation throws before the agreement lets no rank wai
     what = "max_seconds is -1";
     wrong.max_seconds = -1;
   }
+  bool busy = false;
+  SECTION("because another one of its runtime is going on") {
+    what = "another preparation";
+    busy = true;
+  }
   const auto reports = job.run<PrepareReport>([&](Process& process, int rank) -> PrepareReport {
     const Runtime runtime = process.runtime();
     const DynamicTuned handle = runtime.tuned(doubling());
     if (rank == 0) return runtime.prepare(problems({50}));
+    std::optional<runtime::Serving::Preparing> other;
+    if (busy) other.emplace(detail::Access::engine(runtime)->serving().begin_preparing());
     try {
       runtime.prepare(problems({50}), wrong);
     } catch (const std::exception& error) {

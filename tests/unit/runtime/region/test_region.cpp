@@ -146,6 +146,23 @@ TEST_CASE("what counts is the time in place, not the time alone", "[runtime][reg
   }
 }
 
+TEST_CASE("a region that is stopped before anything is measured replaces nothing",
+          "[runtime][region]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  process.kernel("second", 4).seconds = 0.5e-3;
+  Pair pair(process);
+  REQUIRE(chosen(pair.tune(), 1) == 4);
+  std::stop_source stop;
+  stop.request_stop();
+  RegionOptions options;
+  options.retune = true;
+  options.stop = stop.get_token();
+  pair.tune(options);
+  CHECK(pair.second.config({64})[0] == 4);
+}
+
 TEST_CASE("what a region chose stays in use when its problem is prepared", "[runtime][region]") {
   Watchdog watchdog;
   Directory directory;

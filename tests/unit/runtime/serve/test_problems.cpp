@@ -187,7 +187,11 @@ TEST_CASE("what was chosen while a problem was made is what its launches get",
     CHECK(kernel_of(problems.make(kProblem, choosing(gives_up))) == chosen);
   }
   SECTION("and the making fails") {
-    CHECK_THROWS_AS(problems.make(kProblem, choosing(fails())), std::runtime_error);
+    CHECK(kernel_of(problems.make(kProblem, choosing(fails()))) == chosen);
+  }
+  SECTION("and what was asked for whatever is in use fails") {
+    CHECK_THROWS_AS(problems.make(kProblem, choosing(fails()), Problems::If::always),
+                    std::runtime_error);
   }
   SECTION("and the making comes to something else") {
     CHECK(kernel_of(problems.make(kProblem, choosing(publishes(6)))) == chosen);

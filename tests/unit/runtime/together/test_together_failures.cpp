@@ -161,6 +161,8 @@ TEST_CASE("inside of a measurement a rank asks no other ranks", "[runtime][ranks
     const runtime::MeasuringTogether measuring;
     CHECK_FALSE(handle.prepare({64}));
     CHECK_THROWS_AS(handle.tune({64}), UserError);
+    CHECK_THROWS_AS(runtime.tune(std::vector<TuneJob>{{handle, {64}}}, {}), UserError);
+    CHECK_THROWS_AS(runtime.tune(std::vector<TuneJob>{{handle, {64}, -1}}, {}), UserError);
   }
   CHECK(watched.calls == 0);
   CHECK(handle.config({64}) == Values{2, 0});

@@ -88,6 +88,29 @@ TEST_CASE("what ranks did not come to stays as it is on record", "[runtime][rank
   }
 }
 
+TEST_CASE("of many problems, one that ranks do not come to keeps what they use for it",
+          "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.1 * kMs;
+  Findings findings;
+  const auto configs = job.run<Values>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned handle = runtime.tuned(doubling());
+    const std::vector<TuneJob> jobs{{handle, {64}}, {handle, {65}}};
+    findings.check(runtime.tune(jobs, {})[1].winner().config == Values{8, 0});
+    stop_at_first_launch(process);
+    TuneOptions again = process.options.tuning;
+    again.retune = true;
+    const auto results = runtime.tune(jobs, again);
+    findings.check(results[0].winner().status == CandidateStatus::measured);
+    findings.check(results[1].winner().status == CandidateStatus::not_tried);
+    findings.check(results[1].agreed->outcome == RankReport::Outcome::plan);
+    return handle.config({65});
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(configs == std::vector<Values>(2, {8, 0}));
+}
+
 TEST_CASE("a complete record is not replaced by an incomplete one", "[runtime][ranks]") {
   Job job(2);
   {

@@ -2,6 +2,7 @@
 #include <barrier>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "unit/runtime/ranks_fixture.hpp"
@@ -101,6 +102,28 @@ TEST_CASE("what ranks use stays when a later tuning finds nothing", "[runtime][r
     TuneOptions again = process.options.tuning;
     again.retune = true;
     findings.check_throws<TuningFailedError>([&] { handle.tune({64}, again); }, kNone);
+    return handle.config({64});
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(configs == std::vector<Values>(2, {8, 0}));
+}
+
+TEST_CASE("what the ranks of a call use stays when they come to nothing later",
+          "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].of(8).seconds = 0.1 * kMs;
+  Findings findings;
+  const auto configs = job.run<Values>([&](Process& process, int rank) {
+    TuneOptions ours = std::exchange(process.options.tuning, {});  // the runtime has no ranks
+    const DynamicTuned handle = process.runtime().tuned(doubling());
+    handle.tune({64}, ours);
+    ours.retune = true;
+    if (rank == 0) {
+      findings.check(handle.tune({64}, ours).agreed->outcome == RankReport::Outcome::defaults);
+    } else {
+      ours.max_seconds = -1;
+      findings.check_throws<UserError>([&] { handle.tune({64}, ours); }, "limit");
+    }
     return handle.config({64});
   });
   CHECK(findings.wrong() == "");
