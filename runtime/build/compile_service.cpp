@@ -57,7 +57,7 @@ struct PartWriter {
   FieldWriter& fields;
   void operator()(const std::string& text) const { fields.text(text); }
   void operator()(const std::vector<std::string>& texts) const { fields.texts(texts); }
-  void operator()(const Values& values) const {
+  void operator()(const std::vector<std::int64_t>& values) const {
     fields.integer(values.size());
     for (const std::int64_t value : values) fields.integer(static_cast<std::uint64_t>(value));
   }
@@ -68,7 +68,7 @@ struct PartReader {
   FieldReader& fields;
   void operator()(std::string& text) const { text = fields.text(); }
   void operator()(std::vector<std::string>& texts) const { texts = fields.texts(); }
-  void operator()(Values& values) const {
+  void operator()(std::vector<std::int64_t>& values) const {
     for (std::uint64_t left = fields.integer(); left > 0; --left)
       values.push_back(static_cast<std::int64_t>(fields.integer()));
   }
